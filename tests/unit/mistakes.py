@@ -1,6 +1,6 @@
-"""The table of mistakes: what is written wrong, in code or in a command, and what is said.
+"""The table of mistakes in code and in commands, with the resulting messages.
 
-`python -m tests.unit.mistakes` writes `docs/mistakes.md`, which shows it.
+`python -m tests.unit.mistakes` writes it to `docs/mistakes.md`.
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ TARGETS = ["desk", "desk:", ":app", "nope:app", "json:nothing", "sys:path"]
 
 
 def said_in_code(source: str) -> str:
-    """What a line raises."""
+    """The error that a line raises."""
     try:
         eval(source, dict(NAMES))
     except PerdureError as error:
@@ -201,7 +201,7 @@ def said_in_code(source: str) -> str:
 
 
 def said_by(command: str) -> str:
-    """What a command prints to standard error."""
+    """A command's standard error."""
     printed = io.StringIO()
     with contextlib.redirect_stderr(printed), contextlib.redirect_stdout(io.StringIO()):
         code = command_line.run(shlex.split(command))
@@ -209,7 +209,7 @@ def said_by(command: str) -> str:
 
 
 def said_of(target: str) -> str:
-    """What `perdure worker` says of a program that it cannot run."""
+    """The error of `perdure worker` for a program that it cannot run."""
     try:
         load(target)
     except PerdureError as error:
@@ -218,7 +218,7 @@ def said_of(target: str) -> str:
 
 
 def rows() -> list[tuple[str, str]]:
-    """Each mistake, and what is said now."""
+    """Each mistake with its current message."""
     return [
         *((source, said_in_code(source)) for source in IN_CODE),
         *((f"perdure {command}", said_by(command)) for command in COMMANDS),

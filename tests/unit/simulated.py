@@ -1,9 +1,10 @@
-"""A turn without Temporal: the rules make the moves, and luck says what becomes of each.
+"""A turn without Temporal: the product's rules make the moves, and a random generator chooses their
+outcomes.
 
-It does with each move what `workflows/agent_turn.py` does, and writes a history beside it in the
-order of a server. The workflow and the server need not see an order alike: what a client adds to
-the budget is known to the workflow at once, and stands in history after what came in by then. Each
-request is built as a worker builds it, from the history as it is read back.
+For each move it does what `workflows/agent_turn.py` does, and writes a history in the order in
+which a server would. The orders of the workflow and of the server may differ: an addition to the
+budget is known to the workflow at once, but comes in history after everything that arrived before
+it. Each request is built as a worker builds it, from the decoded history.
 """
 
 from __future__ import annotations
@@ -82,8 +83,8 @@ class Stopped(Exception):  # noqa: N818 - nothing is wrong
 
 @dataclass(frozen=True)
 class Asked:
-    """A model call: the state of the workflow, what its worker read, and the prompt before and
-    after the protocol put it into words.
+    """A model call: the state of the workflow, the state that its worker read, and the prompt
+    before and after the protocol rendered it.
     """
 
     state: TurnState
@@ -95,8 +96,8 @@ class Asked:
 
 @dataclass(repr=False)
 class Played:
-    """A turn that was played: its facts as the workflow knew them, its states, its requests, and
-    what became of its calls, by their ids.
+    """A simulated turn: its facts as the workflow has them, its states, its requests, and the
+    outcomes of its calls, by their ids.
     """
 
     seed: int
@@ -124,11 +125,11 @@ class Played:
 
     @property
     def state(self) -> TurnState:
-        """What the workflow knows now."""
+        """The current state of the workflow."""
         return self.states[-1]
 
     def play(self) -> Played:
-        """Play it to its end, or until enough has happened."""
+        """Run to the end, or until the maximum number of moves."""
         try:
             self._resolve()
             while self.end is None and len(self.states) < _MOST_FACTS:
@@ -202,8 +203,8 @@ class Played:
         self._perform(moves)
 
     def _perform(self, moves: list[Ask] | list[Act] | list[Consult]) -> None:
-        """Schedule activities, and draw which of them end how, and when; at a deadline the others
-        are left behind, unless somebody adds time.
+        """Schedule activities, and draw which of them end, how, and when; at a deadline the others
+        are given up, unless time is added.
         """
         for move in moves:
             self._note(Scheduled(move.key))
@@ -227,7 +228,7 @@ class Played:
             self._note(self._end(move))
 
     def _meanwhile(self) -> None:
-        """What may happen at any moment."""
+        """Events that can happen at any moment."""
         self._elapsed += self.luck.choice([0, 0.01, 0.1, 1]) * SECOND
         while self._left_behind and not self._chance(3):
             self._note(self._end(self._left_behind.pop(0), fails_in=2))
@@ -235,7 +236,9 @@ class Played:
             self._add_budget()
 
     def _add_budget(self) -> None:
-        """The update's validator refuses what has no limit, once the limits are known."""
+        """Add budget; the update's validator refuses a dimension without a limit, once the limits
+        are known.
+        """
         added = BudgetAdded(
             self.luck.choice(drawn.MORE), iterations=self.luck.choice([None, None, None, 1])
         )
@@ -308,7 +311,7 @@ class Played:
         self._note(Decided(decision))
 
     def _end(self, move: Ask | Act | Consult, *, fails_in: int = 15) -> Fact:
-        """What becomes of an activity, which fails once in so many times."""
+        """The outcome of an activity; some fail."""
         if isinstance(move, Act):
             return self._tool_ended(move)
         if self._chance(fails_in):
@@ -342,7 +345,7 @@ class Played:
         return PolicyAnswered(move.key, Ruling(verdict=verdict))
 
     def _answered(self, key: ModelKey) -> Fact:
-        """What a model says, as the model activity reads it."""
+        """A model's answer, as the model activity parses it."""
         asked, held = self.asked[-1], self.state.accounts.ledger.held[str(key)]
         said = drawn.answer(
             self.luck, self.agent, held.tokens, asked.call.max_output_tokens or limits.OUTPUT_TOKENS
@@ -357,7 +360,7 @@ class Played:
         return ModelAnswered(key, self._checked(answer, asked.read))
 
     def _checked(self, answer: ModelAnswer, state: TurnState) -> ModelAnswer:
-        """As `answers.checked` does, which needs an event loop."""
+        """Like `answers.checked`, which needs an event loop."""
         schema = self.agent.output_schema
         is_last = state.finishing or not runs_tools(answer)
         if schema is None or answer.objection or answer.stop is StopReason.REFUSED or not is_last:
@@ -381,8 +384,8 @@ class Played:
         return for_calls is None or not delay or for_calls > delay
 
     def _note(self, fact: Fact) -> None:
-        """The workflow knows it, and history has it, before what was not written yet unless that
-        had to be known for it.
+        """Apply the fact to the workflow; history has it before facts that are not written yet,
+        unless one of those caused it.
         """
         if isinstance(fact, Scheduled | WaitBegan | WaitEnded | TurnEnded):
             self._write()
@@ -403,7 +406,7 @@ class Played:
 
 
 def through_history(fact: Fact) -> Fact:
-    """The fact as a reader gets it."""
+    """The fact as a reader decodes it."""
     match fact:
         case TurnStarted(request):
             return TurnStarted(unpack(pack(request), TurnRequest))
@@ -426,7 +429,7 @@ def through_history(fact: Fact) -> Fact:
 
 
 def turn(seed: int) -> Played:
-    """A turn of any agent with any luck."""
+    """A simulated turn of a random agent with random outcomes."""
     luck = random.Random(seed)
     return Played(seed, luck, drawn.agent(luck), drawn.request(luck)).play()
 

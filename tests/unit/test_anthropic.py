@@ -59,14 +59,14 @@ def error_body(status: int, kind: str, message: str = "no") -> Reply:
 
 
 def sent(*messages: Message, **more: Any) -> list[dict[str, Any]]:
-    """The messages of a request as the API gets them."""
+    """The messages of a request in the form of the API."""
     turns: list[dict[str, Any]] = body_of(ModelRequest(model="m", messages=messages, **more), 9)[
         "messages"
     ]
     return turns
 
 
-# What is sent
+# Requests
 
 
 async def test_whole_conversation_is_sent_in_order() -> None:
@@ -143,7 +143,7 @@ async def test_key_and_version_are_sent_as_headers(monkeypatch: pytest.MonkeyPat
 
 
 async def test_output_limit_is_the_constructors() -> None:
-    """The API demands one."""
+    """The API requires one."""
     with StubProvider([{"text": "hi"}]) as stub:
         provider = Anthropic(base_url=stub.anthropic_url, api_key_env=None, max_output_tokens=500)
         await provider.complete(HELLO)
@@ -153,7 +153,7 @@ async def test_output_limit_is_the_constructors() -> None:
 
 
 def test_output_limit_below_one_is_refused_when_the_provider_is_built() -> None:
-    """No request could succeed."""
+    """Every request would fail."""
     with pytest.raises(errors.ConfigurationError, match="at least 1, not 0"):
         Anthropic(max_output_tokens=0)
 
@@ -168,7 +168,7 @@ def test_request_without_tools_and_system_prompt_has_neither() -> None:
 
 
 def test_messages_of_one_role_in_a_row_are_sent_as_one() -> None:
-    """Results come first, then what the user said after them, then the next task."""
+    """Results come first, then the user's text after them, then the next task."""
     call = ToolCall(id="c1", name="add")
 
     turns = sent(
@@ -225,15 +225,15 @@ def test_images_and_pdf_are_sent_as_data_or_url() -> None:
 def test_arguments_that_are_no_object_are_quoted_in_one(
     arguments: str, sent_as: dict[str, Any]
 ) -> None:
-    """The API takes objects only, and the model shall see what it wrote."""
+    """The API accepts only objects, and the model has to see what it wrote."""
     turns = sent(AssistantMessage(parts=(ToolCall(id="c1", name="add", arguments=arguments),)))
 
     assert turns[0]["content"][0]["input"] == sent_as
 
 
 def test_call_of_another_vendors_model_fits_the_api_and_stays_paired() -> None:
-    """Two ids that differ in a character which is not allowed stay two; a name that no tool could
-    have is sent in a form that is.
+    """Two ids that differ only in an invalid character remain different; a name that no tool can
+    have is sent in a valid form.
     """
     calls = (
         ToolCall(id="functions.add:0", name="the tool"),
@@ -283,7 +283,7 @@ def test_calls_of_earlier_turns_are_declared_for_an_agent_without_tools() -> Non
 def test_blank_results_are_sent_in_a_way_the_api_takes(
     result: dict[str, Any], block: dict[str, Any]
 ) -> None:
-    """An error without words gets some."""
+    """An error without text gets a default text."""
     turns = sent(ToolMessage(results=(ToolResult(call_id="c1", name="add", **result),)))
 
     assert turns[0]["content"] == [{"type": "tool_result", "tool_use_id": "c1", **block}]
@@ -304,8 +304,8 @@ def test_blank_text_and_thinking_of_another_vendor_are_not_sent() -> None:
 
 @pytest.mark.accepts("M7")
 async def test_thinking_goes_back_unchanged_in_its_place() -> None:
-    """Signed, without words (the vendor may keep them to itself), redacted, and between calls; also
-    after a turn through history.
+    """Signed, without text (the vendor may omit it), redacted, and between calls; also after a turn
+    through history.
     """
     call = {"type": "tool_use", "id": "c1", "name": "add", "input": {"b": 1, "a": [2.0]}}
     blocks = [THOUGHT, REDACTED, {"type": "text", "text": "Let me add."}, HIDDEN_TEXT, call]
@@ -317,11 +317,13 @@ async def test_thinking_goes_back_unchanged_in_its_place() -> None:
     assert turns[1] == {"role": "assistant", "content": blocks}
 
 
-# How answers are read
+# Parsing answers
 
 
 async def test_answer_with_thinking_text_and_calls_is_read_in_order() -> None:
-    """Blocks without a place in a transcript are left out; the model that served is named."""
+    """Blocks without a place in a transcript are left out; the answer has the name of the model
+    that served.
+    """
     blocks = (
         THOUGHT,
         {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {}},
@@ -377,7 +379,7 @@ async def test_answer_with_thinking_text_and_calls_is_read_in_order() -> None:
     ],
 )
 async def test_blocks_of_lax_servers_are_read(block: Any, parts: tuple[Any, ...]) -> None:
-    """Calls without ids, input as text, blocks that are none."""
+    """Calls without ids, input as text, invalid blocks."""
     answer = await ANTHROPIC.ask_served(body(block))
 
     assert answer.message.parts == parts
@@ -401,7 +403,7 @@ async def test_blocks_of_lax_servers_are_read(block: Any, parts: tuple[Any, ...]
     ],
 )
 async def test_stop_reasons_are_mapped(reason: str | None, calls: int, stop: StopReason) -> None:
-    """A known reason is kept, an unknown one is said to be so, a missing one is told by the
+    """A known reason is kept, an unknown one is marked as unknown, a missing one follows from the
     content.
     """
     blocks = [
@@ -415,7 +417,7 @@ async def test_stop_reasons_are_mapped(reason: str | None, calls: int, stop: Sto
 
 
 async def test_refusal_without_words_has_those_of_its_explanation() -> None:
-    """A stream of filters may stop the model before its first word; the caller learns why."""
+    """A stream filter may stop the model before its first token; the error has the reason."""
     details = {"type": "refusal", "category": "cyber", "explanation": "This looks harmful."}
 
     answer = await ANTHROPIC.ask_served(body(stop_reason="refusal", stop_details=details))
@@ -447,7 +449,9 @@ async def test_refusal_without_words_has_those_of_its_explanation() -> None:
     ],
 )
 def test_usage_is_measured_alike_whoever_reports_it(reported: Any, usage: Usage) -> None:
-    """Input holds cached tokens, which this API counts apart, and what is missing is not told."""
+    """Input includes cached tokens, which this API counts separately; a missing number is not
+    reported.
+    """
     assert usage_of(reported) == usage
 
 
@@ -466,7 +470,7 @@ def test_usage_is_measured_alike_whoever_reports_it(reported: Any, usage: Usage)
 def test_number_that_cannot_be_true_makes_its_sum_unknown_and_not_small(
     field: str, usage: Usage, wrong: Any
 ) -> None:
-    """What was paid for a part of the input is no bill for all of it: 0 is "not told"."""
+    """A part of the input is not a bill for all of it: 0 is "not reported"."""
     reported = {
         "input_tokens": 10,
         "cache_read_input_tokens": 60,
@@ -485,7 +489,7 @@ def test_sum_that_cannot_be_true_is_not_told() -> None:
 
 
 def test_input_that_is_told_by_the_cache_alone_is_not_told() -> None:
-    """What was read from a cache is a part."""
+    """The cached tokens are only a part of the input."""
     assert usage_of({"cache_read_input_tokens": 60, "output_tokens": 5}) == Usage(output_tokens=5)
 
 
@@ -501,7 +505,7 @@ def test_input_that_is_told_by_the_cache_alone_is_not_told() -> None:
     ],
 )
 async def test_body_that_is_no_answer_is_a_typed_error(raw: bytes, says: str) -> None:
-    """It may pass, so the turn may try again."""
+    """The error is transient, so the turn may retry."""
     error = await ANTHROPIC.failing({"raw": raw})
 
     assert isinstance(error, errors.LLMUnavailableError)
@@ -562,8 +566,8 @@ async def test_body_that_is_no_answer_is_a_typed_error(raw: bytes, says: str) ->
     ],
 )
 async def test_error_class_says_what_to_do(reply: Reply, cls: type[LLMError]) -> None:
-    """The status tells, and inside a 200 the type; what must be paid or was filtered comes as a
-    mere 400.
+    """By the status, and inside a 200 by the type; payment and filter errors come as a plain
+    400.
     """
     error = await ANTHROPIC.failing(reply)
 
@@ -571,7 +575,7 @@ async def test_error_class_says_what_to_do(reply: Reply, cls: type[LLMError]) ->
 
 
 async def test_error_quotes_the_words_of_the_provider() -> None:
-    """With the status, which the caller may look up."""
+    """With the status, which callers may look up."""
     error = await ANTHROPIC.failing(error_body(529, "overloaded_error", "Overloaded"))
 
     assert error.message == "m: Overloaded (status 529)"

@@ -1,6 +1,4 @@
-"""Options of a request to the messages API: the exact body that is sent, and a stop that they ask
-for.
-"""
+"""Request options in the messages API: the exact body, and a stop at a requested sequence."""
 
 from __future__ import annotations
 
@@ -38,8 +36,8 @@ def asking(tools: bool = False, budget: Remaining | None = None, **options: Any)
 
 
 async def test_every_option_is_in_the_body() -> None:
-    """By the names of this API; the limit of the options wins over the provider's; `extra` beside
-    them.
+    """With the names of this API; the limit of the options overrides the provider's; `extra` is
+    added.
     """
     request = asking(
         tools=True,
@@ -68,7 +66,9 @@ async def test_every_option_is_in_the_body() -> None:
 
 
 def test_options_that_say_nothing_are_not_sent() -> None:
-    """The provider's own defaults hold; no stop sequences on purpose are none."""
+    """The provider's own defaults apply; an explicit empty list of stop sequences is sent as
+    none.
+    """
     assert body_of(asking(tools=True, stop_sequences=()), 9) == {**SENT, "tools": TOOLS}
 
 
@@ -92,13 +92,13 @@ def test_tool_choice_is_sent_in_the_words_of_the_api(choice: str, sent: object) 
 
 @pytest.mark.parametrize("choice", ["auto", "required", "none", "add"])
 def test_tool_choice_without_tools_is_not_sent(choice: str) -> None:
-    """The API refuses one; a last answer is asked for without tools."""
+    """The API refuses one; a last answer is requested without tools."""
     assert body_of(asking(tool_choice=choice), 9) == SENT
 
 
 @pytest.mark.parametrize("choice", [None, "required", "add"])
 def test_calls_of_earlier_turns_cannot_be_chosen(choice: str | None) -> None:
-    """Their tools are declared because the API wants it so, not to be called."""
+    """Their tools are declared only because the API requires it."""
     call = ToolCall(id="c1", name="add")
     messages = (UserMessage.of("2?"), AssistantMessage(parts=(call,)), ToolMessage.of(call, "2"))
 
@@ -110,7 +110,7 @@ def test_calls_of_earlier_turns_cannot_be_chosen(choice: str | None) -> None:
 
 
 async def test_choice_of_a_tool_that_is_not_offered_is_refused_before_a_request() -> None:
-    """The error names what could be chosen, and nothing is charged."""
+    """The error lists the available tools, and nothing is charged."""
     with (
         StubProvider([{"text": "hi"}]) as stub,
         pytest.raises(errors.LLMInvalidRequestError) as caught,
@@ -125,7 +125,7 @@ async def test_choice_of_a_tool_that_is_not_offered_is_refused_before_a_request(
 
 
 def test_extra_stands_in_place_of_our_fields_and_is_not_merged_deeper() -> None:
-    """It comes last, and replaces a field whole."""
+    """It is applied last, and replaces a whole field."""
     extra = {
         "max_tokens": 2,
         "tool_choice": {"type": "auto", "disable_parallel_tool_use": True},
@@ -150,7 +150,7 @@ def test_extra_stands_in_place_of_our_fields_and_is_not_merged_deeper() -> None:
 async def test_extra_that_is_unreadable_or_beyond_the_budget_is_refused_before_a_request(
     extra: dict[str, Any], says: str
 ) -> None:
-    """A stream cannot be read, and only the reserved limit can be paid for."""
+    """A stream cannot be read here, and only the reserved limit is paid for."""
     with (
         StubProvider([{"text": "hi"}]) as stub,
         pytest.raises(errors.LLMInvalidRequestError, match=says),
@@ -163,7 +163,7 @@ async def test_extra_that_is_unreadable_or_beyond_the_budget_is_refused_before_a
 
 
 async def test_stop_at_a_sequence_is_told() -> None:
-    """This API says which; the chat completions API does not."""
+    """This API reports which one; the chat completions API does not."""
     raw = (
         '{"content": [{"type": "text", "text": "one"}], "stop_reason": "stop_sequence",'
         ' "stop_sequence": "END"}'

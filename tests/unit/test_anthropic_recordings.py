@@ -1,5 +1,5 @@
-"""What our reading makes of recorded traffic of the messages API agrees with an independent one,
-and we ask as it was asked.
+"""Recorded traffic of the messages API: our parser agrees with an independent one, and our requests
+have the recorded form.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def succeeded(exchange: Exchange) -> bool:
 
 
 def is_ours(exchange: Exchange) -> bool:
-    """Whether it was answered and an agent of ours could have asked it: its system prompt is not
+    """Whether it was answered and one of our agents could have sent it: its system prompt is not
     among its messages.
     """
     return succeeded(exchange) and all(
@@ -62,7 +62,7 @@ def of_type(body: dict[str, Any], *types: str) -> list[dict[str, Any]]:
 
 
 def as_part(block: dict[str, Any]) -> Text | Media:
-    """A recorded block of a user as a user of ours would say it."""
+    """A recorded block of a user as one of ours."""
     if block["type"] == "text":
         return Text(text=block["text"])
     source = block["source"]
@@ -74,7 +74,7 @@ def as_part(block: dict[str, Any]) -> Text | Media:
 
 
 def as_message(message: dict[str, Any]) -> Message:
-    """A recorded message as ours."""
+    """A recorded message as one of ours."""
     content = (
         message["content"]
         if isinstance(message["content"], list)
@@ -87,7 +87,7 @@ def as_message(message: dict[str, Any]) -> Message:
 
 
 def as_tool(tool: dict[str, Any]) -> ToolDefinition:
-    """A recorded tool as ours."""
+    """A recorded tool as one of ours."""
     return ADD.model_copy(
         update={
             "name": tool["name"],
@@ -98,7 +98,7 @@ def as_tool(tool: dict[str, Any]) -> ToolDefinition:
 
 
 def as_options(asked: dict[str, Any]) -> RequestOptions:
-    """The options of a recorded request: ours by their names, all others as more fields."""
+    """The options of a recorded request: known ones by their names, all others as `extra`."""
     choice = asked.get("tool_choice", {}).get("type")
     ours = ("model", "max_tokens", "messages", "system", "tools", "temperature", "tool_choice")
     return RequestOptions(
@@ -154,8 +154,8 @@ async def test_recorded_response_is_read_as_it_was_meant(exchange: Exchange) -> 
 @pytest.mark.accepts("M7")
 @pytest.mark.parametrize("exchange", list(recorded("messages", "/v1/messages", succeeded)))
 async def test_recorded_answer_goes_back_as_it_came(exchange: Exchange) -> None:
-    """Block for block, thinking with its signature, each call followed by its result; only blank
-    text may not be sent.
+    """Each block unchanged, thinking with its signature, each call followed by its result; only
+    blank text is left out.
     """
     body = exchange["response"]["body"]
     answer = await ANTHROPIC.ask_served(as_reply(exchange["response"]))
@@ -185,8 +185,8 @@ async def test_recorded_answer_goes_back_as_it_came(exchange: Exchange) -> None:
 
 @pytest.mark.parametrize("exchange", list(recorded("messages", "/v1/messages", is_ours)))
 async def test_we_ask_as_the_recorded_request_asked(exchange: Exchange) -> None:
-    """Messages, tools and options of a request that was answered have the same shape when an agent
-    of ours asks.
+    """Messages, tools and options of an answered request have the same form when one of our agents
+    sends it.
     """
     asked = exchange["request"]["body"]
     system = asked.get("system", "")

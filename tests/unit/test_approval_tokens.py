@@ -1,4 +1,4 @@
-"""The token by which a call is approved from another process."""
+"""The token that approves a call from another process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from perdure.values.approvals import PendingApproval
 
 @pytest.mark.accepts("A9")
 def test_token_names_run_call_and_arguments() -> None:
-    """A call that differs in any of them has another token; `digest` names the arguments."""
+    """A call that differs in any of them has another token; `digest` covers the arguments."""
     expires = datetime(2026, 1, 1, tzinfo=UTC)
     asked = [
         ("run", "call", "digest"),

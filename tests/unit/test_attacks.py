@@ -1,5 +1,5 @@
-"""Values from outside whose size means harm: they are counted before they are read, and reading
-them leaves room for other turns.
+"""Input of excessive size from outside: it is counted before it is parsed, and parsing does not
+starve other turns.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ ITEMS: dict[str, Any] = {
 
 @pytest.fixture
 def never_interrupted() -> Iterator[None]:
-    """A thread that does not pause on its own keeps the interpreter."""
+    """A thread that does not yield by itself keeps the interpreter."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(60)
     yield
@@ -80,15 +80,15 @@ def turns_beside(work: Callable[[], object]) -> int:
     ids=["unique", "objects", "numbers"],
 )
 def test_long_work_lets_other_threads_run(work: Callable[[], object]) -> None:
-    """Many times, although Python never takes the interpreter from it."""
-    # imports what it needs, and reading files lets other threads run
+    """Many times, although Python never interrupts it."""
+    # imports what it needs, and reading files yields to other threads
     output_validation.validator(ITEMS)
     assert turns_beside(work) >= 10
 
 
 @pytest.mark.accepts("C8")
 def test_reply_with_too_many_values_is_not_parsed() -> None:
-    """Neither objects nor numbers are in it, so nothing could pause while it is parsed."""
+    """It has neither objects nor numbers, so the parser could not be interrupted."""
     with pytest.raises(ValueError, match="more than 2000000 values"):
         lenient_json.parsed(f"[{'[],' * limits.REPLY_VALUES}[]]")
 
@@ -111,7 +111,7 @@ def test_long_replies_are_read_as_short_ones(words: str) -> None:
     assert read(padded) == read(words)
 
 
-# without a name, which is an error as soon as it is looked at
+# without a name, which is an error as soon as it is read
 CALL: dict[str, Any] = {"type": "tool_use", "function": {}}
 ITEM = {"type": "function_call"}
 WAYS: dict[str, Callable[[], object]] = {
@@ -131,7 +131,7 @@ WAYS: dict[str, Callable[[], object]] = {
 @pytest.mark.accepts("C9")
 @pytest.mark.parametrize("answer", WAYS.values(), ids=WAYS)
 def test_calls_are_counted_before_they_are_read(answer: Callable[[], object]) -> None:
-    """None of 20,000 is looked at."""
+    """None of 20,000 is parsed."""
     with pytest.raises(
         errors.LLMInvalidRequestError,
         match="m asked for 20000 tool calls in one answer, more than the 64",
@@ -144,7 +144,7 @@ def test_calls_are_counted_before_they_are_read(answer: Callable[[], object]) ->
 @pytest.mark.accepts("C9")
 @pytest.mark.parametrize("letter", ["x", "é"])
 def test_huge_result_is_cut_before_it_is_copied(letter: str) -> None:
-    """What is left says how long it was; nothing near its size is allocated."""
+    """The note has the original size; no memory near that size is allocated."""
     result = letter * 5_000_000
     tracemalloc.start()
     try:
@@ -159,7 +159,7 @@ def test_huge_result_is_cut_before_it_is_copied(letter: str) -> None:
 
 @pytest.mark.parametrize("words", ["", "a\ud800b" * 30, "é漢😀" * 40_000, "x" * 100])
 def test_cut_and_cleaned_is_cleaned_and_cut(words: str) -> None:
-    """The order makes no difference to what a model reads."""
+    """The order makes no difference to the result."""
     assert clean(clip(words, 80)) == clip(clean(words), 80)
 
 
@@ -168,7 +168,7 @@ class Number(BaseModel):
 
 
 def state() -> Any:
-    """A turn whose answer is to be a number."""
+    """A turn with an output of type int."""
     agent = AgentDefinition(
         name="clerk", instructions="", model="a:m", output_schema=Number.model_json_schema()
     )
@@ -192,7 +192,7 @@ def state() -> Any:
 async def test_validator_that_does_not_end_is_given_up(
     check: Callable[[Any], object], words: str
 ) -> None:
-    """The error says whose validators they are."""
+    """The error names the validators' type."""
     answer = ModelAnswer(message=AssistantMessage(parts=(Text(text='{"value": 1}'),)))
 
     with pytest.raises(
@@ -203,7 +203,7 @@ async def test_validator_that_does_not_end_is_given_up(
 
 
 async def test_error_of_a_validator_keeps_its_meaning() -> None:
-    """A reason goes to the model; a typed error ends the turn as it is."""
+    """A reason goes to the model; a typed error ends the turn unchanged."""
     answer = ModelAnswer(message=AssistantMessage(parts=(Text(text='{"value": "x"}'),)))
 
     told = await checked(answer, state(), Check(Number.model_validate))
@@ -229,7 +229,7 @@ NO_MESSAGES = {
 @pytest.mark.accepts("C10")
 @pytest.mark.parametrize("script", NO_MESSAGES.values(), ids=NO_MESSAGES)
 async def test_server_without_messages_is_ended(script: str) -> None:
-    """After 1,000 lines or 1 MB, of whatever kind."""
+    """After 1,000 lines or 1 MB of any kind."""
     process = ServerProcess([sys.executable, "-S", "-c", script], {})
 
     async with process:
@@ -240,9 +240,7 @@ async def test_server_without_messages_is_ended(script: str) -> None:
 
 @pytest.mark.accepts("C10")
 def test_server_is_read_at_a_limited_pace() -> None:
-    """A rush is read at once, what follows as slowly as it may come, and a pause allows for another
-    rush.
-    """
+    """A burst is read at once, later data at the limited rate, and a pause allows another burst."""
     pace = _Pace()
 
     rush = [pace.wait_s(100.0) for _ in range(_RUSH)]
@@ -257,7 +255,9 @@ def test_server_is_read_at_a_limited_pace() -> None:
 @pytest.mark.slow
 @pytest.mark.accepts("C8")
 def test_process_of_a_worker_is_prepared() -> None:
-    """What its turns need is imported, and the collector has next to nothing to go through."""
+    """The modules for its turns are imported, and the garbage collector has almost nothing to
+    scan.
+    """
     code = (
         "import gc, sys\nfrom perdure import Agent, MCPServer\nfrom perdure.worker import"
         " AgentWorker, startup\nstartup.prepare([Agent(name='a', model='m')])\nprint('httpx' in"

@@ -12,7 +12,7 @@ QUICKLY_S = 0.1
 
 
 class Seen(logging.Handler):
-    """Lets a tool block until the log has a record of it."""
+    """Blocks a tool until the log has a record about it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -20,14 +20,14 @@ class Seen(logging.Handler):
         self.event = threading.Event()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep the record and free the tool."""
+        """Keep the record and release the tool."""
         self.records.append(record)
         self.event.set()
 
 
 @pytest.mark.accepts("O22")
 async def test_async_tool_that_blocks_is_reported_once_with_its_name_and_line() -> None:
-    """However long it goes on; another tool that blocks has its own report."""
+    """For any duration; another tool that blocks is reported separately."""
     seen, loop = Seen(), ToolLoop(blocked_s=QUICKLY_S)
 
     async def block(longer_s: float) -> None:

@@ -1,5 +1,5 @@
-"""The reservation of a request is at least its bill: shown for recorded exchanges of every API, by
-the rules that reserve for an agent.
+"""The reservation of a request is at least its bill, checked with recorded exchanges of every API
+and the rules for agents.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ SKIP = pytest.mark.skipif(
 
 
 def each(*cases: Exchange | tuple[Exchange, Exchange]) -> pytest.MarkDecorator:
-    """The test for each of them, by the name of the request; skipped, with the reason, where there
-    are no recordings.
+    """The parameters of a test for each exchange, by the name of the request; skipped, with the
+    reason, without recordings.
     """
     named = [
         pytest.param(case, id=(case if isinstance(case, Exchange) else case[1]).name)
@@ -63,7 +63,7 @@ def each(*cases: Exchange | tuple[Exchange, Exchange]) -> pytest.MarkDecorator:
 
 
 def asked(exchange: Exchange) -> TurnState:
-    """The state in which an agent of ours asks so."""
+    """The state in which one of our agents would send this request."""
     agent = exchange.agent(PRICES.price(exchange.target))
     tokens = TokenCount(
         base=reservations.base_tokens(agent), bound=sum(map(bound, exchange.messages))
@@ -72,7 +72,7 @@ def asked(exchange: Exchange) -> TurnState:
 
 
 def asked_again(before: Exchange, exchange: Exchange) -> TurnState:
-    """The same when the answer to the request before has told how many tokens its messages were."""
+    """The same with the token count of the previous answer."""
     answer, *added = exchange.messages[len(before.messages) :]
     assert isinstance(answer, AssistantMessage)
     state = apply(asked(before), Scheduled(ModelKey(1)))
@@ -85,7 +85,7 @@ def asked_again(before: Exchange, exchange: Exchange) -> TurnState:
 
 
 def check(state: TurnState, exchange: Exchange) -> None:
-    """In tokens for every model, in money for those whose price is known."""
+    """In tokens for every model, in money for those with a known price."""
     assert state.agent is not None
     reserved = reservations.for_call(state, state.agent, state.agent.chain[0]).amount
     cost = PRICES.cost(exchange.target, exchange.served, exchange.usage)
@@ -102,7 +102,7 @@ def check(state: TurnState, exchange: Exchange) -> None:
 @pytest.mark.accepts("B15")
 @each(*EXCHANGES)
 def test_reservation_is_at_least_the_bill(case: Exchange) -> None:
-    """Of a transcript that no provider has counted yet, its bytes are the bound."""
+    """For a transcript that no provider has counted yet, its bytes are the bound."""
     check(asked(case), case)
 
 
@@ -111,7 +111,7 @@ def test_reservation_is_at_least_the_bill(case: Exchange) -> None:
 def test_reservation_is_at_least_the_bill_when_the_beginning_was_counted(
     case: tuple[Exchange, Exchange],
 ) -> None:
-    """Only the bytes that came after what the provider counted are added to that."""
+    """Only the bytes after the counted part are added to the count."""
     check(asked_again(*case), case[1])
 
 
@@ -146,7 +146,7 @@ MESSAGES = (
 
 
 def said(value: object) -> int:
-    """Bytes of all text in JSON, without its punctuation."""
+    """The bytes of all text in JSON, without punctuation."""
     if isinstance(value, dict):
         return sum(
             said(name) + said(item) for name, item in value.items() if name not in ("type", "role")
@@ -163,7 +163,7 @@ def said(value: object) -> int:
 @in_its_own_time
 @given(MESSAGES)
 def test_every_byte_of_what_is_sent_counts(message: Message) -> None:
-    """A token has at least one byte, and no API is sent more bytes of text for a message than its
+    """A token has at least one byte, and no API gets more bytes of text for a message than its
     bound has tokens.
     """
     request = ModelRequest(model="m", messages=(message,))
@@ -178,7 +178,7 @@ def test_every_byte_of_what_is_sent_counts(message: Message) -> None:
 def test_every_byte_of_instructions_and_tools_counts(
     instructions: str, description: str, parameters: dict[str, JsonValue]
 ) -> None:
-    """They go with every request."""
+    """They are part of every request."""
     tool = ADD.model_copy(update={"description": description, "parameters": parameters})
     plain = AgentDefinition(name="a", instructions="", model="m:m")
     agent = plain.model_copy(update={"instructions": instructions, "tools": (tool, tool)})
@@ -202,8 +202,8 @@ LARGEST = [
 def test_image_counts_as_much_as_vendors_make_of_the_largest(
     tokens: int, image: dict[str, str]
 ) -> None:
-    """Its size in bytes does not matter, because a small file can hold many pixels; the numbers are
-    from the vendors' pages.
+    """Its size in bytes does not matter, because a small file can have many pixels; the numbers are
+    from the vendors' documentation.
     """
     assert bound(UserMessage(parts=(Media(media_type="image/png", **image),))) >= tokens
 
@@ -212,7 +212,7 @@ def test_image_counts_as_much_as_vendors_make_of_the_largest(
 def test_recordings_are_of_every_api_and_most_have_a_price(
     record_property: Callable[[str, object], None],
 ) -> None:
-    """So that the tests above show something."""
+    """Otherwise the tests above would prove nothing."""
     counts = {api: sum(exchange.api == api for exchange in EXCHANGES) for api in PATHS}
     priced = sum(PRICES.price(exchange.target) is not None for exchange in EXCHANGES)
     record_property("exchanges", counts)

@@ -1,4 +1,4 @@
-"""Where a prompt is cached by Anthropic's API: what is sent for that, and what it saves."""
+"""Prompt caching in Anthropic's API: where breakpoints are set, and what they save."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ LOOKED_BACK = 20
 def turn(
     steps: int, *, calls: int = 1, question: str = LONG, result: str = LONG
 ) -> tuple[Message, ...]:
-    """A transcript after so many steps with so many calls each."""
+    """A transcript with this number of steps and calls per step."""
     messages: list[Message] = [UserMessage.of(question)]
     for step in range(steps):
         asked = tuple(ToolCall(id=f"c{step}_{index}", name="add") for index in range(calls))
@@ -57,14 +57,14 @@ def turn(
 
 
 def request_of(messages: tuple[Message, ...], **more: Any) -> ModelRequest:
-    """A request of a loop: it offers a tool."""
+    """A request of the loop; it offers a tool."""
     return ModelRequest(
         **{"model": MODEL, "messages": messages, "system": LONG, "tools": (ADD,), **more}
     )
 
 
 def blocks(body: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Everything that can be marked, in the order in which the API has it."""
+    """All blocks that can have a breakpoint, in the order of the API."""
     yield from body.get("tools", ())
     system = body.get("system", [])
     yield from [{"type": "text", "text": system}] if isinstance(system, str) else system
@@ -72,15 +72,15 @@ def blocks(body: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def marks(body: dict[str, Any]) -> list[str]:
-    """What is marked: the name of a tool, or the beginning of a text or a result, or the result's
-    id.
+    """The blocks with a breakpoint: the name of a tool, the beginning of a text or a result, or the
+    result's id.
     """
     marked = [block for block in blocks(body) if block.get("cache_control") == MARK]
     return [block.get("tool_use_id") or block.get("name") or block["text"][:4] for block in marked]
 
 
 def unmarked(value: Any) -> Any:
-    """Without its marks, and a text that was put into a block for one as a text."""
+    """The body without breakpoints, and with text again where a block was needed for one."""
     match value:
         case list():
             return [unmarked(item) for item in value]
@@ -95,7 +95,7 @@ def unmarked(value: Any) -> Any:
             return value
 
 
-# What is sent
+# Where they are set
 
 
 @pytest.mark.parametrize(
@@ -160,15 +160,15 @@ def unmarked(value: Any) -> Any:
 def test_breakpoints_stand_where_another_request_will_begin_alike(
     request_: ModelRequest, places: list[str]
 ) -> None:
-    """Behind tools and system prompt, behind this request and the one before; none where no other
-    follows, and none beside those of `extra`.
+    """After tools and system prompt, after this request and the previous one; none if no other
+    request follows, and none in addition to those of `extra`.
     """
     assert marks(body_of(request_, 9)) == places
 
 
 @pytest.mark.parametrize("short_of", [0, 1])
 def test_what_is_shorter_than_the_least_gets_no_breakpoint(short_of: int) -> None:
-    """The API would leave it alone too; bytes say so, not characters."""
+    """The API would ignore it; the size is estimated from bytes, not characters."""
     bare = len(
         json.dumps(body_of(request_of(turn(0, question="?")), 9, caching=False)["tools"][0])
     ) + len('""')
@@ -183,7 +183,7 @@ def test_what_is_shorter_than_the_least_gets_no_breakpoint(short_of: int) -> Non
 
 @pytest.mark.parametrize("steps", range(4))
 def test_nothing_but_the_marks_is_another(steps: int) -> None:
-    """The same request without caching, and never more marks than the API takes."""
+    """The same request without caching, and never more breakpoints than the API accepts."""
     request = request_of(turn(steps, calls=3))
 
     body = body_of(request, 9)
@@ -204,7 +204,7 @@ def test_request_is_not_changed_by_its_body() -> None:
 
 @pytest.mark.parametrize("caching", [True, False])
 async def test_caching_can_be_switched_off(caching: bool) -> None:
-    """For servers that refuse it; in whole answers and in streams."""
+    """For servers that refuse it; in whole and streamed answers."""
     with StubProvider([{}, {"text": "hi"}]) as stub:
         provider, heard = (
             Anthropic(stub.anthropic_url, api_key_env=None, caching=caching),
@@ -217,21 +217,21 @@ async def test_caching_can_be_switched_off(caching: bool) -> None:
     assert [bool(marks(body)) for body in stub.requests] == [caching, caching]
 
 
-# What it costs
+# What they save
 
 
 class Cache:
-    """What Anthropic documents of its cache: found by content up to a breakpoint or at most 20
-    blocks before it, written up to the last breakpoint.
+    """Anthropic's cache as documented: looked up by content at a breakpoint or at most 20 blocks
+    before it, written up to the last breakpoint.
 
-    A token is four bytes here. What is shorter than 1,024 is not cached.
+    A token is four bytes here. Prompts shorter than 1,024 tokens are not cached.
     """
 
     def __init__(self) -> None:
         self._known: set[str] = set()
 
     def usage(self, body: dict[str, Any]) -> Usage:
-        """What a request would be told to have used."""
+        """The reported usage of a request."""
         said = [(json.dumps(unmarked(block)), "cache_control" in block) for block in blocks(body)]
         ends = [
             sum(len(words) for words, _ in said[: place + 1]) // 4 for place in range(len(said))
@@ -257,27 +257,27 @@ class Cache:
 
 
 def cost(bodies: list[dict[str, Any]]) -> Decimal:
-    """What requests cost that follow each other within minutes, by the vendor's own prices."""
+    """The cost of consecutive requests within minutes, at the vendor's own prices."""
     cache, prices = Cache(), Prices({})
     costs = [prices.cost(f"anthropic:{MODEL}", "", cache.usage(body)) for body in bodies]
     return sum((one for one in costs if one is not None), Decimal(0))
 
 
 def saved(requests: list[ModelRequest]) -> float:
-    """The share of the bill that caching saves; below zero where it costs more."""
+    """The share of the bill that caching saves; negative if it costs more."""
     plain = cost([body_of(request, 9, caching=False) for request in requests])
     return float(1 - cost([body_of(request, 9) for request in requests]) / plain)
 
 
 @pytest.mark.parametrize(("steps", "least"), [(1, 0.1), (2, 0.25), (9, 0.6), (40, 0.8)])
 def test_turn_of_several_steps_costs_less(steps: int, least: float) -> None:
-    """Writes at 1.25 of the input's price included: the longer the turn, the more is saved."""
+    """Including writes at 1.25 of the input price: the longer the turn, the more is saved."""
     assert saved([request_of(turn(step)) for step in range(steps + 1)]) > least
 
 
 def test_turn_of_one_request_costs_a_little_more() -> None:
-    """Nobody knows before that the model will call no tool: a quarter of its input, of which
-    another turn of the agent reads most.
+    """It is not known in advance that the model will call no tool: a quarter of its input, most of
+    which the agent's next turn reads from the cache.
     """
     one = request_of(turn(0))
 
@@ -286,8 +286,8 @@ def test_turn_of_one_request_costs_a_little_more() -> None:
 
 
 def test_steps_of_many_calls_are_found_again() -> None:
-    """More than 20 blocks of results stand between two requests, and the API looks no further back
-    than that.
+    """Between two requests there are more than 20 blocks of results, and the API looks back no
+    further than that.
     """
     assert saved([request_of(turn(step, calls=30, result="five" * 20)) for step in range(6)]) > 0.5
 
@@ -302,9 +302,7 @@ def test_cut_view_is_cached_until_the_next_cut() -> None:
 
 
 def test_reservation_bounds_a_request_that_is_all_written() -> None:
-    """A write costs 1.25 of the input's price, and the rate that requests are reserved at is no
-    lower.
-    """
+    """A cache write costs 1.25 of the input price, and the rate of reservations is not lower."""
     prices = Prices({})
     price = prices.price(f"anthropic:{MODEL}")
     usage = Usage(input_tokens=1_000_000, output_tokens=1_000, cache_write_tokens=1_000_000)

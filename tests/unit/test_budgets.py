@@ -1,4 +1,4 @@
-"""Budgets: what cannot be kept is refused when it is built, and what is built adds up exactly."""
+"""Budgets: invalid limits are refused when they are built, and valid ones add up exactly."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_money_that_is_a_float_or_no_number_is_refused(money: object) -> None:
 
 @pytest.mark.parametrize("text", ['{"usd": 0.5}', '{"usd": 1e2}', '{"usd": NaN}', '{"usd": true}'])
 def test_float_in_json_is_refused_too(text: str) -> None:
-    """From other languages and the command line as well: money is text there."""
+    """In other languages and on the command line, too: money is a string there."""
     with pytest.raises(ValidationError, match="not exact"):
         Budget.model_validate_json(text)
 
@@ -101,8 +101,8 @@ def test_float_in_json_is_refused_too(text: str) -> None:
     ),
 )
 def test_limit_that_cannot_be_kept_is_refused(limit: dict[str, object]) -> None:
-    """Nothing, less than nothing, no number, more than anybody has, smaller than a nano-dollar,
-    unknown, or no limit at all.
+    """Zero, negative, not a number, absurdly large, smaller than a nano-dollar, unknown, or no
+    limit at all.
     """
     with pytest.raises(ValidationError):
         Budget.model_validate(limit)
@@ -139,7 +139,7 @@ def test_budget_is_the_same_after_json(budget: Budget) -> None:
 @in_its_own_time
 @given(BUDGETS, BUDGETS)
 def test_limits_that_are_named_win_and_the_others_are_taken(mine: Budget, other: Budget) -> None:
-    """A turn's budget over its agent's, limit by limit."""
+    """A turn's budget overrides its agent's, limit by limit."""
     assert named(mine.over(other)) == {**named(other), **named(mine)}
     assert mine.over(None) == mine
 
@@ -147,7 +147,7 @@ def test_limits_that_are_named_win_and_the_others_are_taken(mine: Budget, other:
 @in_its_own_time
 @given(BUDGETS, st.data())
 def test_more_of_what_is_limited_is_added_exactly(budget: Budget, data: st.DataObject) -> None:
-    """Each limit that the addition names grows by that, the others stay."""
+    """Each limit in the addition grows by its amount, the others stay."""
     names = data.draw(st.sets(st.sampled_from(sorted(named(budget))), min_size=1))
     more = {name: data.draw(LIMITS[name]) for name in sorted(names)}
 
@@ -160,7 +160,7 @@ def test_more_of_what_is_limited_is_added_exactly(budget: Budget, data: st.DataO
 
 
 def test_more_of_what_is_not_limited_is_refused() -> None:
-    """It would be a limit where there was none."""
+    """It would introduce a limit."""
     with pytest.raises(errors.InvalidRequestError, match=r"no limit of tokens, tool_calls"):
         Budget(usd="1").plus(Budget(usd="1", tokens=5, tool_calls=5))
 
@@ -169,7 +169,7 @@ def test_more_of_what_is_not_limited_is_refused() -> None:
     "much", [{"usd": "999999999"}, {"tokens": 10**15}, {"time": timedelta(days=3650)}]
 )
 def test_more_than_can_be_kept_is_a_typed_error(much: dict[str, object]) -> None:
-    """A turn must survive what somebody adds to it, so this is no ValidationError."""
+    """A running turn must survive any addition, so this is not a ValidationError."""
     most = Budget.model_validate(much)
 
     with pytest.raises(errors.InvalidRequestError):
@@ -179,7 +179,7 @@ def test_more_than_can_be_kept_is_a_typed_error(much: dict[str, object]) -> None
 @in_its_own_time
 @given(st.decimals(0, 10**9, allow_nan=False, allow_infinity=False, places=15))
 def test_amount_is_booked_as_the_next_whole_nano_dollar(amount: Decimal) -> None:
-    """Up, never down, by less than one; and the same when it is booked again."""
+    """Rounded up, never down, by less than one; and unchanged when it is rounded again."""
     booked = usd(amount)
 
     assert amount <= booked < amount + NANO
@@ -192,7 +192,7 @@ def test_amount_is_booked_as_the_next_whole_nano_dollar(amount: Decimal) -> None
 def test_spendings_add_up_in_any_order_and_can_be_taken_back(
     spendings: list[Spending], one: Spending
 ) -> None:
-    """Each dimension on its own, exactly."""
+    """Each dimension separately, exactly."""
     total = sum(spendings, NOTHING)
 
     assert total == sum(reversed(spendings), NOTHING)

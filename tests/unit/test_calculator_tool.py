@@ -1,4 +1,4 @@
-"""The tool that calculates."""
+"""The calculator tool."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from perdure.toolboxes import calculator
 
 
 def calculate(expression: str) -> Result:
-    """Call the tool as a turn does: arguments through the schema."""
+    """Call the tool as a turn does, with arguments as JSON."""
     (item,) = as_tools(calculator().tools)
     result = item.function(**item.arguments.parse(encode({"expression": expression})))
     assert isinstance(result, Result)
@@ -61,9 +61,7 @@ def test_tool_reads_only() -> None:
     ],
 )
 def test_exact_result_is_told_as_it_is(expression: str, value: str) -> None:
-    """Numbers are decimal and written as people write them; what is no sum of decimals keeps
-    Python's rules.
-    """
+    """Numbers are decimal and in ordinary notation; other expressions follow Python's rules."""
     assert calculate(expression) == Result(value=value, exact=True)
 
 
@@ -79,7 +77,7 @@ def test_exact_result_is_told_as_it_is(expression: str, value: str) -> None:
     ],
 )
 def test_rounded_result_says_so(expression: str, value: str) -> None:
-    """20 digits, of 100 that are calculated."""
+    """20 digits of the 100 that are calculated."""
     assert calculate(expression) == Result(value=value, exact=False)
 
 
@@ -131,7 +129,7 @@ def test_rounded_result_says_so(expression: str, value: str) -> None:
 def test_what_is_no_arithmetic_or_too_much_of_it_is_refused_promptly(
     expression: str, reason: str
 ) -> None:
-    """With what to do instead."""
+    """With a suggestion."""
     began = time.thread_time()
     with pytest.raises(ValueError) as caught:
         calculate(expression)

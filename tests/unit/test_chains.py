@@ -1,4 +1,4 @@
-"""Which model of a chain is asked next."""
+"""The choice of the next model in a chain."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def turn(*facts: Fact, by: AgentDefinition | None = None, **request: Any) -> Tur
 
 
 def attempts(*failed: tuple[str, PerdureError], lost: Collection[int] = ()) -> list[Fact]:
-    """The attempts of the first step: who was asked, and how that failed."""
+    """The attempts of the first step: which model was called, and its error."""
     facts: list[Fact] = []
     for attempt, (name, error) in enumerate(failed, 1):
         key = ModelKey(1, attempt)
@@ -85,7 +85,7 @@ def attempts(*failed: tuple[str, PerdureError], lost: Collection[int] = ()) -> l
 def chosen(
     *failed: tuple[str, PerdureError], benched: str = "", models: str = "abc"
 ) -> tuple[str, timedelta]:
-    """Who is asked next, and after which pause."""
+    """The next model, and the pause before it."""
     by = agent(models)
     choice = choose(turn(*attempts(*failed), by=by), by, [f"{name}:m" for name in benched])
     return choice.target.model[0], choice.delay
@@ -128,14 +128,14 @@ NOW = timedelta()
 def test_who_is_asked_next(
     failed: list[tuple[str, PerdureError]], benched: str, expected: tuple[str, timedelta]
 ) -> None:
-    """Once more the same, then the next that is not benched, and of those that are all benched the
-    first.
+    """The same once more, then the next one that is not benched, and if all are benched, the first
+    one.
     """
     assert chosen(*failed, benched=benched) == expected
 
 
 def test_long_pause_is_waited_for_where_there_is_no_other() -> None:
-    """The last of the chain is asked once more, after the pause that it asked for."""
+    """The last one of the chain is called once more, after the pause that it asked for."""
     assert chosen(("a", UNKNOWN), ("b", UNKNOWN), ("c", COME_BACK_LATER)) == (
         "c",
         timedelta(seconds=60),
@@ -143,7 +143,7 @@ def test_long_pause_is_waited_for_where_there_is_no_other() -> None:
 
 
 def test_attempt_that_was_lost_is_made_again_with_the_same_model() -> None:
-    """A worker that died says nothing of a model."""
+    """A lost worker is no evidence about a model."""
     lost = attempts(("b", BUSY), ("b", BUSY), lost=[1, 2])
     assert choose(turn(*lost), agent()) == Choice(agent().target("b:m"))
 
@@ -162,7 +162,7 @@ def test_attempt_that_was_lost_is_made_again_with_the_same_model() -> None:
 def test_worker_may_leave_a_model_alone_only_where_there_is_another(
     models: str, failed: list[tuple[str, PerdureError]], benched: str, others: bool
 ) -> None:
-    """So a turn ends with an answer or with what its models say, never because all of them are
+    """So a turn ends with an answer or with its models' errors, never because all of them are
     benched.
     """
     by = agent(models)
@@ -185,13 +185,13 @@ def test_worker_may_leave_a_model_alone_only_where_there_is_another(
     ids=lambda error: error.code,
 )
 def test_what_no_other_model_would_help_with_ends_the_turn(error: PerdureError) -> None:
-    """At once, as the same class."""
+    """At once, with an error of the same class."""
     with pytest.raises(type(error), match=error.message):
         chosen(("a", error))
 
 
 def test_transcript_that_is_not_the_turns_is_read_again_and_then_ends_the_turn() -> None:
-    """No model is to blame."""
+    """The model did not cause it."""
     error = errors.TranscriptMismatchError("another")
     assert chosen(("a", error)) == ("a", RETRY_DELAY)
     with pytest.raises(errors.TranscriptMismatchError):
@@ -200,7 +200,7 @@ def test_transcript_that_is_not_the_turns_is_read_again_and_then_ends_the_turn()
 
 @pytest.mark.accepts("M2", "U11")
 def test_error_of_a_chain_holds_a_typed_error_for_each_model() -> None:
-    """Also after it crossed Temporal as a value, and with every message as long as can be."""
+    """Also after a round trip through Temporal, and with the longest possible messages."""
     long = errors.LLMInvalidRequestError("why " * 1000)
     by = agent("abcdefgh")
     with pytest.raises(errors.ModelChainExhaustedError) as raised:
@@ -220,14 +220,14 @@ def test_error_of_a_chain_holds_a_typed_error_for_each_model() -> None:
 
 @pytest.mark.accepts("U11")
 def test_chain_of_one_raises_its_own_error() -> None:
-    """After one more attempt where that may help."""
+    """After one more attempt, if the error is transient."""
     assert chosen(("a", BUSY), models="a") == ("a", RETRY_DELAY)
     for failed in ([("a", BUSY), ("a", BUSY)], [("a", EMPTY), ("a", EMPTY)], [("a", UNKNOWN)]):
         with pytest.raises(type(failed[-1][1])):
             chosen(*failed, models="a")
 
 
-# --- what a model can take
+# --- media that a model accepts
 
 PICTURE = Task(content=(Text(text="What is it?"), Media(media_type="image/png", data="aGkh" * 100)))
 WORDS_ALONE: dict[str, int] = {}
@@ -254,8 +254,8 @@ def taking(*media: dict[str, int] | None) -> AgentDefinition:
     ],
 )
 def test_model_that_cannot_take_an_image_is_passed_over(media: dict[str, int], reason: str) -> None:
-    """Without penalty, and that is said; where nobody takes it, so is that, and where there is
-    none, nothing is passed over.
+    """Without penalty, and the step records it; if no model accepts it, that is the error; without
+    an image, no model is passed over.
     """
     by = taking(media, None)
     choice = choose(turn(by=by, task=PICTURE), by)
@@ -272,13 +272,13 @@ def test_model_that_cannot_take_an_image_is_passed_over(media: dict[str, int], r
 @pytest.mark.accepts("M3")
 @pytest.mark.parametrize("media", [None, {"image/*": 300}, {"image/png": 300}, {"*": 10**9}])
 def test_model_that_may_take_an_image_is_asked(media: dict[str, int] | None) -> None:
-    """Also where only its provider knows."""
+    """Even if only its provider can tell."""
     by = taking(media, None)
     assert choose(turn(by=by, task=PICTURE), by).target.model == "a:m"
 
 
 def test_media_with_an_address_have_no_size() -> None:
-    """The provider fetches them."""
+    """The provider downloads them."""
     by = taking({"image/*": 1}, None)
     remote = Task(content=(Media(media_type="image/png", url="https://example.com/cat.png"),))
     assert choose(turn(by=by, task=remote), by).target.model == "a:m"
@@ -286,13 +286,13 @@ def test_media_with_an_address_have_no_size() -> None:
 
 @pytest.mark.accepts("M3")
 def test_only_model_that_cannot_take_an_image_says_so() -> None:
-    """Before anything is sent."""
+    """Before any request."""
     by = taking(WORDS_ALONE)
     with pytest.raises(errors.LLMInvalidRequestError, match="a:m: it takes no image/png"):
         choose(turn(by=by, task=PICTURE), by)
 
 
-# --- what the step says, and what is paid
+# --- the step's record, and the cost
 
 
 def test_step_names_who_served_and_who_did_not() -> None:
@@ -318,7 +318,7 @@ def test_step_names_who_served_and_who_did_not() -> None:
 
 
 def test_each_model_is_paid_by_its_own_price() -> None:
-    """Reserved, and charged where nobody knows what became of a call."""
+    """Its price is reserved, and charged if the outcome of a call is unknown."""
     by = chained(Target(model="a:m", price=CHEAP), Target(model="b:m", price=DEAR))
     budget = Budget(usd="1")
     first, second = (
@@ -349,7 +349,7 @@ def test_tokens_that_one_model_reported_say_nothing_of_another() -> None:
 
 
 def test_last_answer_is_kept_at_the_dearest_price() -> None:
-    """For nobody knows who will give it."""
+    """It is not known in advance which model will give it."""
     by = agent("a", on_exhausted="finish")
     chain = chained(
         Target(model="a:m", price=CHEAP), Target(model="b:m", price=DEAR), on_exhausted="finish"
@@ -374,7 +374,7 @@ def test_budget_of_money_wants_a_price_for_every_model() -> None:
 
 @pytest.mark.accepts("M7")
 def test_thoughts_go_back_to_the_model_that_had_them_and_to_no_other() -> None:
-    """Their signatures are invalid elsewhere; the rest of the message is sent if there is any."""
+    """Their signatures are invalid elsewhere; the rest of the message is sent, if any."""
     said = with_author(
         AssistantMessage(parts=(Thinking(text="hm", signature="s"), Text(text="hi"))), "a:m"
     )
@@ -388,23 +388,23 @@ def test_thoughts_go_back_to_the_model_that_had_them_and_to_no_other() -> None:
 
 
 def test_author_is_no_part_of_the_digest() -> None:
-    """Workers of an earlier release, which share a queue during a deploy, do not know it."""
+    """Workers of an earlier release, which share a queue during a deploy, do not have it."""
     message = AssistantMessage(parts=(Thinking(text="hm", signature="s"), Text(text="hi")))
     assert canonical(with_author(message, "a:m")) == canonical(message)
 
 
 def test_author_is_no_part_of_a_message_without_thoughts() -> None:
-    """Nothing more stands in history."""
+    """History has no additional field."""
     message = AssistantMessage(parts=(Text(text="hi"),))
     assert with_author(message, "a:m") is message
     assert ModelAnswer(message=message).stop == StopReason.END
 
 
-# --- where a chain meets the budget
+# --- chains and budgets
 
 
 def test_retry_of_a_model_forgets_nobody_who_was_passed_over() -> None:
-    """The step names them although the second attempt passed over nobody."""
+    """The step has them although the second attempt passed over none."""
     first, again = ModelKey(1), ModelKey(1, 2)
     answer = ModelAnswer(message=AssistantMessage(parts=(Text(text="hi"),)))
     passed = ModelCall.of(DIGEST, model="b:m", passed=("a:m: it takes no image/png",))
@@ -425,8 +425,8 @@ def test_retry_of_a_model_forgets_nobody_who_was_passed_over() -> None:
 def test_model_without_a_price_counts_only_if_it_was_asked(
     error: PerdureError, is_priced: bool
 ) -> None:
-    """The worker left it alone, and the next one served at a price that is known; so is the cost of
-    the turn.
+    """The worker passed it over, and the next one answered at a known price; so the cost of the
+    turn is known.
     """
     by = chained(Target(model="a:m"), Target(model="b:m", price=CHEAP))
     key = ModelKey(1, 2)
@@ -446,8 +446,8 @@ def test_model_without_a_price_counts_only_if_it_was_asked(
 
 
 def test_what_is_kept_for_a_last_answer_covers_every_model_in_every_dimension() -> None:
-    """The dear one has a short answer and the cheap one a long one: money for the one, tokens for
-    the other.
+    """The expensive one has a short answer and the cheap one a long one: the money of one, the
+    tokens of the other.
     """
     dear, cheap = Price(input="1", output="1000"), Price(input="0.01", output="0.01")
     by = chained(
@@ -463,7 +463,7 @@ def test_what_is_kept_for_a_last_answer_covers_every_model_in_every_dimension() 
 
 
 def test_last_answer_is_not_asked_of_the_model_that_just_failed() -> None:
-    """Of two calls one is left, and it is kept for the last answer."""
+    """One of two calls is left, and it is kept for the last answer."""
     by = agent("ab", on_exhausted="finish")
     move = next_move(turn(*attempts(("a", UNKNOWN)), by=by, budget=Budget(model_calls=2)), by)
 
@@ -472,7 +472,7 @@ def test_last_answer_is_not_asked_of_the_model_that_just_failed() -> None:
 
 
 def test_model_that_failed_before_a_wait_for_budget_is_not_the_first_to_be_asked_after_it() -> None:
-    """Who adds one call at a time gets to the next model."""
+    """So adding one call at a time reaches the next model."""
     facts = [
         *attempts(("a", UNKNOWN)),
         WaitBegan("budget", "spent"),

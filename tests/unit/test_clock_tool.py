@@ -1,4 +1,4 @@
-"""The tool that tells the time."""
+"""The tool that returns the time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NOON = datetime(2026, 7, 4, 12, 30, 1, 999, tzinfo=UTC)
 
 
 def ask(box: Toolbox, **arguments: object) -> Moment:
-    """Call the tool as a turn does: arguments through the schema."""
+    """Call the tool as a turn does, with arguments as JSON."""
     (item,) = as_tools(box.tools)
     moment = item.function(**item.arguments.parse(encode(arguments)))
     assert isinstance(moment, Moment)
@@ -30,7 +30,7 @@ def test_tool_reads_only() -> None:
 
 
 def test_time_is_told_in_a_zone() -> None:
-    """The one it was made with, or another that the model names; the day may be another one too."""
+    """The configured one, or another one that the model names, where the date may differ."""
     box = clock("Europe/Berlin", now=lambda: NOON)
 
     assert ask(box) == Moment(
@@ -43,7 +43,7 @@ def test_time_is_told_in_a_zone() -> None:
 
 
 def test_time_is_that_of_the_machine() -> None:
-    """Unless it is given another clock."""
+    """Unless it has another clock."""
     assert abs(datetime.fromisoformat(ask(clock()).time) - datetime.now(UTC)) < timedelta(
         seconds=10
     )
@@ -63,7 +63,7 @@ def test_time_is_that_of_the_machine() -> None:
     ],
 )
 def test_zone_that_is_none_is_refused(zone: str) -> None:
-    """A name is looked up in a list, so no path reaches the disk."""
+    """The name is looked up in a list, so no path reaches the file system."""
     with pytest.raises(ValueError, match="there is no time zone") as caught:
         ask(clock(), time_zone=zone)
     with pytest.raises(errors.ConfigurationError, match="there is no time zone"):

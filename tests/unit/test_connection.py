@@ -1,4 +1,4 @@
-"""What Temporal's environment may hold, and that no error quotes it."""
+"""Temporal's environment variables, and errors that never quote their values."""
 
 import os
 from pathlib import Path
@@ -26,7 +26,7 @@ async def test_key_that_is_not_utf_8_is_refused_without_showing_it(
 async def test_key_with_a_line_break_is_refused_without_showing_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As one of a provider is."""
+    """Like the key of a provider."""
     monkeypatch.setenv("TEMPORAL_API_KEY", "planted\n")
     with pytest.raises(errors.ConfigurationError, match="TEMPORAL_API_KEY") as caught:
         await connect("127.0.0.1:1", timeout_s=1)
@@ -37,7 +37,7 @@ async def test_key_with_a_line_break_is_refused_without_showing_it(
 async def test_file_that_cannot_be_read_is_not_quoted(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The line and column are said, not what is there."""
+    """The error has the line and column, but not the content."""
     (tmp_path / "temporal.toml").write_text(
         "[profile.default]\napi_key = planted\n", encoding="utf-8"
     )

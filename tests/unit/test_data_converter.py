@@ -1,4 +1,4 @@
-"""Which data converter a connection has, and what is refused before anything is sent."""
+"""The data converter of a connection, and invalid ones, which are refused before any request."""
 
 import pytest
 from temporalio.client import Client
@@ -18,8 +18,8 @@ from .. import encrypting
 def test_variable_names_a_converter_or_a_function_that_returns_one(
     monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """With a codec, failures are encoded; an argument overrides the variable, and without both
-    Temporal's own is used.
+    """With a codec, failures are encoded; an argument overrides the variable, and the default is
+    Temporal's own.
     """
     assert chosen() is DataConverter.default
     monkeypatch.setenv(VARIABLE, f"tests.encrypting:{name}")
@@ -76,7 +76,9 @@ def test_variable_names_a_converter_or_a_function_that_returns_one(
 async def test_converter_that_cannot_be_loaded_is_named_and_no_key_is_shown(
     monkeypatch: pytest.MonkeyPatch, target: str, said: str
 ) -> None:
-    """It is raised before any request; an error that may quote a key is named by class and line."""
+    """The error is raised before any request; an error that may quote a key is reported by class
+    and line.
+    """
     monkeypatch.setenv(VARIABLE, target)
     with pytest.raises(errors.ConfigurationError) as caught:
         await AgentClient.connect("127.0.0.1:1")
@@ -92,8 +94,8 @@ async def test_converter_that_cannot_be_loaded_is_named_and_no_key_is_shown(
 async def test_payload_converter_that_changes_values_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """In a client of one's own, in a worker and in the environment; one that leaves JSON as it is
-    may be used.
+    """In a user's client, in a worker and in the environment; one that does not change JSON is
+    accepted.
     """
     foreign = DataConverter(payload_converter_class=encrypting.Foreign)
     client = await Client.connect("127.0.0.1:1", lazy=True, data_converter=foreign)

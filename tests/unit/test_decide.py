@@ -1,4 +1,4 @@
-"""What a turn does next, and how long it waits before it asks again."""
+"""The next move of a turn, and the pauses before retries."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def returned(step: int, call: int) -> ToolReturned:
 
 
 def asks(move: object) -> tuple[ModelKey, Choice]:
-    """What a move asks for, without its reservation."""
+    """The request of a move, without its reservation."""
     assert isinstance(move, Ask)
     return move.key, move.choice
 
@@ -100,7 +100,7 @@ def test_resolved_turn_asks_the_model_at_once() -> None:
 
 
 def test_calls_are_run_one_by_one_in_their_order() -> None:
-    """The first call without a result is next; after the last one the model is asked again."""
+    """The first call without a result is next; after the last one the model is called again."""
     asked = answered(1, FIRST, SECOND)
 
     assert next_move(after(asked), agent()) == Act(ToolKey(1, 1), FIRST)
@@ -118,7 +118,7 @@ def test_call_of_an_unknown_tool_is_passed_over() -> None:
 
 
 def test_lost_call_of_an_idempotent_tool_is_run_again_with_its_next_attempt() -> None:
-    """Up to the number of attempts that may be lost; then the model is told."""
+    """Up to the maximum number of lost attempts; then the model gets an error result."""
     facts: list[Fact] = [answered(1, FIRST)]
     for attempt in range(1, limits.LOST_ATTEMPTS):
         facts.append(ToolLost(ToolKey(1, 1, attempt), Loss.WORKER_LOST))
@@ -130,7 +130,7 @@ def test_lost_call_of_an_idempotent_tool_is_run_again_with_its_next_attempt() ->
 
 
 def test_lost_call_of_another_tool_is_not_run_again() -> None:
-    """Whether it took effect is unknown, so the model decides."""
+    """It is unknown whether it took effect, so the model decides."""
     by = agent(is_idempotent=False)
     state = after(answered(1, FIRST), ToolLost(ToolKey(1, 1), Loss.WORKER_LOST), by=by)
 
@@ -139,7 +139,7 @@ def test_lost_call_of_another_tool_is_not_run_again() -> None:
 
 @pytest.mark.parametrize("loss", [Loss.TIMED_OUT, Loss.CANCELLED, Loss.FAILED])
 def test_idempotent_call_that_was_not_lost_is_not_run_again(loss: Loss) -> None:
-    """Only a lost worker is a reason to repeat."""
+    """It is repeated only after its worker was lost."""
     state = after(answered(1, FIRST), ToolLost(ToolKey(1, 1), loss))
 
     assert asks(next_move(state, agent())) == ask(ModelKey(2))
@@ -182,8 +182,8 @@ def test_refusal_is_an_error_with_the_models_words() -> None:
 
 @pytest.mark.accepts("L5")
 def test_limit_counts_model_calls_and_not_answers() -> None:
-    """At the limit the model is not asked again, but the calls and the answer of the last step
-    count.
+    """At the limit the model is not called again, but the calls and the answer of the last step are
+    accepted.
     """
     called, by = after(answered(1, FIRST), by=agent(1)), agent(1)
     stepped = after(answered(1, FIRST), returned(1, 1), by=by)
@@ -198,7 +198,7 @@ def test_limit_counts_model_calls_and_not_answers() -> None:
 
 
 def test_no_limit_asks_for_ever() -> None:
-    """Two hundred steps and on."""
+    """After two hundred steps."""
     by = agent(None)
     facts = [fact for step in range(1, 201) for fact in (answered(step, FIRST), returned(step, 1))]
 
@@ -206,12 +206,12 @@ def test_no_limit_asks_for_ever() -> None:
 
 
 def test_first_attempt_does_not_wait() -> None:
-    """There is nothing to wait for."""
+    """There is no pause."""
     assert retry_delay(after()) == timedelta()
 
 
 def test_transient_error_is_waited_out_once() -> None:
-    """The second attempt comes after a pause, a third one never; the error is the last one."""
+    """The second attempt comes after a pause, there is no third one; the error is the last one."""
     once = after(failed(errors.LLMUnavailableError("down")))
     twice = after(
         failed(errors.LLMUnavailableError("down")), failed(errors.LLMTimeoutError("slow"), 2)
@@ -241,7 +241,7 @@ def test_transient_error_is_waited_out_once() -> None:
 def test_pause_is_the_one_that_the_provider_asked_for_up_to_the_cap(
     asked: JsonValue, delay: timedelta
 ) -> None:
-    """What is no time is passed over, and what is too long is cut, however long."""
+    """An invalid value is ignored, and a longer pause is shortened to the cap."""
     state = after(failed(errors.LLMRateLimitError("slow down", context={"retry_after_s": asked})))
 
     assert retry_delay(state) == delay
@@ -256,14 +256,14 @@ def test_pause_is_the_one_that_the_provider_asked_for_up_to_the_cap(
     ],
 )
 def test_error_that_will_not_pass_ends_the_turn_at_once(error: PerdureError) -> None:
-    """As the class it was, with its words."""
+    """With its class and message."""
     stop = stopped(next_move(after(failed(error)), agent()))
 
     assert (type(stop), stop.message) == (type(error), "no")
 
 
 def test_lost_attempts_are_repeated_at_once_and_do_not_use_up_the_retry() -> None:
-    """The worker went away, which says nothing about the model."""
+    """The worker was lost, which is no evidence about the model."""
     gone = PerdureError("gone")
     state = after(failed(errors.LLMUnavailableError("down")), failed(gone, 2, lost=True))
 
@@ -282,14 +282,14 @@ def test_turn_gives_up_after_too_many_lost_attempts() -> None:
 
 
 def test_failures_of_one_step_are_forgotten_in_the_next() -> None:
-    """An answer makes a clean slate."""
+    """An answer resets them."""
     state = after(failed(errors.LLMUnavailableError("down")), answered(1, FIRST), returned(1, 1))
 
     assert asks(next_move(state, agent())) == ask(ModelKey(2))
 
 
 def test_scheduling_changes_no_move() -> None:
-    """What is next follows from what is over."""
+    """The next move depends only on ended calls."""
     assert asks(next_move(after(Scheduled(ModelKey(1))), agent())) == ask(ModelKey(1))
 
 
@@ -300,7 +300,7 @@ def test_scheduling_changes_no_move() -> None:
 def test_history_that_comes_close_to_the_servers_limit_ends_the_turn_typed(
     size: int, events: int
 ) -> None:
-    """At the limit it goes on, one byte or event above it the turn ends with its report."""
+    """At the limit it continues, one byte or event above it the turn ends with its report."""
     check_history(limits.HISTORY_BYTES, limits.HISTORY_EVENTS)
 
     with pytest.raises(errors.TooLargeError, match="continue in a new turn"):

@@ -1,5 +1,5 @@
-"""Delegation without a workflow: errands out of any arguments, leases out of any budget, and what
-becomes of the calls that gave them.
+"""Delegation without a workflow: tasks from any arguments, leases from any budget, and the results
+of delegation calls.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def call_of(name: str, **arguments: JsonValue) -> ToolCall:
 
 
 def spawn(*agents: str) -> ToolCall:
-    """A call that gives each of them a task."""
+    """A call that gives a task to each of them."""
     return call_of(
         SPAWN,
         tasks=[{"agent": agent, "task": f"task {place}"} for place, agent in enumerate(agents)],
@@ -138,7 +138,7 @@ def after(
 
 
 def with_ledger(state: TurnState, budget: Budget, spent: Spending, held: Spending) -> TurnState:
-    """The same with another ledger."""
+    """The same state with another ledger."""
     return state.with_ledger(Ledger(budget, spent).hold("something", held))
 
 
@@ -164,8 +164,8 @@ def test_leases_and_what_the_turn_keeps_are_never_more_than_what_is_left(
     policy: Literal["fail", "finish"],
     own: Budget | None,
 ) -> None:
-    """In every dimension that has a limit, whatever delegates are named; and each of them gets
-    something, or none is started.
+    """In every dimension with a limit, for any delegates; each of them gets something, or none is
+    started.
     """
     agent = delegating(
         others=[PinnedDelegate(name="researcher"), PinnedDelegate(name="writer", budget=own)],
@@ -232,7 +232,7 @@ def _units(name: str, amount: Decimal | int) -> int:
 def test_delegate_is_started_with_its_lease_and_with_the_limits_it_was_named_beyond(
     budget: Budget, own: Budget
 ) -> None:
-    """What its parent has no limit of is not leased, and limits the delegate all the same."""
+    """A dimension without a limit in the parent is not leased, but still limits the delegate."""
     agent = delegating(others=[PinnedDelegate(name="writer", budget=own)])
     state = with_ledger(after(agent, spawn("writer")), budget, NOTHING, NOTHING)
 
@@ -248,7 +248,7 @@ def test_delegate_is_started_with_its_lease_and_with_the_limits_it_was_named_bey
 
 
 def test_turn_without_a_budget_leases_nothing() -> None:
-    """And its delegates have the limits that they were named."""
+    """Its delegates have the limits given for them."""
     agent = delegating(
         others=[
             PinnedDelegate(name="researcher"),
@@ -278,7 +278,7 @@ def test_turn_without_a_budget_leases_nothing() -> None:
 @example(DELEGATE, '{"agent": "a", "task": NaN}')
 @example(SPAWN, '{"tasks": {"agent": "a", "task": "b"}}')
 def test_whatever_the_arguments_are_they_are_errands_or_no_sense(name: str, arguments: str) -> None:
-    """Each errand has an agent and a task; nothing else is raised than what the model is told."""
+    """Each one has an agent and a task; otherwise the only error is the one for the model."""
     try:
         found = delegation_plan.asked(ToolCall(id="c1", name=name, arguments=arguments))
     except ValueError:
@@ -305,7 +305,7 @@ def test_errands_are_those_of_the_call_in_its_order() -> None:
     assert delegation_plan.asked(call_of(SPAWN, tasks=[])) == ()
 
 
-# --- calls that start no turn, and calls that do
+# --- calls that start turns, and calls that do not
 
 ABOVE = Ancestor(turn_id="above", key="step-1.call-1.child-1")
 
@@ -327,8 +327,8 @@ CALLS = st.lists(
 def test_calls_have_a_result_at_once_or_start_turns_that_the_guards_let(
     calls: list[ToolCall], parallel: bool, most: int, depth: int
 ) -> None:
-    """What is open when the answer is folded starts known agents, not too many at once nor in all;
-    and to look again changes nothing.
+    """Calls that are open after the fold start known agents, within the limits of a call and a
+    turn; evaluating it again changes nothing.
     """
     agent = delegating(parallel=parallel, most=most)
     state = after(agent, *calls, lineage=Lineage(ancestors=(ABOVE,), depth_left=depth))
@@ -373,8 +373,8 @@ back.
 def test_each_end_is_charged_once_and_the_call_is_answered_with_the_last_of_them(
     ends: list[tuple[int, Summary | None]], order: Random
 ) -> None:
-    """In whatever order they end: with what was spent, or all that was leased where nobody knows,
-    or nothing where it never began.
+    """In whatever order they end: with their spending, or the whole lease if it is unknown, or
+    nothing if they never started.
     """
     agent = delegating()
     state = after(
@@ -421,7 +421,7 @@ def test_each_end_is_charged_once_and_the_call_is_answered_with_the_last_of_them
 
 
 def scheduled(key: ChildKey, errand: Errand) -> ChildScheduled:
-    """A turn for an errand is started."""
+    """The start of a turn for this task."""
     return ChildScheduled(
         key,
         f"t/writer-{key.child}",
@@ -430,18 +430,18 @@ def scheduled(key: ChildKey, errand: Errand) -> ChildScheduled:
 
 
 def test_step_whose_calls_start_nothing_goes_on_with_the_model() -> None:
-    """Every call is refused or a list, so the fold itself gives all results."""
+    """Every call is refused or lists agents, so the fold itself has all results."""
     state = after(delegating(), call_of(LIST_AGENTS), call_of(DELEGATE, agent="nobody", task="x"))
 
     assert [result.is_error for result in state.steps[0].results] == [False, True]
     assert not isinstance(next_move(state, delegating()), Done)
 
 
-# --- who may be delegated to
+# --- possible delegates
 
 
 def test_delegates_are_sorted_and_known_and_never_the_agent_itself() -> None:
-    """All of a registry, or those that are named."""
+    """The whole registry, or the given ones."""
     known = ["writer", "editor", "researcher"]
     own = Delegate("writer", inherit=False)
 
@@ -464,9 +464,7 @@ def test_delegates_are_sorted_and_known_and_never_the_agent_itself() -> None:
 
 
 def test_tools_name_whom_they_can_be_given() -> None:
-    """An agent that has nobody to delegate to names none; an empty list of choices would be refused
-    by providers.
-    """
+    """An agent without delegates lists none; providers would refuse an empty enum."""
     _, (_, _, schema), _ = delegates.tools([PinnedDelegate(name="writer")], 5)
     _, (_, _, empty), _ = delegates.tools([], 5)
 
@@ -475,11 +473,11 @@ def test_tools_name_whom_they_can_be_given() -> None:
     assert "enum" not in empty["properties"]["agent"]  # type: ignore[index,call-overload,operator]
 
 
-# --- what a child is given while it runs
+# --- additions to a running child
 
 
 def told(state: TurnState, more: Budget) -> TurnState:
-    """The state after the first child was given more."""
+    """The state after the first child got an addition."""
     key = ChildKey(1, 1, 1)
     given_to = TurnRequest(
         agent="writer", task=Task(content="write"), budget=Budget(usd="1", tokens=100)
@@ -533,8 +531,8 @@ def told(state: TurnState, more: Budget) -> TurnState:
 def test_what_a_child_is_given_is_new_to_the_turn_above(
     more: Budget, budget: Budget, lease: Spending
 ) -> None:
-    """The limit grows by it, and the lease as far as it is leased; what would be too large changes
-    nothing, whoever sent it.
+    """The limit grows by it, and so does the lease in its leased dimensions; an addition that is
+    too large changes nothing, whatever its source is.
     """
     state = told(
         after(delegating(), spawn("writer"), budget=Budget(usd="10", tokens=1_000, time=HOUR)), more
@@ -546,7 +544,7 @@ def test_what_a_child_is_given_is_new_to_the_turn_above(
 
 
 def seen(usd: str, tokens: int) -> Summary:
-    """What a history says that was read."""
+    """The summary of a history that was read."""
     return Summary(
         agent="writer",
         outcome=Outcome.TERMINATED,
@@ -574,7 +572,7 @@ def test_history_that_was_read_corrects_the_charge_and_nothing_that_the_model_is
     is_over: bool, read: tuple[str, int], charged: tuple[str, int], overrun: bool
 ) -> None:
     """The whole amount that was read is booked, for a running turn at least its lease; without a
-    history the lease stays.
+    history the lease is kept.
     """
     key = ChildKey(1, 1, 1)
     budget = Budget(usd="10", tokens=1_000)

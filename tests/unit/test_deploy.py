@@ -1,8 +1,7 @@
-"""What stands in deploy/ agrees with the code and with itself, and passes the validators that
-`make deploy-check` installs.
+"""The files in deploy/ agree with the code and with each other, and pass the validators that `make
+deploy-check` installs.
 
-No container engine is needed, and none is asked: that the image builds and the cluster starts is
-for a machine that has one.
+No container engine is needed; building the image and starting the cluster are not tested here.
 """
 
 import json
@@ -48,7 +47,7 @@ def load(path: Path) -> Any:
 
 
 def manifest(kind: str) -> dict[str, Any]:
-    """The one manifest of this kind."""
+    """The only manifest of this kind."""
     (found,) = (
         document
         for path in sorted(KUBERNETES.glob("*.yaml"))
@@ -65,33 +64,33 @@ SETTINGS: dict[str, str] = manifest("ConfigMap")["data"]
 
 
 def images() -> Iterator[str]:
-    """Every image that is named."""
+    """Every image in the files."""
     yield from re.findall(r"^FROM (\S+)", DOCKERFILE, re.MULTILINE)
     yield from (service["image"] for service in SERVICES.values())
     yield CONTAINER["image"]
 
 
 def variables() -> set[str]:
-    """Every environment variable that a worker is given."""
+    """Every environment variable of a worker."""
     of_image = set(re.findall(r"\b(PERDURE_\w+)=", DOCKERFILE))
     return {*SERVICES["worker"]["environment"], *SETTINGS, *of_image}
 
 
 def seconds(duration: str) -> int:
-    """A duration as compose has it, in whole seconds."""
+    """A duration in compose's notation, in whole seconds."""
     assert duration.endswith("s")
     return int(duration.removesuffix("s"))
 
 
 def test_every_image_names_its_version() -> None:
-    """What runs tomorrow is what ran today."""
+    """Later deployments run the same version."""
     loose = [image for image in images() if not re.search(r":v?\d+\.\d+(\.\d+)?[\w.-]*$", image)]
 
     assert loose == []
 
 
 def test_both_stages_of_the_image_have_one_base() -> None:
-    """The interpreter that the packages were installed for is the one that runs them."""
+    """Packages are installed for the interpreter that runs them."""
     stages = re.findall(r"^FROM (\S+)", DOCKERFILE, re.MULTILINE)
 
     assert len(stages) == 2
@@ -99,7 +98,7 @@ def test_both_stages_of_the_image_have_one_base() -> None:
 
 
 def test_image_holds_what_the_lock_file_names() -> None:
-    """The packages are fetched by their hashes, and after that nothing comes from elsewhere."""
+    """The packages are installed with their hashes, and nothing else is downloaded."""
     commands = re.findall(r"pip (?:--python \S+ )?(?:install|download|wheel) [^&\n]*", DOCKERFILE)
     online = [command for command in commands if "--no-index" not in command]
 
@@ -109,7 +108,7 @@ def test_image_holds_what_the_lock_file_names() -> None:
 
 
 def test_image_is_built_from_all_rooms() -> None:
-    """A room that is forgotten would be a link to nowhere."""
+    """A missing folder would be a broken link."""
     rooms = {path.name for path in (ROOT / "perdure").iterdir() if path.is_symlink()}
     copied = set(re.findall(r"^COPY (\w+) \./\1$", DOCKERFILE, re.MULTILINE))
     let_in = set(
@@ -125,7 +124,7 @@ def test_image_is_built_from_all_rooms() -> None:
 
 
 def test_image_runs_as_nobody_special_and_stops_by_draining() -> None:
-    """The worker is process 1, gets the signal itself, and is no root."""
+    """The worker is process 1, receives the signal itself, and is not root."""
     stage = DOCKERFILE.rpartition("FROM ")[2]
 
     assert re.findall(r"^USER (.*)$", stage, re.MULTILINE) == ["10001:10001"]
@@ -136,9 +135,7 @@ def test_image_runs_as_nobody_special_and_stops_by_draining() -> None:
 
 
 def test_health_check_of_the_image_is_a_program() -> None:
-    """It compiles, asks whether the worker is ready, and takes its port from where the worker has
-    it.
-    """
+    """It compiles, checks readiness, and uses the worker's own port setting."""
     (line,) = re.findall(r"HEALTHCHECK.*\\\n\s+CMD (.*)$", DOCKERFILE, re.MULTILINE)
     python, option, program = json.loads(line)
     compile(program, "HEALTHCHECK", "exec")
@@ -148,7 +145,7 @@ def test_health_check_of_the_image_is_a_program() -> None:
 
 
 def test_workers_have_longer_to_end_than_their_calls() -> None:
-    """SIGKILL before the end of the grace period would lose what is in flight."""
+    """SIGKILL before the end of the grace period would lose calls in flight."""
     composed = SERVICES["worker"]
     grace_of_calls = [
         float(composed["environment"]["PERDURE_GRACE_S"]),
@@ -167,7 +164,7 @@ def test_workers_have_longer_to_end_than_their_calls() -> None:
 
 
 def test_every_variable_is_one_that_somebody_reads() -> None:
-    """A misspelt setting would be silently without effect."""
+    """A misspelt setting would have no effect, without an error."""
     settings = set(
         re.findall(r"PERDURE_\w+", (ROOT / "worker/settings.py").read_text(encoding="utf-8"))
     )
@@ -186,7 +183,7 @@ def test_every_variable_is_one_that_somebody_reads() -> None:
 
 
 def test_probes_ask_the_port_that_the_worker_serves() -> None:
-    """Liveness never asks about Temporal: a restart of the worker does not mend the server."""
+    """Liveness does not depend on Temporal: restarting the worker does not repair the server."""
     ports = {port["name"]: port["containerPort"] for port in CONTAINER["ports"]}
     probes = {
         name: CONTAINER[name]["httpGet"]
@@ -220,7 +217,7 @@ def test_scaling_looks_at_the_queue_that_the_workers_poll() -> None:
 
 
 def test_manifests_select_the_pods_of_the_deployment() -> None:
-    """A selector that matches nothing protects nothing."""
+    """A selector without a match protects nothing."""
     deployment = manifest("Deployment")["spec"]
     labels = deployment["template"]["metadata"]["labels"]
 
@@ -232,7 +229,7 @@ def test_manifests_select_the_pods_of_the_deployment() -> None:
 
 
 def test_pods_may_do_no_more_than_they_need() -> None:
-    """No root, no writing but to /tmp, no token of the cluster."""
+    """No root, no writable paths except /tmp, no service account token."""
     security = CONTAINER["securityContext"]
 
     assert POD["securityContext"]["runAsNonRoot"] is True
@@ -247,7 +244,7 @@ def test_pods_may_do_no_more_than_they_need() -> None:
 
 
 def test_nothing_in_deploy_holds_a_secret() -> None:
-    """Keys come by reference, passwords from a file that is not in the repository."""
+    """Keys are references, and passwords come from a file outside of the repository."""
     secret = re.compile("KEY|PASSWORD|PWD|SECRET|TOKEN")
     composed = {
         str(value)
@@ -264,15 +261,15 @@ def test_nothing_in_deploy_holds_a_secret() -> None:
 
 
 def test_only_loopback_ports_are_published() -> None:
-    """Neither Temporal nor its web UI asks who is there."""
+    """Neither Temporal nor its web UI authenticates users."""
     published = [port for service in SERVICES.values() for port in service.get("ports", [])]
 
     assert published == ["127.0.0.1:7233:7233", "127.0.0.1:8080:8080"]
 
 
 def test_services_wait_for_what_they_need() -> None:
-    """The order is database, schema, server, namespace, worker; each that is waited for has a
-    health check or ends.
+    """The order is database, schema, server, namespace, worker; each dependency has a health check
+    or ends.
     """
     needs = {name: service.get("depends_on", {}) for name, service in SERVICES.items()}
 
@@ -296,7 +293,7 @@ def test_services_wait_for_what_they_need() -> None:
 
 
 def test_compose_file_follows_the_compose_specification() -> None:
-    """By a parser of the specification that refuses what it does not know."""
+    """With a strict parser of the specification."""
     compose_spec: Any = pytest.importorskip("compose_spec", reason="in the extra deploy")
 
     spec = compose_spec.PyCompose.from_yaml(
@@ -308,9 +305,7 @@ def test_compose_file_follows_the_compose_specification() -> None:
 
 @pytest.mark.parametrize("kind", ["ConfigMap", "Deployment", "PodDisruptionBudget"])
 def test_manifests_follow_the_schemas_of_kubernetes(kind: str) -> None:
-    """An unknown field is an error, in the newest Kubernetes that the validator knows and in an
-    older one.
-    """
+    """An unknown field is an error, in the newest and in an older version of Kubernetes."""
     kubernetes_validate: Any = pytest.importorskip(
         "kubernetes_validate", reason="in the extra deploy"
     )
@@ -320,7 +315,7 @@ def test_manifests_follow_the_schemas_of_kubernetes(kind: str) -> None:
 
 
 def test_dockerfile_passes_the_linter() -> None:
-    """hadolint, with nothing to say but what the file itself excuses."""
+    """The linter reports only what the file itself ignores."""
     hadolint = shutil.which("hadolint", path=str(Path(sys.executable).parent)) or shutil.which(
         "hadolint"
     )
@@ -337,7 +332,7 @@ def test_dockerfile_passes_the_linter() -> None:
 
 
 def test_kustomization_holds_every_manifest() -> None:
-    """By kubectl, where there is one: what is applied is what stands here."""
+    """With kubectl, if available: the applied manifests are the ones here."""
     listed = load(KUBERNETES / "kustomization.yaml")["resources"]
 
     assert sorted([*listed, "kustomization.yaml"]) == sorted(

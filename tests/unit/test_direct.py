@@ -1,4 +1,4 @@
-"""A model that is asked without Temporal, over real HTTP on loopback."""
+"""Model calls without Temporal, over real HTTP on loopback."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def add(a: int, b: int) -> int:
 def model_of(
     vendor: Vendor, stub: StubProvider, timeout: timedelta = timedelta(seconds=30)
 ) -> Model:
-    """The model `m` of a vendor, which the stub plays."""
+    """The model `m` of a vendor, served by the stub."""
     return connect(
         "vendor:m", providers={"vendor": vendor.make(stub.anthropic_url, None)}, timeout=timeout
     )
@@ -45,7 +45,7 @@ def model_of(
 
 @every_vendor
 async def test_question_is_answered(vendor: Vendor) -> None:
-    """A text is what a user says; the answer is that of the provider."""
+    """A string is a user message; the answer is the provider's."""
     with StubProvider([{"text": "30 days."}]) as stub:
         async with model_of(vendor, stub) as model:
             answer = await model.complete(
@@ -63,8 +63,8 @@ async def test_question_is_answered(vendor: Vendor) -> None:
 
 @every_vendor
 async def test_conversation_with_a_tool_is_led_by_the_caller(vendor: Vendor) -> None:
-    """A call comes as part of the answer; whoever runs the tool gives the result back with all that
-    was said before.
+    """A call is part of the answer; the caller runs the tool and sends the result with all earlier
+    messages.
     """
     asked = UserMessage.of("2 + 3?")
     with StubProvider(
@@ -82,9 +82,7 @@ async def test_conversation_with_a_tool_is_led_by_the_caller(vendor: Vendor) -> 
 
 @every_vendor
 async def test_words_come_before_the_answer(vendor: Vendor) -> None:
-    """In the order in which they are said, and all of them; the answer can be asked for at any
-    time.
-    """
+    """In order and completely; the answer can be requested at any time."""
     with StubProvider([{"text": "Good morning, and how are you?", "pace_s": 0.02}]) as stub:
         async with model_of(vendor, stub) as model, model.stream("Hello") as stream:
             pieces = [piece async for piece in stream]
@@ -98,7 +96,7 @@ async def test_words_come_before_the_answer(vendor: Vendor) -> None:
 
 @every_vendor
 async def test_answer_of_a_stream_needs_no_listener(vendor: Vendor) -> None:
-    """Who does not want the words waits for the answer alone."""
+    """A caller may wait for the answer without reading the stream."""
     with StubProvider([{"text": "Good morning."}]) as stub:
         async with model_of(vendor, stub) as model, model.stream("Hello") as stream:
             answer = await stream.answer()
@@ -108,7 +106,7 @@ async def test_answer_of_a_stream_needs_no_listener(vendor: Vendor) -> None:
 
 @every_vendor
 async def test_error_comes_as_its_class(vendor: Vendor) -> None:
-    """One attempt is made, whole or as a stream, and whoever listens gets the error where the words
+    """There is one attempt, whole or streamed, and a reader of the stream gets the error at its
     end.
     """
     with StubProvider([{"status": 429}]) as stub:
@@ -138,7 +136,7 @@ async def test_stream_that_is_left_is_given_up(vendor: Vendor) -> None:
 
 
 async def test_late_answer_is_an_error_that_may_have_been_billed() -> None:
-    """Nobody knows what the provider did meanwhile."""
+    """It is unknown what the provider did in the meantime."""
     with StubProvider([{"text": "late", "delay_s": 1}]) as stub:
         async with model_of(OPENAI, stub, timedelta(milliseconds=50)) as model:
             with pytest.raises(errors.LLMTimeoutError) as caught:
@@ -160,7 +158,7 @@ class Whole:
 
 
 async def test_provider_that_cannot_stream_says_all_at_its_end() -> None:
-    """The pieces are the text of the answer whoever the provider is."""
+    """The pieces add up to the text of the answer for any provider."""
     async with (
         connect("whole:m", providers={"whole": Whole()}) as model,
         model.stream("Hello") as stream,
@@ -171,7 +169,7 @@ async def test_provider_that_cannot_stream_says_all_at_its_end() -> None:
 
 
 async def test_stream_outside_of_its_block_is_a_typed_error() -> None:
-    """Nothing would ever end it."""
+    """Nothing would ever close it."""
     with pytest.raises(errors.InvalidRequestError, match="async with"):
         await connect("whole:m", providers={"whole": Whole()}).stream("Hello").answer()
 
@@ -179,7 +177,7 @@ async def test_stream_outside_of_its_block_is_a_typed_error() -> None:
 async def test_key_and_address_come_from_the_environment_and_the_cost_from_the_price_list(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As with workers: 10 tokens at 3 dollars for a million, 5 at 15."""
+    """As for workers: 10 tokens at 3 dollars per million, 5 at 15."""
     with StubProvider([{"text": "hi"}]) as stub:
         monkeypatch.setenv("ANTHROPIC_BASE_URL", stub.anthropic_url)
         monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
@@ -191,7 +189,7 @@ async def test_key_and_address_come_from_the_environment_and_the_cost_from_the_p
 
 
 async def test_usage_that_was_not_told_has_no_cost() -> None:
-    """Not told is not nothing."""
+    """Unknown usage is not zero usage."""
     body = (
         '{"content": [{"type": "text", "text": "hi"}], "model": "claude-sonnet-4-5", "usage":'
         ' {"output_tokens": 5}}'
@@ -207,6 +205,6 @@ async def test_usage_that_was_not_told_has_no_cost() -> None:
 
 
 def test_model_without_a_known_provider_is_refused() -> None:
-    """Before anything is asked."""
+    """Before any request."""
     with pytest.raises(errors.ConfigurationError, match="no provider named 'nobody'"):
         connect("nobody:m")

@@ -1,4 +1,4 @@
-"""What a turn is doing, in words, as far as its facts go."""
+"""The current activity of a turn as text, derived from its facts."""
 
 from __future__ import annotations
 
@@ -76,12 +76,12 @@ CHILD = Child(
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_what_happens_now_is_said(state: TurnState, words: str) -> None:
-    """Of several things that go on, all."""
+    """If several things happen at once, all of them."""
     assert doing(state) == words
 
 
 def test_time_stands_still_only_while_nothing_but_people_can_help() -> None:
-    """A delegate that waits does not stop one that works."""
+    """A waiting delegate does not stop the time of one that works."""
     waits = replace(CHILD, waits_for="approval")
     works = replace(CHILD, key=ChildKey(1, 1, 2))
 
@@ -94,7 +94,7 @@ def test_time_stands_still_only_while_nothing_but_people_can_help() -> None:
 
 
 def test_what_is_spent_is_said_of_each_limit() -> None:
-    """And of no other; time is never more than there is."""
+    """Only for limits that exist; time is never more than the limit."""
     budget = Budget(usd="0.5", time=timedelta(minutes=10), tokens=5_000, tool_calls=3)
     spending = Spending(usd=Decimal("0.02"), tokens=1_280, model_calls=2, tool_calls=1)
 
@@ -113,7 +113,7 @@ def test_what_is_spent_is_said_of_each_limit() -> None:
 
 
 def test_commands_are_for_the_same_server_and_can_be_copied() -> None:
-    """Quoted for a shell where an id needs it, and harmless in a terminal."""
+    """With quotes for a shell if an id needs them, and harmless in a terminal."""
     paused = TurnState(
         waiting=Waiting("budget", "spent"), accounts=Accounts(Ledger(Budget(usd="1", tool_calls=3)))
     )
@@ -139,12 +139,12 @@ def test_commands_are_for_the_same_server_and_can_be_copied() -> None:
     ],
 )
 def test_time_is_told_in_its_two_largest_units(time: timedelta, words: str) -> None:
-    """A clock that is behind makes no negative times."""
+    """Clock skew gives no negative times."""
     assert time_in_words(time) == words
 
 
 def test_time_of_a_turn_leaves_out_waits_for_people() -> None:
-    """And stops at its end, as the budget counts it."""
+    """It stops at the turn's end, like the budget's."""
     began = datetime(2030, 1, 1, tzinfo=UTC)
     node = Node("page")
     facts: dict[int, Fact] = {

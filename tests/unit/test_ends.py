@@ -1,5 +1,5 @@
-"""When the records of a turn are written: once the server has taken the workflow task that closes
-it.
+"""The records of a turn are written once the server has accepted the workflow task that
+closes it.
 """
 
 from types import SimpleNamespace
@@ -36,7 +36,7 @@ NOTHING: Any = None
 
 
 class Ending(WorkflowInstance):
-    """A workflow that writes its end and closes when its activity is over, and that answers
+    """A workflow that writes its end and closes when its activity has ended, and that answers
     queries.
     """
 
@@ -62,7 +62,7 @@ class Ending(WorkflowInstance):
 
 
 class Runner(WorkflowRunner):
-    """Makes that workflow."""
+    """An instance of that workflow."""
 
     def prepare_workflow(self, defn: Any) -> None:
         raise NotImplementedError
@@ -72,7 +72,7 @@ class Runner(WorkflowRunner):
 
 
 def written_after(*jobs: WorkflowActivationJob) -> list[int]:
-    """How many ends are written after each activation."""
+    """The number of ends written after each activation."""
     ends: list[str] = []
     info: Any = SimpleNamespace(workflow_type=TURN)
     functions = {"written": lambda: ends.append("ended")}
@@ -87,7 +87,7 @@ def written_after(*jobs: WorkflowActivationJob) -> list[int]:
 
 
 def dropped(reason: RemoveFromCache.EvictionReason.ValueType) -> WorkflowActivationJob:
-    """The SDK drops its copy of a workflow."""
+    """The SDK evicts the workflow."""
     return WorkflowActivationJob(remove_from_cache=RemoveFromCache(reason=reason))
 
 
@@ -106,8 +106,8 @@ def dropped(reason: RemoveFromCache.EvictionReason.ValueType) -> WorkflowActivat
 def test_end_is_written_when_the_server_has_taken_it_also_where_a_query_came_with_its_task(
     reason: RemoveFromCache.EvictionReason.ValueType, times: int
 ) -> None:
-    """Answers to queries are sent with the commands of the activation before them, so they prove
-    nothing.
+    """Query results are sent with the commands of the previous activation, so they are no
+    evidence.
     """
     assert written_after(RESULT, QUERY, dropped(reason)) == [0, 0, times]
     assert written_after(RESULT, dropped(reason)) == [0, times]

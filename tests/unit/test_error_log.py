@@ -1,4 +1,4 @@
-"""What the user's code raises, as the worker's log has it."""
+"""Exceptions of the user's code in the worker's log."""
 
 import io
 import json
@@ -16,7 +16,7 @@ FORGED = "\n2026-01-01T00:00:00.000Z INFO    turn_completed agent=forged\x1b[2J"
 
 @pytest.fixture(params=[Lines, JsonLines, logging.Formatter])
 def out(request: pytest.FixtureRequest) -> Iterator[io.StringIO]:
-    """The log in each format, and in that of a program with a formatter of its own."""
+    """The log in each format, and with a formatter of the user's."""
     handler = logging.StreamHandler(io.StringIO())
     handler.setFormatter(request.param())
     logging.getLogger("perdure").addHandler(handler)
@@ -25,7 +25,7 @@ def out(request: pytest.FixtureRequest) -> Iterator[io.StringIO]:
 
 
 def log() -> None:
-    """Log an exception that quotes a secret and a line of the log."""
+    """Log an exception that quotes a secret and a line that looks like a log line."""
     try:
         raise ValueError(f"no {SECRET}{FORGED}")
     except ValueError as error:
@@ -36,7 +36,7 @@ def log() -> None:
 def test_traceback_is_logged_without_secrets_and_forges_no_line(
     out: io.StringIO, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not by the words of the exception, whatever formatter writes the record."""
+    """Even with the exception's own message, for every formatter."""
     monkeypatch.setenv("SHOP_API_KEY", SECRET)
     log()
     written = out.getvalue()
@@ -53,7 +53,7 @@ def test_traceback_is_logged_without_secrets_and_forges_no_line(
 
 @pytest.mark.accepts("O20")
 def test_tracebacks_can_be_left_out(out: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The line itself stays."""
+    """The line itself is kept."""
     monkeypatch.setenv("PERDURE_LOG_TRACEBACKS", "0")
     log()
 
@@ -62,14 +62,14 @@ def test_tracebacks_can_be_left_out(out: io.StringIO, monkeypatch: pytest.Monkey
 
 
 class BrokenError(Exception):
-    """An exception that cannot say its words."""
+    """An exception whose `__str__` raises."""
 
     def __str__(self) -> str:
         raise RuntimeError
 
 
 def test_exception_that_cannot_be_written_is_logged_all_the_same(out: io.StringIO) -> None:
-    """By its class."""
+    """With its class."""
     try:
         raise BrokenError
     except BrokenError as error:

@@ -1,4 +1,4 @@
-"""The error tree: stable codes, severities, and nothing lost on the way through history."""
+"""The error tree: stable codes, severities, and no loss on the way through history."""
 
 import re
 from typing import Any
@@ -58,7 +58,7 @@ each = pytest.mark.parametrize("cls", EVERY, ids=[cls.__name__ for cls in EVERY]
 
 @pytest.mark.accepts("U5")
 def test_codes_are_what_they_were_released_as() -> None:
-    """Callers in other languages and stored histories hold the codes, so the table may grow but not
+    """Callers in other languages and stored histories have the codes, so the table may grow but not
     change.
     """
     assert {cls.__name__: cls.code for cls in EVERY} == CODES
@@ -68,7 +68,7 @@ def test_codes_are_what_they_were_released_as() -> None:
 @pytest.mark.accepts("U5")
 @each
 def test_code_is_upper_snake_and_of_the_class_itself(cls: type[PerdureError]) -> None:
-    """A class that forgot its code would come out of history as its parent."""
+    """A class without its own code would be decoded as its parent."""
     assert re.fullmatch(r"[A-Z]+(_[A-Z]+)*", cls.code)
     assert "code" in vars(cls)
 
@@ -76,8 +76,8 @@ def test_code_is_upper_snake_and_of_the_class_itself(cls: type[PerdureError]) ->
 @pytest.mark.accepts("U5")
 @each
 def test_default_severity_is_the_designed_one(cls: type[PerdureError]) -> None:
-    """Fatal needs a change of the set-up, warn and info come from a decision of the caller, and the
-    rest are errors.
+    """Fatal needs a change of the configuration, warn and info come from a decision of the caller,
+    and the rest are errors.
     """
     designed = {
         **dict.fromkeys(FATAL, Severity.FATAL),
@@ -101,7 +101,7 @@ def test_severity_can_be_overridden_for_one_error(cls: type[PerdureError]) -> No
 @pytest.mark.accepts("U5")
 @each
 def test_error_without_a_message_says_its_docstring(cls: type[PerdureError]) -> None:
-    """One sentence, ended."""
+    """One complete sentence."""
     assert cls().message == str(cls()) == cls.__doc__
     assert re.fullmatch(r"[A-Z][^\n]+\.", cls().message)
 
@@ -109,8 +109,8 @@ def test_error_without_a_message_says_its_docstring(cls: type[PerdureError]) -> 
 @pytest.mark.accepts("U5")
 @each
 def test_dict_has_no_stack_trace(cls: type[PerdureError]) -> None:
-    """Of an error that was raised, with a cause that was raised: code, severity, message, context
-    and cause, and nothing of the code.
+    """For a raised error with a raised cause: code, severity, message, context and cause, but no
+    stack.
     """
     with pytest.raises(PerdureError) as caught:
         _raise_from_cause(cls)
@@ -147,12 +147,12 @@ def test_error_comes_back_from_history_as_the_same_class(cls: type[PerdureError]
 
 @pytest.mark.accepts("U5")
 def test_only_errors_that_may_pass_are_transient() -> None:
-    """Only these are tried again."""
+    """Only these are retried."""
     assert {cls.code for cls in EVERY if cls.transient} == TRANSIENT
 
 
 def test_errors_of_the_model_are_under_one_class() -> None:
-    """`except LLMError` catches what a provider does, and nothing else."""
+    """`except LLMError` catches errors of providers, and nothing else."""
     assert {cls.code for cls in errors.tree(errors.LLMError)} == {
         code for code in CODES.values() if code.startswith("LLM_")
     } | {
@@ -162,21 +162,21 @@ def test_errors_of_the_model_are_under_one_class() -> None:
 
 
 def test_tree_at_the_top_of_the_file_is_the_tree() -> None:
-    """The drawing names every class, and none that is not there."""
+    """The drawing has every class, and no others."""
     drawn = re.findall(r"[├└]── (\w+Error)\b", errors.__doc__ or "")
 
     assert sorted(["PerdureError", *drawn]) == sorted(CODES)
 
 
 def test_code_of_a_newer_release_becomes_the_root_class() -> None:
-    """An old client still says what happened."""
+    """An old client still gets the message."""
     back = errors.from_info(ErrorInfo(code="INVENTED_LATER", severity=Severity.WARN, message="new"))
 
     assert (type(back), back.message, back.severity) == (PerdureError, "new", Severity.WARN)
 
 
 def test_cause_that_is_not_ours_is_left_out() -> None:
-    """An exception of a library may quote what must not be stored."""
+    """An exception of a library may quote data that must not be stored."""
     error = errors.LLMUnavailableError("down")
     error.__cause__ = OSError("secret")
 
@@ -190,7 +190,7 @@ def test_cause_that_is_not_ours_is_left_out() -> None:
     ids=["long", "long in bytes", "surrogates"],
 )
 def test_message_is_bounded_and_can_be_stored(text: str) -> None:
-    """4 KiB of UTF-8, whatever was quoted in it."""
+    """4 KiB of UTF-8, whatever it quotes."""
     message = PerdureError(text).message
 
     assert len(message.encode()) <= limits.ERROR_TEXT_BYTES
@@ -208,7 +208,7 @@ def test_message_is_bounded_and_can_be_stored(text: str) -> None:
     ids=["long", "long inside", "surrogate", "nan"],
 )
 def test_context_is_bounded_and_can_be_stored(context: dict[str, Any]) -> None:
-    """An error is a value of history, so nothing in it may be too large or impossible to encode."""
+    """An error is stored in history, so its content must be bounded and encodable."""
     stored = PerdureError("failed", context=context).info().model_dump_json()
 
     assert len(stored.encode()) <= limits.PAYLOAD_BYTES

@@ -1,5 +1,5 @@
-"""The estimate of a request's tokens: near to what providers count, for the recorded exchanges of
-both APIs, and nearer once they have counted.
+"""The estimate of a request's tokens: close to providers' counts for the recorded exchanges, and
+closer after the first count.
 """
 
 from __future__ import annotations
@@ -69,12 +69,12 @@ SKIP = "PERDURE_RECORDINGS is not set to the absolute path of a folder with reco
     ids=["text", "bytes, not letters", "image", "thinking", "call", "results"],
 )
 def test_message_has_a_token_for_three_bytes(message: Message, expected: int) -> None:
-    """Whatever it is made of; an image counts the same whatever its bytes are."""
+    """For any content; an image counts the same for any size."""
     assert tokens(message) == MESSAGE_TOKENS + expected
 
 
 def test_estimate_of_a_transcript_is_the_sum_of_its_messages() -> None:
-    """And of what stands before them. What is left out is taken away."""
+    """Plus the part before them. Parts that are left out are subtracted."""
     first, second = UserMessage.of("x" * 300), UserMessage.of("x" * 30)
 
     estimate = Estimate().plus(first).on(3_000).plus(second)
@@ -96,7 +96,7 @@ def test_estimate_of_a_transcript_is_the_sum_of_its_messages() -> None:
     ],
 )
 def test_what_a_provider_counted_goes_before_the_estimate(told: int, then: int, more: int) -> None:
-    """What was added since counts at the same rate, and so does what is left out."""
+    """Later messages count at the same rate, and so do parts that are left out."""
     estimate = Estimate(base=400, messages=600).counted(told)
     grown = estimate.plus(UserMessage.of("x" * 3 * (300 - MESSAGE_TOKENS)))
 
@@ -106,9 +106,7 @@ def test_what_a_provider_counted_goes_before_the_estimate(told: int, then: int, 
 
 
 def test_report_of_a_request_that_was_cut_is_compared_with_what_was_sent() -> None:
-    """300 of 1,000 tokens were left out, and the provider counted 1,400: twice as many as there
-    were.
-    """
+    """300 of 1,000 tokens were left out, and the provider counted 1,400: twice the estimate."""
     estimate = Estimate(messages=1_000).counted(1_400, saved=300)
 
     assert (estimate.tokens(300), estimate.tokens(500), estimate.tokens()) == (1_400, 1_000, 2_000)
@@ -119,7 +117,7 @@ def test_report_of_a_request_that_was_cut_is_compared_with_what_was_sent() -> No
 def test_estimate_is_never_negative_and_less_is_sent_the_more_is_left_out(
     base: int, messages: int, told: int, saved: int
 ) -> None:
-    """Whatever a provider says it has counted."""
+    """For any count of a provider."""
     estimate = Estimate(base=base, messages=messages).counted(told, saved // 2)
     amounts = [
         estimate.tokens(less)
@@ -131,7 +129,7 @@ def test_estimate_is_never_negative_and_less_is_sent_the_more_is_left_out(
 
 
 def estimate_of(exchange: Exchange) -> Estimate:
-    """As an agent of ours that asks so would have it before anybody has counted."""
+    """The estimate of one of our agents for this request, before any count."""
     estimate = Estimate().on(reservations.base_tokens(exchange.agent(None)))
     for message in exchange.messages:
         estimate = estimate.plus(message)
@@ -146,8 +144,8 @@ MOST = 1 / limits.WINDOW_SHARE
 
 @pytest.mark.skipif(not RECORDED, reason=SKIP)
 def test_providers_count_no_more_in_long_requests_than_a_window_has_room_for() -> None:
-    """The ratio to the estimate is at least 0.4 as well. Short requests do not count, because what
-    a provider adds to each dominates them.
+    """The ratio to the estimate is at least 0.4 as well. Short requests are excluded, because a
+    provider's overhead dominates them.
     """
     counted = {
         one.name: one.usage.input_tokens / estimate_of(one).tokens()
@@ -161,7 +159,7 @@ def test_providers_count_no_more_in_long_requests_than_a_window_has_room_for() -
 
 @pytest.mark.skipif(not RECORDED, reason=SKIP)
 def test_estimate_is_nearer_once_the_request_before_was_counted() -> None:
-    """In recorded conversations that go on, as far as they are long enough to tell."""
+    """In recorded conversations of several requests, if they are long enough."""
     counted = {}
     for before, after in CONTINUED:
         estimate = estimate_of(before).counted(before.usage.input_tokens)

@@ -1,4 +1,4 @@
-"""What an event says beside its fact is what the fold knows of it."""
+"""The context of an event equals the state of the fold."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ REFUSED = (TurnEnded(Outcome.FAILED),)
 
 
 def by_fold(facts: Sequence[Fact]) -> Iterator[tuple[tuple[ToolCall, ...], str]]:
-    """The calls and the text of each fact, as the states around it have them."""
+    """The calls and the text for each fact, according to the states around it."""
     state = TurnState()
     for fact in facts:
         before, state = state, apply(state, fact)
@@ -87,8 +87,8 @@ def by_context(facts: Sequence[Fact]) -> Iterator[tuple[tuple[ToolCall, ...], st
 @settings(every_turn, max_examples=examples(30))
 @given(any_turn)
 def test_calls_and_text_are_those_of_the_fold(played: Played) -> None:
-    """In every turn, also one that goes on from another, without middleware and with one that lets
-    the answer pass or does not.
+    """In every turn, including one that continues another, without middleware and with one that
+    accepts or refuses the answer.
     """
     going = [fact for fact in played.facts if not isinstance(fact, TurnEnded)]
     guarded = [
@@ -109,7 +109,7 @@ def test_calls_and_text_are_those_of_the_fold(played: Played) -> None:
 
 @pytest.mark.parametrize("late", [True, False])
 def test_answer_that_was_given_up_has_no_text_and_a_late_result_has_its_call(late: bool) -> None:
-    """The last answer is asked for while a tool runs, and while the model is asked."""
+    """The last answer is requested while a tool runs, and during a model call."""
     asked = AssistantMessage(
         parts=(Text(text="I look."), ToolCall(id="", name="look"), ToolCall(id="", name="write"))
     )

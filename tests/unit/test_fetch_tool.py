@@ -1,6 +1,6 @@
-"""The tool that reads the web: what it refuses, and what it sends.
+"""The tool that fetches web pages: refused addresses, and its requests.
 
-Servers are on loopback, which a test opens; resolvers are the tests' own.
+Servers are on loopback, which the tests allow; resolvers are fakes.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ TEXT = {"content-type": "text/plain"}
 
 @dataclass
 class Site:
-    """A web server: `answers` by path, `requests` as they came."""
+    """A web server: `answers` by path, and `requests` in order."""
 
     port: int = 0
     answers: dict[str, Answer] = field(default_factory=dict)
@@ -55,7 +55,7 @@ class Site:
 
 
 class Names:
-    """A resolver that gives each of these answers once, and the last one from then on."""
+    """A resolver that returns each of these answers once, and then always the last one."""
 
     def __init__(self, *answers: Sequence[str]) -> None:
         self.answers = list(answers)
@@ -67,7 +67,7 @@ class Names:
 
 
 async def unknown(host: str, port: int) -> Sequence[str]:
-    """A resolver that knows nobody."""
+    """A resolver that finds nothing."""
     raise OSError(f"{host}:{port}")
 
 
@@ -98,7 +98,7 @@ def serving(
 
     class Server(http.server.ThreadingHTTPServer):
         def handle_error(self, *_: object) -> None:
-            """A caller that hangs up is no error here."""
+            """A closed connection is not an error here."""
 
     with Server((address, port), Handler) as server:
         if wrap:
@@ -120,12 +120,12 @@ def site() -> Iterator[Site]:
 
 
 def opened(site: Site, **options: Any) -> Toolbox:
-    """`fetch` as it may reach the site."""
+    """`fetch` with access to the site."""
     return fetch(**{"allow_networks": [LOOPBACK], "allow_ports": [80, 443, site.port], **options})
 
 
 async def get(box: Toolbox, url: str, **arguments: object) -> Page:
-    """Call the tool as a turn does: arguments through the schema."""
+    """Call the tool as a turn does, with arguments as JSON."""
     (item,) = as_tools(box.tools)
     page = await item.function(**item.arguments.parse(encode({"url": url, **arguments})))
     assert isinstance(page, Page)
@@ -138,11 +138,11 @@ async def refusal(box: Toolbox, url: str, **arguments: object) -> str:
     return str(caught.value)
 
 
-# Where it goes
+# Addresses
 
 
 def test_tool_reads_only_and_may_wait_for_approval() -> None:
-    """It is safe to repeat; a person can be asked all the same."""
+    """It can be repeated; approval can still be required."""
     tools = [as_tools(fetch(requires_approval=wanted).tools)[0] for wanted in (False, True)]
 
     assert [
@@ -234,8 +234,8 @@ NOT_URLS = {
 @pytest.mark.accepts("G6")
 @pytest.mark.parametrize("url", INSIDE.values(), ids=INSIDE)
 async def test_address_inside_is_refused(url: str) -> None:
-    """The machine, its network and its cloud, in every form of an address; nothing is resolved for
-    it.
+    """This machine, its network and its cloud metadata, in every notation of an address; nothing is
+    resolved for it.
     """
     names = Names(["93.184.216.34"])
 
@@ -246,7 +246,7 @@ async def test_address_inside_is_refused(url: str) -> None:
 @pytest.mark.accepts("G6")
 @pytest.mark.parametrize("url", INSIDE.values(), ids=INSIDE)
 async def test_name_of_an_address_inside_is_refused(url: str) -> None:
-    """The same for a host whose name leads there, without a word of where that is."""
+    """The same for a host name that resolves to one; the error does not say to which."""
     address = url.removeprefix("http://").partition("/")[0].strip("[]").removesuffix(":80")
     reason = await refusal(fetch(resolver=Names([address])), "http://intranet.test/")
 
@@ -258,7 +258,7 @@ async def test_name_of_an_address_inside_is_refused(url: str) -> None:
 @pytest.mark.accepts("G6")
 @pytest.mark.parametrize("url", ODD.values(), ids=ODD)
 async def test_number_as_a_host_is_refused_in_its_odd_forms(url: str) -> None:
-    """A system's resolver takes them for addresses, and they have no good use."""
+    """System resolvers accept them as addresses, and they have no legitimate use."""
     names = Names(["93.184.216.34"])
 
     assert re.search("unusual form|is no URL", await refusal(fetch(resolver=names), url))
@@ -267,7 +267,7 @@ async def test_number_as_a_host_is_refused_in_its_odd_forms(url: str) -> None:
 
 @pytest.mark.parametrize(("url", "reason"), NOT_URLS.values(), ids=NOT_URLS)
 async def test_what_is_no_plain_url_of_the_web_is_refused(url: str, reason: str) -> None:
-    """Schemes, credentials, ports, and letters that two parsers would read in two ways."""
+    """Schemes, credentials, ports, and characters that two parsers would read differently."""
     names = Names(["93.184.216.34"])
 
     assert reason in await refusal(fetch(resolver=names), url)
@@ -275,7 +275,7 @@ async def test_what_is_no_plain_url_of_the_web_is_refused(url: str, reason: str)
 
 
 async def test_name_with_one_address_inside_is_refused_whole(site: Site) -> None:
-    """Otherwise the next attempt would be the one that gets in."""
+    """Otherwise the next attempt could use the internal one."""
     assert "or not only there" in await refusal(
         opened(site, resolver=Names(["127.0.0.1", "10.0.0.1"])), site.url("/", "both.test")
     )
@@ -298,7 +298,7 @@ async def test_name_with_one_address_inside_is_refused_whole(site: Site) -> None
     ],
 )
 def test_public_address_is_not_refused(address: str) -> None:
-    """Also through NAT64, the only way out of a network without IPv4."""
+    """Also with NAT64, the only route out of a network without IPv4."""
     assert may_connect(address)
 
 
@@ -307,7 +307,7 @@ def test_public_address_is_not_refused(address: str) -> None:
     ["", "example.com", "2130706433", "127.1", "fe80::1%eth0", "2606:4700::1111%1", "8.8.8.8 "],
 )
 def test_what_a_resolver_says_must_be_an_address(address: str) -> None:
-    """A name would be resolved once more."""
+    """A name would be resolved again."""
     assert not may_connect(address)
 
 
@@ -316,8 +316,8 @@ def test_what_a_resolver_says_must_be_an_address(address: str) -> None:
 async def test_name_that_means_something_else_later_is_connected_to_as_it_was_checked(
     site: Site,
 ) -> None:
-    """DNS rebinding: the name is asked for once, and that address is the one that is connected to;
-    asked again, it leads inside and is refused.
+    """DNS rebinding: the name is resolved once, and the connection goes to that address; a second
+    request resolves to an internal address and is refused.
     """
     site.answers["/"] = (200, TEXT, b"outside")
     with serving("127.0.0.2", site.port) as inside:
@@ -335,8 +335,8 @@ async def test_name_that_means_something_else_later_is_connected_to_as_it_was_ch
 async def test_host_is_named_to_the_server_and_nothing_else_is(
     site: Site, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The address is connected to, the name stands in `Host`; no credentials of a .netrc and no
-    proxy of the environment.
+    """The connection goes to the address, with the name in `Host`; without credentials from .netrc
+    and without a proxy from the environment.
     """
     (tmp_path / ".netrc").write_text("default login ann password swordfish")
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -364,7 +364,7 @@ async def test_host_is_named_to_the_server_and_nothing_else_is(
 
 @pytest.fixture
 def certificate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ssl.SSLContext:
-    """A server's certificate for shop.test, which callers trust."""
+    """A certificate for shop.test, which callers trust."""
     openssl = shutil.which("openssl") or pytest.skip("there is no openssl to make a certificate")
     key, made = tmp_path / "key.pem", tmp_path / "certificate.pem"
     subject = ["-subj", "/CN=shop.test", "-addext", "subjectAltName=DNS:shop.test"]
@@ -393,7 +393,7 @@ def certificate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ssl.SSLConte
 async def test_tls_is_for_the_name_though_the_address_is_connected_to(
     certificate: ssl.SSLContext,
 ) -> None:
-    """The server is told the name, and its certificate has to be for that name."""
+    """The server gets the name by SNI, and its certificate has to be for that name."""
     told = list[str | None]()
     certificate.sni_callback = lambda _, name, __: told.append(name)
     with serving(wrap=lambda inner: certificate.wrap_socket(inner, server_side=True)) as site:
@@ -408,7 +408,7 @@ async def test_tls_is_for_the_name_though_the_address_is_connected_to(
 
 @LINUX
 async def test_next_address_is_tried_where_no_connection_is_made(site: Site) -> None:
-    """A name may have an address of IPv6 where this machine has no IPv6."""
+    """A name may have an IPv6 address on a machine without IPv6."""
     site.answers["/"] = (200, TEXT, b"hello")
     box = opened(site, resolver=Names(["127.0.0.3", "127.0.0.1"]), allow_networks=["127.0.0.0/8"])
 
@@ -420,7 +420,7 @@ async def test_next_address_is_tried_where_no_connection_is_made(site: Site) -> 
 
 
 async def test_host_that_is_not_known_is_an_error_result() -> None:
-    """With the name and no more."""
+    """With the name only."""
     assert (
         await refusal(fetch(resolver=unknown), "http://nobody.test/")
         == "the host 'nobody.test' is not known"
@@ -446,7 +446,7 @@ async def test_host_that_is_not_known_is_an_error_result() -> None:
     ],
 )
 async def test_only_hosts_of_the_list_are_read(site: Site, host: str, is_allowed: bool) -> None:
-    """Others are not even resolved: a name can carry what must not leave."""
+    """Others are not even resolved: a DNS query can leak data."""
     site.answers["/"] = (200, TEXT, b"hello")
     names = Names(["127.0.0.1"])
     box = opened(site, allow_hosts=["Docs.test", "*.wiki.test"], resolver=names)
@@ -485,9 +485,7 @@ def test_setting_that_cannot_work_is_said_at_once(options: dict[str, Any]) -> No
 
 @pytest.mark.accepts("G5")
 async def test_redirect_is_followed_without_cookies(site: Site) -> None:
-    """Relative ones and such to another host; what the first one wanted to have kept is not sent to
-    it, nor to the other.
-    """
+    """Relative ones and ones to another host; cookies of the first response are sent to neither."""
     site.answers["/"] = (302, {"location": "two", "set-cookie": "session=planted"}, b"")
     site.answers["/two"] = (
         308,
@@ -526,7 +524,7 @@ async def test_redirect_is_followed_without_cookies(site: Site) -> None:
 async def test_redirect_to_what_would_be_refused_is_refused(
     site: Site, location: str, reason: str
 ) -> None:
-    """Each stop is checked as if it had been asked for."""
+    """Each target is checked like a requested one."""
     site.answers["/"] = (301, {"location": location}, b"")
     box = opened(site, resolver=Names(["127.0.0.1"], ["127.0.0.2"]))
 
@@ -535,7 +533,7 @@ async def test_redirect_to_what_would_be_refused_is_refused(
 
 
 async def test_redirect_leaves_the_list_of_hosts_no_more_than_a_call_does(site: Site) -> None:
-    """The list is for each stop."""
+    """The list applies to each target."""
     site.answers["/"] = (301, {"location": site.url("/", "evil.test")}, b"")
     box = opened(site, allow_hosts=["docs.test"], resolver=Names(["127.0.0.1"]))
 
@@ -582,7 +580,7 @@ async def test_circle_of_redirects_ends(site: Site) -> None:
 async def test_text_is_read_as_it_is_meant(
     site: Site, headers: Headers, body: bytes, text: str
 ) -> None:
-    """The named encoding, if it is one of texts; HTML as a person reads it."""
+    """In its declared encoding, if that is a text encoding; HTML as text."""
     site.answers["/"] = (200, headers, body)
 
     assert (await get(opened(site), site.url("/"))).text == text
@@ -619,14 +617,14 @@ async def test_text_is_read_as_it_is_meant(
 async def test_what_is_no_text_or_too_long_is_refused(
     site: Site, headers: Headers, body: bytes, reason: str
 ) -> None:
-    """The limit counts what comes out of the decompression."""
+    """The limit applies after decompression."""
     site.answers["/"] = (200, headers, body)
 
     assert reason in await refusal(opened(site, max_bytes=100_000), site.url("/"))
 
 
 async def test_bomb_is_not_unpacked(site: Site) -> None:
-    """A body of 1 MB that would be 200 MB takes the memory of its limit."""
+    """A body of 1 MB that expands to 200 MB uses no more memory than the limit."""
     site.answers["/"] = (
         200,
         {**TEXT, "content-encoding": "gzip"},
@@ -644,14 +642,14 @@ async def test_bomb_is_not_unpacked(site: Site) -> None:
 
 
 async def test_error_status_is_told_with_its_page(site: Site) -> None:
-    """A model can read what a server says to it."""
+    """The model can read the response body."""
     assert await get(opened(site), site.url("/gone")) == Page(
         url=site.url("/gone"), status=404, text="nothing here"
     )
 
 
 async def test_long_text_comes_in_parts_that_fit_together(site: Site) -> None:
-    """Each fits into a tool result as JSON, and says where the next begins."""
+    """Each fits into a tool result as JSON, and has the offset of the next one."""
     whole = "".join(f'"{number}" é\\\n' for number in range(10_000))
     site.answers["/"] = (200, {"content-type": "text/plain; charset=utf-8"}, whole.encode())
     parts, offset = list[Page](), 0
@@ -676,7 +674,7 @@ async def test_long_text_comes_in_parts_that_fit_together(site: Site) -> None:
     ids=["nothing", "a slow body", "slow headers", "hints for ever"],
 )
 async def test_server_that_never_ends_is_left_in_time(payload: bytes, then: bytes) -> None:
-    """The limit is for all of a call, whatever trickles in."""
+    """The limit is for the whole call, even if data keeps arriving slowly."""
     with raw_server(payload, then=then or b"", every_s=0.05) if then else _silent() as address:
         port = int(address.rpartition(":")[2])
         reason = await refusal(
@@ -689,7 +687,7 @@ async def test_server_that_never_ends_is_left_in_time(payload: bytes, then: byte
 
 @contextlib.contextmanager
 def _silent() -> Iterator[str]:
-    """A server that takes connections and says nothing."""
+    """A server that accepts connections and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
 
@@ -703,7 +701,7 @@ def _silent() -> Iterator[str]:
     ],
 )
 async def test_reply_that_breaks_off_or_is_no_http_is_an_error_result(payload: bytes) -> None:
-    """In words of ours."""
+    """With our own message."""
     with raw_server(payload) as address:
         reason = await refusal(
             fetch(allow_networks=[LOOPBACK], allow_ports=[int(address.rpartition(":")[2])]), address
@@ -716,7 +714,7 @@ async def test_reply_that_breaks_off_or_is_no_http_is_an_error_result(payload: b
 
 
 def test_page_is_told_as_a_person_reads_it() -> None:
-    """Headings, lists, absolute links, the lines of code; no script, no style, no comment."""
+    """Headings, lists, absolute links, code lines; no scripts, styles or comments."""
     page = """<!doctype html><html><head><title> The &amp; Shop </title>\
 <style>p { color: red }</style>
       <script>if (1 < 2) document.write("<p>no</p>")</script></head>
@@ -756,7 +754,7 @@ def test_page_is_told_as_a_person_reads_it() -> None:
     ],
 )
 def test_page_that_is_written_badly_is_read_as_a_browser_reads_it(page: str, text: str) -> None:
-    """Stray quotes, comments and tags without an end, letters that are no tags, links of other
+    """Stray quotes, unclosed comments and tags, characters that are not tags, links with other
     schemes.
     """
     assert pages.readable(page, "https://shop.test/").text == text
@@ -790,7 +788,7 @@ def test_page_that_is_written_badly_is_read_as_a_browser_reads_it(page: str, tex
     ],
 )
 def test_hostile_page_is_read_promptly(piece: str) -> None:
-    """Half a megabyte that was made to be slow costs no more than another one."""
+    """Half a megabyte of adversarial input takes no longer than other input of that size."""
     began = time.thread_time()
     pages.readable(piece * (500_000 // len(piece)), "https://shop.test/")
 
@@ -809,7 +807,7 @@ def test_hostile_page_is_read_promptly(piece: str) -> None:
     ids=["decimal", "hexadecimal", "zeros", "usual"],
 )
 def test_number_of_a_character_may_have_any_length(written: str, read: str) -> None:
-    """A number that is no character is the one that says so, as in a browser, in the text, the
+    """An invalid code point becomes the replacement character, as in a browser, in the text, the
     title and a link.
     """
     page = pages.readable(

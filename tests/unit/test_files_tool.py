@@ -1,4 +1,6 @@
-"""The toolbox `files`: it reads as `test_folder_tools` shows, and writes only below its folder."""
+"""The toolbox `files`: it reads like the tools in `test_folder_tools`, and writes only inside its
+folder.
+"""
 
 from __future__ import annotations
 
@@ -27,20 +29,20 @@ def root(tmp_path: Path) -> Path:
 
 
 def run(root: Path, name: str, **arguments: object) -> Any:
-    """Call a tool as a turn does: arguments through the schema."""
+    """Call a tool as a turn does, with arguments as JSON."""
     tool = {item.name: item for item in as_tools(files(root, write=True).tools)}[name]
     return tool.function(**tool.arguments.parse(encode(arguments)))
 
 
 def refusal(root: Path, path: str, text: str = "new") -> str:
-    """Why `path` is not written."""
+    """The error for writing `path`."""
     with pytest.raises(ValueError) as caught:
         run(root, "write_file", path=path, text=text)
     return str(caught.value)
 
 
 def everything(folder: Path) -> dict[str, str]:
-    """The files below a folder, hidden ones too."""
+    """The files inside a folder, including hidden ones."""
     return {
         str(path.relative_to(folder)): path.read_text()
         for path in sorted(folder.rglob("*"))
@@ -49,7 +51,7 @@ def everything(folder: Path) -> dict[str, str]:
 
 
 def test_writing_is_only_there_when_asked_for_and_waits_for_approval(root: Path) -> None:
-    """Reading is safe to repeat; writing the same text once more is, too."""
+    """Reading is safe to repeat; writing the same text again is, too."""
     reading, writing = (as_tools(files(root, write=write).tools) for write in (False, True))
 
     assert [item.name for item in reading] == ["list_files", "search_files", "read_file"]
@@ -63,15 +65,15 @@ def test_writing_is_only_there_when_asked_for_and_waits_for_approval(root: Path)
 
 
 def test_folder_may_be_given_as_text_and_has_to_be_one(root: Path) -> None:
-    """A wrong path is said before a turn begins."""
+    """A wrong path is an error before a turn starts."""
     assert files(str(root)).name == "files"
     with pytest.raises(errors.ConfigurationError, match="is not a folder"):
         files(root / "shop.md", write=True)
 
 
 def test_what_is_written_can_be_read(root: Path) -> None:
-    """A new file, with the folders on the way, and a whole old one; nothing else is left beside
-    them.
+    """A new file, with its parent folders, and the replacement of an existing one; no other file is
+    left behind.
     """
     made = run(root, "write_file", path="a/b/new.md", text="Gebühr\n")
     again = run(root, "write_file", path="shop.md", text="")
@@ -83,7 +85,7 @@ def test_what_is_written_can_be_read(root: Path) -> None:
 
 
 def test_rights_of_a_file_stay_and_a_new_one_has_the_usual(root: Path) -> None:
-    """A script stays one; what is new obeys the umask."""
+    """A script stays executable; a new file follows the umask."""
     (root / "shop.md").chmod(0o750)
     run(root, "write_file", path="shop.md", text="x")
     run(root, "write_file", path="new.md", text="x")
@@ -94,7 +96,7 @@ def test_rights_of_a_file_stay_and_a_new_one_has_the_usual(root: Path) -> None:
 
 
 def test_reader_has_the_old_text_or_the_new_one(root: Path) -> None:
-    """A reader that has the file open keeps the old text: it is replaced, not overwritten."""
+    """A reader with an open file keeps the old text: the file is replaced, not overwritten."""
     with (root / "shop.md").open() as old:
         run(root, "write_file", path="shop.md", text="new")
 
@@ -102,7 +104,9 @@ def test_reader_has_the_old_text_or_the_new_one(root: Path) -> None:
 
 
 def test_other_name_of_a_file_outside_is_not_written_through(root: Path) -> None:
-    """A hard link looks like a regular file; it is parted from the other name."""
+    """A hard link looks like a regular file; it is replaced, so the other name keeps its
+    content.
+    """
     os.link(root.parent / "secret.txt", root / "same.md")
     run(root, "write_file", path="same.md", text="new")
 
@@ -145,7 +149,7 @@ def test_path_that_is_none_of_the_folder_is_refused(root: Path, path: str, reaso
 @pytest.mark.accepts("G6")
 @pytest.mark.parametrize("target", ["../secret.txt", "/etc/passwd", "shop.md", "nowhere.md"])
 def test_link_is_not_written_through(root: Path, target: str) -> None:
-    """Nor replaced: nobody meant that."""
+    """It is not replaced either, because that is hardly intended."""
     (root / "link.md").symlink_to(target)
 
     assert refusal(root, "link.md") == "'link.md' is there and not a regular file"
@@ -156,8 +160,8 @@ def test_link_is_not_written_through(root: Path, target: str) -> None:
 @pytest.mark.accepts("G6")
 @pytest.mark.parametrize("target", ["..", "/tmp", "guides"])
 def test_folder_that_is_a_link_is_not_walked_through(root: Path, target: str) -> None:
-    """Each part is opened from the one above it and no link is followed, so it does not matter when
-    the link was put there.
+    """Each part is opened relative to the one above it without following links, so it does not
+    matter when the link was created.
     """
     (root / "up").symlink_to(target, target_is_directory=True)
     before = everything(root.parent)
@@ -171,7 +175,7 @@ def test_folder_that_is_a_link_is_not_walked_through(root: Path, target: str) ->
 def test_what_is_no_regular_file_is_not_replaced(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A FIFO is not opened, so nobody is waited for; a socket stays."""
+    """A FIFO is not opened, so the call does not block; a socket is kept."""
     os.mkfifo(root / "pipe.md")
     monkeypatch.chdir(root)  # a socket's path may have about 100 characters
     with socket.socket(socket.AF_UNIX) as server:
@@ -194,7 +198,7 @@ def test_text_that_could_not_be_read_is_not_written(root: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_folder_that_cannot_be_written_is_an_error_result(root: Path) -> None:
-    """In the words of the system, and nothing is left behind."""
+    """With the system's message, and no file is left behind."""
     (root / "guides").chmod(0o500)
     try:
         assert (
@@ -205,9 +209,7 @@ def test_folder_that_cannot_be_written_is_an_error_result(root: Path) -> None:
 
 
 def test_write_that_fails_leaves_nothing_behind(root: Path) -> None:
-    """The file beside its place is removed; here the disk is full for a process that may write 4
-    KB.
-    """
+    """The temporary file is removed; here a limit of 4 KB acts as a full disk."""
     import resource
 
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)

@@ -1,4 +1,4 @@
-"""What is wrong with a worker's set-up, as far as it can be seen without trying it."""
+"""Problems of a worker's configuration that can be detected without running anything."""
 
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -54,7 +54,7 @@ async def lifespan() -> Any:
 
 
 def problems(app: AgentWorker) -> list[str]:
-    """What is to be done."""
+    """The suggested fixes."""
     return [f"{finding.state} {finding}" for finding in found(app) if finding.is_problem]
 
 
@@ -62,7 +62,7 @@ def problems(app: AgentWorker) -> list[str]:
 def test_every_part_that_cannot_work_is_found_once(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Also where two agents have it."""
+    """Even if two agents have it."""
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     servers = [
         MCPServer.stdio("docs", ["no-such-program"], env=["NO_SUCH_VARIABLE"]),
@@ -113,7 +113,7 @@ def test_every_part_that_cannot_work_is_found_once(
 
 
 def test_worker_that_is_set_up_has_no_problems(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A key that is there is enough; a base URL that is none is not."""
+    """A configured key is enough; an invalid base URL is not."""
     monkeypatch.setenv("OPENAI_API_KEY", "sk-1")
     app = AgentWorker(
         Agent(name="one", model="openai:m", tools=[look.renamed("look_up"), fine]),

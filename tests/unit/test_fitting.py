@@ -1,4 +1,4 @@
-"""Which calls reach a deployed tool, by what its turn says of them."""
+"""Which calls reach a deployed tool, depending on the definition that the turn is pinned to."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def run(item: Tool, **fields: Any) -> ToolRun:
 
 @pytest.mark.accepts("T33")
 def test_call_of_a_worker_of_an_earlier_release_never_asks() -> None:
-    """Its turn does not know how: a call that fits runs, and the model is told of one that does
-    not.
+    """Its turn does not support that: a call that fits runs, and the model gets an error for one
+    that does not.
     """
     item = Tool(pay, requires_approval=True)
     old = run(item, schema_digest="another", approved=None)
@@ -50,7 +50,7 @@ def test_call_of_a_worker_of_an_earlier_release_never_asks() -> None:
 
 @pytest.mark.accepts("T31")
 def test_lost_call_of_a_tool_that_may_not_be_repeated_any_more_is_not_repeated() -> None:
-    """The turn is pinned to one that may, and hands the call out again."""
+    """The turn is pinned to a repeatable tool, and schedules the call again."""
     now, before = Tool(pay), Tool(pay, idempotent=True)
     told = held_back(run(now, approved="", repeats=True), now, "marked")
 
@@ -66,7 +66,7 @@ def test_lost_call_of_a_tool_that_may_not_be_repeated_any_more_is_not_repeated()
 
 @pytest.mark.accepts("T28")
 def test_arguments_that_a_person_approved_for_the_deployed_tool_are_the_models_matter() -> None:
-    """The person saw its signature: what does not fit it is told to the model, as ever."""
+    """The person saw that signature: a mismatch is an error result for the model, as usual."""
     item = Tool(pay)
 
     assert refused(run(item, schema_digest="before", approved=item.digest), item, "no").asks is None
@@ -81,7 +81,7 @@ def test_arguments_that_a_person_approved_for_the_deployed_tool_are_the_models_m
 
 @pytest.mark.accepts("T29")
 def test_tools_of_mcp_servers_are_held_to_what_the_turn_is_pinned_to() -> None:
-    """Their hints are the server's; that a person is asked is said by the deployed agent."""
+    """Their hints are the server's; the deployed agent decides whether approval is needed."""
     plain = MCPServer.http("shop", "http://127.0.0.1:1")
     marked = MCPServer.http("shop", "http://127.0.0.1:1", requires_approval=["buy"])
     tools = [MCPTool(server, "shop__buy", lambda *_: None, "d") for server in (plain, marked)]  # type: ignore[arg-type]
@@ -108,5 +108,5 @@ def test_tools_of_mcp_servers_are_held_to_what_the_turn_is_pinned_to() -> None:
     ],
 )
 def test_arguments_are_kept_where_the_function_gets_what_they_say(text: str, keeps: bool) -> None:
-    """An integer for a float is; a number for a time or for a truth value is not."""
+    """An integer for a float does; a number for a duration or a boolean does not."""
     assert arguments_of(of_days).keeps(text) is keeps

@@ -1,6 +1,6 @@
-"""The fold keeps its promises for every turn that could be.
+"""Properties of the fold, for simulated turns.
 
-The turns are those of `simulated`, which the real rules play.
+The turns come from `simulated`, which uses the product's rules.
 """
 
 from __future__ import annotations
@@ -98,8 +98,8 @@ conversations = st.lists(user_messages | assistant_messages | tool_messages, max
 
 
 def is_paired(messages: Sequence[Message]) -> bool:
-    """Every call has one result, in the tool message right after it, in call order; no result
-    stands anywhere else.
+    """Every call has one result, in the tool message right after it, in call order; there are no
+    other results.
     """
     for before, message in pairwise((None, *messages, None)):
         calls = before.calls if isinstance(before, AssistantMessage) else ()
@@ -121,7 +121,7 @@ every_turn = settings(
 @every_turn
 @given(any_turn)
 def test_running_digest_is_the_digest_of_the_messages(played: Played) -> None:
-    """After each fact, digest and size are those of the messages."""
+    """After each fact, digest and size equal those of the messages."""
     for state in played.states:
         assert state.transcript.digest == digest_of(state.transcript.messages)
         assert state.transcript.size_bytes == sum(
@@ -132,7 +132,7 @@ def test_running_digest_is_the_digest_of_the_messages(played: Played) -> None:
 @every_turn
 @given(any_turn, st.integers(min_value=0, max_value=100))
 def test_fold_in_two_parts_is_the_fold_in_one(played: Played, cut: int) -> None:
-    """A reader may stop anywhere and go on."""
+    """A reader may stop at any fact and continue."""
     assert fold(played.facts[cut:], fold(played.facts[:cut])) == fold(played.facts)
 
 
@@ -141,7 +141,7 @@ def test_fold_in_two_parts_is_the_fold_in_one(played: Played, cut: int) -> None:
 def test_message_that_went_through_json_has_the_same_canonical_bytes(
     messages: tuple[Message, ...],
 ) -> None:
-    """Any message, with unknown fields ignored as in history: reading it back changes neither value
+    """Any message, with unknown fields ignored as in history: a round trip changes neither value
     nor digest.
     """
     back = tuple(
@@ -155,7 +155,7 @@ def test_message_that_went_through_json_has_the_same_canonical_bytes(
 @every_turn
 @given(any_turn)
 def test_usage_and_calls_are_those_of_the_facts(played: Played) -> None:
-    """Tokens are counted by answers, model calls when scheduled, tool calls by results so far."""
+    """Tokens are counted by answers, model calls when scheduled, tool calls by their results."""
     state = fold(played.facts)
     answered = [fact.answer for fact in played.facts if isinstance(fact, ModelAnswered)]
     scheduled = [
@@ -175,7 +175,7 @@ def test_usage_and_calls_are_those_of_the_facts(played: Played) -> None:
 @every_turn
 @given(any_turn)
 def test_partial_of_any_moment_can_be_continued(played: Played) -> None:
-    """Closed, the messages of every prefix of a turn are paired, and closing them again changes
+    """The closed messages of every prefix of a turn are paired, and closing them again changes
     nothing.
     """
     for state in played.states:
@@ -199,8 +199,8 @@ def without_ids(message: Message) -> Message:
 @every_turn
 @given(conversations)
 def test_closing_pairs_whatever_it_is_given(messages: tuple[Message, ...]) -> None:
-    """A history made by hand, with results astray, ids repeated and calls left open, is paired
-    under unique ids; what was said is kept.
+    """A hand-made history with stray results, repeated ids and open calls is paired under unique
+    ids; text is kept.
     """
     history = closed(messages)
     said = [
@@ -237,7 +237,7 @@ ENDS = (
 @every_turn
 @given(any_turn)
 def test_what_is_in_flight_was_scheduled_and_has_no_end(played: Played) -> None:
-    """A report can name what was still running."""
+    """A report can list what was still running."""
     scheduled = [fact.key for fact in played.facts if isinstance(fact, Scheduled)]
     over = {fact.key for fact in played.facts if isinstance(fact, ENDS)}
 

@@ -1,4 +1,4 @@
-"""The folder's tools, on real folders."""
+"""The tools of a folder, on real folders."""
 
 from __future__ import annotations
 
@@ -40,20 +40,20 @@ def root(tmp_path: Path) -> Path:
 
 
 def run(root: Path, name: str, **arguments: object) -> Any:
-    """Call a tool as a turn does: arguments through the schema."""
+    """Call a tool as a turn does, with arguments as JSON."""
     tool = {item.name: item for item in as_tools(folder_toolbox(root).tools)}[name]
     return tool.function(**tool.arguments.parse(encode(arguments)))
 
 
 def refusal(root: Path, path: str) -> str:
-    """Why `path` is not read."""
+    """The error for reading `path`."""
     with pytest.raises(ValueError) as caught:
         run(root, "read_file", path=path)
     return str(caught.value)
 
 
 def test_tools_are_read_only_and_described(root: Path) -> None:
-    """A crash may repeat them, and a model can read what each argument is."""
+    """They are safe to repeat, and each argument has a description."""
     box = folder_toolbox(root)
     tools = as_tools(box.tools)
     schemas: list[Any] = [item.arguments.schema for item in tools]
@@ -69,13 +69,13 @@ def test_tools_are_read_only_and_described(root: Path) -> None:
 
 
 def test_root_that_is_no_folder_is_a_configuration_error(root: Path) -> None:
-    """A wrong path is said before a turn begins."""
+    """A wrong path is an error before a turn starts."""
     with pytest.raises(errors.ConfigurationError, match="is not a folder"):
         folder_toolbox(root / "shop.md")
 
 
 def test_file_is_read_with_its_place(root: Path) -> None:
-    """Lines are counted from 1, and the answer says how many there are."""
+    """Lines are counted from 1, and the result has their number."""
     excerpt = run(root, "read_file", path="shop.md", first_line=3, lines=3)
 
     assert excerpt == Excerpt(
@@ -88,7 +88,7 @@ def test_file_is_read_with_its_place(root: Path) -> None:
 
 
 def test_windows_lines_and_byte_order_mark_are_taken_off(root: Path) -> None:
-    """What an editor does not show, a model does not get."""
+    """They are invisible in an editor, and the model does not get them."""
     (root / "notes.txt").write_bytes(b"\xef\xbb\xbfone\r\ntwo\r\n")
 
     assert run(root, "read_file", path="notes.txt").text == "one\ntwo"
@@ -108,7 +108,7 @@ def test_line_numbers_below_one_are_refused(root: Path, arguments: dict[str, int
 
 
 def test_long_lines_are_cut_before_the_result_would_be_clipped(root: Path) -> None:
-    """A result that is clipped would be no JSON any more."""
+    """A truncated result would be invalid JSON."""
     (root / "wide.txt").write_text("\n".join(["x" * 1000] * 100))
     (root / "widest.txt").write_text('"\x01' * 100_000)
 
@@ -126,12 +126,12 @@ def test_long_lines_are_cut_before_the_result_would_be_clipped(root: Path) -> No
     "path", ["../secret.txt", "guides/../../secret.txt", "guides/../shop.md", ".."]
 )
 def test_path_with_two_dots_is_refused(root: Path, path: str) -> None:
-    """Also where it would come back into the folder."""
+    """Even if it leads back into the folder."""
     assert "leads out of the folder" in refusal(root, path)
 
 
 def test_absolute_path_is_refused_even_into_the_folder(root: Path) -> None:
-    """The model has no use for where the folder is."""
+    """The model has no use for the location of the folder."""
     assert "leads out of the folder" in refusal(root, "/etc/passwd")
     assert "leads out of the folder" in refusal(root, str(root / "shop.md"))
 
@@ -143,21 +143,21 @@ def test_path_with_nul_is_refused(root: Path) -> None:
 
 @pytest.mark.parametrize("target", ["../secret.txt", "/etc/passwd", "../nowhere.txt"])
 def test_link_to_a_file_outside_is_refused(root: Path, target: str) -> None:
-    """Whether the file outside exists is not told either."""
+    """The error does not reveal whether the file outside exists."""
     (root / "link.md").symlink_to(target)
 
     assert refusal(root, "link.md") == "'link.md' is a link that leads out of the folder"
 
 
 def test_link_to_a_folder_outside_is_refused_in_the_middle_of_a_path(root: Path) -> None:
-    """Every part of the path is looked at, not only the last."""
+    """Every part of the path is checked, not only the last one."""
     (root / "guides" / "up").symlink_to(root.parent, target_is_directory=True)
 
     assert "leads out of the folder" in refusal(root, "guides/up/secret.txt")
 
 
 def test_link_that_appears_after_the_check_is_not_followed(root: Path) -> None:
-    """The file is opened without following links, so there is no moment for a swap."""
+    """The file is opened without following links, so there is no race."""
     (root / "late").symlink_to(root.parent, target_is_directory=True)
 
     with pytest.raises(OSError):
@@ -165,14 +165,14 @@ def test_link_that_appears_after_the_check_is_not_followed(root: Path) -> None:
 
 
 def test_link_inside_the_folder_is_read(root: Path) -> None:
-    """It leads nowhere that could not be read anyway."""
+    """Its target could be read anyway."""
     (root / "alias.md").symlink_to("guides/setup.md")
 
     assert run(root, "read_file", path="alias.md").text.startswith("# Setup")
 
 
 def test_links_in_a_circle_are_refused(root: Path) -> None:
-    """No error of the system reaches the model as it is."""
+    """The system's own error does not reach the model."""
     (root / "a").symlink_to("b")
     (root / "b").symlink_to("a")
 
@@ -180,7 +180,7 @@ def test_links_in_a_circle_are_refused(root: Path) -> None:
 
 
 def test_folder_given_through_a_link_is_the_folder_itself(root: Path) -> None:
-    """Only what the model says is distrusted."""
+    """Only the paths of the model are untrusted."""
     (root.parent / "shortcut").symlink_to(root, target_is_directory=True)
 
     assert run(root.parent / "shortcut", "read_file", path="shop.md").total_lines == 9
@@ -188,7 +188,7 @@ def test_folder_given_through_a_link_is_the_folder_itself(root: Path) -> None:
 
 @pytest.mark.timeout(60)
 def test_fifo_is_refused_without_waiting_for_a_writer(root: Path) -> None:
-    """Opening a FIFO waits until somebody writes; search and list pass it by too."""
+    """Opening a FIFO blocks until there is a writer; search and list skip it, too."""
     os.mkfifo(root / "pipe.md")
 
     assert refusal(root, "pipe.md") == "'pipe.md' is not a regular file"
@@ -198,7 +198,7 @@ def test_fifo_is_refused_without_waiting_for_a_writer(root: Path) -> None:
 
 @pytest.mark.timeout(60)
 def test_fifo_is_not_opened_so_its_writer_does_not_notice(root: Path) -> None:
-    """A writer would be woken by a reader that goes away at once."""
+    """A writer would be woken by a reader that closes it at once."""
     os.mkfifo(root / "pipe.md")
     writer = threading.Thread(target=(root / "pipe.md").write_text, args=("hello",), daemon=True)
     writer.start()
@@ -218,7 +218,7 @@ def test_device_through_a_link_is_refused(root: Path, device: str) -> None:
 
 @pytest.mark.timeout(60)
 def test_device_in_the_folder_itself_is_refused() -> None:
-    """Also where the folder given is one that has devices."""
+    """Even if the folder is one that has devices."""
     assert refusal(Path("/dev"), "zero") == "'zero' is not a regular file"
 
 
@@ -246,7 +246,7 @@ def test_socket_is_refused(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_is_no_text_or_too_large_is_refused_and_left_out_of_search(
     root: Path, name: str, data: bytes, reason: str
 ) -> None:
-    """Reading says why; search says how many files it left out."""
+    """Reading gives the reason; search gives the number of files that it skipped."""
     (root / name).write_bytes(data)
 
     assert refusal(root, name) == f"{name!r} {reason}"
@@ -257,14 +257,14 @@ def test_what_is_no_text_or_too_large_is_refused_and_left_out_of_search(
 
 
 def test_file_of_exactly_one_megabyte_is_read(root: Path) -> None:
-    """The limit is what may still be read."""
+    """The limit is inclusive."""
     (root / "full.txt").write_bytes(b"x\n" * 500_000)
 
     assert run(root, "read_file", path="full.txt").total_lines == 500_000
 
 
 def test_folder_and_missing_file_are_refused_with_a_way_on(root: Path) -> None:
-    """The model learns what to do instead, and nothing of the machine."""
+    """The error suggests what to do instead, and reveals nothing of the machine."""
     reasons = [
         refusal(root, path) for path in ("guides", "", "nothing.md", "shop.md/x", "n" * 5000)
     ]
@@ -281,7 +281,7 @@ def test_folder_and_missing_file_are_refused_with_a_way_on(root: Path) -> None:
     "path", [".env", ".git/config", "node_modules/it/index.md", "guides/.venv/lib.md"]
 )
 def test_hidden_files_are_neither_listed_nor_searched_nor_read(root: Path, path: str) -> None:
-    """Keys and other people's code are no part of a folder of documents."""
+    """Keys and other people's code are not part of a folder of documents."""
     (root / path).parent.mkdir(parents=True, exist_ok=True)
     (root / path).write_text("refunds refunds refunds")
     (root / "alias.md").symlink_to(path)
@@ -295,7 +295,7 @@ def test_hidden_files_are_neither_listed_nor_searched_nor_read(root: Path, path:
 
 
 def test_files_are_listed_in_order_and_links_are_not(root: Path) -> None:
-    """Those of the folder first, then those of the folders in it."""
+    """Those of the folder first, then those of its subfolders."""
     (root / "alias.md").symlink_to("shop.md")
     (root / "outside").symlink_to(root.parent, target_is_directory=True)
     (root / "zebra.txt").write_text("")
@@ -315,27 +315,27 @@ def test_files_are_listed_in_order_and_links_are_not(root: Path) -> None:
     ],
 )
 def test_pattern_chooses_files(root: Path, pattern: str, files: tuple[str, ...]) -> None:
-    """What a model would write means what it would expect."""
+    """Common patterns have their usual meaning."""
     assert run(root, "list_files", pattern=pattern).files == files
 
 
 @pytest.mark.parametrize("pattern", ["../*", "/etc/*", "guides/../../*", "*\0"])
 def test_pattern_cannot_leave_the_folder(root: Path, pattern: str) -> None:
-    """A pattern is refused like a path."""
+    """A pattern is checked like a path."""
     with pytest.raises(ValueError):
         run(root, "list_files", pattern=pattern)
 
 
 @pytest.mark.timeout(60)
 def test_pattern_of_many_stars_ends_promptly(root: Path) -> None:
-    """A pattern comes from a model and is never worth a minute."""
+    """A pattern of a model must never take a minute."""
     (root / ("a" * 200)).write_text("")
 
     assert run(root, "list_files", pattern="*a" * 60 + "b").note == "no file fits this pattern"
 
 
 def test_long_listing_is_cut_and_says_how_many_there_are(root: Path) -> None:
-    """At most 500 names."""
+    """500 names at most."""
     for number in range(600):
         (root / f"{number:03}.txt").touch()
     listing = run(root, "list_files", pattern="*.txt")
@@ -345,7 +345,7 @@ def test_long_listing_is_cut_and_says_how_many_there_are(root: Path) -> None:
 
 
 def test_name_that_cannot_be_shown_is_left_out(root: Path) -> None:
-    """A name that is not UTF-8 would break the whole answer."""
+    """A name that is not UTF-8 would make the whole result invalid."""
     try:
         (root / os.fsdecode(b"bad\xff.md")).write_text("refunds")
     except OSError:
@@ -356,7 +356,7 @@ def test_name_that_cannot_be_shown_is_left_out(root: Path) -> None:
 
 
 def test_search_finds_the_section_with_its_heading_and_line(root: Path) -> None:
-    """The whole result, as the model gets it."""
+    """The complete result, as the model gets it."""
     found = run(root, "search_files", query="refunds")
 
     assert found == Matches(
@@ -387,7 +387,7 @@ def test_question_finds_the_section_that_answers_it(root: Path, query: str, head
 
 
 def test_word_in_the_heading_counts_more_than_words_in_passing(root: Path) -> None:
-    """A section is about what its heading says."""
+    """The heading states the topic of a section."""
     (root / "a.md").write_text("# News\n\nA budget was mentioned, and the budget again.\n")
     (root / "b.md").write_text(
         "# Budget\n\nIt is agreed upon each spring, by everybody together.\n"
@@ -400,7 +400,7 @@ def test_word_in_the_heading_counts_more_than_words_in_passing(root: Path) -> No
 
 
 def test_rare_word_counts_more_than_a_frequent_one(root: Path) -> None:
-    """What every file has tells little."""
+    """A word that every file has is not distinctive."""
     for number in range(5):
         (root / f"{number}.md").write_text("The worker does things, as a worker does.")
     (root / "z.md").write_text(
@@ -412,7 +412,7 @@ def test_rare_word_counts_more_than_a_frequent_one(root: Path) -> None:
 
 
 def test_passage_with_all_the_words_comes_first(root: Path) -> None:
-    """Also where another one has a rare word in its heading."""
+    """Even if another one has a rare word in its heading."""
     (root / "a.md").write_text("# Twice\n\nThe same request twice starts one turn.\n")
     (root / "b.md").write_text(
         "# Safety\n\n" + "Much is said here, and at length. " * 15 + "A tool may run twice.\n"
@@ -424,7 +424,7 @@ def test_passage_with_all_the_words_comes_first(root: Path) -> None:
 
 
 def test_equal_passages_come_by_path_then_line(root: Path) -> None:
-    """The same folder and question have the same answer."""
+    """The same folder and query give the same result."""
     for path in ("c.txt", "a.txt", "b.txt"):
         (root / path).write_text("lighthouse")
     (root / "twice.md").write_text("## X\n\nlantern\n\n## X\n\nlantern\n")
@@ -467,7 +467,7 @@ def test_long_section_is_found_by_its_paragraph(root: Path) -> None:
 def test_text_is_cut_at_its_headings(
     name: str, text: str, headings: list[tuple[int, tuple[str, ...]]]
 ) -> None:
-    """A comment in code and front matter are no headings; a heading with only subsections is no
+    """A comment in code and front matter are not headings; a heading with only subsections is not a
     section.
     """
     assert [(section.line, section.headings) for section in search.sections(name, text)] == headings
@@ -475,14 +475,14 @@ def test_text_is_cut_at_its_headings(
 
 @pytest.mark.timeout(60)
 def test_hostile_text_is_searched_promptly(root: Path) -> None:
-    """A file that was made to be slow costs no more than another one of its size."""
+    """Adversarial input takes no longer than other input of its size."""
     (root / "evil.md").write_text("# " * 200_000 + "x\n" + "=" * 300_000 + "x\n" + " " * 200_000)
 
     assert run(root, "search_files", query="refunds").files == 3
 
 
 def test_search_for_what_is_nowhere_finds_nothing(root: Path) -> None:
-    """An empty result is no error."""
+    """An empty result is not an error."""
     assert run(root, "search_files", query="xyzzy") == Matches(matches=(), files=2)
 
 
@@ -505,7 +505,7 @@ def test_query_without_words_is_refused(root: Path, query: str) -> None:
     ],
 )
 def test_query_is_words_and_no_syntax(root: Path, query: str) -> None:
-    """What a search engine would take for an operator is looked for, or left out."""
+    """Operators of the search engine are searched for, or left out."""
     assert [match.heading for match in run(root, "search_files", query=query).matches] == [
         "Refunds"
     ]
@@ -524,7 +524,7 @@ def test_accents_and_case_do_not_matter(root: Path) -> None:
 
 
 def test_python_without_full_text_search_is_refused_before_any_turn() -> None:
-    """The error says what is missing and what to do."""
+    """The error names what is missing and a solution."""
     with pytest.raises(
         errors.ConfigurationError,
         match=(
@@ -537,7 +537,7 @@ def test_python_without_full_text_search_is_refused_before_any_turn() -> None:
 
 @pytest.mark.timeout(60)
 def test_query_of_many_words_ends_promptly(root: Path) -> None:
-    """A model may send a whole page; its first words are looked for."""
+    """A model may send a whole page; only its first words are used."""
     for number in range(50):
         (root / f"{number}.txt").write_text("\n\n".join(["lighthouse " * 80] * 20))
     query = "refunds " + " ".join(f"word{number}" for number in range(50_000))
@@ -546,7 +546,7 @@ def test_query_of_many_words_ends_promptly(root: Path) -> None:
 
 
 def test_limit_is_at_least_one_and_at_most_25(root: Path) -> None:
-    """More than 25 are not given, fewer than 1 not understood."""
+    """More than 25 are not returned, fewer than 1 is invalid."""
     for number in range(40):
         (root / f"{number}.txt").write_text("lighthouse")
 
@@ -557,7 +557,7 @@ def test_limit_is_at_least_one_and_at_most_25(root: Path) -> None:
 
 
 def test_search_that_stops_early_says_so(root: Path) -> None:
-    """At most 5,000 files are searched."""
+    """5,000 files are searched at most."""
     for number in range(5_000):
         (root / f"{number:04}.txt").touch()
     found = run(root, "search_files", query="worker")
@@ -568,7 +568,7 @@ def test_search_that_stops_early_says_so(root: Path) -> None:
 
 
 def test_long_result_stays_json(root: Path) -> None:
-    """The largest search result is smaller than a tool result may be."""
+    """The largest search result is below the limit of a tool result."""
     for number in range(30):
         (root / f"{number}.txt").write_text(("lighthouse " + '"é\\' * 20) * 30)
     found = run(root, "search_files", query="lighthouse", limit=25)

@@ -1,10 +1,10 @@
-"""What foreign text costs to read: twice as much text takes about twice the time and memory,
-whatever stands in it.
+"""The cost of parsing text from outside: twice as much text takes about twice the time and memory,
+whatever its content.
 
-Each input is made in two sizes, one eight times the other. Reading in linear time takes eight times
-as long, in quadratic time 64 times; the limit lies between the two. Without PERDURE_EXAMPLES=1
-every third input is tried. Time is the CPU time of the thread, the best of several runs, and what
-takes next to nothing always passes.
+Each input has two sizes, one eight times the other. Linear time takes eight times as long,
+quadratic time 64 times; the limit lies in between. Without PERDURE_EXAMPLES=1 every third input is
+tried. Time is the CPU time of the thread, the best of several runs, and very short times always
+pass.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ TOOLS = (tool("search", query="string"), tool("add", a="integer", b="integer"))
 
 @contextlib.contextmanager
 def refused() -> Iterator[None]:
-    """Foreign text may be refused, typed."""
+    """Text from outside may be refused, with a typed error."""
     with contextlib.suppress(errors.PerdureError, ValueError, RecursionError):
         yield
 
@@ -121,7 +121,7 @@ def seconds(read: Callable[[], object]) -> float:
 
 
 def peak(read: Callable[[], object]) -> int:
-    """The most memory that is in use meanwhile, beyond what was before."""
+    """The peak memory of a call, beyond what was in use before."""
     tracemalloc.start()
     try:
         with refused():
@@ -134,7 +134,7 @@ def peak(read: Callable[[], object]) -> int:
 def check_growth(
     make: Callable[[int], Any], read: Callable[[Any], object], small: int = SMALL
 ) -> None:
-    """Read both sizes, and compare. A busy machine has three chances."""
+    """Parse both sizes, and compare. A busy machine has three tries."""
     less, more = make(small), make(small * TIMES)
     for chance in range(3):
         long = seconds(lambda: read(more))
@@ -151,7 +151,7 @@ def check_growth(
 
 
 def repeated(piece: str, before: str = "", after: str = "") -> Callable[[int], str]:
-    """A text of about so many characters."""
+    """A string of about this number of characters."""
     return lambda n: before + piece * (n // len(piece)) + after
 
 
@@ -211,7 +211,7 @@ REPLIES = {
 def test_reply_in_words_is_read_in_linear_time(
     make: Callable[[int], str], read: Callable[[str], None]
 ) -> None:
-    """Whatever a model writes instead of a call."""
+    """For any text in place of a call."""
     check_growth(make, read)
 
 
@@ -275,7 +275,7 @@ def pieces(words: list[str]) -> st.SearchStrategy[str]:
 )
 @given(pieces(MARKS), pieces(MARKS), pieces(MARKS))
 def test_no_repetition_of_marks_makes_a_reply_dear(before: str, piece: str, after: str) -> None:
-    """Repetitions that are drawn, between a beginning and an end."""
+    """Random repetitions, between a beginning and an end."""
     check_growth(repeated(piece, before, after), in_words)
 
 
@@ -338,7 +338,7 @@ VALUES = {
 def test_answer_is_held_to_a_schema_in_linear_time(
     wanted: Schema, make: Callable[[int], Any]
 ) -> None:
-    """The check by a caller's schema, and the way back from the form that a model wrote."""
+    """Validation with a caller's schema, and the conversion from the strict form."""
     check = output_validation.validator(wanted)
 
     check_growth(make, lambda value: check(plain(wanted, value)))
@@ -389,7 +389,7 @@ DOUBLING: dict[str, Callable[[int], Schema]] = {
 def test_references_that_double_cost_no_more_than_the_limits_allow(
     inner: Callable[[int], Schema],
 ) -> None:
-    """Thirty levels would be a billion; each is refused, or read as it is."""
+    """Thirty levels would be a billion nodes; each is refused, or parsed."""
     wanted = in_levels(30, inner, {"type": "object", "properties": {}})
     value: Any = {}
     for _ in range(30):
@@ -455,7 +455,7 @@ SCHEMAS: dict[str, Callable[[int], Schema]] = {
 @pytest.mark.accepts("C1", "C3")
 @pytest.mark.parametrize("make", some([*SCHEMAS.values()]), ids=some([*SCHEMAS]))
 def test_schema_is_read_in_linear_time(make: Callable[[int], Schema]) -> None:
-    """As a workflow reads it, and as the activity does that holds answers to it."""
+    """In a workflow, and in the activity that validates answers."""
     check_growth(make, strict)
     check_growth(make, output_validation.validator)
     check_growth(make, check_size)
@@ -481,7 +481,7 @@ ARGUMENTS = {
 @pytest.mark.accepts("C3")
 @pytest.mark.parametrize("make", some([*ARGUMENTS.values()]), ids=some([*ARGUMENTS]))
 def test_arguments_are_checked_in_linear_time(make: Callable[[int], str]) -> None:
-    """By a function's signature, and by the schema of an MCP server."""
+    """With a function's signature, and with the schema of an MCP server."""
     check_growth(make, tool_arguments.arguments_of(spend).parse)
     check_growth(make, GIVEN.parse)
     check_growth(make, text.arguments_in_brief)
@@ -652,7 +652,7 @@ BODIES: dict[str, Callable[[int], dict[str, Any]]] = {
 @pytest.mark.accepts("C3")
 @pytest.mark.parametrize("make", some([*BODIES.values()]), ids=some([*BODIES]))
 def test_reply_of_a_provider_is_read_in_linear_time(make: Callable[[int], dict[str, Any]]) -> None:
-    """As a success of each API, as an error, and as JSON with halves of characters in it."""
+    """As a success of each API, as an error, and as JSON with lone surrogates."""
 
     def read(body: dict[str, Any]) -> None:
         for vendor in (openai_chat, openai_responses, anthropic):
@@ -666,7 +666,7 @@ def test_reply_of_a_provider_is_read_in_linear_time(make: Callable[[int], dict[s
 
 
 def by_library(n: int) -> theirs.ModelResponse:
-    """What pydantic-ai makes of a reply with many parts."""
+    """A reply with many parts, converted by pydantic-ai."""
     calls = [
         theirs.ToolCallPart("add", '{"a":' + "1" * 30, f"c{number}") for number in range(n // 80)
     ]
@@ -711,8 +711,8 @@ TEXTS = {
 @pytest.mark.accepts("C3")
 @pytest.mark.parametrize("make", some([*TEXTS.values()]), ids=some([*TEXTS]))
 def test_any_text_is_read_in_linear_time(make: Callable[[int], str], tmp_path: Path) -> None:
-    """As words to clean, cut and quote, as a file, an expression, a header, a pattern, a path, a
-    page or a result.
+    """As text to clean, truncate and quote, as a file, an expression, a header, a pattern, a path,
+    a page or a result.
     """
     folder = Folder(tmp_path)
     (tmp_path / "a.md").write_text("# Refunds\n\nWithin 30 days.\n")
@@ -779,13 +779,13 @@ def spoken(n: int) -> tuple[Any, ...]:
 @pytest.mark.accepts("C3")
 @pytest.mark.parametrize("protocol", [react_text, json_choice])
 def test_transcript_is_told_in_linear_time(protocol: Any) -> None:
-    """By the protocols that put it into words."""
+    """By the text protocols."""
     check_growth(spoken, lambda messages: protocol.ask(Prompt(messages=messages, tools=TOOLS)))
 
 
 @pytest.mark.accepts("C5")
 def test_results_and_tools_of_a_server_are_read_in_linear_time() -> None:
-    """Many texts beside a structured value, and a long list of tools."""
+    """Many texts next to a structured value, and a long list of tools."""
     server = MCPServer.stdio("notes", ["notes"])
 
     def result(n: int) -> CallToolResult:
@@ -820,7 +820,7 @@ FRONTMATTER = {
 def test_frontmatter_of_a_skill_is_read_in_linear_time(
     make: Callable[[int], str], tmp_path: Path
 ) -> None:
-    """Up to its limit; what is longer is refused unread."""
+    """Up to its limit; longer input is refused without parsing."""
 
     def read(words: str) -> None:
         (tmp_path / "SKILL.md").write_text(f"---\n{words}\n---\nBody")

@@ -1,4 +1,4 @@
-"""Which models are left alone for a while."""
+"""Models that are benched after failures."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def failed_at(*moments: float) -> Health:
 
 @pytest.mark.accepts("M1")
 def test_second_failure_in_a_row_benches_a_model_for_five_seconds() -> None:
-    """The first does not; another model is another matter."""
+    """The first one does not; other models are not affected."""
     assert failed_at(0).benched_s("m", 0) == 0
     health = failed_at(0, 1)
 
@@ -30,7 +30,7 @@ def test_second_failure_in_a_row_benches_a_model_for_five_seconds() -> None:
 
 @pytest.mark.accepts("M1")
 def test_each_bench_is_twice_as_long_up_to_five_minutes() -> None:
-    """Of a model that fails twice whenever it may be asked again."""
+    """For a model that fails twice whenever it may be called again."""
     health, now, benches = Health(), 0.0, []
     for _ in range(9):
         health.failed("m", now)
@@ -44,7 +44,7 @@ def test_each_bench_is_twice_as_long_up_to_five_minutes() -> None:
 
 @pytest.mark.accepts("M1")
 def test_success_resets_it() -> None:
-    """The count of failures, and the length of the next bench."""
+    """It resets the number of failures, and the length of the next bench."""
     health = failed_at(0, 0, 5, 5)
     assert health.benched_s("m", 5) == 2 * BENCH_S
     health.succeeded("m")
@@ -56,7 +56,7 @@ def test_success_resets_it() -> None:
 
 
 def test_failures_of_calls_that_were_under_way_make_a_bench_no_longer() -> None:
-    """A hundred turns ask at once, and all of them hear the same."""
+    """A hundred turns call it at once, and all of them fail."""
     assert failed_at(*[0.0] * 100).benched_s("m", 0) == BENCH_S
 
 
@@ -64,7 +64,7 @@ def test_failures_of_calls_that_were_under_way_make_a_bench_no_longer() -> None:
 def test_long_pause_that_a_provider_asks_for_benches_at_once(
     pause_s: float, bench_s: float
 ) -> None:
-    """A short one is waited for, and says nothing yet."""
+    """A short one is waited for, and does not count."""
     health = Health()
     health.failed("m", 0, pause_s)
     assert health.benched_s("m", 0) == bench_s

@@ -1,4 +1,4 @@
-"""The house: what its doors are called, what stands where, and that it is quick to enter."""
+"""The public names, the folders of the package, and a fast import without side effects."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ FILES = sorted(
 
 
 def product() -> Iterator[tuple[Path, ast.Module]]:
-    """Every module of the product, once: the rooms by their own folders."""
+    """Every module of the product, once: those behind links by their real folders."""
     links = {ROOT / "perdure" / room for room in ROOMS}
     for path in FILES:
         if not links & set(path.parents):
@@ -181,7 +181,7 @@ PUBLIC = {
 
 @pytest.mark.parametrize("module", PUBLIC, ids=lambda module: module.__name__)
 def test_public_names_are_these_and_no_others(module: object) -> None:
-    """A name more or less is a decision: it belongs here, into the documentation and into the
+    """A change of the public names is a decision: it belongs here, in the documentation and in the
     changelog.
     """
     names = PUBLIC[module]  # type: ignore[index]  # modules are keys here
@@ -192,7 +192,7 @@ def test_public_names_are_these_and_no_others(module: object) -> None:
 
 
 def test_every_public_class_and_function_says_what_it_is() -> None:
-    """`help(perdure.Agent)` is of use."""
+    """So that `help(perdure.Agent)` is useful."""
     silent = [
         name
         for module, names in PUBLIC.items()
@@ -213,8 +213,8 @@ def test_rooms_are_links_and_their_modules_have_one_name() -> None:
 
 
 def test_nothing_imports_a_room_by_its_bare_name() -> None:
-    """Other distributions have top-level packages of these names; the bare ones would be a second
-    copy of ours.
+    """Other distributions have top-level packages with these names; the bare names would import a
+    second copy of ours.
     """
     bare = [
         f"{path}: {name}"
@@ -235,7 +235,7 @@ def imported(tree: ast.Module) -> Iterator[str]:
 
 
 def test_map_of_the_house_has_every_room() -> None:
-    """`CONTRIBUTING.md` names each folder with code, and no other."""
+    """`CONTRIBUTING.md` lists each folder with code, and no other."""
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     named = set(
         re.findall(
@@ -247,12 +247,12 @@ def test_map_of_the_house_has_every_room() -> None:
 
 
 def test_package_itself_has_few_modules() -> None:
-    """What is at the top is found by looking."""
+    """The top level stays easy to survey."""
     assert len(list((ROOT / "perdure").glob("*.py"))) <= 10
 
 
 def test_every_limit_is_used() -> None:
-    """A limit that nothing enforces is a promise that nobody keeps."""
+    """An unused limit is not enforced."""
     used = {
         node.attr
         for path, tree in product()
@@ -284,7 +284,7 @@ def test_every_limit_is_used() -> None:
 )
 @pytest.mark.table(3)
 def test_import_is_light(module: str, heavy: list[str]) -> None:
-    """In a fresh process: who only describes agents or asks for help waits for none of these."""
+    """In a fresh process: programs that only define agents or print help do not load these."""
     code = f"from {module} import *; import json, sys; print(json.dumps(sorted(sys.modules)))"
     loaded = json.loads(
         subprocess.run(
@@ -302,7 +302,7 @@ def test_import_is_light(module: str, heavy: list[str]) -> None:
     ids=["help", "Tab"],
 )
 def test_help_and_completion_load_no_more_than_they_need(environment: dict[str, str]) -> None:
-    """Of other packages click alone."""
+    """The only other package is click."""
     code = (
         "import os, sys; before = set(sys.modules)\nos._exit = lambda code:"
         " print(*sorted({name.partition('.')[0] for name in set(sys.modules) - before}),"

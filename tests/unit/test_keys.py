@@ -1,4 +1,4 @@
-"""Keys: their texts are the ids of activities in Temporal, and stand in every history."""
+"""Keys: their texts are the ids of activities in Temporal, and are in every history."""
 
 from __future__ import annotations
 
@@ -60,11 +60,11 @@ def test_key_has_one_text(key: Key, text: str) -> None:
     ],
 )
 def test_other_ids_have_no_key(text: str) -> None:
-    """An activity that is not ours has no fact."""
+    """An activity of another library has no fact."""
     assert parse_key(text) is None
 
 
 def test_child_and_its_reading_name_each_other() -> None:
-    """An attempt keeps its number."""
+    """The number of the attempt is kept."""
     assert ChildKey(3, 1, 2, 2).read == ReadKey(3, 1, 2, 2)
     assert ReadKey(3, 1, 2, 2).of == ChildKey(3, 1, 2, 2)

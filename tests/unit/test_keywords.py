@@ -1,5 +1,5 @@
-"""Options that several functions share: `help` shows each, and an unknown one is refused with the
-one that was probably meant.
+"""Options that several functions share: `help` shows each of them, and the error for an unknown one
+has the closest match.
 """
 
 import dataclasses
@@ -49,7 +49,7 @@ def look() -> str:
 
 @pytest.mark.parametrize("function", FAMILIES, ids=lambda function: function.__qualname__)
 def test_help_shows_every_option_and_its_type(function: Callable[..., Any]) -> None:
-    """As it does of a function that spells them out; no `**` is left."""
+    """As for a function with explicit parameters; no `**` is left."""
     shown = inspect.signature(function).parameters
 
     assert FAMILIES[function].__annotations__.keys() <= shown.keys()
@@ -62,7 +62,7 @@ def test_help_shows_every_option_and_its_type(function: Callable[..., Any]) -> N
 
 
 def test_help_shows_defaults() -> None:
-    """Of a tool, what they are; of a turn, that there is one."""
+    """For a tool, their values; for a turn, that there is one."""
     shown = inspect.signature(tool).parameters
 
     assert (shown["timeout"].default, shown["read_only"].default) == (timedelta(seconds=60), False)
@@ -70,7 +70,7 @@ def test_help_shows_defaults() -> None:
 
 
 def test_options_are_described_where_they_are_said_to_be() -> None:
-    """Of a turn by `start` and `run_turn`, of a tool by `tool`, of a server by its class."""
+    """Those of a turn in `start` and `run_turn`, of a tool in `tool`, of a server in its class."""
     described: dict[Any, type] = {
         AgentClient.start: StartOptions,
         run_turn: TurnOptions,
@@ -121,7 +121,7 @@ def test_options_are_described_where_they_are_said_to_be() -> None:
     ids=lambda given: given if isinstance(given, str) else "",
 )
 def test_unknown_option_is_a_type_error(call: Callable[[], object], said: str) -> None:
-    """As it is of any function, and it names the option that was probably meant."""
+    """As for any function, and it has the closest match."""
     with pytest.raises(TypeError) as caught:
         call()
 
@@ -129,13 +129,13 @@ def test_unknown_option_is_a_type_error(call: Callable[[], object], said: str) -
 
 
 def test_every_option_of_a_turn_is_in_its_input() -> None:
-    """Under the same name, and it arrives there."""
+    """With the same name, and its value arrives there."""
     assert TurnOptions.__annotations__.keys() <= TurnRequest.model_fields.keys()
     assert start_request.turn_request("clerk", "go", max_iterations=3).max_iterations == 3
 
 
 def test_rules_that_an_agent_declares_are_pinned() -> None:
-    """A new choice of an agent that is no field of its definition would have no effect."""
+    """A new option of an agent that is missing in its definition would have no effect."""
     not_rules = {
         "description",
         "instructions",

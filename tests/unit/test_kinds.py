@@ -1,5 +1,5 @@
-"""Values that cannot work are refused where they are given, with what is expected; what an older
-release wrote is read as it is.
+"""Invalid values are refused when they are built, with the expected type; values from an older
+release are read unchanged.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Audit(Observer):
 
 
 class Silent:
-    """Cannot even be shown."""
+    """An object whose `repr` raises."""
 
     def __repr__(self) -> str:
         raise ValueError("no")
@@ -146,7 +146,7 @@ WRONG: list[tuple[str, Any, str]] = [
 def test_agent_that_cannot_work_is_refused_when_it_is_built(
     field: str, given: Any, words: str
 ) -> None:
-    """The message names the agent, the field, what it is to be and what was given."""
+    """The message has the agent, the field, what is expected and what was given."""
     with pytest.raises(errors.ConfigurationError) as caught:
         Agent(**{"name": "clerk", "model": "scripted:clerk", field: given})
 
@@ -155,7 +155,7 @@ def test_agent_that_cannot_work_is_refused_when_it_is_built(
 
 @pytest.mark.parametrize("name", [5, None, "", "é"])
 def test_agent_needs_a_name(name: Any) -> None:
-    """A text of few letters."""
+    """A short string."""
     with pytest.raises(errors.ConfigurationError) as caught:
         Agent(name=name, model="scripted:clerk")
 
@@ -163,7 +163,7 @@ def test_agent_needs_a_name(name: Any) -> None:
 
 
 def test_any_iterable_is_a_list() -> None:
-    """Also one that can be gone through only once."""
+    """Even one that can be iterated only once."""
     logger, audit = Logger(), Audit()
 
     agent = Agent(
@@ -244,7 +244,7 @@ NAMED: dict[str, tuple[Callable[[], object], str]] = {
 def test_what_an_agent_is_made_of_is_refused_as_early(
     make: Callable[[], object], words: str
 ) -> None:
-    """Each says whose value it is."""
+    """The error names the owner of the value."""
     with pytest.raises(errors.ConfigurationError) as caught:
         make()
 
@@ -275,13 +275,13 @@ TIMED: dict[str, Callable[[Any], object]] = {
     ids=str,
 )
 def test_time_that_no_clock_can_keep_is_refused(make: Callable[[Any], object], time: Any) -> None:
-    """Typed and at once, instead of an `OverflowError` in the middle of a turn."""
+    """With a typed error at once, instead of an `OverflowError` during a turn."""
     with pytest.raises(errors.ConfigurationError, match=f"must be {TIME}, not "):
         make(time)
 
 
 def test_longest_time_is_ten_years() -> None:
-    """The bound itself is accepted, everywhere the same."""
+    """The bound itself is accepted, and is the same everywhere."""
     ten_years = timedelta(days=3650)
 
     assert (
@@ -295,20 +295,22 @@ def test_longest_time_is_ten_years() -> None:
 
 @pytest.mark.parametrize("time", [timedelta.max, timedelta(0), timedelta(seconds=-1)], ids=str)
 def test_approval_that_expires_never_or_at_once_is_refused(time: timedelta) -> None:
-    """As a budget's time is: the policy that wants it raises, and so denies."""
+    """Like a budget's time: the policy raises, and therefore denies."""
     with pytest.raises(errors.ConfigurationError, match=f"must be {TIME}, not "):
         RequireApproval(expires=time)
 
 
 def test_absurd_output_limit_is_refused() -> None:
-    """Prices are multiplied by it."""
+    """It is multiplied by prices."""
     assert RequestOptions(max_output_tokens=10**9).max_output_tokens == 10**9
     with pytest.raises(errors.ConfigurationError, match=f"must be {FROM_1}, not "):
         RequestOptions(max_output_tokens=10**9 + 1)
 
 
 def test_what_an_older_release_wrote_is_read_as_it_is() -> None:
-    """History is JSON; a bound that came later refuses nothing of it, nor what is made of it."""
+    """History is JSON; a bound that was added later does not apply to it, or to values made from
+    it.
+    """
     ruling = Ruling.model_validate_json(
         '{"verdict": {"kind": "require_approval", "expires": "-P1D"}}'
     )
@@ -322,7 +324,7 @@ def test_what_an_older_release_wrote_is_read_as_it_is() -> None:
 
 
 def test_options_of_both_are_joined() -> None:
-    """The first win, field by field, and in `extra` name by name."""
+    """The first ones override the others, field by field, and in `extra` name by name."""
     ours = RequestOptions(temperature=0, extra={"a": 1, "b": 1})
     theirs = RequestOptions(temperature=1, max_output_tokens=9, extra={"b": 2, "c": 2})
 
@@ -332,18 +334,18 @@ def test_options_of_both_are_joined() -> None:
 
 
 def test_time_that_is_overdrawn_is_none_left() -> None:
-    """What is left is never below zero."""
+    """The remaining time is never negative."""
     assert Remaining(time=timedelta(seconds=-4)) == Remaining(time=timedelta(0))
     assert Remaining().time is None
 
 
 def test_level_of_a_logger_is_a_number() -> None:
-    """Whatever `logging` calls it."""
+    """Including names of the `logging` module."""
     assert [Logger(level).level for level in (logging.DEBUG, 0, 25)] == [10, 0, 25]
 
 
 def test_long_value_is_shown_short() -> None:
-    """A message stays a message, and what was given moves no cursor in it."""
+    """The message stays short, and the value moves no cursor."""
     assert validation.shown("x" * 500) == "'" + "x" * 78 + "…"
     assert validation.shown("a\x1b[2J\nb") == "'a\\x1b[2J\\nb'"
 
@@ -408,7 +410,7 @@ WRONG_VALUES: dict[str, tuple[Callable[[], object], str]] = {
 def test_value_that_people_build_is_refused_as_an_agent_is(
     make: Callable[[], object], words: str
 ) -> None:
-    """One error for all of them, with the field that is wrong."""
+    """All of them raise the same error, with the invalid field."""
     with pytest.raises(errors.ConfigurationError) as caught:
         make()
 
@@ -416,7 +418,7 @@ def test_value_that_people_build_is_refused_as_an_agent_is(
 
 
 def test_verdicts_are_written_without_names() -> None:
-    """As people write them; they are read from history as before."""
+    """Positional arguments work; they are read from history as before."""
     assert (
         Deny("no")
         == Deny(reason="no")
@@ -426,8 +428,8 @@ def test_verdicts_are_written_without_names() -> None:
 
 
 def test_stored_types_are_the_declared_ones() -> None:
-    """Functions, names and lists are converted when a value is built, and copies keep what was
-    stored.
+    """Functions, names and lists are converted when a value is built, and copies keep the converted
+    values.
     """
 
     def plain() -> str:
@@ -457,7 +459,7 @@ def test_stored_types_are_the_declared_ones() -> None:
 
 
 def test_fields_of_a_subclass_are_not_checked() -> None:
-    """Only the fields that Perdure declares are, whatever a subclass calls its own types."""
+    """Only the fields that Perdure declares are checked, whatever fields a subclass adds."""
 
     @dataclasses.dataclass(frozen=True)
     class Limited(InputGuardrail):

@@ -1,5 +1,5 @@
-"""A model call that was given up at the deadline and ends all the same, while the last answer is
-asked for.
+"""A model call that was given up at the deadline and still ends, during the request for the last
+answer.
 """
 
 from decimal import Decimal
@@ -43,7 +43,7 @@ GIVEN_UP: list[Fact] = [
 
 
 def answered(key: ModelKey, text: str) -> ModelAnswered:
-    """An answer for a dollar."""
+    """An answer that costs a dollar."""
     message = AssistantMessage(parts=(Text(text=text),))
     return ModelAnswered(
         key,
@@ -62,8 +62,8 @@ LATE: dict[str, Fact] = {
 
 @pytest.mark.parametrize("late", LATE)
 def test_late_end_changes_what_was_spent_and_nothing_else(late: str) -> None:
-    """The transcript of the last answer stays the one that was sent; an answer is paid for, and so
-    is what may have been one.
+    """The transcript of the last answer is unchanged; an answer is charged, and so is a failed call
+    that may have produced one.
     """
     before = fold(GIVEN_UP)
     after = fold([LATE[late]], before)

@@ -1,5 +1,5 @@
-"""The ledger against plain lists, in every order of events: nothing is lost, counted twice or spent
-beyond the budget.
+"""The ledger compared with plain lists, for every order of events: nothing is lost, counted twice
+or spent beyond the budget.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ KEYS = ("1.0", "1.1", "2.0", "2.1", "writer-1", "writer-2")
 
 @dataclass
 class Books:
-    """What a careful clerk writes down: every bill, what they come to, and who holds what.
+    """A reference for the ledger: every bill, their sum, and the open reservations.
 
-    `orders` counts what was done, by the verb.
+    `orders` counts the operations, by their name.
     """
 
     budget: Budget
@@ -53,7 +53,7 @@ class Books:
 
 
 def reserve(ledger: Ledger, books: Books, key: str, amount: Spending) -> Ledger:
-    """What the clerk refuses, the ledger must refuse, and nothing else."""
+    """The ledger must refuse exactly what the reference refuses."""
     if key in books.open:
         with pytest.raises(ValueError, match="has a reservation already"):
             ledger.reserve(key, amount)
@@ -68,7 +68,7 @@ def reserve(ledger: Ledger, books: Books, key: str, amount: Spending) -> Ledger:
 
 
 def add(ledger: Ledger, books: Books, amount: Spending) -> Ledger:
-    """More of what is limited."""
+    """Add to dimensions with a limit."""
     more = {name: getattr(amount, name) for name in named(books.budget) if getattr(amount, name)}
     if not more:
         return ledger
@@ -79,7 +79,7 @@ def add(ledger: Ledger, books: Books, amount: Spending) -> Ledger:
 
 
 def carry_out(ledger: Ledger, books: Books, verb: str, key: str, amount: Spending) -> Ledger:
-    """One order on the ledger and in the books."""
+    """Apply one operation to the ledger and to the reference."""
     books.orders[verb] += 1
     match verb:
         case "reserve":
@@ -97,7 +97,7 @@ def carry_out(ledger: Ledger, books: Books, verb: str, key: str, amount: Spendin
 
 
 def check(ledger: Ledger, books: Books) -> None:
-    """The ledger says what the books say, and that is within the budget."""
+    """The ledger agrees with the reference, and is within the budget."""
     held = total(books.open.values())
 
     assert (ledger.budget, ledger.spent, dict(ledger.held), ledger.overrun) == (
@@ -130,7 +130,9 @@ ORDERS = st.tuples(
 def test_spent_and_reserved_stay_within_the_budget_in_any_order(
     budget: Budget, orders: list[tuple[str, str, Spending]]
 ) -> None:
-    """Concurrent calls, lost attempts, refunds and additions; the books are compared after each."""
+    """Concurrent calls, lost attempts, refunds and additions; compared with the reference after
+    each operation.
+    """
     ledger, books = Ledger(budget), Books(budget)
 
     for order in orders:
@@ -139,7 +141,7 @@ def test_spent_and_reserved_stay_within_the_budget_in_any_order(
 
 
 def test_ten_thousand_orders_in_a_row_lose_nothing() -> None:
-    """A long turn with many calls at once: the last nano-dollar is where the books have it."""
+    """A long turn with many concurrent calls: every nano-dollar agrees with the reference."""
     rng = random.Random(4711)
     books = Books(Budget(usd="20", tokens=10**9, model_calls=4000, tool_calls=10**6))
     ledger = Ledger(books.budget)
@@ -158,7 +160,7 @@ def test_ten_thousand_orders_in_a_row_lose_nothing() -> None:
 
 @pytest.mark.accepts("B14")
 def test_ten_calls_of_ten_cents_spend_exactly_one_dollar() -> None:
-    """No eleventh fits, not even for a nano-dollar."""
+    """An eleventh does not fit, not even for a nano-dollar."""
     ledger = Ledger(Budget(usd="1.00"))
     for number in range(10):
         ledger = ledger.reserve(str(number), Spending(usd=Decimal("0.10"))).settle(
@@ -173,7 +175,7 @@ def test_ten_calls_of_ten_cents_spend_exactly_one_dollar() -> None:
 
 @pytest.mark.parametrize("dimension", DIMENSIONS)
 def test_each_dimension_is_a_limit_of_its_own(dimension: str) -> None:
-    """What is left is given out to the last unit, and no unit more; the other dimensions are not
+    """The rest can be reserved to the last unit, and no unit more; the other dimensions are not
     limited.
     """
     ledger = Ledger(Budget.model_validate({dimension: 3})).reserve(
@@ -197,7 +199,7 @@ def test_each_dimension_is_a_limit_of_its_own(dimension: str) -> None:
 @in_its_own_time
 @given(st.lists(AMOUNTS))
 def test_without_a_budget_everything_fits_and_is_counted(amounts: list[Spending]) -> None:
-    """Spending is reported with no budget too."""
+    """Spending is reported without a budget, too."""
     ledger = Ledger()
     for number, amount in enumerate(amounts):
         ledger = ledger.reserve(str(number), amount).settle(str(number), amount + amount)
@@ -207,7 +209,9 @@ def test_without_a_budget_everything_fits_and_is_counted(amounts: list[Spending]
 
 
 def test_what_is_over_is_settled_only_once() -> None:
-    """A second answer of the same call, or one that came after it was given up, changes nothing."""
+    """A second answer of the same call, or one that arrives after it was given up, changes
+    nothing.
+    """
     held = Ledger(Budget(tokens=100)).reserve("a", Spending(tokens=10))
     settled, released = held.settle("a", Spending(tokens=4)), held.release("a")
 
@@ -226,8 +230,8 @@ def test_what_is_over_is_settled_only_once() -> None:
 def test_bill_above_its_reservation_is_booked_whole_and_ends_the_spending(
     budget: Budget, reserved: Spending, above: Spending
 ) -> None:
-    """It ends the spending if the dimension is limited, because its bounds are unreliable;
-    otherwise it is only counted.
+    """It ends the turn if the dimension is limited, because its bounds are unreliable; otherwise it
+    is only counted.
     """
     is_over = any(getattr(above, name) > 0 for name in named(budget))
 
@@ -242,7 +246,7 @@ def test_bill_above_its_reservation_is_booked_whole_and_ends_the_spending(
 
 
 def test_nothing_is_added_to_what_has_no_limit() -> None:
-    """Neither without a budget nor in a dimension that it does not name."""
+    """Neither without a budget nor in a dimension without a limit."""
     with pytest.raises(errors.InvalidRequestError, match="no budget"):
         Ledger().add(Budget(usd="1"))
     with pytest.raises(errors.InvalidRequestError, match="no limit of usd"):

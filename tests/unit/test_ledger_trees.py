@@ -1,6 +1,6 @@
-"""Trees of ledgers: a child's lease is a reservation of its parent, and the budget of the child.
+"""Trees of ledgers: a child's lease is a reservation of its parent, and the child's budget.
 
-Providers' bills are kept beside them.
+They are compared with the providers' bills.
 """
 
 from __future__ import annotations
@@ -25,9 +25,7 @@ ORDERS = int(os.environ.get("PERDURE_LEDGER_ORDERS", "200"))
 
 @dataclass
 class Agent:
-    """One agent of a tree: its ledger, the calls it waits for, and the children it leased a slice
-    to.
-    """
+    """An agent of a tree: its ledger, its open calls, and its children with their leases."""
 
     ledger: Ledger
     parent: Agent | None = None
@@ -58,8 +56,8 @@ class Agent:
 
 
 class Tree:
-    """Agents that call and delegate at random, and what providers billed, whether anybody heard of
-    it or not.
+    """Agents that call and delegate at random, and the bills of providers, whether their answers
+    arrived or not.
     """
 
     def __init__(self, budget: Budget, seed: int) -> None:
@@ -75,7 +73,7 @@ class Tree:
         return self.root.ledger.budget
 
     def step(self) -> None:
-        """Something happens to one of the agents."""
+        """A random event for one of the agents."""
         agent = self.rng.choice(list(self.root.family()))
         happenings = {
             self.call: 4,
@@ -99,7 +97,7 @@ class Tree:
             agent.ledger = agent.ledger.settle(key, self.bill(agent.calls.pop(key)))
 
     def lose_call(self, agent: Agent) -> None:
-        """Nobody hears what the provider billed."""
+        """Lose the answer to a call, which the provider bills."""
         for key in list(agent.calls)[:1]:
             self.bill(agent.calls.pop(key))
             agent.ledger = agent.ledger.charge(key)
@@ -116,7 +114,7 @@ class Tree:
         self.deepest = max(self.deepest, agent.depth + 1)
 
     def end(self, agent: Agent) -> None:
-        """A child and all below it come to their end, and what was not spent goes back."""
+        """End a child and all below it; unspent amounts return to the parent."""
         for child in list(agent.children.values()):
             self.end(child)
         while agent.calls:
@@ -126,7 +124,7 @@ class Tree:
             agent.parent.ledger = agent.parent.ledger.settle(agent.key, agent.ledger.spent)
 
     def lose(self, agent: Agent) -> None:
-        """A child is gone with all below it."""
+        """Lose a child with all below it."""
         if agent.parent:
             for amount in [amount for member in agent.family() for amount in member.calls.values()]:
                 self.bill(amount)
@@ -135,8 +133,8 @@ class Tree:
             self.lost += 1
 
     def add(self, agent: Agent) -> None:
-        """Budget for anyone in the tree: all above hear of it, the root first, and the lease grows
-        as much.
+        """Add budget to any agent of the tree: all above it get the addition, the root first, and
+        the leases grow by it.
         """
         amounts = {name: NANO if name == "usd" else 1 for name in named(self.budget)}
         for member in reversed(list(agent.line())):
@@ -149,7 +147,7 @@ class Tree:
         agent.ledger = agent.ledger.add(Budget.model_validate(amounts))
 
     def some(self, agent: Agent, share: int) -> Spending:
-        """A part of what the agent has left in each dimension, at times a little more than that."""
+        """A part of what the agent has left in each dimension, sometimes a little more."""
         left = [agent.ledger.remaining(name) for name in DIMENSIONS]
         units = [
             5 if value is None else int(value / NANO if isinstance(value, Decimal) else value)
@@ -158,7 +156,7 @@ class Tree:
         return spending(*(self.rng.randint(0, unit // share + 1) for unit in units))
 
     def bill(self, reserved: Spending) -> Spending:
-        """What a provider billed, at most what was reserved."""
+        """A provider's bill, at most the reservation."""
         units = (
             int(reserved.usd / NANO),
             reserved.tokens,
@@ -169,7 +167,7 @@ class Tree:
         return self.bills[-1]
 
     def check(self) -> None:
-        """No agent goes beyond its lease, and all bills and open calls together not beyond the
+        """No agent exceeds its lease, and all bills and open calls together do not exceed the
         budget of the root.
         """
         family = list(self.root.family())
@@ -184,7 +182,7 @@ class Tree:
 
 
 def grown(budget: Budget, seed: int, steps: int) -> Tree:
-    """A tree after so many steps, checked after each, and brought to its end."""
+    """A tree after this number of steps, checked after each, with all agents ended."""
     tree = Tree(budget, seed)
     for _ in range(steps):
         tree.step()
@@ -209,7 +207,7 @@ def test_whole_tree_stays_within_the_budget_of_its_root(budget: Budget, seed: in
 
 
 def test_long_lives_of_large_trees_stay_within_it_too() -> None:
-    """Seeded, and known to be deep, with many bills and with losses: what is given back is leased
+    """Seeded, and known to be deep, with many bills and with losses: returned amounts are leased
     again.
     """
     budget = Budget(usd="50", tokens=10**9, model_calls=2_000, tool_calls=2_000)
@@ -221,7 +219,7 @@ def test_long_lives_of_large_trees_stay_within_it_too() -> None:
 
 
 def test_many_orders_of_events_keep_the_budget() -> None:
-    """Each short life has another order of events, seeded so that a failure can be repeated; `make
+    """Each short run has another order of events, seeded so that a failure can be reproduced; `make
     soak` tries a hundred thousand.
     """
     for seed in range(ORDERS):
@@ -230,7 +228,7 @@ def test_many_orders_of_events_keep_the_budget() -> None:
 
 
 def test_unspent_part_of_a_lease_returns_to_the_parent() -> None:
-    """A child that ended gives back what it did not use, a lost one nothing."""
+    """A child that ended returns what it did not use, a lost one nothing."""
     parent = (
         Ledger(Budget(usd="1"))
         .reserve("done", Spending(usd=Decimal("0.40")))
@@ -249,7 +247,7 @@ def test_unspent_part_of_a_lease_returns_to_the_parent() -> None:
 
 
 def test_child_that_was_billed_above_its_lease_stops_its_parent_too() -> None:
-    """The bill is booked whole on the way up."""
+    """The bill is booked completely on every level."""
     child = (
         Ledger(Budget(tokens=10))
         .reserve("1.0", Spending(tokens=10))

@@ -1,4 +1,4 @@
-"""The librarian, in a plain loop with the real tools on real folders."""
+"""The librarian model, in a plain loop with the real tools on real folders."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def root(tmp_path: Path) -> Path:
 
 @dataclass(frozen=True)
 class Asked:
-    """A whole conversation."""
+    """A complete conversation."""
 
     answers: Sequence[ModelAnswer]
     messages: Sequence[Message]
@@ -76,7 +76,7 @@ class Asked:
 
 
 async def ask(question: str, tools: Sequence[Tool], history: Sequence[Message] = ()) -> Asked:
-    """Ask, run the tools, repeat until there is an answer."""
+    """Ask, run the tools, and repeat until there is an answer."""
     model: Provider = Librarian()
     messages: list[Message] = [*history, UserMessage.of(question)]
     answers: list[ModelAnswer] = []
@@ -99,7 +99,7 @@ def definition(item: Tool) -> ToolDefinition:
 
 
 def result(call: ToolCall, tools: Sequence[Tool]) -> ToolResult:
-    """Run a call; what a tool raises is a result for the model."""
+    """Run a call; an exception of a tool is a result for the model."""
     item = next(item for item in tools if item.name == call.name)
     try:
         content = encode(item.function(**item.arguments.parse(call.arguments)))
@@ -109,7 +109,7 @@ def result(call: ToolCall, tools: Sequence[Tool]) -> ToolResult:
 
 
 def tools_of(root: Path, *names: str) -> list[Tool]:
-    """The folder's tools, or those of them that are named."""
+    """The folder's tools, or a selection of them."""
     return [
         item for item in as_tools(folder_toolbox(root).tools) if not names or item.name in names
     ]
@@ -142,7 +142,7 @@ async def test_question_is_answered_with_the_section_and_its_source(root: Path) 
 async def test_each_question_finds_its_own_source(
     root: Path, question: str, said: str, source: str
 ) -> None:
-    """Neither the same words nor the same file each time."""
+    """The questions share neither words nor files."""
     asked = await ask(question, tools_of(root))
 
     assert said in asked.text
@@ -150,7 +150,7 @@ async def test_each_question_finds_its_own_source(
 
 
 async def test_stop_reasons_call_ids_and_tokens_are_those_of_a_model(root: Path) -> None:
-    """A turn can tell a tool call from an answer, and count."""
+    """A turn can tell a tool call from an answer, and count tokens."""
     asked = await ask("bins", tools_of(root, "search_files", "read_file"))
     first, second, third = asked.answers
 
@@ -166,7 +166,7 @@ async def test_stop_reasons_call_ids_and_tokens_are_those_of_a_model(root: Path)
 
 
 async def test_tokens_are_words() -> None:
-    """One word of system prompt and two of question go in; what it says goes out."""
+    """The input is one word of system prompt and two of the question; the output is its answer."""
     answer = await Librarian().complete(
         ModelRequest(model="librarian", system="Help.", messages=(UserMessage.of("two words"),))
     )
@@ -175,7 +175,7 @@ async def test_tokens_are_words() -> None:
 
 
 async def test_same_request_has_the_same_answer(root: Path) -> None:
-    """Nothing is random."""
+    """There is no randomness."""
     assert await ask("Are pets welcome?", tools_of(root)) == await ask(
         "Are pets welcome?", tools_of(root)
     )
@@ -194,7 +194,7 @@ async def test_nothing_found_is_said_with_the_words_and_the_files(root: Path) ->
 
 
 async def test_files_that_could_not_be_searched_are_mentioned(root: Path) -> None:
-    """The answer may stand in one of them."""
+    """The answer may be in one of them."""
     (root / "plan.pdf").write_bytes(b"%PDF\0\0")
     asked = await ask("swimming pool", tools_of(root, "search_files", "read_file"))
 
@@ -206,7 +206,7 @@ async def test_files_that_could_not_be_searched_are_mentioned(root: Path) -> Non
 
 
 async def test_poor_match_is_shown_as_one(root: Path) -> None:
-    """It says which words of the question the passage does not have."""
+    """It lists the words of the question that the passage does not have."""
     asked = await ask("How deep is the swimming pool on the second floor?", tools_of(root))
 
     assert asked.text.startswith(
@@ -215,7 +215,7 @@ async def test_poor_match_is_shown_as_one(root: Path) -> None:
 
 
 async def test_long_section_is_quoted_at_its_paragraphs(root: Path) -> None:
-    """At most 1,200 characters, verbatim, and the line is that of the quotation."""
+    """1,200 characters at most, verbatim, with the line of the quotation."""
     filler = "\n\n".join(
         f"Paragraph {number} says nothing in particular, at some length." for number in range(60)
     )
@@ -232,7 +232,7 @@ async def test_long_section_is_quoted_at_its_paragraphs(root: Path) -> None:
 
 @pytest.mark.parametrize("text", ["lighthouse " * 1000, "\n".join(["lighthouse keepers"] * 1000)])
 async def test_paragraph_that_is_too_long_is_cut(root: Path, text: str) -> None:
-    """Between lines where there are any."""
+    """Between lines, if there are any."""
     (root / "log.txt").write_text(text)
     quoted, _, source = (await ask("lighthouse", tools_of(root))).text.rpartition("\n\nSource: ")
 
@@ -241,7 +241,7 @@ async def test_paragraph_that_is_too_long_is_cut(root: Path, text: str) -> None:
 
 
 async def test_each_question_of_a_conversation_is_looked_up(root: Path) -> None:
-    """Results of an earlier question answer no later one, and call ids stay unique."""
+    """Results of an earlier question do not answer a later one, and call ids stay unique."""
     before = await ask("notice period", tools_of(root))
     after = await ask("bins", tools_of(root), history=before.messages)
 
@@ -253,7 +253,7 @@ async def test_each_question_of_a_conversation_is_looked_up(root: Path) -> None:
 
 
 async def test_context_before_the_task_is_not_the_question(root: Path) -> None:
-    """The last text of the message is what is asked."""
+    """The last text of the message is the question."""
     message = UserMessage(
         parts=(Text(text="<memory>\nlikes cats\n</memory>\n\n"), Text(text="bins?"))
     )
@@ -263,7 +263,7 @@ async def test_context_before_the_task_is_not_the_question(root: Path) -> None:
 
 
 async def test_error_of_a_tool_is_told(root: Path) -> None:
-    """What went wrong is the answer."""
+    """The error message is the answer."""
 
     @tool(read_only=True)
     def read_file(path: str, first_line: int, lines: int) -> str:
@@ -276,7 +276,7 @@ async def test_error_of_a_tool_is_told(root: Path) -> None:
 
 
 async def test_result_of_another_form_is_told() -> None:
-    """Somebody else's search_files may answer in words."""
+    """Another search_files tool may return plain text."""
 
     @tool(read_only=True)
     def search_files(query: str, limit: int) -> str:
@@ -289,14 +289,14 @@ async def test_result_of_another_form_is_told() -> None:
 
 
 async def test_without_read_file_the_match_itself_is_quoted(root: Path) -> None:
-    """Search alone is enough for an answer."""
+    """Search results are enough for an answer."""
     asked = await ask("bins", tools_of(root, "search_files"))
 
     assert asked.text == "# Waste\n\nBins are emptied on Fridays.\n\nSource: rules/house.md:5"
 
 
 async def test_without_tools_it_says_what_it_is() -> None:
-    """It does not pretend to know anything."""
+    """It does not claim to know anything."""
     asked = await ask("What is the meaning of life?", [])
 
     assert (
@@ -317,7 +317,7 @@ async def test_question_without_words_is_answered(root: Path, messages: list[Mes
 
 
 async def test_another_model_name_is_refused() -> None:
-    """Nobody gets quotations who asked for a language model."""
+    """A request for a language model must not get quotations."""
     with pytest.raises(
         errors.LLMInvalidRequestError, match="the only model here is 'librarian', not 'gpt-5'"
     ):

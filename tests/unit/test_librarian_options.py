@@ -1,4 +1,4 @@
-"""What the librarian makes of the options of a request."""
+"""Request options with the librarian."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NO_TOOLS = (
 
 
 async def ask(**options: Any) -> ModelAnswer:
-    """The first answer to a question, with these options and a tool to search with."""
+    """The first answer to a question, with these options and a search tool."""
     request = ModelRequest(
         model="librarian",
         messages=(UserMessage.of(ASKED),),
@@ -36,7 +36,7 @@ async def ask(**options: Any) -> ModelAnswer:
 
 
 async def test_without_tools_to_choose_it_answers_in_words() -> None:
-    """`none` is kept."""
+    """It complies with `none`."""
     answer = await ask(tool_choice="none")
 
     assert (answer.message.text, answer.message.calls, answer.stop) == (
@@ -47,7 +47,7 @@ async def test_without_tools_to_choose_it_answers_in_words() -> None:
 
 
 async def test_answer_ends_at_its_limit() -> None:
-    """Its tokens are words, and no more of them are counted than were said."""
+    """Its tokens are words, and only words in the answer are counted."""
     answer = await ask(tool_choice="none", max_output_tokens=5)
 
     assert (answer.message.text, answer.stop) == ("I am no language model.", StopReason.MAX_TOKENS)
@@ -55,7 +55,7 @@ async def test_answer_ends_at_its_limit() -> None:
 
 
 async def test_call_that_is_over_the_limit_is_not_made() -> None:
-    """A call cannot be made by half."""
+    """A partial call is invalid."""
     answer = await ask(max_output_tokens=2)
 
     assert (answer.message.text, answer.message.calls, answer.stop) == (
@@ -83,7 +83,7 @@ async def test_answer_ends_where_a_stop_sequence_begins() -> None:
     ],
 )
 async def test_options_that_ask_for_nothing_else_change_nothing(options: dict[str, Any]) -> None:
-    """Nothing is left to chance, so there is no temperature."""
+    """There is no randomness, so a temperature has no effect."""
     answer = await ask(**options)
 
     assert answer.message.calls == (
@@ -103,6 +103,6 @@ async def test_options_that_ask_for_nothing_else_change_nothing(options: dict[st
     ],
 )
 async def test_option_that_it_cannot_keep_is_refused(options: dict[str, Any], says: str) -> None:
-    """An answer that ignores it would be another one than was asked for."""
+    """An answer that ignores the option would be wrong."""
     with pytest.raises(errors.LLMInvalidRequestError, match=says):
         await ask(**options)

@@ -1,4 +1,4 @@
-"""What the environment tells the worker of `perdure ask`."""
+"""The environment of the worker of `perdure ask`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 async def test_base_url_is_where_the_model_is_asked(
     monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """In either of OpenAI's APIs, without a key where there is none."""
+    """With either of OpenAI's APIs, and without a key if there is none."""
     with StubProvider([{"text": "hi"}]) as stub:
         monkeypatch.setenv("PERDURE_ASK_BASE_URL", stub.base_url)
         monkeypatch.setenv("PERDURE_ASK_MODEL", f"{name}:m")
@@ -39,7 +39,7 @@ async def test_base_url_is_where_the_model_is_asked(
 def test_base_url_with_another_provider_is_refused(
     monkeypatch: pytest.MonkeyPatch, model: str
 ) -> None:
-    """Or the documents would go to somebody else than was named."""
+    """Otherwise the documents would go to another provider than the given one."""
     monkeypatch.setenv("PERDURE_ASK_BASE_URL", "http://127.0.0.1:9/v1")
     monkeypatch.setenv("PERDURE_ASK_MODEL", model)
     with pytest.raises(errors.ConfigurationError, match=model):

@@ -13,7 +13,7 @@ from perdure.worker.logs import JsonLines, Lines, configure
 
 
 def raw(message: str, *args: object, **options: object) -> str:
-    """The line that a record becomes."""
+    """The line of a record."""
     out = io.StringIO()
     handler = logging.StreamHandler(out)
     handler.setFormatter(JsonLines())
@@ -26,14 +26,14 @@ def raw(message: str, *args: object, **options: object) -> str:
 
 
 def written(message: str, **options: object) -> dict[str, object]:
-    """The same, as an object."""
+    """The same line, parsed."""
     line = raw(message, **options)
     assert len(line.splitlines()) == 1
     return dict(json.loads(line))
 
 
 def test_record_of_a_turn_has_its_fields_beside_the_line() -> None:
-    """An amount is text, so no digit is lost; what is not known is null."""
+    """An amount is text, so no digit is lost; an unknown value is null."""
     line = written(
         "llm_call …",
         extra={
@@ -68,8 +68,8 @@ def test_record_of_a_turn_has_its_fields_beside_the_line() -> None:
 
 
 def test_line_of_json_moves_no_cursor() -> None:
-    """JSON itself escapes only half of what a terminal obeys; a reader gets all of it back, and
-    what is harmless stands as it is.
+    """JSON escapes only half of the characters that control a terminal; parsing restores all of
+    them, and harmless ones are not escaped.
     """
     evil = "\x1b[2J\x9b2J\x7f\u2028\u202e größe 👍"
     line = raw("said: %s", evil, extra={"perdure": {f"label.{evil}": evil}})
@@ -83,7 +83,7 @@ def test_line_of_json_moves_no_cursor() -> None:
 
 
 def test_record_with_an_exception_is_one_line() -> None:
-    """The stack trace stands in it as text."""
+    """It has the stack trace as text."""
     try:
         raise ValueError("no")
     except ValueError:
@@ -95,7 +95,7 @@ def test_record_with_an_exception_is_one_line() -> None:
 
 @pytest.mark.accepts("G7", "O20")
 def test_only_the_first_line_of_a_record_can_pass_for_one() -> None:
-    """A message or an exception that quotes a model is indented below it, with every control
+    """A message or an exception with quoted text is indented below it, with every control character
     escaped.
     """
     forged = "\nturn_completed event_id=FORGED\r\x1b[2J\u2028tool_call \U000e0041"
@@ -119,7 +119,7 @@ def test_only_the_first_line_of_a_record_can_pass_for_one() -> None:
     [("lines", "said\n    turn_completed\n"), ("json", "said\\nturn_completed")],
 )
 def test_format_of_the_worker_escapes(style: str, written: str) -> None:
-    """Both that a worker can be given do."""
+    """This applies to both formats of a worker."""
     root, out = logging.getLogger(), io.StringIO()
     handlers, level, own = root.handlers, root.level, logging.getLogger("perdure").level
     root.handlers = []

@@ -1,4 +1,6 @@
-"""Answers with many calls, without a workflow: no call is more work because there are others."""
+"""Answers with many calls, without a workflow: the work per call does not grow with their
+number.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,7 @@ AGENT = AgentDefinition(name="x", instructions="", model="a:m", tools=(LOOK,), p
 
 
 def steps_of(action: Callable[[], object]) -> int:
-    """How many functions an action calls, each item of a generator counted."""
+    """The number of function calls in an action, including each item of a generator."""
     count = 0
 
     def seen(frame: FrameType, event: str, arg: Any) -> None:
@@ -70,7 +72,7 @@ def steps_of(action: Callable[[], object]) -> int:
 def asking(
     count: int, ids: Callable[[int], str] = "c{}".format, arguments: str = "{}"
 ) -> AssistantMessage:
-    """An answer that asks for so many calls."""
+    """An answer with this number of calls."""
     return AssistantMessage(
         parts=tuple(
             ToolCall(id=ids(number), name="look", arguments=arguments) for number in range(count)
@@ -79,7 +81,7 @@ def asking(
 
 
 def answered(count: int, arguments: str = "{}") -> TurnState:
-    """The state of a turn whose model has asked for so many calls at once."""
+    """The state of a turn whose model has made this number of calls in one answer."""
     request = TurnRequest(agent="x", task=Task(content="go"), budget=Budget(tool_calls=10**6))
     answer = ModelAnswer(
         message=asking(count, arguments=arguments), usage=Usage(input_tokens=1, output_tokens=1)
@@ -95,7 +97,7 @@ def answered(count: int, arguments: str = "{}") -> TurnState:
 
 
 def run_all(count: int, *, backwards: bool = False) -> None:
-    """Every call of an answer is handed out, shown, and returns."""
+    """Schedule, display and complete every call of an answer."""
     state = answered(count)
     keys = [move.key for move in moves_at_once(state, AGENT)]
     for key in keys:
@@ -112,7 +114,7 @@ def run_all(count: int, *, backwards: bool = False) -> None:
 
 
 def close_all(count: int, *, backwards: bool = False) -> None:
-    """Every call of a history finds its result."""
+    """Match every call of a history with its result."""
     asked = asking(count)
     results = [ToolResult(call_id=call.id, name="look", content=call.id) for call in asked.calls]
     _, given = closed(
@@ -146,7 +148,7 @@ def close_all(count: int, *, backwards: bool = False) -> None:
     ],
 )
 def test_work_is_linear_in_the_number_of_calls(work: Callable[[int], object]) -> None:
-    """Eight times as many calls are about eight times the work, where it was up to 64 times."""
+    """Eight times as many calls are about eight times the work, instead of up to 64 times."""
     work(1)
 
     assert steps_of(lambda: work(MANY)) < 12 * steps_of(lambda: work(FEW))
@@ -154,7 +156,7 @@ def test_work_is_linear_in_the_number_of_calls(work: Callable[[int], object]) ->
 
 @pytest.mark.accepts("L24")
 def test_calls_at_once_that_may_bring_too_much_are_refused() -> None:
-    """The worst of their arguments and results as JSON counts; a single call may always be made."""
+    """The upper bound of their arguments and results counts; a single call may always be made."""
     state = answered(limits.CALLS)
     moves = moves_at_once(state, AGENT)
 
@@ -175,7 +177,7 @@ def test_calls_at_once_that_may_bring_too_much_are_refused() -> None:
 
 @pytest.mark.accepts("L24")
 def test_calls_at_once_that_are_given_too_much_are_refused() -> None:
-    """People may give each of them long arguments, and the server takes no message of 4 MB."""
+    """A person may edit the arguments of each call, and the server accepts no message of 4 MB."""
     check_batch(answered(2), moves_at_once(answered(2, "x" * 1_400_000), AGENT), 0)
     edited = answered(3, "x" * 1_400_000)
     with pytest.raises(
@@ -191,7 +193,7 @@ def test_calls_at_once_that_are_given_too_much_are_refused() -> None:
     )
 )
 def test_ids_of_calls_are_plain_and_unique_whatever_a_model_gives(ids: list[str]) -> None:
-    """A plain one that is its own is kept."""
+    """A plain and unique id is kept."""
     message = AssistantMessage(parts=tuple(ToolCall(id=one, name="look") for one in ids))
 
     made = [

@@ -1,4 +1,4 @@
-"""MCP servers as values: what is refused, what tools are called, and what a turn is pinned to."""
+"""MCP servers as values: invalid settings, names of tools, and what a turn is pinned to."""
 
 import functools
 from collections.abc import Callable
@@ -16,12 +16,12 @@ TIME = MCPServer.stdio("time", ["mcp-server-time"])
 
 
 def listed(own: str = "now", description: str = "The time.", **fields: Any) -> ListedTool:
-    """A tool as a server lists it."""
+    """A tool in a server's list."""
     return ListedTool(own, description, {"type": "object", "properties": {}}, **fields)
 
 
 def box_of(server: MCPServer, *items: ListedTool) -> list[MCPTool]:
-    """What a turn is offered."""
+    """The tools that a turn offers."""
 
     async def call(*_: object) -> str:
         return ""
@@ -67,7 +67,7 @@ def box_of(server: MCPServer, *items: ListedTool) -> list[MCPTool]:
     }.values(),
 )
 def test_value_that_cannot_work_is_refused(make: Callable[[], object], words: str) -> None:
-    """When it is built, with what is wrong; a secret is not repeated."""
+    """When it is built, with the reason; a secret is not quoted."""
     with pytest.raises(errors.ConfigurationError, match=words) as raised:
         make()
 
@@ -87,7 +87,7 @@ def test_value_that_cannot_work_is_refused(make: Callable[[], object], words: st
     ],
 )
 def test_name_of_a_tool_is_one_that_every_provider_takes(own: str, name: str) -> None:
-    """As it is where that goes, else with a hash of the whole."""
+    """Unchanged if possible, otherwise with a hash of the full name."""
     made = name_of("time", own)
 
     assert NAME.fullmatch(made)
@@ -96,7 +96,7 @@ def test_name_of_a_tool_is_one_that_every_provider_takes(own: str, name: str) ->
 
 @pytest.mark.accepts("T17")
 def test_names_that_differ_in_what_is_mapped_stay_apart() -> None:
-    """Also where only the cut end differs."""
+    """Even if they differ only in the truncated part."""
     names = ["a.b", "a/b", "a b", "a_b", *("x" * 70 + end for end in "12")]
 
     assert len({name_of("s", name) for name in names}) == len(names)
@@ -118,7 +118,7 @@ def test_digest_changes_with_all_that_a_model_reads() -> None:
 
 @pytest.mark.parametrize(("trusted", "expected"), [(False, (False, False)), (True, (True, True))])
 def test_hints_count_only_of_a_trusted_server(trusted: bool, expected: tuple[bool, bool]) -> None:
-    """A server that nobody trusts cannot have its lost calls repeated."""
+    """An untrusted server cannot have its lost calls repeated."""
     [item] = box_of(MCPServer.stdio("time", ["x"], trusted=trusted), listed(read_only=True))
 
     assert (item.read_only, item.idempotent) == expected
@@ -134,7 +134,7 @@ def test_approval_is_for_the_tools_that_are_named() -> None:
 
 
 def test_tool_that_takes_no_object_is_refused() -> None:
-    """A provider would refuse every request with it; without it the others are of use."""
+    """A provider would refuse every request with it; the other tools can be used without it."""
     odd = ListedTool("odd", "", {"type": "array"})
 
     with pytest.raises(
@@ -147,7 +147,7 @@ def test_tool_that_takes_no_object_is_refused() -> None:
 
 
 def test_two_tools_of_one_name_are_refused() -> None:
-    """A tool of the agent's own and one of a server."""
+    """One of the agent's own tools and one of a server."""
 
     @tool(name="time__now")
     def now() -> str:
@@ -174,7 +174,7 @@ def test_two_tools_of_one_name_are_refused() -> None:
     ],
 )
 def test_arguments_that_are_no_object_are_not_sent(text: str, words: str) -> None:
-    """What is in the object is for the server to check."""
+    """The server validates the content of the object."""
     [item] = box_of(TIME, listed())
 
     with pytest.raises(ValueError, match=words):
@@ -199,7 +199,9 @@ def test_arguments_that_are_no_object_are_not_sent(text: str, words: str) -> Non
     ids=["large", "deep"],
 )
 def test_tool_with_an_enormous_schema_is_refused(properties: dict[str, Any], words: str) -> None:
-    """It names the tool, so that it can be left out; one that is left out does not matter."""
+    """The error has the tool's name, so that it can be left out; a tool that is left out does not
+    matter.
+    """
     items = [
         ListedTool("read", "", {"type": "object", "properties": properties}),
         ListedTool("echo", "", {"type": "object"}),
@@ -214,9 +216,7 @@ def test_tool_with_an_enormous_schema_is_refused(properties: dict[str, Any], wor
 
 @pytest.mark.accepts("U14")
 def test_digest_covers_the_hints_of_a_trusted_server() -> None:
-    """A tool that says from now on that it is read-only is another one; where hints do not count,
-    it is the same.
-    """
+    """A tool that becomes read-only is a different tool; if hints do not count, it is the same."""
     quiet = ListedTool("pay", "Pay.", {"type": "object"})
     hinted = [replace(quiet, read_only=True), replace(quiet, idempotent=True)]
 

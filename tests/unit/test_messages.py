@@ -1,4 +1,4 @@
-"""Messages: typed parts, digests that never change, transcripts that can be continued."""
+"""Messages: typed parts, stable digests, and transcripts that can be continued."""
 
 import pytest
 from hypothesis import given
@@ -47,13 +47,13 @@ ADAPTER: TypeAdapter[Message] = TypeAdapter(Message)
 
 
 def test_text_and_calls_of_a_message() -> None:
-    """All text parts in one, thinking left out; the calls in the order asked."""
+    """All text parts joined, without thinking; the calls in order."""
     assert (READ.text, ASKED.text) == ("Read this", "I will add.")
     assert [call.id for call in ASKED.calls] == ["c1", "c2"]
 
 
 def test_one_result_is_one_message() -> None:
-    """The short way that tests and readers use."""
+    """The short form for tests and readers."""
     call = ToolCall(id="c9", name="add")
 
     assert ToolMessage.of(call, "5") == ToolMessage(
@@ -64,19 +64,19 @@ def test_one_result_is_one_message() -> None:
 
 @pytest.mark.parametrize("message", TRANSCRIPT, ids=["user", "assistant", "tool", "answer"])
 def test_message_comes_back_from_json_as_it_was(message: Message) -> None:
-    """Its role says which kind it is."""
+    """Its role determines its type."""
     assert ADAPTER.validate_json(messages.canonical(message)) == message
 
 
 def test_unknown_field_of_a_message_is_refused() -> None:
-    """People build messages, so a field that is not known is a mistake."""
+    """People write messages, so an unknown field is a mistake."""
     with pytest.raises(ValidationError, match="Extra inputs are not permitted"):
         UserMessage.model_validate({"role": "user", "parts": [], "content": "hello"})
 
 
 @pytest.mark.accepts("Y6")
 def test_digest_of_a_transcript_is_what_it_was_in_the_first_release() -> None:
-    """Running turns and stored histories hold digests, and a change here breaks them."""
+    """Running turns and stored histories have digests, which a change would break."""
     assert (
         messages.canonical(TRANSCRIPT[1])
         == b'{"role":"assistant","parts":[{"type":"thinking","text":"hm","signature":"s1"},'
@@ -92,8 +92,8 @@ def test_digest_of_a_transcript_is_what_it_was_in_the_first_release() -> None:
 
 
 def test_digest_runs_from_message_to_message() -> None:
-    """The digest of a longer transcript follows from the shorter one's and the new message alone;
-    nothing has no digest.
+    """The digest of a longer transcript follows from the shorter one's and the new message; an
+    empty transcript has none.
     """
     shorter = messages.digest_of(TRANSCRIPT[:-1])
 
@@ -105,7 +105,7 @@ def test_digest_runs_from_message_to_message() -> None:
 
 @given(WORDS, WORDS)
 def test_different_transcripts_have_different_digests(first: list[str], second: list[str]) -> None:
-    """Also where texts only move from one message to the next."""
+    """Even if a text only moves from one message to the next."""
     digests = [
         messages.digest_of(UserMessage.of(text) for text in texts) for texts in (first, second)
     ]
@@ -126,7 +126,7 @@ def test_whole_transcript_is_closed_already() -> None:
 def test_call_without_a_result_is_closed_with_an_error_result(
     given_results: tuple[ToolResult, ...],
 ) -> None:
-    """In call order, those that are there kept."""
+    """In call order; existing results are kept."""
     partial = (
         (*TRANSCRIPT[:2], ToolMessage(results=given_results)) if given_results else TRANSCRIPT[:2]
     )
@@ -144,7 +144,7 @@ def test_call_without_a_result_is_closed_with_an_error_result(
 
 @pytest.mark.accepts("L19")
 def test_open_call_in_the_middle_is_closed_where_it_stands() -> None:
-    """A user message followed at once."""
+    """The next message was a user message."""
     following = UserMessage.of("never mind")
 
     closed = messages.closed((ASKED, following))
@@ -154,7 +154,7 @@ def test_open_call_in_the_middle_is_closed_where_it_stands() -> None:
 
 @pytest.mark.accepts("L19")
 def test_results_without_a_call_and_empty_answers_are_left_out() -> None:
-    """No provider takes either."""
+    """No provider accepts either."""
     stray = ToolMessage(results=RESULTS)
     answer = AssistantMessage(parts=(Text(text="done"),))
 
@@ -165,7 +165,7 @@ def test_results_without_a_call_and_empty_answers_are_left_out() -> None:
 
 @pytest.mark.accepts("T9", "L19")
 def test_history_with_repeated_and_missing_ids_is_given_unique_ones() -> None:
-    """Each result stays with its call, in the order in which both were given."""
+    """Each result stays with its call, in the given order."""
     asked = AssistantMessage(
         parts=(ToolCall(id="", name="a"), ToolCall(id="", name="b"), ToolCall(id="x", name="c"))
     )

@@ -1,4 +1,4 @@
-"""The page of mistakes is what is said."""
+"""The page of mistakes agrees with the current messages."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from .mistakes import PAGE, page, rows
 
 @pytest.mark.accepts("P31")
 def test_every_mistake_is_answered_in_words_of_ours_and_the_page_has_them() -> None:
-    """No mistake passes, none is answered by a traceback or by another library; `make mistakes`
-    writes the page anew.
+    """Every mistake is found, with our own message instead of a traceback or another library's
+    error; `make mistakes` updates the page.
     """
     unanswered = [
         mistake for mistake, words in rows() if words == "nothing" or words.startswith("exit code")
@@ -20,5 +20,5 @@ def test_every_mistake_is_answered_in_words_of_ours_and_the_page_has_them() -> N
 
     assert unanswered == []
     assert len(rows()) > 100
-    if sys.version_info[:2] == (3, 11):  # other versions word a few mistakes differently
+    if sys.version_info[:2] == (3, 11):  # other versions have different messages for a few mistakes
         assert PAGE.read_text(encoding="utf-8") == page()

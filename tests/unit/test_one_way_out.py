@@ -29,7 +29,7 @@ ASCII.
 
 
 class Terminal(io.StringIO):
-    """A terminal that keeps what is written to it."""
+    """A terminal that keeps its output."""
 
     def isatty(self) -> bool:
         return True
@@ -52,13 +52,13 @@ def writers(path: Path) -> set[str]:
 
 @pytest.mark.accepts("G7")
 def test_commands_print_in_one_place() -> None:
-    """A print anywhere else would be a way around it."""
+    """A print anywhere else would bypass it."""
     assert set().union(*map(writers, SHOWING)) == MAY_PRINT
 
 
 @pytest.mark.accepts("G7")
 def test_what_was_not_escaped_is_escaped() -> None:
-    """On a terminal line breaks and tabs pass; a pipe gets the text as it is."""
+    """On a terminal, line breaks and tabs are kept; a pipe gets the text unchanged."""
     screen, pipe = Terminal(), io.StringIO()
     put("\x1b[31mred\n\t\x1b[2J\x1b[5m\r\x9b\u202e", screen)
     put("\x1b[2J\x07", pipe)
@@ -93,7 +93,7 @@ def test_what_rich_draws_is_escaped_too(monkeypatch: pytest.MonkeyPatch) -> None
     ],
 )
 def test_markup_of_others_is_text(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    """It is no style, no link and no emoji, and nothing of it is lost or highlighted."""
+    """It becomes no style, no link and no emoji, and nothing of it is lost or highlighted."""
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("NO_COLOR", raising=False)
     table, screen = Table.grid(), Terminal()
@@ -107,7 +107,7 @@ def test_markup_of_others_is_text(monkeypatch: pytest.MonkeyPatch, text: str) ->
 
 @pytest.mark.accepts("G20")
 def test_rich_is_given_no_strings() -> None:
-    """`Text` is never read as markup; a string is, unless the console is set up not to."""
+    """`Text` is never parsed as markup; a string is, unless the console is configured not to."""
     readers = ("from_markup", "rich.print", "rich.markup")
     assert [
         str(path)

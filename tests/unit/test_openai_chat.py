@@ -1,6 +1,4 @@
-"""The chat completions API, over real HTTP on loopback: what is sent, and how answers and errors
-are read.
-"""
+"""The chat completions API, over real HTTP on loopback: requests, answers and errors."""
 
 from __future__ import annotations
 
@@ -39,7 +37,7 @@ def body(message: dict[str, Any], finish_reason: str | None = "stop", **more: An
     }
 
 
-# What is sent
+# Requests
 
 
 async def test_whole_conversation_is_sent_in_order() -> None:
@@ -145,11 +143,11 @@ async def test_key_is_sent_as_bearer(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [headers.get("authorization") for headers in stub.headers] == [f"Bearer {KEY}", None]
 
 
-# How answers are read
+# Parsing answers
 
 
 async def test_answer_with_thinking_text_and_calls_is_read_in_order() -> None:
-    """Thinking first, then words, then calls; the model that served is named."""
+    """Thinking first, then text, then calls; the answer has the name of the model that served."""
     call = {"id": "c1", "type": "function", "function": {"name": "add", "arguments": '{"a": 2}'}}
     message = {"content": "Let me add.", "reasoning_content": "Adding helps.", "tool_calls": [call]}
     usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
@@ -205,8 +203,8 @@ async def test_answer_with_thinking_text_and_calls_is_read_in_order() -> None:
 async def test_messages_of_lax_servers_are_read(
     message: dict[str, Any], parts: tuple[Any, ...]
 ) -> None:
-    """Content as a string, as chunks or not at all; calls without ids; arguments as an object; half
-    an emoji.
+    """Content as a string, as chunks or missing; calls without ids; arguments as an object; half an
+    emoji.
     """
     answer = await OPENAI.ask_served(body({"role": "assistant", **message}))
 
@@ -229,7 +227,7 @@ async def test_messages_of_lax_servers_are_read(
     ],
 )
 async def test_stop_reasons_are_mapped(reason: str | None, calls: int, stop: StopReason) -> None:
-    """A known reason is kept, an unknown one is said to be so, a missing one is told by the
+    """A known reason is kept, an unknown one is marked as unknown, a missing one follows from the
     content.
     """
     message = {
@@ -244,7 +242,7 @@ async def test_stop_reasons_are_mapped(reason: str | None, calls: int, stop: Sto
 
 
 async def test_refusal_is_a_stop_with_its_text() -> None:
-    """A refusal comes as a normal stop in a field of its own."""
+    """A refusal comes as a normal stop, in a field of its own."""
     answer = await OPENAI.ask_served(body({"content": None, "refusal": "I cannot."}))
 
     assert (answer.stop, answer.message.text) == (StopReason.REFUSED, "I cannot.")
@@ -288,7 +286,9 @@ async def test_refusal_is_a_stop_with_its_text() -> None:
     ],
 )
 def test_usage_is_measured_alike_whoever_reports_it(reported: Any, usage: Usage) -> None:
-    """Input holds cached tokens, output holds thinking, and what is missing is not told."""
+    """Input includes cached tokens, output includes thinking, and a missing number is not
+    reported.
+    """
     assert usage_of(reported) == usage
 
 
@@ -307,9 +307,7 @@ def test_usage_is_measured_alike_whoever_reports_it(reported: Any, usage: Usage)
 def test_number_that_cannot_be_true_makes_its_sum_unknown_and_not_small(
     field: str, usage: Usage, wrong: Any
 ) -> None:
-    """What was paid for a part of the input or of the output is no bill for all of it: 0 is "not
-    told".
-    """
+    """A part of the input or of the output is not a bill for all of it: 0 is "not reported"."""
     reported = {"prompt_tokens": 100, "completion_tokens": 5, "num_cached_tokens": 60}
 
     assert usage_of({**reported, field: wrong}) == usage
@@ -327,12 +325,12 @@ def test_number_that_cannot_be_true_makes_its_sum_unknown_and_not_small(
     ],
 )
 def test_usage_that_does_not_tell_the_whole_is_not_told(reported: Any) -> None:
-    """Cached tokens, or a total that may hold thinking, are no measure by themselves."""
+    """Cached tokens, or a total that may include thinking, are not enough."""
     assert usage_of(reported) == Usage()
 
 
 def test_largest_number_that_is_believed_is_a_thousand_million() -> None:
-    """No model reads more."""
+    """No model has a larger context."""
     assert usage_of({"prompt_tokens": 10**9, "completion_tokens": 10**9}) == Usage(
         input_tokens=10**9, output_tokens=10**9
     )
@@ -359,7 +357,7 @@ def test_largest_number_that_is_believed_is_a_thousand_million() -> None:
     ],
 )
 async def test_body_that_is_no_answer_is_a_typed_error(raw: bytes, says: str) -> None:
-    """It may pass, so the turn may try again."""
+    """The error is transient, so the turn may retry."""
     error = await OPENAI.failing({"raw": raw})
 
     assert isinstance(error, errors.LLMUnavailableError)
@@ -438,14 +436,14 @@ async def test_body_that_is_no_answer_is_a_typed_error(raw: bytes, says: str) ->
     ],
 )
 async def test_error_class_says_what_to_do(reply: Reply, cls: type[LLMError]) -> None:
-    """The body's own code comes before the status; a body that cannot be read leaves the status."""
+    """The body's own code overrides the status; without a readable body, the status counts."""
     error = await OPENAI.failing(reply)
 
     assert type(error) is cls
 
 
 async def test_error_of_a_list_and_of_a_server_behind_is_read() -> None:
-    """Gemini wraps its error into a list; OpenRouter quotes the server behind it."""
+    """Gemini wraps its error in a list; OpenRouter quotes the server behind it."""
     gemini = await OPENAI.failing(
         {"status": 503, "raw": '[{"error": {"code": 503, "message": "overloaded"}}]'}
     )
@@ -472,7 +470,7 @@ async def test_error_of_a_list_and_of_a_server_behind_is_read() -> None:
     ],
 )
 async def test_time_to_wait_is_in_the_error(reply: Reply, wait: float | None) -> None:
-    """Headers first, then the body; whoever retries reads `retry_after_s`."""
+    """Headers first, then the body; retries use `retry_after_s`."""
     error = await OPENAI.failing(reply)
 
     assert error.context.get("retry_after_s") == wait

@@ -1,6 +1,4 @@
-"""What our reading makes of recorded traffic of chat completions APIs agrees with an independent
-one.
-"""
+"""Recorded traffic of chat completions APIs: our parser agrees with an independent one."""
 
 from __future__ import annotations
 
@@ -33,7 +31,7 @@ CLASSES_BY_CODE = {
 
 
 def expected_error(response: dict[str, Any]) -> type[LLMError] | None:
-    """The class that a recorded response stands for, None for an answer."""
+    """The error class of a recorded response, None for an answer."""
     error = response["body"].get("error")
     if error is None:
         return None
@@ -41,7 +39,7 @@ def expected_error(response: dict[str, Any]) -> type[LLMError] | None:
 
 
 def words(message: dict[str, Any]) -> str:
-    """What a recorded message says."""
+    """The text of a recorded message."""
     content = message.get("refusal") or message.get("content") or ""
     return (
         content
@@ -51,7 +49,7 @@ def words(message: dict[str, Any]) -> str:
 
 
 def cached(usage: dict[str, Any]) -> int:
-    """Tokens read from a cache, wherever a provider puts their number."""
+    """Tokens read from a cache, in any provider's field."""
     number: int = (
         usage.get("prompt_tokens_details", {}).get("cached_tokens")
         or usage.get("num_cached_tokens")

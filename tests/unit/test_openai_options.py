@@ -1,4 +1,4 @@
-"""Options of a request to the chat completions API: the exact body that is sent."""
+"""Request options in the chat completions API: the exact body."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def asking(tools: bool = False, budget: Remaining | None = None, **options: Any)
 
 
 async def test_every_option_is_in_the_body() -> None:
-    """By the names of this API; `extra` beside them."""
+    """With the names of this API; `extra` is added."""
     request = asking(
         tools=True,
         temperature=0,
@@ -66,7 +66,9 @@ async def test_every_option_is_in_the_body() -> None:
 
 
 def test_options_that_say_nothing_are_not_sent() -> None:
-    """The provider's own defaults hold; no stop sequences on purpose are none."""
+    """The provider's own defaults apply; an explicit empty list of stop sequences is sent as
+    none.
+    """
     assert body_of(asking(tools=True, stop_sequences=())) == {**SENT, "tools": TOOLS}
 
 
@@ -80,7 +82,7 @@ def test_options_that_say_nothing_are_not_sent() -> None:
     ],
 )
 def test_tool_choice_is_sent_in_the_words_of_the_api(choice: str, sent: object) -> None:
-    """A tool is named in an object."""
+    """A tool is named by an object."""
     assert body_of(asking(tools=True, tool_choice=choice)) == {
         **SENT,
         "tools": TOOLS,
@@ -90,12 +92,12 @@ def test_tool_choice_is_sent_in_the_words_of_the_api(choice: str, sent: object) 
 
 @pytest.mark.parametrize("choice", ["auto", "required", "none", "add"])
 def test_tool_choice_without_tools_is_not_sent(choice: str) -> None:
-    """The API refuses one; a last answer is asked for without tools."""
+    """The API refuses one; a last answer is requested without tools."""
     assert body_of(asking(tool_choice=choice)) == SENT
 
 
 async def test_choice_of_a_tool_that_is_not_offered_is_refused_before_a_request() -> None:
-    """The error names what could be chosen, and nothing is charged."""
+    """The error lists the available tools, and nothing is charged."""
     with (
         StubProvider([{"text": "hi"}]) as stub,
         pytest.raises(errors.LLMInvalidRequestError) as caught,
@@ -110,7 +112,7 @@ async def test_choice_of_a_tool_that_is_not_offered_is_refused_before_a_request(
 
 
 def test_extra_stands_in_place_of_our_fields_and_is_not_merged_deeper() -> None:
-    """It comes last, and replaces a field whole."""
+    """It is applied last, and replaces a whole field."""
     request = asking(
         temperature=0.5,
         max_output_tokens=9,
@@ -128,7 +130,7 @@ def test_extra_stands_in_place_of_our_fields_and_is_not_merged_deeper() -> None:
 
 
 async def test_extra_that_asks_for_a_stream_is_refused_before_a_request() -> None:
-    """It would be paid for and could not be read."""
+    """It would be charged and could not be parsed."""
     with (
         StubProvider([{"text": "hi"}]) as stub,
         pytest.raises(errors.LLMInvalidRequestError, match="start the turn with live=True"),
@@ -143,7 +145,7 @@ async def test_extra_that_asks_for_a_stream_is_refused_before_a_request() -> Non
     "field", ["max_tokens", "max_completion_tokens", "n", "model", "messages", "tools"]
 )
 def test_extra_may_not_change_what_a_budget_was_reserved_for(field: str, budget: Remaining) -> None:
-    """Otherwise the bill could be above what is left."""
+    """Otherwise the bill could exceed the budget."""
     with pytest.raises(
         errors.LLMInvalidRequestError,
         match=f"extra sets {field}, which a budget's reservation is computed from",
@@ -155,7 +157,7 @@ def test_extra_may_not_change_what_a_budget_was_reserved_for(field: str, budget:
 def test_extra_may_set_any_limit_without_a_budget_of_money_or_tokens(
     budget: Remaining | None,
 ) -> None:
-    """Nothing is reserved then."""
+    """Then there is no reservation."""
     assert body_of(asking(budget=budget, extra={"max_tokens": 2})) == {**SENT, "max_tokens": 2}
 
 
@@ -180,7 +182,7 @@ def test_limit_is_called_what_the_server_calls_it(base_url: str, field: str) -> 
 
 
 async def test_name_of_the_limit_can_be_given() -> None:
-    """A gateway in front of OpenAI's models has a host of its own."""
+    """A gateway to OpenAI's models has another host name."""
     with StubProvider([{"text": "hi"}]) as stub:
         provider = OpenAIChat(
             base_url=stub.base_url, api_key_env=None, limit_field="max_completion_tokens"
@@ -192,7 +194,7 @@ async def test_name_of_the_limit_can_be_given() -> None:
 
 
 def has_options(exchange: Exchange) -> bool:
-    """Whether a request was answered, and had options of ours."""
+    """Whether a request was answered and has options that we know."""
     return exchange["response"]["status"] == 200 and any(
         field in exchange["request"]["body"] for field in OURS
     )
@@ -200,7 +202,9 @@ def has_options(exchange: Exchange) -> bool:
 
 @pytest.mark.parametrize("exchange", list(recorded("chat", "/chat/completions", has_options)))
 async def test_we_send_the_options_that_the_recorded_request_had(exchange: Exchange) -> None:
-    """Ours by their names, all others through `extra`: what an API once accepted, we can say."""
+    """Known ones by their names, all others through `extra`: everything that an API has accepted
+    can be sent.
+    """
     asked = exchange["request"]["body"]
     extra = {
         name: value

@@ -121,24 +121,24 @@ def asking(tools: bool = False, budget: Remaining | None = None, **options: Any)
 
 
 def sent_back(*messages: Message) -> list[dict[str, Any]]:
-    """The items that these messages are sent as."""
+    """The items of these messages in a request."""
     items: list[dict[str, Any]] = body_of(ModelRequest(model="m", messages=messages))["input"]
     return items
 
 
 def thought(item: dict[str, Any]) -> Thinking:
-    """The thought that an item becomes."""
+    """The part that an item becomes."""
     found = reasoning.thought_of(item)
     assert found is not None
     return found
 
 
-# What is sent
+# Requests
 
 
 async def test_whole_conversation_is_sent_in_order() -> None:
-    """System prompt as instructions, each part an item of its own, each result under its call id;
-    nothing is stored.
+    """System prompt as instructions, each part as an item, each result under its call id; nothing
+    is stored.
     """
     calls = (
         ToolCall(id="c1", name="add", arguments='{"a": 2}'),
@@ -186,7 +186,7 @@ async def test_whole_conversation_is_sent_in_order() -> None:
 
 
 def test_request_without_tools_and_system_prompt_has_neither() -> None:
-    """Nor a word of options that say nothing."""
+    """Options that are not set are not in it, either."""
     assert body_of(HELLO) == SENT
 
 
@@ -209,14 +209,14 @@ def test_request_without_tools_and_system_prompt_has_neither() -> None:
 def test_reasoning_is_not_asked_of_models_that_refuse_to_be_asked(
     model: str, is_asked: bool
 ) -> None:
-    """OpenAI answers 400 for those that do not reason: "Encrypted content is not supported with
+    """OpenAI answers 400 for models without reasoning: "Encrypted content is not supported with
     this model.".
     """
     assert body_of(replace(HELLO, model=model)).get("include") == (INCLUDE if is_asked else None)
 
 
 def test_images_and_files_are_sent_as_data_or_url() -> None:
-    """In their order among the text; data of a file have a name, whose end says what they are."""
+    """In their order within the text; data of a file have a name, whose suffix gives the type."""
     parts = (
         Text(text="Look:"),
         Media(media_type="image/png", data="QUJD"),
@@ -263,7 +263,7 @@ async def test_key_is_sent_as_bearer(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_every_option_is_in_the_body() -> None:
-    """By the names of this API; `extra` beside them, and in place of ours."""
+    """With the names of this API; `extra` is added, and overrides ours."""
     request = asking(
         tools=True,
         temperature=0,
@@ -290,7 +290,7 @@ async def test_every_option_is_in_the_body() -> None:
     ],
 )
 def test_tool_choice_is_sent_in_the_words_of_the_api(choice: str, sent: object) -> None:
-    """A tool is named in an object; without tools there is nothing to choose."""
+    """A tool is named by an object; without tools there is no choice."""
     assert body_of(asking(tools=True, tool_choice=choice)) == {
         **SENT,
         "tools": TOOLS,
@@ -314,7 +314,7 @@ def test_tool_choice_is_sent_in_the_words_of_the_api(choice: str, sent: object) 
 async def test_option_that_the_api_cannot_keep_is_refused_before_a_request(
     options: dict[str, Any], says: str
 ) -> None:
-    """Nothing is charged, and the error says what to do."""
+    """Nothing is charged, and the error has a suggestion."""
     with (
         StubProvider([{"text": "hi"}]) as stub,
         pytest.raises(errors.LLMInvalidRequestError) as caught,
@@ -326,7 +326,7 @@ async def test_option_that_the_api_cannot_keep_is_refused_before_a_request(
 
 
 def test_no_stop_sequences_on_purpose_are_none() -> None:
-    """It is what a protocol in words needs to be told for this API."""
+    """A text protocol needs that for this API."""
     assert body_of(asking(stop_sequences=())) == SENT
 
 
@@ -345,9 +345,7 @@ def test_no_stop_sequences_on_purpose_are_none() -> None:
     ],
 )
 def test_extra_may_not_change_what_a_budget_was_reserved_for(field: str, budget: Remaining) -> None:
-    """Neither what is sent, nor what is added to it at the provider, nor how long the answer may
-    be.
-    """
+    """Neither the input, nor what the provider adds to it, nor the length of the answer."""
     with pytest.raises(
         errors.LLMInvalidRequestError,
         match=f"extra sets {field}, which a budget's reservation is computed from",
@@ -375,7 +373,7 @@ def test_answer_is_held_to_its_schema_strictly_where_that_is_taken(
 
 
 def test_schema_beside_tools_is_for_openais_own_models_only() -> None:
-    """Servers that write by a grammar would never write a call."""
+    """Servers with grammar-based decoding would never produce a call."""
     request = replace(asking(tools=True), response_schema=SCHEMA)
 
     assert "text" in body_of(request, is_own=True)
@@ -399,7 +397,7 @@ async def test_reasoning_goes_back_as_it_came_and_where_it_stood(led_to: dict[st
 
 
 def test_what_is_shown_of_reasoning_is_its_text_and_stands_there_only() -> None:
-    """The signature has the lengths in its place; together they are shorter than the item twice."""
+    """The signature has the lengths instead; together they are shorter than the item twice."""
     kept = thought(REASONED)
 
     assert kept.text == "First\n\nthis.\n\nThen ü."
@@ -431,7 +429,7 @@ SHOWN = st.lists(
     )
 )
 def test_any_reasoning_is_the_same_after_the_way_there_and_back(item: dict[str, Any]) -> None:
-    """However many texts it shows, empty ones and blank lines among them."""
+    """With any number of texts, empty ones and blank lines included."""
     assert reasoning.item_of(thought(item)) == item
 
 
@@ -456,7 +454,7 @@ def test_any_reasoning_is_the_same_after_the_way_there_and_back(item: dict[str, 
 def test_reasoning_that_only_the_provider_has_is_shown_and_does_not_go_back(
     item: dict[str, Any], kept: Thinking | None
 ) -> None:
-    """It was not stored there, so its id says nothing."""
+    """The provider did not store it, so its id is useless."""
     assert reasoning.thought_of(item) == kept
     assert sent_back(
         AssistantMessage(parts=(kept or Thinking(text="hm"), Text(text="2")))
@@ -464,7 +462,7 @@ def test_reasoning_that_only_the_provider_has_is_shown_and_does_not_go_back(
 
 
 def test_reasoning_in_the_open_goes_back_without_its_nulls() -> None:
-    """As vLLM and llama.cpp write it, and read it."""
+    """In the form that vLLM and llama.cpp produce and accept."""
     item = {
         "type": "reasoning",
         "id": "rs_1",
@@ -490,7 +488,7 @@ def test_reasoning_in_the_open_goes_back_without_its_nulls() -> None:
     ],
 )
 def test_thinking_of_another_vendor_stays_out(foreign: Thinking) -> None:
-    """This API could not read it."""
+    """This API could not parse it."""
     assert sent_back(AssistantMessage(parts=(foreign, Text(text="2")))) == sent_back(
         AssistantMessage(parts=(Text(text="2"),))
     )
@@ -498,7 +496,7 @@ def test_thinking_of_another_vendor_stays_out(foreign: Thinking) -> None:
 
 async def test_reasoning_that_led_to_a_tool_of_the_vendor_stays_out() -> None:
     """The tool call is not in the transcript, and the API refuses reasoning without it; the text of
-    the reasoning stays.
+    the reasoning is kept.
     """
     search = {"type": "web_search_call", "id": "ws_1", "status": "completed"}
     answer = await RESPONSES.ask_served(
@@ -515,8 +513,8 @@ async def test_reasoning_that_led_to_a_tool_of_the_vendor_stays_out() -> None:
 
 
 def test_reasoning_that_led_to_nothing_stays_out() -> None:
-    """The API refuses reasoning without what it led to, as an answer has it that was cut off while
-    the model still thought.
+    """The API refuses reasoning without a following item, as in an answer that was truncated during
+    reasoning.
     """
     kept = thought(REASONED)
     messages = (
@@ -530,12 +528,12 @@ def test_reasoning_that_led_to_nothing_stays_out() -> None:
     ] == ["user", "message", "user"]
 
 
-# How answers are read
+# Parsing answers
 
 
 async def test_answer_with_reasoning_text_and_calls_is_read_in_order() -> None:
-    """Each item a part; what the vendor's own tools did is left out; the model that served is
-    named.
+    """Each item is a part; calls of the vendor's own tools are left out; the answer has the name of
+    the model that served.
     """
     search = {"type": "web_search_call", "id": "ws_1", "status": "completed"}
     usage = {
@@ -577,7 +575,7 @@ async def test_answer_with_reasoning_text_and_calls_is_read_in_order() -> None:
 
 
 def test_last_event_of_a_stream_is_read_like_a_body() -> None:
-    """`response.completed` holds the whole answer as its `response`."""
+    """`response.completed` has the whole answer as its `response`."""
     event: dict[str, Any] = {
         "type": "response.completed",
         "response": {"status": "completed", "output": [said(words("hi"))]},
@@ -605,9 +603,7 @@ def test_last_event_of_a_stream_is_read_like_a_body() -> None:
     ],
 )
 async def test_items_of_lax_servers_are_read(item: Any, parts: tuple[Any, ...]) -> None:
-    """Content that is missing, calls without ids, arguments as an object, half an emoji, kinds that
-    nobody knows.
-    """
+    """Missing content, calls without ids, arguments as an object, half an emoji, unknown kinds."""
     answer = await RESPONSES.ask_served(body(item))
 
     assert answer.message.parts == parts
@@ -632,7 +628,7 @@ async def test_items_of_lax_servers_are_read(item: Any, parts: tuple[Any, ...]) 
 async def test_stop_reasons_are_mapped(
     status: str | None, details: Any, calls: int, stop: StopReason
 ) -> None:
-    """An answer that is complete ends or calls; of one that is not, the reason counts."""
+    """A complete answer is an end or has calls; for an incomplete one, the reason counts."""
     answer = await RESPONSES.ask_served(
         body(said(words("hi")), *[called()] * calls, status=status, incomplete_details=details)
     )
@@ -651,7 +647,7 @@ async def test_answer_as_long_as_it_may_be_was_cut_off_where_the_server_does_not
 
 
 def test_openai_says_itself_when_an_answer_was_cut_off() -> None:
-    """Its answers are not suspected."""
+    """Its answers are taken as reported."""
     usage = {"input_tokens": 10, "output_tokens": 20}
 
     assert (
@@ -661,7 +657,7 @@ def test_openai_says_itself_when_an_answer_was_cut_off() -> None:
 
 
 async def test_refusal_is_a_stop_with_its_text() -> None:
-    """A refusal comes in an answer that is complete, as content of its own."""
+    """A refusal comes in a complete answer, as its own content."""
     answer = await RESPONSES.ask_served(body(said({"type": "refusal", "refusal": "I cannot."})))
 
     assert (answer.stop, answer.message.text) == (StopReason.REFUSED, "I cannot.")
@@ -704,8 +700,8 @@ async def test_refusal_is_a_stop_with_its_text() -> None:
     ],
 )
 def test_usage_is_measured_as_elsewhere(reported: Any, usage: Usage) -> None:
-    """Input holds cached tokens, output holds reasoning, and what is missing or cannot be true is
-    not told.
+    """Input includes cached tokens, output includes reasoning, and a missing or impossible number
+    is not reported.
     """
     assert usage_of(reported) == usage
 
@@ -725,7 +721,7 @@ def test_usage_is_measured_as_elsewhere(reported: Any, usage: Usage) -> None:
     ],
 )
 async def test_body_that_is_no_answer_is_a_typed_error(reply: Reply, says: str) -> None:
-    """It may pass, so the turn may try again."""
+    """The error is transient, so the turn may retry."""
     error = await RESPONSES.failing(reply)
 
     assert isinstance(error, errors.LLMUnavailableError)
@@ -736,7 +732,7 @@ async def test_body_that_is_no_answer_is_a_typed_error(reply: Reply, says: str) 
 
 
 def failed(code: str, message: str = "no") -> Reply:
-    """A 200 that failed."""
+    """A 200 with a failed response."""
     return body(status="failed", error={"code": code, "message": message})
 
 
@@ -796,7 +792,9 @@ def failed(code: str, message: str = "no") -> Reply:
     ],
 )
 async def test_error_class_says_what_to_do(reply: Reply, cls: type[LLMError]) -> None:
-    """The body's own code comes before the status, in an error status and in a 200 that failed."""
+    """The body's own code overrides the status, in an error status and in a 200 with a failed
+    response.
+    """
     error = await RESPONSES.failing(reply)
 
     assert type(error) is cls
@@ -812,7 +810,7 @@ async def test_error_class_says_what_to_do(reply: Reply, cls: type[LLMError]) ->
     ],
 )
 async def test_time_to_wait_is_in_the_error(reply: Reply, wait: float | None) -> None:
-    """Headers first, then the words, also those of a 200 that failed."""
+    """Headers first, then the message, including that of a failed response in a 200."""
     error = await RESPONSES.failing(reply)
 
     assert error.context.get("retry_after_s") == wait

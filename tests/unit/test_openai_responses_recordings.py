@@ -1,5 +1,5 @@
-"""What our reading makes of recorded traffic of the responses API agrees with an independent one,
-and we ask as it was asked.
+"""Recorded traffic of the responses API: our parser agrees with an independent one, and our
+requests have the recorded form.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ OURS = (
 
 
 def is_answered(exchange: Exchange) -> bool:
-    """Whether there is an answer: not an error, and not the promise of one."""
+    """Whether there is an answer: neither an error nor a background response."""
     return bool(
         exchange["response"]["status"] == 200 and exchange["response"]["body"]["status"] != "queued"
     )
 
 
 def is_ours(exchange: Exchange) -> bool:
-    """Whether it was answered and an agent of ours could have asked it: with functions for tools,
-    and nothing that the vendor remembers.
+    """Whether it was answered and one of our agents could have sent it: its tools are functions,
+    and it uses no server-side state.
     """
     asked = exchange["request"]["body"]
     return (
@@ -73,8 +73,8 @@ def of_type(body: dict[str, Any], kind: str) -> list[dict[str, Any]]:
 @pytest.mark.accepts("M5", "M6")
 @pytest.mark.parametrize("exchange", list(recorded("responses", "/v1/responses")))
 async def test_recorded_response_is_read_as_it_was_meant(exchange: Exchange) -> None:
-    """Message, stop reason, usage and model of an answer; the class of an error, and of an answer
-    that was promised for later.
+    """Message, stop reason, usage and model of an answer; the class of an error, and of a
+    background response.
     """
     response, body = exchange["response"], exchange["response"]["body"]
     if not is_answered(exchange):
@@ -108,8 +108,8 @@ async def test_recorded_response_is_read_as_it_was_meant(exchange: Exchange) -> 
 
 
 def as_sent(item: dict[str, Any]) -> dict[str, Any] | None:
-    """A recorded item as it is to go back: reasoning that is whole unchanged, others without what
-    only the vendor's memory needs.
+    """A recorded item as it has to be sent: complete reasoning unchanged, others without fields
+    that refer to server-side state.
     """
     if item["type"] == "reasoning":
         return item if "encrypted_content" in item else None
@@ -124,7 +124,7 @@ def as_sent(item: dict[str, Any]) -> dict[str, Any] | None:
 @pytest.mark.accepts("M7")
 @pytest.mark.parametrize("exchange", list(recorded("responses", "/v1/responses", is_ours)))
 async def test_recorded_answer_goes_back_as_it_came(exchange: Exchange) -> None:
-    """Item for item, reasoning as it was, each call followed by its result."""
+    """Item by item, reasoning unchanged, each call followed by its result."""
     body = exchange["response"]["body"]
     answer = await RESPONSES.ask_served(as_reply(exchange["response"]))
     results = tuple(
@@ -152,7 +152,7 @@ async def test_recorded_answer_goes_back_as_it_came(exchange: Exchange) -> None:
 
 
 def as_part(part: dict[str, Any]) -> Text | Media:
-    """A recorded part of a user as a user of ours would say it."""
+    """A recorded part of a user as one of ours."""
     return (
         Text(text=part["text"])
         if part["type"] == "input_text"
@@ -161,7 +161,7 @@ def as_part(part: dict[str, Any]) -> Text | Media:
 
 
 def as_messages(items: list[dict[str, Any]]) -> Iterator[Message]:
-    """Recorded items as messages of ours."""
+    """Recorded items as our messages."""
     for item in items:
         if item.get("type") == "function_call":
             yield AssistantMessage(
@@ -188,7 +188,7 @@ def as_messages(items: list[dict[str, Any]]) -> Iterator[Message]:
 
 
 def joined(messages: Iterator[Message]) -> Iterator[Message]:
-    """What a model said in a row as one answer."""
+    """Consecutive items of a model as one answer."""
     said: tuple[Any, ...] = ()
     for message in messages:
         if isinstance(message, AssistantMessage):
@@ -201,7 +201,7 @@ def joined(messages: Iterator[Message]) -> Iterator[Message]:
 
 
 def as_tool(tool: dict[str, Any]) -> ToolDefinition:
-    """A recorded tool as ours."""
+    """A recorded tool as one of ours."""
     return ADD.model_copy(
         update={
             "name": tool["name"],
@@ -213,8 +213,8 @@ def as_tool(tool: dict[str, Any]) -> ToolDefinition:
 
 @pytest.mark.parametrize("exchange", list(recorded("responses", "/v1/responses", is_ours)))
 async def test_we_ask_as_the_recorded_request_asked(exchange: Exchange) -> None:
-    """Items, tools and options of a request that was answered have the same shape when an agent of
-    ours asks.
+    """Items, tools and options of an answered request have the same form when one of our agents
+    sends it.
     """
     asked = exchange["request"]["body"]
     items = (

@@ -1,4 +1,4 @@
-"""How long a turn goes on asking a provider that is away, with a clock that the tests turn."""
+"""How long a turn retries an unavailable provider, with a simulated clock."""
 
 from __future__ import annotations
 
@@ -72,9 +72,9 @@ def agent(
 
 @dataclass
 class Clocked:
-    """A turn whose models fail as `says` does: by name and time since the start.
+    """A turn whose models fail as `says` returns, by name and time since the start.
 
-    It does with a move what the workflow does.
+    It handles moves as the workflow does.
     """
 
     by: AgentDefinition
@@ -95,14 +95,14 @@ class Clocked:
         )
 
     def note(self, *facts: Fact) -> None:
-        """Something happened."""
+        """Apply a fact."""
         for fact in facts:
             if isinstance(fact, CallFailed) and not self.state.attempts.unpardoned:
                 self._since = self.now
             self.state = apply(self.state, fact)
 
     def play(self) -> Any:
-        """Until the turn is over, or waits for a person."""
+        """Run until the turn ends or waits for a person."""
         while True:
             move = self._next()
             if not isinstance(move, Ask):
@@ -168,12 +168,12 @@ class Clocked:
 def away(
     until: timedelta, error: PerdureError = DOWN
 ) -> Callable[[str, timedelta], PerdureError | None]:
-    """Every provider fails until that moment."""
+    """Every provider fails until that time."""
     return lambda name, now: error if now < until else None
 
 
 def always(error: PerdureError) -> Callable[[str, timedelta], PerdureError | None]:
-    """Every provider fails for ever."""
+    """Every provider always fails."""
     return lambda name, now: error
 
 
@@ -182,7 +182,7 @@ def always(error: PerdureError) -> Callable[[str, timedelta], PerdureError | Non
 
 @pytest.mark.accepts("M10")
 def test_pauses_double_up_to_a_minute_and_are_up_to_a_quarter_shorter() -> None:
-    """Another turn has other pauses, and a replay the same."""
+    """They differ between turns, and not in a replay."""
     policy, numbers = agent().model_retry, range(1, 10)
     assert policy is not None
     whole = [timedelta(seconds=seconds) for seconds in (1, 2, 4, 8, 16, 32, 60, 60, 60)]
@@ -212,7 +212,9 @@ def test_in_a_long_outage_pauses_are_a_sixtieth_of_it(lasted: timedelta) -> None
 def test_provider_gets_the_pause_that_it_asks_for(
     number: int, asked_s: float, least_s: float, most_s: float
 ) -> None:
-    """However long. A short one counts the first time only; nothing is asked before it is over."""
+    """Of any length. A short one counts only the first time; no request is made before it is
+    over.
+    """
     policy = agent().model_retry
     assert policy is not None
 
@@ -234,8 +236,8 @@ def test_provider_gets_the_pause_that_it_asks_for(
     ids=["12 s", "10 min", "6 h", "a week"],
 )
 def test_turn_outlasts_its_provider(lasts: timedelta, most_attempts: int, late: timedelta) -> None:
-    """It answers soon after the provider is back, and its history stays far inside what the server
-    takes.
+    """It answers soon after the provider is back, and its history stays far below the server's
+    limits.
     """
     turn = Clocked(agent(policy=ModelRetryPolicy(maximum_elapsed=8 * 24 * H)), away(lasts))
     move = turn.play()
@@ -254,7 +256,7 @@ def test_turn_outlasts_its_provider(lasts: timedelta, most_attempts: int, late: 
 
 @pytest.mark.accepts("M12")
 def test_turn_gives_up_after_half_an_hour_and_says_why() -> None:
-    """The error names the provider, its last error, and the number and duration of the attempts."""
+    """The error has the provider, its last error, and the number and duration of the attempts."""
     turn = Clocked(agent(), always(DOWN))
     error = turn.play()
 
@@ -269,8 +271,8 @@ def test_turn_gives_up_after_half_an_hour_and_says_why() -> None:
 
 @pytest.mark.accepts("M12")
 def test_time_budget_is_the_limit_where_there_is_one() -> None:
-    """The turn does not wait for an attempt that would come too late, and the budget's own rules
-    say what follows.
+    """The turn does not wait for an attempt that would come too late, and follows the budget's
+    policy.
     """
     turn = Clocked(agent(), always(BUSY), time=2 * H)
     error = turn.play()
@@ -282,7 +284,7 @@ def test_time_budget_is_the_limit_where_there_is_one() -> None:
 
 @pytest.mark.accepts("M12")
 def test_turn_that_finishes_waits_until_it_has_to_ask_for_its_last_answer() -> None:
-    """At the moment from which a tenth of its time is kept for that, 30 s at most."""
+    """At the time from which a tenth of its time is kept for that, 30 s at most."""
     turn = Clocked(agent(on_exhausted="finish"), always(rate_limit(H)), time=4 * MIN)
     turn.play()
 
@@ -292,7 +294,7 @@ def test_turn_that_finishes_waits_until_it_has_to_ask_for_its_last_answer() -> N
 @pytest.mark.accepts("M12")
 @pytest.mark.parametrize("time", [None, 20 * MIN])
 def test_named_limit_overrides_the_time_budget(time: timedelta | None) -> None:
-    """A chat wants to fail within seconds, whatever the turn may take."""
+    """An interactive client needs a failure within seconds, whatever the time budget is."""
     turn = Clocked(agent(policy=ModelRetryPolicy(maximum_elapsed=5 * S)), always(BUSY), time=time)
 
     assert isinstance(turn.play(), errors.LLMUnavailableError)
@@ -301,7 +303,7 @@ def test_named_limit_overrides_the_time_budget(time: timedelta | None) -> None:
 
 @pytest.mark.accepts("M11")
 def test_pause_that_is_longer_than_the_turn_may_wait_is_not_begun() -> None:
-    """The error says what the provider asks for."""
+    """The error has the pause that the provider asked for."""
     turn = Clocked(agent(), always(rate_limit(3 * H)))
     error = turn.play()
 
@@ -315,7 +317,7 @@ def test_pause_that_is_longer_than_the_turn_may_wait_is_not_begun() -> None:
 
 @pytest.mark.accepts("M13")
 def test_turn_that_pauses_goes_on_when_it_is_resumed() -> None:
-    """Its policy begins anew."""
+    """The retry policy starts again."""
     policy = ModelRetryPolicy(maximum_elapsed=MIN, on_exhausted="pause")
     turn = Clocked(agent(policy=policy), away(10 * MIN))
     first = turn.play()
@@ -331,7 +333,7 @@ def test_turn_that_pauses_goes_on_when_it_is_resumed() -> None:
 
 
 def test_turn_that_pauses_waits_for_time_where_that_is_spent() -> None:
-    """What it needs then is budget."""
+    """It needs budget then."""
     turn = Clocked(agent(policy=ModelRetryPolicy(on_exhausted="pause")), always(BUSY), time=5 * MIN)
     move = turn.play()
     ends = Clocked(agent(policy=ModelRetryPolicy()), always(BUSY), time=5 * MIN).play()
@@ -344,7 +346,7 @@ def test_turn_that_pauses_waits_for_time_where_that_is_spent() -> None:
 def test_model_that_answers_badly_is_asked_once_more_and_not_for_half_an_hour(
     error: PerdureError,
 ) -> None:
-    """Its provider is not away, and each answer is billed; also after an outage."""
+    """Its provider is available, and each answer is billed; also after an outage."""
     turn, after = (
         Clocked(agent(), always(error)),
         Clocked(agent(), lambda name, now: BUSY if now < MIN else error),
@@ -361,7 +363,7 @@ def test_model_that_answers_badly_is_asked_once_more_and_not_for_half_an_hour(
 
 @pytest.mark.accepts("M14")
 def test_every_model_of_a_chain_is_asked_before_the_pause() -> None:
-    """Then the chain begins again at its first; one that does not exist is not asked again."""
+    """Then the chain starts again with the first model; an unknown model is not called again."""
     turn = Clocked(
         agent("abc"), lambda name, now: UNKNOWN if name == "b" else BUSY if now < 20 * S else None
     )
@@ -374,7 +376,7 @@ def test_every_model_of_a_chain_is_asked_before_the_pause() -> None:
 
 @pytest.mark.accepts("M14")
 def test_model_that_asks_for_a_pause_is_left_alone_in_a_chain() -> None:
-    """The others are asked meanwhile, and it is asked when its time has come."""
+    """The others are called meanwhile, and it is called when its pause is over."""
     turn = Clocked(
         agent("ab"),
         lambda name, now: (
@@ -392,7 +394,7 @@ def test_model_that_asks_for_a_pause_is_left_alone_in_a_chain() -> None:
 
 @pytest.mark.accepts("M14", "M2")
 def test_chain_that_gives_up_names_each_model() -> None:
-    """And how often they were asked."""
+    """With the number of their attempts."""
     turn = Clocked(agent("ab"), always(BUSY))
     error = turn.play()
 
@@ -401,12 +403,12 @@ def test_chain_that_gives_up_names_each_model() -> None:
     assert f"it was tried {len(turn.asked)} times in " in error.message
 
 
-# What is told, and what stays as it was
+# What is reported, and earlier releases
 
 
 @pytest.mark.accepts("M15")
 def test_two_short_pauses_are_not_told() -> None:
-    """The third is, and every later one; and any that is longer than 5 s."""
+    """The third and later ones are, and any that is longer than 5 s."""
     turn, limited = Clocked(agent(), away(20 * S)), Clocked(agent(), away(MIN, rate_limit(MIN)))
     turn.play()
     limited.play()
@@ -427,7 +429,7 @@ def test_turn_of_an_earlier_release_is_asked_once_more() -> None:
 
 
 def test_call_that_no_server_got_is_given_back() -> None:
-    """All of it; one that a server answered with 503 is a call."""
+    """The whole charge; a call answered with 503 counts."""
     refused, answered = Clocked(agent(), away(3 * S)), Clocked(agent(), away(3 * S, BUSY))
     refused.play()
     answered.play()
@@ -460,7 +462,7 @@ def test_policy_that_cannot_work_is_refused_when_it_is_built(
 
 
 def test_agent_and_worker_take_a_policy_and_nothing_else() -> None:
-    """A mistake is told where it is made."""
+    """The error is raised where the policy is set."""
     with pytest.raises(
         errors.ConfigurationError, match="agent x: model_retry must be a ModelRetryPolicy"
     ):
@@ -473,7 +475,7 @@ def test_agent_and_worker_take_a_policy_and_nothing_else() -> None:
 
 
 def test_reader_finds_the_rounds_in_the_calls() -> None:
-    """A state that is folded from facts is the workflow's."""
+    """The state folded from facts equals the workflow's."""
     key = ModelKey(1, 3)
     called: list[Fact] = [
         Scheduled(ModelKey(1), ModelCall.of("0" * 16)),

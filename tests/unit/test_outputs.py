@@ -1,4 +1,4 @@
-"""Output types: the schema that is sent, and the way back from what a model writes."""
+"""Output types: the schema in the request, and the conversion of a model's answer."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_every_object_requires_all_of_its_properties_and_allows_no_other() -> No
 
 @pytest.mark.accepts("X1")
 def test_nothing_is_sent_that_an_api_does_not_know() -> None:
-    """The words that both structured outputs share, and no other."""
+    """Only keywords that both structured output APIs have."""
     shared = {
         "type",
         "properties",
@@ -159,9 +159,7 @@ def test_nothing_is_sent_that_an_api_does_not_know() -> None:
 
 @pytest.mark.accepts("X1")
 def test_strict_mode_is_asked_for() -> None:
-    """OpenAI's API is told to hold the model to the schema strictly, which it refuses for one that
-    is not.
-    """
+    """OpenAI's API is asked for strict mode, and refuses a schema that does not qualify."""
     sent = strict(schema_of(Order))
     request = ModelRequest(
         model="gpt-5-mini",
@@ -180,8 +178,8 @@ def test_strict_mode_is_asked_for() -> None:
 
 @pytest.mark.accepts("X1")
 def test_fields_are_written_as_a_model_can_be_held_to_them() -> None:
-    """Optional is a choice with null, an enum its values, a datetime a text with a format, a map a
-    list of entries; limits are told in words.
+    """Optional is a union with null, an enum its values, a datetime a string with a format, a map a
+    list of entries; limits are described in text.
     """
     fields = strict(schema_of(Order))["properties"]
 
@@ -208,7 +206,7 @@ def test_fields_are_written_as_a_model_can_be_held_to_them() -> None:
 
 @pytest.mark.accepts("X1")
 def test_two_fields_of_one_type_share_its_definition() -> None:
-    """References stay inside the schema; one with words of its own beside it, which no API allows,
+    """References stay inside the schema; one with a description of its own, which no API allows,
     becomes a copy with both.
     """
     sent = strict(schema_of(Order))
@@ -244,7 +242,7 @@ def test_two_fields_of_one_type_share_its_definition() -> None:
 def test_type_that_no_model_can_be_held_to_is_refused_when_the_agent_is_built(
     wanted: Any, says: str
 ) -> None:
-    """The message names the agent, the type and the place in it."""
+    """The message has the agent, the type and the position in it."""
     with pytest.raises(errors.ConfigurationError, match=says):
         Agent(name="clerk", model="scripted:clerk", output=wanted)
 
@@ -271,7 +269,7 @@ def test_type_that_no_model_can_be_held_to_is_refused_when_the_agent_is_built(
 def test_schema_of_another_language_is_refused_by_what_is_wrong_with_it(
     schema: Schema, says: str
 ) -> None:
-    """Whoever starts a turn by hand may send anything."""
+    """A start from another language may have any schema."""
     with pytest.raises(errors.InvalidRequestError, match=says):
         TurnRequest(agent="clerk", task=Task(content="go"), output_schema=schema).check()
 
@@ -280,13 +278,13 @@ A: Schema = {"$ref": "#/$defs/a"}
 
 
 def in_levels(count: int, inner: Callable[[Schema], Schema]) -> Schema:
-    """Definitions of which each refers to the next, and the last is a string."""
+    """Definitions of which each refers to the next, and the last one is a string."""
     made: dict[str, Any] = {f"L{n}": inner({"$ref": f"#/$defs/L{n + 1}"}) for n in range(count)}
     return {"$defs": {**made, f"L{count}": {"type": "string"}}, "$ref": "#/$defs/L0"}
 
 
 def within_each_other(keyword: str, levels: int) -> Schema:
-    """A schema in a schema, and so on."""
+    """Nested schemas of this depth."""
     made: Schema = {}
     for _ in range(levels):
         made = {keyword: made}
@@ -294,7 +292,7 @@ def within_each_other(keyword: str, levels: int) -> Schema:
 
 
 def twice(one: Schema) -> Schema:
-    """An object of two fields, each described where it is used."""
+    """An object with two fields, each with its own description."""
     return {"type": "object", "properties": {name: {**one, "description": name} for name in "ab"}}
 
 
@@ -327,13 +325,15 @@ TOO_LARGE: dict[str, tuple[Schema, str]] = {
 @pytest.mark.accepts("C1")
 @pytest.mark.parametrize(("schema", "says"), TOO_LARGE.values(), ids=TOO_LARGE.keys())
 def test_schema_that_is_too_large_is_refused_at_the_start(schema: Schema, says: str) -> None:
-    """As it comes, and as it is sent, where what is described is written once for each use."""
+    """In its original form, and in the strict form, where a described definition is repeated for
+    each use.
+    """
     with pytest.raises(errors.InvalidRequestError, match=says):
         TurnRequest(agent="clerk", task=Task(content="go"), output_schema=schema).check()
 
 
 def test_schema_counts_as_part_of_what_is_asked() -> None:
-    """It goes with every request."""
+    """It is part of every request."""
     schema: Schema = {"type": "string", "enum": ["x" * 1_000] * 1_100}
 
     with pytest.raises(errors.TooLargeError):
@@ -370,12 +370,12 @@ MAPS = ("stock", "shelves", "floors")
 
 
 def entries(value: dict[str, Any]) -> list[dict[str, Any]]:
-    """A map as it is written to a strict schema."""
+    """A map in the form of the strict schema."""
     return [{"key": key, "value": item} for key, item in value.items()]
 
 
 def written(order: Order) -> dict[str, Any]:
-    """An order as a model that keeps to the schema writes it."""
+    """An order as a model writes it with the strict schema."""
     value: dict[str, Any] = json.loads(order.model_dump_json(by_alias=True))
     value["floors"] = {key: entries(item) for key, item in value["floors"].items()}
     return {name: entries(item) if name in MAPS else item for name, item in value.items()}
@@ -403,8 +403,8 @@ orders = st.builds(
 @given(order=orders)
 @settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_what_fits_the_strict_schema_comes_back_as_it_was_meant(order: Order) -> None:
-    """The strict schema takes what is written to it, and reading gives the instance; so does what
-    was never written strictly.
+    """The strict schema accepts what is written for it, and parsing returns the instance; values in
+    the ordinary form are accepted, too.
     """
     schema = schema_of(Order)
     value = written(order)
@@ -445,7 +445,7 @@ def test_what_fits_the_strict_schema_comes_back_as_it_was_meant(order: Order) ->
 def test_types_that_are_no_objects_are_wrapped_and_unwrapped(
     wanted: Any, text: str, expected: Any
 ) -> None:
-    """Strict APIs take an object at the root; the instance is what stands inside."""
+    """Strict APIs require an object at the root; the instance is inside."""
     schema = output_type.schema_of(wanted) if wanted is not None else schema_of(Label)
 
     assert output_type.read(text, wanted, schema) == expected
@@ -466,12 +466,12 @@ def test_types_that_are_no_objects_are_wrapped_and_unwrapped(
     ids=repr,
 )
 def test_json_is_read_plain_and_between_fences(text: str) -> None:
-    """Whatever stands around the fences."""
+    """With any text around the fences."""
     assert output_type.read(text, Label, schema_of(Label)) == {"text": "a"}
 
 
 def test_fences_inside_a_text_are_part_of_it() -> None:
-    """Plain JSON is tried first, and of fences the outermost count."""
+    """Plain JSON is tried first, and for fences the outermost pair counts."""
     inner = {"text": "```py\nprint()\n```"}
 
     assert output_type.read(json.dumps(inner), Label, schema_of(Label)) == inner
@@ -498,19 +498,19 @@ def test_fences_inside_a_text_are_part_of_it() -> None:
     ids=lambda value: repr(value)[:30],
 )
 def test_what_does_not_fit_is_said_for_the_model(text: str, says: str) -> None:
-    """Prose, nothing, half of it, nonsense: a reason, never another error."""
+    """Prose, nothing, a half, nonsense: the result is a reason, never another error."""
     with pytest.raises(ValueError, match=says):
         output_type.read(text, Label, schema_of(Label))
 
 
 def test_key_that_stands_twice_is_not_lost_in_silence() -> None:
-    """A list of entries can say what a map cannot."""
+    """A list of entries can have duplicates, which a map cannot."""
     with pytest.raises(ValueError, match="the key 'a' stands twice"):
         plain(schema_of(dict[str, int]), [{"key": "a", "value": 1}, {"key": "a", "value": 2}])
 
 
 def test_objection_tells_the_reason_first_and_then_the_schema() -> None:
-    """In one line for people; a schema that is too long is not told again."""
+    """A single line for people; a schema that is too long is not repeated."""
     label = output_type.objection("text:\nmissing", schema_of(Label))
     long = output_type.objection(
         "x" * 5_000, {"type": "string", "enum": [f"{number:05}" for number in range(2_000)]}
@@ -523,7 +523,7 @@ def test_objection_tells_the_reason_first_and_then_the_schema() -> None:
 
 
 def test_answers_are_called_by_their_type() -> None:
-    """APIs want a name of letters, digits, `_` and `-`, of at most 64."""
+    """APIs require a name of letters, digits, `_` and `-`, of at most 64 characters."""
     assert [
         output_type.name_of(schema) for schema in (schema_of(Order), schema_of(list[Order]), None)
     ] == ["Order", "answer", "answer"]
@@ -550,8 +550,8 @@ def test_schema_is_pinned_with_the_agent_and_older_definitions_have_none() -> No
 def test_schema_is_part_of_what_a_call_may_cost(
     asks: str, tools: tuple[ToolDefinition, ...]
 ) -> None:
-    """Its bytes are in the bound of the first request, whoever asked for it; beside tools twice,
-    for then it is told in words as well.
+    """Its bytes are in the bound of the first request, wherever it comes from; with tools twice,
+    because then it is repeated in text.
     """
     schema = schema_of(Order)
     size = len(json.dumps(strict(schema), ensure_ascii=False, separators=(",", ":")).encode())
@@ -615,7 +615,7 @@ def test_schema_is_part_of_what_a_call_may_cost(
 def test_value_that_a_schema_does_not_take_is_said_with_its_place(
     schema: Schema, value: Any, says: str
 ) -> None:
-    """What a caller's type has come down to in the worker."""
+    """The form in which the worker has a caller's type."""
     with pytest.raises(ValueError, match=says):
         validator(schema)(value)
 
@@ -632,18 +632,20 @@ def test_value_that_a_schema_does_not_take_is_said_with_its_place(
     ids=str,
 )
 def test_value_that_a_schema_takes_passes(schema: Schema, value: Any) -> None:
-    """A pattern of another engine holds nobody up: the caller's type has its say in the end."""
+    """A pattern in another engine's syntax is skipped: the caller's type is validated in the
+    end.
+    """
     validator(schema)(value)
 
 
 def test_pattern_that_would_take_for_ever_does_not() -> None:
-    """Python's engine would need years for this; a stranger's pattern is matched in linear time."""
+    """Python's engine would need years for this; untrusted patterns are matched in linear time."""
     with pytest.raises(ValueError, match="does not match"):
         validator({"type": "string", "pattern": "^(a+)+$"})("a" * 5_000 + "b")
 
 
 def test_reference_to_another_server_is_not_fetched() -> None:
-    """It is an error of the request, and nobody is asked for it."""
+    """It is an error of the request, and nothing is downloaded."""
     asked: list[str] = []
 
     class Schemas(BaseHTTPRequestHandler):
@@ -670,13 +672,13 @@ def test_reference_to_another_server_is_not_fetched() -> None:
 
 
 def test_what_is_no_schema_is_refused_before_it_is_used() -> None:
-    """A limit that is a word."""
+    """For example, a limit that is a string."""
     with pytest.raises(errors.InvalidRequestError, match="the output schema is invalid"):
         validator({"type": "integer", "minimum": "five"})
 
 
 def circle(**inner: Any) -> Schema:
-    """A schema of which a part that is not sent refers to `a`, and `a` is `inner`."""
+    """A schema in which an unused part refers to `a`, and `a` is `inner`."""
     return {
         "$defs": {"a": inner, "b": {"$ref": "#/$defs/a"}},
         "type": "object",
@@ -704,7 +706,7 @@ B: Schema = {"$ref": "#/$defs/b"}
 def test_references_that_lead_back_to_where_they_begin_are_refused_at_the_start(
     schema: Schema,
 ) -> None:
-    """Whichever keyword they go by, and where nothing of it is sent."""
+    """For every keyword that can refer, and even in an unused part."""
     with pytest.raises(errors.InvalidRequestError, match="lead back to where they begin"):
         TurnRequest(agent="clerk", task=Task(content="go"), output_schema=schema).check()
 
@@ -730,8 +732,8 @@ IN_LISTS: dict[str, Schema] = {
 @pytest.mark.parametrize("inner", IN_LISTS.values(), ids=IN_LISTS.keys())
 @pytest.mark.table(1)
 def test_answer_of_any_depth_is_held_to_a_schema_or_refused_typed(inner: Schema) -> None:
-    """Python's limit of frames is met nowhere: a library that `jsonschema` uses does not survive
-    that.
+    """It never reaches Python's recursion limit, which a library used by `jsonschema` does not
+    survive.
     """
     value: Any = []
     refused: set[str] = set()
@@ -752,7 +754,7 @@ def test_answer_of_any_depth_is_held_to_a_schema_or_refused_typed(inner: Schema)
 @pytest.mark.accepts("C2")
 @pytest.mark.slow
 def test_schema_that_is_nested_too_deep_to_be_read_is_refused() -> None:
-    """Of all depths that a start may have."""
+    """At every depth that a start may have."""
     schema: Schema = {}
     for depth in range(125):
         schema = {"not": schema}
@@ -776,7 +778,7 @@ class Forgetful(BaseModel):
 
 @pytest.mark.accepts("E25")
 def test_validator_of_the_whole_type_that_returns_none_is_an_error_of_the_code() -> None:
-    """The model cannot mend it, so it is not asked again. A type that allows None keeps it."""
+    """The model cannot correct it, so it is not asked again. A type that allows None keeps it."""
     with pytest.raises(
         errors.ConfigurationError,
         match="a validator of the output type Forgetful returned None; it must return the value",

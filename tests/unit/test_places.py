@@ -1,4 +1,4 @@
-"""Where an exception was raised, in words short enough for an error."""
+"""The location of an exception, short enough for an error message."""
 
 import functools
 import json
@@ -13,7 +13,7 @@ NOTHING: dict[str, str] = {}
 
 
 def raised_by(function: Callable[[], object]) -> Exception:
-    """What it raises."""
+    """The exception that a call raises."""
     try:
         function()
     except Exception as error:  # noqa: BLE001 - the test looks at it
@@ -37,7 +37,7 @@ def line_of(function: Callable[[], object]) -> int:
 
 
 def test_place_is_the_innermost_line_of_the_users_code_without_its_folder() -> None:
-    """A library below it is left out."""
+    """Frames of libraries below it are left out."""
     said = [
         raised(raised_by(refund)),
         place_of(raised_by(parse)),
@@ -62,7 +62,7 @@ class Rules:
 
 
 def test_function_is_named_with_its_place() -> None:
-    """Below its wrappers, so that it is the line of the user."""
+    """Without its wrappers, so that it is the user's own line."""
     first = Rules.__call__.__code__.co_firstlineno
 
     assert named(refund) == f"refund (test_places.py:{refund.__code__.co_firstlineno})"
@@ -73,7 +73,7 @@ def test_function_is_named_with_its_place() -> None:
 
 
 def test_traceback_begins_at_the_users_code() -> None:
-    """Perdure's own frames above it are left out; the whole traceback is kept where it has no
+    """Perdure's own frames above it are left out; the whole traceback is kept if it has no
     others.
     """
 
@@ -99,7 +99,7 @@ def test_traceback_begins_at_the_users_code() -> None:
 
 
 def test_long_traceback_keeps_its_beginning_and_its_end() -> None:
-    """Such as one with a message of a megabyte."""
+    """For example, one with a message of a megabyte."""
     error = raised_by(lambda: (_ for _ in ()).throw(ValueError("x" * 1_000_000 + "END")))
     told = traceback_of(error)
 

@@ -1,6 +1,4 @@
-"""Prices: what a model costs at most is never less than what it costs, and what nobody knows is not
-guessed.
-"""
+"""Prices: a model's upper bound is never below its cost, and an unknown price is not guessed."""
 
 from __future__ import annotations
 
@@ -37,7 +35,7 @@ MONEY = st.integers(0, 10**12).map(lambda nanos: nanos * NANO)
 
 @st.composite
 def some_prices(draw: st.DrawFn) -> Price:
-    """A price whose cached input is not dearer than the rest."""
+    """A price whose cached input is not more expensive than the rest."""
     rate = draw(RATES)
     return Price(
         input=rate,
@@ -49,7 +47,7 @@ def some_prices(draw: st.DrawFn) -> Price:
 
 @st.composite
 def usages(draw: st.DrawFn) -> Usage:
-    """Tokens that agree with each other."""
+    """Consistent token counts."""
     read, written, rest, output = (draw(TOKENS) for _ in range(4))
     return Usage(
         input_tokens=read + written + rest,
@@ -62,7 +60,7 @@ def usages(draw: st.DrawFn) -> Usage:
 @in_its_own_time
 @given(some_prices(), usages())
 def test_upper_bound_is_at_least_what_the_same_tokens_cost(price: Price, usage: Usage) -> None:
-    """However much of the input was cached."""
+    """For any share of cached input."""
     assert price.most(usage.input_tokens, usage.output_tokens) >= price.of(usage)
 
 
@@ -71,7 +69,7 @@ def test_upper_bound_is_at_least_what_the_same_tokens_cost(price: Price, usage: 
 def test_output_that_money_pays_for_is_all_of_it_and_not_a_token_more(
     price: Price, money: Decimal, tokens: int
 ) -> None:
-    """Beside so many tokens of input; None where output is free and the input is paid."""
+    """With this number of input tokens; None if output is free and the input is paid."""
     paid = price.output_for(money, tokens)
 
     if price.most(tokens, 0) > money:
@@ -88,7 +86,7 @@ def test_output_that_money_pays_for_is_all_of_it_and_not_a_token_more(
 def test_input_that_money_pays_for_is_all_of_it_and_not_a_token_more(
     price: Price, money: Decimal, tokens: int
 ) -> None:
-    """Beside so many tokens of output; without end where input is free and the output is paid."""
+    """With this number of output tokens; unlimited if input is free and the output is paid."""
     paid = price.input_for(money, tokens)
 
     if price.most(0, tokens) > money:
@@ -101,13 +99,13 @@ def test_input_that_money_pays_for_is_all_of_it_and_not_a_token_more(
 
 @pytest.mark.parametrize("rate", [0.5, True, "NaN", "-1", "1e9"])
 def test_rate_that_is_no_price_is_refused(rate: object) -> None:
-    """Money is exact here too."""
+    """Money is exact here, too."""
     with pytest.raises(ValidationError):
         Price.model_validate({"input": rate, "output": "1"})
 
 
 def test_price_is_the_same_after_json() -> None:
-    """It is part of an agent's definition, which stands in history."""
+    """It is part of an agent's definition in history."""
     price = Price(input="0.15", output="0.60", cached="0.075", request="0.000000001")
 
     assert Price.model_validate_json(price.model_dump_json()) == price
@@ -137,7 +135,7 @@ def test_named_price_goes_before_what_anybody_else_says() -> None:
 
 @pytest.mark.parametrize("key", ["gpt-4o", "", ":", ":gpt-4o", "openai:"])
 def test_key_that_no_model_can_have_is_refused(key: str) -> None:
-    """A price that is never found would be found out by a bill."""
+    """Otherwise only the bill would show that a price is never used."""
     with pytest.raises(errors.ConfigurationError, match="provider:model"):
         Prices({key: Price.free()})
 
@@ -180,8 +178,8 @@ def test_own_models_are_free() -> None:
     ids=lambda target: target[:30] or "empty",
 )
 def test_price_that_nobody_knows_is_not_guessed(target: str) -> None:
-    """Neither by a model's name at another provider, nor for a model that is priced otherwise than
-    by tokens in and out.
+    """Neither from a model's name at another provider, nor for a model that is not priced by
+    tokens.
     """
     assert KNOWN.price(target) is None
     assert KNOWN.cost(target, "", Usage(input_tokens=10, output_tokens=10)) is None
@@ -197,7 +195,7 @@ def test_price_that_nobody_knows_is_not_guessed(target: str) -> None:
     ],
 )
 def test_vendor_is_known_by_the_name_that_people_use(target: str, like: str) -> None:
-    """The library says `x-ai` where everybody says xai, and one vendor may have two APIs."""
+    """The library's name is `x-ai` for xai, and one vendor may have two APIs."""
     usage = Usage(input_tokens=PER_MILLION, output_tokens=PER_MILLION)
 
     assert KNOWN.price(target) == KNOWN.price(like)
@@ -206,7 +204,7 @@ def test_vendor_is_known_by_the_name_that_people_use(target: str, like: str) -> 
 
 
 def test_known_price_says_where_it_is_from() -> None:
-    """With the release, for the data changes with it."""
+    """With the release, because its data changes."""
     price = KNOWN.price("openai:gpt-4o")
 
     assert price is not None
@@ -216,7 +214,7 @@ def test_known_price_says_where_it_is_from() -> None:
 
 
 def mtok(input_rate: str, output_rate: str, **more: str | genai.TieredPrices) -> genai.ModelPrice:
-    """Prices for a million tokens."""
+    """Prices per million tokens."""
     rates = {"input_mtok": input_rate, "output_mtok": output_rate, **more}
     return genai.ModelPrice(
         **{name: Decimal(rate) if isinstance(rate, str) else rate for name, rate in rates.items()}
@@ -234,7 +232,7 @@ def dearest(
     variants: Sequence[genai.PriceVariant] = (),
     extra: dict[str, object] | None = None,
 ) -> Price | None:
-    """The upper bound of a vendor with this one model."""
+    """The upper bound for a vendor with this one model."""
     model = genai.ModelInfo(
         id="m",
         match=genai.ClauseEquals("m"),
@@ -294,8 +292,8 @@ ALWAYS = genai.ConditionalPrice(prices=mtok("1", "2"))
 def test_dearest_rate_of_every_kind_of_token_counts(
     price: genai.ModelPrice, expected: tuple[str, ...]
 ) -> None:
-    """How much is cached and where a long request ends are not known before; the vendor's own tools
-    are left out.
+    """The cached share and the tier of a long request are not known in advance; the vendor's own
+    tools are left out.
     """
     assert rates(dearest(price)) == expected
 
@@ -339,8 +337,8 @@ def test_dearest_rate_of_every_kind_of_token_counts(
 def test_price_that_holds_now_or_may_hold_later_counts(
     listed: list[genai.ConditionalPrice], expected: tuple[str, str]
 ) -> None:
-    """A turn can last for days, and clocks differ about the date; what was replaced for good is
-    forgotten.
+    """A turn can last for days, and clocks differ about the date; a price that has been replaced is
+    ignored.
     """
     assert rates(dearest(listed))[:2] == expected
 
@@ -367,15 +365,15 @@ VARIANTS = [
 def test_variants_count_where_the_request_asks_for_them_or_nobody_knows(
     extra: dict[str, object] | None, expected: tuple[str, str]
 ) -> None:
-    """`service_tier` and `speed` are fields of the request; when these are not known, the dearest
-    counts.
+    """`service_tier` and `speed` are fields of the request; if they are unknown, the most expensive
+    variant counts.
     """
     assert rates(dearest(mtok("1", "2"), VARIANTS, extra))[:2] == expected
 
 
 def test_variants_are_those_of_the_vendor_that_lists_them() -> None:
-    """Where one vendor sells the models of another, its own tiers are not known, and the standard
-    price is what genai-prices charges.
+    """If one vendor sells the models of another, its own tiers are unknown, and genai-prices
+    charges the standard price.
     """
     model = genai.ModelInfo(
         id="m", match=genai.ClauseEquals("m"), prices=mtok("1", "2"), price_variants=VARIANTS
@@ -394,15 +392,13 @@ def test_variants_are_those_of_the_vendor_that_lists_them() -> None:
     ids=str,
 )
 def test_model_without_a_rate_for_input_and_output_has_no_price(price: genai.ModelPrice) -> None:
-    """The library lists free, subscribed and unknown models alike with an empty price."""
+    """The library lists free, subscribed and unknown models alike, with an empty price."""
     assert dearest(price) is None
     assert dearest([since(date(2020, 1, 1), price), daily(1, 2, mtok("1", "2"))]) is None
 
 
 def test_cost_is_that_of_the_model_that_served() -> None:
-    """An alias is served by what it stands for; a name that nobody knows is that of the model asked
-    for.
-    """
+    """An alias has the price of its target; an unknown name has that of the requested model."""
     usage = Usage(input_tokens=1000, output_tokens=100)
     large, small = (
         KNOWN.cost("openai:gpt-4o", "", usage),
@@ -419,7 +415,7 @@ def test_cost_is_that_of_the_model_that_served() -> None:
 
 
 def test_cost_knows_what_was_cached_and_what_was_asked_for() -> None:
-    """Tokens from a cache are cheaper; the priority tier is dearer."""
+    """Cached tokens are cheaper; the priority tier is more expensive."""
     usage = Usage(input_tokens=PER_MILLION)
     cached = usage.model_copy(update={"cache_read_tokens": PER_MILLION})
 
@@ -432,8 +428,8 @@ def test_cost_knows_what_was_cached_and_what_was_asked_for() -> None:
     "named", [{}, {"openai:*": Price(input="2.5", output="10")}], ids=["known", "named"]
 )
 def test_usage_that_contradicts_itself_is_never_cheaper(named: dict[str, Price]) -> None:
-    """This covers more cached tokens than input and negative counts; absurd counts have no cost, so
-    the reservation is charged.
+    """More cached tokens than input, or negative counts; absurd counts have no cost, so the
+    reservation is charged.
     """
     usage = Usage(
         input_tokens=1, output_tokens=1, cache_read_tokens=10**6, cache_write_tokens=10**6
@@ -464,7 +460,7 @@ WILD = st.integers(-(10**7), 4 * 10**7) | st.sampled_from([0, 1, 199_999, 200_00
 def test_no_model_that_is_known_costs_more_than_its_upper_bound(
     known: tuple[genai.Provider, genai.ModelInfo], usage: Usage
 ) -> None:
-    """Of all vendors, for all usage, in every variant; and none of it raises."""
+    """For all vendors, all usage and every variant; and there is no exception."""
     target = f"{known[0].id}:{known[1].id}"
     price = KNOWN.price(target)
     cached = max(0, usage.cache_read_tokens) + max(0, usage.cache_write_tokens)
@@ -481,8 +477,8 @@ def test_no_model_that_is_known_costs_more_than_its_upper_bound(
 
 
 def test_warming_up_loads_all_that_is_asked_for_later() -> None:
-    """In a fresh process, for a worker does it in a thread before its first turn: no question
-    imports anything after that.
+    """In a fresh process, because a worker does it in a thread before its first turn: no later
+    lookup imports anything.
     """
     code = (
         "import sys\n"

@@ -11,7 +11,7 @@ from perdure.worker.health import CONNECTIONS, PER_ADDRESS, Readiness, _Responde
 
 
 class Silent:
-    """A connection of asyncio's that has sent nothing yet."""
+    """An asyncio connection that has sent nothing yet."""
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -36,7 +36,7 @@ class Silent:
 
 
 def opened(responder: _Responder, address: str, count: int) -> list[Silent]:
-    """So many connections from an address, one after the other."""
+    """This number of connections from an address, in order."""
     made = [Silent(address) for _ in range(count)]
     for one in made:
         responder._make_room(cast("Any", one))
@@ -45,7 +45,7 @@ def opened(responder: _Responder, address: str, count: int) -> list[Silent]:
 
 @pytest.mark.accepts("P13")
 def test_connection_that_was_silent_for_longest_makes_room_for_a_new_one() -> None:
-    """The oldest of the same address where that has its share, else the oldest of all."""
+    """The oldest one of the same address if that has its share, otherwise the oldest of all."""
     responder = _Responder(cast("Readiness", None))
     first = opened(responder, "a", PER_ADDRESS)
     others = opened(responder, "b", CONNECTIONS - PER_ADDRESS)
@@ -62,7 +62,7 @@ def test_connection_that_was_silent_for_longest_makes_room_for_a_new_one() -> No
 
 @pytest.mark.accepts("P13")
 async def test_probe_takes_the_place_of_a_silent_connection_and_is_answered() -> None:
-    """Its request is there at once."""
+    """Its request arrives at once."""
     responder = _Responder(cast("Readiness", None))
     silent = opened(responder, "a", PER_ADDRESS)
     probe, request = Silent("a"), asyncio.StreamReader()

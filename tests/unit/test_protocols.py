@@ -1,4 +1,4 @@
-"""Protocols: what is sent for a transcript, and what is kept of an answer."""
+"""Protocols: the prompt for a transcript, and the parsing of an answer."""
 
 from __future__ import annotations
 
@@ -67,13 +67,13 @@ def text(words: str) -> AssistantMessage:
 
 
 def words_of(message: Message) -> str:
-    """What is said in a message; where tools are in words, nothing else is sent."""
+    """The text of a message; in a text protocol, a message has nothing else."""
     assert not isinstance(message, ToolMessage)
     return message.text
 
 
 def asked(name: str, *messages: Message, tools: bool = True, **fields: Any) -> Prompt:
-    """What is sent for these messages."""
+    """The request for these messages."""
     return protocols.named(name).ask(
         Prompt(messages=messages or (ASKED,), tools=TOOLS if tools else (), **fields)
     )
@@ -88,7 +88,7 @@ def read(
     stop: StopReason = StopReason.END,
     **fields: Any,
 ) -> ModelAnswer:
-    """What is kept of an answer in these words."""
+    """The parsed form of an answer with this text."""
     prompt = Prompt(messages=(ASKED,), tools=TOOLS if tools else (), **fields)
     return protocols.named(name).read(
         ModelAnswer(message=text(words), stop=stop), prompt, corrects=corrects
@@ -96,7 +96,7 @@ def read(
 
 
 def test_native_sends_and_keeps_everything_as_it_is() -> None:
-    """Tools and calls are the API's."""
+    """Tools and calls are those of the API."""
     prompt = Prompt(
         messages=(ASKED, CALLED, RESULT),
         system="Add.",
@@ -111,8 +111,8 @@ def test_native_sends_and_keeps_everything_as_it_is() -> None:
 
 @pytest.mark.accepts("R6")
 def test_tools_are_told_in_the_system_prompt() -> None:
-    """After the agent's own words: name, description and arguments of each; none are sent beside
-    it.
+    """After the agent's own instructions: name, description and arguments of each; the request
+    itself has none.
     """
     sent = asked("react_text", system="Be brief.")
 
@@ -165,7 +165,7 @@ def choice(properties: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_transcript_is_told_in_the_words_that_are_asked_for() -> None:
-    """Calls and answers as the model should have written them, results as messages of the user."""
+    """Calls and answers in the form expected from the model, results as user messages."""
     messages = (
         ASKED,
         CALLED,
@@ -192,7 +192,7 @@ def test_transcript_is_told_in_the_words_that_are_asked_for() -> None:
 
 @pytest.mark.accepts("R2")
 def test_failed_call_is_told_with_its_words() -> None:
-    """The model reads why."""
+    """The model gets the error message."""
     failed = ToolMessage.of(CALL, "add failed: ValueError: no", is_error=True)
 
     assert asked("react_text", ASKED, CALLED, failed).messages[-1] == UserMessage.of(
@@ -204,7 +204,7 @@ def test_failed_call_is_told_with_its_words() -> None:
 
 
 def test_calls_that_a_native_model_made_at_once_are_told_one_by_one() -> None:
-    """A history of another agent; its words beside the calls are the thought of the first."""
+    """The history of another agent; the text next to the calls becomes the first thought."""
     second = ToolCall(id="c2", name="search_handbook", arguments="not json")
     results = ToolMessage(
         results=(
@@ -226,7 +226,7 @@ def test_calls_that_a_native_model_made_at_once_are_told_one_by_one() -> None:
 
 
 def test_thinking_that_a_provider_wants_back_goes_back_and_other_reasoning_stays() -> None:
-    """Signed and redacted parts unchanged; only the Thought is told."""
+    """Signed and redacted parts unchanged; only the Thought is part of the text."""
     signed, hidden = Thinking(text="long", signature="s"), Thinking(text="", redacted="r")
     message = said(signed, hidden, Thinking(text="reasoning"), Thinking(text="add them"), CALL)
 
@@ -238,7 +238,7 @@ def test_thinking_that_a_provider_wants_back_goes_back_and_other_reasoning_stays
 
 
 def test_user_and_model_take_turns() -> None:
-    """What follows a result joins its message; pictures stay what they are."""
+    """Text after a result joins its message; pictures are unchanged."""
     picture = UserMessage(
         parts=(Media(media_type="image/png", data="eA=="), Text(text="What is it?"))
     )
@@ -258,7 +258,7 @@ def test_empty_message_stands_in_nobodys_way() -> None:
 
 
 def test_without_tools_only_an_answer_is_asked_for() -> None:
-    """In a last answer, by an agent without tools, and where the options say so."""
+    """For a last answer, an agent without tools, and by option."""
     for sent in (
         asked("react_text", tools=False),
         asked("react_text", options=RequestOptions(tool_choice="none")),
@@ -279,7 +279,7 @@ def test_without_tools_only_an_answer_is_asked_for() -> None:
 
 
 def test_schema_keeps_to_a_tool_choice_and_words_cannot() -> None:
-    """A call is forced, or that of one tool; a tool that is not there is refused."""
+    """A call, or one of a certain tool, is forced; an unknown tool is refused."""
     forced: Any = asked("json", options=RequestOptions(tool_choice="required")).response_schema
     one = asked("json", options=RequestOptions(tool_choice="add"))
 
@@ -306,7 +306,7 @@ def test_schema_keeps_to_a_tool_choice_and_words_cannot() -> None:
 
 
 def test_stop_sequences_of_the_options_stand_in_place_of_ours() -> None:
-    """None on purpose are none, for models that refuse the parameter."""
+    """An explicit empty list is sent as none, for models that refuse the parameter."""
     assert (
         asked("react_text", options=RequestOptions(stop_sequences=())).options.stop_sequences == ()
     )
@@ -316,7 +316,7 @@ def test_stop_sequences_of_the_options_stand_in_place_of_ours() -> None:
 
 
 def test_definitions_of_schemas_come_up_under_names_of_their_own() -> None:
-    """Two tools may each have their `Address`."""
+    """Two tools may each have an `Address`."""
     place: dict[str, JsonValue] = {
         "$defs": {
             "Address": {"type": "object", "properties": {"next": {"$ref": "#/$defs/Address"}}}
@@ -361,7 +361,7 @@ def test_definitions_of_schemas_come_up_under_names_of_their_own() -> None:
 
 
 def test_typed_answer_is_asked_for_by_its_schema() -> None:
-    """In words, or as the answer's branch; what is told of it later is JSON too."""
+    """In text, or as the answer's branch; later it is part of the transcript as JSON, too."""
     wanted = choice({"total": {"type": "integer"}})
 
     sent = asked("react_text", response_schema=wanted)
@@ -379,7 +379,7 @@ def test_typed_answer_is_asked_for_by_its_schema() -> None:
 
 @pytest.mark.accepts("O7", "R1")
 def test_thought_and_action_become_thinking_and_a_call() -> None:
-    """As if the API had said them; the turn gives the call its id."""
+    """As with native calls; the turn assigns the call's id."""
     answer = read(
         "react_text",
         'Thought: add them\nAction: add\nAction Input: {"a": 2, "b": 3}',
@@ -405,7 +405,7 @@ def test_final_answer_becomes_the_text() -> None:
 
 
 def test_reasoning_is_kept_and_not_taken_for_a_thought() -> None:
-    """That of the provider, and that in tags; an empty Thought says that it is not told again."""
+    """The provider's, and text in tags; an empty Thought says that it is not repeated."""
     call = ToolCall(id="", name="add")
     message = said(Thinking(text="reasoning"), Text(text="<think>more</think>Action: add"))
 
@@ -441,7 +441,7 @@ def test_reasoning_is_kept_and_not_taken_for_a_thought() -> None:
     ],
 )
 def test_object_becomes_a_call_or_the_text(words: str, message: AssistantMessage) -> None:
-    """Also where nothing forced the model, and it wrote more than the object."""
+    """Even if nothing forced the model, and there is text around the object."""
     answer = read("json", words)
 
     assert (answer.message, answer.objection) == (message, "")
@@ -454,7 +454,7 @@ def test_object_becomes_a_call_or_the_text(words: str, message: AssistantMessage
     [("react_text", "It is 15."), ("react_text", "Action: none"), ("json", "It is 15.")],
 )
 def test_unmarked_text_is_objected_to_or_the_answer(name: str, words: str) -> None:
-    """As configured; either way the words are kept as they are."""
+    """Depending on the option; the text is kept unchanged either way."""
     corrected, taken = read(name, words), read(name, words, corrects=False)
 
     assert corrected.message == taken.message == text(words)
@@ -465,7 +465,7 @@ def test_unmarked_text_is_objected_to_or_the_answer(name: str, words: str) -> No
     "words", ['{"name": "add", "arg', '{"total": 5}', '{"answer": null}', '{"answer": " "}']
 )
 def test_broken_object_is_no_answer_even_where_text_is(words: str) -> None:
-    """It was meant to be read."""
+    """It was meant to be parsed."""
     assert read("json", words, corrects=False).objection != ""
 
 
@@ -473,7 +473,7 @@ def test_broken_object_is_no_answer_even_where_text_is(words: str) -> None:
     ("name", "words"), [("react_text", '```json\n{"total": 5}\n```'), ("json", '{"total": 5}')]
 )
 def test_object_without_a_marker_is_the_answer_where_one_is_wanted(name: str, words: str) -> None:
-    """A model that is asked again for nothing but JSON answers like this; the schema is checked
+    """A model that is asked for nothing but JSON answers like this; the schema is validated
     elsewhere.
     """
     answer = read(name, words, response_schema=choice({"total": {"type": "integer"}}))
@@ -483,7 +483,7 @@ def test_object_without_a_marker_is_the_answer_where_one_is_wanted(name: str, wo
 
 @pytest.mark.parametrize("name", SPOKEN)
 def test_text_that_was_objected_to_goes_back_as_it_was_written(name: str) -> None:
-    """The model reads what it wrote, and what was wrong with it."""
+    """The model gets its own text and the objection."""
     answer = read(name, "It is 15.")
 
     sent = asked(name, ASKED, answer.message, UserMessage.of(answer.objection)).messages
@@ -504,14 +504,14 @@ def test_text_that_was_objected_to_goes_back_as_it_was_written(name: str) -> Non
 def test_no_objection_where_nothing_better_would_come(
     name: str, stop: StopReason, fields: dict[str, Any]
 ) -> None:
-    """Cut off, declined, or a last answer."""
+    """Truncated, refused, or a last answer."""
     answer = read(name, "It is", stop=stop, **fields)
 
     assert answer == ModelAnswer(message=text("It is"), stop=stop)
 
 
 def test_stop_sequence_of_the_options_is_an_end() -> None:
-    """Ours is not: the model was about to invent a result."""
+    """A stop at our own sequence is not: the model was about to invent a result."""
     mine = RequestOptions(stop_sequences=("END",))
 
     assert (
@@ -525,7 +525,7 @@ def test_stop_sequence_of_the_options_is_an_end() -> None:
     [("react_text", 'Action: add\nAction Input: {"a": 2'), ("json", '{"name": "add"} and')],
 )
 def test_call_that_was_cut_off_is_not_to_be_run(name: str, words: str) -> None:
-    """The stop stays what it was."""
+    """The stop reason is kept."""
     answer = read(name, words, stop=StopReason.MAX_TOKENS)
 
     assert ([call.name for call in answer.message.calls], answer.stop) == (
@@ -536,7 +536,7 @@ def test_call_that_was_cut_off_is_not_to_be_run(name: str, words: str) -> None:
 
 @pytest.mark.parametrize("name", SPOKEN)
 def test_call_by_the_api_is_a_call_all_the_same(name: str) -> None:
-    """Some servers read a call out of the words themselves."""
+    """Some servers parse calls from the text themselves."""
     answer = ModelAnswer(message=said(Text(text="Action: nothing"), CALL))
 
     assert protocols.named(name).read(answer, Prompt(tools=TOOLS), corrects=True) == answer
@@ -544,7 +544,7 @@ def test_call_by_the_api_is_a_call_all_the_same(name: str) -> None:
 
 @pytest.mark.parametrize("name", SPOKEN)
 def test_answer_of_nothing_stays_nothing(name: str) -> None:
-    """That is an error of the model, for which there is a rule already."""
+    """It is an error of the model, which is handled elsewhere."""
     answer = ModelAnswer(message=text(" "))
 
     assert protocols.named(name).read(answer, Prompt(tools=TOOLS), corrects=True) == answer
@@ -564,7 +564,7 @@ STEPS = st.lists(
 @settings(max_examples=examples(100), deadline=None)
 @given(steps=STEPS)
 def test_what_is_sent_only_grows_at_its_end(name: str, steps: list[tuple[str, str, str]]) -> None:
-    """Every request begins with the request before it, to the letter, so that prompt caches hit."""
+    """Every request starts with the previous one, byte for byte, so that prompt caches work."""
     transcript: tuple[Message, ...] = (ASKED,)
     before = flat(asked(name, *transcript))
     for kind, thought, words in steps:
@@ -609,7 +609,7 @@ def test_words_of_messages_are_no_longer_than_what_is_reserved_for_them(
 
 
 def flat(prompt: Prompt) -> str:
-    """All that is sent, in a row."""
+    """The concatenated text of a request."""
     return prompt.system + "".join(
         f"\n[{message.role}]{words_of(message)}" for message in prompt.messages
     )
@@ -625,7 +625,7 @@ def flat(prompt: Prompt) -> str:
     ).map(json.dumps)
 )
 def test_reading_never_raises(name: str, words: str) -> None:
-    """Whatever a model writes, it has words, a call or nothing at all."""
+    """Any text of a model becomes text, a call or nothing."""
     for corrects in (True, False):
         answer = read(name, words, corrects=corrects)
 

@@ -1,4 +1,4 @@
-"""What the parser of the ReAct format makes of what models write."""
+"""The parser of the ReAct format, with texts that models write."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ NEITHER = Reply()
 def test_input_on_several_lines_on_the_next_or_in_a_fence_is_read(
     text: str, arguments: str
 ) -> None:
-    """JSON as it was written."""
+    """The JSON is unchanged."""
     assert parse(text, TOOLS) == Reply(action="add", arguments=arguments)
 
 
@@ -97,7 +97,7 @@ def test_input_on_several_lines_on_the_next_or_in_a_fence_is_read(
     ],
 )
 def test_answer_goes_on_to_the_end(text: str, answer: str) -> None:
-    """Whatever markers stand in it."""
+    """With any markers inside."""
     assert parse(text, TOOLS) == Reply(answer=answer)
 
 
@@ -185,14 +185,14 @@ def test_many_ways_to_write_an_action_are_one(text: str) -> None:
 def test_words_are_the_one_argument_that_they_can_be_meant_for(
     written: str, action: str, arguments: dict[str, Any]
 ) -> None:
-    """A tool with one argument, or one that it must have."""
+    """A tool with one argument, or with one required argument."""
     reply = parse(f"Thought: hm\nAction: {written}", TOOLS)
 
     assert (reply.thought, reply.action, json.loads(reply.arguments)) == ("hm", action, arguments)
 
 
 def test_words_for_a_tool_of_several_arguments_stay_as_they_are() -> None:
-    """The tool then says what is wrong with them."""
+    """The tool then reports what is wrong with them."""
     assert parse("Action: add\nAction Input: 2 and 3\nObservation: 5", TOOLS) == Reply(
         action="add", arguments="2 and 3"
     )
@@ -204,7 +204,7 @@ def test_words_for_a_tool_of_several_arguments_stay_as_they_are() -> None:
     [("web_search", "web_search"), ('"Web Search"', "Web Search"), ("x" * 200, "x" * 99 + "…")],
 )
 def test_unknown_action_keeps_its_name(written: str, name: str) -> None:
-    """In at most 100 characters."""
+    """100 characters at most."""
     assert parse(f"Action: {written}\nAction Input: words", TOOLS) == Reply(
         action=name, arguments="words"
     )
@@ -226,7 +226,7 @@ def test_unknown_action_keeps_its_name(written: str, name: str) -> None:
     ],
 )
 def test_many_ways_to_write_an_answer_are_one(text: str) -> None:
-    """Bold of the answer itself stays."""
+    """Bold text inside the answer is kept."""
     assert parse(text, TOOLS) == Reply(thought="done", answer="**15** apples")
 
 
@@ -234,7 +234,7 @@ def test_many_ways_to_write_an_answer_are_one(text: str) -> None:
     "nothing", ["None", "N/A", "none (I can answer)", "no action", "`None`", "-", "None needed"]
 )
 def test_action_that_is_none_is_none(nothing: str) -> None:
-    """The answer after it counts; without one there is neither."""
+    """An answer after it counts; otherwise there is neither."""
     assert parse(f"Action: {nothing}\nFinal Answer: 15", TOOLS).answer == "15"
     assert parse(f"Action: {nothing}", TOOLS) == NEITHER
 
@@ -253,7 +253,7 @@ def test_action_that_is_none_is_none(nothing: str) -> None:
     ],
 )
 def test_text_without_a_marker_that_says_something_is_neither(text: str) -> None:
-    """What becomes of it is not for the parser to say."""
+    """The parser does not decide what happens to it."""
     assert parse(text, TOOLS) == NEITHER
 
 
@@ -274,18 +274,18 @@ def test_text_without_a_marker_that_says_something_is_neither(text: str) -> None
     ],
 )
 def test_reasoning_in_tags_stands_apart(text: str, reply: Reply) -> None:
-    """Markers in it do not count; an answer may speak of the tag."""
+    """Markers in it do not count; an answer may mention the tag."""
     assert parse(text, TOOLS) == reply
 
 
 def test_without_tools_there_are_no_actions() -> None:
-    """In a last answer, what looks like one is only words."""
+    """In a last answer, text in the form of an action is only text."""
     assert parse("Action: add\nAction Input: {}", []) == NEITHER
     assert parse("Action: add\nFinal Answer: 15", []).answer == "15"
 
 
 def test_a_tool_may_have_the_name_of_an_answer_or_of_nothing() -> None:
-    """What is offered is meant."""
+    """The offered tool takes precedence."""
     tools = [
         define_tool(tool(name="finish")(run_code.function), "finish"),
         define_tool(tool(name="none")(run_code.function), "none"),
@@ -365,7 +365,7 @@ def test_parser_never_raises_and_never_says_two_things(text: str) -> None:
 def test_what_was_read_is_read_the_same_when_it_is_written_again(
     before: str, marker: str, after: str
 ) -> None:
-    """So a model that repeats what it sees of itself says what it said."""
+    """So a model that copies its own earlier format is parsed in the same way."""
     reply = parse(f"{before}\n{marker}{after}", TOOLS)
     assume(reply.action or reply.answer)
     said = (
@@ -390,7 +390,7 @@ UNMARKED = (
 
 @pytest.mark.accepts("C3")
 def test_call_behind_a_hundred_markers_that_name_nothing_is_not_looked_for() -> None:
-    """Markers are read one by one, so a reply that is full of them would take long."""
+    """Markers are parsed one by one, so a reply with very many of them would take long."""
     call = "Action: now\nAction Input: {}"
 
     assert parse("Action:\n" * 99 + call, TOOLS).action == "now"
@@ -407,7 +407,7 @@ def test_call_behind_a_hundred_markers_that_name_nothing_is_not_looked_for() -> 
 def test_call_survives_being_written(
     thought: str, name: str, values: dict[str, Any], indent: int | None
 ) -> None:
-    """With any JSON object as arguments, even one that holds markers."""
+    """With any JSON object as arguments, even one that contains markers."""
     arguments = json.dumps(values, indent=indent)
 
     assert parse(_call(thought, ToolCall(id="c", name=name, arguments=arguments)), TOOLS) == Reply(
@@ -423,5 +423,5 @@ def test_call_survives_being_written(
     ),
 )
 def test_answer_survives_being_written(thought: str, answer: str) -> None:
-    """Any text, even one that is written like an action."""
+    """Any text, even in the form of an action."""
     assert parse(_answer(thought, answer), TOOLS) == Reply(thought, answer=answer)

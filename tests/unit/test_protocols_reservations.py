@@ -1,4 +1,4 @@
-"""What a call reserves covers the words that a protocol makes of it."""
+"""The reservation of a call covers the text that a protocol adds."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ WANTED: dict[str, JsonValue] = {
 def test_bytes_beside_the_messages_are_reserved(
     name: str, schema: dict[str, JsonValue] | None
 ) -> None:
-    """System prompt, tools and schema, as they are sent."""
+    """System prompt, tools and schema in the form of the request."""
     one = agent(name)
     sent = protocols.named(name).ask(
         Prompt(system=one.instructions, tools=one.tools, response_schema=schema)

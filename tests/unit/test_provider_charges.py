@@ -1,4 +1,4 @@
-"""Which failed attempts may have been billed: every kind of failure, over real HTTP on loopback, in
+"""Failed attempts that may have been billed: every kind of failure, over real HTTP on loopback, in
 every API.
 """
 
@@ -30,7 +30,7 @@ HALF = {"type": "message", "content": [{"type": "output_text", "text": "half"}]}
 
 
 async def failing(vendor: Vendor, address: str) -> PerdureError:
-    """The error that a request to this address ends in."""
+    """The error of a request to this address."""
     with pytest.raises(PerdureError) as caught:
         await vendor.ask(address)
     return caught.value
@@ -38,7 +38,7 @@ async def failing(vendor: Vendor, address: str) -> PerdureError:
 
 @contextlib.contextmanager
 def closing_server() -> Iterator[str]:
-    """The address of a server that reads the beginning of a request and hangs up, with a reset."""
+    """The address of a server that reads the beginning of a request and resets the connection."""
 
     def serve() -> None:
         connection, _ = listener.accept()
@@ -84,7 +84,7 @@ async def test_connection_without_tls_charges_nothing(vendor: Vendor) -> None:
 async def test_proxy_that_lets_nobody_through_charges_nothing(
     vendor: Vendor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The request did not get past it."""
+    """The proxy did not forward the request."""
     for name in ("NO_PROXY", "no_proxy", "https_proxy", "ALL_PROXY", "all_proxy"):
         monkeypatch.delenv(name, raising=False)
     with raw_server(b"HTTP/1.1 403 Forbidden\r\ncontent-length: 0\r\n\r\n") as proxy:
@@ -110,7 +110,7 @@ async def test_proxy_that_lets_nobody_through_charges_nothing(
 async def test_error_status_whose_body_cannot_be_read_is_still_that_status(
     vendor: Vendor, payload: bytes
 ) -> None:
-    """The status says what to do, and that nothing is charged."""
+    """The status determines the error class, and nothing is charged."""
     with raw_server(b"HTTP/1.1 401 Unauthorized\r\n" + payload) as address:
         error = await failing(vendor, address)
 
@@ -119,7 +119,7 @@ async def test_error_status_whose_body_cannot_be_read_is_still_that_status(
 
 @each_vendor
 async def test_error_status_with_an_endless_body_is_still_that_status(vendor: Vendor) -> None:
-    """Nobody waits for the end of it."""
+    """The client does not read to its end."""
     with raw_server(
         b"HTTP/1.1 429 Too Many Requests\r\nretry-after: 3\r\n\r\n", then=b" " * 1_000_000
     ) as address:
@@ -138,7 +138,7 @@ async def test_error_status_with_an_endless_body_is_still_that_status(vendor: Ve
 async def test_error_instead_of_an_answer_in_a_200_charges_nothing(
     vendor: Vendor, error: object
 ) -> None:
-    """Output had not begun."""
+    """There was no output yet."""
     failure = await vendor.failing(error_body(200, error))
 
     assert not {"charged", "usage"} & set(failure.context)
@@ -154,7 +154,7 @@ async def test_error_instead_of_an_answer_in_a_200_charges_nothing(
 async def test_connection_that_breaks_after_the_request_may_be_charged(
     vendor: Vendor, payload: bytes
 ) -> None:
-    """Before the status, within the body, or without any HTTP."""
+    """Before the status, within the body, or without valid HTTP."""
     with raw_server(payload) as address:
         error = await failing(vendor, address)
 
@@ -166,7 +166,7 @@ async def test_connection_that_breaks_after_the_request_may_be_charged(
 
 @each_vendor
 async def test_connection_that_breaks_within_the_request_may_be_charged(vendor: Vendor) -> None:
-    """Nobody knows how much of it the provider took."""
+    """It is unknown how much of the request the provider received."""
     with closing_server() as address, pytest.raises(errors.LLMUnavailableError) as caught:
         await vendor.ask(address, replace(HELLO, system="x" * 20_000_000))
 
@@ -212,7 +212,7 @@ async def test_connection_that_breaks_within_the_request_may_be_charged(vendor: 
     ],
 )
 async def test_answer_that_cannot_be_read_may_be_charged(vendor: Vendor, reply: Reply) -> None:
-    """There was one, for all we know."""
+    """The model may have produced an answer."""
     error = await vendor.failing(reply)
 
     assert (type(error), error.context) == (errors.LLMUnavailableError, CHARGED)
@@ -305,7 +305,7 @@ async def test_answer_that_cannot_be_read_may_be_charged(vendor: Vendor, reply: 
 async def test_answer_that_is_none_is_charged_by_its_usage_where_it_tells_that(
     vendor: Vendor, body: dict[str, Any], context: dict[str, Any]
 ) -> None:
-    """Usage that is told in part says no more than that there was output."""
+    """A partial usage shows only that there was output."""
     error = await vendor.failing({"raw": json.dumps(body)})
 
     assert (type(error), error.context) == (errors.LLMUnavailableError, {**CHARGED, **context})
@@ -313,7 +313,7 @@ async def test_answer_that_is_none_is_charged_by_its_usage_where_it_tells_that(
 
 @each_vendor
 async def test_charge_goes_with_the_error_as_a_value(vendor: Vendor) -> None:
-    """The one who keeps the accounts reads it from history."""
+    """The accounting reads it from history."""
     raw = json.dumps({"choices": [], "content": None, "usage": {**OPENAI_USAGE, **PLAIN_USAGE}})
     error = await vendor.failing({"raw": raw})
 

@@ -1,5 +1,5 @@
-"""The tables of `docs/errors.md` about providers: what each answer becomes, asked of the provider
-over HTTP, and what a turn does then.
+"""The tables of `docs/errors.md` about providers: the error for each response, over HTTP, and the
+turn's next move.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ AGENT = AgentDefinition(
 
 
 def rows() -> Iterator[Any]:
-    """Every row for every status and provider it is about: the provider, its reply, the class, and
-    what a turn does.
+    """Every row for each of its statuses and providers: the provider, its response, the class, and
+    the turn's next move.
     """
     for table in PAGE.read_text(encoding="utf-8").split("\n### ")[1:]:
         for row in ROW.finditer(table):
@@ -66,7 +66,7 @@ def rows() -> Iterator[Any]:
 
 
 def after(*failed: PerdureError) -> str:
-    """What a turn whose agent has two models does after these errors of the first."""
+    """The next move of a turn with two models after these errors of the first one."""
     facts: list[Fact] = [
         TurnStarted(TurnRequest(agent="x", task=Task(content="go"))),
         AgentResolved(AgentKey(), AGENT),
@@ -84,30 +84,30 @@ def after(*failed: PerdureError) -> str:
 async def test_answer_of_a_provider_becomes_the_error_that_the_page_says(
     vendor: Vendor, reply: Reply, error: str, then: str
 ) -> None:
-    """By the real client, and the turn does what stands beside it."""
+    """By the real client, and the turn's move is the one in the table."""
     failure = await vendor.failing(reply)
 
     assert (type(failure).__name__, after(failure)) == (error, then)
-    if reply["status"] != 200:  # the provider's word that there is no answer, so nothing is charged
+    if reply["status"] != 200:  # the provider states that there is no answer, so nothing is charged
         assert failure.context == {"model": "m", "status": reply["status"]}
 
 
 @pytest.mark.parametrize("vendor", VENDORS)
 @pytest.mark.parametrize("raw", NO_REASON)
 async def test_status_says_what_to_do_where_the_body_does_not(vendor: Vendor, raw: bytes) -> None:
-    """Whatever it is."""
+    """For any content."""
     assert type(await vendor.failing({"status": 402, "raw": raw})) is errors.LLMAuthError
 
 
 def test_once_more_is_once() -> None:
-    """Then it is the turn of the next."""
+    """Then the next model is called."""
     failure = errors.LLMUnavailableError("down")
 
     assert [after(failure), after(failure, failure)] == ["once more", "the next"]
 
 
 def test_page_has_a_row_for_every_class_that_a_provider_raises() -> None:
-    """And no line of a table is one that the test above cannot read."""
+    """And the test above can parse every line of the tables."""
     page = PAGE.read_text(encoding="utf-8")
     tables = [table.partition("\n## ")[0] for table in page.split("\n### ")[1:]]
     lines = [

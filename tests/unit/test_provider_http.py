@@ -1,5 +1,5 @@
-"""What every provider keeps to, whichever API it speaks: over real HTTP on loopback, with keys to
-lose and servers that behave badly.
+"""Rules of every provider, for any API: over real HTTP on loopback, with keys that must not leak
+and servers that misbehave.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.parametrize("vendor", VENDORS)
 
 
 def in_every_api(words: str) -> bytes:
-    """A body that says these words, whichever API it is read by."""
+    """A body with this text, valid in every API."""
     said = [{"type": "text", "text": words}]
     message = {"type": "message", "content": said}
     return json.dumps(
@@ -40,7 +40,7 @@ def in_every_api(words: str) -> bytes:
 async def test_key_that_is_no_header_value_is_refused_without_showing_it(
     vendor: Vendor, monkeypatch: pytest.MonkeyPatch, value: str
 ) -> None:
-    """A line break from `$(cat key)` is told as such; the key stands nowhere in the error."""
+    """A line break from `$(cat key)` is named as such; the error does not contain the key."""
     monkeypatch.setenv("TEST_KEY", value)
     with StubProvider([]) as stub, pytest.raises(errors.ConfigurationError) as caught:
         await vendor.ask(stub.anthropic_url, key="TEST_KEY")
@@ -55,7 +55,7 @@ async def test_key_that_is_no_header_value_is_refused_without_showing_it(
 async def test_key_that_a_provider_quotes_is_cut_out_of_the_error(
     vendor: Vendor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where the clip of the text would cut through it."""
+    """Even if the truncation of the text would split it."""
     monkeypatch.setenv("TEST_KEY", KEY)
     said = "x" * 480 + f" bad key {KEY} used"
     with (
@@ -70,7 +70,7 @@ async def test_key_that_a_provider_quotes_is_cut_out_of_the_error(
 async def test_transport_error_has_no_trace_of_the_request(
     vendor: Vendor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The chain of causes, which tracebacks and log handlers show, has no headers from httpx."""
+    """The chain of causes, which tracebacks and log handlers print, has no headers from httpx."""
     monkeypatch.setenv("TEST_KEY", KEY)
     with StubProvider([]) as stub:
         gone = stub.anthropic_url
@@ -93,9 +93,7 @@ async def test_transport_error_has_no_trace_of_the_request(
 async def test_redirect_carries_the_key_nowhere(
     vendor: Vendor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A server that answers with another address gets the caller's key, but the other address does
-    not.
-    """
+    """A redirecting server gets the caller's key, but the target does not."""
     monkeypatch.setenv("TEST_KEY", KEY)
     with StubProvider([{"text": "hi"}]) as other:
         moved: Reply = {
@@ -131,7 +129,7 @@ async def test_redirect_carries_the_key_nowhere(
 async def test_body_that_is_no_answer_is_a_typed_error(
     vendor: Vendor, raw: bytes, says: str
 ) -> None:
-    """It may pass, so the turn may try again."""
+    """The error is transient, so the turn may retry."""
     error = await vendor.failing({"raw": raw})
 
     assert isinstance(error, errors.LLMUnavailableError)
@@ -141,7 +139,7 @@ async def test_body_that_is_no_answer_is_a_typed_error(
 @pytest.mark.accepts("M9")
 @pytest.mark.table(1)
 async def test_body_is_measured_after_decompression(vendor: Vendor) -> None:
-    """A small body that decompresses to 100 MB is not kept."""
+    """A small body that expands to 100 MB is not kept."""
     bomb = gzip.compress(b" " * (limits.PROVIDER_BODY_BYTES * 5))
 
     error = await vendor.failing({"raw": bomb, "headers": {"content-encoding": "gzip"}})
@@ -154,7 +152,7 @@ async def test_body_is_measured_after_decompression(vendor: Vendor) -> None:
 
 @pytest.mark.parametrize("encoding", ["gzip, gzip", "br"])
 async def test_encoding_that_was_not_asked_for_is_refused(vendor: Vendor, encoding: str) -> None:
-    """Two encodings on top of each other would get around any limit."""
+    """Two nested encodings would bypass the limit."""
     error = await vendor.failing({"raw": b"x", "headers": {"content-encoding": encoding}})
 
     assert (
@@ -173,7 +171,7 @@ async def test_body_that_is_not_what_its_encoding_says_is_a_typed_error(vendor: 
 
 @pytest.mark.accepts("M9")
 async def test_endless_body_is_cut_off(vendor: Vendor) -> None:
-    """Nobody waits for the end of a reply that has none."""
+    """The client does not read to its end."""
     with (
         raw_server(b"HTTP/1.1 200 OK\r\n\r\n", then=b" " * 1_000_000) as address,
         pytest.raises(errors.LLMUnavailableError, match="larger than"),
@@ -183,7 +181,7 @@ async def test_endless_body_is_cut_off(vendor: Vendor) -> None:
 
 @pytest.mark.accepts("M9")
 async def test_body_that_drips_ends_with_the_callers_patience(vendor: Vendor) -> None:
-    """The caller's timeout holds while bytes still come, and the connection is given up."""
+    """The caller's timeout applies while data still arrives, and the connection is closed."""
     with (
         raw_server(b"HTTP/1.1 200 OK\r\n\r\n{", then=b" ", every_s=0.01) as address,
         pytest.raises(TimeoutError),
@@ -196,7 +194,7 @@ async def test_body_that_drips_ends_with_the_callers_patience(vendor: Vendor) ->
     "payload", [b"", b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{", b"nonsense\r\n\r\n"]
 )
 async def test_connection_that_breaks_is_a_typed_error(vendor: Vendor, payload: bytes) -> None:
-    """Nothing, half a body, or no HTTP at all."""
+    """No response, half a body, or invalid HTTP."""
     with raw_server(payload) as address, pytest.raises(errors.LLMUnavailableError) as caught:
         await vendor.ask(address)
 
@@ -217,7 +215,7 @@ async def test_connection_that_breaks_is_a_typed_error(vendor: Vendor, payload: 
     ],
 )
 async def test_base_url_that_cannot_work_is_a_typed_error(vendor: Vendor, address: str) -> None:
-    """It is found at the first request, and not shown: it may hold a password."""
+    """It is detected by the first request, and not quoted, because it may contain a password."""
     with pytest.raises(errors.ConfigurationError) as caught:
         await vendor.ask(address)
 
@@ -227,7 +225,7 @@ async def test_base_url_that_cannot_work_is_a_typed_error(vendor: Vendor, addres
 
 
 async def test_compressed_answer_is_read(vendor: Vendor) -> None:
-    """The encoding that was asked for works."""
+    """In the requested encoding."""
     raw = in_every_api("hi")
 
     answer = await vendor.ask_served(
@@ -238,7 +236,7 @@ async def test_compressed_answer_is_read(vendor: Vendor) -> None:
 
 
 async def test_what_http_cannot_carry_is_cleaned_where_it_is_read(vendor: Vendor) -> None:
-    """Half an emoji would stop every encoder behind it."""
+    """Half an emoji would break every later encoder."""
     raw = in_every_api("a\ud800b\x00")
 
     answer = await vendor.ask_served({"raw": raw})
@@ -251,8 +249,8 @@ async def test_what_http_cannot_carry_is_cleaned_where_it_is_read(vendor: Vendor
 async def test_nesting_just_below_what_can_be_parsed_goes_there_and_back_or_is_a_typed_error(
     vendor: Vendor, depth: int
 ) -> None:
-    """What reads the parsed body, keeps reasoning of it, or sends it back, may need more stack than
-    what parsed it.
+    """Code that walks the parsed body, keeps its reasoning, or sends it back, may need more stack
+    than the parser.
     """
     nested = '{"a":' * depth + '"\\ud800"' + "}" * depth
     call = {
@@ -277,15 +275,15 @@ async def test_nesting_just_below_what_can_be_parsed_goes_there_and_back_or_is_a
         assert back.message.text == "hi"
 
 
-# What is refused before a request
+# Refused before a request
 
 
 @pytest.mark.parametrize("kind", ["audio/wav", "video/mp4", "image/png", "application/pdf"])
 async def test_media_that_the_api_does_not_take_is_refused_before_a_request(
     vendor: Vendor, kind: str
 ) -> None:
-    """Nothing is sent or charged, and the error names the model; an image or a document needs data
-    or a URL.
+    """Nothing is sent or charged, and the error has the model; an image or a document needs data or
+    a URL.
     """
     media = Media(
         media_type=kind,
@@ -300,12 +298,12 @@ async def test_media_that_the_api_does_not_take_is_refused_before_a_request(
     assert (stub.requests, caught.value.context) == ([], {"model": "m"})
 
 
-# Errors: docs/errors.md has the table of statuses, and test_provider_errors.py asks every provider
-# for each
+# Errors: docs/errors.md has the table of statuses, and test_provider_errors.py tests every provider
+# with each
 
 
 async def test_error_holds_the_words_of_the_provider_clipped(vendor: Vendor) -> None:
-    """One line of at most 500 characters, with model and status as context."""
+    """One line of at most 500 characters, with model and status in the context."""
     error = await vendor.failing(error_body(400, {"message": "too\nlong " * 1000}))
 
     assert error.context == {"model": "m", "status": 400}
@@ -325,7 +323,7 @@ async def test_error_holds_the_words_of_the_provider_clipped(vendor: Vendor) -> 
 async def test_time_to_wait_is_in_an_error_that_waiting_mends(
     vendor: Vendor, reply: Reply, wait: float | None
 ) -> None:
-    """Whoever retries reads `retry_after_s`."""
+    """Retries use `retry_after_s`."""
     error = await vendor.failing(reply)
 
     assert error.context.get("retry_after_s") == wait
@@ -344,7 +342,7 @@ async def test_base_url_with_a_password_is_refused_without_showing_it(vendor: Ve
 
 @pytest.mark.accepts("C7")
 async def test_large_reply_is_read_beside_the_loop(vendor: Vendor) -> None:
-    """Most of the work is outside the worker's event loop, which has heartbeats to send."""
+    """Most of the work is outside of the worker's event loop, which has to send heartbeats."""
     part = '{"type":"text","text":"a"}'
     item = f'{{"type":"message","content":[{part}]}}' if vendor.name == "openai-responses" else part
     parts = ",".join([item] * 30_000)

@@ -1,4 +1,4 @@
-"""The providers that every worker has, and what their HTTP client reads of a wish to wait."""
+"""The default providers of a worker, and their parsing of Retry-After."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from perdure.values.messages import UserMessage
     ],
 )
 def test_ollama_host_is_read_as_ollama_reads_it(host: str, url: str) -> None:
-    """The variable that a user of Ollama has set already works."""
+    """The variable of Ollama's users works."""
     assert ollama_url(host) == url
 
 
@@ -44,7 +44,7 @@ def test_ollama_host_is_read_as_ollama_reads_it(host: str, url: str) -> None:
 async def test_address_and_key_come_from_the_environment(
     monkeypatch: pytest.MonkeyPatch, name: str, prefix: str, path: str
 ) -> None:
-    """The variables that the vendors' own libraries read already work."""
+    """The variables of the vendors' own libraries work."""
     with StubProvider([{"text": "hi"}]) as stub:
         monkeypatch.setenv(f"{prefix}_BASE_URL", getattr(stub, path))
         monkeypatch.setenv(f"{prefix}_API_KEY", "sk-test")
@@ -60,17 +60,17 @@ async def test_address_and_key_come_from_the_environment(
 
 @pytest.mark.parametrize("value", ["", "soon", "nan", "inf", "-1", "9" * 5000 + "x"])
 def test_retry_after_that_makes_no_sense_is_none(value: str) -> None:
-    """The workflow then waits as long as it likes."""
+    """The workflow then uses its own pause."""
     assert retry_after_s({"retry-after": value}) is None
 
 
 def test_retry_after_is_a_day_at_most() -> None:
-    """A number that no timer takes stays out of the workflow."""
+    """A number that is too large for a timer does not reach the workflow."""
     assert retry_after_s({"retry-after": "1e300"}) == LONGEST_WAIT_S
 
 
 def test_retry_after_as_a_date_is_seconds_from_now() -> None:
-    """A date that has passed means at once."""
+    """A date in the past means at once."""
     now = datetime.now(UTC)
 
     later = retry_after_s(
@@ -84,7 +84,7 @@ def test_retry_after_as_a_date_is_seconds_from_now() -> None:
 
 
 def test_importing_the_providers_does_not_load_httpx() -> None:
-    """A worker that starts does not pay for it."""
+    """It would delay the start of every worker."""
     code = "import sys, perdure.activities.providers; sys.exit('httpx' in sys.modules)"
 
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

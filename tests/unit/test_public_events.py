@@ -1,4 +1,4 @@
-"""What a browser is told of an event, where that is more than leaving a field out."""
+"""The public view of an event, where it differs from the event with fields left out."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ WORDS = "PRIVATE"
 def test_end_has_its_code_and_its_words_only_if_asked_for(
     fact: Fact, shown: dict[str, object]
 ) -> None:
-    """The same code as in the status, also where no code of the turn ran at its end."""
+    """The code equals that of the status, even if no workflow code ran at the end."""
     event = Event("cursor", AT, fact, turn_id="t", agent="a")
     envelope = {"v", "turn", "kind", "cursor", "at", "agent", "step", "attempt", "tool", "call_id"}
 

@@ -1,6 +1,4 @@
-"""Models of pydantic-ai as a provider: what they are asked, what becomes of their answers and
-errors. They run in this process.
-"""
+"""Models of pydantic-ai as a provider, in this process: requests, answers and errors."""
 
 from __future__ import annotations
 
@@ -61,7 +59,7 @@ CALLED = (
 
 
 class Model:
-    """A model that gives one response, or raises, and remembers what it was asked."""
+    """A model that returns one response, or raises, and records its requests."""
 
     def __init__(self, response: said.ModelResponse | Exception = HI, **more: Any) -> None:
         self.response = response
@@ -85,42 +83,42 @@ class Model:
             await provider.close()
 
     async def failing(self, request: ModelRequest = HELLO) -> errors.PerdureError:
-        """The error that one request ends in."""
+        """The error of one request."""
         with pytest.raises(errors.PerdureError) as caught:
             await self.ask(request)
         return caught.value
 
     @property
     def info(self) -> AgentInfo:
-        """What came with the messages of the last request."""
+        """The parameters of the last request."""
         return self.asked[-1]
 
 
 async def sent(*messages: Message) -> list[list[Any]]:
-    """The parts of each message as pydantic-ai gets them."""
+    """The parts of each message in pydantic-ai's form."""
     model = Model()
     await model.ask(ModelRequest(model="m", messages=messages))
     return [list(message.parts) for message in model.messages]
 
 
 def response(*parts: said.ModelResponsePart, **more: Any) -> said.ModelResponse:
-    """A response that tells its usage."""
+    """A response with its usage."""
     return said.ModelResponse(
         **{"parts": parts, "usage": RequestUsage(input_tokens=10, output_tokens=5), **more}
     )
 
 
 async def answer(*parts: said.ModelResponsePart, **more: Any) -> ModelAnswer:
-    """What becomes of a response."""
+    """The answer for a response."""
     return await Model(response(*parts, **more)).ask()
 
 
-# What is sent
+# Requests
 
 
 async def test_conversation_is_sent_in_order() -> None:
-    """What users and tools say in a row is one request, errors are marked, and blank words stay
-    out.
+    """Consecutive messages of users and tools are one request, errors are marked, and blank text is
+    left out.
     """
     results = (
         ToolResult(call_id="c1", name="add", content="2"),
@@ -153,7 +151,9 @@ async def test_conversation_is_sent_in_order() -> None:
 
 
 async def test_media_are_sent_as_their_kinds() -> None:
-    """Data as bytes, addresses as addresses; the adapter says what its vendor does not take."""
+    """Data as bytes, addresses as addresses; the adapter reports what its vendor does not
+    accept.
+    """
     data = base64.b64encode(b"GIF").decode()
     kinds = {
         "image/png": said.ImageUrl,
@@ -180,7 +180,7 @@ async def test_media_are_sent_as_their_kinds() -> None:
     "media", [Media(media_type="image/png"), Media(media_type="image/png", data="not base64!")]
 )
 async def test_media_that_cannot_be_sent_are_refused(media: Media) -> None:
-    """Before anything is asked."""
+    """Before any request."""
     model = Model()
     error = await model.failing(ModelRequest(model="m", messages=(UserMessage(parts=(media,)),)))
 
@@ -231,8 +231,8 @@ async def test_calls_of_earlier_turns_are_declared_and_ruled_out() -> None:
     ],
 )
 async def test_options_become_settings(options: RequestOptions, settings: dict[str, Any]) -> None:
-    """What is not named is not sent; `extra` comes last; the vendor's library is told not to try
-    again.
+    """Unset options are not sent; `extra` comes last; retries of the vendor's library are turned
+    off.
     """
     model = Model(profile=ModelProfile(supports_thinking=True))
     await model.ask(ModelRequest(model="m", messages=HELLO.messages, tools=(ADD,), options=options))
@@ -247,7 +247,7 @@ async def test_options_become_settings(options: RequestOptions, settings: dict[s
 
 
 async def test_library_that_cannot_be_told_to_try_once_is_not_told() -> None:
-    """Bedrock's warns of a setting that it does not know."""
+    """Bedrock's warns about unknown settings."""
 
     class Unruly(FunctionModel):
         unsupported_settings = frozenset({"max_retries"})
@@ -274,7 +274,7 @@ async def test_library_that_cannot_be_told_to_try_once_is_not_told() -> None:
     ],
 )
 async def test_extra_may_not_break_a_reservation(name: str) -> None:
-    """Under a budget of money or tokens; without one it is the caller's business."""
+    """With a budget of money or tokens; without one it is the caller's responsibility."""
     request = ModelRequest(
         model="m", messages=HELLO.messages, options=RequestOptions(extra={name: 1})
     )
@@ -294,8 +294,8 @@ async def test_extra_may_not_break_a_reservation(name: str) -> None:
 
 
 async def test_ids_of_calls_are_made_to_fit() -> None:
-    """Mistral wants nine letters and digits; a call and its result keep the same id, and one that
-    fits stays.
+    """Mistral requires nine letters and digits; a call and its result keep the same id, and a valid
+    one is unchanged.
     """
     model = Model(profile=ModelProfile(tool_call_id_length=9))
     calls = (ToolCall(id="toolu_01A", name="add"), ToolCall(id="abcDEF123", name="add"))
@@ -318,7 +318,7 @@ async def test_ids_of_calls_are_made_to_fit() -> None:
     assert first[0].isalnum()
 
 
-# An answer of a type
+# Typed answers
 
 
 @pytest.mark.parametrize(
@@ -335,7 +335,9 @@ async def test_ids_of_calls_are_made_to_fit() -> None:
 async def test_schema_is_asked_for_as_the_model_can(
     profile: ModelProfile, request_: dict[str, Any], mode: str
 ) -> None:
-    """Natively or by a tool that must be called, and never so that no tool could be called."""
+    """Natively or by a tool that must be called, and never so that other tools could not be
+    called.
+    """
     call = said.ToolCallPart("answer", {"n": 3}) if mode == "tool" else said.TextPart('{"n": 3}')
     model = Model(response(call), profile=profile)
     got = await model.ask(
@@ -360,7 +362,7 @@ async def test_schema_is_asked_for_as_the_model_can(
     )
 
 
-# What comes back
+# Answers
 
 DETAILS = {"thought_signature": "EqMB", "n": [1, None]}
 SIGNED = response(
@@ -382,7 +384,7 @@ SIGNED = response(
 
 
 async def back(message: AssistantMessage) -> said.ModelResponse:
-    """An answer as it goes back, by way of a history."""
+    """An answer as part of the next request, after a round trip through history."""
     history = TypeAdapter(AssistantMessage).validate_json(
         message.model_dump_json(exclude_none=True)
     )
@@ -395,7 +397,7 @@ async def back(message: AssistantMessage) -> said.ModelResponse:
 
 @pytest.mark.accepts("M7")
 async def test_signatures_and_details_go_back_unchanged() -> None:
-    """Whatever part they belong to, with whose they are; people see thought and words."""
+    """For every part, with the model that signed it; people see thought and text."""
     got = await Model(SIGNED).ask()
     found = await back(got.message)
 
@@ -421,7 +423,7 @@ async def test_signatures_and_details_go_back_unchanged() -> None:
 
 
 async def test_call_with_another_id_keeps_its_signature() -> None:
-    """A turn gives calls without an id, or with one that is taken, ids of its own."""
+    """A turn assigns ids to calls without one, or with a duplicate."""
     got = await Model(SIGNED).ask()
     found = await back(with_unique_ids(got.message, {"c1"}, "x"))
 
@@ -443,7 +445,7 @@ async def test_call_with_another_id_keeps_its_signature() -> None:
 async def test_what_does_not_fit_any_more_stays_out(
     change: Callable[[tuple[Any, ...]], tuple[Any, ...]],
 ) -> None:
-    """Words and calls go back all the same."""
+    """Text and calls are still sent."""
     got = await Model(SIGNED).ask()
     found = await back(AssistantMessage(parts=change(got.message.parts)))
 
@@ -478,7 +480,7 @@ async def test_answer_without_signatures_is_words_and_calls_alone() -> None:
 
 
 async def test_answer_is_clean() -> None:
-    """Half a character that nothing behind this could write is none."""
+    """Half a character, which no encoder accepts, is replaced."""
     got = await answer(said.TextPart("a\ud800"), said.ToolCallPart("add", '{"a": "\ud800"}', "c1"))
 
     assert got.message.parts == (
@@ -503,7 +505,7 @@ async def test_answer_is_clean() -> None:
 async def test_stop_reason_is_told(
     reason: Any, raw: str | None, parts: list[said.ModelResponsePart], stop: StopReason
 ) -> None:
-    """In our words, whichever vendor it was."""
+    """In our terms, for every vendor."""
     got = await answer(
         *parts, finish_reason=reason, provider_details={"finish_reason": raw} if raw else None
     )
@@ -527,7 +529,7 @@ async def test_stop_reason_is_told(
     ids=["cached", "negative", "absurd"],
 )
 async def test_usage_is_told_by_one_measure(told: RequestUsage, usage: Usage) -> None:
-    """Input with what was cached; what cannot be true is not told."""
+    """Input with cached tokens; an impossible number is not reported."""
     got = await answer(said.TextPart("hi"), usage=told)
 
     assert (got.usage, got.model) == (usage, "served")
@@ -537,7 +539,7 @@ async def test_usage_is_told_by_one_measure(told: RequestUsage, usage: Usage) ->
     "more", [{"finish_reason": "error"}, {"state": "suspended"}, {"state": "interrupted"}]
 )
 async def test_answer_that_was_broken_off_is_none(more: dict[str, Any]) -> None:
-    """It was billed, with the usage that it told."""
+    """It was billed, with the usage that it reported."""
     error = await Model(response(said.TextPart("h"), **more)).failing()
 
     assert type(error) is errors.LLMUnavailableError
@@ -553,13 +555,13 @@ async def test_answer_that_was_broken_off_is_none(more: dict[str, Any]) -> None:
 async def heard_of(
     model: FunctionModel | TestModel, request: ModelRequest = HELLO
 ) -> tuple[ModelAnswer, list[str]]:
-    """One request for a stream: the answer, and what was heard of it."""
+    """The answer to a streamed request, and its stream."""
     heard: list[str] = []
     return await PydanticAI(model).stream(request, heard.append), heard
 
 
 async def test_words_of_a_stream_are_heard() -> None:
-    """And the answer is what they come to."""
+    """And together they are the answer."""
 
     async def speak(_: list[said.ModelMessage], __: AgentInfo) -> AsyncIterator[str]:
         for word in ("All ", "is ", "well."):
@@ -593,7 +595,7 @@ async def test_calls_of_a_stream_are_not_heard() -> None:
 
 
 async def test_answer_that_is_given_as_a_tool_is_not_heard() -> None:
-    """What a model says before it is not the answer's text."""
+    """Text before it is not the answer's text."""
 
     async def call(
         _: list[said.ModelMessage], __: AgentInfo
@@ -610,7 +612,7 @@ async def test_answer_that_is_given_as_a_tool_is_not_heard() -> None:
 
 
 async def test_error_of_a_stream_is_typed() -> None:
-    """What was said before it was said in vain, and may have been billed."""
+    """The earlier text is void, and may have been billed."""
 
     async def fail(_: list[said.ModelMessage], __: AgentInfo) -> AsyncIterator[str]:
         yield "All "
@@ -623,7 +625,7 @@ async def test_error_of_a_stream_is_typed() -> None:
 
 
 class Far(Provider[None]):
-    """A vendor that is reached by some wire."""
+    """A vendor reached by some transport."""
 
     name = "far"
     base_url = "https://far.example"
@@ -637,7 +639,7 @@ class FarModel(FunctionModel):
 
 
 async def test_stream_that_ends_before_the_answer_is_an_error() -> None:
-    """Every vendor says why its model stopped; what was said until then is no shorter answer."""
+    """Every vendor sends a stop reason; the text so far is not a shorter answer."""
 
     async def speak(_: list[said.ModelMessage], __: AgentInfo) -> AsyncIterator[str]:
         yield "All "
@@ -651,7 +653,7 @@ async def test_stream_that_ends_before_the_answer_is_an_error() -> None:
 
 
 async def test_test_model_of_pydantic_ai_answers() -> None:
-    """It calls every tool, then sums up."""
+    """It calls every tool, and then answers."""
     provider = PydanticAI(TestModel())
     first = await provider.complete(ModelRequest(model="m", messages=HELLO.messages, tools=(ADD,)))
     result = ToolMessage.of(first.message.calls[0], "5")
@@ -669,7 +671,7 @@ async def test_test_model_of_pydantic_ai_answers() -> None:
 def status(
     code: int, body: object = None, category: Any = None, **more: Any
 ) -> theirs.ModelHTTPError:
-    """An error as the adapters make it of a status."""
+    """The adapters' error for a status."""
     return theirs.ModelHTTPError.for_category(
         category, status_code=code, model_name="m", body=body, **more
     )
@@ -775,9 +777,7 @@ async def test_exception_becomes_the_error_that_says_what_to_do(
 async def test_no_key_is_in_an_error(
     monkeypatch: pytest.MonkeyPatch, exception: Exception, message: str
 ) -> None:
-    """Neither in its text nor in an exception behind it; the vendor's words are there where they
-    help.
-    """
+    """Neither in its text nor in its causes; the vendor's message is kept if it helps."""
     monkeypatch.setenv("VENDOR_API_KEY", f"{KEY}\n")
     error = await Model(exception).failing()
 
@@ -798,17 +798,17 @@ async def test_no_key_is_in_an_error(
 async def test_wish_to_wait_is_kept_where_waiting_helps(
     exception: Exception, seconds: float | None
 ) -> None:
-    """In seconds, wherever the vendor says it."""
+    """In seconds, wherever the vendor puts it."""
     error = await Model(exception).failing()
 
     assert error.context.get("retry_after_s") == seconds
 
 
-# Models by name, and the library itself
+# Models by name, and loading the library
 
 
 async def test_connections_are_opened_once_and_closed() -> None:
-    """However many requests come at once; a request after that opens them again."""
+    """Even with many concurrent requests; a later request opens them again."""
     noted: list[str] = []
 
     class Noted(FunctionModel):
@@ -832,9 +832,7 @@ async def test_connections_are_opened_once_and_closed() -> None:
 async def test_model_that_cannot_be_made_is_a_configuration_error(
     monkeypatch: pytest.MonkeyPatch, models: str
 ) -> None:
-    """A name that nobody knows; a vendor's library that is not installed, or its key that is not
-    set.
-    """
+    """An unknown name; a vendor's library that is not installed, or a missing key."""
     for name in ("GOOGLE_API_KEY", "GEMINI_API_KEY"):
         monkeypatch.delenv(name, raising=False)
 
@@ -848,7 +846,7 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_library_is_loaded_with_the_first_request() -> None:
-    """Making the provider and a worker's module does not wait for it."""
+    """Building the provider, or importing a worker's module, does not load it."""
     code = (
         "import sys, perdure.providers\nfrom perdure.worker import AgentWorker\n"
         "perdure.providers.PydanticAI('google')\nsys.exit('pydantic_ai' in sys.modules)"
@@ -858,7 +856,7 @@ def test_library_is_loaded_with_the_first_request() -> None:
 
 
 def test_missing_library_is_said_with_what_to_install() -> None:
-    """When the provider is made, which is before the worker starts."""
+    """When the provider is built, which is before the worker starts."""
     code = (
         "import sys\nsys.modules['pydantic_ai'] = None\nfrom perdure.activities.providers import"
         " PydanticAI\nPydanticAI('google')"

@@ -1,4 +1,4 @@
-"""The cache of the values that were used last."""
+"""The LRU cache."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def kept(cache: Recent[str, int], keys: str = "abcd") -> str:
 
 
 def test_value_that_was_used_longest_ago_is_forgotten() -> None:
-    """Reading a value uses it."""
+    """Reading a value counts as use."""
     cache = Recent[str, int](2)
     cache.put("a", 1)
     cache.put("b", 2)
@@ -23,7 +23,7 @@ def test_value_that_was_used_longest_ago_is_forgotten() -> None:
 
 
 def test_values_have_weights() -> None:
-    """One that is replaced no longer counts."""
+    """A replaced value no longer counts."""
     cache = Recent[str, int](10, lambda value: value)
     cache.put("a", 6)
     cache.put("a", 4)
@@ -39,7 +39,7 @@ def test_values_have_weights() -> None:
 
 
 def test_value_that_alone_is_too_heavy() -> None:
-    """It is kept only where the newest always is."""
+    """It is kept only if the newest value always is."""
     strict, lenient = (
         Recent[str, int](1, lambda value: value),
         Recent[str, int](1, lambda value: value, keeps_newest=True),

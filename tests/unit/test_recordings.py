@@ -1,9 +1,9 @@
-"""Every recorded reply of a supported API, served again by a server on loopback to the real client,
-and the same replies broken.
+"""Every recorded reply of a supported API, sent by a server on loopback to the real client, and
+broken variants of the replies.
 
-Whatever comes is an answer that can be stored or a typed error, promptly. What each recording means
-is in the tests of its API. Streams have tests of their own. See `recordings.py` for the format and
-for the folder.
+The result is an answer that can be stored, or a typed error, promptly. The content of each
+recording is tested with its API. Streams have tests of their own. See `recordings.py` for the
+format and the folder.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ Ends = dict[str, ModelAnswer | BaseException]
 
 
 class Replay(StubProvider):
-    """Answers a request with the reply that has the name of its model."""
+    """Answers a request with the reply named after its model."""
 
     def __init__(self, replies: Mapping[str, Reply]) -> None:
         super().__init__([])
@@ -75,7 +75,7 @@ class Replay(StubProvider):
 
 
 async def ends(vendor: Vendor, replies: Mapping[str, Reply]) -> Ends:
-    """How requests end that are answered so, each in time; all over one client."""
+    """The results of requests with these replies, each in time, with one client."""
     turns = asyncio.Semaphore(AT_ONCE)
     with Replay(replies) as stub:
         provider = vendor.make(stub.anthropic_url, None)
@@ -101,7 +101,7 @@ def recordings(api: str) -> dict[str, Exchange]:
 
 
 def places(value: Any, before: Place = ()) -> Iterator[Place]:
-    """Every place in a JSON value that something stands in."""
+    """Every position in a JSON value."""
     inside = (
         value.items()
         if isinstance(value, dict)
@@ -115,12 +115,12 @@ def places(value: Any, before: Place = ()) -> Iterator[Place]:
 
 
 def kind(place: Place) -> str:
-    """What a place is called, wherever in a list it is."""
+    """The name of a position, without indexes of lists."""
     return ".".join("*" if isinstance(key, int) else key for key in place)
 
 
 def broken(body: Any, place: Place, odd: bytes | None) -> bytes:
-    """The body with something else in this place."""
+    """The body with another value at this position."""
     copy = json.loads(json.dumps(body))
     holder = copy
     for key in place[:-1]:
@@ -133,7 +133,7 @@ def broken(body: Any, place: Place, odd: bytes | None) -> bytes:
 
 
 def not_typed(found: Ends) -> dict[str, str]:
-    """What is neither an answer that can be stored nor an error of ours."""
+    """The result if it is neither an answer that can be stored nor one of our errors."""
     return {
         name: repr(end)
         for name, end in found.items()
@@ -142,7 +142,7 @@ def not_typed(found: Ends) -> dict[str, str]:
 
 
 def is_stored(end: object) -> bool:
-    """Whether an answer is unchanged by its way through history, with plausible token counts."""
+    """Whether an answer survives the way through history unchanged, with plausible token counts."""
     if not isinstance(end, ModelAnswer):
         return False
     kept = ModelAnswer.model_validate_json(end.model_dump_json())
@@ -150,7 +150,7 @@ def is_stored(end: object) -> bool:
 
 
 def count(found: Ends) -> dict[str, int]:
-    """How many answers, and errors of each class."""
+    """The number of answers, and of errors of each class."""
     return dict(
         Counter(
             "answers" if isinstance(end, ModelAnswer) else type(end).__name__
@@ -164,7 +164,7 @@ def count(found: Ends) -> dict[str, int]:
 async def test_every_recorded_reply_is_an_answer_or_a_typed_error(
     api: str, record_property: Said
 ) -> None:
-    """A reply without an error is an answer, but for one that promises it for later; every other is
+    """A reply without an error is an answer, except for a background response; every other one is
     an error with its status.
     """
     recorded = recordings(api)
@@ -200,8 +200,8 @@ async def test_every_recorded_reply_is_an_answer_or_a_typed_error(
 async def test_recorded_reply_with_something_odd_in_any_kind_of_place_is_an_answer_or_a_typed_error(
     api: str, record_property: Said
 ) -> None:
-    """Every place that a recorded body of this API has, once, with every odd thing in it; of these,
-    as many as `thorough` says.
+    """Every kind of position in the recorded bodies of this API, with every odd value; as many of
+    them as `thorough` says.
     """
     kinds: dict[str, tuple[Exchange, Place]] = {}
     for exchange in recordings(api).values():
@@ -236,7 +236,7 @@ async def test_recorded_reply_with_something_odd_in_any_kind_of_place_is_an_answ
 async def test_recorded_reply_that_is_cut_is_never_an_answer(
     api: str, record_property: Said
 ) -> None:
-    """Each body ends early in several places, as far as its server says whole."""
+    """Each body is truncated at several positions, as far as its server states the length."""
     replies: dict[str, Reply] = {}
     for name, exchange in recordings(api).items():
         raw = json.dumps(exchange["response"]["body"], ensure_ascii=False).encode()

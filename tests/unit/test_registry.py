@@ -17,7 +17,7 @@ INFO = TurnInfo(
 
 
 def test_names_are_sorted_and_the_values_with_them() -> None:
-    """Whatever the order of adding; what factories make is not known."""
+    """In the order of names; agents of factories are not built."""
 
     def maker(info: TurnInfo) -> Agent:
         return replace(ADDER, name="maker")
@@ -32,7 +32,7 @@ def test_names_are_sorted_and_the_values_with_them() -> None:
 
 @pytest.mark.accepts("T23")
 def test_agent_of_a_factory_is_described_by_its_docstring() -> None:
-    """By its first paragraph, in one line; without a docstring by nothing."""
+    """With its first paragraph, on one line; without a docstring, with nothing."""
 
     def maker(info: TurnInfo) -> Agent:
         return ADDER
@@ -52,7 +52,7 @@ def test_agent_of_a_factory_is_described_by_its_docstring() -> None:
 
 
 def test_name_that_is_taken_is_refused_unless_it_is_replaced() -> None:
-    """And what was there stays."""
+    """The existing agent stays."""
     registry = Registry([ADDER])
     other = replace(ADDER, instructions="Add.")
 
@@ -68,7 +68,7 @@ def test_name_that_is_taken_is_refused_unless_it_is_replaced() -> None:
 
 
 def test_unknown_agent_names_those_there_are() -> None:
-    """The typo is seen at once; an empty registry says so."""
+    """So that a typo is easy to see; an empty registry says so."""
     with pytest.raises(errors.UnknownAgentError) as caught:
         Registry([ADDER, replace(ADDER, name="zed")]).entry("addr")
     with pytest.raises(
@@ -87,7 +87,7 @@ def test_unknown_agent_names_those_there_are() -> None:
 
 @pytest.mark.accepts("D16")
 def test_factory_is_called_with_the_turn_once_for_each_make() -> None:
-    """It sees turn id, task and labels."""
+    """Its argument has turn id, task and labels."""
     seen: list[TurnInfo] = []
 
     def adder(info: TurnInfo) -> Agent:
@@ -123,7 +123,7 @@ def _nothing(info: TurnInfo) -> Any:
     ids=["fails", "another name", "nothing"],
 )
 def test_factory_that_makes_no_agent_is_a_configuration_error(factory: Any, reason: str) -> None:
-    """It names the factory and says why."""
+    """The error has the factory and the reason."""
     registry = Registry([_as_adder(factory)])
 
     with pytest.raises(errors.ConfigurationError, match=reason):
@@ -131,7 +131,7 @@ def test_factory_that_makes_no_agent_is_a_configuration_error(factory: Any, reas
 
 
 def test_factory_without_a_name_is_refused_when_it_is_added() -> None:
-    """A callable object has no name to register it under: typed, at once."""
+    """A callable object has no name under which it could be registered: a typed error at once."""
 
     class Factory:
         def __call__(self, info: TurnInfo) -> Agent:
@@ -143,7 +143,7 @@ def test_factory_without_a_name_is_refused_when_it_is_added() -> None:
 
 @pytest.mark.accepts("D16")
 def test_agents_added_from_threads_are_all_there() -> None:
-    """While others list, look up and make."""
+    """During concurrent listing, lookup and building."""
     registry = Registry([ADDER])
     barrier = threading.Barrier(8)
 
@@ -164,7 +164,7 @@ def test_agents_added_from_threads_are_all_there() -> None:
 
 @pytest.mark.accepts("D16")
 def test_of_many_threads_that_add_one_name_exactly_one_wins() -> None:
-    """The others are told."""
+    """The others get an error."""
     registry = Registry()
     barrier = threading.Barrier(8)
 

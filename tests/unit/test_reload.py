@@ -1,4 +1,4 @@
-"""The watcher of `perdure dev --reload`: which files count, and when one has changed."""
+"""The file watcher of `perdure dev --reload`: which files it watches, and when one has changed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LONG_AGO = time.time() - 3600
 
 
 def written(file: Path, text: str) -> Path:
-    """A file of an hour ago."""
+    """A file with a modification time an hour ago."""
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text, encoding="utf-8")
     os.utime(file, (LONG_AGO, LONG_AGO))
@@ -27,7 +27,7 @@ def written(file: Path, text: str) -> Path:
 
 @pytest.fixture
 def words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The file of a module that is imported."""
+    """The file of an imported module."""
     file = written(tmp_path / "watched_words.py", "WORD = 1\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     __import__("watched_words")
@@ -36,7 +36,7 @@ def words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def put_in_place(file: Path) -> None:
-    """Replace a file as an editor does, by one that is even older."""
+    """Replace a file as an editor does, by one with an even older time."""
     other = written(file.with_suffix(".new"), "WORD = 2\n")
     os.utime(other, (LONG_AGO - 3600, LONG_AGO - 3600))
     other.replace(file)
@@ -48,7 +48,7 @@ def put_in_place(file: Path) -> None:
     ids=["written", "replaced"],
 )
 def test_change_of_an_imported_file_is_seen(words: Path, change: Callable[[Path], object]) -> None:
-    """Whatever its time is."""
+    """For any modification time."""
     watcher = Watcher(words.parent, since=time.time())
     written(words.with_name("not_imported.py"), "")
     with ThreadPoolExecutor() as pool:
@@ -69,7 +69,7 @@ def test_file_that_is_newer_than_the_process_has_changed(words: Path) -> None:
 
 
 def test_all_files_below_a_folder_count_where_no_module_could_be_imported(tmp_path: Path) -> None:
-    """Those of an environment or of a hidden folder do not."""
+    """Except those of an environment or a hidden folder."""
     for name in ("env/lib/site-packages/installed.py", ".hidden/hidden.py", "data.txt"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()

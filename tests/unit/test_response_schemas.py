@@ -1,4 +1,4 @@
-"""A schema that an answer must fit, in the bodies of both APIs and out of their answers."""
+"""The schema of a typed answer, in the requests of both APIs, and parsing their answers."""
 
 from __future__ import annotations
 
@@ -45,7 +45,9 @@ def asking(schema: dict[str, Any], **fields: Any) -> ModelRequest:
 
 
 def test_chat_completions_get_the_schema_as_a_response_format() -> None:
-    """Strictly where OpenAI's own servers can keep to it; others keep to it anyway."""
+    """With strict mode if OpenAI's own servers support it for the schema; other servers are strict
+    anyway.
+    """
     bodies = [openai_chat.body_of(asking(schema)) for schema in (PLAIN, CHOICE)]
 
     assert [body["response_format"] for body in bodies] == [
@@ -55,7 +57,7 @@ def test_chat_completions_get_the_schema_as_a_response_format() -> None:
 
 
 def test_chat_completions_get_a_schema_beside_tools_at_openai_only() -> None:
-    """Where an answer is held to a schema from its first letter, no call could be written."""
+    """A server that enforces the schema from the first token could not produce a call."""
     both = asking(PLAIN, tools=(ADD,))
     bodies = [
         openai_chat.body_of(both, "max_completion_tokens"),
@@ -67,8 +69,8 @@ def test_chat_completions_get_a_schema_beside_tools_at_openai_only() -> None:
 
 
 def test_messages_get_the_schema_as_a_tool_that_must_be_chosen() -> None:
-    """As it is, or one level down where it has a choice at its top, with the definitions still at
-    the top.
+    """Unchanged, or nested one level down if it has a union at its root, with the definitions still
+    at the root.
     """
     plain, choice = (anthropic.body_of(asking(schema), 9) for schema in (PLAIN, CHOICE))
 
@@ -81,7 +83,7 @@ def test_messages_get_the_schema_as_a_tool_that_must_be_chosen() -> None:
 
 
 def test_messages_with_thinking_are_not_forced() -> None:
-    """The API refuses that; the prompt says what is wanted."""
+    """The API refuses that; the prompt asks for the schema."""
     body = anthropic.body_of(
         asking(
             PLAIN,
@@ -118,7 +120,7 @@ def test_messages_beside_tools_or_after_calls() -> None:
 async def test_arguments_of_that_tool_are_the_text(
     schema: dict[str, Any], given: dict[str, Any], text: str
 ) -> None:
-    """Words beside them are dropped, and the stop is a natural one."""
+    """Text next to them is dropped, and the stop reason is a normal end."""
     with StubProvider(
         [{"text": "Here it is.", "calls": [{"name": "bill", "arguments": given}]}]
     ) as stub:
@@ -131,7 +133,7 @@ async def test_arguments_of_that_tool_are_the_text(
 
 
 async def test_text_without_that_tool_stays_text() -> None:
-    """A compatible server may not keep to the choice."""
+    """A compatible server may ignore the tool choice."""
     for vendor in (OPENAI, RESPONSES, ANTHROPIC):
         with StubProvider([{"text": '{"total": 5}'}]) as stub:
             answer = await vendor.ask(stub.anthropic_url, asking(PLAIN))
@@ -187,13 +189,13 @@ def test_thinking_before_the_answer_is_kept() -> None:
 def test_schema_is_strict_if_it_says_all_of_everything(
     schema: dict[str, Any], strict: bool
 ) -> None:
-    """No optional field, no open object, nothing that might be anything, an object at its top."""
+    """No optional field, no open object, no unconstrained value, an object at its root."""
     assert is_strict(schema) is strict
 
 
 @pytest.mark.accepts("R8")
 async def test_choice_of_the_json_protocol_crosses_both_apis() -> None:
-    """What is sent, and the call that comes back."""
+    """The request, and the call in the answer."""
 
     @tool
     def multiply(a: int, b: int) -> int:

@@ -1,4 +1,4 @@
-"""The schema of a function's arguments, and what does not fit it."""
+"""The schema of a function's arguments, and invalid arguments."""
 
 import decimal
 from collections.abc import Callable
@@ -137,7 +137,7 @@ EPYDOC = """Go.
     "docstring", [GOOGLE, NUMPY, REST, EPYDOC], ids=["google", "numpy", "rest", "epydoc"]
 )
 def test_descriptions_are_read_from_every_docstring_style(docstring: str) -> None:
-    """The argument's words go to the argument, the rest describes the tool."""
+    """An argument's description goes to the argument, the rest describes the tool."""
 
     def go(where: str) -> None: ...
 
@@ -151,8 +151,8 @@ def test_descriptions_are_read_from_every_docstring_style(docstring: str) -> Non
 
 @pytest.mark.accepts("T16")
 def test_description_of_an_annotation_is_kept() -> None:
-    """`Annotated[…, Field(description=…)]` describes an argument that the docstring says nothing
-    about, and its bounds hold.
+    """`Annotated[…, Field(description=…)]` describes an argument that the docstring does not
+    mention, and its bounds apply.
     """
 
     def find(limit: Annotated[int, Field(description="At most this many.", ge=1)]) -> None: ...
@@ -172,7 +172,7 @@ def test_default_given_as_a_field_is_the_default_of_the_field() -> None:
 
 @pytest.mark.accepts("T16")
 def test_function_without_arguments_takes_an_empty_object() -> None:
-    """An empty object, and the empty text that some models send instead."""
+    """As does the empty string that some models send instead."""
 
     def now() -> None: ...
 
@@ -200,7 +200,7 @@ def test_names_that_pydantic_keeps_for_itself_are_fine() -> None:
 
 
 def test_field_name_of_ours_is_no_way_to_pass_an_argument() -> None:
-    """Only the parameter's own name counts, not the name it has inside."""
+    """Only the parameter's own name counts, not the internal one."""
 
     def go(where: str) -> None: ...
 
@@ -212,7 +212,7 @@ def test_field_name_of_ours_is_no_way_to_pass_an_argument() -> None:
 
 @pytest.mark.accepts("T16")
 def test_recursive_argument_is_described() -> None:
-    """A tree is a tree in the schema and in the function's hands."""
+    """A tree in the schema, and in the function's arguments."""
 
     def plant(tree: Tree) -> None: ...
 
@@ -225,7 +225,7 @@ def test_recursive_argument_is_described() -> None:
 
 
 def test_default_that_is_no_json_is_left_out_of_the_schema_and_still_used() -> None:
-    """A sentinel is for the function, the model hears only that the argument is not required."""
+    """A sentinel is for the function; for the model, the argument is not required."""
     nothing = object()
 
     def find(word: Any = nothing, within: timedelta = timedelta(days=1)) -> None: ...
@@ -242,7 +242,7 @@ def test_default_that_is_no_json_is_left_out_of_the_schema_and_still_used() -> N
 
 @pytest.mark.accepts("T12", "T16")
 def test_hidden_parameter_is_not_in_the_schema_and_cannot_be_sent() -> None:
-    """The model neither sees it nor fills it."""
+    """It is neither shown to the model nor accepted from it."""
 
     def find(ctx: ToolContext[None], word: str) -> None: ...
 
@@ -273,7 +273,7 @@ def test_hidden_parameter_is_not_in_the_schema_and_cannot_be_sent() -> None:
     ids=lambda value: value[:30],
 )
 def test_arguments_that_do_not_fit_say_what_is_wrong(text: str, reason: str) -> None:
-    """The message is for the model: where and what, without a link to pydantic."""
+    """The message is for the model: position and problem, without a link to pydantic."""
 
     def find(word: str, limit: int = 5) -> None: ...
 
@@ -285,7 +285,7 @@ def test_arguments_that_do_not_fit_say_what_is_wrong(text: str, reason: str) -> 
 
 @pytest.mark.accepts("T7")
 def test_only_the_first_five_mistakes_are_named() -> None:
-    """A model that sends a hundred wrong arguments gets a short answer."""
+    """A model with a hundred wrong arguments gets a short message."""
 
     def go() -> None: ...
 
@@ -330,7 +330,7 @@ def no_json(thing: Opaque) -> None: ...
 def test_signature_that_a_model_cannot_fill_is_a_configuration_error(
     function: Callable[..., object], reason: str
 ) -> None:
-    """It names the tool and the parameter."""
+    """The error has the tool and the parameter."""
     with pytest.raises(errors.ConfigurationError, match=f"(?s){reason}"):
         tool_arguments.arguments_of(function)
 
@@ -371,5 +371,5 @@ def order(
     ],
 )
 def test_arguments_are_written_as_the_function_gets_them(written: str, normal: str) -> None:
-    """No default is added, and a value that has no round trip through JSON stays as it is."""
+    """No default is added, and a value without a round trip through JSON is unchanged."""
     assert tool_arguments.arguments_of(order).normal(written) == normal

@@ -1,4 +1,4 @@
-"""What is drawn on a terminal."""
+"""Drawing on a terminal."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ RED, PLAIN = "\x1b[31m", "\x1b[0m"
 
 
 class Screen(io.StringIO):
-    """A terminal that keeps what is written to it."""
+    """A terminal that keeps its output."""
 
     def isatty(self) -> bool:
         return True
 
 
 def test_line_is_cut_where_the_terminal_ends() -> None:
-    """By what is seen: letters of Chinese take two columns, accents none."""
+    """By display width: Chinese characters take two columns, accents none."""
     lines = {
         ("abc", 3): "abc",
         ("abcd", 3): "ab…",
@@ -45,7 +45,9 @@ def test_line_is_cut_where_the_terminal_ends() -> None:
 def test_line_is_broken_between_words(
     monkeypatch: pytest.MonkeyPatch, line: str, columns: str, indent: int, seen: str
 ) -> None:
-    """What follows is indented; only a word longer than a line is broken. In a pipe nothing is."""
+    """Further lines are indented; only a word longer than a line is broken. In a pipe, lines are
+    not broken.
+    """
     monkeypatch.setenv("COLUMNS", columns)
 
     assert wrapped(Text(line), Screen(), indent).plain == seen
@@ -54,7 +56,7 @@ def test_line_is_broken_between_words(
 
 @pytest.mark.accepts("G7")
 def test_error_has_one_line_of_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A terminal breaks it between words; further lines of the message are indented everywhere."""
+    """A terminal wraps it between words; further lines of the message are always indented."""
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "20")
     screen, pipe = Screen(), io.StringIO()
@@ -79,7 +81,7 @@ def test_error_has_one_line_of_the_command(monkeypatch: pytest.MonkeyPatch) -> N
 def test_more_lines_than_the_terminal_is_high_are_drawn_from_the_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """So that they can be taken away again: the cursor cannot go above the top."""
+    """So that they can be erased: the cursor cannot go above the top."""
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("COLUMNS", "20")
@@ -99,7 +101,7 @@ def test_more_lines_than_the_terminal_is_high_are_drawn_from_the_end(
 
 
 def test_elsewhere_nothing_is_drawn() -> None:
-    """But for the last lines."""
+    """Except for the last lines."""
     out = io.StringIO()
     live = Live(out)
     live.draw([Text("one")])
@@ -126,8 +128,8 @@ def test_colours_are_where_they_are_wanted(
     on_a_terminal: bool,
     in_a_pipe: bool,
 ) -> None:
-    """NO_COLOR says no whatever else is said; FORCE_COLOR says yes where nobody knows whether a
-    person looks.
+    """NO_COLOR overrides everything else; FORCE_COLOR turns colours on if the output is not known
+    to be a terminal.
     """
     for name in ("NO_COLOR", "FORCE_COLOR", "TERM"):
         monkeypatch.delenv(name, raising=False)
@@ -144,7 +146,7 @@ def test_colours_are_where_they_are_wanted(
 
 
 def test_text_of_anybody_cannot_drive_a_terminal() -> None:
-    """Lines and tabs stay; elsewhere it is what it is, since somebody may want it so."""
+    """Lines and tabs are kept; in a pipe the text is unchanged, because a program may need it."""
     text = "one\n\ttwo \x1b[2J\x07\u202e 漢字"
 
     assert shown(text, Screen()) == "one\n\ttwo \\u001b[2J\\u0007\\u202e 漢字"
@@ -167,7 +169,7 @@ def test_what_did_not_change_is_not_drawn_again(monkeypatch: pytest.MonkeyPatch)
 def test_without_escape_sequences_one_line_is_drawn(
     monkeypatch: pytest.MonkeyPatch, name: str, value: str
 ) -> None:
-    """The last, over and over in its place, which is blank in the end."""
+    """The last one, overwritten in place, and erased at the end."""
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "8")
     monkeypatch.setenv(name, value)
@@ -183,7 +185,7 @@ def test_without_escape_sequences_one_line_is_drawn(
 def test_lines_that_a_narrower_terminal_has_wrapped_are_taken_away_whole(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Two rows for a line that fills one and a half."""
+    """Two rows for a line of one and a half rows."""
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("LINES", "5")

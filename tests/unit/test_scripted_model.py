@@ -1,4 +1,4 @@
-"""`ScriptedModel`: a provider that says what the script says."""
+"""`ScriptedModel`: a provider with scripted replies."""
 
 import time
 from datetime import timedelta
@@ -45,7 +45,7 @@ async def test_replies_come_in_order_and_requests_are_kept() -> None:
 
 @pytest.mark.accepts("R7")
 async def test_thinking_stop_reason_and_usage_are_scripted() -> None:
-    """Everything that an answer holds."""
+    """Every field of an answer."""
     used = Usage(input_tokens=10, output_tokens=5)
     model = ScriptedModel(says("cut", thinking="hm", stop=StopReason.MAX_TOKENS, usage=used))
 
@@ -59,7 +59,7 @@ async def test_thinking_stop_reason_and_usage_are_scripted() -> None:
 
 @pytest.mark.accepts("R7")
 async def test_request_after_the_last_reply_is_a_clear_error() -> None:
-    """It says how many replies there were; the request is kept and counted."""
+    """It has the number of replies; the request is kept and counted."""
     model = ScriptedModel("only")
     await model.complete(request("a"))
 
@@ -74,7 +74,7 @@ async def test_request_after_the_last_reply_is_a_clear_error() -> None:
 
 @pytest.mark.accepts("R7")
 async def test_scripted_error_is_raised_and_the_script_goes_on() -> None:
-    """The same object, in its place."""
+    """The same object, at its position."""
     error = errors.LLMRateLimitError("slow down", context={"retry_after_s": 2})
     model = ScriptedModel(fails(error), "after all")
 
@@ -87,7 +87,7 @@ async def test_scripted_error_is_raised_and_the_script_goes_on() -> None:
 
 @pytest.mark.accepts("R7")
 async def test_unused_replies_are_reported() -> None:
-    """How many of how many; nothing is left over at the end."""
+    """With their number; nothing is left at the end."""
     model = ScriptedModel("one", "two", "three")
     await model.complete(request("a"))
 
@@ -100,7 +100,7 @@ async def test_unused_replies_are_reported() -> None:
 
 
 async def test_delay_of_a_reply_is_waited_for() -> None:
-    """Of an answer, and of an error."""
+    """For an answer, and for an error."""
     pause = timedelta(milliseconds=50)
     model = ScriptedModel(says("slow", delay=pause), fails(errors.LLMTimeoutError(), delay=pause))
     began = time.monotonic()
@@ -113,12 +113,12 @@ async def test_delay_of_a_reply_is_waited_for() -> None:
 
 
 def test_call_without_an_id_leaves_it_to_the_turn() -> None:
-    """As models do that give none; a name of an argument may be `name`."""
+    """Like models that give none; an argument may be called `name`."""
     assert call("greet", name="Ann") == ToolCall(id="", name="greet", arguments='{"name": "Ann"}')
 
 
 async def heard(model: ScriptedModel, text: str = "a") -> list[str]:
-    """What is heard of the next reply."""
+    """The stream of the next reply."""
     pieces = list[str]()
     await model.stream(request(text), pieces.append)
     return pieces
@@ -126,8 +126,8 @@ async def heard(model: ScriptedModel, text: str = "a") -> list[str]:
 
 @pytest.mark.accepts("R7")
 async def test_reply_is_said_in_pieces_to_who_listens() -> None:
-    """Its words, or what the script says, with a pause behind each; the answer is the same for who
-    does not.
+    """Its text, or the scripted pieces, with a pause after each; the answer is the same without a
+    listener.
     """
     pause = timedelta(milliseconds=20)
     script = [
@@ -151,7 +151,7 @@ async def test_reply_is_said_in_pieces_to_who_listens() -> None:
 
 
 async def test_scripted_error_comes_after_what_was_said() -> None:
-    """A stream that breaks off."""
+    """An interrupted stream."""
     model, pieces = (
         ScriptedModel(
             slowly(
@@ -168,8 +168,8 @@ async def test_scripted_error_comes_after_what_was_said() -> None:
 
 
 async def test_function_plays_a_model() -> None:
-    """By the request alone, as often as it is asked: text, a reply, or an error; live, in the
-    pieces of the reply.
+    """It gets the request, for any number of calls: text, a reply, or an error; live, in the pieces
+    of the reply.
     """
 
     def plays(request: ModelRequest) -> Reply | str:

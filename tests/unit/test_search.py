@@ -1,5 +1,5 @@
-"""What turns are found by, as it is written: nothing that a store would take amiss, and the same
-when it is asked for.
+"""Search attribute values: nothing that the store would refuse, and the same encoding in
+queries.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TROUBLE = set("\"'\\`♡\0\n\r\t")
 
 @given(TEXTS)
 def test_keyword_holds_nothing_that_a_query_would_quote_and_fits(text: str) -> None:
-    """Whatever was given: lone surrogates, NUL, quotes, and more than a column holds."""
+    """For any input: lone surrogates, NUL, quotes, and more than a column can store."""
     written = search_attributes.keyword(text * 10)
 
     assert not TROUBLE & set(written)
@@ -34,12 +34,12 @@ def test_keyword_holds_nothing_that_a_query_would_quote_and_fits(text: str) -> N
 
 @given(SHORT)
 def test_keyword_can_be_read_again(text: str) -> None:
-    """What was written is what was meant."""
+    """Decoding returns the original value."""
     assert search_attributes.value_of(search_attributes.keyword(text)) == text
 
 
 def test_keywords_that_differ_after_255_bytes_stay_apart() -> None:
-    """What does not fit is told apart by a digest, and keeps its readable beginning."""
+    """A longer value ends with a digest, and keeps its readable beginning."""
     one, other = search_attributes.keyword("x" * 300), search_attributes.keyword("x" * 299 + "y")
 
     assert one != other
@@ -48,7 +48,7 @@ def test_keywords_that_differ_after_255_bytes_stay_apart() -> None:
 
 @given(st.dictionaries(SHORT, SHORT, max_size=8))
 def test_labels_can_be_read_again(labels: dict[str, str]) -> None:
-    """An equals sign in a name is no end of it."""
+    """An equals sign in a name does not end it."""
     assert search_attributes.labels_of(search_attributes.searchable(labels)) == labels
 
 
@@ -64,7 +64,7 @@ def test_labels_never_outgrow_what_the_server_takes(labels: dict[str, str]) -> N
 
 
 def test_start_writes_agent_state_labels_and_parent() -> None:
-    """What is not given is not written."""
+    """Missing values are not written."""
     least: list[SearchAttributePair[Any]] = [
         SearchAttributePair(search_attributes.AGENT, "adder"),
         SearchAttributePair(search_attributes.STATE, "running"),
@@ -81,7 +81,7 @@ def test_start_writes_agent_state_labels_and_parent() -> None:
 
 
 def test_turn_that_was_started_with_marks_writes_none_when_it_begins() -> None:
-    """Only a start without them is made up for, so a usual turn has one event for all of it."""
+    """Only a start without them needs it, so a usual turn has one event for everything."""
     started = search_attributes.at_start("adder", {"region": "eu"})
     made_up = search_attributes.made_up_for(TypedSearchAttributes.empty, "adder", {"region": "eu"})
 
@@ -94,7 +94,7 @@ def test_turn_that_was_started_with_marks_writes_none_when_it_begins() -> None:
 
 
 def test_end_writes_state_outcome_steps_and_what_was_spent() -> None:
-    """Money that nobody counted is not zero."""
+    """An unknown cost is not zero."""
     ended = [
         search_attributes.STATE.value_set("ended"),
         search_attributes.OUTCOME.value_set("truncated"),
@@ -112,7 +112,7 @@ def test_end_writes_state_outcome_steps_and_what_was_spent() -> None:
 
 
 def test_types_are_named_as_the_server_names_them() -> None:
-    """The names are part of every dashboard that somebody builds on them."""
+    """Users' dashboards depend on the names."""
     assert search_attributes.TYPES == {
         "PerdureAgent": "Keyword",
         "PerdureState": "Keyword",
@@ -125,7 +125,7 @@ def test_types_are_named_as_the_server_names_them() -> None:
 
 
 def test_findings_say_what_is_wrong() -> None:
-    """In words for a message."""
+    """As text for a message."""
     assert (
         str(Findings(missing=tuple(search_attributes.TYPES))) == "none of Perdure's is registered"
     )

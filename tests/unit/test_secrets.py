@@ -1,4 +1,4 @@
-"""Secrets of the environment: cut out of the words of others, however they are written there."""
+"""Secrets of the environment are removed from text from outside, in every encoding."""
 
 import base64
 import json
@@ -33,7 +33,7 @@ def written(secret: str) -> Iterator[str]:
 
 
 def in_base64(secret: str) -> Iterator[str]:
-    """The same in base64, alone and between other words, with padding and without."""
+    """The same in base64, alone and within other text, with and without padding."""
     for before in ("", "x", "me:", "Bearer "):
         for after in ("", "y", "yy"):
             for encode in (base64.b64encode, base64.urlsafe_b64encode):
@@ -49,8 +49,8 @@ def in_base64(secret: str) -> Iterator[str]:
 @pytest.mark.accepts("G1")
 @pytest.mark.parametrize("form", [*written(KEY), *in_base64(KEY)])
 def test_secret_is_cut_out_in_every_form(form: str) -> None:
-    """What is left of base64 is the other words, and a character or two that the secret shares with
-    them.
+    """In base64 the other text is kept, except for a character or two that share bits with the
+    secret.
     """
     said = secrets.without(f"the key <{form}> is wrong", {"key": KEY})
 
@@ -60,7 +60,7 @@ def test_secret_is_cut_out_in_every_form(form: str) -> None:
 
 
 def test_every_secret_is_named_and_other_text_is_left() -> None:
-    """A short one is found as it is alone; an empty one nowhere."""
+    """A short one is found only as a separate word; an empty one never."""
     named = {"TOKEN": "token-0123456789", "PIN": "4711", "EMPTY": ""}
 
     assert (
@@ -72,7 +72,7 @@ def test_every_secret_is_named_and_other_text_is_left() -> None:
 
 @pytest.mark.parametrize("piece", ["a", "\\", "%25", "%", "&#0", "sk-canary/4f+9", "\\\\s", "&#x0"])
 def test_looking_for_a_secret_takes_time_in_proportion(piece: str) -> None:
-    """A text that begins like the secret again and again is read once."""
+    """Text with many prefixes of the secret is scanned once."""
 
     def seconds(times: int) -> float:
         text, best = piece * times, 1e9

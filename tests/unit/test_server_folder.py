@@ -1,4 +1,4 @@
-"""The state folder of the embedded server in a folder that another person may have made."""
+"""The state folder of the embedded server, if another user may have created it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def text(path: Path) -> str:
 
 
 async def used(folder: Path) -> None:
-    """All that a start writes, except the database, which the server writes."""
+    """Create all files of a start, except the database, which the server creates."""
     state = StateFolder(folder)
     lock = await state.lock()
     with state.new_log() as log:
@@ -54,8 +54,8 @@ def treasure(tmp_path: Path) -> Path:
 async def test_link_in_the_folder_is_refused_and_its_target_is_untouched(
     tmp_path: Path, treasure: Path, name: str
 ) -> None:
-    """A clone with `.perdure/server.log -> ~/.bashrc`: the error names the link and says what to
-    do.
+    """A cloned repository with `.perdure/server.log -> ~/.bashrc`: the error has the link and a
+    solution.
     """
     folder = tmp_path / ".perdure"
     folder.mkdir()
@@ -73,7 +73,7 @@ async def test_link_in_the_folder_is_refused_and_its_target_is_untouched(
 
 @pytest.mark.accepts("P11")
 async def test_link_that_leads_nowhere_makes_no_file(tmp_path: Path) -> None:
-    """What would be created is refused as what would be overwritten."""
+    """A new file is refused like an overwritten one."""
     folder = tmp_path / ".perdure"
     folder.mkdir()
     (folder / "server.lock").symlink_to(tmp_path / "new")
@@ -86,7 +86,7 @@ async def test_link_that_leads_nowhere_makes_no_file(tmp_path: Path) -> None:
 
 @pytest.mark.accepts("P11")
 async def test_folder_that_is_a_link_is_refused(tmp_path: Path) -> None:
-    """Nothing is made where it leads."""
+    """Nothing is created at its target."""
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / ".perdure").symlink_to(tmp_path / "elsewhere")
 
@@ -97,7 +97,7 @@ async def test_folder_that_is_a_link_is_refused(tmp_path: Path) -> None:
 
 
 async def test_hard_link_and_fifo_are_refused(tmp_path: Path, treasure: Path) -> None:
-    """The database is opened by the server in place, so its file must have no other name."""
+    """The server opens the database in place, so its file must have no other name."""
     one, other = tmp_path / "one", tmp_path / "other"
     one.mkdir()
     other.mkdir()
@@ -113,7 +113,7 @@ async def test_hard_link_and_fifo_are_refused(tmp_path: Path, treasure: Path) ->
 @pytest.mark.accepts("P11")
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to others")
 async def test_folder_of_another_user_is_refused(tmp_path: Path) -> None:
-    """Its owner could replace what is in it at any time."""
+    """Its owner could replace its content at any time."""
     folder = tmp_path / ".perdure"
     folder.mkdir()
     os.chown(folder, 12345, 12345)
@@ -124,7 +124,7 @@ async def test_folder_of_another_user_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.accepts("P11")
 async def test_folder_and_files_are_for_their_owner_alone(tmp_path: Path) -> None:
-    """Also those that an earlier release left readable for all."""
+    """Including those that an earlier release left readable for others."""
     folder = tmp_path / ".perdure"
     folder.mkdir(mode=0o755)
     for name in FILES:

@@ -1,4 +1,4 @@
-"""The tool that runs commands: what they get, and that they end."""
+"""The tool that runs commands: their environment and limits, and their end."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Start = Callable[[str], Any]
 
 
 async def call(box: Toolbox, **arguments: object) -> str:
-    """Call the tool as a turn does: arguments through the schema."""
+    """Call the tool as a turn does, with arguments as JSON."""
     (item,) = as_tools(box.tools)
     text = await item.function(**item.arguments.parse(encode(arguments)))
     assert isinstance(text, str)
@@ -43,7 +43,7 @@ def anything(folder: Path, **options: Any) -> Toolbox:
 
 
 def is_running(pid: int) -> bool:
-    """Whether a process is there and no zombie."""
+    """Whether a process exists and is not a zombie."""
     state = subprocess.run(
         ["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False
     ).stdout.strip()
@@ -63,7 +63,7 @@ async def pid_in(file: Path) -> int:
 
 
 async def ended(pid: int) -> bool:
-    """Whether a process ends within two seconds: one that was killed takes a moment."""
+    """Whether a process ends within two seconds, because a killed one takes a moment."""
     for _ in range(100):
         if not is_running(pid):
             return True
@@ -108,7 +108,7 @@ def test_setting_that_cannot_work_is_said_at_once(
 
 
 async def test_program_gets_its_arguments_as_they_are(tmp_path: Path) -> None:
-    """No shell reads them: nothing is expanded, split or run."""
+    """They do not pass through a shell: nothing is expanded, split or run."""
     hostile = [
         "a b",
         "$(touch hacked)",
@@ -126,7 +126,7 @@ async def test_program_gets_its_arguments_as_they_are(tmp_path: Path) -> None:
 
 
 async def test_program_that_is_not_named_is_refused(tmp_path: Path) -> None:
-    """Neither by another path nor as a shell."""
+    """Neither under another path nor as a shell."""
     box = shell(tmp_path, ["ls", "wc"])
 
     assert (
@@ -140,7 +140,7 @@ async def test_program_that_is_not_named_is_refused(tmp_path: Path) -> None:
 
 
 async def test_command_is_a_line_for_the_shell_in_the_folder(tmp_path: Path) -> None:
-    """Output and errors in the order in which they came, and how it ended."""
+    """Output and errors in their order, and the exit status."""
     text = await call(anything(tmp_path), command="pwd -P; echo wrong >&2; echo 1 > made; exit 3")
 
     assert text.endswith(f"{tmp_path.name}\nwrong\n\n[exit code 3]")
@@ -151,7 +151,7 @@ async def test_command_is_a_line_for_the_shell_in_the_folder(tmp_path: Path) -> 
 async def test_command_gets_nothing_of_the_environment_but_the_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Keys of the worker stay with it."""
+    """It does not get the worker's keys."""
     monkeypatch.setenv("OPENAI_API_KEY", "sk-planted")
     text = await call(shell(tmp_path, ["env"]), program="env")
 
@@ -159,8 +159,8 @@ async def test_command_gets_nothing_of_the_environment_but_the_path(
 
 
 async def test_command_has_no_input_and_no_open_file_of_the_worker(tmp_path: Path) -> None:
-    """What reads from its input is at its end at once, also where the worker has an input that
-    never ends.
+    """A read from standard input returns the end of file at once, even if the worker's input never
+    ends.
     """
     ours, (endless, writer) = os.dup(0), os.pipe()
     os.dup2(endless, 0)
@@ -177,7 +177,7 @@ async def test_command_has_no_input_and_no_open_file_of_the_worker(tmp_path: Pat
 
 
 async def test_long_output_keeps_its_beginning_and_its_end(tmp_path: Path) -> None:
-    """And a command never waits until somebody reads it."""
+    """And a command never blocks on its output."""
     text = await call(anything(tmp_path), command="echo first; yes | head -c 20000000; echo last")
 
     assert text.startswith("first\ny\n")
@@ -187,14 +187,14 @@ async def test_long_output_keeps_its_beginning_and_its_end(tmp_path: Path) -> No
 
 
 async def test_output_that_is_no_text_is_told_as_well_as_it_can_be(tmp_path: Path) -> None:
-    """Bytes that are not UTF-8 become marks."""
+    """Invalid UTF-8 becomes replacement characters."""
     assert await call(anything(tmp_path), command=r"printf 'a\377b'") == "a�b\n[exit code 0]"
 
 
 async def test_command_that_does_not_end_is_stopped_and_what_it_wrote_is_told(
     tmp_path: Path,
 ) -> None:
-    """The model is told, and children of children are gone too."""
+    """The result says so, and its descendants have ended, too."""
     box = anything(tmp_path, timeout=timedelta(seconds=2))
     began = time.monotonic()
     text = await call(
@@ -227,8 +227,8 @@ async def test_command_that_will_not_end_is_killed(tmp_path: Path) -> None:
 
 
 async def test_cancel_ends_all_of_the_group(tmp_path: Path) -> None:
-    """As a turn does it that is cancelled: it may clean up, and when the call is over, nothing of
-    it runs.
+    """For a turn that is cancelled: the command may clean up, and when the call is over, none of
+    its processes runs.
     """
     command = (
         "trap 'echo > cleaned; exit' TERM; (sh -c 'echo $$ > pid; sleep 60; true'; true) & wait"
@@ -261,7 +261,7 @@ async def test_nothing_goes_on_in_the_background(tmp_path: Path) -> None:
 
 
 async def test_writer_that_left_the_group_is_not_waited_for(tmp_path: Path) -> None:
-    """A program that makes a session of its own escapes the signals, and cannot hold the turn."""
+    """A program in its own session does not get the signals, and does not delay the turn."""
     (tmp_path / "leaves.py").write_text(
         "import os\nos.setsid()\nwith open('pid', 'w') as file:\n    print(os.getpid(),"
         " file=file)\nos.execvp('yes', ['yes'])\n"
@@ -281,7 +281,7 @@ PYTHON = sys.executable
 @pytest.mark.accepts("T26")
 @pytest.mark.skipif(sys.platform != "linux", reason="the limit of data is Linux's")
 async def test_command_cannot_take_more_memory_than_its_limit(tmp_path: Path) -> None:
-    """3 GB are refused by the system; the command that asked for them ends, the worker does not."""
+    """The system refuses 3 GB; the command ends, the worker does not."""
     said = await call(
         shell(tmp_path, [PYTHON]),
         program=PYTHON,
@@ -304,7 +304,7 @@ async def test_command_cannot_write_a_larger_file_than_its_limit(tmp_path: Path)
 
 @pytest.mark.accepts("T26")
 async def test_limits_are_hard_ones(tmp_path: Path) -> None:
-    """What the command starts has them too, and cannot raise them."""
+    """Child processes have them, too, and cannot raise them."""
     said = await call(
         anything(tmp_path, timeout=timedelta(seconds=10)),
         command="ulimit -H -c; ulimit -H -n; ulimit -H -f; sh -c 'ulimit -n 2000'",
@@ -322,12 +322,12 @@ async def test_limits_are_hard_ones(tmp_path: Path) -> None:
 
 
 async def test_pipe_that_is_closed_ends_its_writer(tmp_path: Path) -> None:
-    """SIGPIPE has its default meaning, as in a shell of one's own."""
+    """SIGPIPE has its default action, as in an interactive shell."""
     assert await call(anything(tmp_path), command="yes | head -n 1") == "y\n\n[exit code 0]"
 
 
 async def test_program_that_is_gone_is_told(tmp_path: Path) -> None:
-    """It was there when the toolbox was made."""
+    """It existed when the toolbox was built."""
     program = tmp_path / "here"
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)

@@ -1,4 +1,4 @@
-"""Folders as skills, on real folders: what is read of them, what is refused, and that nothing leads
+"""Folders as skills, on real folders: what is loaded, what is refused, and that no path leads
 out.
 """
 
@@ -36,7 +36,7 @@ def read(*paths: Path) -> tuple[Skill, ...]:
 
 
 async def load(skills: tuple[Skill, ...], **arguments: object) -> str:
-    """Call `load_skill` as a turn does: arguments through the schema."""
+    """Call `load_skill` as a turn does, with arguments as JSON."""
     item = loader(among(skills))
     result = await item.function(**item.arguments.parse(encode(arguments)))
     assert isinstance(result, str)
@@ -45,7 +45,7 @@ async def load(skills: tuple[Skill, ...], **arguments: object) -> str:
 
 @pytest.mark.accepts("S3")
 def test_folder_without_frontmatter_is_inlined_under_its_name(tmp_path: Path) -> None:
-    """The files beside it are not read: nothing could ask for them."""
+    """Its other files are not read, because they could not be requested."""
     folder = written(tmp_path / "x", {"SKILL.md": "# Heading\n\nDo X.\n", "more.md": "more"})
 
     assert read(folder) == (Skill("x", "# Heading\n\nDo X."),)
@@ -53,7 +53,7 @@ def test_folder_without_frontmatter_is_inlined_under_its_name(tmp_path: Path) ->
 
 @pytest.mark.accepts("S4")
 async def test_folder_with_a_description_is_on_demand(tmp_path: Path) -> None:
-    """The prompt has name and description; `load_skill` gives the body, its files by path, and
+    """The prompt has name and description; `load_skill` returns the body, its files by path, and
     their list.
     """
     [skill] = skills = read(
@@ -93,7 +93,7 @@ async def test_folder_with_a_description_is_on_demand(tmp_path: Path) -> None:
 
 @pytest.mark.accepts("S4")
 async def test_body_without_files_is_the_body_alone(tmp_path: Path) -> None:
-    """To the letter."""
+    """Byte for byte."""
     assert (
         await load(read(written(tmp_path / "x", {"SKILL.md": ON_DEMAND})), name="letters")
         == "Begin with a greeting."
@@ -102,7 +102,7 @@ async def test_body_without_files_is_the_body_alone(tmp_path: Path) -> None:
 
 def test_folder_of_folders_gives_its_skills_by_name(tmp_path: Path) -> None:
     """Folders without SKILL.md, files, hidden folders and deeper ones are skipped; a skill among
-    values keeps its place.
+    values keeps its position.
     """
     written(
         tmp_path,
@@ -161,7 +161,7 @@ def test_folder_of_folders_gives_its_skills_by_name(tmp_path: Path) -> None:
     ],
 )
 def test_frontmatter_is_read_as_people_write_it(tmp_path: Path, text: str, expected: Skill) -> None:
-    """Its name wins over the folder's; what is not closed is body."""
+    """Its name overrides the folder's; an unclosed one is part of the body."""
     assert read(written(tmp_path / "x", {"SKILL.md": text})) == (expected,)
 
 
@@ -216,7 +216,7 @@ MERGES = f"---\nm0: &m0 {{a: x}}\n{MERGED}---\nBody"
 def test_skill_that_cannot_be_read_is_an_error_that_names_the_file(
     tmp_path: Path, text: str | bytes, reason: str
 ) -> None:
-    """The other skills of the folder do not hide it."""
+    """Other skills of the folder do not hide the error."""
     written(tmp_path, {"a/SKILL.md": "fine", "x/SKILL.md": text})
 
     with pytest.raises(errors.ConfigurationError) as caught:
@@ -238,7 +238,7 @@ def test_path_that_is_no_folder_is_a_configuration_error(tmp_path: Path, name: s
 
 
 def test_two_folders_of_one_name_are_refused_with_both_paths(tmp_path: Path) -> None:
-    """Also where the frontmatter gives the name."""
+    """Even if the frontmatter gives the name."""
     written(tmp_path, {"a/SKILL.md": "---\nname: b\n---\nA", "b/SKILL.md": "B"})
 
     with pytest.raises(errors.ConfigurationError) as caught:
@@ -253,8 +253,8 @@ def test_two_folders_of_one_name_are_refused_with_both_paths(tmp_path: Path) -> 
 
 @pytest.fixture
 def trapped(tmp_path: Path) -> Path:
-    """A skill with everything in its folder that leads out of it or is no text, and a secret next
-    to it.
+    """A skill whose folder has links out of it and binary files, and a secret next to the
+    folder.
     """
     (tmp_path / "secret.md").write_text("the password is swordfish")
     folder = written(
@@ -280,7 +280,7 @@ def trapped(tmp_path: Path) -> Path:
 async def test_what_leads_out_of_the_folder_or_is_no_text_is_no_part_of_the_skill(
     trapped: Path,
 ) -> None:
-    """Reading it neither follows a link nor waits for a pipe."""
+    """Loading it neither follows a link nor blocks on a pipe."""
     [skill] = read(trapped)
 
     assert skill.files == {"inside.md": "inside"}
@@ -318,7 +318,7 @@ async def test_what_leads_out_of_the_folder_or_is_no_text_is_no_part_of_the_skil
     ],
 )
 async def test_no_path_leads_out_of_the_skill(trapped: Path, path: str) -> None:
-    """Each is refused the same way, with the files there are."""
+    """Each is refused with the same message, which lists the files."""
     with pytest.raises(ValueError) as caught:
         await load(read(trapped), name="letters", path=path)
 
@@ -329,7 +329,7 @@ async def test_no_path_leads_out_of_the_skill(trapped: Path, path: str) -> None:
 @pytest.mark.accepts("S6")
 @pytest.mark.parametrize("name", ["invoices", "", "../x", "inlined"])
 async def test_unknown_name_says_which_there_are(trapped: Path, name: str) -> None:
-    """An inlined skill is not to be read: it stands in the prompt."""
+    """An inlined skill cannot be loaded, because it is in the prompt."""
     with pytest.raises(
         ValueError, match=f"there is no skill {name!r} to be read; there is letters"
     ):
@@ -358,7 +358,7 @@ def test_skill_file_that_is_a_link_out_or_no_file_is_refused(trapped: Path, tmp_
 
 
 def test_folder_of_a_skill_may_be_a_link(tmp_path: Path) -> None:
-    """Its operator put it there; it has the name of the link."""
+    """Its operator created it; the skill has the name of the link."""
     written(tmp_path, {"shared/letters-2/SKILL.md": "Text"})
     (tmp_path / "skills").mkdir()
     (tmp_path / "skills" / "letters").symlink_to(tmp_path / "shared" / "letters-2")
@@ -368,8 +368,8 @@ def test_folder_of_a_skill_may_be_a_link(tmp_path: Path) -> None:
 
 @pytest.mark.accepts("S3", "S6", "S8")
 async def test_folder_that_kubernetes_mounts_is_read_and_read_anew(tmp_path: Path) -> None:
-    """A ConfigMap: each file is a link through `..data` to a folder with a date, which a change
-    swaps for another one.
+    """A ConfigMap: each file is a link through `..data` to a folder with a date, which an update
+    replaces.
     """
     (tmp_path / "secret.md").write_text("the password is swordfish")
     folder = tmp_path / "letters"
@@ -407,7 +407,7 @@ def test_folder_of_folders_that_kubernetes_mounts_is_read(tmp_path: Path) -> Non
 @pytest.mark.accepts("S6")
 @pytest.mark.parametrize("target", ["..", "../elsewhere", "..data", "../x/SKILL.md", "gone"])
 def test_mount_that_leads_out_of_its_folder_is_none(tmp_path: Path, target: str) -> None:
-    """Only the folder beside it is followed; the rest is read as any folder is."""
+    """Only the folder next to it is followed; the rest is loaded like any folder."""
     written(
         tmp_path / "elsewhere", {"SKILL.md": "the password is swordfish", "secret.md": "swordfish"}
     )
@@ -425,7 +425,7 @@ def test_mount_that_leads_out_of_its_folder_is_none(tmp_path: Path, target: str)
     ids=["many", "large"],
 )
 def test_folder_with_too_much_in_it_is_refused(tmp_path: Path, files: dict[str, str]) -> None:
-    """A path to the wrong folder does not fill the worker's memory."""
+    """A wrong path does not fill the worker's memory."""
     with pytest.raises(
         errors.ConfigurationError,
         match="more than 500 files beside it, or more than 8000000 characters of text",

@@ -1,4 +1,4 @@
-"""Skills as values: what becomes of them in a prompt, a toolset and a definition."""
+"""Skills as values: their effect on a prompt, a toolset and a definition."""
 
 from __future__ import annotations
 
@@ -46,7 +46,9 @@ def defined(agent: Agent, allowed: list[str] | None = None) -> AgentDefinition:
 
 @pytest.mark.accepts("S1")
 def test_instructions_stand_in_the_order_of_the_skills() -> None:
-    """One blank line between, however the texts end; without skills the prompt is what it was."""
+    """Separated by one blank line, however the texts end; without skills the prompt is
+    unchanged.
+    """
     a, b = Skill("a", "\nDo A.\n"), Skill("b", "Do B.")
 
     assert defined(agent_with(a, b)).instructions == "You are a clerk.\n\nDo A.\n\nDo B."
@@ -62,7 +64,7 @@ def test_instructions_stand_in_the_order_of_the_skills() -> None:
 
 
 def test_skills_on_demand_are_named_at_their_place() -> None:
-    """Neighbours share a paragraph; a description is one line, whatever it was written as."""
+    """Neighbours share a paragraph; a description is put on one line."""
     prompt = joined(
         "Base.",
         [
@@ -82,7 +84,7 @@ def test_skills_on_demand_are_named_at_their_place() -> None:
 
 
 def test_skill_on_demand_that_the_turn_may_not_load_is_not_named() -> None:
-    """A prompt that asks for a forbidden call would end the turn."""
+    """A prompt that suggests a forbidden call would end the turn."""
     definition = defined(
         agent_with(Skill("a", "Do A."), Skill("b", "B", "About b", on_demand=True), tools=[weigh]),
         allowed=["weigh"],
@@ -117,7 +119,7 @@ def test_tools_of_skills_come_after_those_of_toolboxes_and_load_skill_last() -> 
 
 
 def test_load_skill_is_read_only_and_offered_only_with_skills_on_demand(tmp_path: Path) -> None:
-    """A folder may hold some, so a worker knows the tool's name from its start."""
+    """A folder may add some later, so a worker registers the tool at its start."""
     assert list(agent_with(Skill("a", "A")).toolset()) == []
     assert list(agent_with(tmp_path).toolset()) == ["load_skill"]
     [item] = agent_with(Skill("a", "A", on_demand=True)).toolset().values()
@@ -125,7 +127,7 @@ def test_load_skill_is_read_only_and_offered_only_with_skills_on_demand(tmp_path
 
 
 def test_schema_of_load_skill_does_not_depend_on_the_skills() -> None:
-    """A skill added to the deployed agent takes nothing from a turn that began before."""
+    """A skill added to the deployed agent does not affect a turn that started before."""
     [few], [more] = (
         defined(agent_with(*(Skill(name, name, on_demand=True) for name in names))).tools
         for names in (["a"], ["a", "b"])
@@ -172,7 +174,7 @@ def test_schema_of_load_skill_does_not_depend_on_the_skills() -> None:
 def test_duplicate_names_both_sources_and_the_fix(
     fields: dict[str, Any], name: str, sources: list[str]
 ) -> None:
-    """Whoever reads it can mend it."""
+    """The message is sufficient to correct the mistake."""
     with pytest.raises(errors.DuplicateToolError) as caught:
         defined(Agent(name="clerk", model="x:y", **fields))
 
@@ -184,7 +186,7 @@ def test_duplicate_names_both_sources_and_the_fix(
 
 
 def test_resolver_is_not_asked_for_load_skill() -> None:
-    """The name is reserved, also where the agent has no skill on demand."""
+    """The name is reserved, even if the agent has no skill on demand."""
 
     class Resolver:
         def resolve(self, name: str) -> Tool | None:
@@ -197,7 +199,7 @@ def test_resolver_is_not_asked_for_load_skill() -> None:
 
 
 def test_with_skills_makes_a_new_agent() -> None:
-    """The old value stays as it was."""
+    """The original is unchanged."""
     a, b = Skill("a", "A"), Skill("b", "B")
     agent = agent_with(a)
 
@@ -205,7 +207,7 @@ def test_with_skills_makes_a_new_agent() -> None:
 
 
 def test_definition_pins_each_skill_by_digest() -> None:
-    """Those in the prompt too: history then tells which text a turn had."""
+    """Including those in the prompt, so that history has the text of a turn."""
     a, b = Skill("a", "A"), Skill("b", "B", on_demand=True)
 
     assert defined(agent_with(a, b)).skills == (
@@ -246,7 +248,7 @@ def test_files_that_nobody_could_read_are_refused() -> None:
 
 
 def test_two_skills_of_one_name_are_refused_when_the_agent_is_built(tmp_path: Path) -> None:
-    """And what is neither skill nor path, such as the name of a folder."""
+    """And so is a value that is neither a skill nor a path, such as the name of a folder."""
     with pytest.raises(
         errors.ConfigurationError,
         match=r"the skill 'a' comes from skills\[0\] and from skills\[2\]; rename one",

@@ -1,5 +1,5 @@
-"""What is told of a model that speaks, by what is recorded and what is heard: in the end it is what
-was recorded.
+"""Live text merged from recorded answers and streamed pieces: in the end it equals the recorded
+text.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def failed(key: ModelKey) -> CallFailed:
 
 
 def told(*news: Fact | Heard) -> list[Said]:
-    """What is said of all this."""
+    """The text delivered for this sequence of events."""
     speech = Speech()
     return [
         said
@@ -131,14 +131,14 @@ def told(*news: Fact | Heard) -> list[Said]:
 def test_what_is_told_is_what_is_recorded_in_the_end(
     news: list[Fact | Heard], said: list[Said]
 ) -> None:
-    """Word by word; with gaps, which the record fills; late, early and repeated; what failed, was
-    given up or is another text is taken back.
+    """Word by word; with gaps, which the record fills; late, early and repeated; text that failed,
+    was given up or differs is void.
     """
     assert told(*news) == said
 
 
 def test_nothing_is_listened_for_outside_of_a_model_call_or_a_live_turn() -> None:
-    """Every look is a request to the server."""
+    """Every poll is a request to the server."""
     speech, silent = Speech(), Speech()
     on = [speech.is_on]
     for fact in (

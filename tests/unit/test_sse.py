@@ -1,4 +1,4 @@
-"""Events of a stream, by the rules of the WHATWG: lines, fields, and pieces of bytes that end
+"""Server-sent events by the rules of the WHATWG: lines, fields, and chunks of bytes that end
 anywhere.
 """
 
@@ -17,7 +17,7 @@ from ..clerk import in_its_own_time
 
 
 def read(*pieces: bytes) -> list[Event]:
-    """The events of a stream that comes in these pieces."""
+    """The events of a stream with these chunks."""
     reader = Reader("stub")
     return [event for piece in pieces for event in reader.feed(piece)]
 
@@ -59,7 +59,7 @@ def test_stream_is_read_by_the_rules(stream: bytes, events: list[Event]) -> None
     "stream", [b"", b"data: 1", b"data: 1\n", b"data: 1\r\n", b"event: end\ndata: 1\n"]
 )
 def test_event_that_is_not_ended_is_none(stream: bytes) -> None:
-    """A stream that is cut gives no half events."""
+    """A truncated stream has no half events."""
     assert read(stream) == []
 
 
@@ -69,9 +69,7 @@ LINES = st.lists(st.text("abc: \u00fc\U0001f30d", max_size=8), max_size=8)
 @in_its_own_time
 @given(LINES, st.sampled_from([b"\n", b"\r", b"\r\n"]), st.lists(st.integers(1, 5), min_size=1))
 def test_pieces_and_line_ends_do_not_matter(lines: list[str], end: bytes, sizes: list[int]) -> None:
-    """However the bytes are cut, and however lines end, the events are the same as of the whole
-    with line feeds.
-    """
+    """For any chunks and line ends, the events equal those of the whole stream with line feeds."""
     text = [f"data: {line}" if index % 3 else line for index, line in enumerate(lines)]
     whole = b"".join(line.encode() + b"\n" for line in text)
     other = b"".join(line.encode() + end for line in text)
@@ -80,7 +78,7 @@ def test_pieces_and_line_ends_do_not_matter(lines: list[str], end: bytes, sizes:
 
 
 def cut(stream: bytes, sizes: list[int]) -> Iterable[bytes]:
-    """The stream in pieces of these sizes, again and again."""
+    """The stream in chunks of these sizes, repeatedly."""
     at = turn = 0
     while at < len(stream):
         yield stream[at : at + sizes[turn % len(sizes)]]
@@ -97,7 +95,7 @@ def cut(stream: bytes, sizes: list[int]) -> Iterable[bytes]:
     ],
 )
 def test_line_without_an_end_is_bounded(pieces: list[bytes]) -> None:
-    """Also where its end comes after all."""
+    """Even if its end comes in the end."""
     with pytest.raises(errors.LLMUnavailableError, match="a line of more than 5000000 bytes"):
         read(*pieces)
 
@@ -107,6 +105,6 @@ def test_line_without_an_end_is_bounded(pieces: list[bytes]) -> None:
     "stream", [b"data: \xff\n\n", b"data: \xf0\x9f\x8c\n\n", b"\xc3\ndata: 1\n\n"]
 )
 def test_bytes_that_are_no_text_are_an_error(stream: bytes) -> None:
-    """As in the body of a whole reply; half a character is none."""
+    """As in the body of a whole reply, half a character is invalid."""
     with pytest.raises(errors.LLMUnavailableError, match="not UTF-8"):
         read(stream)

@@ -1,4 +1,4 @@
-"""The peculiarities of the streams of each API, and of servers with variants of it."""
+"""Variants of the streams of each API and of compatible servers."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ ANSWER: dict[str, Callable[[Any, str], ModelAnswer]] = {
 
 
 def unheard(_: str) -> None:
-    """What is said does not matter here."""
+    """The streamed text does not matter here."""
 
 
 def params(found: Iterable[tuple[str, str, Exchange]]) -> list[Any]:
@@ -66,7 +66,7 @@ def sent(*data: Event | None) -> bytes:
 
 
 def body_of(parts: Parts, pieces: Iterable[bytes]) -> Event | None:
-    """The body that a stream in these pieces comes to."""
+    """The body assembled from a stream in these chunks."""
     reader = Reader("stub")
     for piece in pieces:
         for event in reader.feed(piece):
@@ -88,7 +88,7 @@ def parts_of(api: str, heard: Callable[[str], None] = unheard) -> Parts:
 
 
 def is_answered(response: dict[str, Any]) -> bool:
-    """Whether it is an answer, and no promise of one."""
+    """Whether it is an answer, and not a background response."""
     return (
         response["status"] == 200
         and not response["body"].get("error")
@@ -108,7 +108,7 @@ WHOLE = [
 
 
 def words_in(api: str, stream: str) -> str:
-    """What a recorded stream says, read on its own."""
+    """The text of a recorded stream, parsed independently."""
     events = [json.loads(line[6:]) for line in stream.splitlines() if line.startswith("data: {")]
     if api == "chat":
         deltas = [choice["delta"] for event in events for choice in event["choices"]]
@@ -125,7 +125,7 @@ def words_in(api: str, stream: str) -> str:
 
 
 def usage_in(api: str, stream: str) -> tuple[int, int]:
-    """The last that it tells of its tokens."""
+    """Its last usage."""
     names = (
         ("prompt_tokens", "completion_tokens")
         if api == "chat"
@@ -146,7 +146,7 @@ def usage_in(api: str, stream: str) -> tuple[int, int]:
 @pytest.mark.accepts("M5")
 @pytest.mark.parametrize(("api", "exchange"), params(STREAMS))
 async def test_recorded_stream_is_read_as_it_was_meant(api: str, exchange: Exchange) -> None:
-    """Words, usage, model and end; what was heard are its words."""
+    """Text, usage, model and end; the streamed text equals the answer's."""
     stream = exchange["response"]["body"]
 
     answer, heard = await VENDOR[api].hear_served(as_reply(exchange["response"]))
@@ -162,7 +162,7 @@ async def test_recorded_stream_is_read_as_it_was_meant(api: str, exchange: Excha
 @pytest.mark.parametrize(("api", "exchange"), params(WHOLE))
 @pytest.mark.table(40)
 async def test_recorded_answer_is_the_same_as_a_stream(api: str, exchange: Exchange) -> None:
-    """Every recorded answer, sent as the events that it would have been."""
+    """Every recorded answer, converted to the events of a stream."""
     body = exchange["response"]["body"]
     stream = b"".join(stub_streams.served({}, body))
 
@@ -180,7 +180,7 @@ async def test_recorded_answer_is_the_same_as_a_stream(api: str, exchange: Excha
 def test_recordings_hold_streams_of_every_api(
     record_property: Callable[[str, object], None],
 ) -> None:
-    """So that the tests above show something."""
+    """Otherwise the tests above would prove nothing."""
     counts = {
         api: (sum(one[0] == api for one in STREAMS), sum(one[0] == api for one in WHOLE))
         for api, _ in APIS
@@ -273,7 +273,7 @@ BODIES = {"chat": chat_body, "messages": messages_body, "responses": responses_b
 def test_any_answer_cut_into_any_pieces_is_the_whole_one(
     api: str, words: str, thought: str, calls: list[tuple[str, Any]], sizes: list[int]
 ) -> None:
-    """Words, thinking and calls; the pieces end inside characters and between fields."""
+    """Text, thinking and calls; chunks end inside characters and between fields."""
     body = BODIES[api](words, thought, calls)
     stream, heard = b"".join(stub_streams.served({}, body)), list[str]()
     ends = [0]
@@ -309,7 +309,7 @@ def piece(**fields: Any) -> Event:
 
 
 def chat(*chunks: Event | None) -> ModelAnswer:
-    """The answer that these chunks come to."""
+    """The answer of these chunks."""
     body = body_of(ChatStream(unheard), [sent(*chunks)])
     assert body is not None
     return openai_chat.answer_of(body, "m")
@@ -421,9 +421,7 @@ def test_calls_of_servers_with_ways_of_their_own(
 def test_words_and_thinking_of_a_stream_are_told_apart(
     chunks: list[Event], parts: list[Any]
 ) -> None:
-    """In every form that servers have for it; another choice and chunks of a kind that is not known
-    are left out.
-    """
+    """In every form that servers use; other choices and chunks of unknown kinds are left out."""
     assert list(chat(*chunks, chunk("stop"), None).message.parts) == parts
 
 
@@ -440,7 +438,7 @@ def test_words_and_thinking_of_a_stream_are_told_apart(
     ],
 )
 def test_usage_of_a_stream_is_what_is_told_at_its_end(last: list[Event], usage: Usage) -> None:
-    """Groq sends it in a field of its own; without one at the end, the usage is not known."""
+    """Groq sends it in its own field; without one at the end, the usage is unknown."""
     assert (
         chat(
             {**chunk(content="yes"), "usage": {**USAGE, "completion_tokens": 1}},
@@ -453,7 +451,7 @@ def test_usage_of_a_stream_is_what_is_told_at_its_end(last: list[Event], usage: 
 
 
 def test_refusal_of_a_stream_is_one() -> None:
-    """The words of the refusal are heard, too."""
+    """The text of the refusal is streamed, too."""
     heard = list[str]()
 
     body = body_of(
@@ -480,12 +478,12 @@ def test_refusal_of_a_stream_is_one() -> None:
     ],
 )
 def test_end_of_a_stream_without_a_reason_is_a_cut(chunks: list[Event | None]) -> None:
-    """Some gateways write `[DONE]` whatever happened behind them."""
+    """Some gateways always send `[DONE]`, even after a failure."""
     assert body_of(ChatStream(unheard), [sent(*chunks)]) is None
 
 
 def test_end_of_a_stream_with_a_reason_needs_no_more() -> None:
-    """Some servers write no `[DONE]`."""
+    """Some servers send no `[DONE]`."""
     assert chat(chunk(content="yes"), chunk("stop")).message.text == "yes"
 
 
@@ -530,8 +528,8 @@ def test_end_of_a_stream_with_a_reason_needs_no_more() -> None:
 async def test_error_in_a_stream_of_chunks_is_typed(
     fault: Event, cls: type[errors.LLMError], words: str
 ) -> None:
-    """In every form that servers have for it; after output it may be billed, and what was told of
-    the usage on the way does not count.
+    """In every form that servers use; after output it may be billed, and a usage reported in
+    between does not count.
     """
     begun = {**chunk(content="The answer"), "usage": {"prompt_tokens": 7, "completion_tokens": 1}}
 
@@ -559,12 +557,12 @@ async def test_error_in_a_stream_of_chunks_is_typed(
 def test_usage_is_asked_for_where_the_server_takes_it(
     base_url: str, given: bool | None, asks: bool
 ) -> None:
-    """Mistral refuses the field and tells the usage anyway."""
+    """Mistral refuses the field and reports the usage anyway."""
     assert bool(OpenAIChat(base_url=base_url, stream_usage=given)._streaming) is asks
 
 
 async def test_request_for_a_stream_differs_in_two_fields() -> None:
-    """Options of one's own stand in it as ever, and cannot turn it off."""
+    """The user's options are unchanged, and cannot turn it off."""
     extra = {"seed": 1, "stream": False}
     request = ModelRequest(
         model="m",
@@ -594,7 +592,7 @@ def block(index: int, start: Event, *deltas: Event, ends: bool = True) -> list[E
 
 
 def messages(*events: Event, stop: str = "end_turn") -> Event | None:
-    """The body that these events come to, between the first and the last."""
+    """The body of these events, with the first and the last one added."""
     start = {
         "type": "message_start",
         "message": {
@@ -648,7 +646,7 @@ def test_thinking_keeps_its_signature_through_a_stream() -> None:
     ],
 )
 def test_input_of_a_call_is_put_together(deltas: list[str], arguments: str) -> None:
-    """A call without arguments has no input to put together."""
+    """A call without arguments has no input to assemble."""
     call = block(
         0,
         {"type": "tool_use", "id": "a", "name": "add", "input": {}},
@@ -664,7 +662,7 @@ def test_input_of_a_call_is_put_together(deltas: list[str], arguments: str) -> N
 
 
 def test_call_that_was_cut_off_at_the_limit_is_told_as_such() -> None:
-    """Its input is no JSON; the turn does not run what was cut off."""
+    """Its input is invalid JSON; the turn does not run truncated calls."""
     call = block(
         0,
         {"type": "tool_use", "id": "a", "name": "add", "input": {}},
@@ -680,7 +678,7 @@ def test_call_that_was_cut_off_at_the_limit_is_told_as_such() -> None:
 
 @pytest.mark.accepts("M8")
 def test_call_without_an_end_is_a_cut() -> None:
-    """Though the answer says that it has ended."""
+    """Even if the answer says that it has ended."""
     call = block(
         0,
         {"type": "tool_use", "id": "a", "name": "add", "input": {}},
@@ -692,7 +690,7 @@ def test_call_without_an_end_is_a_cut() -> None:
 
 
 def test_piece_of_a_block_that_never_began_is_an_error() -> None:
-    """Something was lost on the way."""
+    """An event was lost."""
     with pytest.raises(errors.LLMUnavailableError, match="a block that was never started"):
         messages(
             {
@@ -704,7 +702,7 @@ def test_piece_of_a_block_that_never_began_is_an_error() -> None:
 
 
 async def test_first_count_of_the_output_is_not_taken_for_all_of_it() -> None:
-    """A stream that fails after a million words told of one token."""
+    """A stream that fails after a million words had reported one token."""
     start = {"type": "message_start", "message": {"usage": {"input_tokens": 7, "output_tokens": 1}}}
     fault = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
 
@@ -716,7 +714,7 @@ async def test_first_count_of_the_output_is_not_taken_for_all_of_it() -> None:
 
 
 async def test_answer_that_is_given_as_arguments_is_not_heard() -> None:
-    """With a schema and without tools the model must answer by a call; its text is the same as of a
+    """With a schema and without tools the model must answer by a call; its text is the same as in a
     whole reply.
     """
     request = ModelRequest(
@@ -736,7 +734,7 @@ async def test_answer_that_is_given_as_arguments_is_not_heard() -> None:
 
 
 def test_items_count_where_the_last_event_leaves_them_out() -> None:
-    """Some servers do."""
+    """Some servers do that."""
     item = {"type": "message", "content": [{"type": "output_text", "text": "yes"}]}
     events: list[Event] = [
         {

@@ -1,6 +1,4 @@
-"""Answers that come as a stream of events: the same as whole ones, or an error, whichever API is
-spoken. Over real HTTP on loopback.
-"""
+"""Streamed answers equal whole ones, or are errors, in every API. Over real HTTP on loopback."""
 
 from __future__ import annotations
 
@@ -43,7 +41,7 @@ every_vendor = pytest.mark.parametrize("vendor", VENDORS)
 
 
 def events(vendor: Vendor, reply: Reply) -> list[bytes]:
-    """The events of a reply, as this vendor sends them."""
+    """The events of a reply in this vendor's form."""
     return list(stub_streams.served({}, SHAPES[vendor.name](reply, 0, "m")))
 
 
@@ -53,7 +51,7 @@ def raw(*pieces: bytes) -> Reply:
 
 
 def parts_of(vendor: Vendor) -> Parts:
-    """What puts the streams of this vendor together."""
+    """The assembler for this vendor's streams."""
 
     def unheard(_: str) -> None: ...
 
@@ -66,7 +64,7 @@ def parts_of(vendor: Vendor) -> Parts:
 
 
 def put_together(vendor: Vendor, stream: bytes) -> dict[str, Any] | None:
-    """The body that a stream of these bytes comes to, without a server around it."""
+    """The body assembled from a stream of these bytes, without a server."""
     parts = parts_of(vendor)
     for event in Reader("stub").feed(stream):
         if parts.take(event.name, None if event.data == "[DONE]" else json.loads(event.data)):
@@ -74,13 +72,13 @@ def put_together(vendor: Vendor, stream: bytes) -> dict[str, Any] | None:
     return parts.body()
 
 
-# What is the same
+# Equal to whole answers
 
 
 @every_vendor
 @pytest.mark.parametrize("reply", REPLIES.values(), ids=list(REPLIES))
 async def test_streamed_answer_is_the_whole_one(vendor: Vendor, reply: Reply) -> None:
-    """Message, stop reason, usage and model; what was heard is its text."""
+    """Message, stop reason, usage and model; the streamed text is its text."""
     with StubProvider([reply]) as stub:
         whole = await vendor.ask(stub.anthropic_url, WITH_TOOL)
         streamed, heard = await vendor.hear(stub.anthropic_url, WITH_TOOL)
@@ -93,7 +91,7 @@ async def test_streamed_answer_is_the_whole_one(vendor: Vendor, reply: Reply) ->
 
 @every_vendor
 async def test_limit_of_an_answer_is_told_at_the_end_of_a_stream(vendor: Vendor) -> None:
-    """Cut off by the model's limit is not cut off by the wire."""
+    """A stop at the model's limit differs from a connection that breaks."""
     request = replace(
         WITH_TOOL, options=WITH_TOOL.options.model_copy(update={"max_output_tokens": 2})
     )
@@ -109,7 +107,7 @@ async def test_limit_of_an_answer_is_told_at_the_end_of_a_stream(vendor: Vendor)
 
 @every_vendor
 async def test_server_that_cannot_stream_answers_whole(vendor: Vendor) -> None:
-    """It ignores the wish; nothing is heard, and the answer counts."""
+    """It ignores the request for a stream; there is no live text, and the answer counts."""
     body = json.dumps(SHAPES[vendor.name]({"text": "hi"}, 0, "m"))
 
     answer, heard = await vendor.hear_served({"raw": body})
@@ -119,7 +117,7 @@ async def test_server_that_cannot_stream_answers_whole(vendor: Vendor) -> None:
 
 @every_vendor
 async def test_words_are_heard_before_the_answer_is_there(vendor: Vendor) -> None:
-    """The first after a tenth of the time."""
+    """The first one after a tenth of the time."""
     began, heard = time.monotonic(), list[float]()
     with StubProvider(
         [{"text": "Good morning, how are you today, and tomorrow?", "pace_s": 0.05}]
@@ -135,7 +133,7 @@ async def test_words_are_heard_before_the_answer_is_there(vendor: Vendor) -> Non
 
 @every_vendor
 async def test_stream_is_read_no_further_than_the_answer(vendor: Vendor) -> None:
-    """A server that keeps the connection open behind it holds nobody up."""
+    """A server that keeps the connection open after it does not delay the answer."""
     head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
 
     with raw_server(
@@ -147,14 +145,14 @@ async def test_stream_is_read_no_further_than_the_answer(vendor: Vendor) -> None
     assert answer.message.text == "hi"
 
 
-# What is cut
+# Truncated streams
 
 
 @pytest.mark.accepts("M8")
 @every_vendor
 @pytest.mark.parametrize("reply", REPLIES.values(), ids=list(REPLIES))
 def test_stream_cut_anywhere_is_no_answer_or_the_whole_one(vendor: Vendor, reply: Reply) -> None:
-    """After every single byte: no half text, and no half call, ever becomes an answer."""
+    """After every single byte: half a text, or half a call, never becomes an answer."""
     stream = b"".join(events(vendor, reply))
     whole = put_together(vendor, stream)
     assert whole is not None
@@ -173,8 +171,8 @@ def test_stream_cut_anywhere_is_no_answer_or_the_whole_one(vendor: Vendor, reply
 @pytest.mark.accepts("M8")
 @every_vendor
 async def test_stream_cut_before_its_end_is_a_failure_that_may_be_billed(vendor: Vendor) -> None:
-    """After every event but the last two: the ends of chat completions are the reason, and what was
-    used.
+    """After every event but the last two: the ends of chat completions are the reason and the
+    usage.
     """
     count = len(events(vendor, REPLIES["words and calls"]))
     ends = 3 if vendor.name == "openai" else 1
@@ -189,7 +187,7 @@ async def test_stream_cut_before_its_end_is_a_failure_that_may_be_billed(vendor:
 @pytest.mark.accepts("M8")
 @every_vendor
 async def test_connection_that_breaks_in_a_stream_is_a_failure(vendor: Vendor) -> None:
-    """In the middle of the framing of HTTP."""
+    """In the middle of an HTTP chunk."""
     event = events(vendor, {"text": "hi"})[0]
     payload = (
         b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding:"
@@ -208,8 +206,8 @@ async def test_connection_that_breaks_in_a_stream_is_a_failure(vendor: Vendor) -
 @pytest.mark.accepts("M8")
 @every_vendor
 async def test_error_in_a_stream_is_a_failure_by_what_came_before(vendor: Vendor) -> None:
-    """Before any output it costs nothing; after some of it, it may be billed, and what was used is
-    not known.
+    """Before any output it is not charged; after output, it may be billed, and the usage is
+    unknown.
     """
     count = len(events(vendor, {"text": "Good morning"}))
     for length in range(count - 3):
@@ -225,7 +223,7 @@ async def test_error_in_a_stream_is_a_failure_by_what_came_before(vendor: Vendor
 
 @every_vendor
 async def test_error_before_the_stream_is_read_as_ever(vendor: Vendor) -> None:
-    """With its status, its words and its pause."""
+    """With its status, its message and its pause."""
     error = await vendor.failing_stream(error_body(429, {"message": "slow down"}, retry_after="7"))
 
     assert type(error) is errors.LLMRateLimitError
@@ -248,7 +246,7 @@ async def test_key_in_an_error_of_a_stream_is_cut_out(
     assert caught.value.message == "m: bad key [key] (status 200)"
 
 
-# What cannot be read
+# Invalid streams
 
 
 @pytest.mark.accepts("M8", "M9")
@@ -269,7 +267,7 @@ async def test_key_in_an_error_of_a_stream_is_cut_out(
 async def test_stream_that_cannot_be_read_is_a_typed_error(
     vendor: Vendor, bad: bytes, says: str
 ) -> None:
-    """Also behind a good beginning. It may pass, and it may be billed."""
+    """Even after a valid beginning. It is transient, and may be billed."""
     error = await vendor.failing_stream(raw(*events(vendor, {"text": "hi"})[:2], bad))
 
     assert isinstance(error, errors.LLMUnavailableError)
@@ -280,7 +278,7 @@ async def test_stream_that_cannot_be_read_is_a_typed_error(
 @every_vendor
 @pytest.mark.parametrize("body", [b"", b"\n\n", b"hello", b": nothing\n\n", b"data:\n\n"])
 async def test_stream_without_an_event_is_no_answer(vendor: Vendor, body: bytes) -> None:
-    """Nothing, or nothing but comments."""
+    """Empty, or with comments only."""
     error = await vendor.failing_stream(raw(body))
 
     assert error.message == f"{vendor.name}: the stream ended before the answer did"
@@ -288,7 +286,7 @@ async def test_stream_without_an_event_is_no_answer(vendor: Vendor, body: bytes)
 
 @every_vendor
 async def test_page_for_browsers_is_told_as_such(vendor: Vendor) -> None:
-    """A wrong base URL with a friendly 200."""
+    """From a wrong base URL that answers 200."""
     error = await vendor.failing_stream(
         {"raw": b"<html>hello</html>", "headers": {"content-type": "text/html; charset=utf-8"}}
     )
@@ -300,7 +298,7 @@ async def test_page_for_browsers_is_told_as_such(vendor: Vendor) -> None:
 @every_vendor
 @pytest.mark.table(1)
 async def test_stream_is_measured_after_decompression(vendor: Vendor) -> None:
-    """A small stream that decompresses to 100 MB is not kept."""
+    """A small stream that expands to 100 MB is not kept."""
     bomb = gzip.compress((b": " + b" " * 1_000 + b"\n\n") * 100_000)
 
     error = await vendor.failing_stream(
@@ -317,7 +315,7 @@ async def test_stream_is_measured_after_decompression(vendor: Vendor) -> None:
 @every_vendor
 @pytest.mark.table(1)
 async def test_stream_that_comes_at_once_leaves_room_on_the_loop(vendor: Vendor) -> None:
-    """Of 100,000 events in one piece none has the loop wait for all of them."""
+    """With 100,000 events in one chunk, the loop is never blocked for all of them."""
     stream = gzip.compress(b"data: {}\n\n" * 100_000)
     longest = 0.0
 
@@ -338,7 +336,7 @@ async def test_stream_that_comes_at_once_leaves_room_on_the_loop(vendor: Vendor)
 
 @every_vendor
 async def test_compressed_stream_is_read(vendor: Vendor) -> None:
-    """The encoding that was asked for works."""
+    """In the requested encoding."""
     stream = gzip.compress(b"".join(events(vendor, {"text": "hi"})))
 
     answer, _ = await vendor.hear_served(
@@ -354,7 +352,7 @@ async def test_compressed_stream_is_read(vendor: Vendor) -> None:
 async def test_stream_that_drips_ends_with_the_callers_patience(
     vendor: Vendor, drip: bytes
 ) -> None:
-    """The caller's timeout holds while bytes still come, and the connection is given up."""
+    """The caller's timeout applies while data still arrives, and the connection is closed."""
     head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
 
     with raw_server(head, then=drip, every_s=0.01) as address, pytest.raises(TimeoutError):

@@ -1,5 +1,5 @@
-"""The stub provider counts, cuts and charges as a vendor would, so that its bill can judge the
-product's.
+"""The stub provider counts, truncates and charges like a vendor, so that tests can compare its bill
+with the product's.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ANTHROPIC = {"anthropic-version": "2023-06-01"}
 
 
 def body(text: str = "hi", answered: int = 0, **fields: Any) -> dict[str, Any]:
-    """A request with so many answers in its transcript."""
+    """A request with this number of answers in its transcript."""
     return {
         "model": "m",
         "messages": [
@@ -48,7 +48,7 @@ def body(text: str = "hi", answered: int = 0, **fields: Any) -> dict[str, Any]:
 def ask(
     stub: StubProvider, sent: dict[str, Any], headers: dict[str, str] | None = None
 ) -> dict[str, Any]:
-    """What the stub answers to a request."""
+    """The stub's response to a request."""
     url = f"{stub.anthropic_url}/v1/messages" if headers else f"{stub.base_url}/chat/completions"
     with urlopen(
         Request(url, data=json.dumps(sent).encode(), headers=headers or {}), timeout=10
@@ -58,7 +58,7 @@ def ask(
 
 
 def choice(answer: dict[str, Any]) -> tuple[Any, ...]:
-    """What a completion says, how many calls it has, and why it ends."""
+    """The text of a completion, its number of calls, and its stop reason."""
     only = answer["choices"][0]
     return (
         only["message"]["content"],
@@ -86,7 +86,7 @@ def choice(answer: dict[str, Any]) -> tuple[Any, ...]:
 def test_answer_ends_at_the_limit_of_the_request(
     field: str, reply: Reply, limit: int, said: tuple[Any, ...]
 ) -> None:
-    """A token is four bytes; a call that does not fit is not made."""
+    """A token is four bytes; a call that does not fit is left out."""
     with StubProvider([reply]) as stub:
         answer = ask(stub, {**body(), field: limit})
 
@@ -109,7 +109,7 @@ def test_cut_answer_says_so_in_the_words_of_the_responses_api() -> None:
 
 
 def test_cut_answer_says_so_in_the_words_of_messages() -> None:
-    """With usage that is its limit."""
+    """Its usage equals the limit."""
     with StubProvider([{"text": "one two three", **ADD}], price=PRICE) as stub:
         answer = ask(stub, body(max_tokens=2), ANTHROPIC)
 
@@ -126,8 +126,8 @@ def test_cut_answer_says_so_in_the_words_of_messages() -> None:
 def test_usage_of_a_stub_without_a_price_is_within_the_limit(
     size: int, limit: int | None, tokens: int
 ) -> None:
-    """5 tokens for any whole answer, never more than were allowed; all that were allowed for one
-    that was cut.
+    """5 tokens for any whole answer, never more than the limit; the whole limit for a truncated
+    one.
     """
     with StubProvider([{"text": "x" * size}]) as stub:
         answer = ask(stub, body(max_tokens=limit))
@@ -164,7 +164,7 @@ def test_price_is_for_a_million_tokens_and_exact() -> None:
 
 
 def test_price_can_be_any_function_of_the_tokens() -> None:
-    """A vendor that charges by the request, for instance."""
+    """For instance for a vendor with a price per request."""
     with StubProvider(
         [{"text": "one two"}], price=lambda _, written: Decimal(written) + 10
     ) as stub:
@@ -183,7 +183,7 @@ def test_price_can_be_any_function_of_the_tokens() -> None:
     ],
 )
 def test_error_status_is_free_and_a_broken_answer_is_not(reply: Reply, output_tokens: int) -> None:
-    """A vendor that wrote nonsense wrote something."""
+    """A vendor that sends an invalid answer has still generated it."""
     with (
         StubProvider([reply], price=lambda _, written: Decimal(written)) as stub,
         pytest.raises((HTTPError, ValueError)) as caught,
@@ -208,7 +208,7 @@ def test_request_beyond_the_script_is_free() -> None:
 
 
 def test_log_tells_the_bill_of_a_request_that_nobody_waited_for(tmp_path: Path) -> None:
-    """A killed worker's request is paid as well."""
+    """A killed worker's request is charged as well."""
     log = tmp_path / "requests.jsonl"
     sent = json.dumps(body(max_tokens=3)).encode()
     with StubProvider(
@@ -238,11 +238,11 @@ def test_log_tells_the_bill_of_a_request_that_nobody_waited_for(tmp_path: Path) 
     )
 
 
-# A model that never stops
+# An endless model
 
 
 def test_model_that_never_stops_asks_for_its_tool_each_time() -> None:
-    """With an id of its own for each call; the script comes first."""
+    """Each call has its own id; the script comes first."""
     with StubProvider([{"text": "one"}], then=never_stops("look", at="x")) as stub:
         answers = [ask(stub, body(answered=answered)) for answered in (0, 1, 50)]
 
@@ -265,7 +265,7 @@ def test_model_that_never_stops_asks_for_its_tool_each_time() -> None:
 
 @pytest.fixture
 def process(tmp_path: Path) -> Iterator[str]:
-    """The base URL of a stub without a script that charges, as a process of its own."""
+    """The base URL of a charging stub without a script, in its own process."""
     command = [
         sys.executable,
         "-m",

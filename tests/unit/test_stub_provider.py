@@ -1,5 +1,5 @@
-"""The stub provider tells the truth about what it was asked, also to those who ask twice or die
-while they wait.
+"""The stub provider's log and replies, also for repeated requests and for callers that disconnect
+while waiting.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def post(
 
 @pytest.fixture
 def process(tmp_path: Path) -> Iterator[str]:
-    """The base URL of a stub that runs as a process of its own."""
+    """The base URL of a stub in its own process."""
     (tmp_path / "script.json").write_text(
         json.dumps([{"calls": [{"name": "add", "arguments": {"a": 2, "b": 3}}]}, {"text": "five"}])
     )
@@ -68,7 +68,7 @@ def process(tmp_path: Path) -> Iterator[str]:
 
 
 def test_repeated_request_gets_the_same_reply() -> None:
-    """The place in the script is the number of assistant messages, not a counter."""
+    """The position in the script is the number of assistant messages, not a counter."""
     with StubProvider(
         [{"calls": [{"name": "add", "arguments": {"a": 2}}]}, {"text": "five"}]
     ) as stub:
@@ -127,7 +127,7 @@ def test_request_with_anthropics_header_is_answered_in_anthropics_shape() -> Non
 
 
 def test_request_with_an_input_is_answered_in_the_shape_of_the_responses_api() -> None:
-    """From the same script, with the same ids; all that a model said in a row is one answer."""
+    """From the same script, with the same ids; consecutive items of a model are one answer."""
     words = {
         "type": "message",
         "role": "assistant",
@@ -171,7 +171,7 @@ def respond(stub: StubProvider, given: Any) -> dict[str, Any]:
 
 
 def stream(base_url: str, **fields: Any) -> bytes:
-    """All that comes of the reply to a request for a stream."""
+    """The whole response to a streamed request."""
     body = json.dumps({"model": "m", "messages": [QUESTION], "stream": True, **fields}).encode()
     with urlopen(
         Request(f"{base_url}/chat/completions", data=body, method="POST"), timeout=10
@@ -182,7 +182,7 @@ def stream(base_url: str, **fields: Any) -> bytes:
 
 
 def test_request_for_a_stream_is_answered_with_events() -> None:
-    """Pieces of the words, then the reason, the usage if it is asked for, and the end."""
+    """Pieces of the text, then the stop reason, the usage if requested, and the end."""
     with StubProvider([{"text": "Good morning"}]) as stub:
         plain, counted = (
             stream(stub.base_url),
@@ -204,7 +204,7 @@ def test_request_for_a_stream_is_answered_with_events() -> None:
 
 
 def test_stream_is_slow_cut_off_or_broken_as_scripted() -> None:
-    """One event at a time; a stream that is cut just ends, one that fails says so."""
+    """One event at a time; a truncated stream just ends, a failing one has an error."""
     with (
         StubProvider([{"text": "Good morning", "pace_s": 0.05, "cut_after": 2}]) as cut,
         StubProvider([{"text": "hi", "error_after": 1}]) as broken,
@@ -221,7 +221,7 @@ def test_stream_is_slow_cut_off_or_broken_as_scripted() -> None:
 
 
 def test_request_beyond_the_script_is_refused_with_the_reason() -> None:
-    """A turn that goes on longer than its script fails at once and says why."""
+    """A turn that is longer than its script fails at once, with the reason."""
     with StubProvider([{"text": "five"}]) as stub, pytest.raises(HTTPError) as caught:
         post(stub.base_url, QUESTION, ASKED, RESULT)
 
@@ -233,7 +233,7 @@ def test_request_beyond_the_script_is_refused_with_the_reason() -> None:
 
 
 def test_status_headers_and_raw_body_are_served_as_scripted() -> None:
-    """Errors and nonsense of providers can be scripted."""
+    """Errors and invalid replies of providers can be scripted."""
     with (
         StubProvider([{"status": 503, "headers": {"retry-after": "7"}, "raw": "<html>"}]) as stub,
         pytest.raises(HTTPError) as caught,
@@ -245,7 +245,7 @@ def test_status_headers_and_raw_body_are_served_as_scripted() -> None:
 
 
 def test_request_is_in_the_log_before_it_is_answered(tmp_path: Path) -> None:
-    """A caller that hangs up while it waits has still been noted, and takes nothing down."""
+    """A caller that disconnects while it waits is still logged, and breaks nothing."""
     log = tmp_path / "requests.jsonl"
     body = json.dumps({"model": "m", "messages": [QUESTION]}).encode()
     with StubProvider([{"text": "late", "delay_s": 60}], log_path=log) as stub:
@@ -263,7 +263,7 @@ def test_request_is_in_the_log_before_it_is_answered(tmp_path: Path) -> None:
 
 
 def test_log_tells_equal_requests_from_different_ones(tmp_path: Path) -> None:
-    """The digest is over the messages alone."""
+    """The digest covers only the messages."""
     log = tmp_path / "requests.jsonl"
     with StubProvider([{"text": "five"}], log_path=log) as stub:
         for text in ("a", "a", "b"):
@@ -290,7 +290,7 @@ def test_log_of_a_stub_that_nobody_asked_is_empty(tmp_path: Path) -> None:
 
 
 def test_stub_runs_as_a_process_and_prints_its_base_url_first(process: str, tmp_path: Path) -> None:
-    """A crash test starts it beside the worker, and reads its log afterwards."""
+    """A crash test starts it next to the worker, and reads its log afterwards."""
     answers = [post(process, QUESTION), post(process, QUESTION, ASKED, RESULT)]
 
     assert [answer["choices"][0]["finish_reason"] for answer in answers] == ["tool_calls", "stop"]

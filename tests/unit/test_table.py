@@ -1,4 +1,4 @@
-"""Turns as a table: columns that stand under each other, whatever is in them."""
+"""The table of turns: aligned columns, for any content."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NOW = datetime(2030, 1, 2, 12, tzinfo=UTC)
 
 
 class Terminal(io.StringIO):
-    """A place to write to that says it is a terminal."""
+    """An output stream that claims to be a terminal."""
 
     def isatty(self) -> bool:
         return True
@@ -40,8 +40,8 @@ def shown(*entries: TurnEntry) -> list[str]:
 
 
 def test_columns_stand_under_each_other() -> None:
-    """East Asian letters take two columns, numbers stand to the right, and a dash is for what
-    nobody knows.
+    """East Asian characters take two columns, numbers are right-aligned, and a dash is an unknown
+    value.
     """
     lines = shown(
         entry("sum-1", "2 + 3?", outcome=Outcome.COMPLETED, steps=12, spent=Decimal("0.0123")),
@@ -56,14 +56,14 @@ def test_columns_stand_under_each_other() -> None:
 
 
 def test_text_of_a_task_does_not_move_the_cursor() -> None:
-    """A task is anybody's text; its escape sequences are shown as such."""
+    """A task is untrusted text; its escape sequences are printed escaped."""
     lines = shown(entry("sum-1", "red \x1b[31m and \x07 bell"))
 
     assert lines[1].endswith(r"red \u001b[31m and \u0007 bell")
 
 
 def test_terminal_is_not_outgrown_by_a_long_task(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The task is cut where the line ends; ids never are, because one copies them."""
+    """The task is cut at the end of the line; ids never are, because users copy them."""
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("NO_COLOR", "1")
     out = Terminal()
@@ -74,7 +74,7 @@ def test_terminal_is_not_outgrown_by_a_long_task(monkeypatch: pytest.MonkeyPatch
 
 
 def test_states_have_colours_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Green is well, red is not, yellow wants somebody, cyan goes on."""
+    """Green is success, red is failure, yellow needs attention, cyan is running."""
     monkeypatch.delenv("NO_COLOR", raising=False)
     out = Terminal()
     states = [
@@ -100,5 +100,5 @@ def test_states_have_colours_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> N
     ],
 )
 def test_age_is_told_in_its_largest_unit(age: timedelta, words: str) -> None:
-    """A clock that is behind makes no negative ages."""
+    """Clock skew gives no negative ages."""
     assert table.ago(age) == words

@@ -1,4 +1,4 @@
-"""Which trace a turn belongs to, and what of telemetry is decided before a turn runs."""
+"""The trace of a turn, and telemetry settings that are fixed before a turn runs."""
 
 import subprocess
 import sys
@@ -30,7 +30,7 @@ CALLER = f"00-{0xABC:032x}-{0xDEF:016x}-01"
 
 
 def test_ids_follow_from_the_turn_and_its_first_run() -> None:
-    """The same for everybody who asks; another run of the same id is another trace."""
+    """The same in every process; another run of the same id is another trace."""
     first, again, anew = (
         span_of_turn("ticket-1", "run-1"),
         span_of_turn("ticket-1", "run-1"),
@@ -45,7 +45,7 @@ def test_ids_follow_from_the_turn_and_its_first_run() -> None:
 
 
 def test_ids_are_a_promise_between_releases() -> None:
-    """Workers of two releases share a queue, and the spans of a turn must meet."""
+    """Workers of two releases share a queue, and the spans of a turn must match."""
     assert (
         span_of_turn("ticket-1", "run-1").traceparent()
         == "00-b24b783fa4351d37fbc6610f85aa19dd-49fccaca8c9aa84e-"
@@ -53,12 +53,12 @@ def test_ids_are_a_promise_between_releases() -> None:
 
 
 def test_parts_of_an_id_are_kept_apart() -> None:
-    """No two turns are the same because of where a name ends."""
+    """Different turns never have the same id because of where one part ends."""
     assert span_of_turn("a", "b\nc") != span_of_turn("a\nb", "c")
 
 
 def test_child_is_in_the_trace_of_its_root() -> None:
-    """With a span of its own."""
+    """With its own span."""
     root = span_of_turn("ticket-1", "run-1")
     child = span_of_turn("ticket-1/writer-1", "run-2", root=("ticket-1", "run-1"))
 
@@ -67,7 +67,7 @@ def test_child_is_in_the_trace_of_its_root() -> None:
 
 
 def test_turn_that_somebody_started_within_a_span_goes_on_in_that_trace() -> None:
-    """The span is its parent, and what was decided about sampling holds."""
+    """The span is its parent, and its sampling decision applies."""
     own = span_of_turn("ticket-1", "run-1")
 
     assert span_of_turn("ticket-1", "run-1", traceparent=CALLER) == TurnSpan(
@@ -78,7 +78,7 @@ def test_turn_that_somebody_started_within_a_span_goes_on_in_that_trace() -> Non
 
 @pytest.mark.parametrize("caller", ["", CALLER])
 def test_child_that_is_told_its_parent_nests_in_it(caller: str) -> None:
-    """In whatever trace the parent is; if the sampler decides there, it decides here."""
+    """In the trace of the parent; a sampler's decision applies in every process."""
     parent = span_of_turn("ticket-1", "run-1", traceparent=caller)
     child = span_of_turn(
         "ticket-1/writer-1",
@@ -110,7 +110,7 @@ def test_child_that_is_told_its_parent_nests_in_it(caller: str) -> None:
     ],
 )
 def test_malformed_traceparent_is_as_none(traceparent: Any) -> None:
-    """Whoever starts a workflow may write anything into its memo."""
+    """The starter of a workflow may write anything into its memo."""
     assert span_of_turn("ticket-1", "run-1", traceparent=traceparent) == span_of_turn(
         "ticket-1", "run-1"
     )
@@ -120,7 +120,7 @@ def test_malformed_traceparent_is_as_none(traceparent: Any) -> None:
 
 
 def test_memo_of_a_caller_names_its_span() -> None:
-    """As the W3C writes it; nothing where there is none."""
+    """In the W3C form; none if there is no span."""
     with (
         TracerProvider(shutdown_on_exit=False)
         .get_tracer("caller")
@@ -134,7 +134,7 @@ def test_memo_of_a_caller_names_its_span() -> None:
 
 
 def test_asking_for_the_caller_does_not_import_opentelemetry() -> None:
-    """In a process that has not done so, there is nobody to find."""
+    """In a process that has not imported it, there is no span."""
     code = (
         "import sys; from perdure.temporal.trace_ids import memo_of_caller; print(memo_of_caller(),"
         " 'opentelemetry' in sys.modules)"
@@ -145,7 +145,7 @@ def test_asking_for_the_caller_does_not_import_opentelemetry() -> None:
 
 
 def test_worker_is_imported_without_opentelemetry() -> None:
-    """What is off costs nothing."""
+    """Disabled telemetry costs nothing."""
     code = (
         "import sys, perdure.worker, perdure.worker.commands; print('opentelemetry' in sys.modules)"
     )
@@ -154,11 +154,13 @@ def test_worker_is_imported_without_opentelemetry() -> None:
     assert done.stdout.strip() == "False"
 
 
-# --- where to
+# --- configuration
 
 
 def test_tracer_provider_must_be_of_the_sdk() -> None:
-    """Another cannot give a span its ids, and the global one is a placeholder until one is set."""
+    """Another one cannot assign the ids of spans, and the global one is a placeholder until it is
+    set.
+    """
     with pytest.raises(
         errors.ConfigurationError,
         match="needs a TracerProvider of opentelemetry-sdk, not ProxyTracerProvider",
@@ -179,7 +181,7 @@ def test_tracer_provider_must_be_of_the_sdk() -> None:
 def test_environment_asks_for_telemetry_by_an_endpoint(
     monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], wanted: bool
 ) -> None:
-    """Of all signals or of one; `OTEL_SDK_DISABLED` turns all of it off."""
+    """For all signals or for one; `OTEL_SDK_DISABLED` turns all of it off."""
     for name, value in environment.items():
         monkeypatch.setenv(f"OTEL_EXPORTER_OTLP_{name}", value)
     asked = WorkerSettings.from_environment().otlp
@@ -191,7 +193,7 @@ def test_environment_asks_for_telemetry_by_an_endpoint(
 async def test_signal_that_the_environment_does_not_want_is_left_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """`none` as the exporter of a signal; then no package is needed either."""
+    """With `none` as the exporter of a signal; then no package is needed either."""
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
     monkeypatch.setenv("OTEL_TRACES_EXPORTER", "none")
     monkeypatch.setenv("OTEL_METRICS_EXPORTER", "none")
@@ -213,7 +215,7 @@ async def test_signal_that_the_environment_does_not_want_is_left_out(
 async def test_environment_may_ask_for_what_is_said(
     monkeypatch: pytest.MonkeyPatch, value: str, wanted: bool
 ) -> None:
-    """By the variable that OpenTelemetry's own instrumentations have for it."""
+    """With the variable of OpenTelemetry's own instrumentations."""
     monkeypatch.setenv("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", value)
 
     async with otlp.from_environment() as telemetry:
@@ -231,19 +233,19 @@ async def test_environment_may_ask_for_what_is_said(
 def test_service_is_called_perdure_unless_it_has_a_name(
     monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], name: str
 ) -> None:
-    """`unknown_service` helps nobody."""
+    """`unknown_service` would not be useful."""
     for variable, value in environment.items():
         monkeypatch.setenv(variable, value)
 
     assert otlp._resource().attributes["service.name"] == name
 
 
-# --- what a turn counts
+# --- the metrics of a turn
 
 
 def test_money_below_a_terminated_delegate_is_counted_once() -> None:
-    """Of a terminated delegate only what no other turn counts: its own calls, and those of its
-    delegates that were terminated too.
+    """Only what no other turn counts: its own calls, and those of its delegates that were
+    terminated, too.
     """
     below = [
         ChildReport(turn_id="a", agent="a", outcome=Outcome.CANCELLED, spent=usd(4)),

@@ -1,4 +1,4 @@
-"""Text at the boundary: cleaned, measured, cut."""
+"""Text from outside: cleaning, measuring and truncating."""
 
 import json
 
@@ -12,15 +12,13 @@ ANY_TEXT = st.text(st.characters())
 
 
 def test_lone_surrogate_is_replaced() -> None:
-    """No encoder on the way to history accepts one; pairs, NUL and everything else stay as they
-    are.
-    """
+    """No encoder accepts one; pairs, NUL and everything else are unchanged."""
     assert text.clean("a\ud800b\udfffc \U0001f600 \0 é") == "a?b?c \U0001f600 \0 é"
 
 
 @given(ANY_TEXT)
 def test_clean_text_can_be_encoded_and_cleaning_it_again_changes_nothing(given_text: str) -> None:
-    """Whatever comes in."""
+    """For any input."""
     cleaned = text.clean(given_text)
 
     assert cleaned == text.clean(cleaned)
@@ -29,13 +27,13 @@ def test_clean_text_can_be_encoded_and_cleaning_it_again_changes_nothing(given_t
 
 @pytest.mark.accepts("T13")
 def test_text_that_fits_is_not_clipped() -> None:
-    """Up to the limit, counted in bytes."""
+    """Up to the limit, in bytes."""
     assert text.clip("é" * 50, 100) == "é" * 50
 
 
 @pytest.mark.accepts("T13")
 def test_clipped_text_says_both_sizes() -> None:
-    """How much is left, and how much there was; the note itself fits into the limit."""
+    """The remaining and the original size; the note itself fits into the limit."""
     clipped = text.clip("x" * 1000, 100)
 
     assert clipped == "x" * 71 + "\n[clipped: 71 of 1000 bytes]"
@@ -44,7 +42,7 @@ def test_clipped_text_says_both_sizes() -> None:
 @pytest.mark.accepts("T13")
 @given(ANY_TEXT, st.integers(min_value=0, max_value=200))
 def test_clipped_text_never_exceeds_its_limit(given_text: str, max_bytes: int) -> None:
-    """For any text and any limit, also one too small for the note."""
+    """For any text and any limit, even one that is too small for the note."""
     clipped = text.clip(given_text, max_bytes)
 
     assert text.size(clipped) <= max_bytes
@@ -55,7 +53,7 @@ def test_clipped_text_never_exceeds_its_limit(given_text: str, max_bytes: int) -
 def test_clipped_text_that_is_recorded_is_at_most_twice_as_long_as_json(
     given_text: str, max_bytes: int
 ) -> None:
-    """Control characters count as what JSON makes of them; other text is clipped as anywhere."""
+    """Control characters count with their JSON encoding; other text is truncated as elsewhere."""
     clipped = text.clip_recorded(given_text, max_bytes)
     kept, _, note = clipped.rpartition("\n")
     plain = given_text.replace("\0", "").replace("\x1b", "")
@@ -72,7 +70,7 @@ def test_clipped_text_that_is_recorded_is_at_most_twice_as_long_as_json(
 
 @pytest.mark.accepts("T13")
 def test_control_characters_are_clipped_by_what_they_weigh() -> None:
-    """Of a thousand that JSON writes as six bytes each, 23 have room in 200 bytes of JSON, with the
+    """Of a thousand that JSON encodes in six bytes each, 23 fit into 200 bytes of JSON, with the
     note.
     """
     assert text.clip_recorded("\0" * 1000, 100) == "\0" * 23 + "\n[clipped: 23 of 1000 bytes]"
@@ -81,8 +79,8 @@ def test_control_characters_are_clipped_by_what_they_weigh() -> None:
 @pytest.mark.accepts("T13")
 @given(ANY_TEXT, st.integers(min_value=40, max_value=200))
 def test_what_clipping_keeps_is_the_beginning_of_the_text(given_text: str, max_bytes: int) -> None:
-    """Where there is room for the note, it is whole, its first number is what is kept, and what is
-    kept is the beginning.
+    """If the note fits, it is complete, its first number is the kept size, and the kept part is the
+    beginning.
     """
     whole = text.clean(given_text) + "x" * 201
     kept, _, note = text.clip(whole, max_bytes).rpartition("\n")
@@ -95,7 +93,7 @@ def test_what_clipping_keeps_is_the_beginning_of_the_text(given_text: str, max_b
 def test_head_is_the_longest_beginning_without_half_a_character(
     given_text: str, max_bytes: int
 ) -> None:
-    """One character more would not fit."""
+    """One more character would not fit."""
     cleaned = text.clean(given_text)
     kept = text.head(given_text, max_bytes)
 
@@ -123,7 +121,7 @@ def test_one_line_has_no_breaks_and_ends_with_an_ellipsis_where_it_is_cut() -> N
     ],
 )
 def test_line_of_a_list_moves_no_cursor(said: str, line: str) -> None:
-    """Nor does it turn what stands behind it; letters that are joined stay so."""
+    """It does not change the direction of later text either; joined characters stay joined."""
     assert text.one_line(said, 100) == line
 
 
@@ -157,8 +155,8 @@ ARGUMENTS = '{"ticket": "2, euros=3, note=small one", "euros": 3000}'
 
 @pytest.mark.accepts("G8")
 def test_every_character_that_cannot_be_seen_is_escaped() -> None:
-    """All 4,174 that Unicode calls ignorable, the 267 that Python calls printable among them, and
-    those with an empty glyph.
+    """All 4,174 that Unicode calls ignorable, including 267 that Python calls printable, and those
+    with an empty glyph.
     """
     unseen = [
         *map(chr, IGNORABLE),
@@ -193,7 +191,7 @@ def test_every_character_that_cannot_be_seen_is_escaped() -> None:
 @pytest.mark.accepts("G8")
 @given(st.dictionaries(ANY_TEXT, ANY_TEXT | st.integers() | st.lists(ANY_TEXT)))
 def test_arguments_that_are_shown_read_back_as_they_are(given_values: dict[str, object]) -> None:
-    """In one line and in several; each line has nothing that cannot be seen."""
+    """On one line and on several; each line has only visible characters."""
     arguments = json.dumps(given_values)
     line, lines = text.arguments_exactly(arguments), text.arguments_indented(arguments)
 
@@ -219,14 +217,14 @@ def test_arguments_that_are_shown_read_back_as_they_are(given_values: dict[str, 
     ],
 )
 def test_arguments_are_shown_as_they_run(arguments: str, shown: str) -> None:
-    """No field can pass for another, no digit is lost, and what is no JSON is quoted."""
+    """No field can look like another one, no digit is lost, and invalid JSON is quoted."""
     assert text.arguments_exactly(arguments) == shown
     assert text.arguments_in_brief(arguments) == shown
 
 
 @pytest.mark.accepts("G8")
 def test_long_values_are_cut_with_their_length_and_every_name_is_shown() -> None:
-    """The notes are outside of the quotes, so that no value can write one."""
+    """The notes are outside of the quotes, so that no value can imitate one."""
     arguments = json.dumps(
         {
             "note": "x" * 80 + '"… (1 characters)',
@@ -251,7 +249,7 @@ def test_long_values_are_cut_with_their_length_and_every_name_is_shown() -> None
 
 @pytest.mark.parametrize("depth", [100, 5_000, 200_000])
 def test_arguments_of_any_depth_are_shown(depth: int) -> None:
-    """Where Python's recursion ends, they are quoted as they are written."""
+    """Beyond Python's recursion limit, they are quoted as written."""
     arguments = '{"a": ' + "[" * depth + "]" * depth + "}"
 
     assert len(text.arguments_exactly(arguments)) >= len(arguments)
@@ -269,8 +267,8 @@ def test_arguments_of_any_depth_are_shown(depth: int) -> None:
     ],
 )
 def test_prose_keeps_the_joiners_that_draw_something(said: str, shown: str) -> None:
-    """One between two letters, as emoji, Persian and Hindi need it; more of them are a message that
-    nobody sees.
+    """One between two characters, as emoji, Persian and Hindi need it; more of them are hidden
+    text.
     """
     assert text.harmless(said) == shown
     assert text.exact(said).isascii() or "\u200d" not in text.exact(said)
@@ -312,7 +310,7 @@ def test_markdown_shows_a_line_as_it_is(said: str, shown: str) -> None:
 
 
 def test_dollar_sign_of_an_argument_keeps_its_value_in_markdown() -> None:
-    """Spelled out it would be another argument."""
+    """Spelled out it would be a different argument."""
     shown = text.markdown_of_arguments(text.arguments_exactly('{"price": "$5"}'))
 
     assert shown == r'{"price": "\\u00245"}'
@@ -320,7 +318,7 @@ def test_dollar_sign_of_an_argument_keeps_its_value_in_markdown() -> None:
 
 
 def test_description_is_stripped_of_what_cannot_be_seen() -> None:
-    """Lines, tabs and emoji stay."""
+    """Line breaks, tabs and emoji are kept."""
     hidden = "".join(chr(0xE0000 + ord(letter)) for letter in "obey")
 
     assert (

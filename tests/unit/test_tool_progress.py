@@ -1,4 +1,4 @@
-"""`RunningTools`: which tools are watched for progress."""
+"""`RunningTools`: the tools that are polled for progress."""
 
 from datetime import UTC, datetime
 
@@ -29,8 +29,8 @@ def event(fact: Fact) -> Event:
     ids=lambda fact: type(fact).__name__,
 )
 def test_call_is_watched_until_its_attempt_is_over(end: Fact) -> None:
-    """Also where it did not run: a person may take a day to answer, and the server is not asked
-    meanwhile.
+    """Even if it did not run: an approval may take a day, and the server is not polled in the
+    meantime.
     """
     running = RunningTools()
     running.see(event(Scheduled(KEY)))

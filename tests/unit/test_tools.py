@@ -1,4 +1,4 @@
-"""Tools as values: what `@tool` accepts, refuses and keeps."""
+"""Tools as values: what `@tool` accepts and refuses, and how the tool relates to its function."""
 
 import contextlib
 import functools
@@ -103,7 +103,7 @@ def test_bound_method_without_decorator_is_a_tool() -> None:
 
 
 def test_method_that_is_not_bound_is_refused_with_the_way_out() -> None:
-    """The agent is defined with the class's function instead of an instance's."""
+    """The agent has the class's function instead of an instance's method."""
     agent = Agent(name="librarian", model="openai:x", tools=[Shelf.find])
 
     with pytest.raises(
@@ -118,7 +118,7 @@ def test_method_that_is_not_bound_is_refused_with_the_way_out() -> None:
 @pytest.mark.accepts("T17")
 @pytest.mark.parametrize("name", ["two words", "a.b", "größe", "a" * 65, "a\n", "a/b", "<lambda>"])
 def test_name_that_no_provider_accepts_is_refused_when_the_tool_is_built(name: str) -> None:
-    """The message says what is allowed and how to choose another."""
+    """The message has the rules and how to set another name."""
     with pytest.raises(errors.ConfigurationError) as caught:
         tool(name=name)(lambda: None)
 
@@ -132,13 +132,13 @@ def test_name_that_no_provider_accepts_is_refused_when_the_tool_is_built(name: s
 @pytest.mark.accepts("T17")
 @pytest.mark.parametrize("name", ["a", "A-b_9", "-", "x" * 64])
 def test_name_within_the_rules_is_accepted(name: str) -> None:
-    """Also at the limit."""
+    """Including one at the limit."""
     assert tool(name=name)(lambda: None).name == name
 
 
 @pytest.mark.accepts("T17")
 def test_function_whose_own_name_breaks_the_rules_is_refused() -> None:
-    """Python allows more than providers do; a plain function in `tools=` is checked too."""
+    """Python allows more than providers do; a plain function in `tools=` is validated, too."""
 
     def größe() -> None: ...
 
@@ -150,16 +150,14 @@ def test_function_whose_own_name_breaks_the_rules_is_refused() -> None:
     "item", [functools.partial(print, "a"), Shelf([])], ids=["partial", "instance"]
 )
 def test_what_is_no_named_function_is_refused_typed(item: Any) -> None:
-    """An object without a name is a mistake in the set-up and says so, instead of an
-    `AttributeError`.
-    """
+    """An object without a name raises a configuration error instead of an `AttributeError`."""
     with pytest.raises(errors.ConfigurationError):
         Agent(name="broken", model="openai:x", tools=[item])
 
 
 @pytest.mark.parametrize("timeout", [timedelta(0), timedelta(seconds=-1)])
 def test_timeout_of_nothing_is_refused(timeout: timedelta) -> None:
-    """A tool that may take no time could never run."""
+    """Such a tool could never run."""
     with pytest.raises(
         errors.ConfigurationError,
         match="tool add: timeout must be a timedelta, longer than zero and at most 3650 days, not",
@@ -170,7 +168,7 @@ def test_timeout_of_nothing_is_refused(timeout: timedelta) -> None:
 @pytest.mark.accepts("L5")
 @pytest.mark.parametrize("limit", [0, -1])
 def test_iterations_below_one_are_refused_when_the_agent_is_built(limit: int) -> None:
-    """The message names the agent, the limit and the way to have none."""
+    """The message has the agent, the limit and how to turn it off."""
     with pytest.raises(errors.ConfigurationError) as caught:
         Agent(name="adder", model="openai:x", max_iterations=limit)
 
@@ -207,7 +205,7 @@ def test_agent_that_cannot_work_is_refused_when_it_is_built(field: str, value: s
 
 @pytest.mark.accepts("T10")
 def test_tools_stand_in_the_order_given() -> None:
-    """The agent's own first, then box by box."""
+    """The agent's own first, then toolbox by toolbox."""
     boxes = [Toolbox("second", [_named("z"), _named("a")]), Toolbox("first", [_named("m")])]
     agent = Agent(name="adder", model="openai:x", tools=[wait, add], toolboxes=boxes)
 
@@ -235,7 +233,7 @@ def test_tools_stand_in_the_order_given() -> None:
 def test_duplicate_names_are_refused_naming_tool_and_both_sources(
     fields: dict[str, Any], sources: list[str]
 ) -> None:
-    """The same function twice is no exception: the second could never be called."""
+    """The same function twice is refused, too: the second one could never be called."""
     agent = Agent(name="adder", model="openai:x", **fields)
 
     with pytest.raises(errors.DuplicateToolError) as caught:
@@ -251,7 +249,7 @@ def test_duplicate_names_are_refused_naming_tool_and_both_sources(
 
 @pytest.mark.accepts("T12")
 def test_context_parameter_is_found_by_its_annotation() -> None:
-    """Whatever it is called, wherever it stands, with or without the type of the deps."""
+    """With any name, at any position, with or without the type of the deps."""
 
     def plain(word: str, about: ToolContext) -> None: ...  # type: ignore[type-arg]
     def typed(c: ToolContext[str], word: str) -> None: ...
@@ -270,7 +268,9 @@ def test_context_parameter_is_found_by_its_annotation() -> None:
 
 
 def test_schema_digest_changes_with_the_arguments_and_with_nothing_else() -> None:
-    """Another body or timeout is the same schema; another default, type or description is not."""
+    """Another body or timeout has the same schema; another default, type or description does
+    not.
+    """
 
     def search(word: str, limit: int = 5) -> None: ...
 
@@ -328,13 +328,13 @@ class Point:
     ids=lambda value: type(value).__name__,
 )
 def test_result_is_text_as_it_is_or_json(value: object, text: str) -> None:
-    """Values that JSON knows, and those that pydantic knows how to write."""
+    """Values that JSON supports, and those that pydantic can encode."""
     assert tools.encode(value) == text
 
 
 @pytest.mark.accepts("T8")
 def test_generator_is_encoded_as_the_list_that_it_makes() -> None:
-    """A tool may yield what it finds."""
+    """A tool may be a generator."""
 
     def found() -> Iterator[int]:
         yield from (1, 2)
@@ -362,20 +362,20 @@ def _deep() -> list[object]:
     ids=["object", "bytes", "surrogate", "function", "endless", "deep"],
 )
 def test_result_that_cannot_be_encoded_says_so(value: object) -> None:
-    """A `ValueError` that names the type, whatever the encoder stumbles over."""
+    """A `ValueError` with the type, for any failure of the encoder."""
     with pytest.raises(ValueError, match=f"^{type(value).__name__} cannot be encoded as JSON: "):
         tools.encode(value)
 
 
 @pytest.mark.accepts("T8")
 def test_awaitable_result_names_the_mistake() -> None:
-    """A sync wrapper around an async function, forgotten in many a decorator."""
+    """A sync wrapper around an async function, as in a decorator that forgets to await."""
     with _late() as coroutine, pytest.raises(ValueError, match="declare it with async def"):
         tools.encode(coroutine)
 
 
 def test_coroutine_that_is_refused_as_a_result_is_closed() -> None:
-    """Python would warn of one that was never awaited."""
+    """Otherwise Python would warn that it was never awaited."""
     with _late() as coroutine:
         with pytest.raises(ValueError):
             tools.encode(coroutine)
@@ -409,7 +409,7 @@ def _properties(item: tools.Tool) -> dict[str, Any]:
 
 @pytest.mark.accepts("G1")
 def test_context_that_is_printed_shows_no_dependency() -> None:
-    """A tool may put its context into a log or a result; what the lifespan yielded may hold a
+    """A tool may put its context into a log or a result; the lifespan's object may contain a
     password.
     """
     context = ToolContext(

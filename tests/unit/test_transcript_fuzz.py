@@ -1,7 +1,7 @@
-"""Whatever a model, tools, policies, people and clocks do: what is sent is paired, and nothing runs
-that may not.
+"""Properties of turns with random models, tools, policies, people and clocks: requests are paired,
+and no call runs that may not.
 
-The turns are those of `simulated`, which the real rules play.
+The turns come from `simulated`, which uses the product's rules.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ def results_in(messages: tuple[Message, ...]) -> Iterator[ToolResult]:
 
 
 def is_spoken(asked: Asked, *, has_history: bool) -> bool:
-    """Nothing but words, the user's last and in turns, if the history has any; each result stands
-    in them, in order.
+    """Only text, starting with a user message if the history has any, with alternating roles; each
+    result is in it, in order.
     """
     sent = asked.sent.messages
     words, place = (
@@ -80,15 +80,15 @@ def is_spoken(asked: Asked, *, has_history: bool) -> bool:
 
 
 def is_as_called(messages: tuple[Message, ...]) -> bool:
-    """Names are those of the calls, so that no result is told under another's."""
+    """Names are those of the calls, so that no result has another tool's name."""
     return [call.name for call in calls_in(messages)] == [
         result.name for result in results_in(messages)
     ]
 
 
 def every_request_is_paired(played: Played) -> None:
-    """Each call has one result right after it, in call order, and no result stands anywhere else:
-    in the transcript and in what is sent of it.
+    """Each call has one result right after it, in call order, and there are no other results: in
+    the transcript and in what is sent of it.
     """
     for asked in played.asked:
         assert is_paired(asked.state.transcript.messages)
@@ -103,7 +103,7 @@ def every_request_is_paired(played: Played) -> None:
 
 
 def ids_are_unique_over_the_transcript(played: Played) -> None:
-    """Those that were missing, given twice, or used in the history, were replaced."""
+    """Missing, duplicate and already used ids were replaced."""
     for state in (*[asked.state for asked in played.asked], played.state):
         ids = [call.id for call in calls_in(state.transcript.messages)]
 
@@ -112,7 +112,7 @@ def ids_are_unique_over_the_transcript(played: Played) -> None:
 
 
 def history_folds_to_what_the_workflow_knows(played: Played) -> None:
-    """At each request, which names the transcript by its digest, and at the end."""
+    """At each request, which has the transcript's digest, and at the end."""
     for asked in played.asked:
         assert asked.read == asked.state
         assert asked.read.transcript.digest.startswith(asked.call.digest)
@@ -120,7 +120,7 @@ def history_folds_to_what_the_workflow_knows(played: Played) -> None:
 
 
 def wants_a_person(played: Played, call: ToolCall) -> bool:
-    """Whether tool, agent or task want an approval of this call."""
+    """Whether the tool, the agent or the task requires approval of this call."""
     is_change = call.name != "look"
     by_agent = played.agent.approval == "all" or (played.agent.approval == "changes" and is_change)
     return (
@@ -131,8 +131,8 @@ def wants_a_person(played: Played, call: ToolCall) -> bool:
 
 
 def nothing_runs_that_may_not(played: Played) -> None:
-    """No call that was refused, or that nobody approved though somebody had to; no tool that is not
-    there; of an answer with a violation nothing.
+    """No denied call, no call without a required approval, no unknown tool, and no call of an
+    answer with a violation.
     """
     answers = [
         message.calls
@@ -155,9 +155,9 @@ def nothing_runs_that_may_not(played: Played) -> None:
 
 
 def call_runs_once_as_it_was_approved_and_its_result_is_its_own(played: Played) -> None:
-    """Again only where its worker was lost and that does no harm.
+    """A call runs again only if its worker was lost and the tool is idempotent.
 
-    What a person changed is what runs.
+    Edited arguments are what runs.
     """
     given = {result.call_id: result for result in results_in(played.state.partial)}
     times = Counter(call.id for call in played.ran)
@@ -177,7 +177,7 @@ def call_runs_once_as_it_was_approved_and_its_result_is_its_own(played: Played) 
 
 
 def what_is_spent_and_reserved_stays_within_the_budget(played: Played) -> None:
-    """At every moment, unless a bill was above its bound; then nothing more is called.
+    """At every moment, unless a bill was above its bound; then there are no further calls.
 
     Calls are counted here, too.
     """
@@ -213,7 +213,7 @@ def what_was_given_up_is_no_failure_of_the_last_answer(played: Played) -> None:
 
 
 def every_moment_can_be_continued(played: Played) -> None:
-    """Closed, the messages of any moment are a history for another turn."""
+    """The closed messages at any moment are a valid history for another turn."""
     for state in played.states:
         assert is_paired(closed(state.partial))
 
@@ -235,7 +235,7 @@ PROMISES = (
 # a call is refused after its first attempt, whose worker was lost and whose tool has changed
 @example(9_560_666_688)
 def test_turn_keeps_every_promise(seed: int) -> None:
-    """Each of them is a function above. `turn(seed)` plays the turn again."""
+    """Each promise is a function above. `turn(seed)` repeats the turn."""
     played = turn(seed)
 
     for holds in PROMISES:

@@ -33,8 +33,8 @@ class Tree:
     """A tree whose turns delegate at random; some are lost with all that is below them.
 
     Attributes:
-        started: How many turns of delegates there were.
-        refused: The results that said that no more may be.
+        started: The number of delegates' turns.
+        refused: The number of refusals because of the limit.
     """
 
     def __init__(self, limit: int | None, draw: Random, *, parallel: bool) -> None:
@@ -43,7 +43,7 @@ class Tree:
         self._limit, self._draw, self._parallel = limit, draw, parallel
 
     def grow(self, name: str = "editor", lineage: Lineage | None = None) -> TurnState:
-        """One turn from its start to its end, with those below it."""
+        """A turn from its start to its end, with those below it."""
         others = [PinnedDelegate(name=other) for other in NAMES if other != name]
         agent = delegating(others=others, parallel=self._parallel, most=50).model_copy(
             update={"name": name, "max_depth": 4, "max_descendants": self._limit}
@@ -74,7 +74,7 @@ class Tree:
         )
 
     def _work(self, state: TurnState, agent: AgentDefinition) -> TurnState:
-        """Run the calls of a step; those made at once start all of their turns before one ends."""
+        """Run the calls of a step; concurrent calls start all of their turns before one ends."""
         while state.open_step.calls:
             moves = (
                 moves_at_once(state, agent) if self._parallel else (next_move(state, agent, None),)
@@ -116,7 +116,7 @@ def _scheduled(state: TurnState, moves: Sequence[object]) -> Iterator[ChildSched
 @in_its_own_time
 @given(st.integers(1, 30), st.integers(), st.booleans())
 def test_tree_has_never_more_turns_than_its_limit(limit: int, seed: int, parallel: bool) -> None:
-    """It holds for turns at once and one after the other; each that was promised can be started."""
+    """For concurrent and for sequential turns; every turn within a share can be started."""
     tree = Tree(limit, Random(seed), parallel=parallel)
 
     root = tree.grow()
@@ -126,7 +126,7 @@ def test_tree_has_never_more_turns_than_its_limit(limit: int, seed: int, paralle
 
 @pytest.mark.accepts("D18")
 def test_limit_of_a_tree_is_reached_and_said() -> None:
-    """A wild tree is stopped at the default, and a smaller limit stops it sooner."""
+    """A tree that grows without end is stopped at the default, and earlier at a smaller limit."""
     trees = [Tree(limit, Random(7), parallel=False) for limit in (5, limits.DESCENDANTS)]
     for tree in trees:
         tree.grow()
@@ -136,7 +136,7 @@ def test_limit_of_a_tree_is_reached_and_said() -> None:
 
 
 def test_definition_of_an_earlier_release_limits_nothing() -> None:
-    """Its turns go on as they began."""
+    """Its turns continue as they started."""
     agent = delegating()
     state = fold(
         [

@@ -1,4 +1,4 @@
-"""The door of the web UI, before a server that answers every request with its head."""
+"""The proxy in front of the web UI, with a server that answers every request with its head."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from perdure.worker.ui_guard import UIGuard, is_of_this_machine
 
 @dataclass
 class Upstream:
-    """Keeps what it was sent, and answers; as a real one, it closes where the request says so."""
+    """Keeps its requests and answers them; it closes the connection if the request says so."""
 
     heads: list[bytes] = field(default_factory=list)
     port: int = 0
@@ -57,7 +57,7 @@ async def door(upstream: Upstream) -> AsyncIterator[int]:
 
 
 async def send(port: int, raw: bytes) -> bytes:
-    """All that comes back."""
+    """The whole response."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(raw)
     try:
@@ -107,7 +107,7 @@ async def send(port: int, raw: bytes) -> bytes:
     ],
 )
 def test_names_of_this_machine_and_no_others(host: str, is_ours: bool) -> None:
-    """The name as a whole, with any port, because a tunnel has another one."""
+    """The whole name has to match, with any port, because a tunnel has another one."""
     assert is_of_this_machine(host) is is_ours
 
 
@@ -135,7 +135,7 @@ def test_names_of_this_machine_and_no_others(host: str, is_ours: bool) -> None:
 async def test_request_for_another_host_never_reaches_the_ui(
     upstream: Upstream, door: int, raw: bytes, status: bytes
 ) -> None:
-    """It is answered at the door, as is what is no request."""
+    """The proxy answers it, and also an invalid request."""
     answer = b""
     with contextlib.suppress(ConnectionError):
         answer = await send(door, raw)
@@ -146,7 +146,9 @@ async def test_request_for_another_host_never_reaches_the_ui(
 
 @pytest.mark.accepts("P12")
 async def test_second_request_on_a_connection_does_not_pass(upstream: Upstream, door: int) -> None:
-    """The first one names this machine, those behind it do not: the connection carries one."""
+    """The first one has this machine's name, the second one does not: a connection has only one
+    request.
+    """
     body = b"GET /two HTTP/1.1\r\nHost: evil.example\r\n\r\n"
     ours = (
         b"POST /one HTTP/1.1\r\nHost: localhost\r\nConnection: keep-alive\r\nContent-Length:"
@@ -159,7 +161,7 @@ async def test_second_request_on_a_connection_does_not_pass(upstream: Upstream, 
 
 
 async def test_request_passes_with_its_body_and_its_headers(upstream: Upstream, door: int) -> None:
-    """A body that comes later and is larger than a buffer comes back whole."""
+    """A body that arrives later and exceeds the buffer is passed on completely."""
     body = b"x" * 300_000
     answer = await send(
         door,
@@ -176,7 +178,7 @@ async def test_request_passes_with_its_body_and_its_headers(upstream: Upstream, 
 
 
 async def test_ui_that_is_gone_is_said() -> None:
-    """502, not a connection that is cut."""
+    """502, instead of a connection that is closed."""
     closed = await asyncio.start_server(lambda _reader, writer: writer.close(), "127.0.0.1", 0)
     port = closed.sockets[0].getsockname()[1]
     closed.close()

@@ -1,6 +1,4 @@
-"""Functions of the user's, as a worker calls them: they may block, hang, and raise whatever they
-like.
-"""
+"""Functions of the user, as a worker calls them: they may block, hang, and raise any exception."""
 
 import asyncio
 import contextvars
@@ -20,7 +18,7 @@ where = contextvars.ContextVar("where", default="nowhere")
 
 
 async def test_function_that_blocks_does_not_block_the_loop() -> None:
-    """What frees it runs on the loop that waits for it; it sees the caller's context."""
+    """It is released by the loop that waits for it; it has the caller's context."""
     free = threading.Event()
     where.set("here")
     asyncio.get_running_loop().call_soon(free.set)
@@ -31,7 +29,7 @@ async def test_function_that_blocks_does_not_block_the_loop() -> None:
 
 
 async def test_coroutine_of_either_kind_is_awaited() -> None:
-    """That of an async function, and one that a plain function returns."""
+    """Of an async function, and one that a plain function returns."""
 
     async def double(number: int) -> int:
         return 2 * number
@@ -50,7 +48,7 @@ async def _hang() -> None:
     "function", [_hang, lambda: threading.Event().wait(5)], ids=["async", "sync"]
 )
 async def test_function_that_hangs_is_given_up(function: Callable[[], Any]) -> None:
-    """With how long it was waited for."""
+    """The error has the time."""
     with pytest.raises(PerdureError, match=r"it took longer than 0\.05 s"):
         await called(function, limit=timedelta(seconds=0.05))
 
@@ -67,7 +65,7 @@ async def _cancels_itself() -> None:
 async def test_what_would_stop_the_worker_is_an_error(
     function: Callable[[], Any], words: str
 ) -> None:
-    """No exception of the user's leaves as one that the worker takes for its own."""
+    """No exception of the user has a class that the worker treats as its own."""
     with pytest.raises(Exception, match=words) as caught:
         await called(function, limit=LONG)
 
@@ -80,7 +78,7 @@ async def test_what_would_stop_the_worker_is_an_error(
     ids=repr,
 )
 async def test_other_exceptions_are_its_own(error: Exception) -> None:
-    """Also a TimeoutError, which is not that of the limit."""
+    """Including a TimeoutError, which differs from that of the limit."""
 
     def fail() -> None:
         raise error
@@ -92,7 +90,7 @@ async def test_other_exceptions_are_its_own(error: Exception) -> None:
 
 
 async def test_cancel_of_the_caller_is_a_cancel() -> None:
-    """Of a function that waits, and of one that blocks."""
+    """For a function that waits, and for one that blocks."""
     free = threading.Event()
     tasks = [
         asyncio.create_task(called(_hang, limit=LONG)),

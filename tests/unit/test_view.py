@@ -1,5 +1,5 @@
-"""What is sent of a transcript that is too long for a model: the oldest results go first, then the
-oldest steps, and it stays a transcript.
+"""What is sent of a transcript that is too long for a model: the oldest results are left out first,
+then the oldest steps, and it stays a valid transcript.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ def transcript(letters: str) -> tuple[Message, ...]:
 
 
 def letters_of(view: Sequence[Message], messages: Sequence[Message]) -> str:
-    """The letters of a view, T for results of which a note is left, with a gap where some of the
-    messages are missing.
+    """The letters of a view, T for results that are replaced by a note, with a gap for missing
+    messages.
     """
     out, last = "", -1
     for message in view:
@@ -84,7 +84,9 @@ def letters_of(view: Sequence[Message], messages: Sequence[Message]) -> str:
 
 
 def place_of(message: Message, messages: Sequence[Message]) -> int:
-    """Where a message of a view is from; one with notes is known by the ids of its calls."""
+    """The original position of a message in a view; one with notes is found by the ids of its
+    calls.
+    """
     if not isinstance(message, ToolMessage):
         return next(place for place, other in enumerate(messages) if other is message)
     return next(
@@ -99,14 +101,14 @@ def ids(message: ToolMessage) -> list[str]:
 
 
 def estimate_of(messages: Sequence[Message]) -> Estimate:
-    """As the fold keeps it."""
+    """The estimate that the fold keeps."""
     return reduce(Estimate.plus, messages, Estimate())
 
 
 def kept(letters: str, window: int, opening: int = 0, output: int | None = None) -> str | None:
-    """What is sent to a model that is asked for the first time.
+    """The messages of a first request to a model.
 
-    Its window has room for so many messages without results.
+    Its window has room for this number of messages without results.
     """
     messages = transcript(letters)
     cut = cut_for(
@@ -149,8 +151,8 @@ def kept(letters: str, window: int, opening: int = 0, output: int | None = None)
 def test_oldest_goes_first_and_what_was_asked_stays(
     letters: str, window: int, view: str | None
 ) -> None:
-    """Results go before steps; in the view a gap is a missing part, and T a result of which a note
-    is left.
+    """Results are left out before steps; in the view a gap is a missing part, and T a result that
+    is replaced by a note.
     """
     assert kept(letters, window) == view
 
@@ -195,8 +197,8 @@ def test_oldest_goes_first_and_what_was_asked_stays(
 def test_history_that_was_given_goes_before_the_task(
     history: str, turn: str, window: int, view: str
 ) -> None:
-    """What users said in it goes as well, but what is sent begins with a user's message, as models
-    want it.
+    """User messages in it are left out as well, but the view starts with a user message, as models
+    require.
     """
     assert kept(history + turn, window, opening=len(history)) == view
 
@@ -212,13 +214,13 @@ def test_history_that_was_given_goes_before_the_task(
     ],
 )
 def test_answer_has_a_part_of_the_window(window: int, output: int | None, view: str) -> None:
-    """As much as the output limit says, but not more than half of it."""
+    """The output limit, but not more than half of the window."""
     assert kept("uatatatatatatatatatat", window, output=output) == view
 
 
 def test_nothing_is_looked_at_while_nothing_has_to_go() -> None:
-    """So that a step of a long turn costs no more than one of a short one: the estimate alone
-    decides.
+    """A step of a long turn costs no more than one of a short one: only the estimate is
+    compared.
     """
     cut, estimate = Cut(results=9, tokens=50), Estimate(messages=130)
 
@@ -229,7 +231,7 @@ def test_nothing_is_looked_at_while_nothing_has_to_go() -> None:
 
 
 def test_count_that_cannot_be_of_this_request_is_not_believed() -> None:
-    """An answer to more than fits the window is another model's, or the provider has added up
+    """An answer that reports more tokens than the window has is from another model, or adds up
     several requests.
     """
     messages, window = transcript("uatatatatatat"), 60 * EVERY
@@ -262,7 +264,7 @@ Piece = tuple[str, int, int]
 
 
 def messages_of(piece: Piece, number: int) -> tuple[Message, ...]:
-    """What is said in one piece of a transcript."""
+    """The messages of one piece of a transcript."""
     kind, words, more = piece
     text = (Text(text="w" * words),)
     if kind == "asked":
@@ -287,7 +289,7 @@ def messages_of(piece: Piece, number: int) -> tuple[Message, ...]:
 
 @dataclass(frozen=True)
 class Asked:
-    """A request: the transcript, what was left out before, and what is now."""
+    """A request: the transcript, what was left out before, and what is left out now."""
 
     messages: tuple[Message, ...]
     opening: int
@@ -303,7 +305,9 @@ class Asked:
 
     @property
     def untouched(self) -> int:
-        """Where the last four steps begin, or the first if there are fewer, or else the task."""
+        """The position of the last four steps, or of the first step if there are fewer, or of the
+        task.
+        """
         answers = [
             place
             for place, message in enumerate(self.messages)
@@ -316,8 +320,8 @@ class Asked:
 class Played:
     """The requests of a turn.
 
-    Each adds a piece to the transcript, and the provider says what it counted: `rate` tokens for
-    each of the estimate.
+    Each adds a piece to the transcript, and the provider reports its count: `rate` tokens for each
+    estimated one.
     """
 
     asked: list[Asked]
@@ -346,7 +350,7 @@ class Played:
 
     @property
     def answered(self) -> list[Asked]:
-        """Those that the model can take."""
+        """Those that fit the model."""
         return [one for one in self.asked if one.cut is not None]
 
 
@@ -362,8 +366,8 @@ TURNS = st.builds(
 @in_its_own_time
 @given(TURNS)
 def test_what_is_sent_is_a_transcript(turn: Played) -> None:
-    """Every call has its results right behind it, no result is without its call, and a user's
-    message comes first if it did.
+    """Every call has its results right after it, every result has its call, and a user message
+    comes first if it did before.
     """
     for one in turn.answered:
         assert closed(one.messages) == one.messages
@@ -374,7 +378,7 @@ def test_what_is_sent_is_a_transcript(turn: Played) -> None:
 @in_its_own_time
 @given(TURNS)
 def test_what_is_sent_is_in_order_with_notes_for_results(turn: Played) -> None:
-    """Nothing is added; what differs is results, each by a note."""
+    """Nothing is added; the only differences are results that are replaced by notes."""
     for one in turn.answered:
         places = [place_of(message, one.messages) for message in one.view]
         assert places == sorted(set(places))
@@ -399,9 +403,7 @@ def test_what_is_sent_is_in_order_with_notes_for_results(turn: Played) -> None:
 @in_its_own_time
 @given(TURNS)
 def test_task_and_last_four_steps_are_untouched(turn: Played) -> None:
-    """They are the same objects, and so is all that users have said since the task, but for
-    objections.
-    """
+    """They are the same objects, and so are all user messages since the task, except objections."""
     for one in turn.answered:
         tail = one.messages[one.untouched :]
         assert all(
@@ -421,7 +423,7 @@ def test_task_and_last_four_steps_are_untouched(turn: Played) -> None:
 @in_its_own_time
 @given(TURNS)
 def test_what_is_sent_fits_or_nothing_is(turn: Played) -> None:
-    """What the cut says it saves is what is not sent; where no view fits, there is none."""
+    """The saving of the cut equals what is not sent; if no view fits, there is none."""
     for one in turn.asked:
         if one.cut is not None:
             assert sum(map(tokens, one.view)) == one.estimate.messages - one.cut.tokens
@@ -436,7 +438,7 @@ def test_what_is_sent_fits_or_nothing_is(turn: Played) -> None:
 @in_its_own_time
 @given(TURNS)
 def test_what_is_left_out_stays_left_out(turn: Played) -> None:
-    """A cut is never smaller than the one before, and the same transcript is not cut again."""
+    """A cut is never smaller than the previous one, and the same transcript is not cut again."""
     for one in turn.answered:
         assert one.cut is not None
         assert one.cut.results >= one.before.results
@@ -455,15 +457,15 @@ def test_what_is_left_out_stays_left_out(turn: Played) -> None:
 @in_its_own_time
 @given(TURNS)
 def test_what_is_sent_only_grows_until_it_is_cut_again(turn: Played) -> None:
-    """So a provider finds the beginning in its cache."""
+    """So that a provider finds the beginning in its cache."""
     for one, then in pairwise(turn.answered):
         if then.cut == one.cut:
             assert then.view[: len(one.view)] == one.view
 
 
 def naive(one: Asked) -> tuple[Message, ...]:
-    """What is sent, by trying: a result more, then a step more, and each time counting what is
-    left.
+    """The view found by trying: one more result, then one more step, each time counting the
+    rest.
     """
 
     def left(view: Sequence[Message]) -> int:
@@ -489,7 +491,7 @@ def replace_steps(cut: Cut, place: int) -> Cut:
 
 
 def splits(one: Asked, place: int) -> bool:
-    """Whether a call would go without its results, or an answer without its objection."""
+    """Whether a call would be sent without its results, or an answer without its objection."""
     message = one.messages[place]
     return isinstance(message, ToolMessage) or (
         isinstance(message, UserMessage) and place > one.opening
@@ -499,7 +501,9 @@ def splits(one: Asked, place: int) -> bool:
 @in_its_own_time
 @given(TURNS)
 def test_no_more_is_left_out_than_brings_it_to_half_of_the_window(turn: Played) -> None:
-    """Or half way from what must stay to the limit, if that is more, as a slow search finds it."""
+    """Or half way from the part that must stay to the limit, if that is more, according to a slow
+    search.
+    """
     for one in turn.answered:
         if one.cut != one.before:
             assert one.view == naive(one)
@@ -508,7 +512,7 @@ def test_no_more_is_left_out_than_brings_it_to_half_of_the_window(turn: Played) 
 @in_its_own_time
 @given(TURNS, st.integers(0, 20_000))
 def test_last_answer_under_a_budget_is_asked_for_with_less_of_it(turn: Played, most: int) -> None:
-    """What the window left is shortened once more, and stays a transcript."""
+    """The view for the window is shortened once more, and stays a valid transcript."""
     for one in turn.answered:
         view = shortened((*one.view, LAST_WORDS), most, keep=1)
         assert closed(view) == view
@@ -528,7 +532,7 @@ def bytes_of(messages: Sequence[Message]) -> int:
 def test_long_turn_fits_its_model_and_seldom_sends_another_beginning(
     bytes_a_token: float, result: int
 ) -> None:
-    """The number of bytes in a token does not matter, because the provider's counts correct the
+    """The number of bytes per token does not matter, because the provider's counts correct the
     estimate: 300 steps with a window of 100,000 tokens.
     """
     window, cut, gaps = 100_000, Cut(), [0]
@@ -552,7 +556,7 @@ def test_long_turn_fits_its_model_and_seldom_sends_another_beginning(
     assert min(gaps[1:-1], default=300) >= 3
 
 
-# --- what is said of it
+# --- what is reported
 
 
 def result_of(content: str, name: str = "read") -> ToolMessage:
@@ -579,7 +583,9 @@ def result_of(content: str, name: str = "read") -> ToolMessage:
     ],
 )
 def test_note_names_the_tool_and_the_size(content: str, name: str, note: str) -> None:
-    """The call's id, and whether it failed, stay. A short result stays, and so does a note."""
+    """The call's id and its error status are kept. A short result is not replaced, and neither is a
+    note.
+    """
     asked = AssistantMessage(parts=(ToolCall(id="c1", name=name),))
     once = sent((asked, result_of(content, name)), Cut(results=2))
 
@@ -607,7 +613,9 @@ def test_note_names_the_tool_and_the_size(content: str, name: str, note: str) ->
 def test_step_says_what_was_left_out(
     letters: str, cut: Cut, expected: LeftOut | None, words: str
 ) -> None:
-    """It has numbers and a text for people; messages that stay are not counted."""
+    """The step has numbers for programs and a text for people; messages that stay are not
+    counted.
+    """
     found = left_out(transcript(letters), cut)
 
     assert found == expected
@@ -617,7 +625,7 @@ def test_step_says_what_was_left_out(
 @in_its_own_time
 @given(TURNS)
 def test_bytes_that_were_left_out_are_those_that_were_not_sent(turn: Played) -> None:
-    """But for the notes, which came instead."""
+    """Except for the notes, which replaced them."""
     for one in turn.answered:
         assert one.cut is not None
         said = left_out(one.messages, one.cut) or LeftOut()
@@ -635,7 +643,7 @@ def test_bytes_that_were_left_out_are_those_that_were_not_sent(turn: Played) -> 
 
 
 def test_call_without_a_cut_is_written_as_before() -> None:
-    """History repeats nothing; and what an older worker wrote is read as a call for the whole
+    """History has no new field; a record of an older worker is read as a call with the whole
     transcript.
     """
     plain = ModelCall.of("d" * 64, max_output_tokens=7)

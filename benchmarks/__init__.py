@@ -1,1 +1,1 @@
-"""Speed, shown as ratios in one interleaved run."""
+"""Benchmarks, which report ratios measured in one interleaved run."""

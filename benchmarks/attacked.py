@@ -1,6 +1,6 @@
-"""The worker that `attacks` attacks: an honest agent, and one for each way in.
+"""The worker under attack in `attacks`: an ordinary agent, and one for each kind of attack.
 
-It has 4 GB, so that an attack on memory takes no more of the machine.
+It is limited to 4 GB, so that an attack on memory does not affect the rest of the machine.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def huge() -> str:
 
 
 def honest(request: ModelRequest) -> Reply:
-    """A turn of two model calls with a tool between them."""
+    """A turn with two model calls and a tool call between them."""
     return says("done") if isinstance(request.messages[-1], ToolMessage) else calls(call("look"))
 
 

@@ -1,12 +1,11 @@
-"""Does an honest turn notice what is done to its worker?
+"""How much do attacks on a worker slow down its ordinary turns?
 
-`make bench-attacks`, or `python -m benchmarks.attacks NAME …` for some.
+`make bench-attacks`, or `python -m benchmarks.attacks NAME …` for some of them.
 
-Each attack has a worker process of its own, and is repeated for as long as honest turns are
-measured beside it. Blocks of quiet turns and of turns under attack alternate in the same process,
-so that machine, server and hour are the same for both. What counts are the ratios; the goal is a
-p99 of at most twice the quiet one. An attack that keeps an honest turn from its end is told as
-stopped.
+Each attack has its own worker process, and is repeated while ordinary turns are measured. Blocks of
+quiet turns and of turns under attack alternate in the same process, so that the conditions are the
+same for both. The results are ratios; the goal is a p99 of at most twice the quiet one. If an
+ordinary turn does not end, it is reported as stopped.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ ALIASES = 9
 
 
 def schema_bomb(levels: int) -> dict[str, Any]:
-    """References with words beside them, two to each: copies of 2^levels nodes."""
+    """References with siblings, two in each definition: copies of 2^levels nodes."""
     named = {
         f"L{n}": {
             "type": "object",
@@ -62,7 +61,7 @@ def schema_bomb(levels: int) -> dict[str, Any]:
 
 
 def all_of_bomb(levels: int) -> dict[str, Any]:
-    """The same without copies: 2^levels checks."""
+    """The same without copies: 2^levels validations."""
     named = {f"L{n}": {"allOf": [{"$ref": f"#/$defs/L{n + 1}"}] * 2} for n in range(levels)}
     return {
         "$defs": {**named, f"L{levels}": {}},
@@ -136,7 +135,7 @@ BODIES: dict[str, Callable[[], bytes]] = {
 
 
 class _Provider(BaseHTTPRequestHandler):
-    """Answers by the name of the model, each body made once."""
+    """Answers by the name of the model, with precomputed bodies."""
 
     protocol_version = "HTTP/1.0"
     made: dict[str, bytes] = {}
@@ -149,7 +148,7 @@ class _Provider(BaseHTTPRequestHandler):
         if asked == "gzip":
             self.send_header("Content-Encoding", "gzip")
         self.end_headers()
-        with contextlib.suppress(OSError):  # it hangs up on what is too long
+        with contextlib.suppress(OSError):  # it closes the connection when the input is too long
             if asked != "drip":
                 self.wfile.write(body)
             for place in range(len(body) if asked == "drip" else 0):
@@ -158,12 +157,12 @@ class _Provider(BaseHTTPRequestHandler):
                 time.sleep(0.05)
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """No log."""
 
 
 @contextlib.contextmanager
 def provider() -> Iterator[str]:
-    """The base URL of a provider that means harm."""
+    """The base URL of a malicious provider."""
     _Provider.made = {name: make() for name, make in BODIES.items()}
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Provider)
     server.daemon_threads = True
@@ -176,7 +175,7 @@ def provider() -> Iterator[str]:
 
 @dataclass
 class Target:
-    """One worker, and how it is reached."""
+    """A worker, and the address of its health port."""
 
     client: AgentClient
     temporal: Client
@@ -189,8 +188,8 @@ Attack = Callable[[Target], Awaitable[None]]
 
 
 def turn_of(agent: str, schema: Mapping[str, Any] | None = None, at_once: int = 1) -> Attack:
-    """Turns of an agent, started as anybody may who reaches Temporal; those that have not ended in
-    time are terminated.
+    """Turns of an agent, started with Temporal's own client; those that have not ended in time are
+    terminated.
     """
 
     async def start(target: Target) -> None:
@@ -214,9 +213,9 @@ def turn_of(agent: str, schema: Mapping[str, Any] | None = None, at_once: int = 
 
 
 async def silence(target: Target) -> None:
-    """80 connections to the health port that say nothing, held until the worker closes them.
+    """80 silent connections to the health port, held until the worker closes them.
 
-    A probe that is not answered counts as harm.
+    A probe without an answer counts as harm.
     """
 
     async def hold() -> None:
@@ -238,7 +237,7 @@ async def silence(target: Target) -> None:
 
 
 class HarmedError(Exception):
-    """The attack did something else than to slow a turn."""
+    """The attack had another effect than a slow turn."""
 
 
 ATTACKS: dict[str, Attack] = {
@@ -264,7 +263,7 @@ ATTACKS: dict[str, Attack] = {
 
 @dataclass
 class Result:
-    """What honest turns took, in seconds, and what went wrong."""
+    """The durations of ordinary turns in seconds, and the harm, if any."""
 
     quiet: list[float] = field(default_factory=list)
     beside: list[float] = field(default_factory=list)
@@ -288,7 +287,7 @@ class Result:
             [
                 *columns,
                 f"{ratios[0]:>5.2f} {ratios[1]:>5.2f}",
-                "" if self.is_well else f"more than {GOAL:g} times",
+                "" if self.is_well else f"above the goal of {GOAL:g}",
             ]
         )
 
@@ -307,7 +306,7 @@ def p99(taken: list[float]) -> float:
 
 
 async def honest_turn(target: Target) -> float:
-    """How long it took. `TimeoutError` for one that is stopped."""
+    """The duration of a turn. `TimeoutError` if it is stopped."""
     began = time.perf_counter()
     async with asyncio.timeout(LIMIT_S):
         await target.client.run("honest", "go")
@@ -315,7 +314,7 @@ async def honest_turn(target: Target) -> float:
 
 
 async def measure(target: Target, attack: Attack, blocks: int, turns: int) -> Result:
-    """Blocks of quiet turns and of turns beside the attack, in turns."""
+    """Alternating blocks of quiet turns and of turns under attack."""
     result = Result()
     for _ in range(WARM_UP):
         await honest_turn(target)
@@ -340,14 +339,14 @@ async def measure(target: Target, attack: Attack, blocks: int, turns: int) -> Re
 
 @contextlib.asynccontextmanager
 async def under(attack: Attack, target: Target) -> AsyncIterator[None]:
-    """The attack, again and again, while the block runs."""
+    """The attack, repeated until the end of the block."""
 
     async def repeat() -> None:
         while True:
             await attack(target)
 
     task = asyncio.create_task(repeat())
-    await asyncio.sleep(0.2)  # it has begun
+    await asyncio.sleep(0.2)  # it has started
     try:
         yield
     finally:
@@ -403,7 +402,7 @@ async def _up(port: int) -> None:
 
 
 def skill_with_aliases(folder: Path) -> None:
-    """A name that is 10^9 items long where its aliases are followed."""
+    """A name that expands to 10^9 items through its aliases."""
     levels = ["l0: &l0 [x, x, x, x, x, x, x, x, x, x]"]
     levels += [f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 10)}]" for n in range(1, ALIASES)]
     skill = folder / "skills" / "bomb"
@@ -415,14 +414,14 @@ def skill_with_aliases(folder: Path) -> None:
 
 
 async def main(names: list[str], blocks: int = BLOCKS, turns: int = TURNS) -> bool:
-    """Print the table; whether the goal is met everywhere."""
+    """Print the table; return whether the goal is met everywhere."""
     chosen = {
         name: attack
         for name, attack in ATTACKS.items()
         if not names or any(wanted in name for wanted in names)
     }
     header = (
-        f"{'milliseconds of an honest turn':<34}  {'quiet p50':>9} {'p99':>5}  {'beside p50':>9}"
+        f"{'milliseconds of an honest turn':<34}  {'quiet p50':>9} {'p99':>5}  {'attack p50':>9}"
         f" {'p99':>4}  {'p50':>5} {'p99':>5}"
     )
     print(header, flush=True)

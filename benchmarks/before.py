@@ -1,8 +1,8 @@
-"""What a change costs: the job on this tree and on that of an earlier commit, interleaved on one
+"""The cost of a change: the job on this tree and on that of an earlier commit, interleaved on one
 server. `python -m benchmarks.before COMMIT`.
 
-The earlier tree comes from git, and its worker runs in a process of its own. Prints milliseconds a
-step and history bytes, and the ratios.
+The earlier tree comes from git, and its worker is a separate process. Prints milliseconds per step,
+the bytes of the history, and the ratios.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ROUNDS, STEPS, SIZE = 7, 60, 5_000
 
 @contextlib.asynccontextmanager
 async def worker(tree: Path, app: str, address: str, queue: str) -> AsyncIterator[None]:
-    """A worker of a tree, as a process."""
+    """A worker process of a tree."""
     variables = {"PATH": os.environ["PATH"], "PYTHONPATH": str(tree), "PERDURE_TASK_QUEUE": queue}
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "perdure", "worker", app, "--address", address,
@@ -43,7 +43,7 @@ async def worker(tree: Path, app: str, address: str, queue: str) -> AsyncIterato
 
 
 async def turn(client: Client, queue: str, number: int) -> tuple[float, int]:
-    """Milliseconds a step, and the bytes of the history."""
+    """Milliseconds per step, and the bytes of the history."""
     began = time.perf_counter()
     given = {"agent": "job", "task": f"{STEPS} {SIZE} 0"}
     handle = await client.start_workflow(
@@ -55,7 +55,7 @@ async def turn(client: Client, queue: str, number: int) -> tuple[float, int]:
 
 
 async def compare(before: Path) -> None:
-    """Run both in turns and print."""
+    """Run both alternately and print the results."""
     took: dict[str, list[float]] = {"before": [], "now": []}
     size: dict[str, int] = {}
     async with DevServer(folder=None, port=0, ui=False) as server:
@@ -82,7 +82,7 @@ async def compare(before: Path) -> None:
 
 
 def app_of(tree: Path) -> str:
-    """Where a tree has the job."""
+    """The location of the job in a tree."""
     return (
         "benchmarks.with_perdure:make"
         if (tree / "benchmarks/with_perdure.py").exists()
@@ -91,7 +91,7 @@ def app_of(tree: Path) -> str:
 
 
 def main() -> None:
-    """Take the commit's tree and compare."""
+    """Check out the commit's tree and compare."""
     commit = sys.argv[1] if len(sys.argv) > 1 else "HEAD"
     with tempfile.TemporaryDirectory() as folder:
         archive = subprocess.run(

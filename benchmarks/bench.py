@@ -1,4 +1,4 @@
-"""What a benchmark stands on: a server, a client, and a worker process of each kind."""
+"""The environment of a benchmark: a server, a client, and a worker process of each kind."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ SIZE = 5_000
 
 @dataclass(frozen=True)
 class Kind:
-    """A way to do the job.
+    """An implementation of the job.
 
     Attributes:
-        name: In the figures.
-        module: What its worker runs, a `job.Loop`.
-        workflow: What is started.
-        start: From a task to the workflow's input.
+        name: Its name in the results.
+        module: The module of its worker, a `job.Loop`.
+        workflow: The type of the started workflow.
+        start: Converts a task to the workflow's input.
     """
 
     name: str
@@ -52,7 +52,7 @@ class WorkerProcess:
     _cpu: asyncio.Queue[float] = field(default_factory=asyncio.Queue)
 
     async def read(self) -> None:
-        """Take in what it writes."""
+        """Read its output."""
         assert self.process.stdout is not None
         async for line in self.process.stdout:
             match line.decode(errors="replace").split():
@@ -62,7 +62,7 @@ class WorkerProcess:
                     self.asked.append(float(number))
 
     async def cpu(self) -> float:
-        """CPU seconds it has used."""
+        """Its CPU time in seconds."""
         assert self.process.stdin is not None
         self.process.stdin.write(b"cpu\n")
         await self.process.stdin.drain()
@@ -71,7 +71,7 @@ class WorkerProcess:
 
 @contextlib.asynccontextmanager
 async def working(module: str, address: str, queue: str) -> AsyncIterator[WorkerProcess]:
-    """A worker process, ended with the block."""
+    """A worker process, which is ended with the block."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
@@ -104,7 +104,7 @@ class Bench:
     async def start(self, kind: Kind, steps: int, size: int = SIZE) -> WorkflowHandle[Any, Any]:
         """Start the job.
 
-        The client has no plugin: what it sends is a text or a dict, and is the same with one.
+        The client has no plugin: its input is a string or a dict, which a plugin would not change.
         """
         return await self.client.start_workflow(
             kind.workflow,
@@ -115,7 +115,7 @@ class Bench:
         )
 
     async def turn(self, kind: Kind, steps: int, size: int = SIZE) -> tuple[float, WorkflowHistory]:
-        """Run the job once: seconds, and the history."""
+        """Run the job once; return its duration in seconds, and the history."""
         began = time.perf_counter()
         handle = await self.start(kind, steps, size)
         await handle.result()

@@ -1,10 +1,10 @@
 """Does the bill stay within the budget?
 
-A model that never stops, budgets from $0.0001 to $10, a provider that bills by its own counter.
+A model that never stops, budgets from $0.0001 to $10, and a provider with its own bill.
 
-`make bench-budgets`. The provider is the stub on loopback, which counts bytes and charges by
-itself; Perdure knows its price and nothing else. For each budget and policy the table says what the
-provider billed, what Perdure booked, and how much work the report keeps.
+`make bench-budgets`. The provider is the stub on loopback, which counts bytes and charges
+independently; Perdure has only its price. For each budget and policy the table has the provider's
+bill, the cost that Perdure booked, and the work in the report.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def look() -> str:
 async def spend(
     budget: str, policy: Literal["fail", "finish"], client_of: AgentWorker
 ) -> AgentReport:
-    """The report of a turn that has so much to spend."""
+    """The report of a turn with this budget."""
     async with local_runtime(client_of) as client:
         try:
             return await client.run("spender", "Never stop.", budget=Budget(usd=budget))
@@ -72,7 +72,7 @@ async def main() -> None:
             )
             print(f"{'$' + budget:>8} {policy:<7} {figures}  {report.outcome}")
             assert billed <= Decimal(budget), "the bill exceeds the budget"
-            assert report.cost == billed, "what was booked is not what was billed"
+            assert report.cost == billed, "the booked cost differs from the bill"
 
 
 if __name__ == "__main__":

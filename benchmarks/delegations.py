@@ -1,15 +1,15 @@
-"""What a delegation costs, against child workflows started by hand, interleaved on one embedded
-server: `make bench-trees`.
+"""The cost of a delegation, compared with child workflows started by hand, interleaved on one
+embedded server: `make bench-trees`.
 
-Three kinds of tree: one child at a time that answers at once, one at a time that takes three steps,
-five at once. Both sides ask the same models equally often. `ms_per_delegation` holds all of it, the
-model calls of parent and child included. It is compared twice: with a hand-written parent of
-hand-written loops, and with a hand-written parent of the same turns of Perdure, which leaves what
-delegation itself adds. Whether a parent's history grows linearly stands in the bytes of each more
-child, between 10, 50 and 100 of them.
+There are three kinds of tree: one child at a time that answers at once, one at a time with three
+steps, and five at once. Both sides make the same number of model calls. `ms_per_delegation`
+includes everything, also the model calls of parent and child. It is compared twice: with a
+hand-written parent of hand-written loops, and with a hand-written parent of Perdure's turns, which
+leaves the cost of delegation itself. The bytes for each additional child, between 10, 50 and 100 of
+them, show whether a parent's history grows linearly.
 
-`python -m benchmarks.delegations ROUNDS` measures so many rounds; `benchmarks/out/trees.json` holds
-the figures.
+`python -m benchmarks.delegations ROUNDS` measures this number of rounds; the results are in
+`benchmarks/out/trees.json`.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ TREES = {"answers at once": (0, 1), "takes three steps": (3, 1), "five at once":
 
 
 def handwritten(steps: int, at_once: int) -> Kind:
-    """The rival at a tree."""
+    """The hand-written tree."""
     return Kind(
         "handwritten", "benchmarks.handwritten_tree", "HandwrittenParent", _task(steps, at_once)
     )
 
 
 def bare(steps: int, at_once: int) -> Kind:
-    """Turns as bare child workflows: nobody leases, guards or lists anything."""
+    """Turns as plain child workflows, without leases, guards or lists."""
     return Kind(
         "bare turns", "benchmarks.tree_with_perdure", "ParentOfTurns", _task(steps, at_once)
     )
 
 
 def perdure(steps: int, at_once: int) -> Kind:
-    """Perdure at the same."""
+    """Perdure's tree."""
     task = _task(steps, at_once)
     return Kind(
         "perdure",
@@ -62,7 +62,7 @@ def perdure(steps: int, at_once: int) -> Kind:
 
 
 async def alone(bench: Bench, rounds: int) -> dict[str, Any]:
-    """One tree at a time: milliseconds and milliseconds of the worker's CPU for a delegation."""
+    """One tree at a time: milliseconds, and CPU milliseconds of the worker, per delegation."""
     took, used = await _measured(bench, rounds)
     figures: dict[str, Any] = {}
     for name, (_, at_once) in TREES.items():
@@ -80,7 +80,7 @@ async def alone(bench: Bench, rounds: int) -> dict[str, Any]:
 
 
 async def weight(bench: Bench) -> dict[str, Any]:
-    """History bytes of a parent by its children, five at once."""
+    """The history bytes of a parent by the number of children, five at once."""
     figures: dict[str, Any] = {}
     for kind in (handwritten(0, AT_ONCE), perdure(0, AT_ONCE)):
         sizes = {
@@ -123,7 +123,7 @@ def _task(steps: int, at_once: int) -> Callable[[str], str]:
 
 
 async def main(rounds: int) -> None:
-    """Measure everything and write it down."""
+    """Measure everything and write the results."""
     figures: dict[str, Any] = {"date": time.strftime("%Y-%m-%d"), "versions": versions()}
     async with opened([handwritten(0, 1), bare(0, 1), perdure(0, 1)]) as bench:
         figures |= await alone(bench, rounds)

@@ -1,8 +1,8 @@
-"""The rival: the agent loop as one writes it by hand on Temporal, the whole transcript in every
-model call.
+"""The baseline: a hand-written agent loop on Temporal, with the whole transcript in every model
+call.
 
-It has what the simplest honest version has: a model activity, a tool activity, a loop. No budgets,
-events, typed errors, digests or heartbeats.
+It is the simplest correct version: a model activity, a tool activity, a loop. No budgets, events,
+typed errors, digests or heartbeats.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The rival of a tree: a hand-written parent that starts hand-written loops as child workflows, and
-puts their answers into its transcript.
+"""The baseline of a tree: a hand-written parent that starts hand-written loops as child workflows,
+and adds their answers to its transcript.
 
-No leases, guards, reasons of a cancel, traces, lists or cards: what Temporal gives, and no more.
+No leases, guards, reasons of a cancel, traces, lists or cards, except what Temporal has.
 """
 
 from __future__ import annotations

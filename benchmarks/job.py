@@ -1,11 +1,11 @@
-"""The job that every loop does, and the process that works on it:
-`python -m benchmarks.job MODULE ADDRESS QUEUE`.
+"""The job that every implementation does, and its worker process: `python -m benchmarks.job MODULE
+ADDRESS QUEUE`.
 
-What a turn is to do stands in its task, `STEPS BYTES DELAY`: so many tool calls with results of so
-many bytes, a model that takes so many seconds. The worker writes a line for each model call with
-the time, and answers `cpu` on its input with the CPU seconds it has used.
+The task of a turn is `STEPS BYTES DELAY`: the number of tool calls, the bytes of each result, and
+the seconds of each model call. The worker writes a line with the time for each model call, and
+answers `cpu` on its input with its CPU time in seconds.
 
-No loop is imported here, so that a process holds the one that it runs and no other.
+No implementation is imported here, so that a process loads only the one that it runs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PROMPT = "p" * 20_000
 
 
 class Loop(Protocol):
-    """A module that can do the job."""
+    """A module that implements the job."""
 
     async def connect(self, address: str) -> Client: ...
     def worker(self, client: Client, queue: str) -> Worker: ...
@@ -35,8 +35,8 @@ def load(module: str) -> Loop:
 
 
 async def next_call(task: str, asked: int) -> str | None:
-    """What the model says after `asked` answers: the arguments of the next tool call, or None when
-    it is done.
+    """The model's reply after `asked` answers: the arguments of the next tool call, or None at the
+    end.
     """
     steps, size, delay = task.split()
     print(f"asked {time.time()}", flush=True)

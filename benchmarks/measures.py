@@ -1,8 +1,7 @@
-"""What is measured, of any kind of loop.
+"""Measurements of any implementation.
 
-Kinds are interleaved, so that the machine, the server and the hour are the same for all. Of the
-rounds, those count in which all kinds together took the least time: others may be using the
-machine.
+Implementations are interleaved, so that the conditions are the same for all. Only the rounds with
+the shortest total time count, because other processes may be using the machine.
 """
 
 from __future__ import annotations
@@ -36,8 +35,8 @@ def medians(figures: Mapping[str, Sequence[float]], digits: int = 1) -> dict[str
 
 
 def ratio(figures: Figures, name: str, other: str) -> float:
-    """One's figure by the other's: the median over the rounds, since a busy minute slows all of a
-    round.
+    """The ratio of two implementations: the median over the rounds, since a busy minute slows a
+    whole round.
     """
     return round(
         statistics.median(
@@ -48,7 +47,7 @@ def ratio(figures: Figures, name: str, other: str) -> float:
 
 
 def quiet(seconds: Figures) -> list[int]:
-    """Which rounds count."""
+    """The rounds that count."""
     totals = [sum(measured) for measured in zip(*seconds.values(), strict=True)]
     return sorted(range(len(totals)), key=totals.__getitem__)[:QUIET]
 
@@ -56,14 +55,14 @@ def quiet(seconds: Figures) -> list[int]:
 def converted(
     figures: Figures, rounds: Sequence[int], convert: Callable[[float], float]
 ) -> Figures:
-    """The figures of some rounds in another unit."""
+    """The results of some rounds in another unit."""
     return {
         name: [convert(measured[number]) for number in rounds] for name, measured in figures.items()
     }
 
 
 async def alone(bench: Bench, kinds: Sequence[Kind]) -> tuple[Figures, Figures]:
-    """One turn at a time: milliseconds a step, and milliseconds of the worker's CPU a step."""
+    """One turn at a time: milliseconds per step, and CPU milliseconds of the worker per step."""
     took: Figures = {kind.name: [] for kind in kinds}
     used: Figures = {kind.name: [] for kind in kinds}
     for _ in range(ROUNDS):
@@ -80,7 +79,7 @@ async def alone(bench: Bench, kinds: Sequence[Kind]) -> tuple[Figures, Figures]:
 
 
 async def together(bench: Bench, kinds: Sequence[Kind]) -> Figures:
-    """Many turns at once: steps a second."""
+    """Many concurrent turns: steps per second."""
     took: Figures = {kind.name: [] for kind in kinds}
     for _ in range(ROUNDS):
         for kind in kinds:
@@ -91,7 +90,9 @@ async def together(bench: Bench, kinds: Sequence[Kind]) -> Figures:
 
 
 async def last_step(bench: Bench, kind: Kind, steps: int) -> int | None:
-    """The step after which the server terminated a turn of so many; None if it did not."""
+    """The step after which the server terminated a turn of this number of steps; None if it did
+    not.
+    """
     handle = await bench.start(kind, steps)
     try:
         await handle.result()
@@ -110,7 +111,7 @@ async def last_step(bench: Bench, kind: Kind, steps: int) -> int | None:
 
 
 async def replay_ms(kind: Kind, history: WorkflowHistory) -> float:
-    """Milliseconds to replay it once, in a process of its own."""
+    """Milliseconds of one replay, in a separate process."""
     with tempfile.NamedTemporaryFile("w", suffix=".json", encoding="utf-8") as file:
         file.write(history.to_json())
         file.flush()

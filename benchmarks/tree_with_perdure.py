@@ -1,8 +1,8 @@
-"""The job of a tree on Perdure: a parent that delegates to the agent of `with_perdure`, by
-`spawn_agents` where there are several at once.
+"""The job of a tree on Perdure: a parent that delegates to the agent of `with_perdure`, with
+`spawn_agents` if there are several at once.
 
-`ParentOfTurns` is the hand-written parent with the same turns as its children: what is left between
-the two is what delegation itself costs.
+`ParentOfTurns` is a hand-written parent with the same turns as its children: the difference between
+the two is the cost of delegation itself.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from perdure.workflows import AgentTurn
 
 
 class ParentModel:
-    """Delegates as often as the task says, then answers."""
+    """Makes the delegations of the task, then answers."""
 
     async def complete(self, request: ModelRequest) -> ModelAnswer:
         opening = request.messages[0]

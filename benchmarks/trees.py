@@ -2,15 +2,15 @@
 
 Agents that would make twenty calls each: `make bench-trees`.
 
-The provider is the stub on loopback, which counts bytes and charges by itself. Each limit stands
-for the whole tree: one child that hardly stops, five of them at once, and one below a child. Rows
-without a limit show what the tree would spend. What came back stands at the end of each: the steps
-of the others that the report keeps, and what the root answered. Of a root that fails the report
-hangs at the error.
+The provider is the stub on loopback, which counts bytes and charges independently. Each limit
+applies to the whole tree: one child that hardly stops, five of them at once, and one below a child.
+Rows without a limit show what the tree would spend. The last columns have the results: the
+delegates' steps in the report, and the root's answer. For a root that fails, the report is that of
+the error.
 
-3,000 tokens do not pay for one call of a child, and the tree stops there: a call reserves what it
-may cost at most, which is its bytes and 1,500 tokens for what providers add of their own accord;
-agents that finish keep as much again for a last answer, so theirs do not even begin.
+3,000 tokens do not pay for one call of a child, and the tree stops there: a call reserves its
+maximum, which is its bytes and 1,500 tokens for what providers add on their own; agents with
+`finish` reserve as much again for a last answer, so theirs do not even start.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ def look() -> str:
 
 
 class Restless(StubProvider):
-    """A provider whose root delegates once, to whom its task names, and whose workers ask for a
-    tool twenty times.
+    """A provider whose root delegates once, as its task says, and whose workers make twenty tool
+    calls.
     """
 
     def reply(self, body: Mapping[str, Any]) -> Reply:
-        """By the task, and by how often the model has answered.
+        """By the task, and the number of earlier answers.
 
-        Without tools nothing is left but to answer.
+        Without tools it can only answer.
         """
         role, _, rest = _task(body).partition(" ")
         answered = sum(message["role"] == "assistant" for message in body["messages"])
@@ -94,7 +94,7 @@ class Restless(StubProvider):
 
 
 def app(stub: StubProvider, policy: Policy) -> AgentWorker:
-    """A worker with the three agents, which do not care that they repeat themselves."""
+    """A worker with the three agents, which ignore loops."""
     agents = [
         Agent(
             name=name,
@@ -119,7 +119,7 @@ def app(stub: StubProvider, policy: Policy) -> AgentWorker:
 
 
 async def report_of(client: AgentClient, task: str, budget: Budget | None) -> AgentReport:
-    """How a tree went, also one that ended in an error."""
+    """The report of a tree, also if it ended with an error."""
     try:
         return await client.run("root", task, budget=budget)
     except errors.PerdureError as error:
@@ -127,7 +127,7 @@ async def report_of(client: AgentClient, task: str, budget: Budget | None) -> Ag
 
 
 def billed(stub: StubProvider) -> Spending:
-    """What the provider counted, which knows nothing of tool calls."""
+    """The provider's bill, which does not count tool calls."""
     tokens = sum(bill.input_tokens + bill.output_tokens for bill in stub.bills)
     return Spending(usd=stub.spent, tokens=tokens, model_calls=len(stub.bills))
 
@@ -140,11 +140,11 @@ def below(children: Sequence[ChildReport]) -> Iterator[ChildReport]:
 
 
 def check(bill: Spending, report: AgentReport, budget: Budget | None) -> None:
-    """The bill is within the budget, and booked as it is."""
+    """Check that the bill is within the budget, and booked exactly."""
     for name in DIMENSIONS:
         limit = getattr(budget, name, None)
         assert name == "tool_calls" or getattr(bill, name) == getattr(report.spent, name), (
-            f"{name}: what was booked is not what was billed"
+            f"{name}: the booked amount differs from the bill"
         )
         assert limit is None or getattr(bill, name) <= limit, f"{name}: the bill exceeds the budget"
 
@@ -170,7 +170,7 @@ def row(
 async def spend(
     address: str, shape: str, budget: Budget | None, policy: Policy
 ) -> tuple[Spending, AgentReport]:
-    """What the provider billed for a tree, and its report."""
+    """The provider's bill for a tree, and its report."""
     agent, count = SHAPES[shape]
     with Restless([], price=per_million(3, 15)) as stub:
         async with local_runtime(app(stub, policy), address=address) as client:
@@ -200,7 +200,7 @@ def _task(body: Mapping[str, Any]) -> str:
 
 
 def _told(body: Mapping[str, Any]) -> str:
-    """How the others ended, as the model is told by `spawn_agents`."""
+    """The outcomes of the delegates, as `spawn_agents` returned them."""
     ends = Counter(entry["outcome"] for entry in json.loads(body["messages"][-1]["content"]))
     return ", ".join(f"{count} {end}" for end, count in ends.items())
 

@@ -21,7 +21,7 @@ def fetch(number: int, size: int) -> str:
 
 
 class JobModel:
-    """Asks for the tool as often as the task says, then answers."""
+    """Makes the tool calls of the task, then answers."""
 
     async def complete(self, request: ModelRequest) -> ModelAnswer:
         opening = request.messages[0]
@@ -49,7 +49,7 @@ AGENT = Agent(
 
 
 def make() -> AgentWorker:
-    """For `perdure worker`."""
+    """The worker for `perdure worker`."""
     return AgentWorker(AGENT, providers={"job": JobModel()})
 
 

@@ -1,6 +1,6 @@
-"""Other agent frameworks at the same job, on Temporal and without it: `make bench-peers`.
+"""Other agent frameworks with the same job, on Temporal and without it: `make bench-peers`.
 
-They have an environment of their own, `.venv-peers`: what `requirements.lock` pins, and
-`requirements.txt` beside this file. Each runs as its documentation shows, with its own defaults;
-where that leaves a choice, the one that is cheaper for it is taken, and its file says so.
+They have their own environment, `.venv-peers`, with the packages of `requirements.lock` and of
+`requirements.txt` in this folder. Each runs as documented, with its own defaults; if that leaves a
+choice, the cheaper one for the framework is used, and its file says so.
 """

@@ -1,5 +1,5 @@
-"""A tool that can be seen to run: where `JOB_TOOL_S` is set, it writes a line with the time, and
-takes so many seconds.
+"""A tool whose runs are visible: with `JOB_TOOL_S` set, it writes a line with the time, and takes
+this number of seconds.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ TOOL_S = os.environ.get("JOB_TOOL_S")
 
 
 def effect(number: int, size: int) -> str:
-    """So many bytes, after a while."""
+    """Return this number of bytes, after the delay."""
     if TOOL_S is not None:
         print(f"ran {number} {time.time()}", flush=True)
         time.sleep(float(TOOL_S))

@@ -1,22 +1,22 @@
-"""A provider that is away for a minute, and a deploy that changes a tool:
-`.venv-peers/bin/python -m benchmarks.peers.interruptions`, ten minutes.
+"""A provider that is down for a minute, and a deploy that changes a tool: `.venv-peers/bin/python
+-m benchmarks.peers.interruptions`, ten minutes.
 
-The same agent on Perdure and four others, each with the model client and the retries that the first
-example of its documentation has, asks the stub provider over HTTP. A turn needs three answers: a
-call of the tool for Rome, one for Oslo, and the last one. The stub reads the name of the argument
-from the schema in the request, as a model would.
+The same agent on Perdure and four others, each with the model client and the retries of the first
+example in its documentation, calls the stub provider over HTTP. A turn needs three answers: a call
+of the tool for Rome, one for Oslo, and the last one. Like a model, the stub reads the name of the
+argument from the schema in the request.
 
 `away`: after the first answer the provider refuses connections, or answers with status 503, for 60
 s.
 
 `deploy`: the process is killed, and started again with an argument of the tool renamed, one added
 that has a default, or another description. It is killed in the second model call (`next call`), so
-that the tool is called by the new code from the start, or in the call for Oslo (`recorded call`),
-which the new code gets as the old one was asked for it.
+that the new code makes the tool call, or in the call for Oslo (`recorded call`), which the new code
+gets with the old arguments.
 
-A turn that gave up while the provider was away is continued as the documentation says, and after
-a kill as well where nothing happens by itself. Nothing is waited for longer than `LONGEST_S`.
-Arguments choose: names, and words of cases, as in `interruptions dbos langgraph away`.
+A turn that gave up while the provider was down is continued as documented, and after a kill as well
+if nothing happens by itself. No wait is longer than `LONGEST_S`. Arguments choose: names, and words
+of cases, as in `interruptions dbos langgraph away`.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class Weatherman(StubProvider):
 
 
 def answers_in(body: Mapping[str, Any]) -> int:
-    """How many calls a request holds: each answer has one."""
+    """The number of answers in a request: each has one call."""
     return sum(
         one.get("role") == "assistant" or one.get("type") == "function_call"
         for one in said_in(body)
@@ -108,14 +108,14 @@ def answers_in(body: Mapping[str, Any]) -> int:
 
 
 def argument(body: Mapping[str, Any]) -> str:
-    """The argument of the tool that a model would fill in."""
+    """The name of the tool's argument that a model would fill in."""
     [tool] = body["tools"]
     return str(next(iter(tool.get("function", tool)["parameters"]["required"])))
 
 
 @dataclass
 class Run:
-    """A turn, wherever its process is at the moment."""
+    """A turn, in whichever process it currently runs."""
 
     kind: Kind
     turn_id: str
@@ -150,7 +150,7 @@ class Run:
             await told.say(f"run {self.turn_id} {TASK}")
 
     async def end(self, told: Told, *, is_new: bool = False) -> str:
-        """How it ended: `done`, the name of the error, or nothing in time."""
+        """The end of the turn: `done`, the name of the error, or none in time."""
         try:
             async with asyncio.timeout(LONGEST_S):
                 return await (
@@ -200,7 +200,7 @@ class Run:
 
 
 async def away(run: Run, stub: Weatherman, how: str) -> dict[str, Any]:
-    """Of a turn whose provider is away after its first answer."""
+    """A turn whose provider is down after its first answer."""
     async with run.process() as told:
         await run.start(told)
         await told.until("ran")
@@ -229,7 +229,7 @@ async def away(run: Run, stub: Weatherman, how: str) -> dict[str, Any]:
 
 
 async def deploy(run: Run, stub: Weatherman, version: str, point: str) -> dict[str, Any]:
-    """Of a turn whose process is killed, and started again with another version of the tool."""
+    """A turn whose process is killed, and restarted with another version of the tool."""
     async with run.process(holds=CITIES[1] if point == RECORDED else "") as first:
         await run.start(first)
         await (stub.arrived.wait() if point == NEXT else first.until("ran", 2))
@@ -246,15 +246,15 @@ async def deploy(run: Run, stub: Weatherman, version: str, point: str) -> dict[s
 def story(
     ended: str, processes: list[Told], answered: Counter[int], **facts: Any
 ) -> dict[str, Any]:
-    """How it ended, the requests that were answered (and paid for) by their place in the turn, and
-    the runs of the tool.
+    """The end, the answered (and billed) requests by their position in the turn, and the runs of
+    the tool.
     """
     ran = [" ".join(line[1:3]) for told in processes for line in told.of("ran")]
     return {"ended": ended, "answers": dict(sorted(answered.items())), "runs": ran, **facts}
 
 
 async def one(name: str, number: int, address: str, folder: Path, *case: str) -> None:
-    """Run a case and print what was seen."""
+    """Run a case and print the observations."""
     holds = 1 if NEXT in case else None
     with Weatherman(holds=holds) as stub:
         run = Run(
@@ -275,7 +275,7 @@ async def one(name: str, number: int, address: str, folder: Path, *case: str) ->
 
 
 async def main(words: Sequence[str]) -> None:
-    """The cases that have a word of those given, of one library at a time."""
+    """The cases that match one of the words, one library at a time."""
     names = [word for word in words if word in KINDS]
     wanted = [word for word in words if word not in KINDS]
     changes = [

@@ -2,14 +2,14 @@
 
 `.venv-peers/bin/python -m benchmarks.peers.kills`, after `make bench-peers` has set it up.
 
-Another process of the same kind is at hand when the first is killed. What happens by itself is
-waited for: ten seconds with a library, for whose processes nobody watches, and as long as it takes
-on Temporal. Then the killed process is started again, and where that is not enough, somebody
-continues the turn as the documentation says. A DBOS workflow is also resumed by hand, without
-starting the killed process.
+Another process of the same kind is running when the first one is killed. The benchmark waits for an
+automatic recovery: ten seconds with a library, which does not supervise its processes, and without
+a limit on Temporal. Then the killed process is started again, and if that is not enough, the turn
+is continued as documented. A DBOS workflow is also resumed by hand, without starting the killed
+process.
 
-Defaults everywhere. Processes start one story after the other, and the stories go on at the same
-time, since nearly all of it is waiting; so the seconds are good to about half a second.
+All settings are defaults. The processes of the cases start one after the other, and the cases then
+run concurrently, since they mostly wait; so the accuracy is about half a second.
 """
 
 from __future__ import annotations
@@ -62,14 +62,14 @@ LANGGRAPH, DBOS = "benchmarks.peers.with_langgraph:sync", "benchmarks.peers.with
 
 @dataclass
 class Told:
-    """A process, and the lines it wrote, in words."""
+    """A process, and the lines that it wrote, split into words."""
 
     process: asyncio.subprocess.Process
     lines: list[list[str]] = field(default_factory=list)
     came: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     async def read(self) -> None:
-        """Take in what it writes."""
+        """Read its output."""
         assert self.process.stdout is not None
         async for line in self.process.stdout:
             async with self.came:
@@ -77,7 +77,7 @@ class Told:
                 self.came.notify_all()
 
     def of(self, word: str) -> list[list[str]]:
-        """The lines that begin so."""
+        """The lines that start with this word."""
         return [line for line in self.lines if line[:1] == [word]]
 
     def calls(self) -> list[list[str]]:
@@ -85,12 +85,12 @@ class Told:
         return [*self.of("asked"), *self.of("ran")]
 
     async def until(self, word: str, count: int = 1) -> None:
-        """Wait for so many lines that begin so."""
+        """Wait for this number of lines that start with this word."""
         async with self.came:
             await self.came.wait_for(lambda: len(self.of(word)) >= count)
 
     async def next_call(self) -> float:
-        """When it made its first call."""
+        """The time of its first call."""
         async with self.came:
             await self.came.wait_for(self.calls)
         return min(float(line[-1]) for line in self.calls())
@@ -122,8 +122,8 @@ async def telling(*arguments: str, **environment: str) -> AsyncIterator[Told]:
 
 
 def story(name: str, case: str, processes: list[Told], **facts: Any) -> dict[str, Any]:
-    """What was seen: model calls of a turn that needs three, runs of the tool call that was cut
-    off, and runs of its two calls.
+    """The observations: model calls of a turn that needs three, runs of the interrupted tool call,
+    and runs of its two calls.
     """
     ran = [line[1] for told in processes for line in told.of("ran")]
     asked = sum(len(told.of("asked")) for told in processes)
@@ -140,7 +140,7 @@ def story(name: str, case: str, processes: list[Told], **facts: Any) -> dict[str
 async def on_temporal(
     address: str, kind: Kind, case: str, starting: asyncio.Lock
 ) -> dict[str, Any]:
-    """Of a turn whose worker is killed while another polls the same queue."""
+    """A turn whose worker is killed while another one polls the same queue."""
     task, tool_s, word, count = CASES[case]
     queue = f"{kind.name}-{case}".replace(" ", "-")
     client = await Client.connect(address)
@@ -157,9 +157,7 @@ async def on_temporal(
                 telling("benchmarks.job", kind.module, address, queue, JOB_TOOL_S=tool_s)
             )
             await polled_by_two(client, queue)
-            assert len(first.of(word)) == count, (
-                "the call was over before the other worker was there"
-            )
+            assert len(first.of(word)) == count, "the call ended before the other worker polled"
             killed = time.time()
             first.process.kill()
         await handle.result()
@@ -172,7 +170,7 @@ async def on_temporal(
 
 
 async def polled_by_two(client: Client, queue: str) -> None:
-    """Wait until both workers are there."""
+    """Wait until both workers poll."""
     kind = TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY
     request = DescribeTaskQueueRequest(
         namespace="default", task_queue=TaskQueue(name=queue), task_queue_type=kind
@@ -198,7 +196,7 @@ async def with_library(
     *,
     by_hand: bool = False,
 ) -> dict[str, Any]:
-    """Of a turn whose process is killed while another one uses the same database."""
+    """A turn whose process is killed while another one uses the same database."""
     task, tool_s, word, count = CASES[case]
     turn_id = f"{name}-{case}".replace(" ", "-").replace(",", "")
     url = f"sqlite:///{folder / turn_id}.db"
@@ -226,16 +224,16 @@ async def with_library(
             return story(name, case, [first, other], **seen)
         third = await stack.enter_async_context(telling(*job, JOB_TOOL_S=tool_s, JOB_EXECUTOR="a"))
         await third.until("ready")
-        seen["at a new start, s"] = await within(3, time.time(), other, third)
+        seen["after a restart, s"] = await within(3, time.time(), other, third)
         began = time.time()
         await end(third, turn_id)
-        if seen["at a new start, s"] is None:
-            seen["continued by somebody, s"] = await within(PATIENCE, began, third)
+        if seen["after a restart, s"] is None:
+            seen["continued by hand, s"] = await within(PATIENCE, began, third)
         return story(name, case, [first, other, third], **seen)
 
 
 async def within(patience: float, since: float, *processes: Told) -> float | None:
-    """Seconds until the first call in any of them; None if there was none for so long."""
+    """Seconds until the first call in any of them; None if there was none within the limit."""
     calls = [asyncio.create_task(told.next_call()) for told in processes]
     done, waiting = await asyncio.wait(calls, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
     for call in waiting:
@@ -244,13 +242,13 @@ async def within(patience: float, since: float, *processes: Told) -> float | Non
 
 
 async def end(told: Told, turn_id: str) -> None:
-    """Continue a turn, which only waits for it where it goes on already."""
+    """Continue a turn; if it is running again already, only wait for it."""
     await told.say(f"again {turn_id}")
     await told.until("done")
 
 
 async def everything(folder: Path) -> list[dict[str, Any]]:
-    """All stories."""
+    """Run all cases."""
     starting = asyncio.Lock()
     async with DevServer(folder=None, port=0, ui=False) as server, asyncio.TaskGroup() as group:
         work = [
@@ -277,7 +275,7 @@ def line(seen: dict[str, Any]) -> str:
 
 
 async def main() -> None:
-    """Print them."""
+    """Print the results."""
     with tempfile.TemporaryDirectory() as folder:
         for seen in sorted(await everything(Path(folder)), key=lambda seen: str(seen["killed in"])):
             print(line(seen))

@@ -1,5 +1,5 @@
-"""Processes of libraries beside the workers of a bench, so that the measures of
-`benchmarks.measures` take them like any other kind.
+"""Processes of libraries beside the workers of a bench, with the same interface, so that
+`benchmarks.measures` can measure them.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from benchmarks.peers import stores
 
 @dataclass(frozen=True)
 class Library(Kind):
-    """A way to do the job without a server for workflows: `module` is `MODULE:VARIANT:DATABASE`,
+    """An implementation without a workflow server: `module` is `MODULE:VARIANT:DATABASE`,
     `workflow` is `sqlite` or `postgres`.
     """
 
 
 @dataclass
 class LibraryProcess(WorkerProcess):
-    """The process of one, and what it wrote."""
+    """The process of a library, and its output."""
 
     url: str = ""
     ran: list[float] = field(default_factory=list)
@@ -37,7 +37,7 @@ class LibraryProcess(WorkerProcess):
     _ends: dict[str, asyncio.Future[str]] = field(default_factory=dict)
 
     async def read(self) -> None:
-        """Take in what it writes."""
+        """Read its output."""
         assert self.process.stdout is not None
         async for line in self.process.stdout:
             match line.decode(errors="replace").split():
@@ -55,11 +55,11 @@ class LibraryProcess(WorkerProcess):
                     self._ends[turn_id].set_result(error)
 
     async def turn(self, turn_id: str, task: str) -> str:
-        """How a turn ended."""
+        """The end of a turn."""
         return await self._told(f"run {turn_id} {task}\n", turn_id)
 
     async def again(self, turn_id: str) -> str:
-        """The same of one that another process began."""
+        """The end of a turn that another process started."""
         return await self._told(f"again {turn_id}\n", turn_id)
 
     async def _told(self, line: str, turn_id: str) -> str:
@@ -73,7 +73,7 @@ class LibraryProcess(WorkerProcess):
 
 @contextlib.asynccontextmanager
 async def living(module: str, url: str, **environment: str) -> AsyncIterator[LibraryProcess]:
-    """A process of a library that is ready, ended with the block."""
+    """A process of a library that is ready, and is ended with the block."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
@@ -99,10 +99,12 @@ async def living(module: str, url: str, **environment: str) -> AsyncIterator[Lib
 
 @dataclass
 class Mixed(Bench):
-    """A bench on which libraries run beside loops on Temporal."""
+    """A bench with libraries beside implementations on Temporal."""
 
     async def turn(self, kind: Kind, steps: int, size: int = SIZE) -> tuple[float, WorkflowHistory]:
-        """Run the job once: seconds, and a history, which is empty for a library."""
+        """Run the job once; return its duration in seconds, and a history, which is empty for a
+        library.
+        """
         if not isinstance(kind, Library):
             return await super().turn(kind, steps, size)
         turn_id, began = f"turn-{time.monotonic_ns()}", time.perf_counter()
@@ -111,7 +113,9 @@ class Mixed(Bench):
         return time.perf_counter() - began, WorkflowHistory(turn_id, [])
 
     async def followed(self, kind: Kind, steps: int) -> tuple[float, int, list[float]]:
-        """Run the job once: seconds, bytes that it leaves, and when each model call came."""
+        """Run the job once; return its seconds, the bytes that it stores, and the times of its
+        model calls.
+        """
         asked = self.workers[kind.module].asked
         before, began = len(asked), time.perf_counter()
         if isinstance(kind, Library):
@@ -122,13 +126,13 @@ class Mixed(Bench):
         return seconds, stored, asked[before:]
 
     def library(self, kind: Kind) -> LibraryProcess:
-        """Its process."""
+        """The library's process."""
         process = self.workers[kind.module]
         assert isinstance(process, LibraryProcess)
         return process
 
     async def stored(self, kind: Library, steps: int) -> int:
-        """Bytes that a turn of so many steps leaves in its database."""
+        """The bytes that a turn of this number of steps stores in its database."""
         before = stores.stored_bytes(self.library(kind).url)
         await self.turn(kind, steps)
         return stores.stored_bytes(self.library(kind).url) - before
@@ -138,7 +142,7 @@ class Mixed(Bench):
 async def mixed(bench: Bench, libraries: Sequence[Library], folder: Path) -> AsyncIterator[Mixed]:
     """The bench with libraries that have each run once.
 
-    Where there is no PostgreSQL, those that want it are left out.
+    Without PostgreSQL, those that need it are left out.
     """
     async with contextlib.AsyncExitStack() as stack:
         address = (
@@ -186,5 +190,5 @@ def _descends(pid: int, found: dict[int, tuple[str, list[str]]]) -> bool:
 
 
 def present(bench: Bench, kinds: Sequence[Library]) -> list[Library]:
-    """Those that run here."""
+    """The implementations that can run here."""
     return [kind for kind in kinds if kind.module in bench.workers]

@@ -1,9 +1,9 @@
-"""The process that does the job with a library and a database:
-`python -m benchmarks.peers.library_job MODULE:VARIANT URL`.
+"""The process that runs the job with a library and a database: `python -m
+benchmarks.peers.library_job MODULE:VARIANT URL`.
 
-It takes lines: `run ID STEPS BYTES DELAY`, `again ID` for what a person does after a crash, and
-`cpu`. It writes `ready`, a line for each model call with the time, `done ID`, and CPU seconds. All
-turns share one process and one event loop.
+It reads lines: `run ID STEPS BYTES DELAY`, `again ID` to resume a turn after a crash, and `cpu`. It
+writes `ready`, a line with the time for each model call, `done ID`, and CPU seconds. All turns
+share one process and one event loop.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from typing import Protocol, cast
 
 
 class Turns(Protocol):
-    """What does the job."""
+    """Runs the job."""
 
     async def run(self, turn_id: str, task: str) -> object: ...
     async def again(self, turn_id: str) -> object: ...
 
 
 class Library(Protocol):
-    """A module that has it."""
+    """A module with an implementation."""
 
     def opened(self, url: str, variant: str) -> AbstractAsyncContextManager[Turns]: ...
 
@@ -36,7 +36,7 @@ def load(module: str) -> Library:
 
 
 async def told(turn_id: str, work: Awaitable[object]) -> None:
-    """Do it, and tell how it ended."""
+    """Run it, and report how it ended."""
     try:
         await work
         print(f"done {turn_id}", flush=True)

@@ -2,9 +2,9 @@
 
 It takes half an hour.
 
-Two agent frameworks run on the embedded Temporal server, as Perdure does. LangGraph and DBOS have a
-database each, SQLite or a PostgreSQL that is started here where it is installed.
-`benchmarks/out/peers.json` holds the figures, and what the scripts of `STORIES` printed.
+Two agent frameworks run on the embedded Temporal server, as Perdure does. LangGraph and DBOS each
+have a database, SQLite or a PostgreSQL that is started here if it is installed. The results, and
+the output of the scripts in `STORIES`, are in `benchmarks/out/peers.json`.
 """
 
 from __future__ import annotations
@@ -82,13 +82,13 @@ async def alone(bench: Mixed) -> dict[str, Any]:
 
 
 async def together(bench: Mixed) -> dict[str, Any]:
-    """Many turns at once."""
+    """Many concurrent turns."""
     rates = await measures.together(bench, (*KINDS, *present(bench, LIBRARIES)))
     return {"steps_per_s": medians(rates), "steps_per_s_over_perdure": by_perdure(rates)}
 
 
 async def weight(bench: Mixed) -> dict[str, Any]:
-    """What history weighs, or what a library leaves in its database, and what a replay costs."""
+    """The size of a history, or of a library's data in its database, and the time of a replay."""
     histories: dict[str, WorkflowHistory] = {}
     weights: dict[str, dict[str, int]] = {f"history_bytes_{steps}": {} for steps in (10, 50, 100)}
     for kind in (*KINDS, BY_INSTRUCTIONS):
@@ -108,8 +108,8 @@ async def weight(bench: Mixed) -> dict[str, Any]:
 
 
 async def length(bench: Mixed) -> dict[str, Any]:
-    """After which step the server terminates a turn of 250; and how a turn of 500 grows where there
-    is no such end.
+    """The step after which the server terminates a turn of 250; and the growth of a turn of 500
+    where there is no such limit.
     """
     figures: dict[str, dict[str, Any]] = {f"terminated_of_{LONG}": {}}
     for kind in (*KINDS, BY_INSTRUCTIONS):
@@ -131,7 +131,9 @@ async def length(bench: Mixed) -> dict[str, Any]:
 
 
 async def servers(bench: Mixed) -> dict[str, Any]:
-    """What the server takes beside the worker: Temporal's of a loop, PostgreSQL's of a library."""
+    """The CPU time of the servers: Temporal's for an implementation on it, PostgreSQL's for a
+    library.
+    """
     used: Figures = {}
     for _ in range(3):
         for kind in (*KINDS, *present(bench, (LANGGRAPH, DBOS))):
@@ -148,7 +150,7 @@ def server_cpu_s(kind: Kind) -> float:
 
 
 async def told(story: str) -> list[str]:
-    """What a script prints."""
+    """The output of a script."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", f"benchmarks.peers.{story}", stdout=asyncio.subprocess.PIPE
     )
@@ -157,7 +159,7 @@ async def told(story: str) -> list[str]:
 
 
 async def starts(bench: Bench) -> dict[str, Any]:
-    """After a kill, and after nothing."""
+    """The time until work starts, after a kill and in a fresh process."""
     recovered = {
         kind.name: round(await measures.recovery_s(bench, kind), 1) for kind in HEARTBEATING
     }
@@ -168,13 +170,13 @@ async def starts(bench: Bench) -> dict[str, Any]:
 
 
 def by_perdure(figures: Figures) -> dict[str, float]:
-    """Each one's figure by Perdure's."""
+    """The ratios to Perdure."""
     return {name: ratio(figures, name, "perdure") for name in figures}
 
 
 def table(figures: dict[str, Any]) -> str:
-    """A line for each figure, a column for each kind; what only a variant has stands in lines of
-    its own.
+    """A line for each result, a column for each implementation; results of a variant only have
+    lines of their own.
     """
     columns = (*KINDS, LANGGRAPH, DBOS)
     lines = [f"{'':26}" + "".join(f"{kind.name:>15}" for kind in columns)]
@@ -196,7 +198,7 @@ MEASURES = (alone, together, servers, weight, length, starts)
 
 
 async def main() -> None:
-    """Measure everything and write it down."""
+    """Measure everything and write the results."""
     figures: dict[str, Any] = {"date": time.strftime("%Y-%m-%d"), "versions": versions(*PACKAGES)}
     async with contextlib.AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True)))

@@ -1,5 +1,5 @@
-"""Databases for libraries: a file of SQLite each, or a database each of a PostgreSQL that lives
-with the benchmark.
+"""Databases for libraries: a SQLite file for each, or a database for each in a PostgreSQL server
+that runs during the benchmark.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _POSTGRES_COLUMNS = (
 
 
 def binaries() -> Path | None:
-    """Where PostgreSQL's are, by the path or as Debian installs them."""
+    """The folder of PostgreSQL's programs, on the path or as installed by Debian."""
     found = shutil.which("initdb")
     folders = [Path(found).parent] if found else []
     return next(iter([*folders, *sorted(DEBIANS.glob("*/bin"), reverse=True)]), None)
@@ -32,8 +32,8 @@ def binaries() -> Path | None:
 
 @contextlib.asynccontextmanager
 async def postgres(folder: Path) -> AsyncIterator[str]:
-    """A server on loopback, with its defaults; its address, to which the name of a database is
-    added. It refuses to run as root.
+    """A server on loopback with its defaults; yields its address, to which the name of a database
+    is added. It refuses to run as root.
     """
     found, port, user = binaries(), _free_port(), "postgres" if os.geteuid() == 0 else None
     assert found is not None
@@ -97,7 +97,7 @@ def _free_port() -> int:
 
 
 def create(address: str, name: str) -> str:
-    """A new database; its address."""
+    """Create a new database and return its address."""
     with psycopg.connect(f"{address}postgres", autocommit=True) as connection:
         connection.execute(f'CREATE DATABASE "{name}"')  # type: ignore[call-overload,unused-ignore]
     return f"{address}{name}"

@@ -2,11 +2,11 @@
 delegate that would make twenty requests.
 
 `.venv-peers/bin/python -m benchmarks.peers.trees`, after `make bench-peers` has set it up. The
-delegate is called from a tool, and given `ctx.usage` or not, as in the documentation's example of
+delegate is called from a tool, with or without `ctx.usage`, as in the documentation's example of
 agent delegation; the limits are those of the run. On Temporal, by `TemporalDurability`, tools run
-in activities by default; a tool may be run in the workflow instead. Giving the delegate the limits
-too is what a careful reader would add. The model counts what it bills by itself; what the run
-counted stands beside it. Attempts of activities are those of Temporal's default, which has no end.
+in activities by default; a tool may be run in the workflow instead. In one variant the delegate
+gets the limits, too. The model keeps its own bill, next to which the table has the count of the
+run. Activities are retried by Temporal's default, without a limit.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ BILLS: list[RequestUsage] = []
 
 
 class Billing(Model):
-    """Asks for a tool so often, then answers, and keeps the bill."""
+    """Makes this number of tool calls, then answers, and keeps the bill."""
 
     def __init__(self, tool: str, times: int, **arguments: Any) -> None:
         super().__init__()
@@ -114,7 +114,7 @@ DURABLE = {
 
 
 async def counted(agent: Agent) -> str:
-    """How a run ends, and what it counted."""
+    """The end of a run, and its count."""
     usage = RunUsage()
     try:
         ended = str((await agent.run("go", usage=usage, usage_limits=LIMITS)).output)

@@ -1,11 +1,11 @@
-"""The case of `benchmarks.trees` on LangGraph and on DBOS:
-`.venv-peers/bin/python -m benchmarks.peers.trees_libraries`, a few seconds.
+"""The case of `benchmarks.trees` on LangGraph and on DBOS: `.venv-peers/bin/python -m
+benchmarks.peers.trees_libraries`, a few seconds.
 
 A parent limited to five model calls and 3,000 tokens, a delegate that would make twenty calls. On
 DBOS the agents are pydantic-ai's, with its limits, as in `benchmarks.peers.trees`; the delegate
 runs in the parent's workflow. On LangGraph the delegate is an agent called from a tool, as its
 documentation on subagents shows; the limits are `ModelCallLimitMiddleware` and `recursion_limit`,
-and there is none of tokens. What is billed is counted by the models.
+and there is none of tokens. The models keep the bill.
 """
 
 # mypy: disable-error-code="untyped-decorator"
@@ -35,7 +35,7 @@ CALLS = 5
 
 
 class BillingChat(BaseChatModel):
-    """Asks for a tool so often, then answers, and keeps the bill."""
+    """Makes this number of tool calls, then answers, and keeps the bill."""
 
     tool: str
     times: int
@@ -71,7 +71,7 @@ def limit() -> ModelCallLimitMiddleware[Any, Any]:
 
 
 def graph(workers_limits: Sequence[Any], worker_checkpoints: Any = None) -> Any:
-    """A parent with a limit, and a worker with some or none."""
+    """A parent with a limit, and a worker with or without one."""
     chat = BillingChat(tool="look", times=WOULD_MAKE - 1)
     worker = create_agent(chat, [look], middleware=workers_limits, checkpointer=worker_checkpoints)
 
@@ -85,7 +85,7 @@ def graph(workers_limits: Sequence[Any], worker_checkpoints: Any = None) -> Any:
 
 
 async def on_langgraph(agent: Any, **config: Any) -> str:
-    """How it ends, and what came back: of the worker as the parent is told, and of the parent."""
+    """The end, and the results: of the worker as its parent gets it, and of the parent."""
     given = {"messages": [{"role": "user", "content": "go"}]}
     try:
         state = await agent.ainvoke(given, {"configurable": {"thread_id": "1"}, **config})
@@ -132,7 +132,7 @@ PARENTS = {tool.__name__: parent(tool) for tool in (with_usage, without_usage, w
 
 @DBOS.workflow()
 async def run(name: str, limits: UsageLimits) -> str:
-    """A run in a workflow: how it ends, and what it counted."""
+    """A run in a workflow: its end, and its count."""
     usage = RunUsage()
     try:
         ended = str((await PARENTS[name].run("go", usage=usage, usage_limits=limits)).output)

@@ -1,12 +1,12 @@
 """A person approves a refund after a `kill -9`, and then approves it once more:
 `.venv-peers/bin/python -m benchmarks.peers.waits`, a minute.
 
-The model asks for a refund of 300, and when that is done for one of 900. Each phase is a process of
-its own on one SQLite file; that of `begin` is killed while it waits. `look` says what another
-process sees, `approve` sends the answer to the first refund, and `again` sends the same answer a
-second time, while the second refund waits. LangGraph waits by `HumanInTheLoopMiddleware`, with
-answers by position, as by default, or by id; DBOS by `DBOS.recv` around pydantic-ai's deferred
-tools, and Perdure on a Temporal server that lives on.
+The model requests a refund of 300, and after that one of 900. Each phase is a separate process on
+one SQLite file; that of `begin` is killed while it waits. `look` prints what another process sees,
+`approve` sends the decision on the first refund, and `again` sends the same decision a second time,
+while the second refund waits. LangGraph waits with `HumanInTheLoopMiddleware`, with decisions by
+position, as by default, or by id; DBOS with `DBOS.recv` around pydantic-ai's deferred tools, and
+Perdure on a Temporal server that keeps running.
 """
 
 # mypy: disable-error-code="untyped-decorator"
@@ -44,7 +44,7 @@ def refund(euros: int) -> str:
 
 
 class Refunds(BillingChat):
-    """Asks for one refund after the other."""
+    """Requests one refund after the other."""
 
     async def _agenerate(self, messages: list[Any], *_: Any, **__: Any) -> ChatResult:
         asked = sum(message.type == "ai" for message in messages)
@@ -61,8 +61,8 @@ class Refunds(BillingChat):
 
 
 async def langgraph(phase: str, folder: str, *, by_id: bool = False) -> None:
-    """One phase on LangGraph; the answer is by position, as by default, or by the id of what was
-    asked.
+    """One phase on LangGraph; the decision is by position, as by default, or by the id of the
+    interrupt.
     """
     config, asked = {"configurable": {"thread_id": "ticket-1"}}, Path(folder) / "asked"
     async with AsyncSqliteSaver.from_conn_string(f"{folder}/langgraph-{by_id}.db") as saver:
@@ -103,7 +103,7 @@ async def langgraph_by_id(phase: str, folder: str) -> None:
 
 
 class RefundModel(JobModel):
-    """Asks for one refund after the other."""
+    """Requests one refund after the other."""
 
     async def request(self, messages: list[ModelMessage], *_: Any) -> ModelResponse:
         asked = sum(isinstance(message, ModelResponse) for message in messages)
@@ -126,7 +126,7 @@ AGENT = Agent(
 
 @DBOS.workflow()
 async def ticket(task: str) -> str:
-    """A run for each answer of a person; without one for a day, it ends."""
+    """A run for each decision of a person; without one for a day, it ends."""
     result = await AGENT.run(task)
     while isinstance(result.output, DeferredToolRequests):
         await DBOS.set_event_async("waits for", [call.args for call in result.output.approvals])
@@ -141,7 +141,7 @@ async def ticket(task: str) -> str:
 
 
 async def with_dbos(phase: str, folder: str) -> None:
-    """One phase on DBOS: its process is started each time, and a client answers."""
+    """One phase on DBOS: its process is started each time, and a client sends the decision."""
     url = f"sqlite:///{folder}/dbos.db"
     DBOS(config=DBOSConfig(name="waits", system_database_url=url, log_level="CRITICAL"))
     DBOS.launch()
@@ -173,7 +173,7 @@ WITH = {
 
 
 async def phase(name: str, part: str, folder: str) -> None:
-    """Run one in a process; the one that waits is killed."""
+    """Run a phase in a process; the one that waits is killed."""
     command = (sys.executable, "-m", "benchmarks.peers.waits", name, part, folder)
     process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
     assert process.stdout is not None
@@ -185,7 +185,7 @@ async def phase(name: str, part: str, folder: str) -> None:
 
 
 async def main() -> None:
-    """Print what is seen."""
+    """Print the observations."""
     with tempfile.TemporaryDirectory() as folder:
         await waits(folder)
 

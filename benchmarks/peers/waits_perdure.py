@@ -26,7 +26,7 @@ def refund(euros: int) -> str:
 
 
 class RefundModel:
-    """Asks for one refund after the other."""
+    """Requests one refund after the other."""
 
     async def complete(self, request: ModelRequest) -> ModelAnswer:
         asked = sum(message.role == "assistant" for message in request.messages)
@@ -59,7 +59,7 @@ async def perdure(phase: str, folder: str) -> None:
     async with worker:
         if phase == "begin":
             await client.start("refunds", "go", id="ticket-1")
-            # the list lags behind, so it is polled
+            # the list lags, so it is polled
             while not [found async for found in client.pending_approvals()]:  # noqa: ASYNC110
                 await asyncio.sleep(0.2)
             print("waits", flush=True)
@@ -73,7 +73,7 @@ async def perdure(phase: str, folder: str) -> None:
 
 
 async def tell(client: AgentClient) -> None:
-    """What waits."""
+    """Print the waiting calls."""
     waiting = [
         (pending.call_id, pending.arguments) async for _, pending in client.pending_approvals()
     ]

@@ -1,7 +1,7 @@
-"""The tool of `benchmarks.peers.interruptions`, in the versions that its deploys have.
+"""The tool of `benchmarks.peers.interruptions`, in the versions of its deploys.
 
-`WEATHER` says which version a process has, `WEATHER_HOLDS` in which city the call takes so long
-that the process can be killed in it. Each run writes a line with the version.
+`WEATHER` is the version of a process, and `WEATHER_HOLDS` the city whose call takes long enough for
+a kill. Each run writes a line with the version.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ VERSIONS = {version.__name__: version for version in (before, renamed, added, de
 
 
 def weather() -> Callable[..., Awaitable[str]]:
-    """The function that this process has, under the name that all versions share."""
+    """The function of this process, under the name that all versions share."""
     function = VERSIONS[os.environ.get("WEATHER", "before")]
     function.__name__ = function.__qualname__ = "weather"
     return function

@@ -31,7 +31,7 @@ async def ask(task: str) -> str:
 
 
 class Turns(with_dbos.Turns):
-    """Workflows, of which one that failed here is forked from the step that failed."""
+    """Workflows; one that failed is forked from the step that failed."""
 
     def __init__(self) -> None:
         super().__init__(ask)
@@ -54,7 +54,7 @@ class Turns(with_dbos.Turns):
 
 @asynccontextmanager
 async def opened(url: str, variant: str) -> AsyncIterator[Turns]:
-    """An agent whose workflows are kept at `url`."""
+    """An agent whose workflows are stored at `url`."""
     DBOS(config=DBOSConfig(name="weather", system_database_url=url, log_level="WARNING"))
     DBOS.launch()
     yield Turns()

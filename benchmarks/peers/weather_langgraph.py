@@ -17,7 +17,7 @@ from benchmarks.peers.with_langgraph import Turns
 
 @asynccontextmanager
 async def opened(url: str, variant: str) -> AsyncIterator[Turns]:
-    """An agent whose state is kept at `url`."""
+    """An agent whose state is stored at `url`."""
     async with AsyncSqliteSaver.from_conn_string(url.removeprefix("sqlite:///")) as saver:
         tools: list[Any] = [weather()]
         yield Turns(

@@ -20,7 +20,7 @@ TOOL = activity.defn(weather())
 
 @workflow.defn
 class Weather:
-    """A run of the agent; tracing is off, because it would send to a service."""
+    """A run of the agent; tracing is off, because it would send data to a service."""
 
     @workflow.run
     async def run(self, task: str) -> str:

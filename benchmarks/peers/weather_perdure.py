@@ -1,6 +1,6 @@
 """The agent of `benchmarks.peers.interruptions` on Perdure.
 
-Its tool says that it only reads, so it may run again after a crash.
+Its tool is read-only, so it may run again after a crash.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ async def ask(messages: list[dict[str, Any]]) -> dict[str, Any]:
 
 @DBOS.workflow()
 async def plain(task: str) -> str:
-    """The same by hand."""
+    """The same, written by hand."""
     messages: list[dict[str, Any]] = [
         {"role": "system", "content": PROMPT},
         {"role": "user", "content": task},
@@ -89,13 +89,13 @@ class Turns:
             return await self._workflow(task)
 
     async def again(self, turn_id: str) -> object:
-        """Launching was all: what was running goes on. This waits for it."""
+        """Launching resumes everything that was running. This waits for it."""
         return await (await DBOS.retrieve_workflow_async(turn_id)).get_result()
 
 
 @asynccontextmanager
 async def opened(url: str, variant: str) -> AsyncIterator[Turns]:
-    """An agent whose workflows are kept at `url`."""
+    """An agent whose workflows are stored at `url`."""
     config = DBOSConfig(name="job", system_database_url=url, log_level="WARNING")
     if executor := os.environ.get("JOB_EXECUTOR"):
         config["executor_id"] = executor

@@ -1,6 +1,4 @@
-"""What a person does with DBOS workflows from outside, by `DBOSClient`, as `dbos workflow resume`
-does too.
-"""
+"""Operations on DBOS workflows from outside, with `DBOSClient`, like `dbos workflow resume`."""
 
 from __future__ import annotations
 
@@ -8,7 +6,7 @@ from dbos import DBOSClient
 
 
 def resume(url: str, workflow_id: str) -> None:
-    """Let any process go on with it."""
+    """Allow any process to continue the workflow."""
     client = DBOSClient(system_database_url=url)
     client.resume_workflow(workflow_id)
     client.destroy()

@@ -33,7 +33,7 @@ from benchmarks.peers.effects import effect
 
 
 class JobModel(BaseChatModel):
-    """Asks for the tool as often as the task says, then answers."""
+    """Makes the tool calls of the task, then answers."""
 
     async def _agenerate(self, messages: list[BaseMessage], *_: Any, **__: Any) -> ChatResult:
         task = next(str(message.content) for message in messages if message.type == "human")
@@ -67,7 +67,7 @@ def fetch(number: int, size: int) -> str:
 
 
 class DeltaState(AgentState[Any]):
-    """Messages of which each is stored once."""
+    """Messages that are stored once each."""
 
     messages: Annotated[list[Any], DeltaChannel(_messages_delta_reducer)]
 
@@ -98,7 +98,7 @@ def saver(url: str) -> Any:
 
 @asynccontextmanager
 async def opened(url: str, variant: str) -> AsyncIterator[Turns]:
-    """An agent whose state is kept at `url`."""
+    """An agent whose state is stored at `url`."""
     async with saver(url) as checkpointer:
         await checkpointer.setup()
         schema = DeltaState if variant == "delta" else None

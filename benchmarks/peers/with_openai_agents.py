@@ -30,7 +30,7 @@ from benchmarks.peers.effects import effect
 
 
 class JobModel(Model):
-    """Asks for the tool as often as the task says, then answers."""
+    """Makes the tool calls of the task, then answers."""
 
     async def get_response(self, *_: Any, **request: Any) -> ModelResponse:
         given: str | list[Any] = request["input"]

@@ -1,5 +1,5 @@
-"""The job on Perdure with tools that can be seen to run: that of `job` does not say that it may run
-again, that of `job-read-only` does.
+"""The job on Perdure with tools whose runs are visible: the tool of `job` may not run again, that
+of `job-read-only` may.
 """
 
 from __future__ import annotations

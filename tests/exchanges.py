@@ -59,8 +59,8 @@ OURS = (
 
 @dataclass(frozen=True)
 class Exchange:
-    """A recorded request, and what was answered: the usage, the model that served, and the bill,
-    where the vendor said it.
+    """A recorded request with its answer: the usage, the model that served, and the bill, if the
+    vendor reported it.
     """
 
     name: str
@@ -77,14 +77,14 @@ class Exchange:
 
     @property
     def output(self) -> int:
-        """The output limit; where none was asked for, what was answered stands for it."""
+        """The output limit; without one in the request, the size of the answer."""
         limit: int = next(
             (self.body[name] for name in LIMITS if self.body.get(name)), self.usage.output_tokens
         )
         return limit
 
     def agent(self, price: Price | None) -> AgentDefinition:
-        """The agent that asks so. Fields that have no place in one are its `extra` options."""
+        """The agent that would send the request. Fields without an option are its `extra`."""
         extra = {key: value for key, value in self.body.items() if key not in OURS}
         return AgentDefinition(
             name="agent",
@@ -97,8 +97,8 @@ class Exchange:
 
     @property
     def messages(self) -> list[Message]:
-        """The messages; results that follow each other are one message, as with us, and so are the
-        items of one answer.
+        """The messages; consecutive results are one message, as in Perdure, and so are the items of
+        one answer.
         """
         messages: list[Message] = []
         for message in (message_of(item) for item in said_in(self.body) if not is_system(item)):
@@ -116,7 +116,7 @@ class Exchange:
         return messages
 
     def goes_on(self, before: Exchange) -> bool:
-        """Whether it is the request after `before`: the same messages, an answer, and more."""
+        """Whether it is the next request after `before`: the same messages, an answer, and more."""
         ours, theirs = self.messages, before.messages
         is_same_file = self.name.rpartition("-")[0] == before.name.rpartition("-")[0]
         return (
@@ -127,7 +127,7 @@ class Exchange:
 
 
 def exchanges() -> Iterator[Exchange]:
-    """Every recorded exchange that was answered and has a usage."""
+    """Every recorded exchange that has an answer and a usage."""
     folder = Path(os.environ.get("PERDURE_RECORDINGS", ""))
     for file in sorted(folder.glob("*.json")) if folder.is_absolute() else []:
         recording = json.loads(file.read_text(encoding="utf-8"))
@@ -167,7 +167,7 @@ def read(name: str, provider: str, api: str, body: Body, answer: Body) -> Exchan
 
 
 def merged(body: Any) -> Body:
-    """The answer; of a stream its model and the last that was said of its usage."""
+    """The answer; for a stream, its model and its last usage."""
     if isinstance(body, dict):
         return body
     lines = [
@@ -190,7 +190,7 @@ def merged(body: Any) -> Body:
 
 
 def has_vendors_tools(body: Body) -> bool:
-    """Whether the vendor ran something of its own, such as a search."""
+    """Whether the vendor ran a tool of its own, such as a search."""
     mine = [
         tool
         for tool in body.get("tools") or ()
@@ -202,7 +202,7 @@ def has_vendors_tools(body: Body) -> bool:
 
 
 def text_of(content: Any) -> str:
-    """The words of a message's content."""
+    """The text of a message's content."""
     return (
         content
         if isinstance(content, str)
@@ -215,7 +215,7 @@ def is_system(message: Body) -> bool:
 
 
 def system_of(body: Body) -> str:
-    """What an agent has as its instructions: in the body, or as messages."""
+    """An agent's instructions: in the body, or as messages."""
     apart = [text_of(body.get("system")), text_of(body.get("instructions"))]
     return "\n\n".join(
         [*apart, *(text_of(message["content"]) for message in said_in(body) if is_system(message))]
@@ -243,7 +243,7 @@ def tool_of(tool: Body) -> ToolDefinition:
 
 
 def part_of(part: Body) -> Text | Media:
-    """A part of a user's message."""
+    """A part of a user message."""
     if "text" in part:
         return Text(text=part["text"])
     source = part.get("source") or {}
@@ -259,7 +259,7 @@ def part_of(part: Body) -> Text | Media:
 
 
 def message_of(message: Body) -> Message:
-    """A message of any API, a result of a tool on its own; an item of an input."""
+    """A message of any API, or the result of a tool; for the responses API, an item."""
     content = message.get("content") or ""
     if message.get("type") == "function_call_output":
         return ToolMessage(

@@ -56,7 +56,7 @@ class Vendor:
     async def hear(
         self, address: str, request: ModelRequest = HELLO, *, key: str | None = None
     ) -> tuple[ModelAnswer, list[str]]:
-        """One request for a stream: the answer, and what was heard of it."""
+        """One streamed request: the answer, and the streamed text."""
         provider, heard = self.make(address, key), list[str]()
         try:
             return await listen(provider, request, heard.append), heard
@@ -66,12 +66,12 @@ class Vendor:
     async def hear_served(
         self, reply: Reply, request: ModelRequest = HELLO
     ) -> tuple[ModelAnswer, list[str]]:
-        """One request for a stream to a server that gives this reply."""
+        """One streamed request to a server that gives this reply."""
         with StubProvider([reply]) as stub:
             return await self.hear(stub.anthropic_url, request)
 
     async def failing_stream(self, reply: Reply) -> PerdureError:
-        """The error that a request for a stream to a server with this reply ends in."""
+        """The error of a streamed request to a server with this reply."""
         with pytest.raises(PerdureError) as caught:
             await self.hear_served(reply)
         return caught.value
@@ -82,7 +82,7 @@ class Vendor:
             return await self.ask(stub.anthropic_url, request)
 
     async def failing(self, reply: Reply) -> PerdureError:
-        """The error that a request to a server with this reply ends in."""
+        """The error of a request to a server with this reply."""
         with pytest.raises(PerdureError) as caught:
             await self.ask_served(reply)
         return caught.value
@@ -105,7 +105,7 @@ VENDORS = [pytest.param(vendor, id=vendor.name) for vendor in (OPENAI, RESPONSES
 
 
 def error_body(status: int, error: Any, **headers: str) -> Reply:
-    """An error as most servers give it."""
+    """An error body as most servers send it."""
     return {
         "status": status,
         "raw": json.dumps({"error": error}),
@@ -115,11 +115,11 @@ def error_body(status: int, error: Any, **headers: str) -> Reply:
 
 @contextlib.contextmanager
 def raw_server(payload: bytes, *, then: bytes = b"", every_s: float = 0) -> Iterator[str]:
-    """The address of a server that answers one connection after the other.
+    """The address of a server that answers connections sequentially.
 
     Args:
-        payload: What each of them gets.
-        then: What it gets again and again behind that, until the caller hangs up.
+        payload: The data sent to each of them.
+        then: The data sent repeatedly after that, until the caller disconnects.
         every_s: The pause before each `then`, in seconds.
     """
     closing = threading.Event()

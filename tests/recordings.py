@@ -25,8 +25,8 @@ FRAMING = ("content-length", "transfer-encoding", "content-encoding", "connectio
 def recorded(
     api: str, path: str, where: Callable[[Exchange], bool] = lambda _: True
 ) -> Iterator[Any]:
-    """Every recorded exchange of an API at `path` that is no stream; one skipped parameter, saying
-    why, where there are no recordings.
+    """Every recorded exchange of an API at `path` that is not a stream; without recordings, one
+    skipped parameter with the reason.
     """
     found = list(whole(api, path))
     yield from (pytest.param(exchange, id=name) for name, exchange in found if where(exchange))
@@ -39,18 +39,18 @@ def recorded(
 
 
 def whole(api: str, path: str) -> Iterator[tuple[str, Exchange]]:
-    """The same exchanges, each with its name; none where there are no recordings."""
+    """The same exchanges, each with its name; none without recordings."""
     yield from (one for one in _all(api, path) if not _is_stream(one[1]))
 
 
 def streams(api: str, path: str) -> Iterator[tuple[str, Exchange]]:
-    """The exchanges that were answered with a stream of events."""
+    """The exchanges with a streamed answer."""
     yield from (one for one in _all(api, path) if _is_stream(one[1]))
 
 
 def _all(api: str, path: str) -> Iterator[tuple[str, Exchange]]:
-    """Leaves out exchanges with other hosts in the same file, and those whose answer was not
-    recorded.
+    """Leaves out exchanges with other hosts in the same file, and those without a recorded
+    answer.
     """
     folder = Path(os.environ.get("PERDURE_RECORDINGS", ""))
     for file in sorted(folder.glob(f"*__{api}__*.json")) if folder.is_absolute() else ():

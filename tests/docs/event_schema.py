@@ -89,7 +89,7 @@ PUBLIC: dict[str, dict[str, Any]] = {
     "cancel_requested": {"message": STRING},
     "turn_ended": {**FAILURE, "outcome": STRING, "text": STRING},
 }
-"""What the public view of each kind may have beside the envelope."""
+"""The optional fields of the public view of each kind, besides the envelope."""
 LIVE: dict[str, dict[str, Any]] = {
     "text": {"text": STRING},
     "text_begins": {"step": COUNT, "attempt": COUNT},

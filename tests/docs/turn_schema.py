@@ -23,7 +23,7 @@ MONEY = {
 }
 BLOCKS = {"type": "object", "additionalProperties": STRING, "not": {"required": ["blocks"]}}
 OURS = ("title", "default", "discriminator", "decimal_places", "max_digits", "gt", "ge", "le")
-"""Keywords of pydantic that say nothing to the author of an input, or are not JSON schema."""
+"""Keywords of pydantic that are useless to the author of an input, or are not JSON schema."""
 
 DESCRIPTIONS = {
     "agent": "the name of the agent",

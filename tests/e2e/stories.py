@@ -45,7 +45,7 @@ from .app import AGENT
 
 ROOT = Path(__file__).parents[2]
 UNKNOWN = "contact with the process that ran it was lost; whether it took effect is unknown"
-"""What a model is told of a tool whose worker was lost."""
+"""The error result of a tool whose worker was lost."""
 
 GONE_S = 60.0
 """How long a turn may take to get over a kill; measured are 6 to 9 s."""

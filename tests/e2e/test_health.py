@@ -284,7 +284,7 @@ async def keep_silent(port: int, count: int, opened: asyncio.Event) -> None:
 
 
 async def test_silence_is_hung_up_on(tell: Tell, probe: Probe) -> None:
-    """A connection that says nothing is closed without an answer."""
+    """A silent connection is closed without an answer."""
     story = await tell()
     await story.worker(PERDURE_HEALTH_PORT=str(probe.port))
     await probe.wait("/healthz", ALIVE)

@@ -32,7 +32,7 @@ SEEDS = int(os.environ.get("PERDURE_TREE_SEEDS", "10"))
 FIRST = int(os.environ.get("PERDURE_TREE_FIRST_SEED", "0"))
 AGENTS = int(os.environ.get("PERDURE_TREE_AGENTS", "15"))
 TOGETHER = 10
-"""So many trees share the workers, and their kills."""
+"""The number of trees that share the workers, and their kills."""
 
 LONG_S = 300 if AGENTS <= 15 else 1_200
 

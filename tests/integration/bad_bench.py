@@ -36,9 +36,7 @@ from .test_odd_bodies import weigh
 APIS: list[Vendor] = [parameters.values[0] for parameters in VENDORS]  # type: ignore[misc]
 
 ENVIRONMENT = {"NOTES_KEY": KEY, "ODD_EMPTY": "", "ODD_LINE": KEY + "\n", "ODD_LETTER": KEY + "é"}
-"""What the worker of a bench has beside its own environment: a key, and three that no header can
-carry.
-"""
+"""Additional variables of a bench's worker: a key, and three values invalid in a header."""
 
 End = AgentReport | PerdureError | int
 """How an input ended: the report of a turn, an error, or a status of HTTP."""

@@ -80,7 +80,7 @@ UNCHECKED = {
     "anyOf": [{"type": "string"}],
     "properties": {"x": {"$ref": "#/$defs/a"}},
 }
-"""It refers to itself behind what a check might stop at."""
+"""It refers to itself after keywords at which a check might stop."""
 
 
 def bomb(levels: int) -> dict[str, Any]:

@@ -224,7 +224,7 @@ CASES = {
 }
 
 FROM_OUTSIDE = {"terminated", "timed_out"}
-"""Cases that are ended without any code of theirs."""
+"""Cases that end without running any of their code."""
 
 ELSEWHERE = {
     errors.TurnNotFoundError: (

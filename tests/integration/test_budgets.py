@@ -31,7 +31,7 @@ from .spending import (
 
 @pytest.mark.accepts("B1")
 async def test_second_request_carries_what_the_first_left(runtime: Runtime) -> None:
-    """$10.00 and a first call of $0.30: the second request knows of $9.70."""
+    """$10.00 and a first call of $0.30: the second request has $9.70 left."""
     model = ScriptedModel(calls(call("look"), usage=usage(300)), says("done", usage=usage(200)))
     async with runtime(app(), model=model) as client:
         report = await client.run("spender", "go", budget=Budget(usd="10.00"))

@@ -40,8 +40,8 @@ PLANTED = {
     "CANARY_IDLE": "idle-canary/1c+5E=xx5555555555",
     "CANARY_BROKEN": "broken-canary/2d+6R=ww4444444444\n",
 }
-"""Environment variables of the worker: the key of the provider, what a tool reads, what nobody
-reads, and one that is refused.
+"""Environment variables of the worker: the key of the provider, one that a tool reads, an unused
+one, and one that is refused.
 """
 
 

@@ -74,7 +74,7 @@ SAID: dict[str, tuple[int, dict[str, str], bytes]] = {
 
 USAGE: dict[str, Any] = {"no usage": None, "negative usage": -5, "absurd usage": 10**12}
 KNOWN = {"answer", "drip", *SAID}
-"""After these a turn knows to the last cent what it was billed."""
+"""After these outcomes a turn's cost equals the bill exactly."""
 
 
 class Chaotic(StubProvider):
@@ -216,7 +216,7 @@ async def test_turns_on_chaotic_providers_end_in_time_and_book_every_bill(
 
 
 TYPED = (errors.ModelChainExhaustedError, errors.TurnBudgetExceededError)
-"""What a turn may end with here: every model failed, or its time was up."""
+"""The possible errors here: every model failed, or the time was up."""
 
 
 async def ended(turn: Turn) -> tuple[AgentReport, PerdureError | None, float]:

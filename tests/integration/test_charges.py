@@ -44,14 +44,14 @@ CHARGED = {
     "too slow": over(errors.LLMTimeoutError),
     "cut off": over(errors.LLMUnavailableError, status=200, charged=True),
 }
-"""The provider may have billed these; nobody knows how much."""
+"""The provider may have billed these; the amount is unknown."""
 
 FREE = {
     "busy": over(errors.LLMRateLimitError, status=429),
     "down": over(errors.LLMUnavailableError, status=503),
     "its own timeout": over(errors.LLMTimeoutError, status=504),
 }
-"""Of these a provider said itself that there is no answer."""
+"""For these the provider stated that there is no answer."""
 
 TOLD: dict[str, PerdureError | Reply] = {
     "half an answer": over(
@@ -63,7 +63,7 @@ TOLD: dict[str, PerdureError | Reply] = {
     ),
     "nothing": says("", usage=usage(700)),
 }
-"""Of these it said what was used."""
+"""For these it reported the usage."""
 
 
 @pytest.mark.accepts("B8")

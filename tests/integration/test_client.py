@@ -649,7 +649,7 @@ async def test_turn_started_with_the_wrong_json_fails_with_the_reason(
 
 
 async def temporal_cli(*arguments: str) -> None:
-    """Run the `temporal` binary that stands beside this interpreter."""
+    """Run the `temporal` binary next to this interpreter."""
     binary = f"{sys.executable.rpartition('/')[0]}/temporal"
     done = await asyncio.to_thread(
         subprocess.run, [binary, *arguments], capture_output=True, text=True, check=False

@@ -155,7 +155,7 @@ async def test_validator_of_an_agents_type_is_asked_where_the_caller_names_the_t
 
 
 class Strict(BaseModel):
-    """A base that refuses what it does not know."""
+    """A base class that refuses unknown fields."""
 
     model_config = ConfigDict(extra="forbid")
 

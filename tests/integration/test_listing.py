@@ -74,7 +74,7 @@ TROUBLE = [
     ],
     *["é ü 漢字 😀", "x" * 300, "x" * 299 + "y", "😀" * 100, " lead", "Case", "case", "\x1b[31m"],
 ]
-"""What a store or a query might take amiss."""
+"""Values that a store or a query might reject."""
 
 
 @tool

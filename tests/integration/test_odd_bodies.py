@@ -240,7 +240,7 @@ TAKEN = {
         " limit exceeded"
     ),
 }
-"""What the model is told of a call with them."""
+"""The result of a call with them."""
 
 
 @pytest.mark.accepts("G3")

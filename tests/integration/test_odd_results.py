@@ -81,7 +81,7 @@ WRITTEN: dict[str, tuple[object, str]] = {
     "decimal": (Decimal("NaN"), '"NaN"'),
     "nested": (nested(lambda value: [value], 200), "[" * 200 + "1" + "]" * 200),
 }
-"""What is written, and how."""
+"""Values that can be encoded, with their encoding."""
 
 REFUSED: dict[str, object] = {
     "surrogate in a list": ["\ud800"],
@@ -99,7 +99,7 @@ REFUSED: dict[str, object] = {
     "endless": endless(),
     "no data": object(),
 }
-"""What is not: the model is told that the tool ran, and what `str` gives."""
+"""Values that cannot: the result says that the tool ran, with the `str` of the value."""
 
 NOTE = "\n[The tool ran. This is its result as str() gives it: "
 
@@ -113,7 +113,7 @@ RAISED: dict[str, tuple[Exception, str]] = {
     ),
     "raised depth": (RecursionError("too deep"), "RecursionError: too deep"),
 }
-"""What is raised, and what the model is told of it."""
+"""Exceptions, with their error results."""
 
 
 def made(what: str) -> Any:

@@ -65,7 +65,7 @@ async def approve(base: str, host: str, turn: Turn) -> int:
 
     Returns the status.
 
-    A server that is busy says 503. The same update may be asked for again.
+    A busy server answers 503. The same update may be sent again.
     """
     (pending,) = await turn.pending_approvals()
     decision = {"call_id": pending.call_id, "digest": pending.digest, "approve": True}

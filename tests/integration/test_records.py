@@ -120,7 +120,7 @@ FIELDS = {
         "outcome",
     ],
 }
-"""What every record of an event tells, beside its event and its id."""
+"""The fields of every record of an event, besides its event and its id."""
 
 
 @pytest.mark.accepts("O1", "O2", "O3", "O5")

@@ -80,7 +80,7 @@ def send(context: ToolContext[Any], a: int = 0) -> str:
 
 
 def policy(call: ProposedCall) -> Allow | Deny | RequireApproval:
-    """Says no now and then, fails now and then, and gives people a second."""
+    """Deny now and then, fail now and then, and give people a second."""
     match random.Random(f"{call.turn_id} {call.call_id}").randrange(8):
         case 0:
             refused.add((call.turn_id, call.call_id))
@@ -213,8 +213,8 @@ async def decide(turn: Turn[Any], luck: random.Random) -> None:
 
 
 def is_paired(messages: tuple[Message, ...]) -> bool:
-    """Each call has one result right after it, in call order, and no result stands anywhere else;
-    ids are unique.
+    """Each call has one result right after it, in call order, and there are no other results; ids
+    are unique.
     """
     ids = [
         call.id

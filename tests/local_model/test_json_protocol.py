@@ -103,14 +103,14 @@ async def ended(runtime: Runtime, app: AgentWorker, **start: Any) -> AgentReport
 
 
 def replies(exchanges: list[Exchange]) -> list[dict[str, Any]]:
-    """What the model wrote each time; every one fits the schema that went with its request."""
+    """The model's replies, each valid for the schema of its request."""
     for exchange in exchanges:
         jsonschema.validate(json.loads(exchange.text), exchange.schema)
     return [json.loads(exchange.text) for exchange in exchanges]
 
 
 def choices(exchange: Exchange) -> list[str]:
-    """What the schema of a request leaves to choose from."""
+    """The choices in the schema of a request."""
     branches = exchange.schema.get("anyOf", [exchange.schema])
     return [
         branch["properties"]["name"]["enum"][0] if "name" in branch["properties"] else "answer"
@@ -166,8 +166,8 @@ async def test_schema_forces_calls_and_then_a_typed_answer(runtime: Runtime, wir
 
 
 async def test_one_tool_by_name_is_the_only_choice(runtime: Runtime, wire: Wire) -> None:
-    """The request holds its schema, no tools and no tool choice; the tool gets what the model
-    wrote.
+    """The request has its schema, no tools and no tool choice; the tool gets the model's
+    arguments.
     """
     app = clerk(wire, options=BRIEF.model_copy(update={"tool_choice": "add"}), max_iterations=1)
 
@@ -185,8 +185,8 @@ async def test_one_tool_by_name_is_the_only_choice(runtime: Runtime, wire: Wire)
 
 
 async def test_free_choice_ends_typed(runtime: Runtime, wire: Wire) -> None:
-    """Tools or an answer, as the model likes: each reply is a choice or was cut off, and the turn
-    ends with tokens counted by the server.
+    """Tools or an answer: each reply is one of them or was truncated, and the turn ends with the
+    server's token counts.
     """
     report = await ended(runtime, clerk(wire, on_exhausted="finish"), budget=Budget(model_calls=4))
 
@@ -219,7 +219,7 @@ async def test_answer_of_a_type_without_an_agent(runtime: Runtime, wire: Wire) -
 async def test_words_of_the_react_protocol_pass_over_the_same_server(
     runtime: Runtime, wire: Wire
 ) -> None:
-    """Its stop sequence is taken, no schema is sent, and what the model writes is an answer or a
+    """Its stop sequence is accepted, no schema is sent, and the model's text is an answer or a
     call.
     """
     report = await ended(

@@ -54,7 +54,9 @@ async def test_stream_of_a_real_server_is_the_answer(
 async def test_turn_on_a_real_server_tells_its_text(
     small_model: str, runtime: Runtime, vendor: Vendor, live: bool
 ) -> None:
-    """In all three APIs: the pieces are the answer, and the turn counts what the server did."""
+    """In all three APIs: the pieces together are the answer, and the turn's usage is the
+    server's.
+    """
     agent = Agent(
         name="teller",
         model="small:smollm2",

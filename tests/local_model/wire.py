@@ -24,19 +24,19 @@ class Exchange:
 
     @cached_property
     def text(self) -> str:
-        """What the model wrote."""
+        """The model's text."""
         return str(self.reply["choices"][0]["message"]["content"])
 
     @property
     def schema(self) -> dict[str, Any]:
-        """The schema that the reply had to fit."""
+        """The schema for the reply."""
         given: dict[str, Any] = self.sent["response_format"]["json_schema"]["schema"]
         return given
 
 
 @dataclass
 class Wire:
-    """The address to ask in place of the server's, and all that passed so far."""
+    """The address to use instead of the server's, and the exchanges so far."""
 
     base_url: str
     exchanges: list[Exchange] = field(default_factory=list)

@@ -20,7 +20,7 @@ from perdure.workflows.single_input import OneInput
 
 
 def read(path: Path) -> WorkflowHistory:
-    """A history under the id of its workflow, which the ids of its children begin with."""
+    """Read a history under the id of its workflow, which is a prefix of the ids of its children."""
     history = WorkflowHistory.from_json("", path.read_text(encoding="utf-8"))
     return replace(
         history,
@@ -29,9 +29,7 @@ def read(path: Path) -> WorkflowHistory:
 
 
 async def replay(paths: list[Path]) -> None:
-    """Replay them one by one; the first that does not replay ends it with its error, which names
-    it.
-    """
+    """Replay them one by one; the first failure ends it with its error and its name."""
     replayer = Replayer(workflows=[AgentTurn], interceptors=[OneInput()])
     for path in paths:
         try:
@@ -42,13 +40,13 @@ async def replay(paths: list[Path]) -> None:
 
 
 def replay_some(paths: list[Path]) -> None:
-    """What one process does."""
+    """The work of one process."""
     asyncio.run(replay(paths))
 
 
 if __name__ == "__main__":
     found = sorted(Path(sys.argv[1]).glob("*.json"))[:: int(sys.argv[2])]
-    # a process takes as long to start as twenty histories to replay
+    # starting a process takes as long as twenty replays
     cores = min(os.cpu_count() or 1, len(found) // 20 + 1)
     with ProcessPoolExecutor(cores, mp_context=multiprocessing.get_context("spawn")) as pool:
         list(pool.map(replay_some, [found[core::cores] for core in range(cores)]))

@@ -109,7 +109,7 @@ class Watchful(Middleware):
 
 
 class Quiet(Observer):
-    """Sees everything."""
+    """Ignores everything."""
 
 
 def only_sums(proposed: ProposedCall) -> Allow | Deny:
@@ -131,20 +131,20 @@ AGENT = Agent(
 
 
 async def to_its_end(client: AgentClient, turn: Turn) -> None:
-    """Let the turn run, however it ends."""
+    """Wait for the end of the turn, whatever it is."""
     with contextlib.suppress(PerdureError):
         await turn.result()
 
 
 async def cancelled_in_a_tool(client: AgentClient, turn: Turn) -> None:
-    """Cancel the turn when its second tool call is under way."""
+    """Cancel the turn during its second tool call."""
     async for event in turn.events():
         if event.fact == Scheduled(ToolKey(1, 2)):
             await turn.cancel("changed my mind")
 
 
 async def terminated_in_a_tool(client: AgentClient, turn: Turn) -> None:
-    """Terminate the turn when its tool is under way."""
+    """Terminate the turn during its tool call."""
     async for event in turn.events():
         if event.fact == Scheduled(ToolKey(1, 1)):
             await client.temporal.get_workflow_handle(turn.id).terminate(reason="out of patience")
@@ -172,10 +172,9 @@ Then = Callable[[AgentClient, Turn], Awaitable[None]]
 class Kind:
     """A kind of turn: the model's script, the task, and what happens to the turn from outside.
 
-    `fields` are those in which its agent differs. `below` names the turn of a delegate whose
-    history is wanted, instead of the turn's own. `chain` has what each of several models says,
-    `a:m` and so on, instead of the script of the only one; the first has a window of so many
-    tokens.
+    `fields` override the agent's. `below` is the turn of a delegate whose history is stored instead
+    of the turn's own. `chain` has a script for each of several models, `a:m` and so on, instead of
+    a single one; the first one has a window of this number of tokens.
     """
 
     def __init__(
@@ -202,7 +201,7 @@ class Kind:
         self.start = {"task": "2 + 3?", **start}
 
     def app(self) -> AgentWorker:
-        """The adder with the fields of this kind, and another agent to delegate to."""
+        """The adder with this kind's fields, and another agent to delegate to."""
         names = ["scripted", *(self.chain or ())]
         return AgentWorker(
             [replace(AGENT, **self.fields), WRITER],
@@ -215,7 +214,7 @@ class Kind:
         )
 
     def models(self) -> dict[str, ScriptedModel] | None:
-        """What the agents say; None where each has models of its own."""
+        """The models' scripts; None for kinds with their own models."""
         if self.chain:
             return None
         return {
@@ -350,7 +349,7 @@ KINDS: Mapping[str, Kind] = {
 
 
 async def record(client: AgentClient, name: str, *, turn_id: str) -> WorkflowHistory:
-    """Run a turn of a kind, on a worker whose model says its script, and fetch its history."""
+    """Run a turn of a kind, on a worker with its scripted model, and fetch its history."""
     kind = KINDS[name]
     turn = await client.start(kind.agent, **kind.start, id=turn_id)
     await kind.then(client, turn)
@@ -360,7 +359,7 @@ async def record(client: AgentClient, name: str, *, turn_id: str) -> WorkflowHis
 
 
 def scrubbed(history: WorkflowHistory) -> str:
-    """As JSON, without what is of one machine: processes and hosts, queues, and where files are.
+    """As JSON, without data of the machine: processes and hosts, queues, and file locations.
 
     A replay looks at none of it.
     """
@@ -392,7 +391,7 @@ def _scrub(value: Any, key: str = "") -> Any:
 
 
 def texts(stored: str) -> str:
-    """A stored history with its payloads decoded, to look for what should not be in it."""
+    """A stored history with decoded payloads, to search it for data that should not be in it."""
     decoded = [
         base64.b64decode(found).decode(errors="replace")
         for found in re.findall(r'"data": "([^"]*)"', stored)
@@ -401,7 +400,7 @@ def texts(stored: str) -> str:
 
 
 async def main(names: list[str]) -> None:
-    """Record these kinds, or all."""
+    """Record these kinds, or all of them."""
     FOLDER.mkdir(exist_ok=True)
     for name in names or KINDS:
         async with local_runtime(KINDS[name].app(), model=KINDS[name].models()) as client:

@@ -20,7 +20,7 @@ FOLDER = Path(__file__).parent / "earlier"
 
 @pytest.mark.accepts("L21", "Y6")
 async def test_answer_with_more_calls_than_one_may_hold_replays() -> None:
-    """66 calls at once, recorded before there was a limit, fold to what the turn said."""
+    """66 parallel calls, recorded before there was a limit, fold to the turn's own summary."""
     history = WorkflowHistory.from_json(
         "adder/many_calls", (FOLDER / "many_calls.json").read_text(encoding="utf-8")
     )

@@ -51,7 +51,7 @@ def stored(path: Path) -> WorkflowHistory:
 @pytest.mark.accepts("Y6")
 @pytest.mark.parametrize("path", STORED, ids=lambda path: path.stem)
 async def test_stored_history_replays(path: Path) -> None:
-    """The code of today makes the same decisions as the code that recorded it."""
+    """The current code makes the same decisions as the code that recorded it."""
     replayed = await Replayer(workflows=[AgentTurn]).replay_workflow(stored(path))
 
     assert replayed.replay_failure is None
@@ -109,7 +109,7 @@ async def test_turn_that_began_by_the_earlier_rule_of_loops_ends_by_it(
 
 @pytest.mark.accepts("Y6", "E24")
 async def test_turn_that_began_when_the_limit_of_iterations_did_not_pause_ends_at_it() -> None:
-    """Its agent pauses when the budget is spent; until rules 2 that was no pause at its limit of
+    """Its agent pauses when the budget is spent; before rules 2 that did not apply to its limit of
     iterations.
     """
     history = stored(FOLDER.parent / "earlier/limit_of_a_pausing_agent.json")
@@ -131,7 +131,7 @@ async def test_turn_that_began_when_the_limit_of_iterations_did_not_pause_ends_a
 async def test_turn_that_ended_without_search_attributes_when_they_were_not_yet_set_replays() -> (
     None
 ):
-    """Before its agent was known: the history of a turn that a client had started with some, and
+    """Before its agent was known: the history of a turn whose client set some at its start, and
     that set none at its end.
     """
     told = json.loads((FOLDER / "unknown_agent.json").read_text(encoding="utf-8"))
@@ -156,8 +156,8 @@ async def test_turn_that_ended_without_search_attributes_when_they_were_not_yet_
 @pytest.mark.accepts("Y6", "Y12")
 @pytest.mark.parametrize("path", STORED, ids=lambda path: path.stem)
 async def test_stored_history_folds_to_what_its_workflow_said(path: Path) -> None:
-    """A reader of today sees the transcript that the turn had then: length, digest, counters and
-    usage are those of its summary.
+    """A current reader gets the same transcript: length, digest, counters and usage are those of
+    its summary.
     """
     state = await folded(stored(path))
 
@@ -181,12 +181,12 @@ async def test_stored_history_folds_to_what_its_workflow_said(path: Path) -> Non
             summary.usage,
         )
         assert seen == told
-        # the first histories are from before there were budgets
+        # the first histories are older than budgets
         assert summary.spent in (Spending(), state.charged)
 
 
 async def folded(history: WorkflowHistory) -> TurnState:
-    """What a reader without a server makes of a history."""
+    """The state that a reader folds from a history without a server."""
     reader, state = HistoryReader(DataConverter.default), TurnState()
     for event in history.events:
         fact = await reader.fact(event)
@@ -202,7 +202,7 @@ def test_every_kind_is_stored() -> None:
 
 @pytest.mark.parametrize("path", STORED, ids=lambda path: path.stem)
 def test_stored_history_tells_nothing_of_the_machine_that_recorded_it(path: Path) -> None:
-    """No host, process, user or folder, encoded or not."""
+    """No host, process, user or folder, in plain or encoded form."""
     text = texts(path.read_text(encoding="utf-8"))
     here = [
         socket.gethostname(),
@@ -229,7 +229,7 @@ def replay_afresh(folder: Path) -> subprocess.CompletedProcess[str]:
 async def test_histories_of_every_kind_replay_in_a_fresh_process(
     runtime: Runtime, tmp_path: Path
 ) -> None:
-    """Recorded now, replayed by a process that has seen none of it and has no cache."""
+    """Recorded now, and replayed by a new process without a cache."""
     for name, kind in KINDS.items():
         async with runtime(kind.app(), model=kind.models()) as client:
             history = await record(client, name, turn_id=f"{name}-{tmp_path.name}")
@@ -245,8 +245,8 @@ async def test_histories_of_every_kind_replay_in_a_fresh_process(
 
 @pytest.mark.accepts("Y5")
 async def test_history_of_another_decision_does_not_replay(tmp_path: Path) -> None:
-    """The check can fail: a history whose first model call has another name is refused by the fresh
-    process.
+    """A check of the check: a history whose first model call has another name is refused by the
+    fresh process.
     """
     text = (FOLDER / "plain.json").read_text(encoding="utf-8")
     (tmp_path / "changed.json").write_text(

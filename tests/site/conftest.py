@@ -22,7 +22,7 @@ CHROMIUM = (
 
 
 class Quiet(SimpleHTTPRequestHandler):
-    """Serves files, and says nothing about it."""
+    """Serves files without a log."""
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - as its parent calls it
         """No log."""
@@ -30,7 +30,7 @@ class Quiet(SimpleHTTPRequestHandler):
 
 @pytest.fixture(scope="session")
 def address() -> Iterator[str]:
-    """Where the site is served while the session lasts."""
+    """The address of the site during the session."""
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(SITE))) as server:
         serving = threading.Thread(target=server.serve_forever)
         serving.start()

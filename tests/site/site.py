@@ -18,11 +18,11 @@ NOT_BUILT = "make docs builds the site and runs this"
 
 
 class Reader(HTMLParser):
-    """What a page names.
+    """The content of a page.
 
     Attributes:
         tags: Every tag with its attributes, in order.
-        ids: What a link can lead to.
+        ids: The possible targets of links.
         paragraphs: The text of each paragraph, code left out.
     """
 
@@ -35,7 +35,7 @@ class Reader(HTMLParser):
         self.feed(read(page))
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Note it."""
+        """Record a start tag."""
         named = {name: value or "" for name, value in attrs}
         self.tags.append((tag, named))
         self.ids |= {named[name] for name in ("id", "name") if name in named}
@@ -45,17 +45,17 @@ class Reader(HTMLParser):
             self.paragraphs.append("")
 
     def handle_endtag(self, tag: str) -> None:
-        """Note that it is over."""
+        """Record an end tag."""
         if tag in self._open:
             self._open[tag] -= 1
 
     def handle_data(self, data: str) -> None:
-        """Keep the words of a paragraph."""
+        """Record the text of a paragraph."""
         if self._open["p"] and not self._open["code"]:
             self.paragraphs[-1] += data
 
     def links(self) -> Iterator[str]:
-        """Where it leads to, and what it shows."""
+        """The targets and texts of the links."""
         for _, named in self.tags:
             yield from (named[name] for name in ("href", "src") if name in named)
 

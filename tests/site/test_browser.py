@@ -22,12 +22,12 @@ WIDTHS = "[document.documentElement.scrollWidth, window.innerWidth]"
 
 
 class Watched:
-    """A page, and what went wrong on it.
+    """A page, and its errors.
 
     Attributes:
         page: The page.
         said: Errors of its console and of its scripts, and requests that failed.
-        asked: Every address that it asked for.
+        asked: Every requested address.
     """
 
     def __init__(self, page: Page) -> None:
@@ -47,13 +47,13 @@ class Watched:
         page.on("request", lambda request: self.asked.append(request.url))
 
     def elsewhere(self, address: str) -> list[str]:
-        """What it asked of others than this."""
+        """The requests to other hosts."""
         return [url for url in self.asked if not url.startswith((f"{address}/", "data:", "blob:"))]
 
 
 @contextlib.asynccontextmanager
 async def opened(chromium: Browser, url: str, **options: Any) -> AsyncIterator[Watched]:
-    """A page, when all that it asks for has come."""
+    """A page, once all of its requests have completed."""
     context = await chromium.new_context(**{"viewport": DESK, **options})
     try:
         watched = Watched(await context.new_page())
@@ -64,7 +64,7 @@ async def opened(chromium: Browser, url: str, **options: Any) -> AsyncIterator[W
 
 
 async def search(page: Page, word: str) -> None:
-    """Type a word into the search box, and wait for the first that is found."""
+    """Type a word into the search box, and wait for the first result."""
     await page.get_by_role("textbox", name="Search").click()
     await page.keyboard.type(word)
     await page.locator(".md-search-result__link").first.wait_for(timeout=60_000)
@@ -91,8 +91,8 @@ async def test_page_opens_without_errors_asks_nobody_else_and_fits_a_phone(
 async def test_search_finds_a_word_and_opens_its_page(
     chromium: Browser, address: str, at: str
 ) -> None:
-    """From a server and from the disk: what is typed gives results, and a click on the first leads
-    to a page that has the word.
+    """On a server and from disk: typing gives results, and a click on the first one opens a page
+    with the word.
     """
     start = f"{address}/index.html" if at == "server" else f"file://{SITE}/index.html"
     async with opened(chromium, start) as watched:
@@ -117,7 +117,7 @@ PLACES = [
 async def test_search_leads_to_the_page_about_it(
     chromium: Browser, address: str, word: str, page: str
 ) -> None:
-    """Among all that is found is the page where it is explained."""
+    """One of the results is the page that explains it."""
     async with opened(chromium, f"{address}/index.html") as watched:
         await search(watched.page, word)
         links = watched.page.locator(".md-search-result__link")
@@ -127,7 +127,7 @@ async def test_search_leads_to_the_page_about_it(
 
 
 async def test_copied_console_is_the_command_alone(chromium: Browser, address: str) -> None:
-    """The button on a console leaves out the prompt and what the command printed."""
+    """The copy button of a console leaves out the prompt and the output."""
     async with opened(
         chromium, f"{address}/overview.html", permissions=["clipboard-read", "clipboard-write"]
     ) as watched:
@@ -141,7 +141,7 @@ async def test_copied_console_is_the_command_alone(chromium: Browser, address: s
 
 
 async def test_reader_who_likes_it_dark_gets_it_dark(chromium: Browser, address: str) -> None:
-    """The page follows the system, and its button says otherwise."""
+    """The page follows the system's setting, and its button switches it."""
     async with opened(chromium, f"{address}/index.html", color_scheme="dark") as watched:
         body = watched.page.locator("body")
         before = await body.get_attribute("data-md-color-scheme")

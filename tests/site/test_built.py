@@ -58,12 +58,12 @@ PUBLIC = (
 
 @cache
 def reader(page: str) -> Reader:
-    """A page, read once."""
+    """A parsed page, cached."""
     return Reader(page)
 
 
 def fetched(page: str) -> list[str]:
-    """What a browser fetches for a page by itself: scripts, styles, icons, pictures."""
+    """The resources that a browser loads with a page: scripts, styles, icons, pictures."""
     links = [
         named.get("href", "")
         for tag, named in reader(page).tags
@@ -75,7 +75,7 @@ def fetched(page: str) -> list[str]:
 
 
 def elsewhere(url: str) -> bool:
-    """Whether a browser would ask another host for it."""
+    """Whether a browser would load it from another host."""
     return bool(urlsplit(url).netloc) or urlsplit(url).scheme not in {"", "data"}
 
 
@@ -109,8 +109,8 @@ def test_styles_and_pictures_fetch_nothing_from_elsewhere() -> None:
 @pytest.mark.accepts("P8")
 @pytest.mark.parametrize("page", [page for page in PAGES if page != "404.html"])
 def test_every_link_of_a_page_holds(page: str) -> None:
-    """Each leads to a file of the site, and to something in it that has this id; also those that no
-    Markdown says, as in the navigation.
+    """Each leads to a file of the site, and to an existing id in it, including links that are not
+    from Markdown, such as the navigation.
     """
     broken = [
         link for link in reader(page).links() if not elsewhere(link) and not holds(page, link)
@@ -120,7 +120,7 @@ def test_every_link_of_a_page_holds(page: str) -> None:
 
 
 def holds(page: str, link: str) -> bool:
-    """Whether there is such a file, with such an id."""
+    """Whether the file exists, and has this id."""
     assert SITE is not None
     url = urlsplit(link)
     file = ((SITE / page).parent / unquote(url.path)).resolve() if url.path else SITE / page
@@ -133,8 +133,8 @@ def holds(page: str, link: str) -> bool:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_lists_and_tables_of_a_page_are_shown_as_such(page: str) -> None:
-    """A forge needs no empty line above a list, the site does; without it, the marks would stand in
-    a paragraph.
+    """Unlike a forge, the site needs an empty line before a list; without it, the markers would be
+    part of a paragraph.
     """
     torn = [paragraph for paragraph in reader(page).paragraphs if _MARKS.search(paragraph)]
 
@@ -151,7 +151,7 @@ def test_lists_and_tables_of_a_page_are_shown_as_such(page: str) -> None:
     ],
 )
 def test_search_knows_the_word(word: str, page: str) -> None:
-    """The index of the search has it, with the page where one would look for it."""
+    """The search index has it, with the expected page."""
     entries = json.loads(read("search/search_index.json"))["docs"]
     pages = {
         entry["location"].partition("#")[0]
@@ -164,7 +164,7 @@ def test_search_knows_the_word(word: str, page: str) -> None:
 
 @pytest.mark.parametrize("module", PUBLIC, ids=lambda module: module.__name__)
 def test_reference_has_every_public_name(module: ModuleType) -> None:
-    """All of its `__all__`, under one of the public modules that have the name."""
+    """All of its `__all__`, under one of the public modules with the name."""
     ids = reader("reference.html").ids
     missing = [
         name
@@ -180,9 +180,7 @@ def test_reference_has_every_public_name(module: ModuleType) -> None:
 
 
 def test_reference_has_every_error() -> None:
-    """The whole tree, by the names under which one catches them, and the function for a workflow of
-    one's own.
-    """
+    """The whole tree, with the public names, and the function for users' workflows."""
     names = {
         f"perdure.errors.{name}"
         for name, value in vars(errors).items()
@@ -193,7 +191,7 @@ def test_reference_has_every_error() -> None:
 
 
 def test_every_page_of_docs_is_on_the_site() -> None:
-    """None is left out, and each is a page."""
+    """All of them, each as a page."""
     docs = Path(__file__).parents[2] / "docs"
     pages = {str(page.relative_to(docs).with_suffix(".html")) for page in docs.rglob("*.md")}
 

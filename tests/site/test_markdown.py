@@ -29,7 +29,7 @@ def links(path: Path) -> list[re.Match[str]]:
 
 
 def anchors(path: Path) -> set[str]:
-    """What a forge calls the headings of a page."""
+    """The anchors that a forge derives from the headings of a page."""
     found: dict[str, int] = {}
     for heading in _HEADING.findall(_FENCED.sub("", path.read_text(encoding="utf-8"))):
         slug = re.sub(r"[^\w\- ]", "", _LINK.sub(r"\g<text>", heading).lower()).replace(" ", "-")
@@ -38,7 +38,7 @@ def anchors(path: Path) -> set[str]:
 
 
 def problem(path: Path, target: str) -> str:
-    """Why a link leads nowhere; empty if it does."""
+    """Why a link is broken; empty if it is not."""
     url = urlsplit(target)
     if url.scheme or url.netloc:
         return (
@@ -59,8 +59,8 @@ def problem(path: Path, target: str) -> str:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_link_leads_to_a_file_and_a_heading(path: Path) -> None:
-    """Links between pages, to pictures and to other files of the tree; of addresses elsewhere the
-    form alone is looked at.
+    """Links between pages, to pictures and to other files of the repository; for external
+    addresses, only the form is checked.
     """
     broken = {link["target"]: why for link in links(path) if (why := problem(path, link["target"]))}
 

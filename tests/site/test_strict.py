@@ -19,7 +19,7 @@ GOOD = "# One\n\n[Two](two.md#here), [one](#one), ![a picture](picture.svg)\n"
 
 
 def build(folder: Path, one: str) -> tuple[int, str]:
-    """What MkDocs says to a site of two pages, the first of which is this."""
+    """The output of MkDocs for a site of two pages, the first of which has this text."""
     docs = folder / "docs"
     docs.mkdir(exist_ok=True)
     (docs / "index.md").write_text(one, encoding="utf-8")
@@ -39,7 +39,7 @@ def build(folder: Path, one: str) -> tuple[int, str]:
 
 
 def test_a_site_without_faults_is_built(tmp_path: Path) -> None:
-    """The tests below fail for what they put in, and not for the two pages."""
+    """The tests below fail because of their changes, and not because of the two pages."""
     code, said = build(tmp_path, GOOD)
 
     assert code == 0, said

@@ -129,9 +129,7 @@ async def test_whole_conversation_is_sent_in_order() -> None:
 
 
 async def test_key_and_version_are_sent_as_headers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The key comes from the environment variable that was named; without one there is no such
-    header.
-    """
+    """The key comes from the given environment variable; without one there is no such header."""
     monkeypatch.setenv("TEST_KEY", KEY)
     with StubProvider([{"text": "hi"}]) as stub:
         await ANTHROPIC.ask(stub.anthropic_url, key="TEST_KEY")

@@ -34,7 +34,7 @@ MODEL = "claude-sonnet-4-6"
 MARK = {"type": "ephemeral"}
 LONG = "word " * 800
 LOOKED_BACK = 20
-"""Blocks before a breakpoint in which the API looks for what is cached."""
+"""The number of blocks before a breakpoint in which the API looks for a cached prefix."""
 
 
 def turn(

@@ -32,7 +32,7 @@ BUDGETS = NAMED.map(Budget.model_validate)
 
 
 def named(budget: Budget) -> dict[str, object]:
-    """What a budget limits."""
+    """The limits of a budget."""
     return budget.model_dump(exclude_none=True)
 
 

@@ -36,8 +36,8 @@ KEDA_FIELDS = {
     ],
     *["minConnectTimeout", "unsafeSsl", "tlsServerName", "apiKeyFromEnv"],
 }
-"""What KEDA's documentation lists for its Temporal scaler, less what it calls deprecated, and less
-what is about versions of workers.
+"""The settings of KEDA's Temporal scaler in its documentation, except deprecated ones and those for
+worker versions.
 """
 
 

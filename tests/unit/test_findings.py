@@ -30,7 +30,7 @@ def fine(ctx: ToolContext[Any], order: str) -> str:
 
 
 def described(order, /) -> str:  # type: ignore[no-untyped-def]
-    """Take what a schema describes."""
+    """Take the arguments of a schema."""
     return str(order)
 
 

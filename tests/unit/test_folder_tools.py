@@ -488,7 +488,7 @@ def test_search_for_what_is_nowhere_finds_nothing(root: Path) -> None:
 
 @pytest.mark.parametrize("query", ["", "  ?! "])
 def test_query_without_words_is_refused(root: Path, query: str) -> None:
-    """The model is told what was missing."""
+    """The error says what is missing."""
     with pytest.raises(ValueError, match="has no words"):
         run(root, "search_files", query=query)
 

@@ -69,7 +69,7 @@ from ..thorough import examples, some
 
 SMALL, TIMES = 4_000, 8
 MOST = 28
-"""So many times as much may eight times the text take."""
+"""The allowed factor for eight times the text."""
 NOTHING_S = 0.02
 NOTHING_BYTES = 2_000_000
 
@@ -85,7 +85,7 @@ CHOICE = {"anyOf": [{"type": "array", "items": PAIR}, {"type": "array", "items":
 
 
 def tool(name: str, **fields: Any) -> ToolDefinition:
-    """A tool as a model is told it."""
+    """A tool in the form for a model."""
     parameters = {
         "type": "object",
         "properties": {name: {"type": kind} for name, kind in fields.items()},

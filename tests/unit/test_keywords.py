@@ -39,7 +39,7 @@ UNCHECKED: Any = {
     "turn": start_request.turn_request,
     "stdio": MCPServer.stdio,
 }
-"""What a type checker would refuse is called by these names."""
+"""Calls through these names are not seen by the type checker."""
 
 
 def look() -> str:

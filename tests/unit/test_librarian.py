@@ -150,7 +150,7 @@ async def test_each_question_finds_its_own_source(
 
 
 async def test_stop_reasons_call_ids_and_tokens_are_those_of_a_model(root: Path) -> None:
-    """A turn can tell a tool call from an answer, and count tokens."""
+    """A tool call and an answer can be told apart, and tokens are counted."""
     asked = await ask("bins", tools_of(root, "search_files", "read_file"))
     first, second, third = asked.answers
 

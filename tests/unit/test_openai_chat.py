@@ -132,9 +132,7 @@ def test_images_are_sent_as_data_or_url() -> None:
 
 
 async def test_key_is_sent_as_bearer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The key comes from the environment variable that was named; without one there is no such
-    header.
-    """
+    """The key comes from the given environment variable; without one there is no such header."""
     monkeypatch.setenv("TEST_KEY", KEY)
     with StubProvider([{"text": "hi"}]) as stub:
         await OPENAI.ask(stub.anthropic_url, key="TEST_KEY")

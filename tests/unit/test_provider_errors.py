@@ -43,7 +43,7 @@ NO_REASON = (
     b'{"error": {"message": 7}}',
     b'{"error": {"message": "no", "type": "x"}}',
 )
-"""Bodies that say nothing, of a server or of a proxy in front of it."""
+"""Bodies without information, of a server or of a proxy in front of it."""
 AGENT = AgentDefinition(
     name="x", instructions="", model="a:m", targets=(Target(model="a:m"), Target(model="b:m"))
 )

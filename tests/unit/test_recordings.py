@@ -31,7 +31,7 @@ PROMPTLY_S = 20.0
 AT_ONCE = 4
 CUTS = 8
 REPEATED = ("text", "tools")
-"""What the responses API repeats of a request."""
+"""Fields of the request that the responses API repeats."""
 
 HERE = "the place"
 ODD = {
@@ -52,7 +52,7 @@ ODD = {
     "object": b"{}",
     "nested": b'{"a":' * 400 + b"1" + b"}" * 400,
 }
-"""What may stand in a place where something else should be; nothing at all, for one."""
+"""Values for a position where another value is expected, or no value at all."""
 
 APIS = {"chat": OPENAI, "messages": ANTHROPIC, "responses": RESPONSES}
 each_api = pytest.mark.parametrize("api", APIS)

@@ -36,9 +36,9 @@ from perdure.values.reports import LeftOut
 from ..clerk import in_its_own_time
 
 SHORT, LONG = 900, 3_600
-"""Bytes of what is said, and of a result, in the transcripts that are written as letters."""
+"""Bytes of a text, and of a result, in the transcripts written as letters."""
 EVERY = tokens(UserMessage.of("x" * SHORT))
-"""Tokens of what is said. A result has nearly four times as many, a note of one nearly none."""
+"""Tokens of a text. A result has nearly four times as many, and its note nearly none."""
 
 
 def transcript(letters: str) -> tuple[Message, ...]:

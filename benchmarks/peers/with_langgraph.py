@@ -7,8 +7,8 @@ checkpointer.
       is the first, the variant `async` the second.
 - The checkpointer is PostgreSQL's, which its documentation names for production, or SQLite's, which
   it names for work on one's own machine. Each is made by `from_conn_string`, as in the examples.
-- The variant `delta` keeps the messages in a `DeltaChannel`, which stores what is new and is marked
-  as beta.
+- The variant `delta` keeps the messages in a `DeltaChannel`, which stores only new messages and is
+  marked as beta.
 - The prompt is not part of the state, so it is not stored.
 """
 

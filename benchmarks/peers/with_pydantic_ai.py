@@ -1,16 +1,16 @@
 """The job on pydantic-ai, by its capability `TemporalDurability` and its plugin.
 
 - Its worker follows the first example of its documentation on Temporal: agent and workflow in one
-  file, the plugin in the client. To import the agent from a module that passes through the sandbox
-  makes no turn cheaper.
-- The prompt is a `system_prompt`, which stands in the first message. Given as `instructions`, as
-  the documentation prefers, it stands in every message of the transcript; `JobByInstructions` shows
-  what that weighs.
-- The model is a `Model` of our own: `FunctionModel` would count the words of the whole transcript
+  file, the plugin in the client. Importing the agent from a module that passes through the
+  sandbox makes no turn cheaper.
+- The prompt is a `system_prompt`, which is in the first message. As `instructions`, which the
+  documentation prefers, it is in every message of the transcript; `JobByInstructions` shows the
+  size of that.
+- The model is a custom `Model`: `FunctionModel` would count the words of the whole transcript
   in each call.
 - Workflows run in the sandbox, as by default; `JobUnsandboxed` shows what that costs.
-- There is a documented way on from a long history that is not taken here:
-  `TemporalDurability(continue_as_new=…)` with a function of one's own.
+- A documented way to continue from a long history is not used here:
+  `TemporalDurability(continue_as_new=…)` with a custom function.
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from decimal import Decimal
 
 from pydantic import JsonValue
@@ -23,7 +24,7 @@ from perdure.protocols import Prompt
 from perdure.schemas import output_type
 from perdure.schemas.strict_schema import strict
 from perdure.text import size
-from perdure.turn import fallback
+from perdure.turn import fallback, result_media
 from perdure.turn.circuit_breaker import Health
 from perdure.turn.context_window import sent, shortened
 from perdure.turn.keys import ModelKey, parse_key
@@ -69,10 +70,15 @@ class ModelActivities:
         if call.others:
             self._refuse_benched(model)
         protocol = protocols.named(state.agent.protocol)
-        prompt = _prompt(call, state)
+        prompt = _prompt(call, state, model)
         request = _request(call, state, model, name, protocol.ask(prompt))
         check = await self._answers.check_of(state)
-        answer = await self._ask(provider, request, model, state)
+
+        def plain(error: errors.LLMInvalidRequestError) -> ModelRequest | None:
+            less = _without_results_media(prompt, error)
+            return less and _request(call, state, model, name, protocol.ask(less))
+
+        answer = await self._ask(provider, request, model, state, plain)
         _refuse_many_calls(model, answer)
         _refuse_large(model, answer)
         answer = answer.model_copy(
@@ -94,16 +100,31 @@ class ModelActivities:
         return answer
 
     async def _ask(
-        self, provider: Provider, request: ModelRequest, model: str, state: TurnState
+        self,
+        provider: Provider,
+        request: ModelRequest,
+        model: str,
+        state: TurnState,
+        plain: Callable[[errors.LLMInvalidRequestError], ModelRequest | None],
     ) -> ModelAnswer:
         """Send the request, and return the answer with its duration, its model and its cost.
+
+        `plain` returns the request to send instead of one that the provider rejected, if there is
+        one.
 
         Raises:
             LLMError: The provider's error, with the cost if it is known.
         """
         began = time.monotonic()
         try:
-            answer = await _answer(_asked(provider, request, state), model)
+            try:
+                answer = await _answer(_asked(provider, request, state), model)
+            except errors.LLMInvalidRequestError as error:
+                instead = plain(error)
+                if instead is None:
+                    raise
+                request = instead
+                answer = await _answer(_asked(provider, request, state), model)
         except errors.LLMError as error:
             self._note_failure(model, error)
             await self._price_failure(error, model, state, request)
@@ -205,10 +226,11 @@ async def _answer(asked: Awaitable[ModelAnswer], model: str) -> ModelAnswer:
         ) from error
 
 
-def _prompt(call: ModelCall, state: TurnState) -> Prompt:
+def _prompt(call: ModelCall, state: TurnState, model: str) -> Prompt:
     """Return the prompt: the whole transcript, or as much as the budget pays for.
 
-    No tools are offered for a final answer.
+    Media of tool results that the model does not take are replaced by sentences. No tools are
+    offered for a final answer.
     """
     assert state.agent is not None
     options = state.options(state.agent)
@@ -217,16 +239,28 @@ def _prompt(call: ModelCall, state: TurnState) -> Prompt:
     if state.finishing:
         options = options.model_copy(update={"tool_choice": None})
     schema, messages = state.output_schema(state.agent), sent(state.transcript.messages, call.cut)
+    if call.most_input is not None:
+        messages = shortened(messages, call.most_input, keep=1)
     return Prompt(
         system=state.agent.instructions,
-        messages=(
-            messages if call.most_input is None else shortened(messages, call.most_input, keep=1)
-        ),
+        messages=result_media.for_model(messages, state.agent.target(model).media),
         tools=() if state.finishing else state.agent.tools,
         options=options,
         response_schema=None if schema is None else strict(schema),
         response_name=output_type.name_of(schema),
     )
+
+
+def _without_results_media(prompt: Prompt, error: errors.LLMInvalidRequestError) -> Prompt | None:
+    """Return the prompt without media of tool results, after a provider rejected it.
+
+    A tool's broken image would otherwise fail every further request of the turn. None if the prompt
+    has no such media, or if the rejected request may have been billed.
+    """
+    messages = result_media.without_results_media(prompt.messages)
+    if messages == prompt.messages or error.context.get("charged"):
+        return None
+    return replace(prompt, messages=messages)
 
 
 def _request(

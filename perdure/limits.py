@@ -52,7 +52,8 @@ OUTAGE = timedelta(minutes=30)
 
 TASK_BYTES = 1024 * 1024
 MEDIA_BYTES = 20 * 1024 * 1024
-"""The size of a task's images and files, in base64.
+"""The size of a task's images and files, in base64; also of those in one tool result, and in all
+tool results of one request.
 
 More than `PAYLOAD_BYTES` of them require external storage in Temporal's client.
 """
@@ -61,6 +62,13 @@ HEARTBEAT_BYTES = 4 * 1024
 LIVE_TEXT_BYTES = 16 * 1024
 """The end of a streamed answer that heartbeats carry; most answers fit entirely."""
 TOOL_RESULT_BYTES = 64 * 1024
+RESULT_MEDIA_BYTES = 1_300_000
+"""The size of the images and files of one tool result, in base64, in a worker without external
+storage.
+
+It is less if calls that run together would fill the history; with external storage it is
+`MEDIA_BYTES`.
+"""
 SUMMARY_BYTES = 64 * 1024
 CALL_BYTES = 4 * 1024
 """What a tool call adds to history besides its arguments, labels and result."""

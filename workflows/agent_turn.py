@@ -49,6 +49,7 @@ from perdure.turn.decide import (
     Stop,
     check_batch,
     check_history,
+    media_room,
     moves_at_once,
     next_move,
     replayable_events,
@@ -222,9 +223,10 @@ class AgentTurn:
             case Act() | Delegate() if agent.parallel_tools:
                 moves = moves_at_once(self._board.state, agent)
                 self._check_batch(moves)
-                await _together([self._run(one, agent) for one in moves])
+                room = self._media_room(moves, agent)
+                await _together([self._run(one, agent, room) for one in moves])
             case Act() | Delegate():
-                await self._run(move, agent)
+                await self._run(move, agent, self._media_room([move], agent))
             case Consult():
                 await self._consult(move, agent)
             case AwaitApproval(asked):
@@ -251,6 +253,10 @@ class AgentTurn:
         except errors.TooLargeError:
             if workflow.patched("check-batch"):
                 raise
+
+    def _media_room(self, moves: Sequence[Act | Delegate], agent: AgentDefinition) -> int:
+        size_bytes = workflow.info().get_current_history_size()
+        return media_room(self._board.state, moves, agent, size_bytes)
 
     async def _ask(self, move: Ask, agent: AgentDefinition) -> None:
         """Call a model; the transcript is passed by reference."""
@@ -328,15 +334,15 @@ class AgentTurn:
             else []
         )
 
-    async def _run(self, move: Act | Delegate, agent: AgentDefinition) -> None:
+    async def _run(self, move: Act | Delegate, agent: AgentDefinition, media_bytes: int) -> None:
         """Run one call: a tool, or the turns of delegates."""
         if isinstance(move, Delegate):
             await self._children.run(move, agent)
         else:
-            await self._act(move, agent)
+            await self._act(move, agent, media_bytes)
             await self._children.count_time()
 
-    async def _act(self, move: Act, agent: AgentDefinition) -> None:
+    async def _act(self, move: Act, agent: AgentDefinition, media_bytes: int) -> None:
         """Run one tool."""
         tool = agent.tool(move.call.name)
         assert tool is not None
@@ -359,6 +365,7 @@ class AgentTurn:
                 failure.lost and failure.key.call == move.key.call
                 for failure in state.attempts.failures
             ),
+            media_bytes=media_bytes,
         )
         summary = (
             f"{_label(move.key)}: {run.tool}"

@@ -69,7 +69,8 @@ def _rendered_calls(
         text = words.call("" if index else _thought(message), call)
         yield AssistantMessage(parts=(Text(text=text),)) if index else _message(message, text)
         if index < len(results):
-            yield UserMessage.of(words.result(results[index]))
+            said = Text(text=words.result(results[index]))
+            yield UserMessage(parts=(said, *results[index].media))
 
 
 def _message(message: AssistantMessage, text: str) -> AssistantMessage:

@@ -294,14 +294,11 @@ def _noted(message: Message) -> Message:
 def _left_out(result: ToolResult) -> ToolResult:
     """Return a result with a note as its content.
 
-    A result that would hardly become shorter is returned unchanged, and so is a note.
+    A result that would hardly become shorter is returned unchanged, and so is a note. One with
+    images or files becomes shorter.
     """
-    note = (
-        f"[result of {head(result.name, limits.NAME_CHARACTERS)}, {in_units(size(result.content))},"
-        " left out]"
-    )
-    return (
-        result
-        if size(result.content) <= 2 * size(note)
-        else result.model_copy(update={"content": note})
-    )
+    bytes_ = size(result.content) + sum(media.size_bytes for media in result.media)
+    note = f"[result of {head(result.name, limits.NAME_CHARACTERS)}, {in_units(bytes_)}, left out]"
+    if not result.media and size(result.content) <= 2 * size(note):
+        return result
+    return result.model_copy(update={"content": note, "media": ()})

@@ -341,15 +341,14 @@ def check_batch(state: TurnState, moves: Sequence[Act | Delegate], size_bytes: i
     Raises:
         TooLargeError: The inputs or the results do not fit.
     """
-    labels = len(to_json(state.request.labels)) if state.request else 0
-    given = sum(limits.CALL_BYTES + labels + len(to_json(move.call.arguments)) for move in moves)
+    given = _given(state, moves)
     if given > limits.COMMANDS_BYTES:
         raise errors.TooLargeError(
             f"{len(moves)} tool calls at once are given {given} bytes, more than"
             f" {limits.COMMANDS_BYTES}; have the agent run its tools one after the other",
             context={"calls": len(moves), "bytes": given, "limit": limits.COMMANDS_BYTES},
         )
-    brought = given + sum(map(_may_return, moves))
+    brought = _brought(state, moves)
     if size_bytes + brought > limits.SERVER_BYTES:
         raise errors.TooLargeError(
             f"the turn's history has {size_bytes} bytes, and {len(moves)} tool calls at once may"
@@ -362,6 +361,30 @@ def check_batch(state: TurnState, moves: Sequence[Act | Delegate], size_bytes: i
                 "limit": limits.SERVER_BYTES,
             },
         )
+
+
+def media_room(
+    state: TurnState, moves: Sequence[Act | Delegate], agent: AgentDefinition, size_bytes: int
+) -> int:
+    """Return the most bytes of images and files that each of these calls may add to history.
+
+    It is 0 in a turn whose tool results are text alone: before rules 3.
+    """
+    if agent.rules < 3:
+        return 0
+    left = limits.SERVER_BYTES - size_bytes - _brought(state, moves)
+    return max(min(limits.RESULT_MEDIA_BYTES, left // len(moves)), 0)
+
+
+def _given(state: TurnState, moves: Sequence[Act | Delegate]) -> int:
+    """Return the bytes of the inputs of these calls."""
+    labels = len(to_json(state.request.labels)) if state.request else 0
+    return sum(limits.CALL_BYTES + labels + len(to_json(move.call.arguments)) for move in moves)
+
+
+def _brought(state: TurnState, moves: Sequence[Act | Delegate]) -> int:
+    """Return the most bytes that these calls add to history, without images and files."""
+    return _given(state, moves) + sum(map(_may_return, moves))
 
 
 def _may_return(move: Act | Delegate) -> int:

@@ -498,7 +498,8 @@ def _tool_ended(state: TurnState, fact: ToolReturned | ToolLost | ApprovalNeeded
     if isinstance(fact, ApprovalNeeded):
         return gates.asked_again(state, fact)
     if isinstance(fact, ToolReturned):
-        return steps.give(state, fact.key, fact.output.content, fact.output.is_error)
+        output = fact.output
+        return steps.give(state, fact.key, output.content, output.is_error, output.media)
     broken = fact.error if state.agent is not None and state.agent.rules >= 1 else None
     step = replace(state.open_step, broken=state.open_step.broken or broken)
     return steps.lose(replace(state, open_step=step), fact.key, fact.loss, fact.message)

@@ -13,7 +13,7 @@ from perdure.agents.definitions import AgentDefinition
 from perdure.text import head
 from perdure.turn import approvals
 from perdure.turn.state import TurnState
-from perdure.values.messages import ToolCall, ToolResult
+from perdure.values.messages import Media, ToolCall, ToolResult
 from perdure.values.reports import Step
 
 LOOP_WARNING = (
@@ -90,19 +90,20 @@ def _repeated_steps(lately: tuple[Step, ...]) -> str | None:
     ran = [tuple(_ran(step)) for step in lately]
     if len(ran) < limits.SAME_CALLS or not ran[0] or len(set(ran)) > 1:
         return None
-    names = ", ".join(name for name, _, _ in ran[0])
+    names = ", ".join(name for name, *_ in ran[0])
     return (
         f"called {names} with the same arguments and the same results {limits.SAME_CALLS} times in"
         " a row"
     )
 
 
-def _ran(step: Step) -> Iterator[tuple[str, str, str]]:
+def _ran(step: Step) -> Iterator[tuple[str, str, str, tuple[Media, ...]]]:
     """Yield the calls of a step that were not denied: name, arguments and original result."""
     warning = LOOP_WARNING.format(times=limits.SAME_CALLS)
     for call, result in zip(step.message.calls, step.results, strict=False):
         if not _was_denied(result):
-            yield call.name, call.arguments, result.content.removesuffix(warning)
+            content = result.content.removesuffix(warning)
+            yield call.name, call.arguments, content, result.media
 
 
 def _repeated_calls(lately: tuple[Step, ...]) -> str | None:

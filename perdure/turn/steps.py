@@ -14,7 +14,14 @@ from perdure.turn import guards
 from perdure.turn.facts import CallFailed, Loss
 from perdure.turn.keys import PolicyKey, ToolKey
 from perdure.turn.state import TurnState
-from perdure.values.messages import Message, ToolCall, ToolMessage, ToolResult, canonical
+from perdure.values.messages import (
+    Media,
+    Message,
+    ToolCall,
+    ToolMessage,
+    ToolResult,
+    canonical,
+)
 from perdure.values.reports import Step
 
 NOT_RUN = "This call has no result: the budget was spent before it was run, or while it ran."
@@ -72,7 +79,13 @@ def is_open(state: TurnState, key: ToolKey | PolicyKey) -> bool:
     return key.step == state.step_count + 1 and found is not None and found.result is None
 
 
-def give(state: TurnState, key: ToolKey | PolicyKey, content: str, is_error: bool) -> TurnState:
+def give(
+    state: TurnState,
+    key: ToolKey | PolicyKey,
+    content: str,
+    is_error: bool,
+    media: tuple[Media, ...] = (),
+) -> TurnState:
     """Give a call its result.
 
     If a person changed its arguments, the result says so, because the model knows only its own.
@@ -80,7 +93,9 @@ def give(state: TurnState, key: ToolKey | PolicyKey, content: str, is_error: boo
     found = state.open_step.at(key.call)
     call, edited = found.call, found.gate.arguments
     told = "" if edited is None else EDITED.format(arguments=clip(edited, EDITED_BYTES))
-    result = ToolResult(call_id=call.id, name=call.name, content=content + told, is_error=is_error)
+    result = ToolResult(
+        call_id=call.id, name=call.name, content=content + told, is_error=is_error, media=media
+    )
     step = state.open_step.with_call(key.call, replace(found, result=result))
     return settle(
         replace(state, open_step=step, attempts=state.attempts.without(key.call)), key.step

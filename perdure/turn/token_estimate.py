@@ -39,10 +39,14 @@ MESSAGE_TOKENS = 4
 
 def tokens(message: Message) -> int:
     """Return the approximate number of tokens of a message, by its bytes alone."""
-    return MESSAGE_TOKENS + sum(
-        MEDIA_TOKENS if isinstance(part, Media) else weight(part) // BYTES_A_TOKEN
-        for part in parts(message)
-    )
+    return MESSAGE_TOKENS + sum(map(_tokens_of, parts(message)))
+
+
+def _tokens_of(part: Part) -> int:
+    if isinstance(part, Media):
+        return MEDIA_TOKENS
+    attached = len(part.media) if isinstance(part, ToolResult) else 0
+    return weight(part) // BYTES_A_TOKEN + MEDIA_TOKENS * attached
 
 
 def parts(message: Message) -> Sequence[Part]:

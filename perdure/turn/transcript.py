@@ -12,6 +12,7 @@ from perdure.values.messages import (
     Media,
     Message,
     Thinking,
+    ToolMessage,
     UserMessage,
     chain,
 )
@@ -28,7 +29,8 @@ class Transcript:
         digest: The running digest of the messages.
         size_bytes: Their size, as canonical JSON.
         opening: The place of the message with the task.
-        media: All images and files in them.
+        media: The images and files of its user messages. A model that does not take one of them
+            cannot be asked; those of tool results are replaced by a sentence for such a model.
         call_ids: The ids of all tool calls in them.
         thinkers: The models whose thoughts are among them.
         cuts: The cuts for models whose window is too small, by model.
@@ -131,7 +133,10 @@ class TokenCount:
 
     def plus(self, message: Message, size_bytes: int) -> TokenCount:
         """Return the count with one more message, whose canonical form has `size_bytes`."""
-        most = bound(message) if isinstance(message, UserMessage) else size_bytes
+        is_text = not isinstance(message, UserMessage) and not (
+            isinstance(message, ToolMessage) and message.media
+        )
+        most = size_bytes if is_text else bound(message)
         return replace(self, bound=self.bound + most, estimate=self.estimate.plus(message))
 
     def on(self, base: int) -> TokenCount:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from datetime import timedelta
+from operator import not_
 from typing import Any, Literal
 
 from pydantic import Field, JsonValue, field_validator
@@ -20,7 +21,7 @@ from perdure.schemas.strict_schema import Schema, strict
 from perdure.text import one_line, size
 from perdure.turn.context_window import NO_CUT, Cut
 from perdure.values.budgets import Budget, Iterations, Remaining, Spending
-from perdure.values.messages import Message, media_weight, weight
+from perdure.values.messages import Media, Message, media_weight, weight
 from perdure.values.options import RequestOptions
 from perdure.values.reports import ChildReport, Outcome, Usage
 from perdure.values.tasks import Context, Task, TurnInfo, opening
@@ -245,7 +246,9 @@ class ToolRun(Wire):
     person approved the call, empty if no person was asked. It is None in a call scheduled by a
     worker of an earlier release, which does not support `asks` in a result. `only_reads` is set if
     the call was allowed by rules for read-only tools, and `repeats` if contact with an earlier
-    attempt was lost.
+    attempt was lost. `media_bytes` is the most bytes of
+    images and files, in base64, that history holds for its result; 0 in a turn whose results are
+    text alone, as in an earlier release.
     """
 
     owner: str
@@ -258,6 +261,7 @@ class ToolRun(Wire):
     approved: str | None = None
     only_reads: bool = False
     repeats: bool = False
+    media_bytes: int = 0
 
     def idempotency_key(self, turn_id: str, step: int, place: int, name: str) -> str:
         """Return the idempotency key of the call.
@@ -282,13 +286,15 @@ class Asking(Wire):
 class ToolOutput(Wire):
     """The result of a tool, as text for the model.
 
-    With `asks`, the tool was not called, and a person is asked first.
+    `media` has its images and files; `content` names each in its place. With `asks`, the tool was
+    not called, and a person is asked first.
     """
 
     content: str
     is_error: bool = False
     duration_ms: int = 0
     asks: Asking | None = None
+    media: tuple[Media, ...] = Field(default=(), exclude_if=not_)
 
 
 class ChildNews(Wire):

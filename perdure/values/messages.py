@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from operator import not_
 from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, TypeAdapter
 
 from perdure.base import Value
-from perdure.text import size
+from perdure.text import in_units, one_line, size
 
 
 class Text(Value):
@@ -51,8 +52,13 @@ class Media(Value):
 
     type: Literal["media"] = "media"
     media_type: str
-    data: str | None = None
+    data: str | None = Field(default=None, repr=False)
     url: str | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of the data; 0 without data."""
+        return len(self.data or "") * 3 // 4
 
 
 class ToolCall(Value):
@@ -70,7 +76,8 @@ class ToolCall(Value):
 class ToolResult(Value):
     """The result of one tool call.
 
-    A failure is data for the model: `is_error`, with the reason as content.
+    A failure is data for the model: `is_error`, with the reason as content. `media` has the images
+    and files of the result, in order; `content` names the kind and the size of each in its place.
     """
 
     type: Literal["tool_result"] = "tool_result"
@@ -78,6 +85,7 @@ class ToolResult(Value):
     name: str
     content: str
     is_error: bool = False
+    media: tuple[Media, ...] = Field(default=(), exclude_if=not_)
 
 
 class UserMessage(Value):
@@ -120,6 +128,16 @@ class ToolMessage(Value):
     role: Literal["tool"] = "tool"
     results: tuple[ToolResult, ...]
 
+    @property
+    def media(self) -> tuple[Media, ...]:
+        """The images and files of all results."""
+        return tuple(media for result in self.results for media in result.media)
+
+    def map(self, change: Callable[[ToolResult], ToolResult]) -> ToolMessage:
+        """Return a message with `change` applied to each result that has media."""
+        results = (change(result) if result.media else result for result in self.results)
+        return ToolMessage(results=tuple(results))
+
     @classmethod
     def of(cls, call: ToolCall, content: str, *, is_error: bool = False) -> ToolMessage:
         """Return a message with the single result of `call`."""
@@ -158,6 +176,43 @@ def weight(message: UserMessage) -> int:
 def media_weight(message: UserMessage) -> int:
     """Return the bytes of the images and files in a message, as they are sent: in base64."""
     return sum(len(part.data or "") for part in message.parts if isinstance(part, Media))
+
+
+def in_brief(media: Media, note: str = "") -> str:
+    """Return the kind of an image or a file, its size or address, and `note`, in brackets.
+
+    An example is `[image/png, 48 KB]`. This text is its place in the content of a tool result.
+    """
+    what = (
+        one_line(media.url, 1_000) if media.url and not media.data else in_units(media.size_bytes)
+    )
+    return f"[{one_line(media.media_type, 80)}, {what}{f': {note}' if note else ''}]"
+
+
+def without_some(
+    content: str, media: Iterable[Media], why: Callable[[Media], str]
+) -> tuple[str, tuple[Media, ...]]:
+    """Return the content and the media of a result without those for which `why` has a reason.
+
+    A sentence with the reason is in the place of each.
+    """
+    kept: list[Media] = []
+    for one in media:
+        reason = why(one)
+        if not reason:
+            kept.append(one)
+            continue
+        place, sentence = in_brief(one), in_brief(one, reason)
+        if place in content:
+            content = content.replace(place, sentence, 1)
+        else:  # clipped
+            content = f"{content}\n{sentence}"
+    return content, tuple(kept)
+
+
+def without_data(media: Iterable[Media]) -> tuple[Media, ...]:
+    """Return media to print: their kinds and addresses."""
+    return tuple(one.model_copy(update={"data": None}) for one in media)
 
 
 def canonical(message: Message) -> bytes:

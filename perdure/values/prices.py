@@ -16,7 +16,14 @@ from pydantic import Field, model_validator
 from perdure.text import size
 from perdure.validation import Given
 from perdure.values.budgets import Dollars, Money, usd
-from perdure.values.messages import AssistantMessage, Media, Message, Text, ToolMessage, canonical
+from perdure.values.messages import (
+    AssistantMessage,
+    Media,
+    Message,
+    Text,
+    ToolMessage,
+    canonical,
+)
 from perdure.values.reports import Usage
 
 MEDIA_TOKENS = 20_000
@@ -123,6 +130,9 @@ class Price(Given):
 
 def bound(message: Message) -> int:
     """Return the largest number of input tokens that a message can have."""
+    if isinstance(message, ToolMessage) and message.media:
+        text = message.map(lambda result: result.model_copy(update={"media": ()}))
+        return len(canonical(text)) + sum(map(_bound_of, message.media))
     if isinstance(message, AssistantMessage | ToolMessage):
         return len(canonical(message))
     return 50 + sum(_bound_of(part) for part in message.parts)

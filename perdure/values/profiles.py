@@ -38,6 +38,12 @@ def refusal(media: Media, sizes: Sizes | None) -> str:
 
     It is empty if the model can, or if the limits are unknown.
     """
+    lack = lack_of(media, sizes)
+    return f"it {lack}" if lack else ""
+
+
+def lack_of(media: Media, sizes: Sizes | None) -> str:
+    """Return the same reason as a predicate, such as `takes no image/png`."""
     if sizes is None:
         return ""
     most = max(
@@ -46,10 +52,10 @@ def refusal(media: Media, sizes: Sizes | None) -> str:
     )
     kind = one_line(media.media_type, 80)
     if most is None:
-        return f"it takes no {kind}"
-    weight = len(media.data or "") * 3 // 4
+        return f"takes no {kind}"
+    weight = media.size_bytes
     return (
-        f"it takes {kind} of at most {in_units(most)}, and this one has {in_units(weight)}"
+        f"takes {kind} of at most {in_units(most)}, and this one has {in_units(weight)}"
         if weight > most
         else ""
     )

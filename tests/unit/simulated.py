@@ -190,7 +190,7 @@ class Played:
         )
         self._write()
         read = ready_for(self.read, move.key)
-        prompt = call_model._prompt(call, read)
+        prompt = call_model._prompt(call, read, move.choice.target.model)
         self.asked.append(
             Asked(state, read, call, prompt, protocols.named(self.agent.protocol).ask(prompt))
         )

@@ -24,30 +24,29 @@ from temporalio import activity
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError, CancelledError
 
-from perdure import errors, limits
+from perdure import errors
 from perdure.activities import heartbeats, output_validation, tool_compatibility
 from perdure.activities.error_log import log_raised, logged
 from perdure.activities.mcp.toolboxes import Servers
 from perdure.activities.resolve_agent import Agents
 from perdure.activities.tool_compatibility import error_result
 from perdure.activities.tool_loop import ToolLoop
+from perdure.activities.tool_results import fitted, most_bytes, output_of
 from perdure.activities.transcripts import Transcripts
 from perdure.agents.mcp_servers import BETWEEN, MCPTool
-from perdure.agents.tools import Tool, ToolContext, encode
+from perdure.agents.tools import Tool, ToolContext
 from perdure.agents.tracebacks import place_of, raised
 from perdure.schemas.tool_arguments import StatedArguments
 from perdure.temporal import failures, secrets
 from perdure.temporal.names import CALL_SYNC_TOOL, CALL_TOOL, TURN
 from perdure.temporal.payloads import pack, raw_input, unpack
-from perdure.text import clean, clip_recorded, described, one_line, size, words_of
+from perdure.text import clean, described, words_of
 from perdure.turn.keys import ToolKey, parse_key
 from perdure.turn.wire import ToolOutput, ToolRun
 
 Handler = Callable[..., Any]
 
-_AS_WORDS = "\n[The tool ran. This is its result as str() gives it: {error}]"
 _NO_DEPS = " (this worker has no lifespan, so ctx.deps is None)"
-_NOTE_BYTES = 500
 _ROOT = re.compile(r"(^|; )answer: ")
 """The name of the whole value in messages of `output_validation`."""
 
@@ -102,6 +101,9 @@ class ToolActivities:
     """Runs the tools of `agents`.
 
     Tools in `names` are activities of their own; others run under two general activity types.
+
+    Attributes:
+        has_storage: Whether the worker's client has an external storage, which holds large results.
     """
 
     def __init__(
@@ -117,6 +119,7 @@ class ToolActivities:
         self._agents = agents
         self._loop = loop
         self._transcripts = transcripts
+        self.has_storage = False
 
     def handlers(self) -> list[Handler]:
         """Return the activities to register."""
@@ -220,10 +223,13 @@ class ToolActivities:
     def _done(self, run: ToolRun, output: ToolOutput, began: float) -> RawValue:
         output = output.model_copy(update={"duration_ms": int((time.monotonic() - began) * 1000)})
         info = activity.info()
+        name = run.tool or info.activity_type
+        output = fitted(output, name, run.media_bytes, has_storage=self.has_storage)
         key = parse_key(info.activity_id)
         if isinstance(key, ToolKey) and info.workflow_run_id:
             self._transcripts.remember_result(info.workflow_run_id, key, run.call_id, output)
-        return pack(output, f"the result of {run.tool or info.activity_type}")
+        most = most_bytes(output, has_storage=self.has_storage)
+        return pack(output, f"the result of {name}", most_bytes=most)
 
 
 def _fitting(ready: _Ready | ToolOutput) -> _Ready | ToolOutput:
@@ -243,7 +249,7 @@ def _fitting(ready: _Ready | ToolOutput) -> _Ready | ToolOutput:
 
 def _called(ready: _Ready) -> ToolOutput:
     try:
-        return _encoded(ready.tool.function(**ready.arguments))
+        return output_of(ready.tool.function(**ready.arguments))
     except CancelledError:
         raise
     except BaseException as error:  # noqa: BLE001 - everything that a tool raises is for the model, even SystemExit
@@ -254,7 +260,7 @@ async def _awaited(ready: _Ready) -> ToolOutput:
     try:
         coroutine: Coroutine[Any, Any, object] = ready.tool.function(**ready.arguments)
         value = await coroutine
-        return _encoded(_finished(value))
+        return output_of(_finished(value))
     except BaseException as error:
         task = asyncio.current_task()
         if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
@@ -271,23 +277,6 @@ def _finished(value: object) -> object:
     raise ValueError(
         "the function returned something to await; put await in front of what it returns"
     )
-
-
-def _encoded(value: object) -> ToolOutput:
-    if isinstance(value, ToolOutput):  # of an MCP server, which reports failures itself
-        return value.model_copy(
-            update={"content": clip_recorded(value.content, limits.TOOL_RESULT_BYTES)}
-        )
-    try:
-        content = encode(value)
-    except ValueError as error:
-        if isinstance(value, Awaitable):  # nothing has run
-            raise
-        note = _AS_WORDS.format(error=one_line(clean(str(error)), _NOTE_BYTES))
-        return ToolOutput(
-            content=clip_recorded(words_of(value), limits.TOOL_RESULT_BYTES - size(note)) + note
-        )
-    return ToolOutput(content=clip_recorded(content, limits.TOOL_RESULT_BYTES))
 
 
 def _raised(ready: _Ready, error: BaseException) -> ToolOutput:

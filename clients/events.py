@@ -22,7 +22,8 @@ from perdure.turn.facts import Fact, ModelAnswered, PartCarried, Recorded, TurnC
 from perdure.turn.fold import apply, fold
 from perdure.turn.keys import CarryKey, Key
 from perdure.turn.state import TurnState
-from perdure.values.messages import ToolCall
+from perdure.turn.wire import ToolOutput
+from perdure.values.messages import ToolCall, without_data
 
 VERSION = 1
 """The version of the JSON of events.
@@ -91,7 +92,8 @@ class Event:
     def to_json(self) -> dict[str, JsonValue]:
         """Return the event as JSON values, as `--json` prints it.
 
-        It contains the prompt, arguments and results.
+        It contains the prompt, arguments and results. Images and files of tool results have no
+        data: their kind and size are in the result's text.
         """
         fact = {
             field.name: getattr(self.fact, field.name) for field in dataclasses.fields(self.fact)
@@ -172,5 +174,12 @@ def key_of(fact: Recorded) -> Key | None:
 
 
 def _value(value: object) -> object:
-    """Return a key in its usual form, such as `step-1.call-2`, and other values unchanged."""
-    return str(value) if isinstance(value, Key) else value
+    """Return a key in its usual form, such as `step-1.call-2`, and media of results without data.
+
+    Other values are unchanged.
+    """
+    if isinstance(value, Key):
+        return str(value)
+    if isinstance(value, ToolOutput) and value.media:
+        return value.model_copy(update={"media": without_data(value.media)})
+    return value

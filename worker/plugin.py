@@ -144,7 +144,9 @@ class PerdurePlugin(Plugin):
     def _handlers(self, transcripts: Transcripts) -> list[Handler]:
         """Return the activities of turns."""
         hooks = Hooks(self._agents, transcripts)
-        tools = ToolActivities(self._tools, self._agents, self._loop, self._servers, transcripts)
+        self._tool_calls = ToolActivities(
+            self._tools, self._agents, self._loop, self._servers, transcripts
+        )
         return [
             _handler(RESOLVE_AGENT, self._agents.resolve_agent, AgentCall),
             _handler(ASK_POLICY, Policies(self._agents).ask_policy, PolicyCall),
@@ -153,7 +155,7 @@ class PerdurePlugin(Plugin):
             _handler(READ_CHILD, read_child, ChildRun),
             _handler(CARRY, Carrier().carry, CarryCall, may_be_stored=True),
             self._call_model,
-            *tools.handlers(),
+            *self._tool_calls.handlers(),
         ]
 
     def name(self) -> str:
@@ -171,6 +173,8 @@ class PerdurePlugin(Plugin):
         self._refuse_taken(config)
         data_converter.check(config["client"].data_converter)
         self._client = config["client"]
+        storage = self._client.data_converter.external_storage
+        self._tool_calls.has_storage = storage is not None
         config["workflows"] = [*config.get("workflows", []), AgentTurn]
         config["activities"] = [*config.get("activities", []), *self._activities]
         ours: list[Interceptor] = [

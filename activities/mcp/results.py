@@ -1,12 +1,14 @@
-"""Converts the results of MCP servers to text."""
+"""Converts the results of MCP servers to text, with images and files."""
 
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from mcp_types import (
     AudioContent,
+    BlobResourceContents,
     CallToolResult,
     EmbeddedResource,
     ImageContent,
@@ -15,25 +17,52 @@ from mcp_types import (
     TextResourceContents,
 )
 
+from perdure.activities.tool_results import is_base64
 from perdure.agents.tools import encode
 from perdure.text import in_units
 from perdure.turn.wire import ToolOutput
+from perdure.values.messages import Media, in_brief
+
+_TAKEN = re.compile(r"image/|application/pdf$")
 
 
 def output_of(result: CallToolResult) -> ToolOutput:
     """Return texts and resources in order, and the structured value unless a text block repeats it.
 
-    Images and other media are replaced by a note.
+    Images, and resources that are images or PDF, become media, which the text names. Other media
+    are replaced by a note.
     """
-    parts = [_part(block) for block in result.content]
+    blocks = [(block, _media(block)) for block in result.content]
+    parts = [_part(block, media) for block, media in blocks]
     if result.structured_content is not None and not _is_said(result):
         parts.append(encode(result.structured_content))
-    return ToolOutput(content="\n\n".join(parts), is_error=result.is_error)
+    return ToolOutput(
+        content="\n\n".join(parts),
+        is_error=result.is_error,
+        media=tuple(media for _, media in blocks if media),
+    )
 
 
-def _part(block: Any) -> str:
+def _media(block: Any) -> Media | None:
+    """Return the image or the PDF in a block; None if it holds none that is valid."""
+    if isinstance(block, ImageContent):
+        kind, data = block.mime_type, block.data
+    elif isinstance(block, EmbeddedResource) and isinstance(block.resource, BlobResourceContents):
+        kind, data = block.resource.mime_type or "", block.resource.blob
+    else:
+        return None
+    if not _TAKEN.match(kind) or not data or not is_base64(data):
+        return None
+    return Media(media_type=kind, data=data)
+
+
+def _part(block: Any, media: Media | None) -> str:
     if isinstance(block, TextContent):
         return block.text
+    if isinstance(block, EmbeddedResource) and media:
+        return f"[resource {block.resource.uri}]\n{in_brief(media)}"
+    if media:
+        return in_brief(media)
     if isinstance(block, ImageContent | AudioContent):
         return _left_out(block.type, block.mime_type, block.data)
     if isinstance(block, ResourceLink):

@@ -270,7 +270,10 @@ def _result(result: ToolResult) -> dict[str, Any]:
     block = {"type": "tool_result", "tool_use_id": _valid_name(result.call_id)}
     words = result.content if result.content.strip() else None
     if result.is_error:
-        return {**block, "content": words or SILENT_ERROR, "is_error": True}
+        return {**block, "content": words or SILENT_ERROR, "is_error": True}  # takes text alone
+    if result.media:
+        said = [{"type": "text", "text": words}] if words else []
+        return {**block, "content": [*said, *map(_media, result.media)]}
     return {**block, "content": words} if words else block
 
 

@@ -37,6 +37,7 @@ from perdure.values.messages import (
     Text,
     Thinking,
     ToolCall,
+    ToolMessage,
     UserMessage,
 )
 from perdure.values.options import RequestOptions
@@ -200,6 +201,17 @@ def _sent_messages(message: Message) -> Iterator[dict[str, Any]]:
             {"role": "tool", "tool_call_id": result.call_id, "content": result.content}
             for result in message.results
         )
+        if message.media:
+            yield {"role": "user", "content": list(_attached(message))}
+
+
+def _attached(message: ToolMessage) -> Iterator[dict[str, Any]]:
+    """Yield the images of tool results: a message of the role `tool` takes text alone."""
+    for result in message.results:
+        if result.media:
+            whose = f"From the result of {result.name} (call {result.call_id}):"
+            yield {"type": "text", "text": whose}
+            yield from map(_image, result.media)
 
 
 def _user_content(parts: Sequence[Text | Media]) -> str | list[dict[str, Any]]:

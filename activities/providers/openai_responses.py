@@ -49,6 +49,7 @@ from perdure.values.messages import (
     Text,
     Thinking,
     ToolCall,
+    ToolResult,
     UserMessage,
 )
 from perdure.values.options import RequestOptions
@@ -199,7 +200,7 @@ def _sent_items(message: Message) -> Iterator[dict[str, Any]]:
         yield from _assistant_items(message)
     else:
         yield from (
-            {"type": "function_call_output", "call_id": result.call_id, "output": result.content}
+            {"type": "function_call_output", "call_id": result.call_id, "output": _output(result)}
             for result in message.results
         )
 
@@ -212,6 +213,12 @@ def _user_content(parts: Sequence[Text | Media]) -> str | list[dict[str, Any]]:
         {"type": "input_text", "text": part.text} if isinstance(part, Text) else _media(part)
         for part in parts
     ]
+
+
+def _output(result: ToolResult) -> str | list[dict[str, Any]]:
+    if not result.media:
+        return result.content
+    return [{"type": "input_text", "text": result.content}, *map(_media, result.media)]
 
 
 def _media(media: Media) -> dict[str, Any]:

@@ -104,7 +104,7 @@ def _request_parts(message: Message, fit: Fit) -> Iterator[theirs.ModelRequestPa
         yield from (_result(result, fit) for result in message.results)
     elif isinstance(message, UserMessage):
         content = [
-            part.text if isinstance(part, Text) else _media(part)
+            part.text if isinstance(part, Text) else _file(part)
             for part in message.parts
             if not isinstance(part, Text) or part.text.strip()
         ]
@@ -117,13 +117,13 @@ def _result(result: ToolResult, fit: Fit) -> theirs.ToolReturnPart:
     outcome: Any = "failed" if result.is_error else "success"
     return theirs.ToolReturnPart(
         tool_name=result.name,
-        content=result.content,
+        content=[result.content, *map(_file, result.media)] if result.media else result.content,
         tool_call_id=fit(result.call_id),
         outcome=outcome,
     )
 
 
-def _media(media: Media) -> theirs.UserContent:
+def _file(media: Media) -> theirs.MultiModalContent:
     if media.data:
         try:
             return theirs.BinaryContent(

@@ -19,6 +19,7 @@ from perdure.clients.tool_progress import ToolProgress
 from perdure.clients.turn import Turn
 from perdure.errors import OutputInvalidError, PerdureError
 from perdure.text import exact
+from perdure.values.messages import ToolMessage, ToolResult, without_data
 from perdure.values.reports import AgentReport
 
 
@@ -46,7 +47,7 @@ class Told:
 
     def close(self, report: AgentReport[Any]) -> None:
         """Print the report."""
-        tell({"turn": report.turn_id, "kind": "report", "report": report})
+        tell({"turn": report.turn_id, "kind": "report", "report": _printed(report)})
 
     def fail(self, report: AgentReport[Any]) -> None:
         """Print nothing: the error that ends the command contains the report."""
@@ -66,9 +67,28 @@ def tell_error(error: PerdureError) -> None:
             "kind": "error",
             "class": type(error).__name__,
             **error.to_dict(),
-            "report": error.report,
+            "report": None if error.report is None else _printed(error.report),
         }
     )
+
+
+def _printed(report: AgentReport[Any]) -> AgentReport[Any]:
+    """Return the report without the data of images and files in tool results."""
+    steps = (
+        step.model_copy(update={"results": tuple(map(_brief, step.results))})
+        for step in report.steps
+    )
+    messages = (
+        message.map(_brief) if isinstance(message, ToolMessage) else message
+        for message in report.messages
+    )
+    return report.model_copy(update={"steps": tuple(steps), "messages": tuple(messages)})
+
+
+def _brief(result: ToolResult) -> ToolResult:
+    if not result.media:
+        return result
+    return result.model_copy(update={"media": without_data(result.media)})
 
 
 def say(turn_id: str, said: Said | ToolProgress) -> None:

@@ -19,7 +19,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_ai import messages as theirs
 
 from perdure import errors, limits
-from perdure.activities import call_tool, output_validation
+from perdure.activities import output_validation, tool_results
 from perdure.activities.answer_checks import Check, checked
 from perdure.activities.mcp.process import _A_SECOND, _RUSH, ServerProcess, _Pace
 from perdure.activities.providers import (
@@ -148,7 +148,7 @@ def test_huge_result_is_cut_before_it_is_copied(letter: str) -> None:
     result = letter * 5_000_000
     tracemalloc.start()
     try:
-        output = call_tool._encoded(result)
+        output = tool_results.output_of(result)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

@@ -22,8 +22,8 @@ _AS_WORDS = "\n[The tool ran. This is its result as str() gives it: {error}]"
 _NOTE_BYTES = 500
 _NO_MEDIA = "left out, because this turn takes only text from tools"
 _INSTEAD = (
-    "return smaller ones, or Media(url=…) with an address that the provider fetches, or give"
-    " Temporal's client an external storage"
+    "ask it for smaller ones. Its author can return Media(url=…) with an address that the provider"
+    " fetches, or give Temporal's client an external storage"
 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from mcp_types import (
@@ -34,13 +35,22 @@ def output_of(result: CallToolResult) -> ToolOutput:
     """
     blocks = [(block, _media(block)) for block in result.content]
     parts = [_part(block, media) for block, media in blocks]
+    found = tuple(media for _, media in blocks if media)
     if result.structured_content is not None and not _is_said(result):
-        parts.append(encode(result.structured_content))
+        parts.append(_structured(result.structured_content, found))
     return ToolOutput(
         content="\n\n".join(parts),
         is_error=result.is_error,
-        media=tuple(media for _, media in blocks if media),
+        media=found,
     )
+
+
+def _structured(value: Any, media: Sequence[Media]) -> str:
+    """Return a structured value as JSON, with the kind and size of media in place of their data."""
+    text = encode(value)
+    for one in media:
+        text = text.replace(f'"{one.data}"', f'"{in_brief(one)}"')
+    return text
 
 
 def _media(block: Any) -> Media | None:

@@ -75,7 +75,8 @@ async def test_server_of_everything(run: Run) -> None:
     total, image, weather, links, slow = report.steps[0].results
     assert [result.is_error for result in report.steps[0].results] == [False] * 5
     assert "5" in total.content
-    assert "[image left out: image/png, " in image.content
+    assert "[image/png, " in image.content
+    assert [media.media_type for media in image.media] == ["image/png"]
     assert weather.content.count("temperature") == 1
     assert links.content.count("[resource ") == 2
     assert "completed" in slow.content

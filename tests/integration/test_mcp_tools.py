@@ -87,7 +87,7 @@ async def test_odd_name_is_mapped_and_called_by_its_own(run: Run, tmp_path: Path
 
 
 async def test_what_is_no_text_becomes_text(run: Run, tmp_path: Path) -> None:
-    """Images and blobs are left out with their size, resources are named, structured values are
+    """Images and PDF are named with their size, resources are named, structured values are
     JSON, and long texts are clipped.
     """
     asked = (
@@ -100,10 +100,10 @@ async def test_what_is_no_text_becomes_text(run: Run, tmp_path: Path) -> None:
 
     assert pictures[0].split("\n\n") == [
         "see",
-        "[image left out: image/png, 6 KB]",
+        "[image/png, 6 KB]",
         "[resource file:///notes/1: the first note, text/plain]",
         "[resource file:///notes/2]\nthe second note",
-        "[resource file:///notes/3 left out: application/pdf, 3 KB]",
+        "[resource file:///notes/3]\n[application/pdf, 3 KB]",
     ]
     assert numbers == ('two numbers\n\n{"numbers":[1,2]}', False)
     assert long[0].endswith("[clipped: 65503 of 100000 bytes]")

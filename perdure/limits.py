@@ -98,7 +98,9 @@ PAYLOAD_BYTES = 1_500_000
 """The size of one value in history: less than the server's 2 MB, with room for the envelope."""
 
 STORED_BYTES = 25_000_000
-"""The size of a turn's input if the client has external storage, which then holds it."""
+"""The size of a turn's input, or of a tool result with images or files, if the client has external
+storage, which then holds it.
+"""
 
 HISTORY_BYTES = 45_000_000
 HISTORY_EVENTS = 48_000

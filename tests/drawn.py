@@ -19,6 +19,7 @@ from perdure.values.answers import ModelAnswer
 from perdure.values.budgets import Budget
 from perdure.values.messages import (
     AssistantMessage,
+    Media,
     Message,
     Text,
     Thinking,
@@ -235,8 +236,16 @@ def _part(luck: random.Random) -> Part:
     return luck.choice(parts)
 
 
+PICTURE = Media(media_type="image/png", data="iVBORw0KGgo=")
+
+
 def _result(luck: random.Random) -> ToolResult:
-    return ToolResult(call_id=luck.choice(IDS), name=luck.choice(NAMES), content=luck.choice(WORDS))
+    return ToolResult(
+        call_id=luck.choice(IDS),
+        name=luck.choice(NAMES),
+        content=luck.choice(WORDS),
+        media=luck.choice([(), (), (PICTURE,)]),
+    )
 
 
 _PAST: tuple[Callable[[random.Random], Message], ...] = (

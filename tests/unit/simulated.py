@@ -329,7 +329,11 @@ class Played:
         if self._chance(12):
             self.ran.remove(move.call)
             return ApprovalNeeded(move.key, f"it has changed since {move.key}", "new")
-        output = ToolOutput(content=f"{move.key} of {move.call.id}", is_error=self._chance(4))
+        output = ToolOutput(
+            content=f"{move.key} of {move.call.id}",
+            is_error=self._chance(4),
+            media=(drawn.PICTURE,) if self._chance(8) else (),
+        )
         if not self.state.finishing:
             self.returned[move.call.id] = output
         return ToolReturned(move.key, output)

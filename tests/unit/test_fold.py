@@ -92,7 +92,14 @@ media = st.builds(
 user_messages = st.builds(
     UserMessage, parts=st.lists(st.builds(Text, text=words) | media, max_size=2).map(tuple)
 )
-results = st.builds(ToolResult, call_id=call_ids, name=words, content=words, is_error=st.booleans())
+results = st.builds(
+    ToolResult,
+    call_id=call_ids,
+    name=words,
+    content=words,
+    is_error=st.booleans(),
+    media=st.lists(media, max_size=1).map(tuple),
+)
 tool_messages = st.builds(ToolMessage, results=st.lists(results, max_size=3).map(tuple))
 conversations = st.lists(user_messages | assistant_messages | tool_messages, max_size=8).map(tuple)
 

@@ -92,6 +92,12 @@ def post(text: str) -> str:
     return f"posted {text}"
 
 
+@tool(read_only=True)
+def look() -> list[str | Media]:
+    """Look at a picture."""
+    return ["a picture:", Media(media_type="image/png", data="aGVsbG8=")]
+
+
 class Sum(BaseModel):
     """A typed answer."""
 
@@ -248,6 +254,9 @@ KINDS: Mapping[str, Kind] = {
             content=(Text(text="and this?"), Media(media_type="image/png", data="aGVsbG8=")),
             type="sum",
         ),
+    ),
+    "pictured": Kind(
+        calls(call("look"), sum_of(2, 3)), says("a cat", usage=USED), fields={"tools": [add, look]}
     ),
     "tool_timeout": Kind(calls(call("too_slow")), says("too slow for me")),
     "truncated": Kind(calls(sum_of(2, 3), text="I will", stop=StopReason.MAX_TOKENS)),

@@ -12,6 +12,7 @@ How `error_of` maps replies to errors; codes in the body take precedence over th
 | `tool_use_failed`, `json_validate_failed`, 400 (Groq) | `LLMUnavailableError` | a retry may work |
 | 409, 425, 5xx, any other error inside a 200 (OpenRouter) | `LLMUnavailableError` | |
 | an unusable image, reported inside a 200 (responses) | `LLMInvalidRequestError` | |
+| 500 for an image that the model does not take (llama.cpp) | `LLMInvalidRequestError` | |
 | every other status | `LLMInvalidRequestError` | also 3xx: no redirect is followed |
 
 `http_errors` documents which of them may have been billed.
@@ -59,6 +60,9 @@ _POLICY = re.compile(
     r"content (management )?policy|content exists risk|violates usage guidelines|input was"
     r" flagged|violating our usage policy",
     re.IGNORECASE,
+)
+_NOT_TAKEN = re.compile(
+    r"(image|audio) input is not supported|unsupported content part type", re.IGNORECASE
 )
 _TRY_AGAIN = re.compile(
     r"(?:try again|retry) in (?:(\d{1,3})h)?(?:(\d{1,4})m(?!s))?(?:(\d{1,6}(?:\.\d{1,9})?)(ms|s))?",
@@ -146,6 +150,8 @@ def _class(status: int, codes: Sequence[str], words: str) -> type[LLMError]:
         return errors.LLMRefusedError
     if status == 400 and _BAD_KEY.search(words):
         return errors.LLMAuthError
+    if status == 500 and _NOT_TAKEN.search(words):
+        return errors.LLMInvalidRequestError
     in_200 = (_in_200(code) for code in codes) if status == 200 else ()
     return next(filter(None, in_200), None) or http_errors.by_status(status)
 

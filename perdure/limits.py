@@ -79,6 +79,11 @@ PROVIDER_BODY_BYTES = 20 * 1000 * 1000
 REPLY_VALUES = 2_000_000
 """JSON values of a reply, counted by its commas and brackets, including those in strings."""
 STREAM_LINE_BYTES = 5 * 1000 * 1000
+TRANSCRIPT_BYTES = 100_000_000
+"""The size of a transcript above which tools of the turn return only text.
+
+Only an external storage holds that much; the workflow and each model call hold it in memory.
+"""
 TRANSCRIPT_CACHE_BYTES = 256 * 1024 * 1024
 
 SCHEMA_VALUES = 10_000

@@ -368,9 +368,10 @@ def media_room(
 ) -> int:
     """Return the most bytes of images and files that each of these calls may add to history.
 
-    It is 0 in a turn whose tool results are text alone: before rules 3.
+    It is 0 in a turn whose tool results are text alone: before rules 3, or with a transcript that
+    is too large already.
     """
-    if agent.rules < 3:
+    if agent.rules < 3 or state.transcript.size_bytes > limits.TRANSCRIPT_BYTES:
         return 0
     left = limits.SERVER_BYTES - size_bytes - _brought(state, moves)
     return max(min(limits.RESULT_MEDIA_BYTES, left // len(moves)), 0)

@@ -246,9 +246,8 @@ class ToolRun(Wire):
     person approved the call, empty if no person was asked. It is None in a call scheduled by a
     worker of an earlier release, which does not support `asks` in a result. `only_reads` is set if
     the call was allowed by rules for read-only tools, and `repeats` if contact with an earlier
-    attempt was lost. `media_bytes` is the most bytes of
-    images and files, in base64, that history holds for its result; 0 in a turn whose results are
-    text alone, as in an earlier release.
+    attempt was lost. `media_bytes` is the most bytes of images and files, in base64, that history
+    holds for its result; 0 in a turn whose results are text alone, as in an earlier release.
     """
 
     owner: str

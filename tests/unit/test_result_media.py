@@ -5,6 +5,7 @@ gets that does not take them, and what budgets count.
 from __future__ import annotations
 
 import base64
+from dataclasses import replace
 
 import pytest
 from pydantic_ai import messages as theirs
@@ -39,7 +40,7 @@ from perdure.turn.keys import ToolKey
 from perdure.turn.result_media import for_model
 from perdure.turn.state import TurnState
 from perdure.turn.token_estimate import tokens
-from perdure.turn.transcript import TokenCount
+from perdure.turn.transcript import TokenCount, Transcript
 from perdure.turn.wire import ToolOutput, ToolRun, TurnRequest
 from perdure.values.messages import canonical, digest_of
 from perdure.values.prices import MEDIA_TOKENS, bound
@@ -333,6 +334,8 @@ def test_calls_at_once_share_what_is_left_of_history() -> None:
     text = 6 * limits.TOOL_RESULT_BYTES + limits.CALL_BYTES
     assert size + limits.CALLS * (rooms[2] + text) < limits.SERVER_BYTES
     assert media_room(state, moves, agent(rules=2), size) == 0
+    full = replace(state, transcript=Transcript(size_bytes=limits.TRANSCRIPT_BYTES + 1))
+    assert media_room(full, moves, agent(), size) == 0
 
 
 @pytest.mark.accepts("M36")

@@ -31,6 +31,7 @@ converted as follows:
 - without tools, a response schema is sent as a single tool that the model must choose, whose
   arguments become the text of the answer
 - blank text and blank results are omitted; a blank error result is sent as `SILENT_ERROR`
+- an error result takes only text: a sentence is in the place of its images and files
 
 Options: `required` is called `any` here. With extended thinking (enabled through `extra`), the API
 accepts only the tool choices `auto` and `none`, and no output limit below the thinking budget.
@@ -70,6 +71,7 @@ from perdure.values.messages import (
     ToolCall,
     ToolMessage,
     ToolResult,
+    without_some,
 )
 from perdure.values.options import RequestOptions
 from perdure.values.reports import StopReason, Usage
@@ -86,6 +88,7 @@ Every model since Claude 4 accepts it, and it is about what a model can write wi
 
 INVALID_ARGUMENTS = "invalid_arguments"
 SILENT_ERROR = "The tool failed and gave no message."
+TEXT_ALONE = "not sent, because the result of a failed call takes only text"
 
 _STOPS = {
     "end_turn": StopReason.END,
@@ -270,7 +273,8 @@ def _result(result: ToolResult) -> dict[str, Any]:
     block = {"type": "tool_result", "tool_use_id": _valid_name(result.call_id)}
     words = result.content if result.content.strip() else None
     if result.is_error:
-        return {**block, "content": words or SILENT_ERROR, "is_error": True}  # takes text alone
+        reason, _ = without_some(words or SILENT_ERROR, result.media, lambda _: TEXT_ALONE)
+        return {**block, "content": reason, "is_error": True}
     if result.media:
         said = [{"type": "text", "text": words}] if words else []
         return {**block, "content": [*said, *map(_media, result.media)]}

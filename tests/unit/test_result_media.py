@@ -137,7 +137,9 @@ def test_anthropic_gets_text_alone_for_an_error() -> None:
     """Its API takes nothing else in the result of a failed call."""
     body = anthropic.body_of(request(result(PNG, content="no", is_error=True)), 100)
 
-    assert body["messages"][-1]["content"][0]["content"] == "no\n\n[image/png, 8 KB]"
+    assert body["messages"][-1]["content"][0]["content"] == (
+        "no\n\n[image/png, 8 KB: not sent, because the result of a failed call takes only text]"
+    )
 
 
 @pytest.mark.accepts("M30")

@@ -76,7 +76,9 @@ class ModelActivities:
 
         def plain(error: errors.LLMInvalidRequestError) -> ModelRequest | None:
             less = _without_results_media(prompt, error)
-            return less and _request(call, state, model, name, protocol.ask(less))
+            if less is None:
+                return None
+            return _request(call, state, model, name, protocol.ask(less))
 
         answer = await self._ask(provider, request, model, state, plain)
         _refuse_many_calls(model, answer)

@@ -21,6 +21,7 @@ class Clock:
         began: The time when the turn began, in its first run.
         waited: The time of the waits that are over.
         waits_since: The beginning of the current wait; None without one.
+        is_taken_over: Whether an earlier run of the turn began that wait.
         alarm: The timer; None without one.
     """
 
@@ -28,6 +29,7 @@ class Clock:
         self.began = workflow.info().workflow_start_time
         self.waited = timedelta()
         self.waits_since: datetime | None = None
+        self.is_taken_over = False
         self._deadline: datetime | None = None
         self.alarm: asyncio.Task[None] | None = None
 
@@ -51,6 +53,7 @@ class Clock:
         assert self.waits_since is not None
         self.waited += workflow.now() - self.waits_since
         self.waits_since = None
+        self.is_taken_over = False
 
     def wake_after(self, left: timedelta | None, summary: str) -> None:
         """Set the timer to fire after `left`; without a limit there is no timer.

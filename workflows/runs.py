@@ -53,6 +53,7 @@ class Runs:
         board.clock.began = continuation.began
         board.clock.waited = continuation.waited
         board.clock.waits_since = continuation.waits_since
+        board.clock.is_taken_over = continuation.waits_since is not None
         board.failing_since = continuation.failing_since
         pipeline.observed = continuation.observed
         pipeline.notified = continuation.notified
@@ -110,7 +111,12 @@ class Runs:
             await workflow.wait_condition(workflow.all_handlers_finished)
         if workflow.cancellation_reason() is not None:
             return  # the next await ends the turn
-        given = pack(self._continuation(health, pipeline), "the next run's input")
+        # larger than a payload only if the request is, which external storage then holds
+        given = pack(
+            self._continuation(health, pipeline),
+            "the next run's input",
+            most_bytes=limits.STORED_BYTES,
+        )
         workflow.continue_as_new(given, memo=self._memo())
 
     def _continuation(self, health: Health, pipeline: Pipeline) -> Continuation:

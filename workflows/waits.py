@@ -98,7 +98,7 @@ def provider_is_back(board: Board) -> None:
 async def for_approval(board: Board, asked: Asked) -> None:
     """Wait until each of these calls is approved or denied, or its approval has expired."""
     pending = asked.pending(workflow.now(), limits.APPROVAL_EXPIRY)
-    if board.clock.waits_since is not None and board.state.waiting is not None:
+    if board.clock.is_taken_over and board.state.waiting is not None:
         pending = board.state.waiting.pending  # of the run before: the time goes on
     names = ", ".join(f"{one.tool} ({one.call_id})" for one in pending)
     late: set[str] = set()
@@ -135,7 +135,7 @@ async def for_approval(board: Board, asked: Asked) -> None:
 
 async def end_taken_over(board: Board) -> None:
     """End a wait that the run before began, and whose end came before this run could wait."""
-    if board.clock.waits_since is not None:
+    if board.clock.is_taken_over:
         await _end(board, [])
 
 
@@ -154,7 +154,7 @@ async def _until(board: Board, is_over: Callable[[], bool], **options: Any) -> N
 @contextlib.asynccontextmanager
 async def _waiting(board: Board, waits: WaitBegan, expired: list[str]) -> AsyncIterator[None]:
     """Wait for a person. A wait that the run before began goes on without another record."""
-    if board.clock.waits_since is None:
+    if not board.clock.is_taken_over:
         log_events.wait_began(board.state, waits.kind)
         board.clock.begin_wait()
         board.note(visibility.begin_wait(board.state, waits))

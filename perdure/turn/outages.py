@@ -1,9 +1,9 @@
 """Outages of providers: the pauses between the rounds of a chain, and when to give up. Pure.
 
 A round asks each model of the chain that may answer. If none did, and one was unavailable, the turn
-waits and begins another round. The pauses double up to a limit. In an outage of more than an hour,
-they keep growing, to a sixtieth of it: six hours are about 170 rounds and 2,000 events, a week is
-370 rounds.
+waits and begins another round. The pauses double up to a limit. In an outage of more than half an
+hour, they keep growing, to a sixtieth of it: six hours are about 240 rounds and 2,900 events, a
+week is 470 rounds.
 """
 
 from __future__ import annotations

@@ -19,13 +19,13 @@ class ModelRetryPolicy(Given):
 
     The pauses are durable timers. Each is `backoff_coefficient` times the one before, with a random
     reduction of up to a quarter. If a provider requests a longer pause, that is used. In an outage
-    of more than an hour, a pause grows to a sixtieth of the outage, so that the history stays
+    of more than half an hour, a pause grows to a sixtieth of the outage, so that the history stays
     small.
 
     Attributes:
         initial_interval: The first pause, unless the provider requests another.
         backoff_coefficient: The factor between two pauses, at least 1.
-        maximum_interval: The longest pause, except in an outage of more than an hour.
+        maximum_interval: The longest pause, except in a long outage.
         maximum_elapsed: The time after the first failure of a call within which another attempt may
             begin. The default is the turn's time budget, or 30 minutes without one.
         on_exhausted: The action after that: `fail` with the last error, or `pause` until
@@ -37,7 +37,7 @@ class ModelRetryPolicy(Given):
 
     initial_interval: Time = timedelta(seconds=1)
     backoff_coefficient: Annotated[float, Field(ge=1, le=10**6, allow_inf_nan=False)] = 2.0
-    maximum_interval: Time = timedelta(minutes=1)
+    maximum_interval: Time = timedelta(seconds=30)
     maximum_elapsed: Time | None = None
     on_exhausted: Literal["fail", "pause"] = "fail"
 

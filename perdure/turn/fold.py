@@ -296,7 +296,7 @@ def _scheduled(state: TurnState, fact: Scheduled) -> TurnState:
     key = fact.key
     call, state = fact.call, ready_for(state, key)
     accounts, ledger, model = state.accounts, state.accounts.ledger, ""
-    attempts, transcript = state.attempts, state.transcript
+    attempts, transcript, tokens = state.attempts, state.transcript, state.tokens
     if isinstance(key, ModelKey) and state.agent is not None:
         asked = state.agent.target(call.model if call else "")
         reserved = (
@@ -306,7 +306,9 @@ def _scheduled(state: TurnState, fact: Scheduled) -> TurnState:
         )
         ledger, model = ledger.hold(str(key), reserved), asked.model
         attempts = attempts if call is None else attempts.of_call(call.round, call.passed)
-        transcript = transcript.with_cut(model, call.cut if call else NO_CUT)
+        cut = call.cut if call else NO_CUT
+        tokens = tokens.asked_with(cut, transcript.messages)
+        transcript = transcript.with_cut(model, cut)
     elif isinstance(key, ToolKey):
         ledger = ledger.hold(str(key), ONE_TOOL_CALL)
     accounts = replace(
@@ -315,6 +317,7 @@ def _scheduled(state: TurnState, fact: Scheduled) -> TurnState:
     return replace(
         state,
         transcript=transcript,
+        tokens=tokens,
         attempts=attempts,
         accounts=accounts,
         in_flight=state.with_begun(key, model),

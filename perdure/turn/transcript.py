@@ -119,6 +119,8 @@ class TokenCount:
         known_at: The `bound` at that call.
         known_by: The model that reported them; empty before the first report.
         known_cut: The cut of that call.
+        last_cut: The cut of the last call.
+        saved: The part of `bound` that this cut leaves out.
         estimate: The approximate tokens of the base and the messages.
     """
 
@@ -129,6 +131,8 @@ class TokenCount:
     known_at: int = 0
     known_by: str = ""
     known_cut: Cut = NO_CUT
+    last_cut: Cut = NO_CUT
+    saved: int = 0
     estimate: Estimate = Estimate()
 
     def plus(self, message: Message, size_bytes: int) -> TokenCount:
@@ -155,11 +159,27 @@ class TokenCount:
             estimate=estimate,
         )
 
+    def asked_with(self, cut: Cut, messages: tuple[Message, ...]) -> TokenCount:
+        """Return the count for a call with this cut of the messages.
+
+        An equal cut leaves out the same messages, however long the transcript has become.
+        """
+        if cut == self.last_cut:
+            return self
+        return replace(self, last_cut=cut, saved=self._saved(cut, messages))
+
     def most_input(self, model: str, cut: Cut, messages: tuple[Message, ...]) -> int:
         """Return the most input tokens of the next call of this model.
 
-        Reports for another model or with another cut are ignored.
+        Reports for another model or with another cut are ignored. The messages are read only if the
+        cut is not that of the last call.
         """
         if (model, cut) == (self.known_by, self.known_cut):
             return self.known + self.bound - self.known_at
-        return self.base + (self.bound if cut == NO_CUT else sum(map(bound, sent(messages, cut))))
+        saved = self.saved if cut == self.last_cut else self._saved(cut, messages)
+        return self.base + self.bound - saved
+
+    def _saved(self, cut: Cut, messages: tuple[Message, ...]) -> int:
+        if cut == NO_CUT:
+            return 0
+        return self.bound - sum(map(bound, sent(messages, cut)))

@@ -29,8 +29,10 @@ from perdure.temporal.payloads import pack, unpack
 from perdure.turn.context_window import Cut, cut_for, left_out, sent, shortened
 from perdure.turn.reservations import LAST_WORDS
 from perdure.turn.token_estimate import Estimate, parts, tokens, weight
+from perdure.turn.transcript import TokenCount
 from perdure.turn.wire import ModelCall
-from perdure.values.messages import closed
+from perdure.values.messages import canonical, closed
+from perdure.values.prices import bound
 from perdure.values.reports import LeftOut
 
 from ..clerk import in_its_own_time
@@ -652,3 +654,27 @@ def test_call_without_a_cut_is_written_as_before() -> None:
     assert b"cut" not in pack(plain).payload.data
     assert b'"cut":{"results":7,"opening":2,"tokens":900}' in pack(cut).payload.data
     assert [unpack(pack(call), ModelCall) for call in (plain, cut)] == [plain, cut]
+
+
+@pytest.mark.accepts("Y49")
+def test_most_input_of_a_shortened_request_is_known_without_reading_it_again() -> None:
+    """While the cut is the same, the messages before it are not read for the next call."""
+    messages, cut = transcript("uatatatatat"), Cut(results=7, steps=3)
+
+    asked = count_of(messages).on(100).asked_with(cut, messages)
+    longer = (*messages, *transcript("at"))
+    grown = reduce(with_message, longer[len(messages) :], asked)
+
+    assert grown.most_input("m", cut, ()) == 100 + sum(map(bound, sent(longer, cut)))
+    other = Cut(results=5)
+    assert grown.most_input("m", other, longer) == 100 + sum(map(bound, sent(longer, other)))
+    assert grown.most_input("m", Cut(), ()) == 100 + sum(map(bound, longer))
+
+
+def count_of(messages: Sequence[Message]) -> TokenCount:
+    """As the fold keeps it."""
+    return reduce(with_message, messages, TokenCount())
+
+
+def with_message(count: TokenCount, message: Message) -> TokenCount:
+    return count.plus(message, len(canonical(message)))

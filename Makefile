@@ -8,7 +8,7 @@ WORKERS ?= 4
 
 unexport PYTHONDONTWRITEBYTECODE  # or each process would rewrite the asserts of all tests anew
 
-.PHONY: demo test check dev test-slow soak test-local-model local-model-tools bench bench-attacks bench-budgets bench-trees bench-peers screenshots acceptance bad-input mistakes lock format deploy-check deploy-tools mcp-servers docs docs-check docs-serve docs-tools clean
+.PHONY: demo test check dev test-slow soak test-local-model local-model-tools bench bench-attacks bench-budgets bench-trees bench-long bench-peers screenshots acceptance bad-input mistakes lock format deploy-check deploy-tools mcp-servers docs docs-check docs-serve docs-tools clean
 
 demo: $(READY)        ## a real turn on a real Temporal server; its worker is killed in the middle
 	@$(BIN)/perdure demo $(ARGS)
@@ -23,10 +23,11 @@ test-slow: $(READY)   ## what `make test` leaves out: more kills, drains and res
 	@PERDURE_CRASH_SEEDS=30 $(BIN)/pytest -n $(WORKERS) --dist worksteal -m slow $(BY_EXAMPLE:%=--ignore %) $(ARGS)
 	@PERDURE_TREE_SEEDS=30 PERDURE_EXAMPLES=1 PERDURE_CHAOS_TURNS=60 $(BIN)/pytest -n $(WORKERS) --dist worksteal -m "" $(ARGS) $(BY_EXAMPLE)
 
-soak: $(READY)        ## 100,000 orders of events of a ledger's tree; 100 trees of up to 40 agents whose workers are killed; 200 turns on chaotic providers; a quarter of an hour
+soak: $(READY)        ## 100,000 orders of events of a ledger's tree; 100 trees of up to 40 agents whose workers are killed; 200 turns on chaotic providers; a turn of 5,000 steps whose worker is killed 20 times; half an hour
 	@PERDURE_LEDGER_ORDERS=100000 $(BIN)/pytest --timeout 7200 tests/unit/test_ledger_trees.py
 	@PERDURE_CHAOS_TURNS=200 $(BIN)/pytest -s -m "" tests/integration/test_chaos.py
 	@PERDURE_TREE_SEEDS=100 PERDURE_TREE_AGENTS=40 $(BIN)/pytest -m "" -n $(WORKERS) $(ARGS) tests/e2e/test_tree_kills.py
+	@PERDURE_LONG_STEPS=5000 PERDURE_LONG_KILLS=20 $(BIN)/pytest -m "" $(ARGS) tests/e2e/test_long_turns.py
 
 LOCAL_MODEL = import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["local-model"])
 
@@ -62,6 +63,9 @@ bench-attacks: $(READY)  ## does an honest turn notice what is done to its worke
 bench-trees: $(READY)  ## the same for trees of agents, then what a delegation costs against child workflows started by hand; five minutes
 	@$(BIN)/python -m benchmarks.trees
 	@$(BIN)/python -m benchmarks.delegations
+
+bench-long: $(READY)  ## a turn of 10,000 steps over many runs: how long a continue-as-new takes, and how soon another worker goes on after a kill; a quarter of an hour
+	@$(BIN)/python -m benchmarks.long_turns $(ARGS)
 
 screenshots: $(READY)  ## pictures of turns in Temporal's web UI, for docs/
 	@$(BIN)/pip install --quiet --disable-pip-version-check playwright

@@ -58,6 +58,16 @@ from perdure.values.reports import Outcome
 
 _TAIL_PAGE = 40
 
+_SILENT = frozenset(
+    {
+        EventType.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED,
+        EventType.EVENT_TYPE_WORKFLOW_TASK_STARTED,
+        EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED,
+        EventType.EVENT_TYPE_ACTIVITY_TASK_STARTED,
+    }
+)
+"""Two thirds of all events: they hold no fact."""
+
 _ENDS = {
     EventType.EVENT_TYPE_ACTIVITY_TASK_FAILED: "activity_task_failed_event_attributes",
     EventType.EVENT_TYPE_ACTIVITY_TASK_TIMED_OUT: "activity_task_timed_out_event_attributes",
@@ -110,6 +120,8 @@ class HistoryReader:
 
     async def fact(self, event: HistoryEvent) -> Recorded | None:
         """Return the fact of an event; None if it holds none."""
+        if event.event_type in _SILENT:
+            return None
         match event.event_type:
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
                 return await self._started(

@@ -36,6 +36,8 @@ class Carrier:
             self._recent.put(call.origin, parts)
         if call.part > len(parts):
             raise errors.InvalidRequestError(f"there are {len(parts)} parts, and no {call.part}")
+        if call.part == len(parts):
+            self._recent.drop(call.origin)  # a turn takes each part once, in order
         return parts[call.part - 1]
 
 

@@ -34,9 +34,9 @@ from .app import AGENT
 from .long_app import Counter
 from .stories import UNKNOWN, Process, Story, assert_recorded_once, kill
 
-STEPS = int(os.environ.get("PERDURE_LONG_STEPS", "1500"))
+STEPS = int(os.environ.get("PERDURE_LONG_STEPS", "1200"))
 KILLS = int(os.environ.get("PERDURE_LONG_KILLS", "6"))
-TASK_TIMEOUT = limits.TASK_TIMEOUT if STEPS >= 5_000 else timedelta(seconds=5)
+TASK_TIMEOUT = limits.TASK_TIMEOUT if STEPS >= 5_000 else timedelta(seconds=4)
 FULL = int(min(limits.RUN_EVENTS, replayable_events(TASK_TIMEOUT) * limits.RUN_SHARE))
 """The events of a run that is full."""
 EVENTS_OF_A_STEP = 12

@@ -120,8 +120,9 @@ class HistoryReader:
 
     async def fact(self, event: HistoryEvent) -> Recorded | None:
         """Return the fact of an event; None if it holds none."""
-        if event.event_type in _SILENT:
-            return None
+        return None if event.event_type in _SILENT else await self._fact(event)
+
+    async def _fact(self, event: HistoryEvent) -> Fact | None:
         match event.event_type:
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
                 return await self._started(

@@ -47,7 +47,7 @@ PATIENCE_S = 60 + STEPS * 0.2 + KILLS * 30
 
 @pytest.mark.slow
 @pytest.mark.timeout(3 * PATIENCE_S)
-@pytest.mark.accepts("Y2", "Y8", "Y45", "Y46")
+@pytest.mark.accepts("Y2", "Y8", "Y45", "Y46", "Y47")
 async def test_turn_over_many_runs_repeats_nothing_when_its_workers_are_killed(
     perdure_server: str, tmp_path: Path
 ) -> None:

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from perdure.clients.agent_client import AgentClient
     from perdure.clients.entries import TurnEntry
     from perdure.clients.events import CaughtUp, Event
+    from perdure.clients.forks import Effect
     from perdure.clients.live_text import TextBegins, TextVoid
     from perdure.clients.status import ChildStatus, Spent, TurnStatus, Wait
     from perdure.clients.tool_progress import ToolProgress
@@ -22,6 +23,7 @@ else:
             "perdure.clients.agent_client": ["AgentClient"],
             "perdure.clients.entries": ["TurnEntry"],
             "perdure.clients.events": ["CaughtUp", "Event"],
+            "perdure.clients.forks": ["Effect"],
             "perdure.clients.live_text": ["TextBegins", "TextVoid"],
             "perdure.clients.status": ["ChildStatus", "Spent", "TurnStatus", "Wait"],
             "perdure.clients.tool_progress": ["ToolProgress"],
@@ -33,6 +35,7 @@ __all__ = [
     "AgentClient",
     "CaughtUp",
     "ChildStatus",
+    "Effect",
     "Event",
     "Spent",
     "TextBegins",

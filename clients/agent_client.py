@@ -19,6 +19,7 @@ from perdure.clients import listing, waiting
 from perdure.clients.entries import TurnEntry
 from perdure.clients.feed import Feed, runs_of
 from perdure.clients.filters import Filter, member
+from perdure.clients.forks import Forks
 from perdure.clients.search_marks import Marks
 from perdure.clients.starting import IfExists, Starter
 from perdure.clients.status import TurnStatus
@@ -65,6 +66,7 @@ class AgentClient:
         self._task_queue = task_queue
         self._marks = Marks(client)
         self._starter = Starter(client, task_queue, self._marks)
+        self._forks = Forks(client, self._marks, lambda started: self._turn(*started))
         self._feeds: WeakValueDictionary[tuple[str, str], Feed] = WeakValueDictionary()
 
     @classmethod
@@ -282,13 +284,54 @@ class AgentClient:
         """
         return await (await self.get(id)).add_budget(more, iterations=iterations, by=by)
 
-    async def resume(self, id: str) -> None:  # noqa: A002 - what callers know it as
-        """Make a turn ask its model again at once: `get` and `Turn.resume` in one.
+    async def fork(
+        self,
+        id: str,  # noqa: A002 - what callers know it as
+        at_step: int | None = None,
+        *,
+        say: str | None = None,
+        agent: Agent[Any] | str | None = None,
+        model: str | None = None,
+        budget: Budget | None = None,
+        max_iterations: int | None = None,
+        new_id: str | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> Turn[Any]:
+        """Start a turn that goes on from a step of another: `get` and `Turn.fork` in one.
+
+        `new_id` is the id of the new turn.
+
+        Raises:
+            PerdureError: As `get` and `Turn.fork` do.
+        """
+        return await (await self.get(id)).fork(
+            at_step,
+            say=say,
+            agent=agent,
+            model=model,
+            budget=budget,
+            max_iterations=max_iterations,
+            id=new_id,
+            labels=labels,
+        )
+
+    async def resume(
+        self,
+        id: str,  # noqa: A002 - what callers know it as
+        budget: Budget | None = None,
+        *,
+        max_iterations: int | None = None,
+        new_id: str | None = None,
+    ) -> Turn[Any]:
+        """Let a turn go on that ended without an answer: `get` and `Turn.resume` in one.
+
+        `new_id` is the id of the new turn.
 
         Raises:
             PerdureError: As `get` and `Turn.resume` do.
         """
-        await (await self.get(id)).resume()
+        turn = await self.get(id)
+        return await turn.resume(budget, max_iterations=max_iterations, id=new_id)
 
     async def pending_approvals(
         self,
@@ -424,7 +467,7 @@ class AgentClient:
         feed = self._feeds.get((turn_id, runs[0]))
         if feed is None or feed.runs[: len(runs)] != list(runs)[: len(feed.runs)]:
             feed = self._feeds[turn_id, runs[0]] = Feed(self._client, turn_id, runs)
-        return Turn(self._client, feed, turn_id)
+        return Turn(self._client, feed, turn_id, self._forks)
 
 
 def _named(call_id: str, token: str | None = None) -> str:

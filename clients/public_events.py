@@ -48,6 +48,8 @@ def _shown(fact: Fact, calls: Sequence[ToolCall], include: frozenset[str]) -> Sh
     match fact:
         case TurnStarted(request):
             yield from _asked_for(include, task=headline(request.task))
+            if request.forked_from is not None:
+                yield "forked_from", request.forked_from
         case Scheduled(key):
             yield "activity", _activity(key)
             if calls and isinstance(key, ToolKey):

@@ -207,6 +207,8 @@ class Starter:
                 return Started(turn_id, runs)
             if there.agent != request.agent:
                 differs = f"agent, {there.agent!r}"
+            elif there.origin != request.origin:
+                differs = "step to go on from, or another message"
         instead = (
             "choose another id, or start a new turn in its place with if_exists='restart' (perdure"
             " run: --if-exists restart)"

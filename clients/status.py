@@ -21,7 +21,7 @@ from perdure.turn.keys import ChildKey, ReadKey
 from perdure.turn.state import TurnState
 from perdure.values.approvals import PendingApproval
 from perdure.values.budgets import Budget, Spending
-from perdure.values.reports import ChildReport, Outcome
+from perdure.values.reports import ChildReport, ForkedFrom, Outcome
 from perdure.values.tasks import headline
 
 UNTAKEN = ", as soon as a worker takes it"
@@ -123,6 +123,7 @@ class TurnStatus(Value):
             100 kB; empty as long as a middleware has not accepted it.
         started_at: The time it was started.
         ended_at: The time it ended; None before the end.
+        forked_from: The point in another turn from which it goes on; None for other turns.
     """
 
     id: str
@@ -145,6 +146,7 @@ class TurnStatus(Value):
     last_text: str = ""
     started_at: datetime | None = None
     ended_at: datetime | None = None
+    forked_from: ForkedFrom | None = None
 
 
 def status(
@@ -187,6 +189,7 @@ def status(
         last_text=clip(state.output, TEXT_BYTES),
         started_at=root.began,
         ended_at=root.ended,
+        forked_from=state.request.forked_from if state.request else None,
     )
 
 

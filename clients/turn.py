@@ -19,16 +19,19 @@ from temporalio.common import RawValue
 from temporalio.service import RPCError, RPCStatusCode
 
 from perdure import errors, validation
+from perdure.agents.agent import Agent
 from perdure.base import T
 from perdure.clients import updates
 from perdure.clients.cursors import Cursor
 from perdure.clients.events import CaughtUp, Event
 from perdure.clients.feed import Feed, state_of, unreadable
+from perdure.clients.forks import Effect, Forks
 from perdure.clients.live_events import told
 from perdure.clients.live_text import TextBegins, TextVoid
 from perdure.clients.status import TurnStatus, needs_person, pending
 from perdure.clients.status_reader import look
 from perdure.clients.tool_progress import ToolProgress
+from perdure.temporal import start_request
 from perdure.temporal.names import ADD_BUDGET, DECIDE, RESUME
 from perdure.temporal.payloads import NOTHING, pack, unpack
 from perdure.temporal.runs import describe_last, runs_up_to
@@ -55,6 +58,28 @@ _MORE = {
     "iterations": validation.Count | None,
     "by": validation.By | None,
 }
+_STEP = {"at_step": validation.CountOrZero | None}
+_SAY = {
+    "say": Annotated[
+        validation.Unicode,
+        Must(
+            "a message, not empty",
+            lambda value: validation.accepts(validation.Unicode, value) and bool(value.strip()),
+        ),
+    ]
+    | None
+}
+_FORK = {
+    "agent": Annotated[Agent[Any] | str, validation.instance("an agent or its name", Agent, str)]
+    | None,
+    "model": validation.Unicode | None,
+    "labels": validation.Texts | None,
+}
+_LIMITS = {
+    "budget": ABudget | None,
+    "max_iterations": validation.Count | None,
+    "id": validation.Text | None,
+}
 _TIMEOUT = (
     Annotated[
         Annotated[timedelta, Interval(ge=timedelta(), le=validation.LONGEST)]
@@ -76,16 +101,17 @@ class Turn(Generic[T]):
         run_id: Temporal's id of its first run. A long turn has several.
     """
 
-    def __init__(self, client: Client, feed: Feed, turn_id: str) -> None:
+    def __init__(self, client: Client, feed: Feed, turn_id: str, forks: Forks) -> None:
         self.id = turn_id
         self.run_id = feed.runs[0]
         self._client = client
         self._feed = feed
+        self._forks = forks
         self._output: Any = None
 
     def typed(self, output: type[V]) -> Turn[V]:
         """Return the same turn with its result read as an instance of a type."""
-        turn = Turn[V](self._client, self._feed, self.id)
+        turn = Turn[V](self._client, self._feed, self.id, self._forks)
         turn._output = output
         return turn
 
@@ -303,18 +329,154 @@ class Turn(Generic[T]):
         update = BudgetUpdate(**dict(more or ()), iterations=iterations, by=by)
         return unpack(await self._ask(ADD_BUDGET, pack(update)), Remaining)
 
-    async def resume(self) -> None:
-        """Make the turn ask its model again at once.
+    async def fork(
+        self,
+        at_step: int | None = None,
+        *,
+        say: str | None = None,
+        agent: Agent[Any] | str | None = None,
+        model: str | None = None,
+        budget: Budget | None = None,
+        max_iterations: int | None = None,
+        id: str | None = None,  # noqa: A002 - what callers know it as
+        labels: Mapping[str, str] | None = None,
+    ) -> Turn[Any]:
+        """Start a new turn that goes on from a complete step of this one, which is not changed.
 
-        The turn must be waiting for a provider, or paused because a provider was unavailable. Its
-        `ModelRetryPolicy` starts over. Needs a worker that runs the turn.
+        The new turn begins with the messages of this one up to that step. It has its own steps from
+        1, and nothing that this turn spent counts for it. Task, options, output type and allowed
+        tools are the same; so are agent, model, labels and limits unless they are given. Its agent
+        is the one that is deployed now. It is started on the task queue of this turn.
+
+        Calls after that step may happen again, with other idempotency keys: see `effects_after`.
+
+        Args:
+            at_step: The number of the step, which may be any complete step, also of a turn that
+                runs. 0 is the point before the first step: the task alone. None is the last
+                complete step.
+            say: A message of the user after the messages. It is required after a last answer.
+            agent: The agent of the new turn, or its name.
+            model: `provider:model`, or an alias of the worker; it overrides the agent's.
+            budget: The limits of what the new turn may spend. Each limit overrides the one that
+                this turn was given.
+            max_iterations: The largest number of steps of the new turn.
+            id: The new turn's id; the same id is the same turn. Without it, the first free one of
+                `<id>~1`, `<id>~2` and so on.
+            labels: The labels of the new turn, in place of those of this one.
 
         Raises:
-            InvalidRequestError: The turn waits for something else, does not wait, or is over.
-            ServerUnreachableError: No worker accepted it within 30 s; one may still do so later.
+            InvalidRequestError: The turn has no such complete step, the step is an answer and there
+                is no message, or an argument is not valid.
+            TooLargeError: The message or the labels are too large.
+            TurnConflictError: A turn of this id has another input.
+            TurnNotFoundError: Temporal no longer has the turn, or the part of it before that step.
+            PayloadDecodeError: This process lacks the codec or the key of the turn.
+            ServerUnreachableError: Temporal does not answer.
+        """
+        limits = {"budget": budget, "max_iterations": max_iterations}
+        given = {"agent": agent, "model": model, "labels": labels, **limits}
+        validation.check(
+            "the fork",
+            {"at_step": at_step, "say": say, "id": id, **given},
+            {**_STEP, **_SAY, **_FORK, **_LIMITS},
+            errors.InvalidRequestError,
+        )
+        _check_id(id)
+        point = await self._forks.point(self.id, self._feed.runs[-1], at_step)
+        turn = await self._forks.start(point, say or "", id, **given)
+        output, request = self._output, point.state.request
+        if agent is not None and request is not None and request.output_schema is None:
+            output = start_request.type_of(agent, None)
+        return turn.typed(output)
+
+    async def resume(
+        self,
+        budget: Budget | None = None,
+        *,
+        max_iterations: int | None = None,
+        id: str | None = None,  # noqa: A002 - what callers know it as
+    ) -> Turn[T]:
+        """Let a turn go on that ended without an answer, or that waits for a provider.
+
+        A turn that is over goes on as a new one, a fork from its last step after which a model can
+        be asked (see `resume_step`). A last answer that the turn gave because its budget was spent,
+        or that was not valid, is left out. A turn that waits for a provider, or is paused because a
+        provider was unavailable, asks its model again at once: its `ModelRetryPolicy` starts over.
+        This needs a worker that runs the turn, and takes no arguments.
+
+        Args:
+            budget: The limits of what the new turn may spend. Each limit overrides the one that
+                this turn was given; what this turn spent does not count.
+            max_iterations: The largest number of steps of the new turn, instead of that of this
+                one.
+            id: The new turn's id, as for `fork`.
+
+        Returns:
+            The new turn; for a turn that waits, this one.
+
+        Raises:
+            InvalidRequestError: The turn completed, runs, or waits for something else; it waits for
+                a provider and arguments are given; or an argument is not valid.
+            PerdureError: As `fork` raises it for a turn that is over.
+            ServerUnreachableError: Temporal does not answer, or no worker accepted it within 30 s;
+                one may still do so later.
             TurnNotFoundError: Temporal does not have the turn.
         """
+        given = {"budget": budget, "max_iterations": max_iterations}
+        validation.check("the resume", {**given, "id": id}, _LIMITS, errors.InvalidRequestError)
+        _check_id(id)
+        point = await self._forks.resume_point(self.id, self._feed.runs[-1])
+        if point is None:
+            return await self._ask_again({**given, "id": id})
+        turn = await self._forks.start(point, "", id, **given)
+        return turn.typed(self._output)
+
+    async def resume_step(self) -> int | None:
+        """Return the number of the step from which `resume` lets a turn go on that is over.
+
+        None for a turn that waits for a provider, or to be resumed: it goes on as itself.
+
+        Raises:
+            InvalidRequestError: The turn completed, runs, or waits for something else.
+            TurnNotFoundError: Temporal does not have the turn, or no longer has it.
+            PayloadDecodeError: This process lacks the codec or the key of the turn.
+        """
+        point = await self._forks.resume_point(self.id, self._feed.runs[-1])
+        return None if point is None else point.step
+
+    async def effects_after(self, step: int | None = None) -> tuple[Effect, ...]:
+        """Return the calls after a step that were run, except those of read-only tools.
+
+        They may happen again in a fork from that step. Calls that were denied are not among them;
+        calls of delegates are, as one call each.
+
+        Args:
+            step: The number of a complete step; 0 for the point before the first. None is the last
+                complete step.
+
+        Raises:
+            InvalidRequestError: The turn has no such complete step.
+            TurnNotFoundError: Temporal no longer has the turn, or the part of it before that step.
+            PayloadDecodeError: This process lacks the codec or the key of the turn.
+        """
+        validation.check(
+            "the effects",
+            {"step": step},
+            {"step": validation.CountOrZero | None},
+            errors.InvalidRequestError,
+        )
+        return await self._forks.effects(self.id, self._feed.runs[-1], step)
+
+    async def _ask_again(self, given: Mapping[str, object]) -> Turn[T]:
+        names = [name for name, value in given.items() if value is not None]
+        if names:
+            raise errors.InvalidRequestError(
+                f"turn {self.id!r} waits for a provider and goes on as itself, so it takes no"
+                f" {' and no '.join(names)}; add to its limits with add_budget",
+                context={"turn_id": self.id},
+            )
         await self._ask(RESUME, NOTHING)
+        return self
 
     async def _ask(self, update: str, given: RawValue) -> RawValue:
         return await updates.ask(self._client, self._feed.runs, self.id, update, given)
@@ -407,6 +569,11 @@ class Turn(Generic[T]):
             )
         error.report = report
         raise error
+
+
+def _check_id(turn_id: str | None) -> None:
+    if turn_id is not None:
+        start_request.checked_id(turn_id)
 
 
 async def calls_that_wait(client: Client, turn_id: str, run_id: str) -> tuple[PendingApproval, ...]:

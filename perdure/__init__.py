@@ -75,7 +75,14 @@ if TYPE_CHECKING:
     from perdure.values.options import RequestOptions
     from perdure.values.prices import Price
     from perdure.values.profiles import ModelProfile
-    from perdure.values.reports import AgentReport, ChildReport, Outcome, Step, Usage
+    from perdure.values.reports import (
+        AgentReport,
+        ChildReport,
+        ForkedFrom,
+        Outcome,
+        Step,
+        Usage,
+    )
     from perdure.values.tasks import Context, Task, TurnInfo
 else:
     __getattr__, __dir__ = lazy_exports(
@@ -112,7 +119,14 @@ else:
             "perdure.values.prices": ["Price"],
             "perdure.values.profiles": ["ModelProfile"],
             "perdure.agents.registry": ["Registry"],
-            "perdure.values.reports": ["AgentReport", "ChildReport", "Outcome", "Step", "Usage"],
+            "perdure.values.reports": [
+                "AgentReport",
+                "ChildReport",
+                "ForkedFrom",
+                "Outcome",
+                "Step",
+                "Usage",
+            ],
             "perdure.agents.skills": ["Skill"],
             "perdure.values.tasks": ["Context", "Task", "TurnInfo"],
             "perdure.agents.tools": ["Tool", "Toolbox", "ToolContext", "ToolResolver", "tool"],
@@ -129,6 +143,7 @@ __all__ = [
     "Context",
     "Delegate",
     "Deny",
+    "ForkedFrom",
     "InputGuardrail",
     "Logger",
     "MCPServer",

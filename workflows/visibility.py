@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from temporalio import workflow
 
 from perdure import limits
-from perdure.temporal import search_attributes
+from perdure.temporal import search_attributes, start_request
 from perdure.temporal.names import MEMO, MEMO_WAIT
 from perdure.text import clip
 from perdure.turn.facts import WaitBegan, WaitEnded
@@ -92,7 +93,7 @@ def _left_out(pending: PendingApproval) -> set[str]:
 
 def end(state: TurnState, summary: Summary, reason: str = "") -> None:
     """Record the end of a turn for listings, in under 2 KB."""
-    memo = {
+    memo: dict[str, Any] = {
         "outcome": summary.outcome.value,
         "agent": summary.agent,
         "task": headline(state.request.task) if state.request else "",
@@ -104,6 +105,7 @@ def end(state: TurnState, summary: Summary, reason: str = "") -> None:
         "cost": in_words("usd", summary.spent.usd) if summary.is_priced else "",
         "digest": summary.digest,
         "began": workflow.memo_value(MEMO, {}).get("began", ""),
+        **start_request.forked_from(state.request),
     }
     waits = {MEMO_WAIT: None} if state.waiting is not None and state.waiting.is_told else {}
     workflow.upsert_memo({MEMO: {name: value for name, value in memo.items() if value}, **waits})

@@ -46,7 +46,7 @@ from perdure.turn.facts import (
 )
 from perdure.turn.keys import ModelKey
 from perdure.turn.state import TurnState
-from perdure.turn.wire import Summary
+from perdure.turn.wire import Summary, TurnRequest
 from perdure.values.approvals import Decision
 from perdure.values.budgets import Remaining
 from perdure.values.reports import AgentReport, Outcome
@@ -163,7 +163,9 @@ def _text(fact: Fact, answered: Callable[[ModelKey, str], Text]) -> Text:
     """Return the line of a fact; empty if it has none."""
     match fact:
         case TurnStarted(request):
-            return Text.assemble((word(request.agent), "bold"), ": ", headline(request.task))
+            return Text.assemble(
+                (word(request.agent), "bold"), _forked(request), ": ", headline(request.task)
+            )
         case AgentResolved(_, agent):
             return Text(f"asks {word(agent.model)}{_and_tools(len(agent.tools))}", "dim")
         case ModelAnswered(key, answer):
@@ -189,6 +191,14 @@ def _text(fact: Fact, answered: Callable[[ModelKey, str], Text]) -> Text:
             return Text.assemble(f"{key}  ", (f"→ {_all(said)}", "dim"))
         case _:
             return _waits(fact)
+
+
+def _forked(request: TurnRequest) -> Text:
+    """Return from where a fork goes on; empty for other turns."""
+    found = request.forked_from
+    if found is None:
+        return Text()
+    return Text(f", from step {found.step} of {word(found.turn_id)}", "dim")
 
 
 def _end_of(summary: Summary) -> str:
@@ -258,6 +268,8 @@ def _whole(fact: Fact) -> Iterator[str]:
     match fact:
         case TurnStarted(request):
             yield request.task.text
+            if request.origin is not None and request.origin.say:
+                yield request.origin.say
         case ModelAnswered(_, answer) if answer.message.calls:
             yield from filter(str.strip, (answer.message.text,))
             for call in answer.message.calls:

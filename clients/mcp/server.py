@@ -14,7 +14,7 @@ from mcp.server.mcpserver import MCPServer
 from mcp_types import ToolAnnotations
 from pydantic import Field
 
-from perdure import validation
+from perdure import errors, validation
 from perdure.clients.agent_client import AgentClient
 from perdure.clients.entries import TurnEntry
 from perdure.clients.mcp.questions import (
@@ -245,6 +245,11 @@ async def resume_turn(turn: TurnId, consent: LetsResume, ctx: Ctx) -> TurnView:
     with as_tool_errors():
         require(consent, "the user did not agree; the turn waits on")
         found, _ = await served.turn(turn)
+        if await found.resume_step() is not None:
+            raise errors.InvalidRequestError(
+                f"turn {found.id!r} is over; start a new turn, or ask the user to run `perdure"
+                " resume`"
+            )
         await found.resume()
         return await served.look(found)
 

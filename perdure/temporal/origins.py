@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import AsyncGenerator
+
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -9,6 +12,40 @@ from perdure import errors
 from perdure.temporal.history import recorded
 from perdure.turn.fold import apply
 from perdure.turn.state import TurnState
+
+
+async def points(
+    client: Client, turn_id: str, run_id: str, *, is_worker: bool = False
+) -> AsyncGenerator[TurnState, None]:
+    """Yield the state of a run where it begins and after each of its complete steps, in order.
+
+    A run that takes over messages begins when it has all of them. One that takes over an open step
+    begins when that step is closed.
+
+    Raises:
+        TurnNotFoundError: Temporal does not have the history, or no longer has it.
+        PayloadDecodeError: This process lacks the codec or the key of the turn.
+    """
+    state, last = TurnState(), -1
+    try:
+        async for _, fact in recorded(client, turn_id, run_id, is_worker=is_worker):
+            state = state if fact is None else apply(state, fact)
+            if _is_complete(state) and state.step_count > last:
+                last = state.step_count
+                yield state
+    except RPCError as error:
+        if error.status is not RPCStatusCode.NOT_FOUND:
+            raise
+        raise gone(turn_id, run_id) from error
+
+
+def gone(turn_id: str, run_id: str) -> errors.TurnNotFoundError:
+    """Return the error for a run whose history cannot be read any more."""
+    return errors.TurnNotFoundError(
+        f"the history of run {run_id} of turn {turn_id!r} is gone: its retention is over, or it was"
+        " deleted",
+        context={"turn_id": turn_id, "run_id": run_id},
+    )
 
 
 async def read_origin(
@@ -21,28 +58,34 @@ async def read_origin(
         InvalidRequestError: The run does not close such a step.
         PayloadDecodeError: This process lacks the codec or the key of the turn.
     """
+    if steps is None:
+        return await _whole(client, turn_id, run_id, is_worker=is_worker)
+    last = 0
+    async with contextlib.aclosing(points(client, turn_id, run_id, is_worker=is_worker)) as found:
+        async for state in found:
+            last = state.step_count
+            if last >= steps:
+                break
+    if last == steps:
+        return state
+    raise errors.InvalidRequestError(
+        f"run {run_id} of turn {turn_id!r} has no complete step {steps}",
+        context={"turn_id": turn_id, "step": steps, "steps": last},
+    )
+
+
+async def _whole(client: Client, turn_id: str, run_id: str, *, is_worker: bool) -> TurnState:
     state = TurnState()
     try:
         async for _, fact in recorded(client, turn_id, run_id, is_worker=is_worker):
             state = state if fact is None else apply(state, fact)
-            if steps is not None and _is_at(state, steps):
-                return state
     except RPCError as error:
         if error.status is not RPCStatusCode.NOT_FOUND:
             raise
-        raise errors.TurnNotFoundError(
-            f"the history of run {run_id} of turn {turn_id!r} is gone: its retention is over, or it"
-            " was deleted",
-            context={"turn_id": turn_id, "run_id": run_id},
-        ) from error
-    if steps is not None:
-        raise errors.InvalidRequestError(
-            f"run {run_id} of turn {turn_id!r} has no complete step {steps}",
-            context={"turn_id": turn_id, "step": steps, "steps": state.step_count},
-        )
+        raise gone(turn_id, run_id) from error
     return state
 
 
-def _is_at(state: TurnState, steps: int) -> bool:
-    """Return whether this many steps are closed. A run that takes over a state has none before."""
-    return state.request is not None and not state.awaits_parts and state.step_count == steps
+def _is_complete(state: TurnState) -> bool:
+    """Return whether every step is closed, and every message that the run takes over is there."""
+    return bool(state.request and not state.awaits_parts and not state.open_step.calls)

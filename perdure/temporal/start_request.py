@@ -13,8 +13,9 @@ from perdure.schemas import output_type
 from perdure.temporal.names import MEMO
 from perdure.temporal.payloads import explain
 from perdure.text import markdown, word
-from perdure.turn.wire import TurnRequest
+from perdure.turn.wire import Origin, TurnRequest
 from perdure.values import keywords
+from perdure.values.budgets import Budget
 from perdure.values.messages import Media
 from perdure.values.tasks import Task, headline, opening
 from perdure.values.turn_options import TurnOptions
@@ -59,12 +60,40 @@ def turn_request(
     return request
 
 
+def fork_of(request: TurnRequest, origin: Origin, **changes: Any) -> TurnRequest:
+    """Return the input of a turn that goes on from a point of another, whose input is `request`.
+
+    `changes` has the fields that differ; None keeps what the other turn was given. The limits of a
+    budget override those of the other turn one by one.
+
+    Raises:
+        TooLargeError: The message to the fork, or the labels, are too large.
+        InvalidRequestError: A field is not valid.
+    """
+    given = {name: value for name, value in changes.items() if value is not None}
+    budget = given.get("budget")
+    if isinstance(budget, Budget):
+        given["budget"] = budget.over(request.budget)
+    agent = given.get("agent")
+    if isinstance(agent, Agent):
+        given["agent"] = agent.name
+    here = {"context": None, "history": (), "lineage": None, "origin": origin}
+    try:
+        fork = TurnRequest.model_validate({**dict(request), **given, **here})
+        fork.check()
+    except ValidationError as error:
+        raise errors.InvalidRequestError(f"the turn cannot be started: {explain(error)}") from None
+    return fork
+
+
 def refuse_silence(request: TurnRequest) -> None:
     """Reject a turn without a task; a context alone is sufficient.
 
     Raises:
         InvalidRequestError: Task and context have no text, no image and no file.
     """
+    if request.origin is not None:
+        return  # the task is in the messages that it takes over
     if not any(
         isinstance(part, Media) or part.text.strip()
         for part in opening(request.task, request.context).parts
@@ -99,11 +128,18 @@ def introduced(request: TurnRequest, trace: Mapping[str, Any]) -> dict[str, Any]
     `trace` is the memo of the caller's trace. The web UI renders the summary as Markdown.
     """
     line = headline(request.task)
+    memo = {"agent": request.agent, "task": line, **forked_from(request)}
     return {
         "static_summary": f"{markdown(word(request.agent))}: {markdown(line)}",
-        "memo": {MEMO: {"agent": request.agent, "task": line}, **trace},
+        "memo": {MEMO: memo, **trace},
         "task_timeout": limits.TASK_TIMEOUT,
     }
+
+
+def forked_from(request: TurnRequest | None) -> dict[str, Any]:
+    """Return the field of the memo that says from where a fork goes on; empty for other turns."""
+    found = request and request.forked_from
+    return {"forked_from": found.model_dump()} if found else {}
 
 
 def type_of(agent: Agent[Any] | str, output: Any) -> Any:

@@ -17,7 +17,7 @@ from pydantic_core import to_json
 
 from perdure import errors, limits
 from perdure.agents.definitions import AgentDefinition
-from perdure.turn import guards, steps
+from perdure.turn import guards, reservations, steps
 from perdure.turn.child import Child
 from perdure.turn.context_window import NO_CUT, kept
 from perdure.turn.facts import CallFailed
@@ -40,6 +40,7 @@ from perdure.values.messages import (
     ToolMessage,
     ToolResult,
     UserMessage,
+    closed,
     digest_of,
 )
 from perdure.values.reports import Step
@@ -76,7 +77,26 @@ class Carried:
 
 
 def messages_of(state: TurnState) -> Carried:
-    """Return the messages of a turn as its agent's first model would be sent them."""
+    """Return the messages for a fork, as the first model of the turn's agent would be sent them.
+
+    The message that announces the end of the budget is left out if it is the last one: a fork has a
+    budget of its own. Calls in a last answer that was cut off get a result that says so.
+    """
+    given = _sent(state)
+    messages = given.messages
+    if state.finishing and messages[-1] == reservations.LAST_WORDS:
+        messages = messages[:-1]
+    if isinstance(messages[-1], AssistantMessage):
+        messages = (*messages[:-1], *closed(messages[-1:]))
+    return replace(given, messages=messages)
+
+
+def may_be_asked(carried: Carried) -> bool:
+    """Return whether a model can be asked after these messages: the last is not an answer."""
+    return not isinstance(carried.messages[-1], AssistantMessage)
+
+
+def _sent(state: TurnState) -> Carried:
     given = state.transcript
     cut = given.cut(state.agent.model) if state.agent else NO_CUT
     messages, opening = kept(given.messages, cut, given.opening)
@@ -87,7 +107,7 @@ def state_of(state: TurnState) -> Carried:
     """Return the whole state of a turn. Nothing of the turn may be running."""
     assert state.agent is not None
     assert not state.in_flight
-    given = messages_of(state)
+    given = _sent(state)
     results = state.open_step.results
     return replace(
         given,

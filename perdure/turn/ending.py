@@ -106,6 +106,7 @@ def report(
         "messages_from": state.whole_from,
         "children": tuple(child.report for child in state.children),
         "unstopped": tuple(str(key) for key in state.in_flight),
+        "forked_from": state.request.forked_from if state.request else None,
     }
     return report_of(turn_id, summary(state, outcome, duration, risk=risk)).model_copy(update=whole)
 

@@ -23,7 +23,7 @@ from perdure.turn.context_window import NO_CUT, Cut
 from perdure.values.budgets import Budget, Iterations, Remaining, Spending
 from perdure.values.messages import Media, Message, media_weight, weight
 from perdure.values.options import RequestOptions
-from perdure.values.reports import ChildReport, Outcome, Usage
+from perdure.values.reports import ChildReport, ForkedFrom, Outcome, Usage
 from perdure.values.tasks import Context, Task, TurnInfo, opening
 
 _DIGITS = 16
@@ -99,8 +99,8 @@ class TurnRequest(Wire):
         """Refuse a request that is too large, or an output type that no model can be held to.
 
         Raises:
-            TooLargeError: Task, context and output schema together, the labels, or the images and
-                files are over their limit.
+            TooLargeError: Task, context and output schema together, the labels, the message to a
+                fork, or the images and files are over their limit.
             InvalidRequestError: The output schema is recursive, or allows any value somewhere.
         """
         asked = opening(self.task, self.context)
@@ -113,6 +113,12 @@ class TurnRequest(Wire):
             (
                 "task, context and output schema",
                 given,
+                limits.TASK_BYTES,
+                "give the agent a tool that reads the rest",
+            ),
+            (
+                "the message to a fork",
+                size(self.origin.say) if self.origin else 0,
                 limits.TASK_BYTES,
                 "give the agent a tool that reads the rest",
             ),
@@ -134,6 +140,13 @@ class TurnRequest(Wire):
             raise errors.InvalidRequestError(
                 f"the output schema: {one_line(str(error), 300)}"
             ) from None
+
+    @property
+    def forked_from(self) -> ForkedFrom | None:
+        """The point in another turn from which the turn goes on; None if it is not a fork."""
+        if self.origin is None:
+            return None
+        return ForkedFrom(turn_id=self.origin.turn_id, step=self.origin.steps)
 
     @property
     def allowed(self) -> tuple[str, ...] | None:

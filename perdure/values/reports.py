@@ -137,6 +137,18 @@ class ChildReport(Value):
     children: tuple[ChildReport, ...] = ()
 
 
+class ForkedFrom(Value):
+    """The point in another turn from which a turn goes on.
+
+    Attributes:
+        turn_id: The id of the other turn.
+        step: The number of its last step whose messages were taken over; 0 for the task alone.
+    """
+
+    turn_id: str
+    step: int
+
+
 class AgentReport(Value, Generic[T]):
     """The report of a turn: returned on success, attached to every error of a turn.
 
@@ -146,7 +158,8 @@ class AgentReport(Value, Generic[T]):
             accepted is in `messages` only.
         risk: A reason to doubt the output, such as `truncated`; otherwise None.
         steps: The completed steps.
-        messages: The transcript. It can be given to another turn as `history`.
+        messages: The transcript; for a fork, after the messages that it took over. It can be given
+            to another turn as `history`.
         messages_from: The number of the step from which `steps` and `messages` are complete: 1,
             unless the history of an earlier run of a long turn is no longer retained.
         usage: The tokens of its own model calls; `spent` includes those of its delegates.
@@ -159,6 +172,7 @@ class AgentReport(Value, Generic[T]):
             left no summary and its history could not be read.
         children: The turns of its delegates, in the order in which they were started.
         unstopped: The ids of activities that were still running when the turn ended.
+        forked_from: The point in another turn from which it went on; None for other turns.
     """
 
     turn_id: str
@@ -177,6 +191,7 @@ class AgentReport(Value, Generic[T]):
     duration: timedelta = timedelta()
     children: tuple[ChildReport, ...] = ()
     unstopped: tuple[str, ...] = ()
+    forked_from: ForkedFrom | None = None
 
 
 def bounded(children: Sequence[ChildReport], most_bytes: int) -> tuple[ChildReport, ...]:

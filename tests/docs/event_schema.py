@@ -54,7 +54,10 @@ FAILURE: dict[str, Any] = {
 # a nested dict with values of two types
 PENDING = {**CALL, "properties": {**CALL["properties"], "expires_at": TIME}}  # type: ignore[dict-item]
 PUBLIC: dict[str, dict[str, Any]] = {
-    "turn_started": {"task": STRING},
+    "turn_started": {
+        "task": STRING,
+        "forked_from": {"type": "object", "properties": {"turn_id": STRING, "step": COUNT}},
+    },
     "scheduled": {"activity": {"enum": ACTIVITIES}, "arguments": STRING},
     "agent_resolved": {},
     "model_answered": {

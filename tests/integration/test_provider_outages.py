@@ -199,7 +199,7 @@ async def test_wait_survives_a_top_up_and_a_restart_and_is_cut_short_by_resume(
             before = model.call_count
             await work.client.resume(turn.id)
             report = await report_of(turn)
-            with pytest.raises(errors.InvalidRequestError, match="is over"):
+            with pytest.raises(errors.InvalidRequestError, match="completed, so there is nothing"):
                 await turn.resume()
         facts = await facts_of(turn)
 

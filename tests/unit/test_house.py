@@ -54,6 +54,7 @@ PUBLIC = {
             "Context",
             "Delegate",
             "Deny",
+            "ForkedFrom",
         ],
         *["InputGuardrail", "Logger", "MCPServer", "Media"],
         *[
@@ -99,6 +100,7 @@ PUBLIC = {
             "AgentClient",
             "CaughtUp",
             "ChildStatus",
+            "Effect",
             "Event",
             "Spent",
             "TextBegins",

@@ -28,7 +28,7 @@ from perdure.temporal.origins import points
 from perdure.temporal.runs import describe_last, runs_up_to
 from perdure.turn import carry
 from perdure.turn.carry import Carried, may_be_asked
-from perdure.turn.facts import ApprovalNeeded, ChildScheduled, Fact, Scheduled
+from perdure.turn.facts import ApprovalNeeded, ChildScheduled, Recorded, Scheduled
 from perdure.turn.fold import apply
 from perdure.turn.keys import CallKey, ChildKey, ToolKey
 from perdure.turn.state import TurnState
@@ -261,7 +261,7 @@ class Forks:
             raise unreadable(turn_id, error) from error
 
 
-def _effect_of(state: TurnState, fact: Fact) -> Effect | None:
+def _effect_of(state: TurnState, fact: Recorded) -> Effect | None:
     """Return the effect of a call that a fact is about, once it is run or is found not to have run.
 
     None for a read-only tool and for every other fact.

@@ -431,6 +431,16 @@ class Turn(Generic[T]):
         turn = await self._forks.start(point, "", id, **given)
         return turn.typed(self._output)
 
+    async def last_step(self) -> int:
+        """Return the number of the last complete step: 0 before the first.
+
+        Raises:
+            InvalidRequestError: The turn ended before it had a task.
+            TurnNotFoundError: Temporal does not have the turn, or no longer has it.
+            PayloadDecodeError: This process lacks the codec or the key of the turn.
+        """
+        return (await self._forks.point(self.id, self._feed.runs[-1], None)).step
+
     async def resume_step(self) -> int | None:
         """Return the number of the step from which `resume` lets a turn go on that is over.
 

@@ -32,6 +32,7 @@ def register(group: click.Group) -> None:
         list_turns,
         approvals,
         add_budget,
+        fork,
         resume,
         cancel,
         setup,
@@ -267,23 +268,108 @@ async def add_budget(
 
 @click.command(
     cls=Command,
-    short_help="ask a model again at once",
-    epilog=examples("perdure resume ticket-4711"),
+    short_help="go on in a new turn from a step of another",
+    epilog=examples(
+        'perdure fork ticket-4711 --at-step 7 --say "Use the new price list."',
+        "perdure fork ticket-4711 --at-step 0 --model openai:gpt-5 --yes",
+    ),
 )
 @options.TURN
-@options.json_lines("Print the turn as a line of JSON.")
+@click.option(
+    "--at-step",
+    metavar="N",
+    type=options.Count(min=0),
+    help="The last step to keep; 0 keeps the task alone (default: the last complete step).",
+)
+@click.option("--say", metavar="TEXT", help="A message to the model, after the messages.")
+@click.option("--agent", metavar="NAME", help="The agent of the new turn (default: the same).")
+@click.option("--model", metavar="MODEL", help="Its model (default: the same).")
+@options.labels("A label in place of those of the turn; may be repeated.")
+@options.FORK
+@options.json_lines(_EVENTS)
+@options.BUDGET
+@options.iterations("--max-iterations")
 @options.ANY_QUEUE
-async def resume(turn: str, as_json: bool, address: str | None) -> int:
-    """Make a turn ask its model again at once.
+async def fork(
+    turn: str,
+    at_step: int | None,
+    say: str | None,
+    agent: str | None,
+    model: str | None,
+    labels: tuple[tuple[str, str], ...],
+    new_id: str | None,
+    is_agreed: bool,
+    no_follow: bool,
+    stream: bool,
+    as_json: bool,
+    max_iterations: int | None,
+    address: str | None,
+    **limits: Any,
+) -> int:
+    """Start a new turn from a complete step of another, which is not changed, and follow it.
 
-    The turn must be waiting for a provider, or paused because a provider was unavailable.
+    Calls after that step may happen again: those that are not read-only are listed first.
     """
-    from perdure.text import word
+    from perdure.clients.cli import forking
+    from perdure.clients.cli.follow import View
 
-    client = await _client(address)
-    await client.resume(turn)
-    return _tell(
-        as_json, {"turn": turn, "resumed": True}, f"turn {word(turn)} asks its model again"
+    view = View(as_json=as_json, stream=stream, address=address)
+    return await forking.fork(
+        await _client(address),
+        turn,
+        forking.Start(view, is_agreed, follows=not no_follow),
+        at_step=at_step,
+        labels=labels,
+        limits=limits,
+        say=say,
+        agent=agent,
+        model=model,
+        max_iterations=max_iterations,
+        id=new_id,
+    )
+
+
+@click.command(
+    cls=Command,
+    short_help="let a turn go on that ended, or that waits for a provider",
+    epilog=examples(
+        "perdure resume ticket-4711 --usd 1", "perdure resume ticket-4711 --max-iterations 40"
+    ),
+)
+@options.TURN
+@options.FORK
+@options.json_lines(_EVENTS)
+@options.BUDGET
+@options.iterations("--max-iterations")
+@options.ANY_QUEUE
+async def resume(
+    turn: str,
+    new_id: str | None,
+    is_agreed: bool,
+    no_follow: bool,
+    stream: bool,
+    as_json: bool,
+    max_iterations: int | None,
+    address: str | None,
+    **limits: Any,
+) -> int:
+    """Let a turn go on that ended without an answer, as a new turn, and follow it.
+
+    Calls after its last complete step may happen again: those that are not read-only are listed
+    first. A turn that waits for a provider, or is paused because a provider was unavailable, asks
+    its model again at once; no option but --json applies to it.
+    """
+    from perdure.clients.cli import forking
+    from perdure.clients.cli.follow import View
+
+    view = View(as_json=as_json, stream=stream, address=address)
+    return await forking.resume(
+        await _client(address),
+        turn,
+        forking.Start(view, is_agreed, follows=not no_follow),
+        limits=limits,
+        max_iterations=max_iterations,
+        id=new_id,
     )
 
 
@@ -426,7 +512,7 @@ async def ask(
     from perdure.clients.cli.follow import View
 
     asked = Question(question, folder, model, base_url, address)
-    return await ask(asked, View(as_json=as_json, stream=stream), state=STATE)
+    return await ask(asked, View(as_json=as_json, stream=stream, outlives=False), state=STATE)
 
 
 @click.command(cls=Command, short_help="a turn that survives a kill")

@@ -29,12 +29,14 @@ class View:
         full: Whether to print task, arguments and results in full.
         stream: Whether to print the model's text while it is generated.
         address: The server's address from the command line, for suggested commands.
+        outlives: Whether workers of the turn remain after the command, so that it can be resumed.
     """
 
     as_json: bool = False
     full: bool = False
     stream: bool = False
     address: str | None = None
+    outlives: bool = True
 
 
 class Follower(Protocol):
@@ -68,6 +70,7 @@ def follower(view: View, *, answers: bool) -> Follower:
         Commands(view.address),
         streams=view.stream,
         full=view.full,
+        may_resume=view.outlives,
     )
 
 

@@ -7,7 +7,7 @@ import click
 from perdure.clients.cli.exits import MEANINGS
 
 GROUPS = {
-    "Turns": ("run", "show", "list", "approvals", "add-budget", "resume", "cancel"),
+    "Turns": ("run", "show", "list", "approvals", "add-budget", "fork", "resume", "cancel"),
     "Workers and servers": ("dev", "worker", "setup"),
     "Try it": ("ask", "demo"),
     "More": ("mcp", "completion"),

@@ -12,6 +12,7 @@ from perdure.text import exact
 from perdure.turn.ledger import in_words
 from perdure.turn.state import TurnState
 from perdure.values.budgets import DIMENSIONS, Spending
+from perdure.values.reports import Outcome
 
 _SIGNS = {"usd": "AMOUNT", "time": "TIME", "tokens": "N", "model_calls": "N", "tool_calls": "N"}
 
@@ -56,12 +57,29 @@ class Commands:
             return self.of("resume", turn_id)
         if state.waiting.kind == "iterations":
             return self.of("add-budget", turn_id, "--iterations N")
-        limits = [
-            (f"--{name.replace('_', '-')}", sign)
-            for name, sign in _SIGNS.items()
-            if getattr(state.accounts.ledger.budget, name, None) is not None
-        ]
-        return self.of("add-budget", turn_id, *(f"{option} {sign}" for option, sign in limits))
+        return self.of("add-budget", turn_id, *_limits(state))
+
+    def to_resume(self, turn_id: str, state: TurnState) -> str:
+        """Return the command that resumes a turn that is over; empty if there is nothing to resume.
+
+        An answer that was cut off would be cut off again.
+        """
+        outcome = state.ended.outcome if state.ended else Outcome.COMPLETED
+        if outcome in (Outcome.COMPLETED, Outcome.TRUNCATED):
+            return ""
+        if outcome is Outcome.MAX_ITERATIONS:
+            return self.of("resume", turn_id, "--max-iterations N")
+        is_spent = outcome is Outcome.BUDGET_EXHAUSTED
+        return self.of("resume", turn_id, *(_limits(state) if is_spent else ()))
+
+
+def _limits(state: TurnState) -> list[str]:
+    """Return the options for the limits that the budget of a turn has."""
+    return [
+        f"--{name.replace('_', '-')} {sign}"
+        for name, sign in _SIGNS.items()
+        if getattr(state.accounts.ledger.budget, name, None) is not None
+    ]
 
 
 def _part(name: str, amount: Decimal | int, limit: Decimal | int) -> str:

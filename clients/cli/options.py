@@ -128,6 +128,17 @@ def iterations(name: str) -> Decorator[Any]:
     )
 
 
+FORK = _together(
+    click.option("--id", "new_id", metavar="ID", help="The new turn's id (default: TURN~1, …)."),
+    click.option(
+        "--yes", "is_agreed", is_flag=True, help="Do not ask before calls may happen again."
+    ),
+    click.option("--no-follow", is_flag=True, help="Start the new turn, and do not follow it."),
+    STREAM,
+)
+"""The options of commands that start a turn from another one."""
+
+
 QUESTION = _together(
     click.option(
         "--folder",

@@ -35,11 +35,18 @@ class Watch:
     """
 
     def __init__(
-        self, out: TextIO, commands: Commands, *, streams: bool = False, full: bool = False
+        self,
+        out: TextIO,
+        commands: Commands,
+        *,
+        streams: bool = False,
+        full: bool = False,
+        may_resume: bool = True,
     ) -> None:
         self._out = out
         self._commands = commands
         self._streams = streams
+        self._may_resume = may_resume
         self._live = Live(out)
         self._progress = Progress(out, full=full)
         self._root: Node | None = None
@@ -78,8 +85,11 @@ class Watch:
         self.fail(report)
 
     def fail(self, report: AgentReport[Any]) -> None:
-        """Print the figures."""
+        """Print the figures, and the command that resumes the turn."""
         note(Text(figures(report), "dim"))
+        command = self._commands.to_resume(report.turn_id, self._progress.state)
+        if command and self._may_resume:
+            note(Text(f"to go on: {command}", "dim"))
 
     def _changed(self, node: Node, event: Event) -> None:
         if node is self._root:

@@ -255,7 +255,7 @@ def _call(
     if time_left is not None and time_left <= time_kept(state, agent):
         raise errors.TurnBudgetExceededError(
             f"the time of the turn is up, which is {state.time_limit}; raise the budget, or"
-            " continue from the report's messages",
+            " go on after the end with turn.resume(Budget(…))",
             context={"dimension": "time", "limit": str(state.time_limit)},
         )
     waiting = state.open_step.unfinished
@@ -328,7 +328,7 @@ def check_history(size_bytes: int, events: int) -> None:
     if size_bytes > limits.HISTORY_BYTES or events > limits.HISTORY_EVENTS:
         raise errors.TooLargeError(
             f"the turn's history has {size_bytes} bytes in {events} events, close to what the"
-            " server allows; continue in a new turn",
+            " server allows; turn.resume() goes on in a new turn",
             context={"bytes": size_bytes, "events": events},
         )
 
@@ -352,8 +352,8 @@ def check_batch(state: TurnState, moves: Sequence[Act | Delegate], size_bytes: i
     if size_bytes + brought > limits.SERVER_BYTES:
         raise errors.TooLargeError(
             f"the turn's history has {size_bytes} bytes, and {len(moves)} tool calls at once may"
-            f" bring {brought} more, beyond what the server allows; continue in a new turn, or have"
-            " the agent run its tools one after the other",
+            f" bring {brought} more, beyond what the server allows; turn.resume() goes on in a new"
+            " turn, or have the agent run its tools one after the other",
             context={
                 "bytes": size_bytes,
                 "calls": len(moves),
@@ -407,8 +407,8 @@ def too_long(steps: int, events: int, task_timeout: timedelta, limit: int) -> er
     return errors.TooLargeError(
         f"the turn ended after {steps} steps because its history has {events} events; more than "
         f"{limit} may take too long to be replayed within its workflow task timeout of "
-        f"{task_timeout.total_seconds():g} s; continue in a new turn with the report's messages as "
-        "its history, or split the task",
+        f"{task_timeout.total_seconds():g} s; turn.resume() goes on in a new turn, or "
+        "split the task",
         context={"steps": steps, "events": events, "limit": limit},
     )
 
@@ -418,7 +418,8 @@ def _check_iterations(state: TurnState, agent: AgentDefinition) -> None:
     if limit is not None and state.step_count >= limit:
         raise errors.MaxIterationsError(
             f"{agent.name} made {state.step_count} model calls without an answer, which is its"
-            " max_iterations; raise it, or continue from the report's messages",
+            " max_iterations; raise it, or go on after the end with"
+            " turn.resume(max_iterations=…)",
             context={"max_iterations": limit},
         )
 

@@ -87,7 +87,7 @@ def _lease(ledger: Ledger, named: Budget | None, waiting: int) -> Spending:
         if part <= 0:
             raise TurnBudgetExceededError(
                 f"{in_words(name, left)} are left, which is not enough to delegate with; raise the"
-                " budget, or continue from the report's messages",
+                " budget, or go on after the end with turn.resume(Budget(…))",
                 context={"dimension": name, "limit": str(getattr(ledger.budget, name))},
             )
         lease[name] = part

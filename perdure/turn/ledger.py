@@ -168,8 +168,8 @@ def exceeded(ledger: Ledger, dimension: str, amount: Spending) -> errors.TurnBud
     asked, left = getattr(amount, dimension), ledger.remaining(dimension)
     return errors.TurnBudgetExceededError(
         f"the next call may cost {in_words(dimension, asked)} and {in_words(dimension, left)} are"
-        f" left of {in_words(dimension, limit)}; raise the budget, or continue from the report's"
-        " messages",
+        f" left of {in_words(dimension, limit)}; raise the budget, or go on after the end"
+        " with turn.resume(Budget(…))",
         context={
             "dimension": dimension,
             "limit": str(limit),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import json
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -22,6 +23,7 @@ from perdure import (
     limits,
     tool,
 )
+from perdure.__main__ import run
 from perdure.clients import Effect, Turn
 from perdure.temporal import start_request
 from perdure.temporal.names import TURN
@@ -507,3 +509,98 @@ async def test_fork_whose_origin_is_deleted_before_it_begins_ends_typed(runtime:
     assert end.report is not None
     assert end.report.forked_from == ForkedFrom(turn_id=turn.id, step=1)
     assert (end.report.messages, end.report.steps) == ((), ())
+
+
+Command = Callable[..., Awaitable[tuple[int, str, str]]]
+
+
+@pytest.fixture
+def command(perdure_server: str, capsys: pytest.CaptureFixture[str]) -> Command:
+    """Run a command of `perdure`, without a terminal: its exit code and what it printed."""
+
+    async def do(*words: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = await asyncio.to_thread(run, [*words, "--address", perdure_server])
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return do
+
+
+@pytest.mark.accepts("E39", "E38")
+async def test_fork_command_says_what_would_happen_again(
+    runtime: Runtime, command: Command
+) -> None:
+    """Without a terminal it needs `--yes`; then it follows the new turn."""
+    asked = [calls(call("send", to=str(n)), call("look", number=n)) for n in range(3)]
+    model = ScriptedModel(*asked, says("done"), says("briefly"), says("from the start"), "twice")
+    async with runtime(reader(), model=model) as client:
+        turn = await client.start("reader", "go", id="cli-fork")
+        await turn.result()
+        refused = await command("fork", turn.id, "--at-step", "1")
+        wrong = await command("fork", turn.id, "--at-step", "9")
+        silent = await command("fork", turn.id)
+        told = await command("fork", turn.id, "--say", "In brief.", "--id", "brief")
+        again = await command("fork", turn.id, "--at-step", "0", "--yes", "--json")
+        only = await command(
+            "fork", turn.id, "--at-step", "1", "--yes", "--no-follow", "--json", "--label", "a=b"
+        )
+        new = await client.get(f"{turn.id}~2")
+        await new.result()
+        shown = await command("show", "brief")
+        labels = (await new.status()).labels
+
+    said = "after step 1 of turn cli-fork, steps 2-3 called: send (not read-only)"
+    assert refused[0] == 2
+    assert f"perdure: {said}; they may happen again, so nothing was started: add" in flat(
+        refused[2]
+    )
+    assert (wrong[0], "no complete step 9: the last one is 4" in flat(wrong[2])) == (2, True)
+    assert (silent[0], "needs a message" in flat(silent[2])) == (2, True)
+    assert (told[0], told[1], "not read-only" in told[2]) == (0, "briefly\n", False)
+    lines = [json.loads(line) for line in again[1].splitlines()]
+    assert again[0] == 0
+    assert lines[0] == {
+        "turn": turn.id,
+        "kind": "effects",
+        "step": 0,
+        "effects": [
+            {"step": step, "tool": "send", "call_id": f"call_{step}_1"} for step in (1, 2, 3)
+        ],
+    }
+    assert lines[1]["kind"] == "turn_started"
+    assert lines[-1]["report"]["forked_from"] == {"turn_id": turn.id, "step": 0}
+    assert json.loads(only[1].splitlines()[-1]) == {"turn": new.id, "started": True}
+    assert labels == {"a": "b"}
+    assert "reader, from step 4 of cli-fork: go" in shown[1]
+
+
+def flat(text: str) -> str:
+    """A text without its line breaks."""
+    return " ".join(text.split())
+
+
+@pytest.mark.accepts("E39", "E40")
+async def test_resume_command_goes_on_from_the_hint(runtime: Runtime, command: Command) -> None:
+    """`perdure show` of a turn that ended prints the command, which needs only an amount."""
+    model = steps(3, says("done"), says("other"))
+    async with runtime(reader(), model=model) as client:
+        turn = await client.start(
+            "reader", "go", id="cli-resume", budget=Budget(model_calls=2, tool_calls=9)
+        )
+        await ended(turn)
+        shown = await command("show", turn.id)
+        spent = await command("resume", turn.id, "--model-calls", "1")
+        done = await command("resume", turn.id, "--model-calls", "9")
+        over = await command("resume", "cli-resume~2")
+
+    hint = "to go on: perdure resume cli-resume"
+    assert hint in shown[2]
+    assert (
+        "--tool-calls N --model-calls N" in shown[2] or "--model-calls N --tool-calls N" in shown[2]
+    )
+    assert "or go on after the end with turn.resume(Budget(…))" in flat(shown[2])
+    assert (shown[0], spent[0]) == (4, 4)
+    assert "to go on: perdure resume 'cli-resume~1'" in spent[2]
+    assert (done[0], done[1]) == (0, "done\n")
+    assert (over[0], "completed, so there is nothing to resume" in flat(over[2])) == (2, True)

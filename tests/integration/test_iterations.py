@@ -41,7 +41,7 @@ from .test_web_ui import card_of
 PAUSES = app(on_exhausted="pause", max_iterations=2, on_loop="ignore")
 REASON = (
     "spender made 2 model calls without an answer, which is its max_iterations; raise it, or"
-    " continue from the report's messages"
+    " go on after the end with turn.resume(max_iterations=…)"
 )
 
 

@@ -70,8 +70,7 @@ async def test_turn_that_outgrows_its_workflow_task_ends_typed(
         end.message
         == f"the turn ended after {steps} steps because its history has {events} events; more than"
         f" {limit} may take too long to be replayed within its workflow task timeout of"
-        f" {seconds} s; continue in a new turn with the report's messages as its history, or"
-        " split the task"
+        f" {seconds} s; turn.resume() goes on in a new turn, or split the task"
     )
 
 

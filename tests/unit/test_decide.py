@@ -303,5 +303,5 @@ def test_history_that_comes_close_to_the_servers_limit_ends_the_turn_typed(
     """At the limit it continues, one byte or event above it the turn ends with its report."""
     check_history(limits.HISTORY_BYTES, limits.HISTORY_EVENTS)
 
-    with pytest.raises(errors.TooLargeError, match="continue in a new turn"):
+    with pytest.raises(errors.TooLargeError, match=r"turn\.resume\(\) goes on in a new turn"):
         check_history(size, events)

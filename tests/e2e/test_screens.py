@@ -274,8 +274,8 @@ def test_turn_that_is_paused_says_what_can_be_added(see: See, perdure: CommandLi
         shown
         == screen("""
         |   N.N s  waits for budget: the next call may cost 1 model calls and 0 model
-        |          calls are left of 1 model calls; raise the budget, or continue from
-        |          the report's messages
+        |          calls are left of 1 model calls; raise the budget, or go on after the
+        |          end with turn.resume(Budget(…))
         |          perdure add-budget TURN --usd AMOUNT --time TIME --model-calls N
         |   N.N s  waits for budget, N s
         |          spent $0.0048 of $0.5, 1 of 1 model calls, N s of 10 min
@@ -473,3 +473,33 @@ def test_approvals_are_shown_with_all_arguments(see: See, perdure: CommandLine) 
         f'{turn} call_1_2 refund {{"ticket": "3", "euros": 80, "note": "Dear'
         ' Jo,\\n\\u001b[2K請求"} expires in 23 h' in rows
     )
+
+
+@pytest.mark.accepts("E39")
+def test_fork_asks_before_calls_happen_again(
+    see: See, perdure: CommandLine, tmp_path: Path
+) -> None:
+    """Whoever does not agree starts nothing; a Ctrl-C at the question neither."""
+    turn, held = an_id("f"), tmp_path / "held"
+    held.touch()
+    held.with_name("held.answer").touch()
+    assert perdure("run", "holder", str(held), "--id", turn).returncode == 0
+    question = r"they may happen again; start\? \[y/N\]"
+
+    no = see("fork", turn, "--at-step", "0", columns=200)
+    no.wait_for(question)
+    no.type("n\n")
+    refused = no.end()
+    gone = see("fork", turn, "--at-step", "0", columns=200)
+    gone.wait_for(question)
+    gone.type("\x03")
+    interrupted = gone.end()
+    yes = see("fork", turn, "--at-step", "0", columns=200)
+    yes.wait_for(question)
+    yes.type("y\n")
+
+    assert yes.end() == 0
+    assert (refused, interrupted) == (2, 130)
+    assert f"after step 0 of turn {turn}, step 1 called: hold (not read-only)" in no.text
+    assert "perdure: nothing was started" in no.text
+    assert f"turn {turn}~1" in yes.text

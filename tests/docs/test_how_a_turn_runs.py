@@ -16,11 +16,11 @@ def read_ticket(number: str) -> str:
 
 
 async def test_turn_is_started_and_continued_as_the_page_says(tell: Tell) -> None:
-    """With Temporal's command line, and from the messages of a turn that had used up its
-    iterations.
-    """
+    """With Temporal's command line, and on from a turn that had no iterations left."""
     reads = calls(call("read_ticket", number="4711"))
-    model = ScriptedModel(says("by hand"), reads, says("30 days"))
+    model = ScriptedModel(
+        *[says("by hand"), reads, says("30 days"), reads, says("31 days"), says("trente jours")]
+    )
     async with tell("how-a-turn-runs") as story:
         client = await story.works(
             Agent(name="support", model="main", tools=[read_ticket], max_iterations=1), model
@@ -35,9 +35,13 @@ async def test_turn_is_started_and_continued_as_the_page_says(tell: Tell) -> Non
         )
         by_hand = await (await client.get(started.id)).result()
         report = await (await story.defining("finish"))(client)
+        turn = await client.start("support", "Answer ticket 4712.")
+        resumed = await (await story.defining("answered"))(turn)
+        forked = await (await (await story.defining("again"))(turn)).result()
 
     assert (by_hand.output, report.output) == ("by hand", "30 days")
-    assert [type(message).__name__ for message in model.requests[-1].messages] == [
+    assert (resumed, forked.output) == ("31 days", "trente jours")
+    assert [type(message).__name__ for message in model.requests[2].messages] == [
         "UserMessage",
         "AssistantMessage",
         "ToolMessage",

@@ -2,8 +2,8 @@
 
 PerdureError                        something unexpected; the message says where
 ├── turn: the turn started and could not complete
-│   ├── TurnBudgetExceededError     raise the budget, or accept the report
-│   ├── MaxIterationsError          a stuck loop, or a cap too low
+│   ├── TurnBudgetExceededError     raise the budget and resume, or accept the report
+│   ├── MaxIterationsError          a stuck loop, or a cap too low: raise it and resume
 │   ├── AutonomyBoundaryError       a person should review it: security-adjacent
 │   ├── TurnCancelledError          a cancellation was requested
 │   ├── TurnTimeoutError            it exceeded its time limit

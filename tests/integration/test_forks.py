@@ -31,6 +31,7 @@ from perdure.temporal.payloads import pack
 from perdure.testing import ScriptedModel, call, calls, fails, says
 from perdure.turn.facts import Scheduled, TurnStarted, WaitBegan
 from perdure.turn.reservations import LAST_WORDS
+from perdure.turn.wire import Origin, TurnRequest
 from perdure.values.reports import StopReason
 from perdure.worker import AgentWorker
 
@@ -218,9 +219,11 @@ async def test_id_of_a_fork_is_idempotent_and_numbers_are_free_ones(runtime: Run
     assert model.call_count == 5
 
 
-async def start_short(client: RecordingClient, turn_id: str) -> Turn:
+async def start_short(
+    client: RecordingClient, turn_id: str, request: TurnRequest | None = None
+) -> Turn:
     """Start a turn that goes on in a new run about every 24 steps."""
-    request = start_request.turn_request("reader", "go", max_iterations=100)
+    request = request or start_request.turn_request("reader", "go", max_iterations=100)
     await client.temporal.start_workflow(
         TURN,
         pack(request),
@@ -604,3 +607,38 @@ async def test_resume_command_goes_on_from_the_hint(runtime: Runtime, command: C
     assert "to go on: perdure resume 'cli-resume~1'" in spent[2]
     assert (done[0], done[1]) == (0, "done\n")
     assert (over[0], "completed, so there is nothing to resume" in flat(over[2])) == (2, True)
+
+
+@pytest.mark.slow
+@pytest.mark.accepts("E34", "E38")
+async def test_fork_that_goes_on_in_new_runs_stays_one(runtime: Runtime) -> None:
+    """Its messages, memo and steps are whole, and it can be forked in any of its runs."""
+    more = [calls(call("look", number=number)) for number in range(40)]
+    model = steps(2, says("done"), *more, says("end"), says("in run 1"), says("in run 2"))
+    async with runtime(reader(max_iterations="unlimited"), model=model) as client:
+        turn = await client.start("reader", "go")
+        await turn.result()
+        point = await client._forks.point(turn.id, turn.run_id, 2)
+        origin = Origin(
+            turn_id=turn.id,
+            run_id=point.run_id,
+            steps=2,
+            digest=point.carried.digest,
+            say="and on",
+        )
+        assert point.state.request is not None
+        request = start_request.fork_of(point.state.request, origin)
+        fork = await start_short(client, "long-fork", request)
+        report = await fork.result()
+        runs = len(fork._feed.runs)
+        memo = await (await client.temporal.get_workflow_handle(fork.id).describe()).memo_value(
+            "perdure"
+        )
+        status = await fork.status()
+        again = [await (await fork.fork(step)).result() for step in (3, 39)]
+
+    assert runs > 1
+    assert (report.messages_from, len(report.steps), len(report.messages)) == (1, 41, 87)
+    assert memo["forked_from"] == {"turn_id": turn.id, "step": 2}
+    assert report.forked_from == status.forked_from == ForkedFrom(turn_id=turn.id, step=2)
+    assert [one.messages[:-1] for one in again] == [report.messages[:12], report.messages[:84]]

@@ -122,7 +122,7 @@ class HistoryReader:
         """Return the fact of an event; None if it holds none."""
         return None if event.event_type in _SILENT else await self._fact(event)
 
-    async def _fact(self, event: HistoryEvent) -> Fact | None:
+    async def _fact(self, event: HistoryEvent) -> Recorded | None:
         match event.event_type:
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
                 return await self._started(

@@ -24,7 +24,7 @@ from perdure.temporal.names import TURN
 from perdure.temporal.payloads import pack
 from perdure.temporal.runs import describe_last, runs_up_to
 from perdure.turn.decide import replayable_events
-from perdure.turn.facts import CallFailed, Fact, Scheduled
+from perdure.turn.facts import CallFailed, Recorded, Scheduled
 from perdure.turn.fold import apply
 from perdure.turn.keys import CarryKey, ModelKey, ToolKey
 from perdure.turn.state import TurnState
@@ -131,7 +131,7 @@ async def _histories(story: Story, turn: Turn) -> list[WorkflowHistory]:
     return [await handle.fetch_history() for handle in handles]
 
 
-async def _facts(story: Story, history: WorkflowHistory) -> list[Fact]:
+async def _facts(story: Story, history: WorkflowHistory) -> list[Recorded]:
     reader = HistoryReader(story.temporal.data_converter)
     facts = [await reader.fact(event) for event in history.events]
     return [fact for fact in facts if fact is not None]
@@ -149,7 +149,7 @@ def _check_whole(report: AgentReport) -> None:
         assert result.content.startswith(f"{step.number} ") or result.content.endswith(UNKNOWN)
 
 
-def _check_tools(story: Story, facts: Sequence[list[Fact]], report: AgentReport) -> None:
+def _check_tools(story: Story, facts: Sequence[list[Recorded]], report: AgentReport) -> None:
     """History has each step once, and the journal has no more runs of a tool than history."""
     scheduled = [fact for run in facts for fact in run if not _is_carry(fact)]
     assert_recorded_once(scheduled)
@@ -170,11 +170,11 @@ def _check_tools(story: Story, facts: Sequence[list[Fact]], report: AgentReport)
     assert set(range(1, STEPS + 1)) - set(ran) <= unknown
 
 
-def _is_carry(fact: Fact) -> bool:
+def _is_carry(fact: Recorded) -> bool:
     return isinstance(getattr(fact, "key", None), CarryKey)
 
 
-def _check_bill(stub: Counter, facts: Sequence[list[Fact]], report: AgentReport) -> None:
+def _check_bill(stub: Counter, facts: Sequence[list[Recorded]], report: AgentReport) -> None:
     """The cost is the provider's bill, with the reservation of each attempt that was lost."""
     lost = Decimal(0)
     for run in facts:

@@ -18,8 +18,7 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from perdure.temporal.history import recorded
-from perdure.temporal.runs import last_run
+from perdure.temporal.runs import last_recorded
 from perdure.turn import ending
 from perdure.turn.child import Child
 from perdure.turn.facts import ChildRead, TurnContinued
@@ -70,8 +69,7 @@ async def _read(client: Client, run: ChildRun, until: float) -> TurnRead:
 async def _folded(client: Client, run: ChildRun) -> _History:
     state, runs = TurnState(), dict[str, str]()
     began = now = datetime.min.replace(tzinfo=UTC)
-    last = await last_run(client, run.turn_id, run.run_id)
-    async for event, fact in recorded(client, run.turn_id, last, is_worker=True):
+    for event, fact in await last_recorded(client, run.turn_id, run.run_id, is_worker=True):
         now = event.event_time.ToDatetime(tzinfo=UTC)
         if event.event_id == 1:
             began = fact.continuation.began if isinstance(fact, TurnContinued) else now

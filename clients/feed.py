@@ -39,14 +39,13 @@ from perdure.clients.event_context import EventContext
 from perdure.clients.events import CaughtUp, Event, is_event
 from perdure.clients.live_output import Ear
 from perdure.errors import ErrorInfo, PerdureError
-from perdure.temporal.history import HistoryReader, first_event, recorded
+from perdure.temporal.history import HistoryReader
 from perdure.temporal.names import TURN
 from perdure.temporal.runs import (
     describe,
     describe_last,
-    last_run,
+    last_recorded,
     run_after,
-    run_before,
     runs_up_to,
 )
 from perdure.text import described, one_line
@@ -469,23 +468,11 @@ async def past(client: Client, turn_id: str, run_id: str) -> AsyncGenerator[Even
         PerdureError: The history cannot be read.
     """
     try:
-        last = await last_run(client, turn_id, run_id)
-        is_there = False
-        async for event in _events_of(client, turn_id, last):
-            is_there = True
-            yield event
-        if not is_there:  # it has not taken over the state of the run before yet
-            before = run_before(await first_event(client, turn_id, last))
-            async for event in _events_of(client, turn_id, before):
-                yield event
+        found = await last_recorded(client, turn_id, run_id)
     except RPCError as error:
         raise unreadable(turn_id, error) from error
-
-
-async def _events_of(client: Client, turn_id: str, run_id: str) -> AsyncGenerator[Event, None]:
-    """Yield the events that one run has recorded so far."""
     hidden: list[Recorded] = []
-    async for event, fact in recorded(client, turn_id, run_id):
+    for event, fact in found:
         if fact is None:
             continue
         if is_event(fact):

@@ -224,10 +224,11 @@ def in_words(state: TurnState) -> str:
 
 
 def pending(state: TurnState, run_id: str, now: datetime) -> Iterator[PendingApproval]:
-    """Yield the calls of a run that wait for a person, with their complete arguments.
+    """Yield the calls of a turn that wait for a person, with their complete arguments.
 
-    Expired calls are left out.
+    Expired calls are left out. `run_id` is that of the first run that Temporal still has.
     """
+    run_id = state.carried.first_run or run_id
     waiting = state.waiting.pending if state.waiting and state.ended is None else ()
     calls = {call.id: (call.arguments, gate.reason) for call, gate in state.asked.calls}
     for one in waiting:

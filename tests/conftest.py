@@ -171,8 +171,12 @@ class RecordingClient(AgentClient):
         return super()._turn(turn_id, runs)
 
     async def history(self, turn: Turn) -> WorkflowHistory:
-        """The history of a turn."""
-        return await self._client.get_workflow_handle(turn.id, run_id=turn.run_id).fetch_history()
+        """The history of a turn, in its first run."""
+        return await self.history_of(turn.id, turn.run_id)
+
+    async def history_of(self, turn_id: str, run_id: str) -> WorkflowHistory:
+        """The history of one run of a turn."""
+        return await self._client.get_workflow_handle(turn_id, run_id=run_id).fetch_history()
 
 
 @pytest.fixture

@@ -69,6 +69,7 @@ from perdure.turn.fold import ready_for
 from perdure.turn.keys import AgentKey, ModelKey, PolicyKey, ToolKey
 from perdure.turn.outages import Outage
 from perdure.turn.retries import asked_pause_s, retry_delay
+from perdure.turn.state import TurnState
 from perdure.turn.waiting import PROVIDER
 from perdure.turn.wire import AgentCall, ModelCall, Origin, Summary, ToolRun, TurnRequest
 from perdure.values.approvals import Decision
@@ -83,8 +84,8 @@ from perdure.workflows.turn_context import Board
 MARGIN = timedelta(seconds=10)
 """Between a model call's own deadline and the activity's, so that the typed error comes first."""
 
-PEOPLES = AwaitApproval | AwaitBudget | AwaitIterations | AwaitResume
-"""The moves that wait for a person."""
+PEOPLES = {AwaitBudget: "budget", AwaitIterations: "iterations", AwaitResume: "resume"}
+"""The moves that wait for a person, besides approvals, and the kinds of their waits."""
 
 REPLAY_LIMITS = {"replayable-3x": limits.EVENTS_PER_TASK_SECOND, "replayable": 800}
 """Patch id to events per second of the workflow task timeout, the newest first.
@@ -168,6 +169,9 @@ class AgentTurn:
             await workflow.wait([task])
         except asyncio.CancelledError:
             await workflow.wait([task])
+            error = task.exception()
+            if isinstance(error, errors.UnknownVersionError):
+                raise error from None
             raise
         task.result()
 
@@ -195,7 +199,8 @@ class AgentTurn:
 
     async def _loop(self, agent: AgentDefinition) -> Done:
         while True:
-            _check_size(self._board.state.step_count)
+            if not self._runs.is_full():
+                _check_size(self._board.state.step_count)
             await self._pipeline.observe(agent)
             if self._runs.is_full():
                 await self._runs.go_on(self._health, self._pipeline)
@@ -211,7 +216,7 @@ class AgentTurn:
                 case Stop(error):
                     raise error
                 case move:
-                    if not isinstance(move, PEOPLES):
+                    if not _goes_on_waiting(move, self._board.state):
                         await waits.end_taken_over(self._board)
                     with contextlib.suppress(waits.RunIsFull):
                         await self._make(move, agent)
@@ -230,21 +235,23 @@ class AgentTurn:
             case Consult():
                 await self._consult(move, agent)
             case AwaitApproval(asked):
-                await self._pipeline.observe(
-                    agent,
-                    waits_for="approval",
-                    reason=", ".join(call.name for call, _ in asked.calls),
-                )
+                reason = ", ".join(call.name for call, _ in asked.calls)
+                await self._observe_wait(agent, "approval", reason)
                 await waits.for_approval(self._board, asked)
             case AwaitResume(reason):
-                await self._pipeline.observe(agent, waits_for="resume", reason=reason)
+                await self._observe_wait(agent, "resume", reason)
                 await waits.for_resume(self._board, reason)
             case AwaitIterations(reason):
-                await self._pipeline.observe(agent, waits_for="iterations", reason=reason)
+                await self._observe_wait(agent, "iterations", reason)
                 await waits.for_iterations(self._board, reason)
             case AwaitBudget(reason):
-                await self._pipeline.observe(agent, waits_for="budget", reason=reason)
+                await self._observe_wait(agent, "budget", reason)
                 await waits.for_budget(self._board, reason)
+
+    async def _observe_wait(self, agent: AgentDefinition, kind: str, reason: str) -> None:
+        """Notify observers of a wait for people, once: not if the run before began it."""
+        if self._board.clock.waits_since is None:
+            await self._pipeline.observe(agent, waits_for=kind, reason=reason)
 
     def _check_batch(self, moves: Sequence[Act | Delegate]) -> None:
         """Reject calls that do not fit, except in turns of earlier releases that made them."""
@@ -411,10 +418,16 @@ class AgentTurn:
 
         If the turn does not know its limits yet, the update returns once it does.
         """
-        if self._runs.has_answered():
+        with self._runs.update() as is_new:
+            if is_new:
+                return await self._add_budget(outcomes.added(given))
+            await self._until_taken_over()
             return self._remaining()
-        with self._runs.update():
-            return await self._add_budget(outcomes.added(given))
+
+    async def _until_taken_over(self) -> None:
+        """Wait until this run has the state of the run before."""
+        if self._board.state.awaits_parts:
+            await workflow.wait_condition(lambda: not self._board.state.awaits_parts)
 
     async def _add_budget(self, added: BudgetAdded) -> RawValue:
         is_root = workflow.info().parent is None
@@ -453,24 +466,37 @@ class AgentTurn:
     @workflow.update(name=RESUME)
     async def resume(self, given: RawValue = NOTHING) -> None:
         """Retry the model now."""
-        if not self._runs.has_answered():
-            with self._runs.update():
-                self._board.note(Resumed())
+        with self._runs.update() as is_new:
+            if is_new:
+                fact = Resumed()
+                await self._note(fact)
+                if self._was_refused(fact):
+                    self._refuse_to_resume()
 
     @resume.validator
     def check_resumed(self, given: RawValue = NOTHING) -> None:
         """Reject the update if the turn does not wait for a provider or for `resume`."""
         if self._runs.has_answered() or self._board.state.awaits_parts:
             return
+        if not self._board.state.can_be_resumed:
+            self._refuse_to_resume()
+
+    def _refuse_to_resume(self) -> None:
         waiting = self._board.state.waiting
-        if waiting is None or waiting.kind not in (PROVIDER, "resume"):
-            doing = (
-                f"it waits for {waiting.kind}" if waiting and waiting.is_told else "it is running"
+        doing = f"it waits for {waiting.kind}" if waiting and waiting.is_told else "it is running"
+        with failures.typed():
+            raise errors.InvalidRequestError(
+                f"the turn does not wait for a provider, so it cannot be resumed: {doing}"
             )
-            with failures.typed():
-                raise errors.InvalidRequestError(
-                    f"the turn does not wait for a provider, so it cannot be resumed: {doing}"
-                )
+
+    async def _note(self, fact: Decided | Resumed) -> None:
+        """Add the fact of an update, and wait until the run has a state that it can apply to."""
+        self._board.note(fact)
+        await self._until_taken_over()
+
+    def _was_refused(self, fact: Decided | Resumed) -> bool:
+        """Return whether an update that came in before the state of the run before was refused."""
+        return any(one is fact for one in self._board.state.carried.refused)
 
     @workflow.signal(name=CHILD_NEWS, unfinished_policy=workflow.HandlerUnfinishedPolicy.ABANDON)
     async def child_news(self, given: RawValue = NOTHING) -> None:
@@ -482,26 +508,22 @@ class AgentTurn:
     @workflow.update(name=DECIDE)
     async def decide(self, given: RawValue = NOTHING) -> None:
         """Approve or deny a waiting call."""
-        if self._runs.has_answered():
-            return
-        with self._runs.update():
-            decision = unpack(given, Decision)
-            before = self._board.state
-            self._board.note(Decided(decision))
-            if before.awaits_parts:
-                await self._check_later(decision)
-                return
-            log_events.answered_without_a_run(before, self._board.state)
-            self._board.show()
+        with self._runs.update() as is_new:
+            if is_new:
+                await self._decide(Decided(unpack(given, Decision)))
 
-    async def _check_later(self, decision: Decision) -> None:
-        """Check a decision that came in before the state of the run before was taken over."""
-        await workflow.wait_condition(lambda: not self._board.state.awaits_parts)
-        if decision not in self._board.state.open_step.decisions:
+    async def _decide(self, fact: Decided) -> None:
+        before = self._board.state
+        await self._note(fact)
+        if self._was_refused(fact):
             with failures.typed():
                 raise errors.ApprovalConflictError(
-                    f"no approval is pending for the call {decision.call_id!r} with these arguments"
+                    f"no approval is pending for the call {fact.decision.call_id!r} with these"
+                    " arguments"
                 )
+        if not before.awaits_parts:
+            log_events.answered_without_a_run(before, self._board.state)
+            self._board.show()
 
     @decide.validator
     def check_decision(self, given: RawValue = NOTHING) -> None:
@@ -555,6 +577,19 @@ class AgentTurn:
         if agent is not None and agent.observes:
             with contextlib.suppress(PerdureError):
                 await asyncio.shield(self._pipeline.observe(agent, outcome=outcome))
+
+
+def _goes_on_waiting(move: Move, state: TurnState) -> bool:
+    """Return whether a move waits for what the run before has already waited for."""
+    waiting = state.waiting
+    match move:
+        case AwaitApproval(asked):
+            pending = {one.call_id for one in waiting.pending} if waiting else set()
+            return {call.id for call, _ in asked.calls} <= pending
+        case AwaitBudget() | AwaitIterations() | AwaitResume():
+            return waiting is not None and waiting.kind == PEOPLES[type(move)]
+        case _:
+            return False
 
 
 def _check_size(steps: int) -> None:

@@ -39,7 +39,7 @@ class Runs:
 
     def __init__(self, board: Board) -> None:
         self._board = board
-        self._request_digest = ""
+        self._request_digest = self._first_run = ""
         self._answered: frozenset[str] = frozenset()
         self._updates = deque[str](maxlen=limits.UPDATE_IDS)
         self._count = 0
@@ -59,6 +59,7 @@ class Runs:
         pipeline.notified = continuation.notified
         pipeline.entered = list(continuation.entered)
         self._request_digest = continuation.request_digest
+        self._first_run = continuation.first_run
         self._answered = frozenset(continuation.updates)
         self._updates.extend(continuation.updates)
 
@@ -133,6 +134,8 @@ class Runs:
             continues=origin,
             request=request.model_copy(update={"history": ()}),
             request_digest=self._request_digest or request.digest(),
+            first_run=self._first_run or info.run_id,
+            ledger=board.state.accounts.ledger,
             began=board.clock.began,
             waited=board.clock.waited,
             waits_since=board.clock.waits_since,
@@ -161,14 +164,15 @@ class Runs:
         return update is not None and update.id in self._answered
 
     @contextlib.contextmanager
-    def update(self) -> Iterator[None]:
-        """Handle an update that takes effect."""
+    def update(self) -> Iterator[bool]:
+        """Handle an update. Yields whether it takes effect: an earlier run may have answered it."""
         update = workflow.current_update_info()
-        if update is not None:
-            self._updates.append(update.id)
+        is_new = not self.has_answered()
         self._count += 1
         try:
-            yield
+            yield is_new
+            if is_new and update is not None:
+                self._updates.append(update.id)
         finally:
             self._last_update = workflow.info().get_current_history_length()
             self._board.is_full = self.is_full()

@@ -32,6 +32,7 @@ class Middleware:
     async def after(self, report: AgentReport) -> None:
         """Called with the report of a turn that has an answer; its output has the agent's type.
 
+        Its `steps` and `messages` may begin in the middle of a long turn, see `messages_from`.
         Raise `GuardrailError` to refuse it.
         """
 

@@ -25,4 +25,8 @@ class Observer:
         """Called when the turn begins to wait for `budget`, `approval`, `provider` or `resume`."""
 
     async def on_end(self, turn: TurnInfo, report: AgentReport) -> None:
-        """Called when the turn is over, with or without success."""
+        """Called when the turn is over, with or without success.
+
+        The report's `steps` and `messages` may begin in the middle of a long turn, see
+        `messages_from`.
+        """

@@ -6,6 +6,7 @@ that began that.
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 from temporalio.api.common.v1 import WorkflowExecution
@@ -19,7 +20,11 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
-from perdure.temporal.history import first_event
+from perdure.temporal.history import first_event, recorded
+from perdure.turn.facts import Fact, PartCarried, TurnContinued
+
+Recorded = tuple[HistoryEvent, Fact | None]
+"""An event of a history, with its fact."""
 
 _CONTINUED = WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW
 
@@ -72,6 +77,36 @@ async def runs_up_to(client: Client, found: DescribeWorkflowExecutionResponse) -
         if not before:
             return tuple(runs)
         runs.insert(0, before)
+
+
+async def last_recorded(
+    client: Client, turn_id: str, run_id: str, *, is_worker: bool = False
+) -> list[Recorded]:
+    """Return the events of the last run of a turn so far, from any of its runs.
+
+    While that run still takes over the state of the run before, the events of that come first, if
+    Temporal still has them.
+
+    Raises:
+        RPCError: The server does not have the history, or does not answer.
+    """
+    last = await last_run(client, turn_id, run_id)
+    own = await _recorded(client, turn_id, last, is_worker=is_worker)
+    first = next((fact for _, fact in own if isinstance(fact, TurnContinued)), None)
+    parts = [fact.part for _, fact in own if isinstance(fact, PartCarried)]
+    if first is None or (parts and len(parts) >= parts[-1].count):
+        return own
+    before: list[Recorded] = []
+    with contextlib.suppress(RPCError):
+        run_id = first.continuation.continues.run_id
+        before = await _recorded(client, turn_id, run_id, is_worker=is_worker)
+    return before + own
+
+
+async def _recorded(
+    client: Client, turn_id: str, run_id: str, *, is_worker: bool
+) -> list[Recorded]:
+    return [one async for one in recorded(client, turn_id, run_id, is_worker=is_worker)]
 
 
 def run_before(first: HistoryEvent) -> str:

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from perdure.base import Wire
 from perdure.turn.circuit_breaker import Record
+from perdure.turn.ledger import Ledger
 from perdure.turn.wire import Origin, TurnRequest
 
 
@@ -21,6 +22,8 @@ class Continuation(Wire):
         continues: The end of the run before.
         request: The input of the turn, without its history, which is carried over.
         request_digest: The digest of the whole input.
+        first_run: Temporal's id of the first run.
+        ledger: The spending so far, in case the state cannot be carried over.
         began: The time when the turn began.
         waited: The time that the turn has waited for people.
         waits_since: The beginning of the current wait for people; None without one.
@@ -35,6 +38,8 @@ class Continuation(Wire):
     continues: Origin
     request: TurnRequest
     request_digest: str
+    first_run: str
+    ledger: Ledger
     began: datetime
     waited: timedelta = timedelta()
     waits_since: datetime | None = None

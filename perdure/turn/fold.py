@@ -30,6 +30,7 @@ from perdure.turn import (
     reservations,
     steps,
 )
+from perdure.turn.carry import Carried
 from perdure.turn.context_window import NO_CUT
 from perdure.turn.continuation import Continuation
 from perdure.turn.facts import (
@@ -59,7 +60,7 @@ from perdure.turn.facts import (
     WaitBegan,
     WaitEnded,
 )
-from perdure.turn.keys import Key, ModelKey, PolicyKey, ToolKey
+from perdure.turn.keys import CarryKey, Key, ModelKey, PolicyKey, ToolKey
 from perdure.turn.ledger import Ledger
 from perdure.turn.open_step import Attempts, OpenCall, OpenStep
 from perdure.turn.snapshot import Part
@@ -79,8 +80,8 @@ from perdure.values.messages import (
 from perdure.values.reports import StopReason
 from perdure.values.tasks import opening
 
-_Outside = Decided | BudgetAdded | Resumed | CancelRequested
-"""The facts that callers cause. A run that still takes over a state applies them afterwards."""
+_Outside = Decided | BudgetAdded | Resumed
+"""The updates of callers. A run that still takes over a state applies them afterwards."""
 
 
 def fold(facts: Iterable[Recorded], state: TurnState | None = None) -> TurnState:
@@ -94,10 +95,11 @@ def apply(state: TurnState, fact: Recorded) -> TurnState:
     Raises:
         TranscriptMismatchError: What was carried over from another run is not what its origin says.
     """
-    if state.awaits_parts and isinstance(fact, _Outside):
-        waiting = (*state.carried.waiting_facts, fact)
-        return replace(state, carried=replace(state.carried, waiting_facts=waiting))
+    if state.carried.origin is not None and isinstance(fact, _Outside):
+        return _updated(state, fact)
     match fact:
+        case Scheduled(CarryKey()) | CallFailed(CarryKey()) | PartCarried():
+            return _of_carry(state, fact)
         case Scheduled():
             return _scheduled(state, fact)
         case AgentResolved(key, agent):
@@ -113,22 +115,27 @@ def apply(state: TurnState, fact: Recorded) -> TurnState:
                 state, in_flight=state.without(key), accounts=replace(state.accounts, ledger=ledger)
             )
             return _tool_ended(state, fact) if steps.is_open(state, key) else state
-        case HookEnded(key, error):
-            state = _landed(state, key)
-            return _passed(state) if key.moment == "after" and error is None else state
-        case PolicyAnswered(key, ruling):
-            return delegation_plan.settle(gates.ruled(_landed(state, key), key, ruling.verdict))
+        case HookEnded() | PolicyAnswered():
+            return _user_code_ended(state, fact)
         case ChildScheduled() | ChildEnded() | ChildRead() | ChildTold():
             return delegation.apply(state, fact)
         case _:
             return _of_the_turn(state, fact)
 
 
+def _user_code_ended(before: TurnState, fact: HookEnded | PolicyAnswered) -> TurnState:
+    state = _landed(before, fact.key)
+    match fact:
+        case HookEnded(key, error):
+            return _passed(state) if key.moment == "after" and error is None else state
+        case PolicyAnswered(key, ruling):
+            return delegation_plan.settle(gates.ruled(state, key, ruling.verdict))
+
+
 def _of_the_turn(
     state: TurnState,
     fact: TurnStarted
     | TurnContinued
-    | PartCarried
     | Decided
     | BudgetAdded
     | Resumed
@@ -138,8 +145,10 @@ def _of_the_turn(
     | TurnEnded,
 ) -> TurnState:
     match fact:
-        case TurnStarted() | TurnContinued() | PartCarried():
-            return _begun(state, fact)
+        case TurnStarted(request):
+            return _begin(state, request)
+        case TurnContinued(continuation):
+            return _continued(state, continuation)
         case Decided(decision):
             return delegation_plan.settle(gates.decided(state, decision))
         case BudgetAdded():
@@ -161,16 +170,6 @@ def _of_the_turn(
             return replace(state, cancel_reason=reason)
         case TurnEnded():
             return replace(state, ended=fact, waiting=None)
-
-
-def _begun(state: TurnState, fact: TurnStarted | TurnContinued | PartCarried) -> TurnState:
-    match fact:
-        case TurnStarted(request):
-            return _begin(state, request)
-        case TurnContinued(continuation):
-            return _continued(state, continuation)
-        case PartCarried(key, part):
-            return _carried(_landed(state, key), part)
 
 
 def _pardoned(state: TurnState) -> TurnState:
@@ -206,48 +205,111 @@ def _begin(state: TurnState, request: TurnRequest) -> TurnState:
 
 
 def _continued(state: TurnState, continuation: Continuation) -> TurnState:
-    """Begin a later run of the turn. A reader that has read the run before keeps its messages."""
-    request, past = continuation.request, state.as_past
-    return TurnState(
-        request=request, carried=CarriedOver(origin=continuation.continues, past=past)
-    ).with_ledger(Ledger(request.given_budget))
+    """Begin a later run of the turn.
+
+    A reader that has read the run before has its state, and keeps its messages and steps.
+    """
+    origin, past = continuation.continues, state.as_past
+    carried = CarriedOver(
+        origin=origin,
+        first_run=continuation.first_run,
+        steps=origin.steps,
+        recorded=origin.steps,
+        past=past,
+    )
+    begun = TurnState(request=continuation.request, carried=carried).with_ledger(
+        continuation.ledger
+    )
+    if past is None:
+        return begun
+    given = carry.state_of(state)
+    return _taken_over(replace(begun, carried=replace(carried, is_ahead=True)), given)
+
+
+def _updated(state: TurnState, fact: _Outside) -> TurnState:
+    """Fold an update in a later run of the turn."""
+    if state.awaits_parts:
+        waiting = (*state.carried.waiting_facts, fact)
+        return replace(state, carried=replace(state.carried, waiting_facts=waiting))
+    return _late(state, fact) if state.carried.is_ahead else _of_the_turn(state, fact)
+
+
+def _of_carry(state: TurnState, fact: Scheduled | CallFailed | PartCarried) -> TurnState:
+    """Fold an activity that carries over a part of another run's state.
+
+    A reader that has read that run knows the state already.
+    """
+    if isinstance(fact, Scheduled):
+        in_flight = state.with_begun(fact.key)
+    else:
+        in_flight = state.without(fact.key)
+    state = replace(state, in_flight=in_flight)
+    if state.carried.is_ahead:
+        goes_on = not isinstance(fact, PartCarried) or fact.part.number < fact.part.count
+        return replace(state, carried=replace(state.carried, is_ahead=goes_on))
+    if not state.awaits_parts:
+        return state
+    match fact:
+        case CallFailed():
+            attempts = state.attempts.plus(fact)
+            return replace(state, attempts=attempts, waiting=Waiting("retry", fact.error.message))
+        case PartCarried(_, part):
+            return _carried(replace(state, attempts=Attempts(), waiting=None), part)
+        case _:
+            return replace(state, waiting=None)
 
 
 def _carried(state: TurnState, part: Part) -> TurnState:
     """Take over one more part of another run's state; the last one completes it."""
-    origin = state.origin
-    if origin is None or not state.awaits_parts:
-        return state
     parts = (*state.carried.parts, part)
-    state = replace(state, attempts=Attempts(), waiting=None)
+    carried = replace(state.carried, parts=parts)
     if len(parts) < part.count:
-        return replace(state, carried=replace(state.carried, parts=parts))
-    given = carry.join(parts)
+        return replace(state, carried=carried)
+    carried = replace(carried, parts=(), waiting_facts=())
+    facts = state.carried.waiting_facts
+    return reduce(_late, facts, _taken_over(replace(state, carried=carried), carry.join(parts)))
+
+
+def _taken_over(state: TurnState, given: Carried) -> TurnState:
+    """Take over the state of another run.
+
+    Raises:
+        TranscriptMismatchError: It is not what the origin says.
+    """
+    origin = state.origin
+    assert origin is not None
     if given.digest != origin.digest:
         raise TranscriptMismatchError(
             f"the state carried over from {origin.turn_id!r} has the digest {given.digest[:16]},"
             f" and not {origin.digest[:16]}, as its run {origin.run_id} recorded; nothing was sent"
         )
-    facts = state.carried.waiting_facts
-    state = replace(state, carried=replace(state.carried, parts=(), waiting_facts=()))
     if given.snapshot is None:
-        state = carry.begin(state, given, origin.say)
-    else:
-        state = carry.restore(state, given)
-    return reduce(_late, facts, state)
+        return carry.begin(state, given, origin.say)
+    return carry.restore(state, given)
 
 
-def _late(state: TurnState, fact: Fact) -> TurnState:
-    """Apply a fact from outside that came in while the state was carried over.
+def _late(state: TurnState, fact: _Outside) -> TurnState:
+    """Apply an update that came in while the state was carried over.
 
-    A decision counts only if its call waits, with these arguments.
+    It is refused where the run before would have refused it.
     """
-    if isinstance(fact, Decided):
-        waiting = state.waiting.pending if state.waiting else ()
-        asked = {(one.call_id, one.digest) for one in waiting}
-        if (fact.decision.call_id, fact.decision.digest) not in asked:
-            return state
-    return apply(state, fact)
+    if _is_refused(state, fact):
+        refused = (*state.carried.refused, fact)
+        return replace(state, carried=replace(state.carried, refused=refused))
+    return _of_the_turn(state, fact)
+
+
+def _is_refused(state: TurnState, fact: _Outside) -> bool:
+    match fact:
+        case Decided(decision):
+            waiting = state.waiting.pending if state.waiting else ()
+            asked = {(one.call_id, one.digest) for one in waiting}
+            is_open = any(call.id == decision.call_id for call, _ in state.asked.calls)
+            return not is_open or (decision.call_id, decision.digest) not in asked
+        case Resumed():
+            return not state.can_be_resumed
+        case _:
+            return False
 
 
 def _resolved(state: TurnState, agent: AgentDefinition) -> TurnState:

@@ -14,13 +14,13 @@ from perdure.schemas.strict_schema import Schema
 from perdure.turn.approvals import Asked
 from perdure.turn.child import Child
 from perdure.turn.context_window import NO_CUT, Cut
-from perdure.turn.facts import BudgetAdded, Fact, TurnEnded
+from perdure.turn.facts import BudgetAdded, Decided, Resumed, TurnEnded
 from perdure.turn.keys import ChildKey, Key
 from perdure.turn.ledger import Ledger
 from perdure.turn.open_step import Attempts, OpenStep
 from perdure.turn.snapshot import Part
 from perdure.turn.transcript import TokenCount, Transcript
-from perdure.turn.waiting import PEOPLE, Waiting
+from perdure.turn.waiting import PEOPLE, PROVIDER, Waiting
 from perdure.turn.wire import Origin, TurnRequest
 from perdure.values.budgets import Spending
 from perdure.values.messages import Message, ToolMessage
@@ -71,7 +71,11 @@ class CarriedOver:
     Attributes:
         origin: The end of the run before, for a later run of a turn; None in its first run.
         parts: The parts so far, until all are there.
-        waiting_facts: The facts from outside that came in before all parts were there.
+        is_ahead: Whether parts are missing that this reader does not need, because it has read the
+            run before.
+        waiting_facts: The updates of callers that came in before all parts were there.
+        refused: Those of them that were refused then.
+        first_run: Temporal's id of the first run of the turn; empty in that run.
         steps: The number of closed steps before the first of `TurnState.steps`.
         recorded: The number of closed steps of the earlier runs.
         messages: The number of messages that were taken over from an earlier run of the turn.
@@ -81,7 +85,10 @@ class CarriedOver:
 
     origin: Origin | None = None
     parts: tuple[Part, ...] = ()
-    waiting_facts: tuple[Fact, ...] = ()
+    is_ahead: bool = False
+    waiting_facts: tuple[Decided | BudgetAdded | Resumed, ...] = ()
+    refused: tuple[Decided | BudgetAdded | Resumed, ...] = ()
+    first_run: str = ""
     steps: int = 0
     recorded: int = 0
     messages: int = 0
@@ -169,7 +176,7 @@ class TurnState:
     def whole_from(self) -> int:
         """The number of the step from which `all_steps` and `all_messages` are complete."""
         known = self.all_steps
-        return known[0].number if known else 1
+        return known[0].number if known else self.step_count + 1
 
     def input_bound(self, model: str, cut: Cut = NO_CUT) -> int:
         """Return the most input tokens of the next call of this model."""
@@ -327,6 +334,11 @@ class TurnState:
     def waits_for_people(self) -> bool:
         """Whether the turn itself waits for an action of a person."""
         return self.waiting is not None and self.waiting.kind in PEOPLE
+
+    @property
+    def can_be_resumed(self) -> bool:
+        """Whether the turn waits for a provider, or until a person resumes it."""
+        return self.waiting is not None and self.waiting.kind in (PROVIDER, "resume")
 
     @property
     def asked(self) -> Asked:

@@ -258,6 +258,10 @@ ELSEWHERE = {
             "::test_cursor_that_is_not_of_this_run_is_refused_by_the_call"
         ),
     ),
+    errors.UnknownVersionError: (
+        "the turn waits for a worker that knows it",
+        "integration/test_carried_state.py::test_state_of_a_later_version_waits_for_its_release",
+    ),
     errors.PayloadDecodeError: (
         "told to who lacks the codec",
         (

@@ -30,4 +30,4 @@ async def reset(client: RecordingClient, turn: Turn, event_id: int) -> Turn:
         request_id=secrets.token_hex(8),
     )
     response = await client.temporal.workflow_service.reset_workflow_execution(request)
-    return client._turn(turn.id, response.run_id)
+    return client._turn(turn.id, (response.run_id,))

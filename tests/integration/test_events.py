@@ -356,7 +356,7 @@ async def test_events_of_a_turn_that_is_gone_are_not_found(runtime: Runtime) -> 
         turn = await client.start(ADDER, "go")
         await turn.result()
         gone = AgentClient.from_temporal(client.temporal)._turn(
-            turn.id, "5f1f1c0e-0000-4000-8000-000000000000"
+            turn.id, ("5f1f1c0e-0000-4000-8000-000000000000",)
         )
 
         with pytest.raises(errors.TurnNotFoundError, match=turn.id):

@@ -397,7 +397,7 @@ async def test_text_of_a_turn_that_is_not_there_is_an_error(runtime: Runtime) ->
     """Like its events: after its retention, or on another server."""
     async with runtime(ADDER, model=ScriptedModel()) as client:
         gone = AgentClient.from_temporal(client.temporal, task_queue=client.task_queue)._turn(
-            "not-there", ""
+            "not-there", ("",)
         )
         with pytest.raises(errors.TurnNotFoundError):
             await everything(gone)

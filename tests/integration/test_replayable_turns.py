@@ -1,8 +1,7 @@
-"""A turn ends with a typed error while a replay of its history still fits into a workflow task, for
-any task timeout.
+"""A run of a turn ends while a replay of its history still fits into a workflow task, whatever the
+timeout of that is.
 """
 
-import base64
 import json
 from datetime import timedelta
 
@@ -10,11 +9,7 @@ import pytest
 from temporalio.client import WorkflowHistory
 from temporalio.worker import Replayer
 
-from perdure import Agent, Outcome, errors, limits
-from perdure.clients import Turn
-from perdure.temporal import start_request
-from perdure.temporal.names import TURN
-from perdure.temporal.payloads import pack
+from perdure import Agent, limits
 from perdure.testing import ScriptedModel, call, calls, says
 from perdure.turn.decide import replayable_events
 from perdure.workflows import AgentTurn
@@ -22,11 +17,11 @@ from perdure.workflows.agent_turn import REPLAY_LIMITS
 
 from ..conftest import RecordingClient, Runtime
 from .delegating import delegate, editor, researcher
-from .spending import ended, look
+from .long_turns import begin, runs_of
+from .spending import look
 
 LONG = 120
 """Steps: more events than a workflow task of two seconds lets a turn have."""
-EVENTS_OF_A_STEP = 12
 
 
 def agent() -> Agent:
@@ -45,60 +40,39 @@ def test_events_of_a_turn_are_limited_by_its_task_timeout(seconds: int, events: 
     assert replayable_events(timedelta(seconds=seconds)) == events
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("Y21")
-@pytest.mark.parametrize("seconds", [1, pytest.param(2, marks=pytest.mark.slow)])
-async def test_turn_that_outgrows_its_workflow_task_ends_typed(
-    runtime: Runtime, seconds: int
-) -> None:
-    """Its report has the steps, its memo says that it failed, and its history replays."""
+@pytest.mark.parametrize("seconds", [1, 2])
+async def test_no_run_of_a_turn_outgrows_its_workflow_task(runtime: Runtime, seconds: int) -> None:
+    """The turn goes on in a new run in time, so that each history can be replayed."""
     async with runtime(agent(), model=script()) as client:
-        turn = await start_with(client, timedelta(seconds=seconds))
-        end = await ended(turn)
-        memo = await (await client.temporal.get_workflow_handle(turn.id).describe()).memo_value(
-            "perdure"
-        )
+        turn = await begin(client, timeout=timedelta(seconds=seconds))
+        report = await turn.result()
+        events = [
+            len((await client.history_of(turn.id, run)).events)
+            for run in await runs_of(client, turn)
+        ]
 
-    assert isinstance(end, errors.TooLargeError)
-    assert end.report is not None
-    steps, limit = len(end.report.steps), seconds * limits.EVENTS_PER_TASK_SECOND
-    events = end.context["events"]
-    assert isinstance(events, int)
-    assert limit < events <= limit + EVENTS_OF_A_STEP
-    assert end.context == {"steps": steps, "events": events, "limit": limit}
-    assert (end.report.outcome, memo["outcome"], memo["steps"]) == (Outcome.FAILED, "failed", steps)
-    assert (
-        end.message
-        == f"the turn ended after {steps} steps because its history has {events} events; more than"
-        f" {limit} may take too long to be replayed within its workflow task timeout of"
-        f" {seconds} s; turn.resume() goes on in a new turn, or split the task"
-    )
+    assert len(report.steps) == LONG + 1
+    assert len(events) > 1
+    assert max(events) <= seconds * limits.EVENTS_PER_TASK_SECOND
 
 
-@pytest.mark.accepts("Y6", "Y23")
-async def test_history_that_ended_at_the_limit_of_an_earlier_release_replays(
-    runtime: Runtime,
+@pytest.mark.slow
+@pytest.mark.accepts("Y23")
+@pytest.mark.parametrize("patch", [*REPLAY_LIMITS])
+async def test_history_of_a_release_that_did_not_go_on_in_a_new_run_replays(
+    runtime: Runtime, patch: str
 ) -> None:
-    """A current history whose start and marker are changed to those of that release, with its 800
-    events per second.
-    """
+    """It is longer than a run of today; beyond the limit of that release, its turn ended typed."""
     async with runtime(agent(), model=script()) as client:
-        turn = await start_with(client, timedelta(seconds=1))
-        assert isinstance(await ended(turn), errors.TooLargeError)
+        turn = await client.start("reader", "go")
+        await turn.result()
         told = json.loads((await client.history(turn)).to_json())
-    [today, earlier] = REPLAY_LIMITS
-    seconds = REPLAY_LIMITS[today] / REPLAY_LIMITS[earlier]
+    seconds = len(told["events"]) / REPLAY_LIMITS[patch] + 0.1
     told["events"][0]["workflowExecutionStartedEventAttributes"]["workflowTaskTimeout"] = (
-        f"{seconds}s"
+        f"{seconds:.3f}s"
     )
-    [marker] = [
-        event["markerRecordedEventAttributes"]
-        for event in told["events"]
-        if "markerRecordedEventAttributes" in event
-    ]
-    [patch] = marker["details"]["patch-data"]["payloads"]
-    patch["data"] = base64.b64encode(
-        base64.b64decode(patch["data"]).replace(today.encode(), earlier.encode())
-    ).decode()
 
     replayed = await Replayer(workflows=[AgentTurn]).replay_workflow(
         WorkflowHistory.from_json(turn.id, json.dumps(told))
@@ -142,19 +116,6 @@ async def test_root_turns_and_delegates_are_started_with_the_same_task_timeout(
         ]
 
     assert timeouts == [limits.TASK_TIMEOUT] * 2
-
-
-async def start_with(client: RecordingClient, timeout: timedelta) -> Turn:
-    """Start a turn with Temporal's client, with the caller's workflow task timeout."""
-    request = start_request.turn_request("reader", "go")
-    handle = await client.temporal.start_workflow(
-        TURN,
-        pack(request),
-        id=f"long-{id(request)}",
-        task_queue=client.task_queue,
-        task_timeout=timeout,
-    )
-    return await client.get(handle.id)
 
 
 async def task_timeout(client: RecordingClient, turn_id: str) -> timedelta:

@@ -46,6 +46,9 @@ from perdure import (
 )
 from perdure.clients import AgentClient, Turn
 from perdure.errors import PerdureError
+from perdure.temporal import start_request
+from perdure.temporal.names import TURN
+from perdure.temporal.payloads import pack
 from perdure.testing import ScriptedModel, call, calls, fails, local_runtime, says
 from perdure.testing.scripted import Reply
 from perdure.turn.facts import Scheduled, WaitBegan
@@ -57,6 +60,9 @@ FOLDER = Path(__file__).parent / "histories"
 
 BUSY = fails(errors.LLMUnavailableError("overloaded", context={"retry_after_s": 0.05}))
 UNKNOWN = fails(errors.LLMInvalidRequestError("no such model"))
+SHORT_TASK = timedelta(milliseconds=300)
+"""A workflow task timeout with which a run has some 90 events."""
+
 USED = Usage(input_tokens=10, output_tokens=5)
 
 
@@ -179,8 +185,9 @@ class Kind:
     """A kind of turn: the model's script, the task, and what happens to the turn from outside.
 
     `fields` override the agent's. `below` is the turn of a delegate whose history is stored instead
-    of the turn's own. `chain` has a script for each of several models, `a:m` and so on, instead of
-    a single one; the first one has a window of this number of tokens.
+    of the turn's own. `run` is the number of the run, from 1, of a turn whose short workflow task
+    timeout makes it go on in a new run soon. `chain` has a script for each of several models, `a:m`
+    and so on, instead of a single one; the first one has a window of this number of tokens.
     """
 
     def __init__(
@@ -190,6 +197,7 @@ class Kind:
         agent: str = "adder",
         fields: Mapping[str, Any] | None = None,
         below: str = "",
+        run: int = 0,
         chain: Mapping[str, Sequence[Reply]] | None = None,
         window: int | None = None,
         **start: Any,
@@ -202,6 +210,7 @@ class Kind:
             **({"model": [f"{name}:m" for name in chain]} if chain else {}),
         }
         self.below = below
+        self.run = run
         self.chain = chain
         self.window = window
         self.start = {"task": "2 + 3?", **start}
@@ -231,6 +240,20 @@ class Kind:
 
 def sum_of(a: int, b: int, call_id: str = "") -> ToolCall:
     return call("add", call_id=call_id, a=a, b=b)
+
+
+def several_runs(number: int) -> Kind:
+    """A turn that goes on in a new run after its first step: many calls at once."""
+    return Kind(
+        calls(*(sum_of(one, 1) for one in range(40)), usage=USED),
+        calls(sum_of(2, 3), call("post", text="a"), call("post", text="b"), usage=USED),
+        says("done", usage=USED),
+        then=approved_and_denied,
+        run=number,
+        fields={"parallel_tools": True, "middleware": [Watchful()], "observers": [Quiet()]},
+        budget=Budget(usd="1", time=timedelta(minutes=5)),
+        labels={"team": "maths"},
+    )
 
 
 KINDS: Mapping[str, Kind] = {
@@ -354,17 +377,36 @@ KINDS: Mapping[str, Kind] = {
     ),
     "cancelled": Kind(calls(sum_of(2, 3), call("wait"), sum_of(4, 5)), then=cancelled_in_a_tool),
     "terminated": Kind(calls(call("wait")), then=terminated_in_a_tool),
+    "first_run": several_runs(1),
+    "second_run": several_runs(2),
 }
 
 
 async def record(client: AgentClient, name: str, *, turn_id: str) -> WorkflowHistory:
     """Run a turn of a kind, on a worker with its scripted model, and fetch its history."""
     kind = KINDS[name]
-    turn = await client.start(kind.agent, **kind.start, id=turn_id)
+    if kind.run:
+        turn = await start_short(client, kind, turn_id)
+    else:
+        turn = await client.start(kind.agent, **kind.start, id=turn_id)
     await kind.then(client, turn)
     if kind.below:
         turn = await client.get(f"{turn.id}/{kind.below}")
-    return await client.temporal.get_workflow_handle(turn.id, run_id=turn.run_id).fetch_history()
+    run_id = turn._feed.runs[kind.run - 1] if kind.run else turn.run_id
+    return await client.temporal.get_workflow_handle(turn.id, run_id=run_id).fetch_history()
+
+
+async def start_short(client: AgentClient, kind: Kind, turn_id: str) -> Turn:
+    """Start a turn whose runs are short."""
+    request = start_request.turn_request(kind.agent, **kind.start)
+    await client.temporal.start_workflow(
+        TURN,
+        pack(request),
+        id=turn_id,
+        task_queue=client._task_queue,
+        **{**start_request.introduced(request, {}), "task_timeout": SHORT_TASK},
+    )
+    return await client.get(turn_id)
 
 
 def scrubbed(history: WorkflowHistory) -> str:

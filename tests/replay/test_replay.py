@@ -19,8 +19,10 @@ from temporalio.client import WorkflowHistory
 from temporalio.converter import DataConverter
 from temporalio.worker import Replayer
 
+from perdure import errors
 from perdure.temporal.history import HistoryReader
-from perdure.turn.facts import TurnEnded
+from perdure.turn import carry
+from perdure.turn.facts import TurnContinued, TurnEnded
 from perdure.turn.fold import apply
 from perdure.turn.state import TurnState
 from perdure.values.budgets import Spending
@@ -33,7 +35,7 @@ from .record import FOLDER, KINDS, record, texts
 STORED = sorted(FOLDER.glob("*.json"))
 FRESH = Path(__file__).parent / "fresh.py"
 
-OUTCOMES = {
+OUTCOMES: dict[str, Outcome | None] = {
     **dict.fromkeys(KINDS, Outcome.COMPLETED),
     **dict.fromkeys(["refused", "model_failed", "unknown_agent"], Outcome.FAILED),
     **dict.fromkeys(["finished", "exhausted"], Outcome.BUDGET_EXHAUSTED),
@@ -41,6 +43,7 @@ OUTCOMES = {
     "max_iterations": Outcome.MAX_ITERATIONS,
     "cancelled": Outcome.CANCELLED,
     "terminated": Outcome.TERMINATED,
+    "first_run": None,
 }
 
 
@@ -161,13 +164,12 @@ async def test_stored_history_folds_to_what_its_workflow_said(path: Path) -> Non
     """
     state = await folded(stored(path))
 
-    assert state.ended is not None
-    assert state.ended.outcome == OUTCOMES[path.stem]
-    if (summary := state.ended.summary) is not None:
+    assert (state.ended and state.ended.outcome) == OUTCOMES[path.stem]
+    if state.ended and (summary := state.ended.summary) is not None:
         seen = (
             len(state.transcript.messages),
             state.transcript.digest,
-            len(state.steps),
+            state.step_count,
             state.accounts.model_calls,
             state.tool_calls,
             state.accounts.usage,
@@ -183,6 +185,31 @@ async def test_stored_history_folds_to_what_its_workflow_said(path: Path) -> Non
         assert seen == told
         # the first histories are older than budgets
         assert summary.spent in (Spending(), state.charged)
+
+
+@pytest.mark.accepts("Y25", "Y12")
+async def test_stored_run_takes_over_what_the_run_before_left() -> None:
+    """The next run of today would take over the same from the stored one."""
+    first, second = (stored(FOLDER / f"{name}.json") for name in ("first_run", "second_run"))
+    began = await HistoryReader(DataConverter.default).fact(second.events[0])
+
+    assert isinstance(began, TurnContinued)
+    assert began.continuation.continues.digest == carry.state_of(await folded(first)).digest
+
+
+@pytest.mark.accepts("Y23", "Y6")
+async def test_history_that_ended_at_the_limit_of_events_of_an_earlier_release_replays() -> None:
+    """It ended typed, where a turn of today goes on in a new run."""
+    history = stored(FOLDER.parent / "earlier/limit_of_events.json")
+
+    replayed = await Replayer(workflows=[AgentTurn]).replay_workflow(history)
+    state = await folded(history)
+
+    assert replayed.replay_failure is None
+    assert state.ended is not None
+    assert state.ended.summary is not None
+    assert state.ended.summary.error is not None
+    assert state.ended.summary.error.code == errors.TooLargeError.code
 
 
 async def folded(history: WorkflowHistory) -> TurnState:

@@ -1,0 +1,155 @@
+"""What the tests of turns with several runs share: turns that go on in a new run soon, and a worker
+whose takeover of the run before can be held up.
+"""
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Any
+
+from temporalio import activity
+from temporalio.common import Priority
+from temporalio.worker import (
+    ActivityInboundInterceptor,
+    ExecuteActivityInput,
+    Interceptor,
+    Worker,
+)
+
+from perdure import Agent
+from perdure.clients import Event, Turn
+from perdure.temporal import search_attributes, start_request
+from perdure.temporal.names import CARRY, TURN
+from perdure.temporal.payloads import pack
+from perdure.testing import call, calls
+from perdure.testing.scripted import Reply
+from perdure.values.reports import Usage
+from perdure.worker import AgentWorker, PerdurePlugin
+
+from ..conftest import RecordingClient, impatient
+from .spending import Queue, look
+
+SHORT_TASK = timedelta(seconds=1)
+"""A workflow task timeout with which a run has some 300 events."""
+LONG_TASK = timedelta(seconds=20)
+
+MANY = 60
+"""Calls of one answer: two such steps fill a run."""
+BULKY = "x" * 1_300_000
+"""A text of which seven fill a run, whatever the timeout."""
+
+
+def reader(**fields: Any) -> Agent:
+    """An agent that looks as often as it likes."""
+    given = {"name": "reader", "model": "scripted:reader", "tools": [look]}
+    return Agent(**{**given, "max_iterations": "unlimited", **fields})
+
+
+def looks(steps: int, usage: Usage | None = None) -> list[Reply]:
+    """Answers with one call each."""
+    return [calls(call("look", number=number), usage=usage) for number in range(steps)]
+
+
+def filling(steps: int = 2, name: str = "look", usage: Usage | None = None) -> list[Reply]:
+    """Answers with many calls each, of which two fill a run: for an agent with parallel tools."""
+    return [
+        calls(*(call(name, number=MANY * step + one) for one in range(MANY)), usage=usage)
+        for step in range(steps)
+    ]
+
+
+def bulky(steps: int, usage: Usage | None = None) -> list[Reply]:
+    """Answers with one call each, of which seven fill a run."""
+    return [calls(call("look", number=number), text=BULKY, usage=usage) for number in range(steps)]
+
+
+async def begin(
+    client: RecordingClient,
+    agent: str = "reader",
+    task: str = "go",
+    *,
+    turn_id: str = "",
+    timeout: timedelta = SHORT_TASK,
+    priority: int | None = None,
+    **given: Any,
+) -> Turn:
+    """Start a turn as the client does, but with this workflow task timeout."""
+    request = start_request.turn_request(agent, task, **given)
+    handle = await client.temporal.start_workflow(
+        TURN,
+        pack(request),
+        id=turn_id or f"long-{secrets.token_hex(4)}",
+        task_queue=client.task_queue,
+        search_attributes=search_attributes.at_start(request.agent, request.labels),
+        priority=Priority(priority_key=priority),
+        **{**start_request.introduced(request, {}), "task_timeout": timeout},
+    )
+    return await client.get(handle.id)
+
+
+async def runs_of(client: RecordingClient, turn: Turn) -> list[str]:
+    """The runs of a turn now."""
+    return list((await client.get(turn.id))._feed.runs)
+
+
+async def until_run(client: RecordingClient, turn: Turn, number: int) -> str:
+    """Wait until a turn is in this run, counted from 1."""
+    async with asyncio.timeout(60):
+        while True:
+            found = list(await _runs(client, turn))
+            if len(found) >= number:
+                return found[number - 1]
+            await asyncio.sleep(0.02)
+
+
+async def _runs(client: RecordingClient, turn: Turn) -> tuple[str, ...]:
+    from perdure.clients.feed import runs_of as known
+
+    return await known(client.temporal, turn.id)
+
+
+async def events_of(turn: Turn) -> list[Event]:
+    """All events of a turn that is over."""
+    return [event async for event in turn.events()]
+
+
+class Carries(Interceptor):
+    """A worker's takeovers of a run before, which wait until they are let go."""
+
+    def __init__(self, *, held: bool = True) -> None:
+        self.begun = asyncio.Event()
+        self.let_go = asyncio.Event()
+        if not held:
+            self.let_go.set()
+
+    def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:  # noqa: A002 - Temporal's name
+        """What is around an activity."""
+        return _Held(next, self)
+
+
+class _Held(ActivityInboundInterceptor):
+    def __init__(self, inner: ActivityInboundInterceptor, carries: Carries) -> None:
+        super().__init__(inner)
+        self._carries = carries
+
+    # Temporal calls the parameter `input`
+    async def execute_activity(self, input: ExecuteActivityInput) -> Any:  # noqa: A002
+        if activity.info().activity_type == CARRY:
+            self._carries.begun.set()
+            await self._carries.let_go.wait()
+        return await super().execute_activity(input)
+
+
+@contextlib.asynccontextmanager
+async def holding(work: Queue, app: AgentWorker, carries: Carries) -> AsyncIterator[None]:
+    """A worker while the block runs, whose takeovers can be held up."""
+    async with Worker(
+        work.client.temporal,
+        task_queue=work.client.task_queue,
+        plugins=[PerdurePlugin(impatient(app))],
+        interceptors=[carries],
+        graceful_shutdown_timeout=timedelta(seconds=0.1),
+    ):
+        yield

@@ -61,7 +61,7 @@ from perdure.values.budgets import BudgetUpdate
 class _Versioned(Wire):
     """The version of a value."""
 
-    version: int = VERSION
+    version: int = 1
 
 
 def started(given: RawValue) -> TurnStarted | TurnContinued:

@@ -24,6 +24,7 @@ from perdure.turn.facts import CallFailed
 from perdure.turn.keys import parse_key
 from perdure.turn.open_step import Attempts, OpenCall, OpenStep
 from perdure.turn.snapshot import (
+    VERSION,
     AttemptsRecord,
     FailureRecord,
     LastStep,
@@ -217,6 +218,7 @@ def split(carried: Carried, most_bytes: int = limits.PART_BYTES) -> tuple[Part, 
         room -= size
     return tuple(
         Part(
+            version=VERSION,
             number=number,
             count=len(parts),
             messages=_merged(part.messages),

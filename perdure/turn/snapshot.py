@@ -131,7 +131,8 @@ class Part(Wire):
     messages in a row. A fork has messages only, with the place of the one with the task.
 
     Attributes:
-        version: The version of this shape.
+        version: The version of this shape. A value that is a default is not written, so that the
+            default remains the first version.
         number: The number of the part, from 1.
         count: The number of parts.
         messages: Messages, in order.
@@ -141,7 +142,7 @@ class Part(Wire):
         opening: The place of the message with the task, for a fork.
     """
 
-    version: int = VERSION
+    version: int = 1
     number: int
     count: int
     messages: tuple[Message, ...] = ()

@@ -5,7 +5,7 @@ whose takeover of the run before can be held up.
 import asyncio
 import contextlib
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 from typing import Any
 
@@ -20,16 +20,18 @@ from temporalio.worker import (
 
 from perdure import Agent
 from perdure.clients import Event, Turn
+from perdure.clients.feed import runs_of as known_runs
+from perdure.errors import PerdureError
 from perdure.temporal import search_attributes, start_request
 from perdure.temporal.names import CARRY, TURN
 from perdure.temporal.payloads import pack
-from perdure.testing import call, calls
+from perdure.testing import ScriptedModel, call, calls
 from perdure.testing.scripted import Reply
-from perdure.values.reports import Usage
+from perdure.values.reports import AgentReport, Usage
 from perdure.worker import AgentWorker, PerdurePlugin
 
-from ..conftest import RecordingClient, impatient
-from .spending import Queue, look
+from ..conftest import RecordingClient, Runtime, impatient
+from .spending import SOON_S, Queue, ended, look
 
 SHORT_TASK = timedelta(seconds=1)
 """A workflow task timeout with which a run has some 300 events."""
@@ -89,25 +91,19 @@ async def begin(
     return await client.get(handle.id)
 
 
-async def runs_of(client: RecordingClient, turn: Turn) -> list[str]:
-    """The runs of a turn now."""
-    return list((await client.get(turn.id))._feed.runs)
+async def runs_of(client: RecordingClient, turn: Turn) -> tuple[str, ...]:
+    """The ids of the runs of a turn so far."""
+    return await known_runs(client.temporal, turn.id)
 
 
 async def until_run(client: RecordingClient, turn: Turn, number: int) -> str:
-    """Wait until a turn is in this run, counted from 1."""
-    async with asyncio.timeout(60):
+    """Wait until a turn is in this run, counted from 1, and return the id of that."""
+    async with asyncio.timeout(SOON_S):
         while True:
-            found = list(await _runs(client, turn))
-            if len(found) >= number:
-                return found[number - 1]
+            runs = await runs_of(client, turn)
+            if len(runs) >= number:
+                return runs[number - 1]
             await asyncio.sleep(0.02)
-
-
-async def _runs(client: RecordingClient, turn: Turn) -> tuple[str, ...]:
-    from perdure.clients.feed import runs_of as known
-
-    return await known(client.temporal, turn.id)
 
 
 async def events_of(turn: Turn) -> list[Event]:
@@ -153,3 +149,31 @@ async def holding(work: Queue, app: AgentWorker, carries: Carries) -> AsyncItera
         graceful_shutdown_timeout=timedelta(seconds=0.1),
     ):
         yield
+
+
+async def compared(
+    runtime: Runtime,
+    given_app: Callable[[], AgentWorker],
+    script: Callable[[], list[Reply]],
+    **given: Any,
+) -> tuple[AgentReport, PerdureError | None]:
+    """Run a turn with short runs and in a single run; what it sent and told has to be the same.
+
+    Returns the report, and the error of a turn that ended with one.
+    """
+    told = []
+    for timeout in (SHORT_TASK, LONG_TASK):
+        model = ScriptedModel(*script())
+        async with runtime(given_app(), model=model) as client:
+            turn = await begin(client, timeout=timeout, **given)
+            end = await ended(turn)
+            assert (len(await runs_of(client, turn)) > 1) == (timeout == SHORT_TASK)
+        error = end if isinstance(end, PerdureError) else None
+        report = end.report if isinstance(end, PerdureError) else end
+        assert report is not None
+        report = report.model_copy(update={"turn_id": "", "duration": timedelta()})
+        sent = [(request.messages, request.options, request.model) for request in model.requests]
+        told.append((sent, report, error and (type(error), error.message)))
+    assert told[0][0] == told[1][0]
+    assert told[0][1:] == told[1][1:]
+    return report, error

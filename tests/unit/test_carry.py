@@ -1,0 +1,249 @@
+"""The state of a turn that is carried over to another run: nothing that matters is lost.
+
+The turns are those of `simulated`, which the real rules play.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from perdure import errors
+from perdure.agents.definitions import AgentDefinition
+from perdure.temporal import outcomes
+from perdure.temporal.payloads import pack, unpack
+from perdure.turn import carry, guards
+from perdure.turn.context_window import sent
+from perdure.turn.continuation import Continuation
+from perdure.turn.decide import Stop, next_move
+from perdure.turn.facts import (
+    BudgetAdded,
+    Decided,
+    Fact,
+    Resumed,
+    Scheduled,
+    TurnContinued,
+)
+from perdure.turn.fold import apply, fold
+from perdure.turn.keys import CarryKey
+from perdure.turn.snapshot import VERSION, Part
+from perdure.turn.state import TurnState
+from perdure.turn.wire import Origin, TurnRequest
+from perdure.values.approvals import Decision
+
+from ..thorough import examples
+from .simulated import NOW, Played, turn
+
+
+def is_free(state: TurnState) -> bool:
+    """Whether a turn may go on in a new run."""
+    return (
+        state.agent is not None
+        and not state.in_flight
+        and state.ended is None
+        and state.cancel_reason is None
+    )
+
+
+def continued(state: TurnState, steps: int | None = None) -> TurnContinued:
+    """How the next run begins, as its input is read."""
+    assert state.request is not None
+    given = Continuation(
+        continues=Origin(
+            turn_id="t",
+            run_id="r",
+            steps=state.step_count if steps is None else steps,
+            digest=carry.state_of(state).digest,
+        ),
+        request=state.request.model_copy(update={"history": ()}),
+        request_digest=state.request.digest(),
+        first_run="r",
+        ledger=state.accounts.ledger,
+        began=NOW,
+    )
+    fact = outcomes.started(pack(given))
+    assert isinstance(fact, TurnContinued)
+    return fact
+
+
+def parts_of(state: TurnState, most_bytes: int = 2_000) -> list[Fact]:
+    """The facts of a takeover, as they are read."""
+    facts = list[Fact]()
+    for number, part in enumerate(carry.split(carry.state_of(state), most_bytes), 1):
+        key = CarryKey(number)
+        facts += [Scheduled(key), outcomes.completed(key, pack(part))]
+    return facts
+
+
+def carried(state: TurnState) -> TurnState:
+    """The state as a later run has it."""
+    return fold([continued(state), *parts_of(state)])
+
+
+def told(state: TurnState, agent: AgentDefinition) -> dict[str, Any]:
+    """All of a state that something depends on later."""
+    cut = state.transcript.cut(agent.model)
+    move = next_move(state, agent) if is_free(state) else None
+    if isinstance(move, Stop):
+        move_told: Any = (type(move.error), move.error.message)
+    else:
+        move_told = move
+    return {
+        "sent": sent(state.transcript.messages, cut),
+        "partial": state.partial[len(state.transcript.messages) :],
+        "input": state.input_bound(agent.model, cut),
+        "accounts": state.accounts,
+        "open": state.open_step,
+        "attempts": state.attempts,
+        "waiting": state.waiting,
+        "finishing": state.finishing,
+        "steps": state.step_count,
+        "last": state.steps[-3:],
+        "warned": guards.warned_of_loop(state, agent),
+        "priced": state.is_priced,
+        "move": move_told,
+    }
+
+
+@settings(max_examples=examples(60))
+@given(st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1))
+def test_turn_goes_on_as_if_it_had_not_been_carried(seed: int, luck: int) -> None:
+    """At any moment at which nothing of it runs, and again later: the same facts lead to the same
+    requests, bills, gates and moves. A reader that knows the earlier runs has the whole transcript.
+    """
+    played = turn(seed)
+    places = [place for place, state in enumerate(played.states) if is_free(state)]
+    if not places:
+        return
+    chosen = random.Random(luck)
+    place = chosen.choice(places)
+    ours = carried(played.states[place])
+    reader = fold([continued(played.states[place])], played.states[place])
+    for number in range(place, len(played.facts)):
+        assert told(ours, played.agent) == told(played.states[number], played.agent)
+        if is_free(ours) and chosen.random() < 0.1:
+            reader = fold([continued(ours), *parts_of(ours)], reader)
+            ours = carried(ours)
+        ours = apply(ours, played.facts[number])
+        reader = apply(reader, played.facts[number])
+
+    assert reader.all_messages == played.state.partial
+    assert reader.all_steps == played.state.steps
+    assert reader.whole_from == 1
+
+
+@settings(max_examples=examples(60))
+@given(st.integers(0, 2**32 - 1), st.sampled_from([1, 500, 10**6]))
+def test_parts_hold_what_was_split(seed: int, most_bytes: int) -> None:
+    """Through JSON, whatever their size: the digest is the same."""
+    for state in turn(seed).states:
+        if is_free(state):
+            whole = carry.state_of(state)
+            parts = [unpack(pack(part), Part) for part in carry.split(whole, most_bytes)]
+
+            assert carry.join(parts) == whole
+            assert carry.join(parts).digest == whole.digest
+
+
+def waits_for_two() -> tuple[Played, TurnState]:
+    """A turn that waits for decisions about two calls at least."""
+    for seed in range(3_000):
+        played = turn(seed)
+        for state in played.states:
+            if state.waiting and len(state.waiting.pending) > 1 and len(state.asked.calls) > 1:
+                return played, state
+    raise AssertionError("no turn waits for two decisions")
+
+
+def decision(state: TurnState, place: int, **given: Any) -> Decided:
+    assert state.waiting is not None
+    one = state.waiting.pending[place]
+    fields = {"call_id": one.call_id, "digest": one.digest, "approve": True, **given}
+    return Decided(Decision(**fields))
+
+
+@pytest.mark.accepts("Y28")
+def test_updates_that_come_while_a_run_takes_over_count_afterwards() -> None:
+    """For who reads one run and for who has read the run before: what was asked for counts once;
+    a second decision, one with other arguments, and a resume that nothing waits for are refused.
+    """
+    _, state = waits_for_two()
+    state = apply(state, BudgetAdded(None, iterations=2))
+    first, second = decision(state, 0), decision(state, 1, approve=False)
+    again, wrong = decision(state, 0, approve=False), decision(state, 1, digest="other")
+    updates: list[Fact] = [wrong, first, again, second, Resumed(), BudgetAdded(None, iterations=1)]
+    began, parts = continued(state), parts_of(state)
+    after_one_run = fold([began, parts[0], *updates, *parts[1:]])
+    after_both = fold([began, parts[0], *updates, *parts[1:]], state)
+    expected = fold([first, second, BudgetAdded(None, iterations=1)], state)
+
+    for found in (after_one_run, after_both):
+        assert found.open_step == expected.open_step
+        assert found.accounts == expected.accounts
+        assert found.carried.refused == (wrong, again, Resumed())
+        assert found.carried.waiting_facts == ()
+    assert after_one_run.partial == expected.partial
+
+
+def test_reader_that_knows_the_run_before_knows_the_state_at_once() -> None:
+    """Before any part was carried over, and also when one cannot be."""
+    played, state = waits_for_two()
+    at_once = fold([continued(state), *parts_of(state)[:1]], state)
+
+    assert told(replace(at_once, in_flight={}), played.agent) == told(state, played.agent)
+    assert not at_once.awaits_parts
+
+
+def test_run_without_the_state_of_the_run_before_knows_steps_and_spending() -> None:
+    """They are in its input, for the report of a turn whose earlier run was deleted."""
+    played = turn(5)
+    state = [one for one in played.states if is_free(one)][-1]
+    alone = fold([continued(state)])
+
+    assert (alone.step_count, alone.charged) == (state.step_count, state.charged)
+    assert alone.is_priced is False
+    assert alone.whole_from == state.step_count + 1
+
+
+@pytest.mark.accepts("Y34")
+def test_state_that_is_not_what_the_run_before_left_is_refused() -> None:
+    """Typed, when the last part is there."""
+    played = turn(5)
+    states = [one for one in played.states if is_free(one)]
+    parts = parts_of(states[-1])
+    with pytest.raises(errors.TranscriptMismatchError, match="nothing was sent"):
+        fold([continued(states[0]), *parts])
+    with pytest.raises(errors.TranscriptMismatchError, match="nothing was sent"):
+        fold([continued(states[0])], states[-1])
+
+
+@pytest.mark.accepts("Y33")
+def test_part_of_a_later_version_is_refused_before_it_is_read() -> None:
+    """Whatever its shape is."""
+    with pytest.raises(errors.UnknownVersionError) as caught:
+        outcomes.completed(
+            CarryKey(1), pack(_Later(version=VERSION + 1, number="one", count="one"))
+        )
+
+    assert caught.value.context == {"version": VERSION + 1}
+
+
+@pytest.mark.accepts("Y35")
+def test_release_without_runs_refuses_the_input_of_a_later_run() -> None:
+    """It has no agent and no task at the top, so that such a worker never begins the turn again."""
+    state = next(one for one in turn(5).states if is_free(one))
+    given = pack(continued(state).continuation)
+    with pytest.raises(errors.InvalidRequestError, match="agent"):
+        unpack(given, TurnRequest)
+
+
+class _Later(Part):
+    """A part as a later release may record it."""
+
+    number: str  # type: ignore[assignment]  # another shape
+    count: str  # type: ignore[assignment]

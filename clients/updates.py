@@ -30,6 +30,14 @@ from perdure.temporal.runs import last_run
 
 WAIT = timedelta(seconds=30)
 
+_PAUSE_S = 0.2
+_REFUSED = (RPCStatusCode.ABORTED, RPCStatusCode.RESOURCE_EXHAUSTED)
+"""The server's answers to an update that it did not take.
+
+The run ends and goes on in a new one, or ten updates are already in flight. The same update may be
+sent again, because its id counts once.
+"""
+
 _ENDED_MEANWHILE = "AcceptedUpdateCompletedWorkflow"
 """The server's type for an update that its workflow did not answer before it ended."""
 _IS_OVER = ("completed", "closing workflow")
@@ -74,6 +82,8 @@ async def ask(
                     if last == run_id:
                         raise await _over(handle, update) from None
                     run_id = last
+                except _Busy:
+                    await asyncio.sleep(_PAUSE_S)
     except (TimeoutError, WorkflowUpdateRPCTimeoutOrCancelledError) as error:
         if caller is not None and caller.cancelling() > cancels:  # the SDK has one error for both
             raise asyncio.CancelledError from None
@@ -87,6 +97,10 @@ async def ask(
 
 class _Over(Exception):  # noqa: N818 - the turn may go on in another run
     """The run is over, so it does not answer the update."""
+
+
+class _Busy(Exception):  # noqa: N818 - the update is sent again
+    """The server did not take the update."""
 
 
 async def _sent(
@@ -104,6 +118,8 @@ async def _sent(
         is_over = any(words in error.message for words in _IS_OVER)
         if error.status == RPCStatusCode.NOT_FOUND and is_over:
             raise _Over from None
+        if error.status in _REFUSED:
+            raise _Busy from None
         raise
     return answer
 

@@ -10,7 +10,10 @@ from datetime import timedelta
 from typing import Any
 
 from temporalio import activity
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest
 from temporalio.common import Priority
+from temporalio.service import RPCError
 from temporalio.worker import (
     ActivityInboundInterceptor,
     ExecuteActivityInput,
@@ -111,6 +114,23 @@ async def events_of(turn: Turn) -> list[Event]:
     return [event async for event in turn.events()]
 
 
+async def delete(client: RecordingClient, turn: Turn, run_id: str) -> None:
+    """Delete the history of a run, as its retention would."""
+    execution = WorkflowExecution(workflow_id=turn.id, run_id=run_id)
+    service = client.temporal.workflow_service
+    await service.delete_workflow_execution(
+        DeleteWorkflowExecutionRequest(
+            namespace=client.temporal.namespace, workflow_execution=execution
+        )
+    )
+    handle = client.temporal.get_workflow_handle(turn.id, run_id=run_id)
+    async with asyncio.timeout(SOON_S):
+        with contextlib.suppress(RPCError):
+            while True:
+                await handle.describe()
+                await asyncio.sleep(0.05)
+
+
 class Carries(Interceptor):
     """A worker's takeovers of a run before, which wait until they are let go."""
 
@@ -161,7 +181,7 @@ async def compared(
 
     Returns the report, and the error of a turn that ended with one.
     """
-    told = []
+    told, report, error = list[Any](), None, None
     for timeout in (SHORT_TASK, LONG_TASK):
         model = ScriptedModel(*script())
         async with runtime(given_app(), model=model) as client:
@@ -176,4 +196,5 @@ async def compared(
         told.append((sent, report, error and (type(error), error.message)))
     assert told[0][0] == told[1][0]
     assert told[0][1:] == told[1][1:]
+    assert report is not None
     return report, error

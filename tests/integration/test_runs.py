@@ -1,7 +1,5 @@
 """A turn whose history has become long goes on in a new run, as if nothing had happened."""
 
-import asyncio
-import contextlib
 import logging
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -10,9 +8,6 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel
-from temporalio.api.common.v1 import WorkflowExecution
-from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest
-from temporalio.service import RPCError
 
 from perdure import (
     AssistantMessage,
@@ -30,7 +25,7 @@ from perdure import (
     tool,
 )
 from perdure.agents.observers import Observer
-from perdure.clients import Event, Turn
+from perdure.clients import Event
 from perdure.testing import ScriptedModel, call, calls, says
 from perdure.testing.scripted import Reply
 from perdure.values.answers import ModelAnswer
@@ -44,13 +39,14 @@ from .long_turns import (
     SHORT_TASK,
     begin,
     compared,
+    delete,
     events_of,
     filling,
     looks,
     reader,
     runs_of,
 )
-from .spending import PRICE, SHORT, SOON_S, app, ended, usage
+from .spending import PRICE, SHORT, app, ended, usage
 
 STEPS = 34
 
@@ -169,6 +165,7 @@ async def test_turn_of_several_runs_tells_the_same_as_one_of_a_single_run(
     assert single["logged"].count("turn_in") == single["logged"].count("turn_out") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("Y26")
 async def test_whoever_follows_a_turn_of_several_runs_gets_each_event_once(
     runtime: Runtime,
@@ -213,23 +210,6 @@ async def test_whoever_follows_a_turn_of_several_runs_gets_each_event_once(
     )
     assert rest.messages == report.messages
     assert events[0].kind == "turn_started"
-
-
-async def delete(client: RecordingClient, turn: Turn, run_id: str) -> None:
-    """Delete the history of a run, as its retention would."""
-    execution = WorkflowExecution(workflow_id=turn.id, run_id=run_id)
-    service = client.temporal.workflow_service
-    await service.delete_workflow_execution(
-        DeleteWorkflowExecutionRequest(
-            namespace=client.temporal.namespace, workflow_execution=execution
-        )
-    )
-    handle = client.temporal.get_workflow_handle(turn.id, run_id=run_id)
-    async with asyncio.timeout(SOON_S):
-        with contextlib.suppress(RPCError):
-            while True:
-                await handle.describe()
-                await asyncio.sleep(0.05)
 
 
 @pytest.mark.slow

@@ -1,0 +1,343 @@
+"""What comes in while a run takes over the state of the run before, and what goes wrong then."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from temporalio.api.common.v1 import Payloads
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.workflowservice.v1 import RespondActivityTaskCompletedByIdRequest
+from temporalio.converter import DataConverter
+
+from perdure import Agent, Budget, Outcome, errors, tool
+from perdure.clients import Turn
+from perdure.errors import PerdureError
+from perdure.temporal.names import ADD_BUDGET, CHILD_NEWS
+from perdure.temporal.payloads import pack, unpack
+from perdure.testing import ScriptedModel, call, calls, says
+from perdure.turn.facts import WaitBegan
+from perdure.turn.snapshot import VERSION
+from perdure.turn.wire import ChildNews
+from perdure.values.budgets import BudgetUpdate, Remaining
+
+from ..conftest import RecordingClient, Runtime
+from .long_turns import (
+    Carries,
+    begin,
+    delete,
+    filling,
+    holding,
+    looks,
+    reader,
+    runs_of,
+    until_run,
+)
+from .resets import reset, task_ends
+from .spending import Queue, app, ended, look, queue, until, usage
+
+sent: list[str] = []
+
+
+@tool(requires_approval=True)
+def send(to: str) -> str:
+    """Send a letter."""
+    sent.append(to)
+    return f"sent to {to}"
+
+
+def clerk(**fields: Any) -> Agent:
+    return reader(tools=[look, send], parallel_tools=True, max_iterations=9, **fields)
+
+
+def letters() -> ScriptedModel:
+    """Two letters that wait for approval in a run that is almost full."""
+    return ScriptedModel(
+        *filling(1),
+        calls(call("send", call_id="a", to="Ann"), call("send", call_id="b", to="Bob")),
+        says("done"),
+    )
+
+
+async def fill(turn: Turn, updates: int = 60) -> int:
+    """Add to the limit of iterations until the run is full; returns how much was added."""
+    free = asyncio.Semaphore(4)
+
+    async def add() -> None:
+        async with free:
+            await turn.add_budget(iterations=1)
+
+    await asyncio.gather(*(add() for _ in range(updates)))
+    return updates
+
+
+@contextlib.asynccontextmanager
+async def taking_over(
+    server: str, script: ScriptedModel, *, fills: bool = True, **given: Any
+) -> AsyncIterator[tuple[Queue, Turn, Carries]]:
+    """A turn whose second run is taking over the state of the first."""
+    carries = Carries()
+    worker = app(clerk(on_exhausted="pause"))
+    async with queue(server) as work, holding(work, with_model(worker, script), carries):
+        turn = await begin(work.client, **given)
+        if fills:
+            await until(turn, WaitBegan)
+            filling_up = asyncio.create_task(fill(turn))
+        await carries.begun.wait()
+        await until_run(work.client, turn, 2)
+        yield work, turn, carries
+        carries.let_go.set()
+        if fills:
+            await filling_up
+
+
+def with_model(worker: Any, model: ScriptedModel) -> Any:
+    from dataclasses import replace
+
+    return replace(worker, providers={"scripted": model})
+
+
+async def tried(coroutine: Any) -> Any:
+    """What a call returns, or its error."""
+    try:
+        return await coroutine
+    except PerdureError as error:
+        return type(error)
+
+
+@pytest.mark.accepts("Y28", "Y30")
+async def test_updates_of_a_turn_that_waits_are_answered_while_it_goes_on_in_a_new_run(
+    perdure_server: str,
+) -> None:
+    """Each counts once: by handles of before, with the approval's own expiry and token. What the
+    run before would have refused is refused.
+    """
+    sent.clear()
+    model = letters()
+    async with taking_over(perdure_server, model) as (_, turn, carries):
+        status = await turn.status()
+        first, second = await turn.pending_approvals()
+        wrong = first.model_copy(update={"digest": second.digest})
+        asked = [
+            asyncio.create_task(tried(one))
+            for one in (
+                turn.approve(wrong),
+                turn.approve(first, by="Eve"),
+                turn.approve(first, by="Dan"),
+                turn.deny(second, "no"),
+                turn.resume(),
+                turn.add_budget(iterations=5),
+            )
+        ]
+        await asyncio.sleep(0.5)
+        carries.let_go.set()
+        answers = await asyncio.gather(*asked)
+        report = await turn.result()
+        last = await turn.status()
+
+    assert (status.waits[0].kind, status.steps, status.state) == ("approval", 1, "waiting")
+    assert (answers[0], answers[3]) == (errors.ApprovalConflictError, None)
+    assert sorted(answers[1:3], key=str) == [errors.ApprovalConflictError, None]
+    assert answers[4] is errors.InvalidRequestError
+    assert isinstance(answers[5], Remaining)
+    assert last.max_iterations == 9 + 60 + 5
+    assert answers[5].iterations is not None
+    assert sent == ["Ann"]
+    assert [one.approve for one in report.steps[1].decisions].count(True) == 1
+    assert [result.is_error for result in report.steps[1].results] == [False, True]
+
+
+@pytest.mark.slow
+@pytest.mark.accepts("Y30")
+async def test_wait_is_carried_with_its_expiry_and_its_token(runtime: Runtime) -> None:
+    """As often as many updates make it necessary; observers, memo and list show one wait."""
+    sent.clear()
+    async with runtime(app(clerk(on_exhausted="pause")), model=letters()) as client:
+        turn = await begin(client)
+        await until(turn, WaitBegan)
+        before = await turn.pending_approvals()
+        added = 0
+        while len(await runs_of(client, turn)) < 4:
+            added += await fill(turn, 20)
+        after = await turn.pending_approvals()
+        runs = await runs_of(client, turn)
+        entries = [entry async for entry in client.list(state="waiting") if entry.id == turn.id]
+        await client.approve(turn.id, "a", token=before[0].token)
+        await delete(client, turn, runs[0])
+        again = await RecordingClient(client.temporal, client.task_queue).get(turn.id)
+        [left] = await again.pending_approvals()
+        await again.deny(left)
+        report = await turn.result()
+        last = await turn.status()
+        waits = [event async for event in turn.events() if isinstance(event.fact, WaitBegan)]
+        client.turns.clear()  # its first run is gone
+
+    assert before == after
+    assert left == after[1]
+    assert [(entry.waits_for, entry.state) for entry in entries] == [("approval", "waiting")]
+    assert last.max_iterations == 9 + added
+    assert (len(waits), sent, report.outcome) == (1, ["Ann"], Outcome.COMPLETED)
+
+
+@pytest.mark.slow
+@pytest.mark.accepts("Y31")
+@pytest.mark.parametrize("how", ["cancel", "terminate"])
+async def test_report_of_a_turn_that_ends_while_it_goes_on_in_a_new_run_is_whole(
+    perdure_server: str, how: str
+) -> None:
+    """Steps, messages, spending and reason are there, in the memo of a cancelled turn as well."""
+    script = ScriptedModel(*filling(2, usage=usage(300)), says("never"))
+    async with taking_over(perdure_server, script, fills=False) as (work, turn, carries):
+        handle = work.client.temporal.get_workflow_handle(turn.id)
+        if how == "cancel":
+            await turn.cancel("enough")
+            carries.let_go.set()
+        else:
+            await handle.terminate(reason="enough")
+        end = await ended(turn)
+        other = await RecordingClient(work.client.temporal, work.client.task_queue).get(turn.id)
+        status = await other.status()
+        memo = await (await handle.describe()).memo_value("perdure")
+
+    assert isinstance(end, errors.TurnCancelledError | errors.TurnTerminatedError)
+    assert "enough" in end.message
+    assert end.report is not None
+    assert (len(end.report.steps), len(end.report.messages)) == (2, 5)
+    assert status.spent.model_calls == end.report.spent.model_calls == 2
+    assert status.spent.usd == end.report.cost
+    if how == "cancel":
+        assert (memo["outcome"], memo["steps"], memo["cost"]) == ("cancelled", 2, "$0.60")
+
+
+@pytest.mark.slow
+@pytest.mark.accepts("Y32")
+async def test_turn_whose_earlier_run_was_deleted_meanwhile_ends_typed(
+    perdure_server: str,
+) -> None:
+    """Nothing is sent, and what it spent is told."""
+    script = ScriptedModel(*filling(2, usage=usage(300)), says("never"))
+    async with taking_over(perdure_server, script, fills=False) as (work, turn, carries):
+        [first, _] = await runs_of(work.client, turn)
+        await delete(work.client, turn, first)
+        carries.let_go.set()
+        other = await RecordingClient(work.client.temporal, work.client.task_queue).get(turn.id)
+        end = await ended(other)
+        work.client.turns.clear()  # its first run is gone
+
+    assert isinstance(end, errors.TurnNotFoundError)
+    assert end.report is not None
+    assert (end.report.outcome, end.report.cost) == (Outcome.FAILED, None)
+    assert end.report.spent.model_calls == 2
+    assert end.report.messages_from == 3
+    assert script.call_count == 2
+
+
+@pytest.mark.slow
+@pytest.mark.accepts("Y33")
+async def test_state_of_a_later_version_waits_for_its_release(perdure_server: str) -> None:
+    """The workflow task fails with what is to be done, and the turn does not end. Reset to before,
+    it takes over the state by this release.
+    """
+    script = ScriptedModel(*filling(2), says("done"))
+    async with taking_over(perdure_server, script, fills=False) as (work, turn, carries):
+        run_id = (await runs_of(work.client, turn))[1]
+        [payload] = await DataConverter.default.encode([{"version": VERSION + 1, "parts": "new"}])
+        await work.client.temporal.workflow_service.respond_activity_task_completed_by_id(
+            RespondActivityTaskCompletedByIdRequest(
+                namespace=work.client.temporal.namespace,
+                workflow_id=turn.id,
+                run_id=run_id,
+                activity_id="carry-1",
+                result=Payloads(payloads=[payload]),
+            )
+        )
+        failure = await task_failure(work.client, turn.id, run_id)
+        with pytest.raises(errors.UnknownVersionError):
+            await turn.result()
+        carries.let_go.set()
+        history = await work.client.history_of(turn.id, run_id)
+        latest = work.client._turn(turn.id, (run_id,))
+        again = await reset(work.client, latest, task_ends(history)[0])
+        other = await RecordingClient(work.client.temporal, work.client.task_queue).get(again.id)
+        report = await other.result()
+        work.client.turns.clear()  # a workflow task of it has failed
+
+    assert f"of version {VERSION + 1}" in failure
+    assert "run the turn with the release that recorded it" in failure
+    assert (report.output, len(report.steps)) == ("done", 3)
+
+
+async def task_failure(client: RecordingClient, turn_id: str, run_id: str) -> str:
+    """The message of the first workflow task that fails."""
+    kind = EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED
+    async with asyncio.timeout(60):
+        while True:
+            for event in (await client.history_of(turn_id, run_id)).events:
+                if event.event_type == kind:
+                    return event.workflow_task_failed_event_attributes.failure.message
+            await asyncio.sleep(0.05)
+
+
+@pytest.mark.slow
+@pytest.mark.accepts("Y36")
+async def test_sixty_updates_and_thirty_signals_over_six_runs_count_once(
+    runtime: Runtime,
+) -> None:
+    """Each update is answered, the sum is right, and one that is sent again to a later run has no
+    second effect, for the workflow and for each reader.
+    """
+    steps = 190
+    model = ScriptedModel(*looks(steps), says("done"))
+    async with runtime(app(reader(max_iterations=steps + 1)), model=model) as client:
+        turn = await begin(client, budget=Budget(tool_calls=steps))
+        handle = client.temporal.get_workflow_handle(turn.id)
+
+        async def add(number: int) -> Remaining:
+            await asyncio.sleep(number * 0.15)
+            return await turn.add_budget(Budget(tool_calls=1), iterations=2)
+
+        async def tell(number: int) -> None:
+            await asyncio.sleep(number * 0.3)
+            news = ChildNews(key="step-1.call-1.child-1", waits_for="approval", reason=str(number))
+            await handle.signal(CHILD_NEWS, pack(news))
+
+        async def repeat() -> list[int | None]:
+            update, told = pack(BudgetUpdate(tool_calls=100)), []
+            for number in (1, 2, 3):
+                await until_run(client, turn, number)
+                told.append(
+                    unpack(
+                        await handle.execute_update(
+                            ADD_BUDGET, update, id="same", result_type=type(update)
+                        ),
+                        Remaining,
+                    ).tool_calls
+                )
+            return told
+
+        answers, _, repeated = await asyncio.gather(
+            asyncio.gather(*(add(number) for number in range(60))),
+            asyncio.gather(*(tell(number) for number in range(30))),
+            repeat(),
+        )
+        report = await turn.result()
+        status = await turn.status()
+        runs = await runs_of(client, turn)
+        accepted, signals = list[str](), 0
+        for run in runs:
+            for event in (await client.history_of(turn.id, run)).events:
+                update = event.workflow_execution_update_accepted_event_attributes
+                if update.protocol_instance_id:
+                    accepted.append(update.protocol_instance_id)
+                signals += event.HasField("workflow_execution_signaled_event_attributes")
+
+    assert len(runs) >= 6
+    assert len(answers) == 60
+    assert len(repeated) == 3
+    assert status.max_iterations == steps + 1 + 2 * 60
+    assert status.budget is not None
+    assert status.budget.tool_calls == steps + 60 + 100
+    assert len(set(accepted)) == 61
+    assert signals == 30
+    assert len(report.steps) == steps + 1

@@ -21,9 +21,9 @@ from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from perdure.temporal.history import first_event, recorded
-from perdure.turn.facts import Fact, PartCarried, TurnContinued
+from perdure.turn.facts import PartCarried, Recorded, TurnContinued
 
-Recorded = tuple[HistoryEvent, Fact | None]
+Read = tuple[HistoryEvent, Recorded | None]
 """An event of a history, with its fact."""
 
 _CONTINUED = WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW
@@ -81,7 +81,7 @@ async def runs_up_to(client: Client, found: DescribeWorkflowExecutionResponse) -
 
 async def last_recorded(
     client: Client, turn_id: str, run_id: str, *, is_worker: bool = False
-) -> list[Recorded]:
+) -> list[Read]:
     """Return the events of the last run of a turn so far, from any of its runs.
 
     While that run still takes over the state of the run before, the events of that come first, if
@@ -96,16 +96,14 @@ async def last_recorded(
     parts = [fact.part for _, fact in own if isinstance(fact, PartCarried)]
     if first is None or (parts and len(parts) >= parts[-1].count):
         return own
-    before: list[Recorded] = []
+    before: list[Read] = []
     with contextlib.suppress(RPCError):
         run_id = first.continuation.continues.run_id
         before = await _recorded(client, turn_id, run_id, is_worker=is_worker)
     return before + own
 
 
-async def _recorded(
-    client: Client, turn_id: str, run_id: str, *, is_worker: bool
-) -> list[Recorded]:
+async def _recorded(client: Client, turn_id: str, run_id: str, *, is_worker: bool) -> list[Read]:
     return [one async for one in recorded(client, turn_id, run_id, is_worker=is_worker)]
 
 

@@ -44,7 +44,6 @@ from perdure.turn.facts import (
     ChildScheduled,
     ChildTold,
     Decided,
-    Fact,
     HookEnded,
     ModelAnswered,
     PartCarried,

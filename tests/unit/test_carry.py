@@ -24,7 +24,7 @@ from perdure.turn.decide import Stop, next_move
 from perdure.turn.facts import (
     BudgetAdded,
     Decided,
-    Fact,
+    Recorded,
     Resumed,
     Scheduled,
     TurnContinued,
@@ -71,9 +71,9 @@ def continued(state: TurnState, steps: int | None = None) -> TurnContinued:
     return fact
 
 
-def parts_of(state: TurnState, most_bytes: int = 2_000) -> list[Fact]:
+def parts_of(state: TurnState, most_bytes: int = 2_000) -> list[Recorded]:
     """The facts of a takeover, as they are read."""
-    facts = list[Fact]()
+    facts = list[Recorded]()
     for number, part in enumerate(carry.split(carry.state_of(state), most_bytes), 1):
         key = CarryKey(number)
         facts += [Scheduled(key), outcomes.completed(key, pack(part))]
@@ -176,7 +176,14 @@ def test_updates_that_come_while_a_run_takes_over_count_afterwards() -> None:
     state = apply(state, BudgetAdded(None, iterations=2))
     first, second = decision(state, 0), decision(state, 1, approve=False)
     again, wrong = decision(state, 0, approve=False), decision(state, 1, digest="other")
-    updates: list[Fact] = [wrong, first, again, second, Resumed(), BudgetAdded(None, iterations=1)]
+    updates: list[Recorded] = [
+        wrong,
+        first,
+        again,
+        second,
+        Resumed(),
+        BudgetAdded(None, iterations=1),
+    ]
     began, parts = continued(state), parts_of(state)
     after_one_run = fold([began, parts[0], *updates, *parts[1:]])
     after_both = fold([began, parts[0], *updates, *parts[1:]], state)

@@ -24,6 +24,7 @@ async def points(
 
     Raises:
         TurnNotFoundError: Temporal does not have the history, or no longer has it.
+        InvalidRequestError: There can be no such run.
         PayloadDecodeError: This process lacks the codec or the key of the turn.
     """
     state, last = TurnState(), -1
@@ -34,18 +35,23 @@ async def points(
                 last = state.step_count
                 yield state
     except RPCError as error:
-        if error.status is not RPCStatusCode.NOT_FOUND:
-            raise
-        raise gone(turn_id, run_id) from error
+        raise _unreadable(turn_id, run_id, error) from error
 
 
-def gone(turn_id: str, run_id: str) -> errors.TurnNotFoundError:
-    """Return the error for a run whose history cannot be read any more."""
-    return errors.TurnNotFoundError(
-        f"the history of run {run_id} of turn {turn_id!r} is gone: its retention is over, or it was"
-        " deleted",
-        context={"turn_id": turn_id, "run_id": run_id},
-    )
+def _unreadable(turn_id: str, run_id: str, error: RPCError) -> Exception:
+    """Translate Temporal's error about a history; one that may pass is returned as it is."""
+    context = {"turn_id": turn_id, "run_id": run_id}
+    if error.status is RPCStatusCode.NOT_FOUND:
+        return errors.TurnNotFoundError(
+            f"the history of run {run_id} of turn {turn_id!r} is gone: its retention is over, or it"
+            " was deleted",
+            context=context,
+        )
+    if error.status is RPCStatusCode.INVALID_ARGUMENT:
+        return errors.InvalidRequestError(
+            f"run {run_id} of turn {turn_id!r}: {error.message}", context=context
+        )
+    return error
 
 
 async def read_origin(
@@ -55,7 +61,7 @@ async def read_origin(
 
     Raises:
         TurnNotFoundError: Temporal does not have the history, or no longer has it.
-        InvalidRequestError: The run does not close such a step.
+        InvalidRequestError: The run does not close such a step, or there can be no such run.
         PayloadDecodeError: This process lacks the codec or the key of the turn.
     """
     if steps is None:
@@ -80,9 +86,7 @@ async def _whole(client: Client, turn_id: str, run_id: str, *, is_worker: bool) 
         async for _, fact in recorded(client, turn_id, run_id, is_worker=is_worker):
             state = state if fact is None else apply(state, fact)
     except RPCError as error:
-        if error.status is not RPCStatusCode.NOT_FOUND:
-            raise
-        raise gone(turn_id, run_id) from error
+        raise _unreadable(turn_id, run_id, error) from error
     return state
 
 

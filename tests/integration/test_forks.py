@@ -642,3 +642,43 @@ async def test_fork_that_goes_on_in_new_runs_stays_one(runtime: Runtime) -> None
     assert memo["forked_from"] == {"turn_id": turn.id, "step": 2}
     assert report.forked_from == status.forked_from == ForkedFrom(turn_id=turn.id, step=2)
     assert [one.messages[:-1] for one in again] == [report.messages[:12], report.messages[:84]]
+
+
+@pytest.mark.accepts("E41", "E42")
+@pytest.mark.parametrize(
+    ("run_id", "turn_id", "steps_", "error"),
+    [
+        ("no-run", None, 1, errors.InvalidRequestError),
+        (None, "another", 1, errors.TurnNotFoundError),
+        (None, None, 9, errors.InvalidRequestError),
+        (None, None, 1, errors.TranscriptMismatchError),
+    ],
+)
+async def test_turn_that_is_started_by_json_with_a_wrong_origin_ends_typed(
+    runtime: Runtime,
+    run_id: str | None,
+    turn_id: str | None,
+    steps_: int,
+    error: type[errors.PerdureError],
+) -> None:
+    """No model is asked, and it ends at once."""
+    model = steps(1, says("done"))
+    async with runtime(reader(), model=model) as client:
+        turn = await client.start("reader", "go")
+        await turn.result()
+        origin = {
+            "turn_id": turn_id or turn.id,
+            "run_id": run_id or turn.run_id,
+            "steps": steps_,
+            "digest": "0" * 64,
+        }
+        handle = await client.temporal.start_workflow(
+            TURN,
+            {"agent": "reader", "task": "go", "origin": origin},
+            id=f"{turn.id}-json",
+            task_queue=client.task_queue,
+        )
+        end = await ended(await client.get(handle.id))
+
+    assert isinstance(end, error)
+    assert model.call_count == 2

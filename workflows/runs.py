@@ -74,7 +74,10 @@ class Runs:
             failures = board.state.attempts.failures
             if failures:
                 error = errors.from_info(failures[-1].error)
-                if not (error.transient or failures[-1].lost) or len(failures) >= _TRIES:
+                may_pass = error.transient or failures[-1].lost
+                if isinstance(error, errors.TranscriptMismatchError) and not whole:
+                    may_pass = False  # a fork can be started again, and has lost nothing
+                if not may_pass or len(failures) >= _TRIES:
                     raise error
                 await asyncio.sleep(min(2 ** (len(failures) - 1), _LONGEST_PAUSE_S))
             part = len(board.state.carried.parts) + 1

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from datetime import timedelta
 from typing import Any
 from uuid import uuid4
@@ -30,7 +30,7 @@ from perdure.temporal.runs import last_run
 
 WAIT = timedelta(seconds=30)
 
-_PAUSE_S = 0.2
+_PAUSE_S, _TRY_S = 0.2, 2.0
 _REFUSED = (RPCStatusCode.ABORTED, RPCStatusCode.RESOURCE_EXHAUSTED)
 """The server's answers to an update that it did not take.
 
@@ -76,7 +76,7 @@ async def ask(
             while True:
                 handle = client.get_workflow_handle(turn_id, run_id=run_id)
                 try:
-                    return await _sent(handle, update, given, update_id)
+                    return await _in_time(_sent(handle, update, given, update_id))
                 except _Over:
                     last = await last_run(client, turn_id, run_id)
                     if last == run_id:
@@ -84,6 +84,7 @@ async def ask(
                     run_id = last
                 except _Busy:
                     await asyncio.sleep(_PAUSE_S)
+                    run_id = await last_run(client, turn_id, run_id)
     except (TimeoutError, WorkflowUpdateRPCTimeoutOrCancelledError) as error:
         if caller is not None and caller.cancelling() > cancels:  # the SDK has one error for both
             raise asyncio.CancelledError from None
@@ -101,6 +102,26 @@ class _Over(Exception):  # noqa: N818 - the turn may go on in another run
 
 class _Busy(Exception):  # noqa: N818 - the update is sent again
     """The server did not take the update."""
+
+
+async def _in_time(sending: Coroutine[Any, Any, RawValue]) -> RawValue:
+    """Return the answer to an update, unless it takes so long that it is better sent again.
+
+    For a run that is being closed the server refuses an update, and Temporal's client repeats it
+    there for longer than the next run needs to begin.
+    """
+    task = asyncio.create_task(sending)
+    try:
+        await asyncio.wait({task}, timeout=_TRY_S)
+        if task.done():
+            return task.result()
+        raise _Busy
+    finally:
+        if not task.done():
+            task.cancel()
+            await asyncio.wait({task})
+            with contextlib.suppress(Exception, asyncio.CancelledError):
+                task.result()
 
 
 async def _sent(

@@ -197,7 +197,7 @@ class Turn(Generic[T]):
             TurnNotFoundError: Temporal does not have the turn, or no longer has it.
             ServerUnreachableError: Temporal does not answer.
         """
-        return await look(self._client, self.id, self.run_id)
+        return await look(self._client, self.id, self._feed.runs[-1])
 
     async def wait(self, timeout: timedelta | float | None = None) -> TurnStatus:
         """Wait until the turn is over or needs a person, and return its status.
@@ -501,7 +501,7 @@ class Turn(Generic[T]):
             ServerUnreachableError: Temporal does not answer.
             PayloadDecodeError: This process lacks the codec or the key of the turn.
         """
-        return await calls_that_wait(self._client, self.id, self.run_id)
+        return await calls_that_wait(self._client, self.id, self._feed.runs[-1])
 
     async def approve(
         self,

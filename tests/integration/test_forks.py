@@ -139,7 +139,9 @@ async def test_fork_has_the_limits_that_the_turn_was_given_afresh(runtime: Runti
         fork = await turn.fork(2)
         report = await fork.result()
         given = await fork.status()
-        other = await turn.fork(2, budget=Budget(tool_calls=9), max_iterations=1, id=f"{turn.id}-other")
+        other = await turn.fork(
+            2, budget=Budget(tool_calls=9), max_iterations=1, id=f"{turn.id}-other"
+        )
         end = await ended(other)
         limited = await other.status()
 

@@ -6,7 +6,6 @@ its workflow, by continue-as-new, at a moment at which nothing of it runs.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Iterator
@@ -66,6 +65,8 @@ class Runs:
     async def take_over(self, calls: Calls, origin: Origin, *, whole: bool) -> None:
         """Take over the state or the messages of another run, part by part.
 
+        A part that cannot be read is tried again, but not in a turn that is cancelled.
+
         Raises:
             PerdureError: The history of that run is gone, or cannot be read.
         """
@@ -77,9 +78,10 @@ class Runs:
                 may_pass = error.transient or failures[-1].lost
                 if isinstance(error, errors.TranscriptMismatchError) and not whole:
                     may_pass = False  # a fork can be started again, and has lost nothing
-                if not may_pass or len(failures) >= _TRIES:
+                if may_pass and len(failures) < _TRIES:
+                    await _sleep_unless_cancelled(2 ** (len(failures) - 1))
+                if not may_pass or len(failures) >= _TRIES or _is_cancelled():
                     raise error
-                await asyncio.sleep(min(2 ** (len(failures) - 1), _LONGEST_PAUSE_S))
             part = len(board.state.carried.parts) + 1
             key = CarryKey(part, len(failures) + 1)
             call = CarryCall(origin=origin, part=part, whole=whole)
@@ -99,7 +101,7 @@ class Runs:
             or info.get_current_history_size() - self._began_bytes >= limits.RUN_BYTES
             or self._count >= limits.RUN_UPDATES
         )
-        is_free = not self._board.state.in_flight and workflow.cancellation_reason() is None
+        is_free = not self._board.state.in_flight and not _is_cancelled()
         return is_due and is_free and workflow.patched(_PATCH)
 
     async def go_on(self, health: Health, pipeline: Pipeline) -> None:
@@ -113,7 +115,7 @@ class Runs:
         while self._last_update == info.get_current_history_length():
             await workflow.sleep(_ONE_TASK, summary="the answer to an update is recorded")
             await workflow.wait_condition(workflow.all_handlers_finished)
-        if workflow.cancellation_reason() is not None:
+        if _is_cancelled():
             return  # the next await ends the turn
         # larger than a payload only if the request is, which external storage then holds
         given = pack(
@@ -179,3 +181,12 @@ class Runs:
         finally:
             self._last_update = workflow.info().get_current_history_length()
             self._board.is_full = self.is_full()
+
+
+def _is_cancelled() -> bool:
+    return workflow.cancellation_reason() is not None
+
+
+async def _sleep_unless_cancelled(seconds: float) -> None:
+    with contextlib.suppress(TimeoutError):
+        await workflow.wait_condition(_is_cancelled, timeout=min(seconds, _LONGEST_PAUSE_S))

@@ -3,23 +3,29 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from temporalio.api.common.v1 import Payloads
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.workflowservice.v1 import RespondActivityTaskCompletedByIdRequest
+from temporalio.client import WorkflowFailureError, WorkflowHandle
 from temporalio.converter import DataConverter
+from temporalio.exceptions import CancelledError
 
 from perdure import Agent, Budget, Outcome, errors, tool
 from perdure.clients import Turn
 from perdure.errors import PerdureError
-from perdure.temporal.names import ADD_BUDGET, CHILD_NEWS
+from perdure.temporal import start_request
+from perdure.temporal.names import ADD_BUDGET, CHILD_NEWS, TURN
 from perdure.temporal.payloads import pack, unpack
 from perdure.testing import ScriptedModel, call, calls, says
+from perdure.turn.continuation import Continuation
 from perdure.turn.facts import WaitBegan
+from perdure.turn.ledger import Ledger
 from perdure.turn.snapshot import VERSION
-from perdure.turn.wire import ChildNews
+from perdure.turn.wire import ChildNews, Origin
 from perdure.values.budgets import BudgetUpdate, Remaining
 
 from ..conftest import RecordingClient, Runtime
@@ -35,7 +41,7 @@ from .long_turns import (
     until_run,
 )
 from .resets import reset, task_ends
-from .spending import Queue, app, ended, look, queue, until, usage
+from .spending import SOON_S, Queue, app, ended, look, queue, until, usage
 
 sent: list[str] = []
 
@@ -106,6 +112,7 @@ async def tried(coroutine: Any) -> Any:
         return type(error)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("Y28", "Y30")
 async def test_updates_of_a_turn_that_waits_are_answered_while_it_goes_on_in_a_new_run(
     perdure_server: str,
@@ -207,6 +214,42 @@ async def test_report_of_a_turn_that_ends_while_it_goes_on_in_a_new_run_is_whole
     assert status.spent.usd == end.report.cost
     if how == "cancel":
         assert (memo["outcome"], memo["steps"], memo["cost"]) == ("cancelled", 2, "$0.6")
+
+
+@pytest.mark.accepts("Y31")
+async def test_cancelled_turn_does_not_wait_for_a_state_that_cannot_be_read(
+    runtime: Runtime,
+) -> None:
+    """A part that cannot be read is tried again for minutes, but not after a cancel."""
+    async with runtime(reader(), model=ScriptedModel(says("done"))) as client:
+        turn = await client.start("reader", "go")
+        await turn.result()
+        request = start_request.turn_request("reader", "go")
+        given = Continuation(
+            continues=Origin(turn_id=turn.id, run_id=turn.run_id, steps=1, digest="0" * 64),
+            request=request,
+            request_digest=request.digest(),
+            first_run=turn.run_id,
+            ledger=Ledger(),
+            began=datetime.now(UTC),
+        )
+        handle: WorkflowHandle[Any, Any] = await client.temporal.start_workflow(
+            TURN, pack(given), id=f"{turn.id}-again", task_queue=client.task_queue
+        )
+        async with asyncio.timeout(SOON_S):
+            await until_failed(handle)
+            await handle.cancel()
+            with pytest.raises(WorkflowFailureError) as caught:
+                await handle.result()
+
+    assert isinstance(caught.value.cause, CancelledError)
+
+
+async def until_failed(handle: WorkflowHandle[Any, Any]) -> None:
+    """Wait until an activity of the run has failed."""
+    async for event in handle.fetch_history_events(wait_new_event=True):
+        if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_FAILED:
+            return
 
 
 @pytest.mark.slow

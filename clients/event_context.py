@@ -17,6 +17,7 @@ from perdure.turn.facts import (
     ModelAnswered,
     PartCarried,
     Recorded,
+    Said,
     Scheduled,
     TurnContinued,
     TurnEnded,
@@ -24,7 +25,7 @@ from perdure.turn.facts import (
 )
 from perdure.turn.fold import runs_tools
 from perdure.turn.keys import CallKey, HookKey, Key, ModelKey
-from perdure.turn.snapshot import Part
+from perdure.turn.snapshot import Part, Snapshot
 from perdure.values.messages import AssistantMessage, ToolCall, closed, with_unique_ids
 
 
@@ -41,11 +42,30 @@ class EventContext:
         self._finishing = False
         self._said = ""
         self._last: AssistantMessage | None = None
+        self._unread: list[str] = []
 
     def of(self, fact: Recorded) -> Mapping[str, Any]:
-        """Return the `agent`, `calls` and `text` of the next event."""
+        """Return the `agent`, `calls`, `text` and `read` of the next event."""
+        read = self._read(fact)
         calls, text = self._see(fact)
-        return {"agent": self._agent, "calls": calls, "text": text}
+        return {"agent": self._agent, "calls": calls, "text": text, "read": read}
+
+    def _read(self, fact: Recorded) -> tuple[str, ...]:
+        """Return the ids of the messages that a model call reads."""
+        match fact:
+            case TurnStarted(request):
+                self._unread = [message.id or "" for message in request.said or ()]
+            case TurnContinued():
+                self._unread = []
+            case PartCarried(_, Part(snapshot=Snapshot() as snapshot)):
+                carried = [message.id or "" for message in snapshot.unread]
+                self._unread = [*carried, *self._unread]
+            case Said(message_id):
+                self._unread.append(message_id)
+            case Scheduled(ModelKey(is_last=False)) if not self._finishing:
+                read, self._unread = tuple(self._unread), []
+                return read
+        return ()
 
     def _see(self, fact: Recorded) -> tuple[tuple[ToolCall, ...], str]:
         match fact:

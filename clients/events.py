@@ -49,6 +49,8 @@ class Event:
             answer, or one; empty for other facts.
         text: The text of the model, or at the end the answer; empty if the fact has none, and as
             long as a middleware has not accepted the answer.
+        read: The ids of the messages of the user that this model call is the first to send to the
+            model; empty for other facts.
         before: The facts since the event before that are none of the turn's own: it went on in a
             new run of its workflow, or took over the messages of another turn. They are not
             part of its events.
@@ -61,6 +63,7 @@ class Event:
     agent: str = ""
     calls: tuple[ToolCall, ...] = ()
     text: str = ""
+    read: tuple[str, ...] = ()
     before: tuple[Recorded, ...] = dataclasses.field(default=(), repr=False, compare=False)
 
     def onto(self, state: TurnState) -> TurnState:
@@ -99,7 +102,11 @@ class Event:
             field.name: getattr(self.fact, field.name) for field in dataclasses.fields(self.fact)
         }
         told: dict[str, JsonValue] = to_jsonable_python(
-            {**self._head(), "fact": {name: _value(value) for name, value in fact.items()}}
+            {
+                **self._head(),
+                **self._has_read(),
+                "fact": {name: _value(value) for name, value in fact.items()},
+            }
         )
         return told
 
@@ -128,8 +135,13 @@ class Event:
             )
         shown = public_events.shown(self.fact, self.calls, frozenset(include))
         text: dict[str, Any] = {"text": self.text} if self.text else {}
-        told: dict[str, JsonValue] = to_jsonable_python({**self._head(), **text, **shown})
+        told: dict[str, JsonValue] = to_jsonable_python(
+            {**self._head(), **text, **self._has_read(), **shown}
+        )
         return told
+
+    def _has_read(self) -> dict[str, Any]:
+        return {"read": self.read} if self.read else {}
 
     def _head(self) -> dict[str, Any]:
         return {

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +34,7 @@ from perdure.turn.keys import CallKey, ChildKey, ToolKey
 from perdure.turn.state import TurnState
 from perdure.turn.waiting import PROVIDER
 from perdure.turn.wire import Origin
+from perdure.values.messages import UserMessage
 from perdure.values.reports import Outcome
 
 if TYPE_CHECKING:
@@ -66,12 +67,14 @@ class Point:
         run_id: The run in which the point is.
         task_queue: The task queue of the turn.
         state: The state of the turn at that point.
+        unread: The messages that the turn ended with unread, for a turn that is resumed.
     """
 
     turn_id: str
     run_id: str
     task_queue: str
     state: TurnState
+    unread: tuple[UserMessage, ...] = ()
 
     @property
     def step(self) -> int:
@@ -136,9 +139,10 @@ class Forks:
                 " for its model: turn.fork(say=…), or perdure fork --say",
                 context={"turn_id": turn_id, "outcome": state.ended.outcome.value},
             )
-        return await self._last_point(
+        point = await self._last_point(
             turn_id, run_id, lambda found: may_be_asked(carry.messages_of(found))
         )
+        return replace(point, unread=state.unread)
 
     async def _last_point(
         self,
@@ -187,7 +191,13 @@ class Forks:
         except RPCError as error:
             raise unreadable(turn_id, error) from error
 
-    async def start(self, point: Point, say: str, turn_id: str | None, **changes: Any) -> Turn[Any]:
+    async def start(
+        self,
+        point: Point,
+        say: str,
+        turn_id: str | None,
+        **changes: Any,
+    ) -> Turn[Any]:
         """Start a fork, or find the existing one with this id.
 
         `changes` are those of `start_request.fork_of`. Without an id, it is the first free one of
@@ -212,7 +222,7 @@ class Forks:
             say=say,
         )
         assert point.state.request is not None
-        request = start_request.fork_of(point.state.request, origin, **changes)
+        request = start_request.fork_of(point.state.request, origin, said=point.unread, **changes)
         starter = Starter(self._client, point.task_queue, self._marks)
         if turn_id is not None:
             return self.turn_of(await starter.start(request, turn_id))

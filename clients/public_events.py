@@ -20,6 +20,7 @@ from perdure.turn.facts import (
     HookEnded,
     ModelAnswered,
     PolicyAnswered,
+    Said,
     Scheduled,
     ToolLost,
     ToolReturned,
@@ -70,6 +71,7 @@ def _shown(fact: Fact, calls: Sequence[ToolCall], include: frozenset[str]) -> Sh
             | Decided()
             | PolicyAnswered()
             | BudgetAdded()
+            | Said()
             | CancelRequested()
         ):
             yield from _of_people(fact, include)
@@ -101,6 +103,7 @@ def _of_people(
     | Decided
     | PolicyAnswered
     | BudgetAdded
+    | Said
     | CancelRequested,
     include: frozenset[str],
 ) -> Shown:
@@ -122,6 +125,10 @@ def _of_people(
             yield "more", more
             if iterations is not None:
                 yield "iterations", iterations
+        case Said(message_id, text, now):
+            yield "message_id", message_id
+            yield "now", now
+            yield from _asked_for(include, task=text)
         case CancelRequested(reason) | ApprovalNeeded(_, reason):
             yield from _asked_for(include, errors=reason)
 

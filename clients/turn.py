@@ -9,6 +9,7 @@ import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Generic, TypeVar
+from uuid import uuid4
 
 from annotated_types import Interval
 from pydantic import JsonValue
@@ -32,12 +33,13 @@ from perdure.clients.status import TurnStatus, needs_person, pending
 from perdure.clients.status_reader import look
 from perdure.clients.tool_progress import ToolProgress
 from perdure.temporal import start_request
-from perdure.temporal.names import ADD_BUDGET, DECIDE, RESUME
+from perdure.temporal.names import ADD_BUDGET, DECIDE, RESUME, STEER
 from perdure.temporal.payloads import NOTHING, pack, unpack
 from perdure.temporal.runs import describe_last, runs_up_to
 from perdure.turn import ending
 from perdure.turn.facts import TurnContinued
 from perdure.turn.state import TurnState
+from perdure.turn.wire import Steer
 from perdure.validation import Must
 from perdure.values.approvals import Decision, PendingApproval
 from perdure.values.budgets import ABudget, Budget, BudgetUpdate, Remaining
@@ -59,21 +61,19 @@ _MORE = {
     "by": validation.By | None,
 }
 _STEP = {"at_step": validation.CountOrZero | None}
-_SAY = {
-    "say": Annotated[
-        validation.Unicode,
-        Must(
-            "a message, not empty",
-            lambda value: validation.accepts(validation.Unicode, value) and bool(value.strip()),
-        ),
-    ]
-    | None
-}
+_SAY = {"say": validation.Message | None}
 _FORK = {
     "agent": Annotated[Agent[Any] | str, validation.instance("an agent or its name", Agent, str)]
     | None,
     "model": validation.Unicode | None,
     "labels": validation.Texts | None,
+}
+_STEER = {
+    "text": validation.Message,
+    "id": validation.MessageId | None,
+    "now": validation.Flag,
+    "deny_pending": validation.Flag,
+    "by": validation.By | None,
 }
 _LIMITS = {
     "budget": ABudget | None,
@@ -328,6 +328,73 @@ class Turn(Generic[T]):
             )
         update = BudgetUpdate(**dict(more or ()), iterations=iterations, by=by)
         return unpack(await self._ask(ADD_BUDGET, pack(update)), Remaining)
+
+    async def steer(
+        self,
+        text: str,
+        *,
+        id: str | None = None,  # noqa: A002 - what callers know it as
+        now: bool = False,
+        deny_pending: bool = False,
+        by: str | None = None,
+    ) -> str:
+        """Send a message of the user to the running turn.
+
+        Once this returns, the model reads the message with its next call, after the results of the
+        tools that are running; or the turn ends before that, and its report lists the message under
+        `unread`. If the model is done when the message comes, the turn goes on. At the limit of
+        iterations it makes one more step, once. Nothing is added to its budget. A turn that waits
+        for a person goes on waiting. Needs a worker that runs the turn.
+
+        Args:
+            text: The message, at most 256 KiB with those that are unread.
+            id: The message's id: one line, at most 100 characters. The same id is the same message,
+                so a call that was interrupted can be repeated. Without it, a random one.
+            now: Whether a running model call is stopped, so that the model reads the message at
+                once. The call is charged at the most that it may have cost. Tools are not stopped.
+            deny_pending: Whether calls that wait for approval are denied, with the text as the
+                reason.
+            by: The person or program that sends it, such as an e-mail address: one line, at most
+                200 characters. It is recorded, not checked.
+
+        Returns:
+            The id of the message. The event `said` and the event of the model call that reads it
+            (`Event.read`) name it.
+
+        Raises:
+            TurnOverError: The turn is over or about to end. `report` is the report of a turn that
+                is over.
+            TooLargeError: Twenty messages are unread, or they are too large together.
+            InvalidRequestError: An argument is not valid.
+            ServerUnreachableError: No worker accepted it within 30 s; one may still do so later.
+            TurnNotFoundError: Temporal does not have the turn.
+        """
+        given = {"text": text, "id": id, "now": now, "deny_pending": deny_pending, "by": by}
+        validation.check("the message", given, _STEER, errors.InvalidRequestError)
+        message_id = id or uuid4().hex
+        message = Steer(text=text, now=now, deny_pending=deny_pending, by=by)
+        try:
+            await updates.ask(
+                self._client,
+                self._feed.runs,
+                self.id,
+                STEER,
+                pack(message, "the message"),
+                message_id,
+            )
+        except errors.TurnOverError as error:
+            error.report = await self._report_if_over()
+            raise
+        return message_id
+
+    async def _report_if_over(self) -> AgentReport[Any] | None:
+        """Return the report of a turn that is over; None if it runs, or cannot be read."""
+        if not (await self._last_run(self._feed.runs[-1])).HasField("close_time"):
+            return None
+        try:
+            return await self.result()
+        except errors.PerdureError as error:
+            return error.report
 
     async def fork(
         self,

@@ -50,6 +50,7 @@ async def ask(
     turn_id: str,
     update: str,
     given: RawValue,
+    update_id: str | None = None,
 ) -> RawValue:
     """Send an update to the last run of a turn and wait for its answer.
 
@@ -61,16 +62,17 @@ async def ask(
         turn_id: The turn's id.
         update: The name of the update.
         given: Its input.
+        update_id: Its id; a random one without it. One id takes effect once.
 
     Raises:
         PerdureError: The turn refused the update.
-        InvalidRequestError: The turn is over.
+        TurnOverError: The turn is over.
         ServerUnreachableError: No worker accepted it.
         TurnNotFoundError: Temporal does not have the turn.
     """
     caller = asyncio.current_task()
     cancels = caller.cancelling() if caller else 0
-    update_id, run_id = str(uuid4()), runs[-1]
+    update_id, run_id = update_id or str(uuid4()), runs[-1]
     try:
         async with asyncio.timeout(WAIT.total_seconds()):
             while True:
@@ -145,7 +147,7 @@ async def _sent(
     return answer
 
 
-async def _over(handle: WorkflowHandle[Any, Any], update: str) -> errors.InvalidRequestError:
+async def _over(handle: WorkflowHandle[Any, Any], update: str) -> errors.TurnOverError:
     """Return the error of an update that came too late, with the outcome if Temporal has it."""
     outcome = ""
     with contextlib.suppress(RPCError):
@@ -155,6 +157,6 @@ async def _over(handle: WorkflowHandle[Any, Any], update: str) -> errors.Invalid
             outcome = (await found.memo_value(MEMO, {})).get("outcome", outcome)
     said = f" ({outcome})" if outcome else ""
     context = {"turn_id": handle.id, "outcome": outcome}
-    return errors.InvalidRequestError(
+    return errors.TurnOverError(
         f"turn {handle.id!r} is over{said}; {update!r} comes too late", context=context
     )

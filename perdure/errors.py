@@ -28,7 +28,8 @@ PerdureError                        something unexpected; the message says where
 └── caller: nothing ran
     ├── UnknownAgentError           no worker knows an agent of this name
     ├── InvalidRequestError         the start input is not valid
-    │   └── StaleCursorError        the cursor is of an earlier run: read from the beginning
+    │   ├── StaleCursorError        the cursor is of an earlier run: read from the beginning
+    │   └── TurnOverError           the turn is over: its report says how it ended
     ├── TurnNotFoundError           no such turn, or its retention is over
     ├── TurnExistsError             this id is taken
     ├── TurnConflictError           this id is taken by another agent or task
@@ -304,6 +305,15 @@ class StaleCursorError(InvalidRequestError):
     """The cursor belongs to another run of the turn; read its events from the beginning."""
 
     code = "STALE_CURSOR"
+
+
+class TurnOverError(InvalidRequestError):
+    """The turn is over, or about to end, and takes nothing in any more.
+
+    `report` is the report of a turn that is over.
+    """
+
+    code = "TURN_OVER"
 
 
 class TurnNotFoundError(PerdureError):

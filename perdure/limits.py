@@ -86,6 +86,13 @@ Only an external storage holds that much; the workflow and each model call hold 
 """
 TRANSCRIPT_CACHE_BYTES = 256 * 1024 * 1024
 
+UNREAD_MESSAGES = 20
+"""The number of messages to a running turn that its model has not read yet, ..."""
+UNREAD_BYTES = 256 * 1024
+"""... and their size together."""
+MESSAGE_ID_CHARACTERS = 100
+"""The length of the id of a message to a turn."""
+
 SCHEMA_VALUES = 10_000
 """JSON values of a schema, about 2,500 fields.
 

@@ -119,7 +119,29 @@ By = Annotated[
     ),
 ]
 """The name of the person or program that made a decision."""
+MessageId = Annotated[
+    str,
+    Must(
+        f"one line of 1 to {limits.MESSAGE_ID_CHARACTERS} visible characters",
+        lambda value: (
+            isinstance(value, str)
+            and bool(value.strip())
+            and len(value) <= limits.MESSAGE_ID_CHARACTERS
+            and harmless(value) == value
+        ),
+    ),
+]
+"""The id of a message to a turn."""
+Message = Annotated[
+    str,
+    Must(
+        "a message, not empty",
+        lambda value: isinstance(value, str) and clean(value) == value and bool(value.strip()),
+    ),
+]
+"""A message of the user."""
 Texts = Annotated[Mapping[Unicode, Unicode], Must("a mapping of strings, such as {'name': 'text'}")]
+Flag = Annotated[bool, instance("True or False", bool)]
 CountOrZero = Annotated[int, Interval(ge=0, le=MOST), Must(f"a whole number from 0 to {MOST}")]
 Count = Annotated[int, Interval(ge=1, le=MOST), Must(f"a whole number from 1 to {MOST}")]
 TIME = f"a timedelta, longer than zero and at most {LONGEST.days} days"

@@ -28,6 +28,7 @@ from perdure.temporal.names import (
     DECIDE,
     RESOLVE_AGENT,
     RESUME,
+    STEER,
     TURN,
 )
 from perdure.temporal.payloads import NOTHING, pack, unpack
@@ -62,6 +63,7 @@ from perdure.turn.facts import (
     Decided,
     ModelAnswered,
     Resumed,
+    Said,
     TurnContinued,
     TurnStarted,
 )
@@ -117,6 +119,7 @@ class AgentTurn:
         self._children = Children(self._board)
         self._health = Health()
         self._has_begun = False
+        self._is_ending = False
         self._runs = Runs(self._board)
 
     @workflow.run
@@ -212,6 +215,7 @@ class AgentTurn:
                 self._outage(agent),
             ):
                 case Done() as done:
+                    self._is_ending = True
                     return done
                 case Stop(error):
                     raise error
@@ -489,7 +493,40 @@ class AgentTurn:
                 f"the turn does not wait for a provider, so it cannot be resumed: {doing}"
             )
 
-    async def _note(self, fact: Decided | Resumed) -> None:
+    @workflow.update(name=STEER)
+    async def steer(self, given: RawValue = NOTHING) -> None:
+        """Take in a message of the user, which the model reads with its next call."""
+        with self._runs.update() as is_new:
+            if is_new:
+                await self._say(self._said(given))
+
+    async def _say(self, said: Said) -> None:
+        before = self._board.state
+        await self._note(said)
+        if before.awaits_parts:
+            return
+        log_events.answered_without_a_run(before, self._board.state)
+        self._board.show()
+        if self._board.state.inbox.interrupts:
+            await self._calls.interrupt()
+
+    @steer.validator
+    def check_message(self, given: RawValue = NOTHING) -> None:
+        """Reject a message that is not valid, does not fit, or comes too late."""
+        if self._runs.has_answered():
+            return
+        with failures.typed():
+            said = self._said(given)
+            self._board.state.inbox.check(said)
+            if self._is_ending:
+                raise errors.TurnOverError("the turn has its answer, and is about to end")
+
+    def _said(self, given: RawValue) -> Said:
+        update = workflow.current_update_info()
+        assert update is not None
+        return outcomes.said(update.id, given)
+
+    async def _note(self, fact: Decided | Resumed | Said) -> None:
         """Add the fact of an update, and wait until the run has a state that it can apply to."""
         self._board.note(fact)
         await self._until_taken_over()

@@ -53,6 +53,7 @@ class Calls:
     def __init__(self, board: Board) -> None:
         self._board = board
         self._left: list[asyncio.Task[None]] = []
+        self._asking: Handle | None = None
 
     async def perform(
         self,
@@ -97,6 +98,8 @@ class Calls:
             cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
             summary=one_line(summary, 200),
         )
+        if isinstance(key, ModelKey) and not is_last:
+            self._asking = handle
         try:
             await self._until(key, handle, has_deadline)
         except asyncio.CancelledError:
@@ -110,6 +113,11 @@ class Calls:
                 self._fold_end(key, handle)
             raise
         return self._fold_end(key, handle) if handle.done() else None
+
+    async def interrupt(self) -> None:
+        """Stop the model call that is running, so that the model is asked again."""
+        if self._asking is not None and not await has_ended(self._asking):
+            self._asking.cancel()
 
     async def _until(self, key: ActivityKey, handle: Handle, has_deadline: bool) -> None:
         """Wait for an activity, and stop it at the deadline.

@@ -42,7 +42,10 @@ async def for_iterations(board: Board, reason: str) -> None:
     """Wait until a person allows more iterations."""
     more = board.state.accounts.more_iterations
     async with _waiting(board, WaitBegan("iterations", reason), []):
-        await _until(board, lambda: board.state.accounts.more_iterations != more)
+        await _until(
+            board,
+            lambda: board.state.accounts.more_iterations != more or board.state.inbox.grants,
+        )
 
 
 async def for_resume(board: Board, reason: str) -> None:

@@ -36,7 +36,7 @@ from temporalio.exceptions import (
 from perdure import errors
 from perdure.errors import PerdureError
 from perdure.temporal import failures, outcomes
-from perdure.temporal.names import ADD_BUDGET, CHILD_NEWS, DECIDE, MEMO_WAIT, RESUME, TURN
+from perdure.temporal.names import ADD_BUDGET, CHILD_NEWS, DECIDE, MEMO_WAIT, RESUME, STEER, TURN
 from perdure.temporal.payloads import NOTHING, decoded, is_foreign, undecodable, unpack
 from perdure.turn.facts import (
     CancelRequested,
@@ -217,6 +217,8 @@ class HistoryReader:
             return outcomes.added(await self._raw(update.args.payloads))
         if update.name == DECIDE:
             return Decided(unpack(await self._raw(update.args.payloads), Decision))
+        if update.name == STEER:
+            return outcomes.said(update_id, await self._raw(update.args.payloads))
         return Resumed() if update.name == RESUME else None
 
     async def _waits(self, memo: Mapping[str, Payload]) -> Recorded | None:

@@ -36,6 +36,12 @@ ADD_BUDGET = "add_budget"
 RESUME = "resume"
 """The update that makes a turn retry its model now, without input or result."""
 
+STEER = "steer"
+"""The update that sends a message to the running turn: `Steer`, without result.
+
+Its id is the id of the message.
+"""
+
 MEMO = "perdure"
 """The memo field with the description of a turn and of its end."""
 

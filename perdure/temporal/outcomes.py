@@ -35,6 +35,7 @@ from perdure.turn.facts import (
     PartCarried,
     PolicyAnswered,
     Recorded,
+    Said,
     ToolLost,
     ToolReturned,
     TurnContinued,
@@ -53,7 +54,7 @@ from perdure.turn.keys import (
     parse_key,
 )
 from perdure.turn.snapshot import VERSION, Part
-from perdure.turn.wire import ChildNews, Summary, ToolOutput, TurnRead, TurnRequest
+from perdure.turn.wire import ChildNews, Steer, Summary, ToolOutput, TurnRead, TurnRequest
 from perdure.values.answers import ModelAnswer
 from perdure.values.budgets import BudgetUpdate
 
@@ -87,6 +88,16 @@ def added(given: RawValue) -> BudgetAdded:
     """
     update = unpack(given, BudgetUpdate)
     return BudgetAdded(update.budget, update.by, update.iterations)
+
+
+def said(message_id: str, given: RawValue) -> Said:
+    """Return the fact of an update that sends a message.
+
+    Raises:
+        InvalidRequestError: The input is not a message.
+    """
+    message = unpack(given, Steer)
+    return Said(message_id, message.text, message.now, message.deny_pending, message.by)
 
 
 def completed(key: ActivityKey, result: RawValue) -> Recorded:

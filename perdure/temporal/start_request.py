@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Unpack
 
 from pydantic import ValidationError
@@ -16,7 +16,7 @@ from perdure.text import markdown, word
 from perdure.turn.wire import Origin, TurnRequest
 from perdure.values import keywords
 from perdure.values.budgets import Budget
-from perdure.values.messages import Media
+from perdure.values.messages import Media, UserMessage
 from perdure.values.tasks import Task, headline, opening
 from perdure.values.turn_options import TurnOptions
 
@@ -60,11 +60,14 @@ def turn_request(
     return request
 
 
-def fork_of(request: TurnRequest, origin: Origin, **changes: Any) -> TurnRequest:
+def fork_of(
+    request: TurnRequest, origin: Origin, *, said: Sequence[UserMessage] = (), **changes: Any
+) -> TurnRequest:
     """Return the input of a turn that goes on from a point of another, whose input is `request`.
 
     `changes` has the fields that differ; None keeps what the other turn was given. The limits of a
-    budget override those of the other turn one by one.
+    budget override those of the other turn one by one. `said` are messages that the other turn's
+    model has not read.
 
     Raises:
         TooLargeError: The message to the fork, or the labels, are too large.
@@ -77,7 +80,7 @@ def fork_of(request: TurnRequest, origin: Origin, **changes: Any) -> TurnRequest
     agent = given.get("agent")
     if isinstance(agent, Agent):
         given["agent"] = agent.name
-    here = {"context": None, "history": (), "lineage": None, "origin": origin}
+    here = {"context": None, "history": (), "lineage": None, "origin": origin, "said": said or None}
     try:
         fork = TurnRequest.model_validate({**dict(request), **given, **here})
         fork.check()

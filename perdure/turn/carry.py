@@ -21,6 +21,7 @@ from perdure.turn import guards, reservations, steps
 from perdure.turn.child import Child
 from perdure.turn.context_window import NO_CUT, kept
 from perdure.turn.facts import CallFailed
+from perdure.turn.inbox import Inbox
 from perdure.turn.keys import parse_key
 from perdure.turn.open_step import Attempts, OpenCall, OpenStep
 from perdure.turn.snapshot import (
@@ -154,6 +155,8 @@ def _snapshot(state: TurnState, opening: int) -> Snapshot:
         more_iterations=accounts.more_iterations,
         unpriced=accounts.unpriced,
         waiting=state.waiting,
+        unread=state.inbox.unread,
+        has_granted=state.inbox.has_granted,
         finishing=state.finishing,
     )
 
@@ -354,6 +357,7 @@ def restore(state: TurnState, carried: Carried) -> TurnState:
             unpriced=snapshot.unpriced,
         ),
         children=carried.children,
+        inbox=Inbox(snapshot.unread, has_granted=snapshot.has_granted),
         waiting=snapshot.waiting,
         finishing=snapshot.finishing,
     )

@@ -241,9 +241,10 @@ def _lasting(messages: Sequence[Message], steps: int, opening: int) -> Iterator[
 
 
 def _is_asked(messages: Sequence[Message], place: int) -> bool:
-    return isinstance(messages[place], UserMessage) and not isinstance(
-        messages[place - 1], AssistantMessage
-    )
+    message = messages[place]
+    if not isinstance(message, UserMessage):
+        return False
+    return message.id is not None or not isinstance(messages[place - 1], AssistantMessage)
 
 
 def shortened(

@@ -15,7 +15,7 @@ from perdure.turn import delegation_plan, fallback, guards, leases, outages, res
 from perdure.turn.approvals import Asked
 from perdure.turn.delegation_plan import Errand
 from perdure.turn.fallback import Choice
-from perdure.turn.fold import asks_again, ready_for, runs_tools
+from perdure.turn.fold import asks_again, reads_on, ready_for, runs_tools
 from perdure.turn.keys import ModelKey, PolicyKey, ToolKey
 from perdure.turn.open_step import OpenCall
 from perdure.turn.outages import NO_OUTAGE, Outage
@@ -170,6 +170,8 @@ def _next(
         and (state.finishing or not runs_tools(answer))
         and not asks_again(state)
     ):
+        if reads_on(state):
+            return _read_on(state, answer, agent, time_left, benched, outage)
         return _end(state, answer, agent)
     try:
         return _call(state, agent, time_left, benched, outage)
@@ -201,6 +203,24 @@ def _next(
         )
 
 
+def _read_on(
+    state: TurnState,
+    answer: ModelAnswer,
+    agent: AgentDefinition,
+    time_left: timedelta | None,
+    benched: Collection[str],
+    outage: Outage,
+) -> Move | Done | Stop:
+    """Return the call that reads a message of the user, which came before the end of the turn.
+
+    If the limits of the turn do not allow it, the turn ends with its answer.
+    """
+    try:
+        return _call(state, agent, time_left, benched, outage)
+    except (errors.TurnBudgetExceededError, errors.MaxIterationsError):
+        return _end(state, answer, agent)
+
+
 def _ask(
     state: TurnState,
     agent: AgentDefinition,
@@ -208,6 +228,7 @@ def _ask(
     benched: Collection[str],
     outage: Outage = NO_OUTAGE,
 ) -> Ask:
+    state = ready_for(state, key)
     choice = fallback.choose(state, agent, benched, outage)
     return Ask(key, choice, reservations.reserve(state, agent, choice.target, choice.cut))
 
@@ -415,7 +436,7 @@ def too_long(steps: int, events: int, task_timeout: timedelta, limit: int) -> er
 
 def _check_iterations(state: TurnState, agent: AgentDefinition) -> None:
     limit = state.max_iterations
-    if limit is not None and state.step_count >= limit:
+    if limit is not None and state.step_count >= limit and not state.inbox.grants:
         raise errors.MaxIterationsError(
             f"{agent.name} made {state.step_count} model calls without an answer, which is its"
             " max_iterations; raise it, or go on after the end with"

@@ -105,6 +105,7 @@ def report(
         "messages": state.all_messages,
         "messages_from": state.whole_from,
         "children": tuple(child.report for child in state.children),
+        "unread": state.unread,
         "unstopped": tuple(str(key) for key in state.in_flight),
         "forked_from": state.request.forked_from if state.request else None,
     }

@@ -233,6 +233,26 @@ class BudgetAdded:
 
 
 @dataclass(frozen=True, slots=True)
+class Said:
+    """The user sent a message to the turn, which the model reads with its next call.
+
+    Attributes:
+        id: The id of the message.
+        text: Its text.
+        now: Whether a model call that is running is stopped.
+        deny_pending: Whether the calls that wait for a person are denied, with the text as the
+            reason.
+        by: The sender as named by the caller; None without one.
+    """
+
+    id: str
+    text: str
+    now: bool = False
+    deny_pending: bool = False
+    by: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class WaitBegan:
     """The turn started to wait: `kind` is the kind of the wait, and `reason` its cause.
 
@@ -290,6 +310,7 @@ Fact = (
     | Decided
     | BudgetAdded
     | Resumed
+    | Said
     | WaitBegan
     | WaitEnded
     | CancelRequested

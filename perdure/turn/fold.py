@@ -18,8 +18,9 @@ from pydantic_core import to_json
 
 from perdure import limits
 from perdure.agents.definitions import AgentDefinition, Target
-from perdure.errors import InvalidRequestError, TranscriptMismatchError
+from perdure.errors import InvalidRequestError, TranscriptMismatchError, TurnCancelledError
 from perdure.turn import (
+    approvals,
     carry,
     charges,
     delegation,
@@ -50,6 +51,7 @@ from perdure.turn.facts import (
     PolicyAnswered,
     Recorded,
     Resumed,
+    Said,
     Scheduled,
     ToolLost,
     ToolReturned,
@@ -59,6 +61,7 @@ from perdure.turn.facts import (
     WaitBegan,
     WaitEnded,
 )
+from perdure.turn.inbox import Inbox
 from perdure.turn.keys import CarryKey, Key, ModelKey, PolicyKey, ToolKey
 from perdure.turn.ledger import Ledger
 from perdure.turn.open_step import Attempts, OpenCall, OpenStep
@@ -67,8 +70,10 @@ from perdure.turn.state import CarriedOver, TurnState
 from perdure.turn.waiting import PROVIDER, Waiting
 from perdure.turn.wire import TurnRequest
 from perdure.values.answers import ModelAnswer
+from perdure.values.approvals import Decision
 from perdure.values.budgets import ONE_TOOL_CALL
 from perdure.values.messages import (
+    AssistantMessage,
     ToolCall,
     ToolMessage,
     ToolResult,
@@ -79,7 +84,7 @@ from perdure.values.messages import (
 from perdure.values.reports import StopReason
 from perdure.values.tasks import opening
 
-_Outside = Decided | BudgetAdded | Resumed
+_Outside = Decided | BudgetAdded | Resumed | Said
 """The updates of callers. A run that still takes over a state applies them afterwards."""
 
 
@@ -135,9 +140,7 @@ def _of_the_turn(
     state: TurnState,
     fact: TurnStarted
     | TurnContinued
-    | Decided
-    | BudgetAdded
-    | Resumed
+    | _Outside
     | WaitBegan
     | WaitEnded
     | CancelRequested
@@ -148,12 +151,8 @@ def _of_the_turn(
             return _begin(state, request)
         case TurnContinued(continuation):
             return _continued(state, continuation)
-        case Decided(decision):
-            return delegation_plan.settle(gates.decided(state, decision))
-        case BudgetAdded():
-            return _added(state, fact)
-        case Resumed():
-            return _pardoned(state)
+        case Decided() | BudgetAdded() | Resumed() | Said():
+            return _of_a_caller(state, fact)
         case WaitBegan():
             return replace(
                 state,
@@ -169,6 +168,37 @@ def _of_the_turn(
             return replace(state, cancel_reason=reason)
         case TurnEnded():
             return replace(state, ended=fact, waiting=None)
+
+
+def _of_a_caller(state: TurnState, fact: _Outside) -> TurnState:
+    match fact:
+        case Decided(decision):
+            return delegation_plan.settle(gates.decided(state, decision))
+        case BudgetAdded():
+            return _added(state, fact)
+        case Resumed():
+            return _pardoned(state)
+        case Said():
+            return _said(state, fact)
+
+
+def _said(state: TurnState, said: Said) -> TurnState:
+    """Keep a message of the user for the next model call, and deny what waits for a person."""
+    is_asking = any(isinstance(key, ModelKey) and not key.is_last for key in state.in_flight)
+    inbox = state.inbox.plus(said, interrupts=said.now and is_asking)
+    state = replace(state, inbox=inbox)
+    if not said.deny_pending:
+        return state
+    for call, gate in state.asked.calls:
+        decision = Decision(
+            call_id=call.id,
+            digest=approvals.digest_of(call, gate.reason),
+            approve=False,
+            reason=said.text,
+            by=said.by,
+        )
+        state = gates.decided(state, decision)
+    return delegation_plan.settle(state)
 
 
 def _pardoned(state: TurnState) -> TurnState:
@@ -190,7 +220,8 @@ def _waiting_on(state: TurnState, otherwise: Waiting | None) -> Waiting | None:
 
 
 def _begin(state: TurnState, request: TurnRequest) -> TurnState:
-    state = replace(state, request=request).with_ledger(Ledger(request.given_budget))
+    state = replace(state, request=request, inbox=Inbox(request.said or ()))
+    state = state.with_ledger(Ledger(request.given_budget))
     if request.origin is not None:
         return state
     for message in (*closed(request.history), opening(request.task, request.context)):
@@ -389,10 +420,13 @@ def _scheduled(state: TurnState, fact: Scheduled) -> TurnState:
 def ready_for(state: TurnState, key: Key) -> TurnState:
     """Return the state for the call with this key.
 
-    Before a last answer, every call without a result gets one, and a message announces the end.
+    The model reads the messages of the user. Before a last answer, for which the budget is kept, it
+    reads none; every call without a result gets one, and a message announces the end.
     """
-    if not (isinstance(key, ModelKey) and key.is_last) or state.finishing:
+    if not isinstance(key, ModelKey) or state.finishing:
         return state
+    if not key.is_last:
+        return _with_read(state)
     if state.open_step.calls:
         calls = tuple(
             one if one.result else replace(one, result=steps.not_run(one.call))
@@ -404,6 +438,24 @@ def ready_for(state: TurnState, key: Key) -> TurnState:
     state = steps.append(state, reservations.LAST_WORDS)
     return replace(
         state, finishing=True, open_step=replace(state.open_step, answer=None), attempts=Attempts()
+    )
+
+
+def _with_read(state: TurnState) -> TurnState:
+    """Append the unread messages of the user. Calls that were not run get a result before them."""
+    inbox = state.inbox
+    if not inbox.unread:
+        return state
+    limit = state.max_iterations
+    grants = limit is not None and state.step_count >= limit
+    last = state.transcript.messages[-1]
+    unanswered = closed((last,))[1:] if isinstance(last, AssistantMessage) else ()
+    for message in (*unanswered, *inbox.unread):
+        state = steps.append(state, message)
+    return replace(
+        state,
+        inbox=inbox.emptied(grants=grants),
+        open_step=replace(state.open_step, answer=None),
     )
 
 
@@ -425,6 +477,8 @@ def _failed(before: TurnState, fact: CallFailed) -> TurnState:
     if _is_late(state, fact.key):
         return replace(state, accounts=accounts)
     attempts = state.attempts.plus(replace(fact, model=target.model if target else ""))
+    if state.inbox.interrupts and fact.error.code == TurnCancelledError.code:
+        return replace(state, accounts=accounts, attempts=attempts.pardon())
     return replace(
         state,
         accounts=accounts,
@@ -533,6 +587,14 @@ def _objected(state: TurnState, answer: ModelAnswer) -> TurnState:
         ToolResult(call_id=call.id, name=call.name, content=said, is_error=True) for call in calls
     )
     return steps.append(state, ToolMessage(results=results) if results else UserMessage.of(said))
+
+
+def reads_on(state: TurnState) -> bool:
+    """Return whether the turn goes on after an answer, because a message of the user is unread."""
+    answer = state.open_step.answer
+    if answer is None or answer.objection or answer.stop is StopReason.REFUSED:
+        return False
+    return bool(state.inbox.unread) and not state.finishing
 
 
 def asks_again(state: TurnState) -> bool:

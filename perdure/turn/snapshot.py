@@ -14,7 +14,7 @@ from perdure.turn.ledger import Bill, Ledger
 from perdure.turn.waiting import Waiting
 from perdure.values.answers import ModelAnswer
 from perdure.values.approvals import Decision
-from perdure.values.messages import Message
+from perdure.values.messages import Message, UserMessage
 from perdure.values.reports import LeftOut, Step, Tried, Usage
 
 VERSION = 1
@@ -103,6 +103,8 @@ class Snapshot(Wire):
         more_iterations: The iterations added to the limit.
         unpriced: Whether a model with an unknown price was asked.
         waiting: The current wait; None without one.
+        unread: The messages of the user that the model has not read yet.
+        has_granted: Whether a step beyond the limit of iterations was granted to read one.
         finishing: Whether the last answer is requested, because the budget is spent.
     """
 
@@ -121,6 +123,8 @@ class Snapshot(Wire):
     more_iterations: int = 0
     unpriced: bool = False
     waiting: Waiting | None = None
+    unread: tuple[UserMessage, ...] = ()
+    has_granted: bool = False
     finishing: bool = False
 
 

@@ -14,7 +14,8 @@ from perdure.schemas.strict_schema import Schema
 from perdure.turn.approvals import Asked
 from perdure.turn.child import Child
 from perdure.turn.context_window import NO_CUT, Cut
-from perdure.turn.facts import BudgetAdded, Decided, Resumed, TurnEnded
+from perdure.turn.facts import BudgetAdded, Decided, Resumed, Said, TurnEnded
+from perdure.turn.inbox import Inbox
 from perdure.turn.keys import ChildKey, Key
 from perdure.turn.ledger import Ledger
 from perdure.turn.open_step import Attempts, OpenStep
@@ -23,7 +24,7 @@ from perdure.turn.transcript import TokenCount, Transcript
 from perdure.turn.waiting import PEOPLE, PROVIDER, Waiting
 from perdure.turn.wire import Origin, TurnRequest
 from perdure.values.budgets import Spending
-from perdure.values.messages import Message, ToolMessage
+from perdure.values.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from perdure.values.options import NO_OPTIONS, RequestOptions
 from perdure.values.reports import Step, Usage
 
@@ -86,8 +87,8 @@ class CarriedOver:
     origin: Origin | None = None
     parts: tuple[Part, ...] = ()
     is_ahead: bool = False
-    waiting_facts: tuple[Decided | BudgetAdded | Resumed, ...] = ()
-    refused: tuple[Decided | BudgetAdded | Resumed, ...] = ()
+    waiting_facts: tuple[Decided | BudgetAdded | Resumed | Said, ...] = ()
+    refused: tuple[Decided | BudgetAdded | Resumed | Said, ...] = ()
     first_run: str = ""
     steps: int = 0
     recorded: int = 0
@@ -110,6 +111,7 @@ class TurnState:
         open_step: The last answer, and its calls until each has a result.
         attempts: The failed attempts since the last answer.
         accounts: The spending, and its limits.
+        inbox: The messages of the user that the model has not read yet.
         in_flight: The running activities and children, in order, each with the model that it asks;
             an empty string for other activities.
         children: The turns of delegates.
@@ -128,6 +130,7 @@ class TurnState:
     open_step: OpenStep = OpenStep()
     attempts: Attempts = Attempts()
     accounts: Accounts = Accounts()
+    inbox: Inbox = Inbox()
     in_flight: Mapping[Key, str] = field(default_factory=dict)
     children: tuple[Child, ...] = ()
     waiting: Waiting | None = None
@@ -204,11 +207,14 @@ class TurnState:
     def max_iterations(self) -> int | None:
         """The number of steps that the turn may make.
 
-        None without a limit, and before its agent is known if the limit is the agent's.
+        None without a limit, and before its agent is known if the limit is the agent's. A step
+        that was granted to read a message of the user counts.
         """
         given = self.request.max_iterations if self.request else None
         limit = self.agent.max_iterations if given is None and self.agent else given
-        return None if limit is None else limit + self.accounts.more_iterations
+        if limit is None:
+            return None
+        return limit + self.accounts.more_iterations + self.inbox.has_granted
 
     @property
     def iterations_left(self) -> int | None:
@@ -294,6 +300,17 @@ class TurnState:
     def lineage(self) -> Lineage | None:
         """The position of the turn in its tree; None for the root."""
         return self.request.lineage if self.request else None
+
+    @property
+    def unread(self) -> tuple[UserMessage, ...]:
+        """The messages of the user that no answer of the model follows, in order."""
+        sent: list[UserMessage] = []
+        for message in reversed(self.transcript.messages):
+            if isinstance(message, AssistantMessage):
+                break
+            if isinstance(message, UserMessage) and message.id is not None:
+                sent.append(message)
+        return (*reversed(sent), *self.inbox.unread)
 
     @property
     def tool_calls(self) -> int:

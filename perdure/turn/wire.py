@@ -21,7 +21,7 @@ from perdure.schemas.strict_schema import Schema, strict
 from perdure.text import one_line, size
 from perdure.turn.context_window import NO_CUT, Cut
 from perdure.values.budgets import Budget, Iterations, Remaining, Spending
-from perdure.values.messages import Media, Message, media_weight, weight
+from perdure.values.messages import Media, Message, UserMessage, media_weight, weight
 from perdure.values.options import RequestOptions
 from perdure.values.reports import ChildReport, ForkedFrom, Outcome, Usage
 from perdure.values.tasks import Context, Task, TurnInfo, opening
@@ -57,7 +57,8 @@ class TurnRequest(Wire):
     `output_schema` is the schema of the answer, and `model` the model to ask; both override the
     agent's own. `lineage` is set by a turn that delegates. `max_iterations` overrides the limit of
     the agent. `live` streams the text of the model while it is generated. A fork begins with the
-    messages of its `origin`, which include the task and the context.
+    messages of its `origin`, which include the task and the context. `said` has messages of the
+    user that the model reads with its first call, after the task.
     """
 
     agent: str = Field(min_length=1, max_length=limits.NAME_CHARACTERS)
@@ -74,6 +75,7 @@ class TurnRequest(Wire):
     lineage: Lineage | None = None
     live: bool = False
     origin: Origin | None = None
+    said: tuple[UserMessage, ...] | None = None
 
     @field_validator("task", mode="before")
     @classmethod
@@ -100,7 +102,7 @@ class TurnRequest(Wire):
 
         Raises:
             TooLargeError: Task, context and output schema together, the labels, the message to a
-                fork, or the images and files are over their limit.
+                fork, the messages to the turn, or the images and files are over their limit.
             InvalidRequestError: The output schema is recursive, or allows any value somewhere.
         """
         asked = opening(self.task, self.context)
@@ -120,6 +122,12 @@ class TurnRequest(Wire):
                 "the message to a fork",
                 size(self.origin.say) if self.origin else 0,
                 limits.TASK_BYTES,
+                "give the agent a tool that reads the rest",
+            ),
+            (
+                "the messages to the turn",
+                sum(map(weight, self.said or ())),
+                limits.UNREAD_BYTES,
                 "give the agent a tool that reads the rest",
             ),
             (
@@ -327,6 +335,18 @@ class ChildRun(Wire):
 
     turn_id: str
     run_id: str
+
+
+class Steer(Wire):
+    """A message to the running turn. Its id is the id of the update.
+
+    The fields are those of `perdure.turn.facts.Said`.
+    """
+
+    text: str
+    now: bool = False
+    deny_pending: bool = False
+    by: str | None = None
 
 
 class Summary(Wire):

@@ -89,15 +89,23 @@ class ToolResult(Value):
 
 
 class UserMessage(Value):
-    """The input of the turn."""
+    """A message of the user: the task, or a message to the running turn.
+
+    Attributes:
+        role: Its role.
+        parts: Its text, images and files.
+        id: The id of a message that was sent to the running turn; None for the task, and for the
+            messages that Perdure adds.
+    """
 
     role: Literal["user"] = "user"
     parts: tuple[Annotated[Text | Media, Field(discriminator="type")], ...]
+    id: str | None = None
 
     @classmethod
-    def of(cls, text: str) -> UserMessage:
+    def of(cls, text: str, *, id: str | None = None) -> UserMessage:  # noqa: A002 - a field's name
         """Return a message of plain text."""
-        return cls(parts=(Text(text=text),))
+        return cls(parts=(Text(text=text),), id=id)
 
     @property
     def text(self) -> str:

@@ -12,7 +12,7 @@ from perdure.base import T, Value
 from perdure.text import in_units
 from perdure.values.approvals import Decision
 from perdure.values.budgets import Spending
-from perdure.values.messages import AssistantMessage, Message, ToolResult
+from perdure.values.messages import AssistantMessage, Message, ToolResult, UserMessage
 
 
 class Outcome(StrEnum):
@@ -171,6 +171,8 @@ class AgentReport(Value, Generic[T]):
         spent: The amount charged to the budget; it may exceed the actual spending if a delegate
             left no summary and its history could not be read.
         children: The turns of its delegates, in the order in which they were started.
+        unread: The messages that were sent to the turn with `steer` and that no answer of the model
+            follows.
         unstopped: The ids of activities that were still running when the turn ended.
         forked_from: The point in another turn from which it went on; None for other turns.
     """
@@ -190,6 +192,7 @@ class AgentReport(Value, Generic[T]):
     spent: Spending = Spending()
     duration: timedelta = timedelta()
     children: tuple[ChildReport, ...] = ()
+    unread: tuple[UserMessage, ...] = ()
     unstopped: tuple[str, ...] = ()
     forked_from: ForkedFrom | None = None
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -27,6 +27,7 @@ from perdure.turn.ledger import Ledger
 from perdure.turn.snapshot import VERSION
 from perdure.turn.wire import ChildNews, Origin
 from perdure.values.budgets import BudgetUpdate, Remaining
+from perdure.values.messages import UserMessage
 
 from ..conftest import RecordingClient, Runtime
 from .long_turns import (
@@ -80,15 +81,22 @@ async def fill(turn: Turn, updates: int = 60) -> int:
 
 @contextlib.asynccontextmanager
 async def taking_over(
-    server: str, script: ScriptedModel, *, fills: bool = True, **given: Any
+    server: str,
+    script: ScriptedModel,
+    *,
+    fills: bool = True,
+    before: Callable[[Turn], Awaitable[object]] | None = None,
+    **given: Any,
 ) -> AsyncIterator[tuple[Queue, Turn, Carries]]:
-    """A turn whose second run is taking over the state of the first."""
+    """A turn whose second run is taking over the state of the first, in which `before` happened."""
     carries = Carries()
     worker = app(clerk(on_exhausted="pause"))
     async with queue(server) as work, holding(work, with_model(worker, script), carries):
         turn = await begin(work.client, **given)
         if fills:
             await until(turn, WaitBegan)
+            if before is not None:
+                await before(turn)
             filling_up = asyncio.create_task(fill(turn))
         await carries.begun.wait()
         await until_run(work.client, turn, 2)
@@ -110,6 +118,35 @@ async def tried(coroutine: Any) -> Any:
         return await coroutine
     except PerdureError as error:
         return type(error)
+
+
+@pytest.mark.slow
+@pytest.mark.accepts("Y50")
+async def test_messages_that_are_unread_go_on_in_a_new_run(perdure_server: str) -> None:
+    """Also one that comes while the state is taken over; the same id is one message in both runs.
+    A reader that begins with the new run names what each model call reads.
+    """
+    sent.clear()
+    model = letters()
+
+    async def before(turn: Turn) -> None:
+        await turn.steer("before", id="a")
+
+    async with taking_over(perdure_server, model, before=before) as (work, turn, carries):
+        during = asyncio.create_task(turn.steer("during", id="b"))
+        again = asyncio.create_task(turn.steer("before", id="a"))
+        await asyncio.sleep(0.5)
+        carries.let_go.set()
+        await during
+        await again
+        await turn.steer("after", id="c", deny_pending=True)
+        report = await turn.result()
+        events = [event async for event in (await work.client.get(turn.id)).events()]
+
+    said = [part.text for part in model.requests[-1].messages if isinstance(part, UserMessage)]
+    assert said[1:] == ["before", "during", "after"]
+    assert (report.output, report.unread, sent) == ("done", (), [])
+    assert [event.read for event in events if event.read] == [("a", "b", "c")]
 
 
 @pytest.mark.slow

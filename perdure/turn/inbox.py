@@ -1,0 +1,74 @@
+"""The messages of the user to a running turn that its model has not read yet. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from perdure import errors, limits, validation
+from perdure.text import size
+from perdure.turn.facts import Said
+from perdure.values.messages import UserMessage
+
+_MESSAGE = {
+    "id": validation.MessageId,
+    "text": validation.Message,
+    "by": validation.By | None,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Inbox:
+    """The messages that wait for the next model call.
+
+    Attributes:
+        unread: The messages, in the order in which they were sent.
+        interrupts: Whether one of them stops the running model call.
+        has_granted: Whether the turn has made a step beyond its limit of iterations to read a
+            message.
+    """
+
+    unread: tuple[UserMessage, ...] = ()
+    interrupts: bool = False
+    has_granted: bool = False
+
+    @property
+    def grants(self) -> bool:
+        """Whether a message may be read beyond the limit of iterations: once in a turn."""
+        return bool(self.unread) and not self.has_granted
+
+    def plus(self, said: Said, *, interrupts: bool) -> Inbox:
+        """Return the inbox with one more message, unless it has one with that id."""
+        if any(message.id == said.id for message in self.unread):
+            return self
+        return replace(
+            self,
+            unread=(*self.unread, UserMessage.of(said.text, id=said.id)),
+            interrupts=self.interrupts or interrupts,
+        )
+
+    def emptied(self, *, grants: bool) -> Inbox:
+        """Return the inbox after the model call that reads the messages was scheduled."""
+        return Inbox(has_granted=self.has_granted or grants)
+
+    def check(self, said: Said) -> None:
+        """Refuse a message that is not valid or does not fit.
+
+        Raises:
+            InvalidRequestError: Its id, its text or its sender is not valid.
+            TooLargeError: Too many messages are unread, or they are too large together.
+        """
+        given = {"id": said.id, "text": said.text, "by": said.by}
+        validation.check("the message", given, _MESSAGE, errors.InvalidRequestError)
+        if len(self.unread) >= limits.UNREAD_MESSAGES:
+            raise errors.TooLargeError(
+                f"{len(self.unread)} messages to the turn are unread, which is the most; send this"
+                " one again when the model has read them",
+                context={"messages": len(self.unread), "limit": limits.UNREAD_MESSAGES},
+            )
+        bytes_ = sum(size(message.text) for message in self.unread) + size(said.text)
+        if bytes_ > limits.UNREAD_BYTES:
+            raise errors.TooLargeError(
+                f"the unread messages to the turn would be {bytes_} bytes, more than"
+                f" {limits.UNREAD_BYTES}; send less, or give the agent a tool that reads the rest",
+                context={"bytes": bytes_, "limit": limits.UNREAD_BYTES},
+            )

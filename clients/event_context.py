@@ -58,7 +58,7 @@ class EventContext:
             case TurnContinued():
                 self._unread = []
             case PartCarried(_, Part(snapshot=Snapshot() as snapshot)):
-                carried = [message.id or "" for message in snapshot.unread]
+                carried = [message.id or "" for message in snapshot.inbox.unread]
                 self._unread = [*carried, *self._unread]
             case Said(message_id):
                 self._unread.append(message_id)

@@ -507,7 +507,7 @@ class AgentTurn:
             return
         log_events.answered_without_a_run(before, self._board.state)
         self._board.show()
-        if self._board.state.inbox.interrupts:
+        if said.now:
             await self._calls.interrupt()
 
     @steer.validator

@@ -21,7 +21,6 @@ from perdure.turn import guards, reservations, steps
 from perdure.turn.child import Child
 from perdure.turn.context_window import NO_CUT, kept
 from perdure.turn.facts import CallFailed
-from perdure.turn.inbox import Inbox
 from perdure.turn.keys import parse_key
 from perdure.turn.open_step import Attempts, OpenCall, OpenStep
 from perdure.turn.snapshot import (
@@ -155,8 +154,7 @@ def _snapshot(state: TurnState, opening: int) -> Snapshot:
         more_iterations=accounts.more_iterations,
         unpriced=accounts.unpriced,
         waiting=state.waiting,
-        unread=state.inbox.unread,
-        has_granted=state.inbox.has_granted,
+        inbox=state.inbox,
         finishing=state.finishing,
     )
 
@@ -204,6 +202,7 @@ def _attempts_record(attempts: Attempts) -> AttemptsRecord:
         rounds=attempts.rounds,
         round_at=attempts.round_at,
         passed=attempts.passed,
+        stopped=attempts.stopped,
     )
 
 
@@ -357,7 +356,7 @@ def restore(state: TurnState, carried: Carried) -> TurnState:
             unpriced=snapshot.unpriced,
         ),
         children=carried.children,
-        inbox=Inbox(snapshot.unread, has_granted=snapshot.has_granted),
+        inbox=snapshot.inbox,
         waiting=snapshot.waiting,
         finishing=snapshot.finishing,
     )
@@ -432,4 +431,5 @@ def _attempts(record: AttemptsRecord) -> Attempts:
         rounds=record.rounds,
         round_at=record.round_at,
         passed=record.passed,
+        stopped=record.stopped,
     )

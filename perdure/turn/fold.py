@@ -18,7 +18,7 @@ from pydantic_core import to_json
 
 from perdure import limits
 from perdure.agents.definitions import AgentDefinition, Target
-from perdure.errors import InvalidRequestError, TranscriptMismatchError, TurnCancelledError
+from perdure.errors import InvalidRequestError, TranscriptMismatchError
 from perdure.turn import (
     approvals,
     carry,
@@ -183,13 +183,18 @@ def _of_a_caller(state: TurnState, fact: _Outside) -> TurnState:
 
 
 def _said(state: TurnState, said: Said) -> TurnState:
-    """Keep a message of the user for the next model call, and deny what waits for a person."""
-    is_asking = any(isinstance(key, ModelKey) and not key.is_last for key in state.in_flight)
-    inbox = state.inbox.plus(said, interrupts=said.now and is_asking)
-    state = replace(state, inbox=inbox)
-    if not said.deny_pending:
+    """Keep a message of the user for the next model call, and deny the calls that wait.
+
+    These are the ones that the turn has recorded as waiting: the workflow may know a message before
+    an answer that history has before the message.
+    """
+    state = replace(state, inbox=state.inbox.plus(said))
+    if not said.deny_pending or state.waiting is None:
         return state
+    pending = {one.call_id for one in state.waiting.pending}
     for call, gate in state.asked.calls:
+        if call.id not in pending:
+            continue
         decision = Decision(
             call_id=call.id,
             digest=approvals.digest_of(call, gate.reason),
@@ -452,10 +457,12 @@ def _with_read(state: TurnState) -> TurnState:
     unanswered = closed((last,))[1:] if isinstance(last, AssistantMessage) else ()
     for message in (*unanswered, *inbox.unread):
         state = steps.append(state, message)
+    attempts = state.attempts.interrupted() if inbox.interrupts else state.attempts
     return replace(
         state,
         inbox=inbox.emptied(grants=grants),
         open_step=replace(state.open_step, answer=None),
+        attempts=attempts,
     )
 
 
@@ -477,8 +484,6 @@ def _failed(before: TurnState, fact: CallFailed) -> TurnState:
     if _is_late(state, fact.key):
         return replace(state, accounts=accounts)
     attempts = state.attempts.plus(replace(fact, model=target.model if target else ""))
-    if state.inbox.interrupts and fact.error.code == TurnCancelledError.code:
-        return replace(state, accounts=accounts, attempts=attempts.pardon())
     return replace(
         state,
         accounts=accounts,

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from perdure import errors, limits, validation
 from perdure.text import size
-from perdure.turn.facts import Said
 from perdure.values.messages import UserMessage
+
+if TYPE_CHECKING:
+    from perdure.turn.facts import Said
 
 _MESSAGE = {
     "id": validation.MessageId,
@@ -22,7 +25,7 @@ class Inbox:
 
     Attributes:
         unread: The messages, in the order in which they were sent.
-        interrupts: Whether one of them stops the running model call.
+        interrupts: Whether one of them stops the model call that is running.
         has_granted: Whether the turn has made a step beyond its limit of iterations to read a
             message.
     """
@@ -36,14 +39,14 @@ class Inbox:
         """Whether a message may be read beyond the limit of iterations: once in a turn."""
         return bool(self.unread) and not self.has_granted
 
-    def plus(self, said: Said, *, interrupts: bool) -> Inbox:
+    def plus(self, said: Said) -> Inbox:
         """Return the inbox with one more message, unless it has one with that id."""
         if any(message.id == said.id for message in self.unread):
             return self
         return replace(
             self,
             unread=(*self.unread, UserMessage.of(said.text, id=said.id)),
-            interrupts=self.interrupts or interrupts,
+            interrupts=self.interrupts or said.now,
         )
 
     def emptied(self, *, grants: bool) -> Inbox:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from operator import attrgetter
 
-from perdure.errors import ErrorInfo
+from perdure.errors import ErrorInfo, TurnCancelledError
 from perdure.turn.approvals import OPEN, Gate
 from perdure.turn.facts import CallFailed
 from perdure.turn.ledger import Bill
@@ -111,6 +111,8 @@ class Attempts:
         rounds: The number of times that the chain of models has begun again since.
         round_at: The number of failures before the last round.
         passed: The models that were passed over for the last model call, as `model: reason`.
+        stopped: The number of model calls that were stopped, so that the model reads a message of
+            the user; they are not among the failures.
     """
 
     failures: tuple[CallFailed, ...] = ()
@@ -118,6 +120,7 @@ class Attempts:
     rounds: int = 0
     round_at: int = 0
     passed: tuple[str, ...] = ()
+    stopped: int = 0
 
     @property
     def unpardoned(self) -> tuple[CallFailed, ...]:
@@ -131,9 +134,10 @@ class Attempts:
 
     def count(self, step: int, call: int) -> int:
         """Return the number of failed attempts of a call, or of the model call if `call` is 0."""
-        return sum(
+        failed = sum(
             1 for failure in self.failures if (failure.key.step, failure.key.call) == (step, call)
         )
+        return failed if call else failed + self.stopped
 
     def plus(self, failure: CallFailed) -> Attempts:
         """Return the attempts with one more failure."""
@@ -145,6 +149,12 @@ class Attempts:
             return self
         others = tuple(failure for failure in self.failures if failure.key.call != call)
         return replace(self, failures=others, pardoned=min(self.pardoned, len(others)))
+
+    def interrupted(self) -> Attempts:
+        """Return the attempts without the calls that were stopped. The model is asked anew."""
+        failures = tuple(one for one in self.failures if one.error.code != TurnCancelledError.code)
+        stopped = self.stopped + len(self.failures) - len(failures)
+        return replace(self, failures=failures, stopped=stopped).pardon()
 
     def pardon(self) -> Attempts:
         """Return the attempts with no failure counted."""

@@ -10,11 +10,12 @@ from perdure.base import Wire
 from perdure.errors import ErrorInfo
 from perdure.turn.approvals import Gate
 from perdure.turn.child import Child
+from perdure.turn.inbox import Inbox
 from perdure.turn.ledger import Bill, Ledger
 from perdure.turn.waiting import Waiting
 from perdure.values.answers import ModelAnswer
 from perdure.values.approvals import Decision
-from perdure.values.messages import Message, UserMessage
+from perdure.values.messages import Message
 from perdure.values.reports import LeftOut, Step, Tried, Usage
 
 VERSION = 1
@@ -81,6 +82,7 @@ class AttemptsRecord(Wire):
     rounds: int = 0
     round_at: int = 0
     passed: tuple[str, ...] = ()
+    stopped: int = 0
 
 
 class Snapshot(Wire):
@@ -103,8 +105,7 @@ class Snapshot(Wire):
         more_iterations: The iterations added to the limit.
         unpriced: Whether a model with an unknown price was asked.
         waiting: The current wait; None without one.
-        unread: The messages of the user that the model has not read yet.
-        has_granted: Whether a step beyond the limit of iterations was granted to read one.
+        inbox: The messages of the user that the model has not read yet.
         finishing: Whether the last answer is requested, because the budget is spent.
     """
 
@@ -123,8 +124,7 @@ class Snapshot(Wire):
     more_iterations: int = 0
     unpriced: bool = False
     waiting: Waiting | None = None
-    unread: tuple[UserMessage, ...] = ()
-    has_granted: bool = False
+    inbox: Inbox = Inbox()
     finishing: bool = False
 
 

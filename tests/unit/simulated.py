@@ -52,6 +52,7 @@ from perdure.turn.facts import (
     Loss,
     ModelAnswered,
     PolicyAnswered,
+    Said,
     Scheduled,
     ToolLost,
     ToolReturned,
@@ -234,6 +235,22 @@ class Played:
             self._note(self._end(self._left_behind.pop(0), fails_in=2))
         if self._chance(15):
             self._add_budget()
+        if self._chance(15):
+            self._say(may_interrupt=True)
+
+    def _say(self, *, may_interrupt: bool = False) -> None:
+        """Send a message; the update's validator refuses one that does not fit."""
+        said = Said(
+            f"m-{len(self.facts)}",
+            self.luck.choice(["go on", "stop that", "use the new list"]),
+            now=may_interrupt and self._chance(2),
+            deny_pending=self._chance(2),
+        )
+        if not self.state.inbox.unread or self._chance(3):
+            if said.deny_pending and self.state.waiting is not None:
+                self.refused |= {call.id for call, _ in self.state.asked.calls}
+            self._know(said)
+            self._unwritten.append(said)
 
     def _add_budget(self) -> None:
         """Add budget; the update's validator refuses a dimension without a limit, once the limits
@@ -279,6 +296,10 @@ class Played:
         for one in self.luck.sample(pending, k=len(pending)):
             if self._chance(30):
                 raise Stopped
+            if self._chance(8):
+                self._say()
+            if one.call_id not in {call.id for call, _ in self.state.asked.calls}:
+                continue  # a message denied it
             said = self.luck.choice(["approve", "approve", "approve", "edit", "deny", "nothing"])
             if said == "nothing":
                 self.refused.add(one.call_id)
@@ -314,6 +335,8 @@ class Played:
         """The outcome of an activity; some fail."""
         if isinstance(move, Act):
             return self._tool_ended(move)
+        if isinstance(move, Ask) and self.state.inbox.interrupts and self._chance(2):
+            return CallFailed(move.key, errors.TurnCancelledError().info())
         if self._chance(fails_in):
             is_lost = self._chance(2)
             return CallFailed(move.key, self.luck.choice(drawn.ERRORS), lost=is_lost)

@@ -21,6 +21,7 @@ from perdure.turn.facts import (
     Loss,
     ModelAnswered,
     PolicyAnswered,
+    Said,
     Scheduled,
     ToolLost,
     ToolReturned,
@@ -289,3 +290,27 @@ def test_lost_call_tells_the_model_what_is_known(loss: Loss, message: str, said:
     assert said in content
     assert state.transcript.messages[-1] == ToolMessage.of(call, content, is_error=True)
     assert state.open_step.unfinished == ()
+
+
+@every_turn
+@pytest.mark.accepts("E45", "E47")
+@given(any_turn)
+def test_each_message_to_the_turn_is_read_once_or_named_as_unread(played: Played) -> None:
+    """In the order in which they were sent, whatever else happened; and readers, to whom facts come
+    in another order, agree with the workflow.
+    """
+    sent = [fact.id for fact in played.facts if isinstance(fact, Said)]
+    final = played.state
+    read = [
+        message.id
+        for message in final.transcript.messages
+        if isinstance(message, UserMessage) and message.id is not None
+    ]
+
+    assert read + [message.id for message in final.inbox.unread] == sent
+    assert {message.id for message in final.unread} <= set(sent)
+    assert played.read.inbox == final.inbox
+    assert played.read.transcript.digest == final.transcript.digest
+    for asked in played.asked:
+        assert asked.read.transcript.digest == asked.state.transcript.digest
+        assert asked.read.inbox == asked.state.inbox

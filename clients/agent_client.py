@@ -284,6 +284,26 @@ class AgentClient:
         """
         return await (await self.get(id)).add_budget(more, iterations=iterations, by=by)
 
+    async def steer(
+        self,
+        id: str,  # noqa: A002 - what callers know it as
+        text: str,
+        *,
+        message_id: str | None = None,
+        now: bool = False,
+        deny_pending: bool = False,
+        by: str | None = None,
+    ) -> str:
+        """Send a message to a running turn: `get` and `Turn.steer` in one.
+
+        `message_id` is the id of the message.
+
+        Raises:
+            PerdureError: As `get` and `Turn.steer` do.
+        """
+        turn = await self.get(id)
+        return await turn.steer(text, id=message_id, now=now, deny_pending=deny_pending, by=by)
+
     async def fork(
         self,
         id: str,  # noqa: A002 - what callers know it as

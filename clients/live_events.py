@@ -10,10 +10,10 @@ from perdure.clients.cursors import Cursor
 from perdure.clients.events import CaughtUp, Event
 from perdure.clients.feed import Feed
 from perdure.clients.live_output import Heard, Noted
-from perdure.clients.live_text import Said, Speech
+from perdure.clients.live_text import Piece, Speech
 from perdure.clients.tool_progress import RunningTools, ToolProgress
 
-Told = Event | Said | ToolProgress | CaughtUp
+Told = Event | Piece | ToolProgress | CaughtUp
 
 _EVERY_S = 0.5
 _TOOLS_EVERY_S = 1.0

@@ -47,7 +47,7 @@ class TextVoid:
         return {"v": VERSION, "kind": "text_void", "step": self.step, "attempt": self.attempt}
 
 
-Said = str | TextBegins | TextVoid
+Piece = str | TextBegins | TextVoid
 
 
 class Speech:
@@ -66,7 +66,7 @@ class Speech:
         """Whether live text may come."""
         return self._is_live and self._key is not None
 
-    def see(self, fact: Fact) -> Iterator[Said]:
+    def see(self, fact: Fact) -> Iterator[Piece]:
         """Yield the text and marks that follow from one more fact."""
         match fact:
             case TurnStarted(request):
@@ -85,7 +85,7 @@ class Speech:
             case TurnEnded():
                 yield from self._void()
 
-    def hear(self, heard: Heard) -> Iterator[Said]:
+    def hear(self, heard: Heard) -> Iterator[Piece]:
         """Yield the new text.
 
         If text in between is missing, nothing more is yielded until the answer is recorded.
@@ -94,14 +94,14 @@ class Speech:
         if heard.key == self._key and known >= 0:
             yield from self._say(heard.text[known:])
 
-    def _say(self, words: str) -> Iterator[Said]:
+    def _say(self, words: str) -> Iterator[Piece]:
         if words and not self._said and self._key is not None:
             yield TextBegins(self._key.step, self._key.attempt)
         if words:
             self._said += words
             yield words
 
-    def _void(self) -> Iterator[Said]:
+    def _void(self) -> Iterator[Piece]:
         if self._said and self._key is not None:
             yield TextVoid(self._key.step, self._key.attempt)
         self._said = ""

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from perdure.clients.events import CaughtUp, Event
-from perdure.clients.live_text import Said
+from perdure.clients.live_text import Piece
 from perdure.clients.tool_progress import ToolProgress
 from perdure.clients.turn import Turn
 
@@ -19,7 +19,7 @@ class Aloud:
         id: The turn's id.
     """
 
-    def __init__(self, turn: Turn[Any], say: Callable[[Said | ToolProgress], None]) -> None:
+    def __init__(self, turn: Turn[Any], say: Callable[[Piece | ToolProgress], None]) -> None:
         self.id = turn.id
         self._turn = turn
         self._say = say

@@ -64,17 +64,10 @@ def _shown(fact: Fact, calls: Sequence[ToolCall], include: frozenset[str]) -> Sh
             yield from _asked_for(include, results=output.content)
         case ChildScheduled() | ChildEnded() | ChildTold():
             yield from _of_child(fact, include)
-        case (
-            WaitBegan()
-            | WaitEnded()
-            | ApprovalNeeded()
-            | Decided()
-            | PolicyAnswered()
-            | BudgetAdded()
-            | Said()
-            | CancelRequested()
-        ):
-            yield from _of_people(fact, include)
+        case Decided() | BudgetAdded() | Said():
+            yield from _of_updates(fact, include)
+        case WaitBegan() | WaitEnded() | ApprovalNeeded() | PolicyAnswered() | CancelRequested():
+            yield from _of_waits(fact, include)
         case CallFailed() | ToolLost() | HookEnded() | TurnEnded():
             yield from _of_failure(fact, include)
         case _:
@@ -96,15 +89,24 @@ def _of_child(fact: ChildScheduled | ChildEnded | ChildTold, include: frozenset[
             yield from _asked_for(include, errors=news.reason)
 
 
-def _of_people(
-    fact: WaitBegan
-    | WaitEnded
-    | ApprovalNeeded
-    | Decided
-    | PolicyAnswered
-    | BudgetAdded
-    | Said
-    | CancelRequested,
+def _of_updates(fact: Decided | BudgetAdded | Said, include: frozenset[str]) -> Shown:
+    match fact:
+        case Decided(decision):
+            yield "approve", decision.approve
+            yield from _asked_for(include, arguments=decision.arguments, errors=decision.reason)
+        case BudgetAdded(more, iterations=iterations):
+            yield "more", more
+            if iterations is not None:
+                yield "iterations", iterations
+        case Said(message_id, text, now):
+            yield "message_id", message_id
+            yield "now", now
+            if "task" in include:
+                yield "text", text
+
+
+def _of_waits(
+    fact: WaitBegan | WaitEnded | ApprovalNeeded | PolicyAnswered | CancelRequested,
     include: frozenset[str],
 ) -> Shown:
     match fact:
@@ -116,19 +118,8 @@ def _of_people(
             yield from _asked_for(include, errors=reason)
         case WaitEnded(expired):
             yield "expired", expired
-        case Decided(decision):
-            yield "approve", decision.approve
-            yield from _asked_for(include, arguments=decision.arguments, errors=decision.reason)
         case PolicyAnswered(_, ruling):
             yield "verdict", ruling.verdict.kind
-        case BudgetAdded(more, iterations=iterations):
-            yield "more", more
-            if iterations is not None:
-                yield "iterations", iterations
-        case Said(message_id, text, now):
-            yield "message_id", message_id
-            yield "now", now
-            yield from _asked_for(include, task=text)
         case CancelRequested(reason) | ApprovalNeeded(_, reason):
             yield from _asked_for(include, errors=reason)
 

@@ -308,10 +308,7 @@ class StaleCursorError(InvalidRequestError):
 
 
 class TurnOverError(InvalidRequestError):
-    """The turn is over, or about to end, and takes nothing in any more.
-
-    `report` is the report of a turn that is over.
-    """
+    """The turn is over, or about to end, so the request comes too late."""
 
     code = "TURN_OVER"
 

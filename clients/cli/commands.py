@@ -32,6 +32,7 @@ def register(group: click.Group) -> None:
         list_turns,
         approvals,
         add_budget,
+        steer,
         fork,
         resume,
         cancel,
@@ -263,6 +264,56 @@ async def add_budget(
         as_json,
         {"turn": turn, "left": left},
         f"left for turn {word(turn)}: {amounts.in_words(left)}",
+    )
+
+
+@click.command(
+    cls=Command,
+    short_help="send a message to a running turn",
+    epilog=examples(
+        'perdure steer ticket-4711 "Use the new price list."',
+        'perdure steer ticket-4711 "Stop, the customer has cancelled." --now --deny-pending',
+    ),
+)
+@options.TURN
+@click.argument("text", help="The message.")
+@click.option(
+    "--id",
+    "message_id",
+    metavar="ID",
+    help="The message's id; the same id is the same message (default: a random one).",
+)
+@click.option("--now", is_flag=True, help="Stop the model call that is running.")
+@click.option(
+    "--deny-pending",
+    is_flag=True,
+    help="Deny the calls that wait for approval, with the message as the reason.",
+)
+@options.BY
+@options.json_lines("Print the id of the message as a line of JSON.")
+@options.ANY_QUEUE
+async def steer(
+    turn: str,
+    text: str,
+    message_id: str | None,
+    by: str | None,
+    as_json: bool,
+    address: str | None,
+    **how: bool,
+) -> int:
+    """Send a message to a running turn. Its model reads it with the next call.
+
+    If the turn ends before that, its report lists the message as unread.
+    """
+    from perdure.clients.cli.decisions import by_of
+    from perdure.text import word
+
+    client = await _client(address)
+    sent = await client.steer(turn, text, message_id=message_id, by=by_of(by), **how)
+    return _tell(
+        as_json,
+        {"turn": turn, "message": sent},
+        f"turn {word(turn)} has the message; its model reads it with the next call",
     )
 
 

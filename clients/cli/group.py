@@ -7,7 +7,17 @@ import click
 from perdure.clients.cli.exits import MEANINGS
 
 GROUPS = {
-    "Turns": ("run", "show", "list", "approvals", "add-budget", "fork", "resume", "cancel"),
+    "Turns": (
+        "run",
+        "show",
+        "list",
+        "approvals",
+        "add-budget",
+        "steer",
+        "fork",
+        "resume",
+        "cancel",
+    ),
     "Workers and servers": ("dev", "worker", "setup"),
     "Try it": ("ask", "demo"),
     "More": ("mcp", "completion"),

@@ -13,7 +13,7 @@ from pydantic_core import to_json
 from perdure.clients.cli.screen import put
 from perdure.clients.cli.tree import Followed, Reach
 from perdure.clients.events import VERSION
-from perdure.clients.live_text import Said
+from perdure.clients.live_text import Piece
 from perdure.clients.live_turn import Aloud
 from perdure.clients.tool_progress import ToolProgress
 from perdure.clients.turn import Turn
@@ -91,7 +91,7 @@ def _brief(result: ToolResult) -> ToolResult:
     return result.model_copy(update={"media": without_data(result.media)})
 
 
-def say(turn_id: str, said: Said | ToolProgress) -> None:
+def say(turn_id: str, said: Piece | ToolProgress) -> None:
     """Print live output of a turn."""
     told = {"v": VERSION, "kind": "text", "text": said} if isinstance(said, str) else said.to_json()
     tell({"v": VERSION, "turn": turn_id, **told})

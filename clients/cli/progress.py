@@ -14,7 +14,7 @@ from rich.text import Text
 from perdure.clients.cli import amounts
 from perdure.clients.cli.screen import Screen, cut, put, shown, wrapped
 from perdure.clients.events import Event
-from perdure.clients.live_text import Said, TextBegins, TextVoid
+from perdure.clients.live_text import Piece, TextBegins, TextVoid
 from perdure.text import (
     arguments_exactly,
     arguments_in_brief,
@@ -37,6 +37,7 @@ from perdure.turn.facts import (
     ModelAnswered,
     PolicyAnswered,
     Resumed,
+    Said,
     ToolLost,
     ToolReturned,
     TurnEnded,
@@ -108,7 +109,7 @@ class Progress:
         """Return a line with this time."""
         return Text.assemble(self._time(at), "  ", words, style="dim")
 
-    def say(self, said: Said) -> None:
+    def say(self, said: Piece) -> None:
         """Print a piece of the model's text."""
         match said:
             case TextBegins(step, attempt):
@@ -223,7 +224,7 @@ def _waits(fact: Fact) -> Text:
             return Text("goes on", "dim")
         case PolicyAnswered(key, ruling):
             return Text(f"{key}  {ruling.verdict.kind.replace('_', ' ')}", "dim")
-        case Decided() | BudgetAdded() | Resumed():
+        case Decided() | BudgetAdded() | Resumed() | Said():
             return _told(fact)
         case TurnEnded(outcome):
             return Text(outcome.value, COLOURS.get(outcome, "red"))
@@ -231,9 +232,11 @@ def _waits(fact: Fact) -> Text:
             return Text()
 
 
-def _told(fact: Decided | BudgetAdded | Resumed) -> Text:
+def _told(fact: Decided | BudgetAdded | Resumed | Said) -> Text:
     """Return the line of a person's decision or other input."""
     match fact:
+        case Said(_, text, by=by):
+            return Text.assemble((f"{_all(by) if by else 'the user'} says: ", "green"), _all(text))
         case Decided(decision):
             return Text(
                 f"{word(decision.call_id)} {_decided(decision)}",

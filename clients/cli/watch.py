@@ -19,12 +19,12 @@ from perdure.clients.cli.screen import Live, Screen, note, put
 from perdure.clients.cli.tree import Followed, Reach, Tree, lines, rows
 from perdure.clients.current_activity import doing
 from perdure.clients.events import Event
-from perdure.clients.live_text import Said
+from perdure.clients.live_text import Piece
 from perdure.clients.live_turn import Aloud
 from perdure.clients.tool_progress import ToolProgress
 from perdure.clients.tree_node import Node
 from perdure.clients.turn import Turn
-from perdure.text import word
+from perdure.text import one_line, word
 from perdure.values.reports import AgentReport
 
 
@@ -87,6 +87,8 @@ class Watch:
     def fail(self, report: AgentReport[Any]) -> None:
         """Print the figures, and the command that resumes the turn."""
         note(Text(figures(report), "dim"))
+        for message in report.unread:
+            note(Text(f"not read: {one_line(message.text, 200)}", "yellow"))
         command = self._commands.to_resume(report.turn_id, self._progress.state)
         if command and self._may_resume:
             note(Text(f"to go on: {command}", "dim"))
@@ -96,7 +98,7 @@ class Watch:
             self._live.erase()
             self._progress.show(event)
 
-    def _say(self, said: Said | ToolProgress) -> None:
+    def _say(self, said: Piece | ToolProgress) -> None:
         # a line for each update would push everything else off the screen
         if isinstance(said, ToolProgress):
             return

@@ -91,6 +91,7 @@ def serve(
     server.tool(annotations=_LOOKS)(turn_status)
     server.tool(annotations=_LOOKS)(turn_result)
     server.tool(annotations=_LOOKS)(list_turns)
+    server.tool(annotations=_STARTS)(steer_turn)
     server.tool(annotations=_STOPS)(cancel_turn)
     if approvals:
         server.tool(annotations=_DECIDES)(add_budget)
@@ -207,6 +208,22 @@ async def list_turns(
             if len(found) == limit:
                 break
         return found
+
+
+async def steer_turn(
+    turn: TurnId,
+    text: Annotated[str, Field(description="What to tell the agent.")],
+    ctx: Ctx,
+    now: Annotated[
+        bool, Field(description="Whether to stop the model call that is running.")
+    ] = False,
+) -> TurnView:
+    """Send a message to a running turn. Its agent reads it before its next step."""
+    served = served_by(ctx)
+    with as_tool_errors():
+        found, _ = await served.turn(turn)
+        await found.steer(text, now=now, by=client_of(ctx))
+        return await served.look(found)
 
 
 async def cancel_turn(

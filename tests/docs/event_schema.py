@@ -24,6 +24,11 @@ CALL = {
     "required": ["call_id", "tool"],
     "properties": {"call_id": STRING, "tool": STRING, "arguments": STRING},
 }
+IDS = {
+    "type": "array",
+    "items": STRING,
+    "description": "the messages to the turn that this model call is the first to send",
+}
 ACTIVITIES = ["agent", "model", "tool", "policy", "middleware", "observers", "delegate"]
 
 
@@ -58,7 +63,7 @@ PUBLIC: dict[str, dict[str, Any]] = {
         "task": STRING,
         "forked_from": {"type": "object", "properties": {"turn_id": STRING, "step": COUNT}},
     },
-    "scheduled": {"activity": {"enum": ACTIVITIES}, "arguments": STRING},
+    "scheduled": {"activity": {"enum": ACTIVITIES}, "arguments": STRING, "read": IDS},
     "agent_resolved": {},
     "model_answered": {
         "text": STRING,
@@ -82,6 +87,7 @@ PUBLIC: dict[str, dict[str, Any]] = {
     "decided": {"approve": FLAG, "arguments": STRING, "message": STRING},
     "budget_added": {"more": or_null({"type": "object"}), "iterations": COUNT},
     "resumed": {},
+    "said": {"message_id": STRING, "now": FLAG, "text": STRING},
     "wait_began": {
         "waits_for": STRING,
         "until": STRING,
@@ -115,7 +121,7 @@ def schema() -> dict[str, Any]:
         [(model, "serialization") for model in facts.values()], ref_template="#/$defs/{model}"
     )
     whole = [
-        _event(kind, {"fact": refs[model, "serialization"]}, ["fact"])
+        _event(kind, {**_read(kind), "fact": refs[model, "serialization"]}, ["fact"])
         for kind, model in facts.items()
     ]
     views = {
@@ -138,6 +144,10 @@ def schema() -> dict[str, Any]:
         "anyOf": [{"$ref": f"#/$defs/{view}"} for view in views],
         "$defs": {**views, **dict(sorted(given["$defs"].items()))},
     }
+
+
+def _read(kind: str) -> dict[str, Any]:
+    return {"read": IDS} if kind == "scheduled" else {}
 
 
 def _is_key(hint: Any) -> bool:

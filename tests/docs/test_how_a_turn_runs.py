@@ -33,7 +33,9 @@ async def test_turn_is_started_and_continued_as_the_page_says(tell: Tell) -> Non
         (started,) = await until(
             listed, "the turn that was started by hand in the list, which lags behind"
         )
-        by_hand = await (await client.get(started.id)).result()
+        over = await client.get(started.id)
+        by_hand = await over.result()
+        await (await story.defining("correct"))(over)
         report = await (await story.defining("finish"))(client)
         turn = await client.start("support", "Answer ticket 4712.")
         resumed = await (await story.defining("answered"))(turn)

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from perdure.clients import TextBegins, TextVoid
-from perdure.clients.live_text import Said
+from perdure.clients.live_text import Piece
 from perdure.testing.stub_provider import StubProvider
 
 from .command_line import CommandLine
@@ -42,7 +42,7 @@ async def test_words_of_a_worker_that_was_killed_are_taken_back(tell: Tell) -> N
     story = await tell({**says(WORDS), "pace_s": 0.3})
     worker = await story.worker()
     turn = await story.start(live=True)
-    said: list[Said] = []
+    said: list[Piece] = []
 
     async with asyncio.timeout(60):
         async for one in turn.text():

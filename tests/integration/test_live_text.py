@@ -18,7 +18,7 @@ from temporalio.converter import DataConverter
 from perdure import Agent, AssistantMessage, Budget, Outcome, Price, Text, errors, tool
 from perdure.activities.provider import Heard, ModelRequest
 from perdure.clients import AgentClient, Event, TextBegins, TextVoid, Turn
-from perdure.clients.live_text import Said
+from perdure.clients.live_text import Piece
 from perdure.temporal.runs import describe
 from perdure.testing import ScriptedModel, call, calls, fails, says, slowly
 from perdure.testing.stub_provider import Reply, StubProvider
@@ -85,11 +85,11 @@ async def speaking(
             speaker.go_on()
 
 
-async def everything(turn: Turn) -> list[Said]:
+async def everything(turn: Turn) -> list[Piece]:
     return [said async for said in turn.text()]
 
 
-async def first_of(turn: Turn) -> Said | None:
+async def first_of(turn: Turn) -> Piece | None:
     async with contextlib.aclosing(turn.live()) as telling:
         async for one in telling:
             if isinstance(one, str | TextBegins | TextVoid):
@@ -97,7 +97,7 @@ async def first_of(turn: Turn) -> Said | None:
     return None
 
 
-def texts(said: Iterable[Said]) -> dict[int, str]:
+def texts(said: Iterable[Piece]) -> dict[int, str]:
     """The text of each step as it was delivered, without void text."""
     out: dict[int, str] = {}
     step = 0

@@ -16,6 +16,7 @@ from perdure.errors import LLMAuthError
 from perdure.testing import ByTask, ScriptedModel, call, calls, fails, says
 from perdure.turn.facts import WaitBegan
 from perdure.values.answers import ModelAnswer
+from perdure.values.messages import UserMessage
 
 from ..conftest import Runtime
 from .spending import until
@@ -302,17 +303,19 @@ async def test_turn_that_waits_for_a_provider_is_resumed_when_the_user_says_yes(
     once.
     """
     later = errors.LLMRateLimitError("slow down", context={"status": 429, "retry_after_s": 600})
+    model = ScriptedModel(fails(later), says("30 days"))
     patient, user = (
         replace(clerk, model_retry=ModelRetryPolicy()),
         User(action="accept", content={"approve": True}),
     )
     async with (
-        runtime(patient, model=ScriptedModel(fails(later), says("30 days"))) as perdure,
+        runtime(patient, model=model) as perdure,
         assistant(perdure, user=user) as client,
     ):
         turn = (await use(client, "start_turn", agent="clerk", task="How long?"))["turn"]
         await until(await perdure.get(turn), WaitBegan)
         seen = await use(client, "turn_result", turn=turn, wait_s=0)
+        await use(client, "steer_turn", turn=turn, text="In days, please.")
         await use(client, "resume_turn", turn=turn)
         ended = await use(client, "turn_result", turn=turn)
 
@@ -323,6 +326,9 @@ async def test_turn_that_waits_for_a_provider_is_resumed_when_the_user_says_yes(
     assert seen["doing"].endswith("UTC: slow down")
     assert user.asked == [f'Have turn "{turn}" ask its model again?']
     assert ended["output"] == "30 days"
+    message = model.requests[1].messages[-1]
+    assert isinstance(message, UserMessage)
+    assert message.text == "In days, please."
 
 
 async def test_wait_of_a_delegate_is_told_and_decided(runtime: Runtime) -> None:
@@ -411,7 +417,8 @@ async def test_tools_that_decide_are_announced_as_such() -> None:
         hints = {item.name: item.annotations for item in (await client.list_tools()).tools}
 
     assert {name for name, hint in hints.items() if hint is None or not hint.read_only_hint} == {
-        "start_turn", "cancel_turn", "add_budget", "approve_call", "deny_call", "resume_turn"
+        "start_turn", "steer_turn", "cancel_turn", "add_budget", "approve_call", "deny_call",
+        "resume_turn",
     }  # fmt: skip
     assert {
         name
@@ -428,7 +435,9 @@ async def test_approvals_can_be_left_out() -> None:
         names = [item.name for item in (await client.list_tools()).tools]
         said = client.instructions
 
-    assert names == ["start_turn", "turn_status", "turn_result", "list_turns", "cancel_turn"]
+    assert names == [
+        *("start_turn", "turn_status", "turn_result", "list_turns", "steer_turn", "cancel_turn")
+    ]
     assert said is not None
     assert "waiting_calls" not in said
 

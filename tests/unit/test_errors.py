@@ -44,6 +44,7 @@ CODES = {
     "UnknownAgentError": "UNKNOWN_AGENT",
     "InvalidRequestError": "INVALID_REQUEST",
     "StaleCursorError": "STALE_CURSOR",
+    "TurnOverError": "TURN_OVER",
     "TurnNotFoundError": "TURN_NOT_FOUND",
     "TurnExistsError": "TURN_EXISTS",
     "TurnConflictError": "TURN_CONFLICT",

@@ -138,6 +138,7 @@ PUBLIC = {
         "PolicyKey",
         "ReadKey",
         "Resumed",
+        "Said",
         "Scheduled",
         "ToolKey",
         "ToolLost",

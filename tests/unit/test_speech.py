@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from perdure import AssistantMessage, Task, Text, errors
 from perdure.clients.live_output import Heard
-from perdure.clients.live_text import Said, Speech, TextBegins, TextVoid
+from perdure.clients.live_text import Piece, Speech, TextBegins, TextVoid
 from perdure.turn.facts import CallFailed, Fact, ModelAnswered, Scheduled, TurnEnded, TurnStarted
 from perdure.turn.keys import AgentKey, ModelKey, ToolKey
 from perdure.turn.wire import TurnRequest
@@ -33,7 +33,7 @@ def failed(key: ModelKey) -> CallFailed:
     return CallFailed(key, errors.LLMUnavailableError().info())
 
 
-def told(*news: Fact | Heard) -> list[Said]:
+def told(*news: Fact | Heard) -> list[Piece]:
     """The text delivered for this sequence of events."""
     speech = Speech()
     return [
@@ -129,7 +129,7 @@ def told(*news: Fact | Heard) -> list[Said]:
     ],
 )
 def test_what_is_told_is_what_is_recorded_in_the_end(
-    news: list[Fact | Heard], said: list[Said]
+    news: list[Fact | Heard], said: list[Piece]
 ) -> None:
     """Word by word; with gaps, which the record fills; late, early and repeated; text that failed,
     was given up or differs is void.

@@ -59,17 +59,14 @@ def _shown(fact: Fact, calls: Sequence[ToolCall], include: frozenset[str]) -> Sh
             yield "calls", [_call(call, include) for call in calls]
             yield "stop", answer.stop
             yield "usage", answer.usage
-        case ToolReturned(_, output):
-            yield "is_error", output.is_error
-            yield from _asked_for(include, results=output.content)
         case ChildScheduled() | ChildEnded() | ChildTold():
             yield from _of_child(fact, include)
         case Decided() | BudgetAdded() | Said():
             yield from _of_updates(fact, include)
         case WaitBegan() | WaitEnded() | ApprovalNeeded() | PolicyAnswered() | CancelRequested():
             yield from _of_waits(fact, include)
-        case CallFailed() | ToolLost() | HookEnded() | TurnEnded():
-            yield from _of_failure(fact, include)
+        case ToolReturned() | CallFailed() | ToolLost() | HookEnded() | TurnEnded():
+            yield from _of_end(fact, include)
         case _:
             return
 
@@ -124,10 +121,13 @@ def _of_waits(
             yield from _asked_for(include, errors=reason)
 
 
-def _of_failure(
-    fact: CallFailed | ToolLost | HookEnded | TurnEnded, include: frozenset[str]
+def _of_end(
+    fact: ToolReturned | CallFailed | ToolLost | HookEnded | TurnEnded, include: frozenset[str]
 ) -> Shown:
     match fact:
+        case ToolReturned(_, output):
+            yield "is_error", output.is_error
+            yield from _asked_for(include, results=output.content)
         case CallFailed(_, error, lost):
             yield "lost", lost
             yield from _error(error, include)

@@ -8,6 +8,7 @@ from temporalio.client import Client
 from perdure import errors
 from perdure.temporal.origins import read_origin
 from perdure.temporal.recent import Recent
+from perdure.temporal.session_history import read_session
 from perdure.turn import carry
 from perdure.turn.continuation import CarryCall
 from perdure.turn.snapshot import Part
@@ -43,6 +44,8 @@ class Carrier:
 
 async def _read(client: Client, call: CarryCall) -> carry.Carried:
     origin = call.origin
+    if origin.is_session:
+        return await _of_session(client, origin)
     steps = None if call.whole else origin.steps
     state = await read_origin(client, origin.turn_id, origin.run_id, steps, is_worker=True)
     found = carry.state_of(state) if call.whole else carry.messages_of(state)
@@ -50,5 +53,17 @@ async def _read(client: Client, call: CarryCall) -> carry.Carried:
         raise errors.TranscriptMismatchError(
             f"run {origin.run_id} of turn {origin.turn_id!r} holds {found.digest[:16]} after step"
             f" {origin.steps}, and not {origin.digest[:16]}; nothing was sent"
+        )
+    return found
+
+
+async def _of_session(client: Client, origin: Origin) -> carry.Carried:
+    """Return the first messages that a session has recorded."""
+    state = await read_session(client, origin.turn_id, origin.run_id, is_worker=True)
+    found = carry.Carried(state.messages[: origin.steps], 0)
+    if found.digest != origin.digest:
+        raise errors.TranscriptMismatchError(
+            f"session {origin.turn_id!r} holds {found.digest[:16]} in its first {origin.steps}"
+            f" messages, and not {origin.digest[:16]}; nothing was sent"
         )
     return found

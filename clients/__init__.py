@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from perdure.clients.events import CaughtUp, Event
     from perdure.clients.forks import Effect
     from perdure.clients.live_text import TextBegins, TextVoid
+    from perdure.clients.sessions import Sent, Session, SessionEvent, SessionStatus
     from perdure.clients.status import ChildStatus, Spent, TurnStatus, Wait
     from perdure.clients.tool_progress import ToolProgress
     from perdure.clients.turn import Turn
@@ -25,6 +26,7 @@ else:
             "perdure.clients.events": ["CaughtUp", "Event"],
             "perdure.clients.forks": ["Effect"],
             "perdure.clients.live_text": ["TextBegins", "TextVoid"],
+            "perdure.clients.sessions": ["Sent", "Session", "SessionEvent", "SessionStatus"],
             "perdure.clients.status": ["ChildStatus", "Spent", "TurnStatus", "Wait"],
             "perdure.clients.tool_progress": ["ToolProgress"],
             "perdure.clients.turn": ["Turn"],
@@ -37,6 +39,10 @@ __all__ = [
     "ChildStatus",
     "Effect",
     "Event",
+    "Sent",
+    "Session",
+    "SessionEvent",
+    "SessionStatus",
     "Spent",
     "TextBegins",
     "TextVoid",

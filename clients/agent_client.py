@@ -21,6 +21,7 @@ from perdure.clients.feed import Feed, runs_of
 from perdure.clients.filters import Filter, member
 from perdure.clients.forks import Forks
 from perdure.clients.search_marks import Marks
+from perdure.clients.sessions import Session, checked_id, session_request
 from perdure.clients.starting import IfExists, Starter
 from perdure.clients.status import TurnStatus
 from perdure.clients.turn import OnStep, Turn
@@ -352,6 +353,54 @@ class AgentClient:
         """
         turn = await self.get(id)
         return await turn.resume(budget, max_iterations=max_iterations, id=new_id)
+
+    def session(
+        self,
+        id: str,  # noqa: A002 - what callers know it as
+        agent: Agent[Any] | str | None = None,
+        *,
+        budget: Budget | None = None,
+        idle: timedelta | None = None,
+        labels: Mapping[str, str] | None = None,
+        max_iterations: int | None = None,
+        options: RequestOptions | None = None,
+        allowed_tools: Sequence[str] | None = None,
+        live: bool = False,
+    ) -> Session:
+        """Return a conversation with an agent, which its first message begins. Asks no server.
+
+        Args:
+            id: The session's id, at most 90 characters. Its turns are `<id>/1`, `<id>/2` and so on.
+            agent: The name of the agent, or the agent itself. Without it, the session has to exist.
+                The other options count for the message that begins the session.
+            budget: What all turns of the session may spend together, besides the budget that its
+                agent has for each. It has no limit of time.
+            idle: The time without a turn and without a message after which the session is closed;
+                None for never.
+            labels: The labels of the session and of its turns.
+            max_iterations: The largest number of steps of each turn.
+            options: Temperature, output limit and the like, for each turn.
+            allowed_tools: The only tools that are offered.
+            live: Whether `Turn.text` yields the text of its turns while it is generated.
+
+        Raises:
+            InvalidRequestError: The id or an option is not valid.
+        """
+        request = None
+        if agent is not None:
+            request = session_request(
+                agent,
+                budget=budget,
+                idle=idle,
+                labels={} if labels is None else labels,
+                max_iterations=max_iterations,
+                options=options,
+                allowed_tools=None if allowed_tools is None else tuple(allowed_tools),
+                live=live,
+            )
+        return Session(
+            self._client, self._task_queue, self._marks, checked_id(id), request, self.get
+        )
 
     async def pending_approvals(
         self,

@@ -12,6 +12,7 @@ from temporalio.client import Client
 from temporalio.common import TypedSearchAttributes
 from temporalio.service import RPCError, RPCStatusCode
 
+from perdure.session.wire import SessionRequest
 from perdure.temporal import search_attributes
 from perdure.temporal.namespace_check import Findings, Index
 from perdure.turn.wire import TurnRequest
@@ -27,8 +28,8 @@ class Marks:
         self._client = client
         self._has_warned = False
 
-    async def of(self, request: TurnRequest) -> TypedSearchAttributes | None:
-        """Return the attributes of a new turn; None if the namespace does not have them."""
+    async def of(self, request: TurnRequest | SessionRequest) -> TypedSearchAttributes | None:
+        """Return the attributes of a new turn or session; None if the namespace has none."""
         found = await self.index.found(self._client)
         if found is None:
             return None

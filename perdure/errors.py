@@ -30,6 +30,9 @@ PerdureError                        something unexpected; the message says where
     ├── InvalidRequestError         the start input is not valid
     │   ├── StaleCursorError        the cursor is of an earlier run: read from the beginning
     │   └── TurnOverError           the turn is over: its report says how it ended
+    ├── SessionNotFoundError        no such session, or its retention is over
+    ├── SessionClosedError          the session takes no more messages: begin another one
+    ├── SessionBusyError            the session is busy, or too much waits in it: try later
     ├── TurnNotFoundError           no such turn, or its retention is over
     ├── TurnExistsError             this id is taken
     ├── TurnConflictError           this id is taken by another agent or task
@@ -311,6 +314,24 @@ class TurnOverError(InvalidRequestError):
     """The turn is over, or about to end, so the request comes too late."""
 
     code = "TURN_OVER"
+
+
+class SessionNotFoundError(PerdureError):
+    """There is no session of this id, or its retention is over."""
+
+    code = "SESSION_NOT_FOUND"
+
+
+class SessionClosedError(PerdureError):
+    """The session is closed and takes no more messages."""
+
+    code = "SESSION_CLOSED"
+
+
+class SessionBusyError(PerdureError):
+    """The session is busy; send the message again later."""
+
+    code = "SESSION_BUSY"
 
 
 class TurnNotFoundError(PerdureError):

@@ -90,6 +90,18 @@ UNREAD_MESSAGES = 20
 """The number of messages to a running turn that its model has not read yet, ..."""
 UNREAD_BYTES = 256 * 1024
 """... and their size together."""
+SESSION_BYTES = 800_000
+"""The messages of a session that a new turn begins with; the oldest turns are left out."""
+SESSION_TURNS = 50
+"""The number of turns of a session whose ends it keeps."""
+SESSION_RUN_TURNS = 200
+"""A session goes on in a new run of its workflow after this number of turns, when none runs, ..."""
+SESSION_RUN_EVENTS = 4_000
+"""... or after this number of events."""
+SESSION_RECEIPTS = 500
+"""The number of messages whose repetition a later run of a session recognizes."""
+SESSION_ID_CHARACTERS = 90
+"""The length of the id of a session; its turns are `<id>/<number>`."""
 MESSAGE_ID_CHARACTERS = 100
 """The length of the id of a message to a turn."""
 

@@ -39,19 +39,23 @@ from perdure.activities.pricing import Prices
 from perdure.activities.profiles import Profiles
 from perdure.activities.provider import Models
 from perdure.activities.read_child import read_child
+from perdure.activities.record_turn import TurnRecorder
 from perdure.activities.resolve_agent import Agents
 from perdure.activities.tool_loop import ToolLoop
 from perdure.activities.transcripts import Transcripts
 from perdure.agents.definitions import Target, define
 from perdure.errors import PerdureError
+from perdure.session.wire import RecordCall
 from perdure.temporal import data_converter, failures
 from perdure.temporal.names import (
     ASK_POLICY,
     CALL_MODEL,
     CARRY,
     READ_CHILD,
+    RECORD_TURN,
     RESOLVE_AGENT,
     RUN_MIDDLEWARE,
+    SESSION,
     TELL_OBSERVERS,
     TURN,
 )
@@ -63,7 +67,7 @@ from perdure.worker import internals
 from perdure.worker.ends import TakenTasks
 from perdure.worker.queues import ModelQueue, beside
 from perdure.worker.settings import HEARTBEAT_THROTTLE, STICKY_TIMEOUT, WorkerSettings
-from perdure.workflows import AgentTurn
+from perdure.workflows import AgentSession, AgentTurn
 from perdure.workflows.single_input import OneInput
 
 if TYPE_CHECKING:
@@ -82,6 +86,7 @@ _NO_TOOLS = (
     TELL_OBSERVERS,
     READ_CHILD,
     CARRY,
+    RECORD_TURN,
 )
 
 Handler = Callable[[RawValue], Any]
@@ -154,6 +159,7 @@ class PerdurePlugin(Plugin):
             _handler(TELL_OBSERVERS, hooks.tell_observers, ObserverCall),
             _handler(READ_CHILD, read_child, ChildRun),
             _handler(CARRY, Carrier().carry, CarryCall, may_be_stored=True),
+            _handler(RECORD_TURN, TurnRecorder().record_turn, RecordCall, may_be_stored=True),
             self._call_model,
             *self._tool_calls.handlers(),
         ]
@@ -175,7 +181,7 @@ class PerdurePlugin(Plugin):
         self._client = config["client"]
         storage = self._client.data_converter.external_storage
         self._tool_calls.has_storage = storage is not None
-        config["workflows"] = [*config.get("workflows", []), AgentTurn]
+        config["workflows"] = [*config.get("workflows", []), AgentTurn, AgentSession]
         config["activities"] = [*config.get("activities", []), *self._activities]
         ours: list[Interceptor] = [
             HeartbeatInterceptor(_Ours(self._names(), self._tools), self._prepare),
@@ -214,7 +220,7 @@ class PerdurePlugin(Plugin):
 
     def configure_replayer(self, config: ReplayerConfig) -> ReplayerConfig:
         """Add the turn to a replayer."""
-        config["workflows"] = [*config.get("workflows", []), AgentTurn]
+        config["workflows"] = [*config.get("workflows", []), AgentTurn, AgentSession]
         config["interceptors"] = [*config.get("interceptors", []), OneInput()]
         config["workflow_failure_exception_types"] = [
             *config.get("workflow_failure_exception_types", []),
@@ -295,10 +301,12 @@ class PerdurePlugin(Plugin):
                     " name; rename one of them"
                 )
         for other in config.get("workflows", []):
-            if internals.workflow_name(other) == TURN:
+            taken = internals.workflow_name(other)
+            if taken in (TURN, SESSION):
+                what = "turn" if taken == TURN else "session"
                 raise errors.ConfigurationError(
-                    f"the worker's workflow {other.__qualname__!r} and Perdure's turn are both"
-                    f" named {TURN!r}; rename yours"
+                    f"the worker's workflow {other.__qualname__!r} and Perdure's {what} are both"
+                    f" named {taken!r}; rename yours"
                 )
 
     async def _prepare(self, input: ExecuteActivityInput) -> None:  # noqa: A002 - the SDK's name

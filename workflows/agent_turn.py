@@ -500,6 +500,14 @@ class AgentTurn:
             if is_new:
                 await self._say(self._said(given))
 
+    @workflow.signal(name=STEER)
+    async def take_message(self, given: RawValue = NOTHING) -> None:
+        """Take in a message that the session of the turn has accepted."""
+        await workflow.wait_condition(lambda: self._board.state.request is not None)
+        said = outcomes.said_in_signal([given])
+        if said is not None:
+            await self._say(said)
+
     async def _say(self, said: Said) -> None:
         before = self._board.state
         await self._note(said)

@@ -19,6 +19,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.api.failure.v1 import Failure
 from temporalio.api.history.v1 import (
     HistoryEvent,
+    WorkflowExecutionSignaledEventAttributes,
     WorkflowExecutionUpdateAcceptedEventAttributes,
 )
 from temporalio.api.update.v1 import Input
@@ -161,11 +162,20 @@ class HistoryReader:
             case EventType.EVENT_TYPE_START_CHILD_WORKFLOW_EXECUTION_INITIATED:
                 return await self._child_scheduled(event)
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED:
-                signalled = event.workflow_execution_signaled_event_attributes
-                payloads = signalled.input.payloads if signalled.signal_name == CHILD_NEWS else []
-                return outcomes.news_in([await self._raw([payload]) for payload in payloads])
+                return await self._signalled(event.workflow_execution_signaled_event_attributes)
             case _:
                 return await self._child_ended(event)
+
+    async def _signalled(
+        self, signalled: WorkflowExecutionSignaledEventAttributes
+    ) -> Recorded | None:
+        """Return the fact of a signal: the news of a delegate, or a message from the session."""
+        if signalled.signal_name not in (CHILD_NEWS, STEER):
+            return None
+        given = [await self._raw([payload]) for payload in signalled.input.payloads]
+        if signalled.signal_name == STEER:
+            return outcomes.said_in_signal(given)
+        return outcomes.news_in(given)
 
     async def _scheduled(self, event: HistoryEvent) -> Recorded | None:
         key = key_of(event)
@@ -331,14 +341,25 @@ class HistoryReader:
         return found
 
     async def _raw(self, payloads: Iterable[Payload]) -> RawValue:
-        given = list(payloads)
-        if not given:
-            return NOTHING
-        [raw] = await decoded(self._converter, given[:1], [RawValue])
-        assert isinstance(raw, RawValue)
-        if is_foreign(raw.payload) and not self._is_worker:
-            raise undecodable(None, [raw.payload])
-        return raw
+        return await raw_value(self._converter, payloads, is_worker=self._is_worker)
+
+
+async def raw_value(
+    converter: DataConverter, payloads: Iterable[Payload], *, is_worker: bool = False
+) -> RawValue:
+    """Return the first of an event's payloads, decoded by the codec.
+
+    Raises:
+        PayloadDecodeError: This process lacks the codec, unless it `is_worker`.
+    """
+    given = list(payloads)
+    if not given:
+        return NOTHING
+    [raw] = await decoded(converter, given[:1], [RawValue])
+    assert isinstance(raw, RawValue)
+    if is_foreign(raw.payload) and not is_worker:
+        raise undecodable(None, [raw.payload])
+    return raw
 
 
 def key_of(event: HistoryEvent) -> ActivityKey | None:

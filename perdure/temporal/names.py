@@ -36,10 +36,28 @@ ADD_BUDGET = "add_budget"
 RESUME = "resume"
 """The update that makes a turn retry its model now, without input or result."""
 
+SESSION = "AgentSession"
+"""The workflow type of a session."""
+
+RECORD_TURN = "perdure.record_turn"
+"""`RecordCall -> TurnPart`: read the messages of a session's turn that is over."""
+
+SAY = "say"
+"""The update that sends a message to a session: `Say -> Receipt`. Its id is the message's."""
+
+UNQUEUE = "unqueue"
+"""The update that takes a message out of a session's queue: `Unqueue -> Done`."""
+
+INTERRUPT = "interrupt"
+"""The update that cancels the running turn of a session: `Reason -> Done`."""
+
+CLOSE = "close"
+"""The update that closes a session: `Reason -> Left`."""
+
 STEER = "steer"
 """The update that sends a message to the running turn: `Steer`, without result.
 
-Its id is the id of the message.
+Its id is the id of the message. A session sends the same as a signal, with the id in it.
 """
 
 MEMO = "perdure"

@@ -100,6 +100,19 @@ def said(message_id: str, given: RawValue) -> Said:
     return Said(message_id, message.text, message.now, message.deny_pending, message.by)
 
 
+def said_in_signal(given: Sequence[RawValue]) -> Said | None:
+    """Return the fact of a signal that sends a message; None if it is none."""
+    if len(given) != 1:
+        return None
+    try:
+        message = unpack(given[0], Steer)
+    except PerdureError:
+        return None
+    if not message.id or not message.text.strip():
+        return None
+    return said(message.id, given[0])
+
+
 def completed(key: ActivityKey, result: RawValue) -> Recorded:
     """Return the fact of an activity that completed."""
     match key:

@@ -80,7 +80,8 @@ def fork_of(
     agent = given.get("agent")
     if isinstance(agent, Agent):
         given["agent"] = agent.name
-    here = {"context": None, "history": (), "lineage": None, "origin": origin, "said": said or None}
+    here: dict[str, Any] = {"context": None, "history": (), "lineage": None, "origin": origin}
+    here |= {"said": said or None, "session": None}
     try:
         fork = TurnRequest.model_validate({**dict(request), **given, **here})
         fork.check()

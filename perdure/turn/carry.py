@@ -45,6 +45,7 @@ from perdure.values.messages import (
     digest_of,
 )
 from perdure.values.reports import Step
+from perdure.values.tasks import opening
 
 _Item = Message | Child | AgentDefinition | Snapshot
 
@@ -304,14 +305,20 @@ def join(parts: Sequence[Part]) -> Carried:
 
 
 def begin(state: TurnState, carried: Carried, say: str) -> TurnState:
-    """Return the state of a fork with its messages, and what the user says after them."""
+    """Return the state of a fork with its messages, and what the user says after them.
+
+    A turn of a session has its own task after them.
+    """
+    request, place = state.request, carried.opening
     added = (UserMessage.of(say),) if say else ()
+    if request is not None and request.origin is not None and request.origin.is_session:
+        added, place = (opening(request.task, request.context),), len(carried.messages)
     for message in (*carried.messages, *added):
         state = steps.append(state, message)
     transcript, tokens = state.transcript, state.tokens
     return replace(
         state,
-        transcript=replace(transcript, opening=carried.opening),
+        transcript=replace(transcript, opening=place),
         tokens=replace(tokens, asked_bound=tokens.bound),
     )
 

@@ -355,7 +355,7 @@ def _resolved(state: TurnState, agent: AgentDefinition) -> TurnState:
     given = accounts.ledger.budget
     both = (
         given.within(agent.budget)
-        if given and state.lineage
+        if given and (state.lineage or (state.request and state.request.session))
         else given.over(agent.budget)
         if given
         else agent.budget

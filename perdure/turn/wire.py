@@ -40,6 +40,8 @@ class Origin(Wire):
     the beginning. `digest` is the SHA-256 of what is taken over, in hex (see
     `perdure.turn.carry`): of the messages for a fork, of the whole state for a later run of the
     same turn. `say` is a message of the user that a fork adds to them.
+
+    With `is_session`, it is a point in the history of a session, after its first `steps` messages.
     """
 
     turn_id: str
@@ -47,6 +49,7 @@ class Origin(Wire):
     steps: int = Field(ge=0)
     digest: str
     say: str = ""
+    is_session: bool = False
 
 
 class TurnRequest(Wire):
@@ -58,7 +61,8 @@ class TurnRequest(Wire):
     agent's own. `lineage` is set by a turn that delegates. `max_iterations` overrides the limit of
     the agent. `live` streams the text of the model while it is generated. A fork begins with the
     messages of its `origin`, which include the task and the context. `said` has messages of the
-    user that the model reads with its first call, after the task.
+    user that the model reads with its first call, after the task. `session` is the id of the
+    session that the turn belongs to: the budget is then a limit besides that of the agent.
     """
 
     agent: str = Field(min_length=1, max_length=limits.NAME_CHARACTERS)
@@ -76,6 +80,7 @@ class TurnRequest(Wire):
     live: bool = False
     origin: Origin | None = None
     said: tuple[UserMessage, ...] | None = None
+    session: str | None = None
 
     @field_validator("task", mode="before")
     @classmethod
@@ -152,7 +157,7 @@ class TurnRequest(Wire):
     @property
     def forked_from(self) -> ForkedFrom | None:
         """The point in another turn from which the turn goes on; None if it is not a fork."""
-        if self.origin is None:
+        if self.origin is None or self.origin.is_session:
             return None
         return ForkedFrom(turn_id=self.origin.turn_id, step=self.origin.steps)
 
@@ -338,7 +343,7 @@ class ChildRun(Wire):
 
 
 class Steer(Wire):
-    """A message to the running turn. Its id is the id of the update.
+    """A message to the running turn. Its id is the id of the update; a signal has it in `id`.
 
     The fields are those of `perdure.turn.facts.Said`.
     """
@@ -347,6 +352,7 @@ class Steer(Wire):
     now: bool = False
     deny_pending: bool = False
     by: str | None = None
+    id: str = ""
 
 
 class Summary(Wire):

@@ -1,0 +1,121 @@
+"""The facts about a session that history has recorded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from perdure.session.wire import IfBusy, SessionRequest, SessionSnapshot, TurnPart
+from perdure.values.budgets import Budget
+
+
+@dataclass(frozen=True, slots=True)
+class SessionStarted:
+    """The input of the session."""
+
+    request: SessionRequest
+
+
+@dataclass(frozen=True, slots=True)
+class SessionContinued:
+    """The session goes on in a new run of its workflow."""
+
+    snapshot: SessionSnapshot
+
+
+@dataclass(frozen=True, slots=True)
+class MessageSent:
+    """A message to the session was accepted."""
+
+    id: str
+    text: str
+    if_busy: IfBusy = "queue"
+    by: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MessageSteered:
+    """A message was sent on to the running turn."""
+
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class SteeringFailed:
+    """The turn that a message was sent on to was over."""
+
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class MessageUnqueued:
+    """A message was taken out of the queue by its sender."""
+
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class TurnBegan:
+    """A turn was started with all messages of the queue."""
+
+    number: int
+    turn_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class TurnOver:
+    """A turn is over. `began` is False if it could not be started."""
+
+    number: int
+    began: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class TurnRecorded:
+    """A part of the messages of a turn was recorded; None if its history cannot be read."""
+
+    number: int
+    part: TurnPart | None
+
+
+@dataclass(frozen=True, slots=True)
+class TurnInterrupted:
+    """Somebody asked the running turn to stop."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SessionBudgetAdded:
+    """The budget of the session was increased."""
+
+    more: Budget
+
+
+@dataclass(frozen=True, slots=True)
+class SessionResumed:
+    """The messages of the queue are given to a turn, although none has come since."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionClosed:
+    """The session takes no more messages."""
+
+    reason: str = ""
+
+
+SessionFact = (
+    SessionStarted
+    | SessionContinued
+    | MessageSent
+    | MessageSteered
+    | SteeringFailed
+    | MessageUnqueued
+    | TurnBegan
+    | TurnOver
+    | TurnRecorded
+    | TurnInterrupted
+    | SessionBudgetAdded
+    | SessionResumed
+    | SessionClosed
+)
+"""The facts of a session, which are its events."""

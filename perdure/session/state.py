@@ -1,0 +1,332 @@
+"""The fold from facts to the state of a session. Pure.
+
+The workflow and every reader of its history apply the same facts. A message may be known to the
+workflow before the end of a turn that history has before the message, so the two facts may come in
+either order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import reduce
+
+from pydantic_core import to_json
+
+from perdure import errors, limits
+from perdure.session.facts import (
+    MessageSent,
+    MessageSteered,
+    MessageUnqueued,
+    SessionBudgetAdded,
+    SessionClosed,
+    SessionContinued,
+    SessionFact,
+    SessionStarted,
+    SteeringFailed,
+    TurnBegan,
+    TurnOver,
+    TurnRecorded,
+)
+from perdure.session.wire import Queued, SessionRequest, SessionSnapshot, SessionTurn, TurnEnd
+from perdure.turn.ledger import Ledger
+from perdure.turn.wire import Origin, TurnRequest
+from perdure.values.budgets import DIMENSIONS, Budget, Spending
+from perdure.values.messages import Message, UserMessage, canonical, digest_of
+from perdure.values.reports import Outcome
+from perdure.values.tasks import Task
+
+
+@dataclass(frozen=True, slots=True)
+class SessionState:
+    """Everything that follows from the facts of a session so far.
+
+    Attributes:
+        request: The input of the session.
+        count: The number of turns that were started.
+        turns: The last turns that are over, with their ends.
+        running: The turn that runs, or whose messages are not recorded yet.
+        is_over: Whether that turn is over.
+        queue: The messages that wait for the next turn.
+        given: The messages that the running turn was given or sent, until it is recorded.
+        messages: The recorded messages, which the next turn begins with.
+        starts: The places in them where a turn begins.
+        dropped: The number of turns whose messages are not among them any more.
+        ledger: The budget and what was spent of it.
+        parts: The messages of the turn that is being recorded, so far.
+        closed: The reason why the session takes no more messages; None while it does.
+    """
+
+    request: SessionRequest | None = None
+    count: int = 0
+    turns: tuple[SessionTurn, ...] = ()
+    running: SessionTurn | None = None
+    is_over: bool = False
+    queue: tuple[Queued, ...] = ()
+    given: tuple[Queued, ...] = ()
+    messages: tuple[Message, ...] = ()
+    starts: tuple[int, ...] = ()
+    dropped: int = 0
+    ledger: Ledger = Ledger()
+    closed: str | None = None
+    parts: tuple[Message, ...] = ()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a turn runs."""
+        return self.running is not None and not self.is_over
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether nothing is left of a limit of the budget."""
+        return any(self.ledger.remaining(name) == 0 for name in DIMENSIONS)
+
+    def check_room(self, text: str) -> None:
+        """Refuse a message that does not fit into the queue.
+
+        Raises:
+            SessionBusyError: Too many messages wait, or they are too large together.
+            TooLargeError: The message alone is too large.
+        """
+        if _size(text) > limits.UNREAD_BYTES:
+            raise errors.TooLargeError(
+                f"the message is {_size(text)} bytes of JSON, more than {limits.UNREAD_BYTES}; give"
+                " the agent a tool that reads the rest",
+                context={"bytes": _size(text), "limit": limits.UNREAD_BYTES},
+            )
+        waiting = (*self.queue, *self.given[1:])
+        bytes_ = _size(text) + sum(_size(one.text) for one in waiting)
+        if len(waiting) >= limits.UNREAD_MESSAGES or bytes_ > limits.UNREAD_BYTES:
+            raise errors.SessionBusyError(
+                f"{len(waiting)} messages wait in the session, of at most"
+                f" {limits.UNREAD_MESSAGES} and {limits.UNREAD_BYTES} bytes together; send this one"
+                " again when a turn has read them",
+                context={"messages": len(waiting), "limit": limits.UNREAD_MESSAGES},
+            )
+
+    def next_turn(self, session_id: str, run_id: str) -> TurnRequest:
+        """Return the input of a turn that reads the messages of the queue.
+
+        The first one is its task.
+        """
+        assert self.request is not None
+        first, *others = self.queue
+        return TurnRequest(
+            agent=self.request.agent,
+            task=Task(content=first.text),
+            labels=self.request.labels,
+            budget=self._left,
+            max_iterations=self.request.max_iterations,
+            options=self.request.options,
+            allowed_tools=self.request.allowed_tools,
+            live=self.request.live,
+            said=tuple(UserMessage.of(one.text, id=one.id) for one in others) or None,
+            session=session_id,
+            origin=(
+                Origin(
+                    turn_id=session_id,
+                    run_id=run_id,
+                    steps=len(self.messages),
+                    digest=digest_of(self.messages),
+                    is_session=True,
+                )
+                if self.messages
+                else None
+            ),
+        )
+
+    @property
+    def _left(self) -> Budget | None:
+        """The rest of the budget, of which nothing may be spent."""
+        if self.ledger.budget is None:
+            return None
+        left = {name: self.ledger.remaining(name) for name in DIMENSIONS}
+        return Budget.model_validate({name: left[name] for name in left if left[name] is not None})
+
+    def snapshot(self, answered: tuple[object, ...], *, is_parked: bool) -> SessionSnapshot:
+        """Return what the next run takes over. No turn may be running."""
+        assert self.request is not None
+        assert self.running is None
+        return SessionSnapshot.model_validate(
+            {
+                "session": self.request,
+                "count": self.count,
+                "turns": self.turns,
+                "queue": self.queue,
+                "is_parked": is_parked,
+                "messages": self.messages,
+                "starts": self.starts,
+                "dropped": self.dropped,
+                "ledger": self.ledger,
+                "answered": answered,
+            }
+        )
+
+
+def fold(facts: Iterable[SessionFact], state: SessionState | None = None) -> SessionState:
+    """Return the state after all of `facts`, starting from `state` or from an empty state."""
+    return reduce(apply, facts, state or SessionState())
+
+
+def apply(state: SessionState, fact: SessionFact) -> SessionState:
+    """Return the state after one more fact."""
+    match fact:
+        case SessionStarted(request):
+            return replace(state, request=request, ledger=Ledger(request.budget))
+        case SessionContinued(snapshot):
+            return _continued(snapshot)
+        case MessageSent() | MessageSteered() | SteeringFailed() | MessageUnqueued():
+            return _of_message(state, fact)
+        case TurnBegan() | TurnOver() | TurnRecorded():
+            return _of_turn(state, fact)
+        case SessionBudgetAdded(more):
+            with suppress(errors.InvalidRequestError):  # its sender gets an error
+                return replace(state, ledger=state.ledger.add(more))
+            return state
+        case SessionClosed(reason):
+            return replace(state, closed=reason if state.closed is None else state.closed)
+        case _:
+            return state
+
+
+def _continued(snapshot: SessionSnapshot) -> SessionState:
+    return SessionState(
+        request=snapshot.session,
+        count=snapshot.count,
+        turns=snapshot.turns,
+        queue=snapshot.queue,
+        messages=snapshot.messages,
+        starts=snapshot.starts,
+        dropped=snapshot.dropped,
+        ledger=snapshot.ledger,
+    )
+
+
+def _of_message(
+    state: SessionState, fact: MessageSent | MessageSteered | SteeringFailed | MessageUnqueued
+) -> SessionState:
+    match fact:
+        case MessageSent(message_id, text, by=by):
+            queued = Queued(id=message_id, text=text, by=by)
+            return replace(state, queue=(*state.queue, queued))
+        case MessageSteered(message_id):
+            moved = _with_id(state.queue, message_id)
+            return replace(
+                state,
+                queue=_without(state.queue, message_id),
+                given=(*state.given, *moved),
+            )
+        case SteeringFailed(message_id):
+            moved = _with_id(state.given, message_id)
+            return replace(
+                state,
+                given=_without(state.given, message_id),
+                queue=(*moved, *state.queue),
+            )
+        case MessageUnqueued(message_id):
+            return replace(state, queue=_without(state.queue, message_id))
+
+
+def _of_turn(state: SessionState, fact: TurnBegan | TurnOver | TurnRecorded) -> SessionState:
+    match fact:
+        case TurnBegan(number, turn_id):
+            return _begun(state, number, turn_id)
+        case TurnOver(_, began):
+            return replace(state, is_over=True) if began else _not_begun(state)
+        case TurnRecorded(_, None):
+            return _recorded(state, TurnEnd(outcome=Outcome.TERMINATED))
+        case TurnRecorded(_, part):
+            assert part is not None
+            state = replace(state, parts=(*state.parts, *part.messages))
+            return state if part.end is None else _recorded(state, part.end)
+
+
+def _begun(state: SessionState, number: int, turn_id: str) -> SessionState:
+    ids = tuple(one.id for one in state.queue)
+    lease = {name: state.ledger.remaining(name) or 0 for name in DIMENSIONS}
+    return replace(
+        state,
+        count=number,
+        running=SessionTurn(number=number, turn_id=turn_id, messages=ids),
+        is_over=False,
+        given=state.queue,
+        queue=(),
+        ledger=state.ledger.hold(turn_id, Spending.model_validate(lease)),
+    )
+
+
+def _not_begun(state: SessionState) -> SessionState:
+    """Return the state after a turn that could not be started: another one reads its messages."""
+    assert state.running is not None
+    return replace(
+        state,
+        count=state.count - 1,
+        running=None,
+        queue=(*state.given, *state.queue),
+        given=(),
+        ledger=state.ledger.release(state.running.turn_id),
+    )
+
+
+def _recorded(state: SessionState, end: TurnEnd) -> SessionState:
+    """Return the state after the end of the running turn. What it has not read is queued again."""
+    running = state.running
+    assert running is not None
+    turn = running.model_copy(
+        update={
+            "messages": tuple(one.id for one in state.given),
+            "outcome": end.outcome,
+            "spent": end.spent,
+            "cost": end.spent.usd if end.is_priced else None,
+        }
+    )
+    unread = tuple(one for one in state.given if one.id in end.unread)
+    messages, starts = state.messages, state.starts
+    if state.parts:
+        starts = (*starts, len(messages))
+        messages = (*messages, *state.parts)
+    messages, starts, dropped = _bounded(messages, starts)
+    return replace(
+        state,
+        turns=(*state.turns, turn)[-limits.SESSION_TURNS :],
+        running=None,
+        is_over=False,
+        given=(),
+        queue=(*unread, *state.queue),
+        messages=messages,
+        starts=starts,
+        dropped=state.dropped + dropped,
+        ledger=state.ledger.settle(running.turn_id, end.spent),
+        parts=(),
+    )
+
+
+def _bounded(
+    messages: tuple[Message, ...], starts: tuple[int, ...]
+) -> tuple[tuple[Message, ...], tuple[int, ...], int]:
+    """Leave out the oldest turns, so that the messages have at most `SESSION_BYTES`.
+
+    The last turn stays. Returns the number of turns left out as well.
+    """
+    sizes = [len(canonical(message)) for message in messages]
+    total, dropped = sum(sizes), 0
+    while total > limits.SESSION_BYTES and dropped + 1 < len(starts):
+        total -= sum(sizes[starts[dropped] : starts[dropped + 1]])
+        dropped += 1
+    if not dropped:
+        return messages, starts, 0
+    first = starts[dropped]
+    return messages[first:], tuple(place - first for place in starts[dropped:]), dropped
+
+
+def _size(text: str) -> int:
+    return len(to_json(text))
+
+
+def _with_id(messages: tuple[Queued, ...], message_id: str) -> tuple[Queued, ...]:
+    return tuple(one for one in messages if one.id == message_id)
+
+
+def _without(messages: tuple[Queued, ...], message_id: str) -> tuple[Queued, ...]:
+    return tuple(one for one in messages if one.id != message_id)

@@ -1,0 +1,184 @@
+"""Values of a session that are stored in Temporal."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from decimal import Decimal
+from enum import StrEnum
+from typing import Literal
+
+from pydantic import Field
+
+from perdure import limits
+from perdure.base import Wire
+from perdure.turn.ledger import Ledger
+from perdure.values.budgets import Budget, Iterations, Spending
+from perdure.values.messages import Message
+from perdure.values.options import RequestOptions
+from perdure.values.reports import Outcome
+
+IfBusy = Literal["queue", "steer", "interrupt", "reject"]
+"""What happens to a message that comes while a turn of the session runs."""
+
+
+class Disposition(StrEnum):
+    """What the session does with a message that it has accepted.
+
+    `started`: a turn begins with it. `queued`: the next turn reads it. `steered`: it was sent to
+    the running turn. `interrupting`: the running turn is cancelled, and the next one reads it.
+    """
+
+    STARTED = "started"
+    QUEUED = "queued"
+    STEERED = "steered"
+    INTERRUPTING = "interrupting"
+
+
+class SessionRequest(Wire):
+    """The input of a session.
+
+    `budget` is what all of its turns may spend together. `idle` is the time after which a session
+    without a turn and without a message is closed; None for never. The other fields are those of
+    its turns.
+    """
+
+    agent: str = Field(min_length=1, max_length=limits.NAME_CHARACTERS)
+    labels: dict[str, str] = {}
+    budget: Budget | None = None
+    idle: timedelta | None = None
+    max_iterations: Iterations | None = None
+    options: RequestOptions | None = None
+    allowed_tools: tuple[str, ...] | None = None
+    live: bool = False
+
+
+class Say(Wire):
+    """A message to a session. Its id is that of the update.
+
+    `agent` is the agent that the sender expects; None for any.
+    """
+
+    text: str
+    if_busy: IfBusy = "queue"
+    by: str | None = None
+    agent: str | None = None
+
+
+class Receipt(Wire):
+    """The answer to an accepted message: what happens to it, and the turn that reads it."""
+
+    disposition: Disposition
+    turn_id: str
+
+
+class Queued(Wire):
+    """A message that no turn has read yet."""
+
+    id: str
+    text: str
+    by: str | None = None
+
+
+class Unqueue(Wire):
+    """Takes a message out of the queue."""
+
+    id: str
+
+
+class Reason(Wire):
+    """The reason for an interruption or for the end of a session."""
+
+    reason: str = ""
+
+
+class Done(Wire):
+    """Whether a request to a session changed anything."""
+
+    done: bool
+
+
+class Left(Wire):
+    """The messages that a closed session has not read."""
+
+    unread: tuple[Queued, ...] = ()
+
+
+class SessionTurn(Wire):
+    """A turn of a session.
+
+    Attributes:
+        number: Its number, from 1.
+        turn_id: Its id.
+        messages: The ids of the messages that it was given, in order.
+        outcome: Its outcome; None while it runs, and until the session has read its history.
+        spent: What it was charged with.
+        cost: The money of `spent`; None if the price is unknown.
+    """
+
+    number: int
+    turn_id: str
+    messages: tuple[str, ...] = ()
+    outcome: Outcome | None = None
+    spent: Spending = Spending()
+    cost: Decimal | None = None
+
+
+class RecordCall(Wire):
+    """Input of the activity that records the messages of a turn that is over: part `part`."""
+
+    turn_id: str
+    run_id: str
+    part: int
+
+
+class TurnEnd(Wire):
+    """The end of a turn, from its history. `unread` are the ids of messages it has not answered."""
+
+    outcome: Outcome
+    spent: Spending = Spending()
+    is_priced: bool = False
+    unread: tuple[str, ...] = ()
+
+
+class TurnPart(Wire):
+    """A part of the messages of a turn; the last one has its end."""
+
+    number: int
+    count: int
+    messages: tuple[Message, ...] = ()
+    end: TurnEnd | None = None
+
+
+class Answered(Wire):
+    """A message that an earlier run of the session has answered, with the answer."""
+
+    id: str
+    receipt: Receipt
+
+
+class SessionSnapshot(Wire):
+    """The input of a later run of a session: everything that it takes over from the run before.
+
+    Attributes:
+        session: The input of the session.
+        count: The number of turns so far.
+        turns: The last turns.
+        queue: The messages that wait.
+        is_parked: Whether they wait for the next message, after a turn was cancelled.
+        messages: The messages that the next turn begins with.
+        starts: The places in them where a turn begins.
+        dropped: The number of turns whose messages are not among them any more.
+        ledger: The budget and what was spent of it.
+        answered: The last messages, which the server may repeat.
+    """
+
+    session: SessionRequest
+    count: int
+    turns: tuple[SessionTurn, ...] = ()
+    queue: tuple[Queued, ...] = ()
+    is_parked: bool = False
+    messages: tuple[Message, ...] = ()
+    starts: tuple[int, ...] = ()
+    dropped: int = 0
+    ledger: Ledger = Ledger()
+    answered: tuple[Answered, ...] = ()

@@ -32,7 +32,7 @@ from perdure.session.facts import (
 from perdure.session.wire import Queued, SessionRequest, SessionSnapshot, SessionTurn, TurnEnd
 from perdure.turn.ledger import Ledger
 from perdure.turn.wire import Origin, TurnRequest
-from perdure.values.budgets import DIMENSIONS, Budget, Spending
+from perdure.values.budgets import DIMENSIONS, NOTHING, Budget, Spending
 from perdure.values.messages import Message, UserMessage, canonical, digest_of
 from perdure.values.reports import Outcome
 from perdure.values.tasks import Task
@@ -79,8 +79,9 @@ class SessionState:
 
     @property
     def is_spent(self) -> bool:
-        """Whether nothing is left of a limit of the budget."""
-        return any(self.ledger.remaining(name) == 0 for name in DIMENSIONS)
+        """Whether the turns that are recorded have spent a limit of the budget."""
+        recorded = replace(self.ledger, held={}, reserved=NOTHING)
+        return any(recorded.remaining(name) == 0 for name in DIMENSIONS)
 
     def check_room(self, text: str) -> None:
         """Refuse a message that does not fit into the queue.

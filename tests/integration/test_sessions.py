@@ -10,15 +10,14 @@ import pytest
 from perdure import Budget, Outcome, errors, limits
 from perdure.activities.provider import ModelRequest
 from perdure.clients import Session
-from perdure.session.facts import MessageSent, TurnBegan, TurnRecorded
+from perdure.session.facts import TurnRecorded
 from perdure.session.state import fold
-from perdure.temporal.session_history import session_facts
 from perdure.testing import ScriptedModel, call, calls, says
 from perdure.values.answers import ModelAnswer
 from perdure.values.messages import AssistantMessage, Message, UserMessage
 
 from ..conftest import RecordingClient, Runtime
-from .spending import Held, app, look, usage
+from .spending import app, queue
 
 
 def texts(messages: Sequence[Message]) -> list[str]:
@@ -76,3 +75,331 @@ async def until_recorded(session: Session, turns: int) -> tuple[Message, ...]:
         if count == turns:
             break
     return await session.messages()
+
+
+class Paced(ScriptedModel):
+    """A model whose calls are held until each is let go; `begun` counts them."""
+
+    def __init__(self, *replies: Any) -> None:
+        super().__init__(*replies)
+        self.begun = asyncio.Semaphore(0)
+        self.free = asyncio.Semaphore(0)
+
+    async def complete(self, request: ModelRequest) -> ModelAnswer:
+        answer = await super().complete(request)
+        self.begun.release()
+        await self.free.acquire()
+        return answer
+
+    def let_go(self, calls: int = 1) -> None:
+        """Let so many calls answer."""
+        for _ in range(calls):
+            self.free.release()
+
+
+@pytest.mark.accepts("E52")
+async def test_messages_of_a_burst_are_read_together(runtime: Runtime) -> None:
+    """Also two at once at the very beginning; one that is taken out of the queue is not read."""
+    model = Paced(says("one"), says("two"))
+    async with runtime(app(), model=model) as client:
+        session = session_of(client)
+        first = await session.say("first", id="1")
+        await model.begun.acquire()
+        queued = [await session.say(text, id=text) for text in ("second", "third", "fourth")]
+        again = await session.say("third", id="third")
+        waits = (await session.status()).queue
+        taken = [await session.unqueue(one) for one in ("third", "third", "first", "unknown")]
+        model.let_go(2)
+        await first.result()
+        turn = await queued[2].turn()
+        await turn.result()
+
+    assert [one.disposition for one in queued] == ["queued"] * 3
+    assert {one.turn_id for one in (*queued, again)} == {f"{session.id}/2"} == {turn.id}
+    assert [one.id for one in waits] == ["second", "third", "fourth"]
+    assert taken == [True, False, False, False]
+    assert texts(model.requests[1].messages) == ["first", "one", "second", "fourth"]
+
+
+@pytest.mark.accepts("E53")
+async def test_message_is_steered_into_the_running_turn(runtime: Runtime) -> None:
+    """What the turn does not answer, because its budget is spent, the next turn reads."""
+    model = Paced(says("one"), says("two"), says("three"))
+    worker = app(budget=Budget(model_calls=2))
+    async with runtime(worker, model=model) as client:
+        session = session_of(client)
+        first = await session.say("first")
+        await model.begun.acquire()
+        second = await session.say("second", if_busy="steer")
+        model.let_go()
+        await model.begun.acquire()
+        third = await session.say("third", if_busy="steer")
+        model.let_go(2)
+        report = await first.result()
+        await (await session.turn_of(third.id)).result()
+        turns = await until_recorded_turns(session, 2)
+
+    assert (second.disposition, second.turn_id) == ("steered", first.turn_id)
+    assert third.disposition == "steered"
+    assert (report.output, texts(report.unread)) == ("two", ["third"])
+    assert texts(model.requests[1].messages) == ["first", "one", "second"]
+    assert texts(model.requests[2].messages) == ["first", "one", "second", "two", "third"]
+    assert [turn.messages for turn in turns] == [
+        (first.id, second.id, third.id),
+        (third.id,),
+    ]
+
+
+@pytest.mark.accepts("E54")
+async def test_message_interrupts_the_running_turn(runtime: Runtime) -> None:
+    """The next turn begins with what was done, and reads all that waits."""
+    model = Paced(calls(call("look")), says("never"), says("done"))
+    async with runtime(app(), model=model) as client:
+        session = session_of(client)
+        first = await session.say("first")
+        await model.begun.acquire()
+        model.let_go()
+        await model.begun.acquire()
+        await session.say("second")
+        third = await session.say("third", if_busy="interrupt")
+        with pytest.raises(errors.TurnCancelledError):
+            await first.result()
+        await model.begun.acquire()
+        model.let_go(2)
+        await third.result()
+
+    assert (third.disposition, third.turn_id) == ("interrupting", f"{session.id}/2")
+    asked = model.requests[2].messages
+    assert texts(asked) == ["first", "second", "third"]
+    assert [type(one).__name__ for one in asked[:3]] == [
+        *("UserMessage", "AssistantMessage", "ToolMessage")
+    ]
+
+
+@pytest.mark.accepts("E54")
+async def test_cancelled_turn_parks_the_queue(runtime: Runtime) -> None:
+    """Until the next message, or until the session is resumed; nothing is deleted."""
+    model = Paced(says("never"), says("never"), says("two"), says("three"))
+    async with runtime(app(), model=model) as client:
+        session = session_of(client)
+        first = await session.say("first")
+        await model.begun.acquire()
+        await session.say("second")
+        assert await session.interrupt("enough")
+        with pytest.raises(errors.TurnCancelledError):
+            await first.result()
+        await until_recorded(session, 1)
+        parked = await session.status()
+        assert not await session.interrupt()
+        third = await session.say("third")
+        await model.begun.acquire()
+        await (await client.get(third.turn_id)).cancel("by hand")
+        fourth = await session.say("fourth")
+        await until_recorded(session, 2)
+        assert await session.resume()
+        assert not await session.resume()
+        await model.begun.acquire()
+        model.let_go(3)
+        await (await session.turn_of(fourth.id)).result()
+
+    assert (parked.state, [one.text for one in parked.queue]) == ("idle", ["second"])
+    assert texts(model.requests[1].messages) == ["first", "second", "third"]
+    assert texts(model.requests[2].messages)[-1] == "fourth"
+
+
+@pytest.mark.accepts("E55")
+async def test_busy_session_refuses_what_it_is_told_to_refuse(runtime: Runtime) -> None:
+    model = Paced(says("one"), says("two"))
+    async with runtime(app(), model=model) as client:
+        session = session_of(client)
+        first = await session.say("first", if_busy="reject")
+        await model.begun.acquire()
+        with pytest.raises(errors.SessionBusyError) as busy:
+            await session.say("second", if_busy="reject")
+        for number in range(limits.UNREAD_MESSAGES):
+            await session.say(f"{number}")
+        with pytest.raises(errors.SessionBusyError):
+            await session.say("one too many")
+        for _ in range(limits.UNREAD_MESSAGES):
+            await session.unqueue((await session.status()).queue[0].id)
+        model.let_go(2)
+        await first.result()
+        await (await session.say("third", if_busy="reject")).result()
+
+    assert busy.value.context["turn_id"] == first.turn_id
+    assert texts(model.requests[1].messages) == ["first", "one", "third"]
+
+
+@pytest.mark.accepts("E56")
+async def test_budget_of_a_session_is_for_all_of_its_turns(runtime: Runtime) -> None:
+    """Within what the agent has for each; a message to a spent one is refused, and waits for no
+    money.
+    """
+    model = ScriptedModel(says("one"), says("two"), says("three"))
+    worker = app(budget=Budget(model_calls=5))
+    async with runtime(worker, model=model) as client:
+        session = session_of(client, budget=Budget(model_calls=2))
+        for text in ("first", "second"):
+            await (await session.say(text)).result()
+        await until_recorded(session, 2)
+        with pytest.raises(errors.TurnBudgetExceededError):
+            await session.say("third")
+        spent = (await session.status()).spent
+        await session.add_budget(Budget(model_calls=1))
+        await (await session.say("third")).result()
+        with pytest.raises(errors.InvalidRequestError):
+            await session.add_budget(Budget(usd="1"))
+
+    assert spent.model_calls == 2
+
+
+@pytest.mark.accepts("E57")
+async def test_closed_unknown_and_wrong_sessions_are_refused(runtime: Runtime) -> None:
+    model = Paced(says("one"), says("two"))
+    async with runtime(app(), model=model) as client:
+        session = session_of(client)
+        unknown = client.session(f"none-{secrets.token_hex(4)}")
+        for asking in (
+            unknown.say("hello"),
+            unknown.status(),
+            unknown.interrupt(),
+            unknown.close(),
+        ):
+            with pytest.raises(errors.SessionNotFoundError):
+                await asking
+        first = await session.say("first")
+        await model.begun.acquire()
+        await session.say("second", id="m-2")
+        with pytest.raises(errors.TurnConflictError):
+            await client.session(session.id, "other").say("hello")
+        unread = await session.close("over")
+        with pytest.raises(errors.SessionClosedError):
+            await session.say("third")
+        model.let_go()
+        report = await first.result()
+        await _closed(session)
+        for asking in (session.say("third"), session.unqueue("m-2"), session.close()):
+            with pytest.raises(errors.SessionClosedError):
+                await asking
+        turn = await client.start("spender", "a turn", id=f"turn-{secrets.token_hex(4)}")
+        model.let_go()
+        await turn.result()
+        with pytest.raises(errors.SessionNotFoundError):
+            await client.session(turn.id).status()
+        for bad in ("", "x" * 91, "a\nb", 3):
+            with pytest.raises(errors.InvalidRequestError):
+                client.session(bad)  # type: ignore[arg-type]
+
+    assert [one.id for one in unread] == ["m-2"]
+    assert report.output == "one"
+
+
+async def _closed(session: Session) -> None:
+    async for _ in session.events():
+        pass
+
+
+@pytest.mark.accepts("E58")
+async def test_fork_of_a_session_goes_on_from_a_turn(runtime: Runtime) -> None:
+    model = ScriptedModel(says("one"), says("two"), says("other"))
+    async with runtime(app(), model=model) as client:
+        session = session_of(client)
+        for text in ("first", "second"):
+            await (await session.say(text)).result()
+        await until_recorded(session, 2)
+        fork = await session.fork(1, id=f"{session.id}-b")
+        await (await fork.say("elsewhere")).result()
+        with pytest.raises(errors.InvalidRequestError):
+            await session.fork(3, id=f"{session.id}-c")
+
+    assert texts(model.requests[2].messages) == ["first", "one", "elsewhere"]
+
+
+@pytest.mark.accepts("Y51")
+async def test_session_survives_its_worker(perdure_server: str) -> None:
+    """A message that comes while no worker runs is taken in by the next one, once."""
+    model = Paced(says("never"), says("one"), says("two"))
+    async with queue(perdure_server) as work:
+        session = session_of(work.client)
+        async with work.worker(app(), model):
+            first = await session.say("first", id="1")
+            await model.begun.acquire()
+        waiting = asyncio.create_task(session.say("second", id="2"))
+        async with work.worker(app(), model):
+            model.let_go(3)
+            second = await waiting
+            await first.result()
+            await (await session.turn_of("2")).result()
+            again = await session.say("second", id="2")
+        turns = await session.turns()
+
+    assert again.turn_id == second.turn_id
+    assert sum(turn.messages.count("2") for turn in turns) == 1
+
+
+@pytest.mark.accepts("E51")
+async def test_readers_of_a_session_agree_with_it(runtime: Runtime) -> None:
+    """Events can be resumed at any cursor; their fold is what the next turn begins with."""
+    model = ScriptedModel(says("one"), says("two"))
+    async with runtime(app(), model=model) as client:
+        session = session_of(client)
+        for text in ("first", "second"):
+            await (await session.say(text)).result()
+        await until_recorded(session, 2)
+        await session.close()
+        events = [event async for event in session.events()]
+        for place in range(len(events)):
+            rest = [event async for event in session.events(after=events[place].cursor)]
+            assert rest == events[place + 1 :]
+        with pytest.raises(errors.InvalidRequestError):
+            await anext(session.events(after="nonsense"))
+
+    state = fold(event.fact for event in events)
+    assert [turn.number for turn in state.turns] == [1, 2]
+    assert texts(state.messages) == ["first", "one", "second", "two"]
+
+
+async def until_recorded_turns(session: Session, turns: int) -> Any:
+    """The turns of a session, when so many are recorded."""
+    await until_recorded(session, turns)
+    return await session.turns()
+
+
+@pytest.mark.slow
+@pytest.mark.accepts("Y51")
+async def test_session_goes_on_in_new_runs(runtime: Runtime) -> None:
+    """Messages are sent all the time, some twice; each is read once, in order."""
+    count = limits.SESSION_RUN_TURNS + 10
+
+    class Echo(ScriptedModel):
+        async def complete(self, request: ModelRequest) -> ModelAnswer:
+            self.requests.append(request)
+            return ModelAnswer(
+                message=AssistantMessage.model_validate({"parts": [{"type": "text", "text": "ok"}]})
+            )
+
+    model = Echo()
+    async with runtime(app(), model=model) as client:
+        session = session_of(client)
+        ids = [f"m-{number}" for number in range(count)]
+        for number, message_id in enumerate(ids):
+            sent = await session.say(message_id, id=message_id)
+            await sent.result()
+            if number % 10 == 9:
+                again = await session.say(ids[number - 5], id=ids[number - 5])
+                assert again.turn_id.startswith(session.id)
+        await (await session.turn_of(ids[-1])).result()
+        runs = await until_idle(session)
+
+    said = [one for one in texts(model.requests[-1].messages) if one != "ok"]
+    assert said == ids
+    assert runs > limits.SESSION_RUN_TURNS
+
+
+async def until_idle(session: Session) -> int:
+    """The number of turns, when none runs."""
+    async for event in session.events():
+        status = await session.status()
+        if isinstance(event.fact, TurnRecorded) and status.state == "idle":
+            break
+    return status.turns

@@ -123,7 +123,7 @@ def test_schema_of_the_input_is_that_of_the_types() -> None:
     those that only Perdure sets.
     """
     assert turn_schema.FILE.read_text(encoding="utf-8") == turn_schema.text()
-    ours = {"lineage", "origin", "said"}
+    ours = {"lineage", "origin", "said", "session"}
     assert set(turn_schema.DESCRIPTIONS) == set(TurnRequest.model_fields) - ours
     jsonschema.Draft202012Validator.check_schema(turn_schema.schema())
 

@@ -236,7 +236,7 @@ def _of_turn(state: SessionState, fact: TurnBegan | TurnOver | TurnRecorded) -> 
         case TurnOver(_, began):
             return replace(state, is_over=True) if began else _not_begun(state)
         case TurnRecorded(_, None):
-            return _recorded(state, TurnEnd(outcome=Outcome.TERMINATED))
+            return _recorded(state, _unknown_end(state))
         case TurnRecorded(_, part):
             assert part is not None
             state = replace(state, parts=(*state.parts, *part.messages))
@@ -268,6 +268,13 @@ def _not_begun(state: SessionState) -> SessionState:
         given=(),
         ledger=state.ledger.release(state.running.turn_id),
     )
+
+
+def _unknown_end(state: SessionState) -> TurnEnd:
+    """Return the end of a turn whose history is gone: it may have spent all that it was given."""
+    assert state.running is not None
+    lease = state.ledger.held.get(state.running.turn_id, NOTHING)
+    return TurnEnd(outcome=Outcome.TERMINATED, spent=lease)
 
 
 def _recorded(state: SessionState, end: TurnEnd) -> SessionState:

@@ -246,6 +246,11 @@ class AgentSession:
         with contextlib.suppress(ChildWorkflowError):
             await workflow.wait([turn])
 
+    async def _until_begun(self) -> None:
+        """Wait until the run has its input: the SDK runs the first handlers before `run`."""
+        if self._state.request is None:
+            await workflow.wait_condition(lambda: self._state.request is not None)
+
     @contextlib.contextmanager
     def _checked(self) -> Iterator[None]:
         """Refuse an update to a session that is closed, or for any reason that is raised."""
@@ -263,9 +268,9 @@ class AgentSession:
         """Take in a message."""
         update = workflow.current_update_info()
         assert update is not None
+        await self._until_begun()
         if update.id in self._answered:
             return pack(self._answered[update.id])
-        await workflow.wait_condition(lambda: self._state.request is not None)
         message = session_history.sent(update.id, given)
         was_busy = self._state.is_busy
         self._note(message)
@@ -345,8 +350,9 @@ class AgentSession:
             )
 
     @workflow.update(name=UNQUEUE)
-    def unqueue(self, given: RawValue = NOTHING) -> RawValue:
+    async def unqueue(self, given: RawValue = NOTHING) -> RawValue:
         """Take a message out of the queue."""
+        await self._until_begun()
         message_id = unpack(given, Unqueue).id
         waits = any(one.id == message_id for one in self._state.queue)
         self._note(MessageUnqueued(message_id))
@@ -359,8 +365,9 @@ class AgentSession:
             unpack(given, Unqueue)
 
     @workflow.update(name=INTERRUPT)
-    def interrupt(self, given: RawValue = NOTHING) -> RawValue:
+    async def interrupt(self, given: RawValue = NOTHING) -> RawValue:
         """Cancel the running turn. The messages of the queue wait for the next one."""
+        await self._until_begun()
         reason = unpack(given, Reason).reason
         is_running = self._turn is not None and self._state.is_busy
         self._note(TurnInterrupted(reason))
@@ -376,16 +383,18 @@ class AgentSession:
             unpack(given, Reason)
 
     @workflow.update(name=RESUME)
-    def resume(self, given: RawValue = NOTHING) -> RawValue:
+    async def resume(self, given: RawValue = NOTHING) -> RawValue:
         """Give the messages of the queue to a turn, although none has come since."""
+        await self._until_begun()
         waits = self._is_parked and bool(self._state.queue)
         self._note(SessionResumed())
         self._is_parked = False
         return pack(Done(done=waits))
 
     @workflow.update(name=ADD_BUDGET)
-    def add_budget(self, given: RawValue = NOTHING) -> RawValue:
+    async def add_budget(self, given: RawValue = NOTHING) -> RawValue:
         """Add to the budget of the session."""
+        await self._until_begun()
         more = unpack(given, BudgetUpdate).budget
         assert more is not None
         self._note(SessionBudgetAdded(more))
@@ -398,11 +407,13 @@ class AgentSession:
             update = unpack(given, BudgetUpdate)
             if update.budget is None or update.iterations is not None:
                 raise errors.InvalidRequestError("a session has no limit of iterations")
-            self._state.ledger.add(update.budget)
+            if self._state.request is not None:
+                self._state.ledger.add(update.budget)
 
     @workflow.update(name=CLOSE)
     async def close(self, given: RawValue = NOTHING) -> RawValue:
         """Take no more messages. A running turn goes on to its end."""
+        await self._until_begun()
         self._note(SessionClosed(unpack(given, Reason).reason))
         return pack(Left(unread=self._state.queue))
 

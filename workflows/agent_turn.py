@@ -105,6 +105,10 @@ _OUTCOMES = {
 }
 
 
+class _NeedsLaterReleaseError(Exception):
+    """Fails the workflow task, which a worker of a later release then completes."""
+
+
 @workflow.defn(name=TURN, sandboxed=False, failure_exception_types=[PerdureError])
 class AgentTurn:
     """The workflow of a turn.
@@ -135,9 +139,8 @@ class AgentTurn:
             if workflow.info().parent is None:
                 raise
             return pack(summary)  # the only thing that a parent receives of a cancelled child
-        except errors.UnknownVersionError as error:
-            # fails the workflow task, which a worker of a later release then completes
-            raise RuntimeError(str(error)) from error
+        except _NeedsLaterReleaseError:
+            raise
         except PerdureError as error:
             raise await self._failure(error) from error
         except Exception as error:  # a bug must not make the workflow task fail for ever
@@ -172,11 +175,12 @@ class AgentTurn:
             await workflow.wait([task])
         except asyncio.CancelledError:
             await workflow.wait([task])
-            error = task.exception()
-            if isinstance(error, errors.UnknownVersionError):
-                raise error from None
-            raise
-        task.result()
+            if not isinstance(task.exception(), errors.UnknownVersionError):
+                raise
+        try:
+            task.result()
+        except errors.UnknownVersionError as error:
+            raise _NeedsLaterReleaseError(str(error)) from error
 
     async def _resolve(self, request: TurnRequest) -> AgentDefinition:
         """Resolve the agent once; a later deploy does not affect this turn."""
@@ -422,11 +426,28 @@ class AgentTurn:
 
         If the turn does not know its limits yet, the update returns once it does.
         """
+        await self._until_begun()
         with self._runs.update() as is_new:
             if is_new:
                 return await self._add_budget(outcomes.added(given))
             await self._until_taken_over()
             return self._remaining()
+
+    async def _until_begun(self) -> None:
+        """Wait until the run has its input.
+
+        The SDK runs the handlers of the first workflow task before `run`. Readers of the history
+        have the input first.
+        """
+        if self._board.state.request is None:
+            await workflow.wait_condition(lambda: self._board.state.request is not None)
+
+    @property
+    def _is_taking_over(self) -> bool:
+        """Whether the run does not have the state of the run before yet."""
+        state = self._board.state
+        is_later = workflow.info().continued_run_id is not None
+        return state.awaits_parts or (state.request is None and is_later)
 
     async def _until_taken_over(self) -> None:
         """Wait until this run has the state of the run before."""
@@ -470,6 +491,7 @@ class AgentTurn:
     @workflow.update(name=RESUME)
     async def resume(self, given: RawValue = NOTHING) -> None:
         """Retry the model now."""
+        await self._until_begun()
         with self._runs.update() as is_new:
             if is_new:
                 fact = Resumed()
@@ -480,7 +502,7 @@ class AgentTurn:
     @resume.validator
     def check_resumed(self, given: RawValue = NOTHING) -> None:
         """Reject the update if the turn does not wait for a provider or for `resume`."""
-        if self._runs.has_answered() or self._board.state.awaits_parts:
+        if self._runs.has_answered() or self._is_taking_over:
             return
         if not self._board.state.can_be_resumed:
             self._refuse_to_resume()
@@ -496,6 +518,7 @@ class AgentTurn:
     @workflow.update(name=STEER)
     async def steer(self, given: RawValue = NOTHING) -> None:
         """Take in a message of the user, which the model reads with its next call."""
+        await self._until_begun()
         with self._runs.update() as is_new:
             if is_new:
                 await self._say(self._said(given))
@@ -503,7 +526,7 @@ class AgentTurn:
     @workflow.signal(name=STEER)
     async def take_message(self, given: RawValue = NOTHING) -> None:
         """Take in a message that the session of the turn has accepted."""
-        await workflow.wait_condition(lambda: self._board.state.request is not None)
+        await self._until_begun()
         said = outcomes.said_in_signal([given])
         if said is not None:
             await self._say(said)
@@ -546,6 +569,7 @@ class AgentTurn:
     @workflow.signal(name=CHILD_NEWS, unfinished_policy=workflow.HandlerUnfinishedPolicy.ABANDON)
     async def child_news(self, given: RawValue = NOTHING) -> None:
         """Handle the news of a delegate's turn: it waits, continues, or was given budget."""
+        await self._until_begun()
         fact = outcomes.news_in([given])
         if fact is not None:
             await self._children.told(fact)
@@ -553,6 +577,7 @@ class AgentTurn:
     @workflow.update(name=DECIDE)
     async def decide(self, given: RawValue = NOTHING) -> None:
         """Approve or deny a waiting call."""
+        await self._until_begun()
         with self._runs.update() as is_new:
             if is_new:
                 await self._decide(Decided(unpack(given, Decision)))
@@ -573,7 +598,7 @@ class AgentTurn:
     @decide.validator
     def check_decision(self, given: RawValue = NOTHING) -> None:
         """Reject a decision that is late, repeated, or about other arguments."""
-        if self._runs.has_answered() or self._board.state.awaits_parts:
+        if self._runs.has_answered() or self._is_taking_over:
             return
         with failures.typed():
             waiting = self._board.state.waiting

@@ -10,7 +10,12 @@ import pytest
 from temporalio.api.common.v1 import Payloads
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.workflowservice.v1 import RespondActivityTaskCompletedByIdRequest
-from temporalio.client import WorkflowFailureError, WorkflowHandle
+from temporalio.client import (
+    WithStartWorkflowOperation,
+    WorkflowFailureError,
+    WorkflowHandle,
+)
+from temporalio.common import RawValue, WorkflowIDConflictPolicy
 from temporalio.converter import DataConverter
 from temporalio.exceptions import CancelledError
 
@@ -420,3 +425,44 @@ async def test_sixty_updates_and_thirty_signals_over_six_runs_count_once(
     assert len(set(accepted)) == 61
     assert signals == 30
     assert len(report.steps) == steps + 1
+
+
+@pytest.mark.slow
+@pytest.mark.accepts("Y36")
+@pytest.mark.parametrize("is_repeated", [False, True])
+async def test_update_in_the_first_task_of_a_run_counts_once(
+    runtime: Runtime, is_repeated: bool
+) -> None:
+    """The SDK runs its handler before the run has its input. One that the run before has answered
+    does not count again.
+    """
+    model = ScriptedModel(*filling(1), says("done"), says("done again"))
+    async with runtime(app(reader(max_iterations=9)), model=model) as client:
+        turn = await begin(client, budget=Budget(tool_calls=500))
+        await turn.add_budget(Budget(tool_calls=1))
+        await turn.result()
+        first, second = await runs_of(client, turn)
+        started = (await client.history_of(turn.id, second)).events[0]
+        payloads = started.workflow_execution_started_event_attributes.input.payloads
+        continuation = unpack(RawValue(payloads[0]), Continuation)
+        update_id = continuation.updates[0] if is_repeated else "early"
+        await client.temporal.execute_update_with_start_workflow(
+            ADD_BUDGET,
+            pack(BudgetUpdate(tool_calls=10)),
+            id=update_id,
+            start_workflow_operation=WithStartWorkflowOperation(
+                TURN,
+                RawValue(payloads[0]),
+                id=f"{turn.id}-again",
+                task_queue=client.task_queue,
+                id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
+            ),
+        )
+        again = await client.get(f"{turn.id}-again")
+        report = await again.result()
+        status = await again.status()
+
+    assert report.output == "done again"
+    assert status.budget is not None
+    assert status.budget.tool_calls == 500 + 1 + (0 if is_repeated else 10)
+    assert first != second

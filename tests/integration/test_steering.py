@@ -8,12 +8,14 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
-from temporalio.client import WorkflowUpdateFailedError
+from temporalio.client import WithStartWorkflowOperation, WorkflowUpdateFailedError
+from temporalio.common import WorkflowIDConflictPolicy
 
 from perdure import Agent, Budget, Outcome, errors, limits, tool
 from perdure.activities.provider import ModelRequest
 from perdure.clients import Turn
 from perdure.events import Said, WaitBegan
+from perdure.temporal.names import STEER, TURN
 from perdure.testing import ScriptedModel, call, calls, says
 from perdure.testing.scripted import Reply
 from perdure.values.answers import ModelAnswer
@@ -343,3 +345,26 @@ async def test_plain_json_and_delegates_are_steered_too(runtime: Runtime) -> Non
     results = model.requests[1].messages[-1]
     assert isinstance(results, ToolMessage)
     assert "better draft" in results.results[0].content
+
+
+@pytest.mark.accepts("E45")
+async def test_message_in_the_first_task_of_a_turn_is_read(runtime: Runtime) -> None:
+    """The SDK runs the handler before the turn has its input; history has the input first."""
+    model = ScriptedModel(says("done"))
+    async with runtime(app(), model=model) as client:
+        turn_id = f"steer-{secrets.token_hex(4)}"
+        await client.temporal.execute_update_with_start_workflow(
+            STEER,
+            {"text": NEWS},
+            id="early",
+            start_workflow_operation=WithStartWorkflowOperation(
+                TURN,
+                {"agent": "spender", "task": "Price it."},
+                id=turn_id,
+                task_queue=client.task_queue,
+                id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
+            ),
+        )
+        await (await client.get(turn_id)).result()
+
+    assert texts(model.requests[0].messages) == ["Price it.", NEWS]

@@ -446,10 +446,11 @@ async def test_update_in_the_first_task_of_a_run_counts_once(
         payloads = started.workflow_execution_started_event_attributes.input.payloads
         continuation = unpack(RawValue(payloads[0]), Continuation)
         update_id = continuation.updates[0] if is_repeated else "early"
-        await client.temporal.execute_update_with_start_workflow(
+        answer: RawValue = await client.temporal.execute_update_with_start_workflow(
             ADD_BUDGET,
             pack(BudgetUpdate(tool_calls=10)),
             id=update_id,
+            result_type=RawValue,
             start_workflow_operation=WithStartWorkflowOperation(
                 TURN,
                 RawValue(payloads[0]),
@@ -463,6 +464,10 @@ async def test_update_in_the_first_task_of_a_run_counts_once(
         status = await again.status()
 
     assert report.output == "done again"
+    budget = 500 + 1 + (0 if is_repeated else 10)
     assert status.budget is not None
-    assert status.budget.tool_calls == 500 + 1 + (0 if is_repeated else 10)
+    assert status.budget.tool_calls == budget
+    left = unpack(answer, Remaining).tool_calls
+    reserved = 1  # the call that the run goes on with
+    assert left == budget - continuation.ledger.spent.tool_calls - reserved
     assert first != second

@@ -19,7 +19,7 @@ from perdure.clients import listing, waiting
 from perdure.clients.entries import TurnEntry
 from perdure.clients.feed import Feed, runs_of
 from perdure.clients.filters import Filter, member
-from perdure.clients.forks import Forks
+from perdure.clients.forks import UNCHANGED, ForkOptions, Forks
 from perdure.clients.search_marks import Marks
 from perdure.clients.sessions import Session, checked_id, session_request
 from perdure.clients.starting import IfExists, Starter
@@ -305,18 +305,14 @@ class AgentClient:
         turn = await self.get(id)
         return await turn.steer(text, id=message_id, now=now, deny_pending=deny_pending, by=by)
 
+    @keywords.shows(ForkOptions, UNCHANGED)
     async def fork(
         self,
         id: str,  # noqa: A002 - what callers know it as
         at_step: int | None = None,
         *,
-        say: str | None = None,
-        agent: Agent[Any] | str | None = None,
-        model: str | None = None,
-        budget: Budget | None = None,
-        max_iterations: int | None = None,
         new_id: str | None = None,
-        labels: Mapping[str, str] | None = None,
+        **given: Unpack[ForkOptions],
     ) -> Turn[Any]:
         """Start a turn that goes on from a step of another: `get` and `Turn.fork` in one.
 
@@ -325,16 +321,7 @@ class AgentClient:
         Raises:
             PerdureError: As `get` and `Turn.fork` do.
         """
-        return await (await self.get(id)).fork(
-            at_step,
-            say=say,
-            agent=agent,
-            model=model,
-            budget=budget,
-            max_iterations=max_iterations,
-            id=new_id,
-            labels=labels,
-        )
+        return await (await self.get(id)).fork(at_step, id=new_id, **given)
 
     async def resume(
         self,

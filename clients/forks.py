@@ -7,16 +7,17 @@ its messages. The worker reads them again, from the same run, and records them i
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionResponse
 from temporalio.client import Client
 from temporalio.service import RPCError
 
 from perdure import errors, limits
+from perdure.agents.agent import Agent
 from perdure.base import Value
 from perdure.clients.feed import state_of, unreadable
 from perdure.clients.search_marks import Marks
@@ -34,6 +35,7 @@ from perdure.turn.keys import CallKey, ChildKey, ToolKey
 from perdure.turn.state import TurnState
 from perdure.turn.waiting import PROVIDER
 from perdure.turn.wire import Origin
+from perdure.values.budgets import Budget
 from perdure.values.messages import UserMessage
 from perdure.values.reports import Outcome
 
@@ -42,6 +44,23 @@ if TYPE_CHECKING:
 
 _RESUMABLE = (PROVIDER, "resume")
 """The kinds of waits that `resume` ends."""
+
+
+class ForkOptions(TypedDict, total=False):
+    """The options of a fork, which `Turn.fork` describes."""
+
+    say: str | None
+    agent: Agent[Any] | str | None
+    model: str | None
+    budget: Budget | None
+    max_iterations: int | None
+    labels: Mapping[str, str] | None
+
+
+UNCHANGED = ForkOptions(
+    say=None, agent=None, model=None, budget=None, max_iterations=None, labels=None
+)
+"""The defaults: the fork has what the turn has, and its user says nothing more."""
 
 
 class Effect(Value):
@@ -85,6 +104,21 @@ class Point:
     def carried(self) -> Carried:
         """What a fork takes over."""
         return carry.messages_of(self.state)
+
+
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """The result of a search for a point in one run.
+
+    Attributes:
+        first: The number of complete steps at the first point of the run; None without a point.
+        last: The same at the last point that was read.
+        found: The state at the last point that fits.
+    """
+
+    first: int | None = None
+    last: int | None = None
+    found: TurnState | None = None
 
 
 class Forks:
@@ -157,30 +191,37 @@ class Forks:
         """
         described, runs = await self._runs(turn_id, run_id)
         queue = described.workflow_execution_info.task_queue
-        begins = 0
+        search = _Search()
         for run in reversed(runs):
-            found, begins, last = None, -1, -1
-            async with contextlib.aclosing(points(self._client, turn_id, run)) as states:
-                async for state in states:
-                    last = state.step_count
-                    begins = last if begins < 0 else begins
-                    if step is not None and last > step:
-                        break
-                    if fits(state):
-                        found = state
-            if found is not None:
-                return Point(turn_id, run, queue, found)
-            if step is not None and 0 <= last < step:
-                raise _no_step(turn_id, step, last)
-        if begins > 0:
-            raise _gone_before(turn_id, begins)
-        if step is not None and begins < 0:
+            search = await self._search(turn_id, run, fits, step)
+            if search.found is not None:
+                return Point(turn_id, run, queue, search.found)
+            if step is not None and search.last is not None and search.last < step:
+                raise _no_step(turn_id, step, search.last)
+        if search.first:
+            raise _gone_before(turn_id, search.first)
+        if step is not None and search.first is None:
             raise _no_step(turn_id, step, None)
         raise errors.InvalidRequestError(
             f"turn {turn_id!r} has no point from which a model could be asked: it ended before it"
             " had a task",
             context={"turn_id": turn_id},
         )
+
+    async def _search(
+        self, turn_id: str, run: str, fits: Callable[[TurnState], bool], step: int | None
+    ) -> _Search:
+        """Look in one run for the last point that fits, up to `step` if it is given."""
+        first, last, found = None, None, None
+        async with contextlib.aclosing(points(self._client, turn_id, run)) as states:
+            async for state in states:
+                last = state.step_count
+                first = last if first is None else first
+                if step is not None and last > step:
+                    break
+                if fits(state):
+                    found = state
+        return _Search(first, last, found)
 
     async def _runs(
         self, turn_id: str, run_id: str

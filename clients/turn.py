@@ -8,7 +8,7 @@ import inspect
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, TypeVar, Unpack
 from uuid import uuid4
 
 from annotated_types import Interval
@@ -26,7 +26,7 @@ from perdure.clients import updates
 from perdure.clients.cursors import Cursor
 from perdure.clients.events import CaughtUp, Event
 from perdure.clients.feed import Feed, state_of, unreadable
-from perdure.clients.forks import Effect, Forks
+from perdure.clients.forks import UNCHANGED, Effect, ForkOptions, Forks
 from perdure.clients.live_events import told
 from perdure.clients.live_text import TextBegins, TextVoid
 from perdure.clients.status import TurnStatus, needs_person, pending
@@ -41,6 +41,7 @@ from perdure.turn.facts import TurnContinued
 from perdure.turn.state import TurnState
 from perdure.turn.wire import Steer
 from perdure.validation import Must
+from perdure.values import keywords
 from perdure.values.approvals import Decision, PendingApproval
 from perdure.values.budgets import ABudget, Budget, BudgetUpdate, Remaining
 from perdure.values.reports import AgentReport, Step
@@ -396,17 +397,13 @@ class Turn(Generic[T]):
         except errors.PerdureError as error:
             return error.report
 
+    @keywords.shows(ForkOptions, UNCHANGED)
     async def fork(
         self,
         at_step: int | None = None,
         *,
-        say: str | None = None,
-        agent: Agent[Any] | str | None = None,
-        model: str | None = None,
-        budget: Budget | None = None,
-        max_iterations: int | None = None,
         id: str | None = None,  # noqa: A002 - what callers know it as
-        labels: Mapping[str, str] | None = None,
+        **given: Unpack[ForkOptions],
     ) -> Turn[Any]:
         """Start a new turn that goes on from a complete step of this one, which is not changed.
 
@@ -440,17 +437,19 @@ class Turn(Generic[T]):
             PayloadDecodeError: This process lacks the codec or the key of the turn.
             ServerUnreachableError: Temporal does not answer.
         """
-        limits = {"budget": budget, "max_iterations": max_iterations}
-        given = {"agent": agent, "model": model, "labels": labels, **limits}
+        keywords.check("a fork", given, ForkOptions)
+        options: ForkOptions = {**UNCHANGED, **given}
         validation.check(
             "the fork",
-            {"at_step": at_step, "say": say, "id": id, **given},
+            {"at_step": at_step, "id": id, **options},
             {**_STEP, **_SAY, **_FORK, **_LIMITS},
             errors.InvalidRequestError,
         )
         _check_id(id)
         point = await self._forks.point(self.id, self._feed.runs[-1], at_step)
-        turn = await self._forks.start(point, say or "", id, **given)
+        changes = {name: value for name, value in options.items() if name != "say"}
+        turn = await self._forks.start(point, options["say"] or "", id, **changes)
+        agent = options["agent"]
         output, request = self._output, point.state.request
         if agent is not None and request is not None and request.output_schema is None:
             output = start_request.type_of(agent, None)

@@ -344,18 +344,12 @@ async def steer(
 async def fork(
     turn: str,
     at_step: int | None,
-    say: str | None,
-    agent: str | None,
-    model: str | None,
-    labels: tuple[tuple[str, str], ...],
-    new_id: str | None,
     is_agreed: bool,
     no_follow: bool,
     stream: bool,
     as_json: bool,
-    max_iterations: int | None,
     address: str | None,
-    **limits: Any,
+    **given: Any,
 ) -> int:
     """Start a new turn from a complete step of another, which is not changed, and follow it.
 
@@ -365,19 +359,8 @@ async def fork(
     from perdure.clients.cli.follow import View
 
     view = View(as_json=as_json, stream=stream, address=address)
-    return await forking.fork(
-        await _client(address),
-        turn,
-        forking.Start(view, is_agreed, follows=not no_follow),
-        at_step=at_step,
-        labels=labels,
-        limits=limits,
-        say=say,
-        agent=agent,
-        model=model,
-        max_iterations=max_iterations,
-        id=new_id,
-    )
+    start = forking.Start(view, is_agreed, follows=not no_follow)
+    return await forking.fork(await _client(address), turn, start, at_step, given)
 
 
 @click.command(
@@ -395,14 +378,12 @@ async def fork(
 @options.ANY_QUEUE
 async def resume(
     turn: str,
-    new_id: str | None,
     is_agreed: bool,
     no_follow: bool,
     stream: bool,
     as_json: bool,
-    max_iterations: int | None,
     address: str | None,
-    **limits: Any,
+    **given: Any,
 ) -> int:
     """Let a turn go on that ended without an answer, as a new turn, and follow it.
 
@@ -414,14 +395,8 @@ async def resume(
     from perdure.clients.cli.follow import View
 
     view = View(as_json=as_json, stream=stream, address=address)
-    return await forking.resume(
-        await _client(address),
-        turn,
-        forking.Start(view, is_agreed, follows=not no_follow),
-        limits=limits,
-        max_iterations=max_iterations,
-        id=new_id,
-    )
+    start = forking.Start(view, is_agreed, follows=not no_follow)
+    return await forking.resume(await _client(address), turn, start, given)
 
 
 @click.command(

@@ -21,6 +21,7 @@ from perdure.clients.cli.screen import note, put
 from perdure.clients.forks import Effect
 from perdure.clients.turn import Turn
 from perdure.text import word
+from perdure.values.budgets import Budget
 
 
 @dataclass(frozen=True)
@@ -42,46 +43,41 @@ async def fork(
     client: AgentClient,
     turn_id: str,
     start: Start,
-    *,
     at_step: int | None,
-    labels: Sequence[tuple[str, str]],
-    limits: Mapping[str, Any],
-    **given: Any,
+    given: Mapping[str, Any],
 ) -> int:
     """Fork a turn, and return the exit code of the new turn.
+
+    `given` has the other options of the command: the limits of the budget one by one, the labels as
+    pairs.
 
     Raises:
         PerdureError: It cannot be forked, or the new turn has no answer.
     """
-    budget = budget_of(limits)
+    options = _options(given)
+    labels = dict(options.pop("labels")) or None
     turn = await client.get(turn_id)
     step = await turn.last_step() if at_step is None else at_step
-    await _agree(turn, step, await turn.effects_after(step), start)
-    new = await turn.fork(step, budget=budget, labels=dict(labels) or None, **given)
+    await _confirm(turn, step, start)
+    new = await turn.fork(step, labels=labels, **options)
     return await _follow(client, new, start)
 
 
-async def resume(
-    client: AgentClient,
-    turn_id: str,
-    start: Start,
-    *,
-    limits: Mapping[str, Any],
-    **given: Any,
-) -> int:
+async def resume(client: AgentClient, turn_id: str, start: Start, given: Mapping[str, Any]) -> int:
     """Let a turn go on, and return the exit code of the new turn; 0 for a turn that waits.
+
+    `given` has the other options of the command, as for `fork`.
 
     Raises:
         PerdureError: It cannot be resumed, or the new turn has no answer.
     """
-    budget = budget_of(limits)
+    options = _options(given)
     turn = await client.get(turn_id)
     step = await turn.resume_step()
     if step is not None:
-        await _agree(turn, step, await turn.effects_after(step), start)
-    new = await turn.resume(budget, **given)
-    if step is not None:
-        return await _follow(client, new, start)
+        await _confirm(turn, step, start)
+        return await _follow(client, await turn.resume(**options), start)
+    await turn.resume(**options)
     if start.view.as_json:
         tell({"turn": turn.id, "resumed": True})
     else:
@@ -89,24 +85,44 @@ async def resume(
     return DONE
 
 
-async def _agree(turn: Turn[Any], step: int, effects: Sequence[Effect], start: Start) -> None:
-    """Print the calls that may happen again, and ask whether they may.
+def _options(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a command with the limits of a budget as one value.
 
     Raises:
-        InvalidRequestError: They may not, or nobody can be asked.
+        InvalidRequestError: A limit is not valid.
     """
+    limits = {name: value for name, value in given.items() if name in Budget.model_fields}
+    others = {name: value for name, value in given.items() if name not in limits}
+    return {**others, "budget": budget_of(limits)}
+
+
+async def _confirm(turn: Turn[Any], step: int, start: Start) -> None:
+    """Print the calls after a step that may happen again, and ask unless that is agreed.
+
+    Raises:
+        InvalidRequestError: The answer is not yes, or there is no terminal to ask on.
+    """
+    effects = await turn.effects_after(step)
     if start.view.as_json:
         tell({"turn": turn.id, "kind": "effects", "step": step, "effects": effects})
     if not effects:
         return
-    said = f"after step {step} of turn {word(turn.id)}, {_in_words(effects)}"
+    called = f"after step {step} of turn {word(turn.id)}, {_in_words(effects)}"
     if not start.view.as_json:
-        note(said)
-    if start.is_agreed:
-        return
+        note(called)
+    if not start.is_agreed:
+        await _ask(called)
+
+
+async def _ask(called: str) -> None:
+    """Ask whether calls may happen again.
+
+    Raises:
+        InvalidRequestError: The answer is not yes, or there is no terminal to ask on.
+    """
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise errors.InvalidRequestError(
-            f"{said}; they may happen again, so nothing was started: add --yes to start"
+            f"{called}; they may happen again, so nothing was started: add --yes to start"
         )
     put("they may happen again; start? [y/N] ", sys.stderr, end="")
     if (await _line()).strip().lower() not in ("y", "yes"):

@@ -129,7 +129,7 @@ def iterations(name: str) -> Decorator[Any]:
 
 
 FORK = _together(
-    click.option("--id", "new_id", metavar="ID", help="The new turn's id (default: TURN~1, …)."),
+    click.option("--id", metavar="ID", help="The new turn's id (default: TURN~1, …)."),
     click.option(
         "--yes", "is_agreed", is_flag=True, help="Do not ask before calls may happen again."
     ),

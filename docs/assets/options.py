@@ -1,6 +1,6 @@
 """An extension of griffe: signatures list the options of `**given: Unpack[…]`.
 
-`mkdocs.yml` names this file.
+The default of an option that may be None is None. `mkdocs.yml` names this file.
 """
 
 from __future__ import annotations
@@ -30,6 +30,6 @@ def _expand(func: griffe.Function) -> None:
                 option = {
                     "annotation": one.annotation,
                     "kind": griffe.ParameterKind.keyword_only,
-                    "default": "...",
+                    "default": "None" if str(one.annotation).endswith("| None") else "...",
                 }
                 func.parameters.add(griffe.Parameter(one.name, **option))

@@ -305,6 +305,7 @@ async def test_turn_that_used_its_iterations_is_resumed(runtime: Runtime) -> Non
 
 @pytest.mark.accepts("E35", "E31")
 @pytest.mark.parametrize("parallel", [True, False])
+@pytest.mark.table(1)
 async def test_last_answer_of_a_spent_budget_is_left_out(runtime: Runtime, parallel: bool) -> None:
     """The model does not see that the budget of the other turn was spent."""
     both = calls(call("look", number=1), call("look", number=2))
@@ -350,6 +351,7 @@ async def test_invalid_answers_and_answers_that_were_cut_off_are_resumed(runtime
 
 @pytest.mark.accepts("E35")
 @pytest.mark.parametrize("how", ["cancel", "terminate", "fail"])
+@pytest.mark.table(1)
 async def test_turn_that_was_stopped_is_resumed(runtime: Runtime, how: str) -> None:
     """It goes on after its last complete step; an open one is made again."""
     let_go = asyncio.Event()
@@ -491,6 +493,9 @@ async def test_bad_arguments_are_refused_and_nothing_is_started(runtime: Runtime
         for step in (-1, "1"):
             with pytest.raises(errors.InvalidRequestError, match="step must be a whole number"):
                 await turn.effects_after(step)  # type: ignore[arg-type]
+        misspelt: Any = {"buget": Budget(usd=1)}
+        with pytest.raises(TypeError, match="a fork has no option 'buget'; did you mean 'budget'"):
+            await turn.fork(1, **misspelt)
         with pytest.raises(errors.TurnNotFoundError):
             await client.fork("no-such-turn")
         with pytest.raises(errors.TurnNotFoundError):

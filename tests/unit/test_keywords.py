@@ -14,8 +14,9 @@ from perdure import Agent, MCPServer, Tool, tool
 from perdure.agents.definitions import AgentDefinition
 from perdure.agents.mcp_servers import MCPServerOptions
 from perdure.agents.tools import ToolOptions
-from perdure.clients import AgentClient
+from perdure.clients import AgentClient, Turn
 from perdure.clients.agent_client import StartOptions
+from perdure.clients.forks import ForkOptions
 from perdure.temporal import start_request
 from perdure.turn.wire import TurnRequest
 from perdure.values.turn_options import TurnOptions
@@ -24,6 +25,8 @@ from perdure.workflows import run_turn
 FAMILIES: dict[Callable[..., Any], type] = {
     AgentClient.start: StartOptions,
     AgentClient.run: StartOptions,
+    AgentClient.fork: ForkOptions,
+    Turn.fork: ForkOptions,
     run_turn: TurnOptions,
     tool: ToolOptions,
     Tool.__init__: ToolOptions,
@@ -62,17 +65,21 @@ def test_help_shows_every_option_and_its_type(function: Callable[..., Any]) -> N
 
 
 def test_help_shows_defaults() -> None:
-    """For a tool, their values; for a turn, that there is one."""
+    """For a tool and a fork, their values; for a turn, that there is one."""
     shown = inspect.signature(tool).parameters
 
     assert (shown["timeout"].default, shown["read_only"].default) == (timedelta(seconds=60), False)
     assert "budget: 'Budget | None' = ..." in str(inspect.signature(AgentClient.start))
+    assert "budget: 'Budget | None' = None" in str(inspect.signature(Turn.fork))
 
 
 def test_options_are_described_where_they_are_said_to_be() -> None:
-    """Those of a turn in `start` and `run_turn`, of a tool in `tool`, of a server in its class."""
+    """Those of a turn in `start` and `run_turn`, of a fork in `Turn.fork`, of a tool in `tool`, and
+    of a server in its class.
+    """
     described: dict[Any, type] = {
         AgentClient.start: StartOptions,
+        Turn.fork: ForkOptions,
         run_turn: TurnOptions,
         tool: ToolOptions,
         MCPServer: MCPServerOptions,

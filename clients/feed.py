@@ -133,35 +133,54 @@ class Feed:
             TurnNotFoundError: Temporal does not have the turn, or no longer has it.
             StaleCursorError: The turn is over and had no such run.
         """
-        index = 0
-        self._watchers += 1
-        if self._pump is None or self._pump.done():
-            self._error = None
-            self._pump = asyncio.create_task(self._follow())
+        seen = 0
+        self._join()
         try:
             while True:
-                while index < len(self._events):
-                    event, place = self._events[index], self._places[index]
-                    index += 1
+                while seen < len(self._events):
+                    event, place = self._events[seen], self._places[seen]
+                    seen += 1
                     if self._is_after(place, after):
                         yield event
                 if until is not None and self._has_read(until):
                     until = None
                     yield CaughtUp()
-                    continue
-                if self._is_over and index == len(self._events):
-                    if after is not None and after.run not in self.runs:
-                        raise self._stale()
+                elif self._ends_after(seen, after):
                     return
-                if self._error is not None:
-                    raise self._error
-                await self._news.wait()
+                else:
+                    await self._news.wait()
         finally:
-            self._watchers -= 1
-            if self._watchers == 0 and self._pump is not None:
-                pump, self._pump = self._pump, None
-                pump.cancel()
-                await asyncio.wait({pump})
+            await self._leave()
+
+    def _join(self) -> None:
+        """Add a watcher. The first one starts the poll."""
+        self._watchers += 1
+        if self._pump is None or self._pump.done():
+            self._error = None
+            self._pump = asyncio.create_task(self._follow())
+
+    async def _leave(self) -> None:
+        """Remove a watcher. The last one ends the poll."""
+        self._watchers -= 1
+        if self._watchers == 0 and self._pump is not None:
+            pump, self._pump = self._pump, None
+            pump.cancel()
+            await asyncio.wait({pump})
+
+    def _ends_after(self, seen: int, after: Cursor | None) -> bool:
+        """Return whether no event follows the first `seen` ones.
+
+        Raises:
+            PerdureError: The turn cannot be read any further.
+            StaleCursorError: The turn is over and had no run of the position `after`.
+        """
+        if self._is_over and seen == len(self._events):
+            if after is not None and after.run not in self.runs:
+                raise self._stale()
+            return True
+        if self._error is not None:
+            raise self._error
+        return False
 
     async def end(self) -> Cursor:
         """Return the position of the last event that Temporal has now.

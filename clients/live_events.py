@@ -54,13 +54,10 @@ async def told(
             event = coming.result()
             if event is None:
                 return
-            if isinstance(event, Event):
-                is_new = feed.is_after(event, after)
-                for one in listener.see(event):  # the listener sees the old ones, too
-                    if is_new:
-                        yield one
-            else:
-                yield event
+            is_new = isinstance(event, CaughtUp) or feed.is_after(event, after)
+            for one in listener.see(event):  # the listener sees the old ones, too
+                if is_new:
+                    yield one
             coming = asyncio.create_task(_next(events))
     finally:
         coming.cancel()
@@ -87,10 +84,11 @@ class _Listener:
             return _EVERY_S
         return _TOOLS_EVERY_S if self._hears_tools and self._tools.is_on else None
 
-    def see(self, event: Event) -> Iterator[Told]:
+    def see(self, event: Event | CaughtUp) -> Iterator[Told]:
         """Yield the consequences of an event for the live output, and the event itself."""
-        self._tools.see(event)
-        yield from self._speech.see(event.fact)
+        if isinstance(event, Event):
+            self._tools.see(event)
+            yield from self._speech.see(event.fact)
         yield event
 
     def hear(self, heard: Heard | Noted) -> Iterator[Told]:

@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -177,7 +177,6 @@ async def dev(
     """Run `perdure dev`."""
     from perdure.errors import ConfigurationError
     from perdure.worker import reload
-    from perdure.worker.dev_server import DevServer, running
 
     if serve and app:
         return await _serve(app, state, serve)
@@ -191,12 +190,7 @@ async def dev(
     agents = _loaded(app) if app and not reloads else None
     async with contextlib.AsyncExitStack() as stack:
         stopped = stack.enter_context(_stop_signals()) if agents is None else asyncio.Event()
-        where = await running(state)
-        is_new = where is None
-        if where is None:
-            server = DevServer(folder=state, port=port, ui=not no_ui)
-            await stack.enter_async_context(server)
-            where = server.address
+        where, is_new = await stack.enter_async_context(_server(state, port, ui=not no_ui))
         _introduce(where, is_new=is_new, as_json=as_json)
         if reloads and app:
             process = _serving(app, state, where.address)
@@ -211,6 +205,21 @@ async def dev(
             await _work(agents, app or "", state, where.address)
         _say("stopping …")
     return 0
+
+
+@contextlib.asynccontextmanager
+async def _server(
+    folder: Path, port: int, *, ui: bool
+) -> AsyncIterator[tuple[ServerAddress, bool]]:
+    """Yield the address of the server on a folder, and whether it is a new one that ends here."""
+    from perdure.worker.dev_server import DevServer, running
+
+    where = await running(folder)
+    if where is not None:
+        yield where, False
+        return
+    async with DevServer(folder=folder, port=port, ui=ui) as server:
+        yield server.address, True
 
 
 async def _work(agents: AgentWorker, app: str, state: Path, address: str) -> None:

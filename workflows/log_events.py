@@ -20,7 +20,7 @@ from typing import Any
 from temporalio import workflow
 
 from perdure import errors
-from perdure.errors import PerdureError, Severity
+from perdure.errors import ErrorInfo, PerdureError, Severity
 from perdure.temporal.trace_ids import TURN_ENDED, WAIT_BEGAN, WRITE
 from perdure.text import one_line, word
 from perdure.turn import approvals, fallback, steps
@@ -51,7 +51,6 @@ _LEVELS = {
 _ERROR_CHARACTERS = 300
 
 Value = str | int | Decimal | None
-_Ended = ModelAnswered | CallFailed | ToolReturned | ToolLost
 
 
 def turn_started(state: TurnState) -> None:
@@ -71,64 +70,76 @@ def call_ended(before: TurnState, after: TurnState, fact: Recorded, took_ms: int
 
     `before` and `after` are the states around the fact.
     """
-    if isinstance(fact, PolicyAnswered):
-        answered_without_a_run(before, after)
-    if not isinstance(fact, _Ended):
-        return
-    key = fact.key
-    if isinstance(fact, ModelAnswered):
-        answer = after.open_step.answer or fact.answer
-        tokens = answer.usage.input_tokens + answer.usage.output_tokens
-        cost = after.open_step.bill.cost if after.open_step.bill else None
-        _write(
-            after,
-            "llm_call",
-            key,
-            model=answer.model,
-            duration_ms=answer.duration_ms,
-            tokens=tokens,
-            cost_usd=cost,
-            outcome=answer.stop.value,
-        )
-        if after.open_step.answer is not before.open_step.answer:  # else it came too late
+    match fact:
+        case PolicyAnswered():
             answered_without_a_run(before, after)
-            _cut_off(after, key.step)
-    elif isinstance(fact, CallFailed) and isinstance(key, ModelKey):
-        target = fallback.target_of(before, key)
-        is_priced = target is not None and target.price is not None
-        cost = (
-            after.accounts.ledger.spent.usd - before.accounts.ledger.spent.usd
-            if is_priced
-            else None
-        )
-        model, code = target.name if target else "", fact.error.code
-        _write(
-            after,
-            "llm_call",
-            key,
-            model=model,
-            duration_ms=None,
-            tokens=0,
-            cost_usd=cost,
-            outcome=code,
-            words=fact.error.message,
-        )
-    elif isinstance(fact, ToolReturned | ToolLost) and (found := before.open_step.find(key.call)):
-        duration = fact.output.duration_ms if isinstance(fact, ToolReturned) else took_ms
-        is_error = isinstance(fact, ToolLost) or fact.output.is_error
-        outcome = fact.loss.value if isinstance(fact, ToolLost) else "error" if is_error else "ok"
-        words = fact.output.content if isinstance(fact, ToolReturned) and is_error else ""
-        by = _decided_by(before, found.call.id)
-        _write(
-            after,
-            "tool_call",
-            key,
-            tool=found.call.name,
-            duration_ms=duration,
-            outcome=outcome,
-            words=words,
-            **by,
-        )
+        case ModelAnswered():
+            _model_answered(before, after, fact)
+        case CallFailed(ModelKey() as key, error):
+            _model_failed(before, after, key, error)
+        case ToolReturned(key, output):
+            words = output.content if output.is_error else ""
+            outcome = "error" if output.is_error else "ok"
+            _tool_ended(before, after, key, output.duration_ms, outcome, words)
+        case ToolLost(key, loss):
+            _tool_ended(before, after, key, took_ms, loss.value)
+
+
+def _model_answered(before: TurnState, after: TurnState, fact: ModelAnswered) -> None:
+    answer = after.open_step.answer or fact.answer
+    _write(
+        after,
+        "llm_call",
+        fact.key,
+        model=answer.model,
+        duration_ms=answer.duration_ms,
+        tokens=answer.usage.input_tokens + answer.usage.output_tokens,
+        cost_usd=after.open_step.bill.cost if after.open_step.bill else None,
+        outcome=answer.stop.value,
+    )
+    if after.open_step.answer is not before.open_step.answer:  # else it came too late
+        answered_without_a_run(before, after)
+        _cut_off(after, fact.key.step)
+
+
+def _model_failed(before: TurnState, after: TurnState, key: ModelKey, error: ErrorInfo) -> None:
+    target = fallback.target_of(before, key)
+    is_priced = target is not None and target.price is not None
+    charged = after.accounts.ledger.spent.usd - before.accounts.ledger.spent.usd
+    _write(
+        after,
+        "llm_call",
+        key,
+        model=target.name if target else "",
+        duration_ms=None,
+        tokens=0,
+        cost_usd=charged if is_priced else None,
+        outcome=error.code,
+        words=error.message,
+    )
+
+
+def _tool_ended(
+    before: TurnState,
+    after: TurnState,
+    key: ToolKey,
+    duration_ms: int,
+    outcome: str,
+    words: str = "",
+) -> None:
+    found = before.open_step.find(key.call)
+    if found is None:
+        return
+    _write(
+        after,
+        "tool_call",
+        key,
+        tool=found.call.name,
+        duration_ms=duration_ms,
+        outcome=outcome,
+        words=words,
+        **_decided_by(before, found.call.id),
+    )
 
 
 def answered_without_a_run(before: TurnState, after: TurnState, *, refused: str = "denied") -> None:

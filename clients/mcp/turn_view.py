@@ -39,9 +39,9 @@ class TurnView(Value):
             its budget or its iterations, or resumes it; `ended`.
         doing: What happens in it, in words.
         steps: Completed steps.
-        cost_usd: What it was charged with so far; none where nobody knows the price.
+        cost_usd: What it was charged so far; none if a price is unknown.
         waiting_calls: The calls that wait for a person.
-        waiting_delegates: The ids of turns below it that wait for somebody.
+        waiting_delegates: The ids of turns below it that wait for a person.
         outcome: How it ended; none before.
         output: Its answer, or the last words of a turn that failed, unless a guardrail refused
             them; none before.

@@ -39,6 +39,7 @@ _A_SECOND = 500
 _MARKS = (b"{", b"[", b",")
 _INPUT_CLOSED_S = 1.0
 _GUARD_S = 5.0
+_NAP_S = 0.01
 
 _Inbox = MemoryObjectReceiveStream[SessionMessage | Exception]
 _Outbox = MemoryObjectSendStream[SessionMessage]
@@ -129,8 +130,11 @@ class ServerProcess:
         transport.close()
 
     async def _is_gone(self, seconds: float) -> bool:
+        """Wait for the exit. `Process.wait` would wait until all of the output is read as well."""
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._process.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                while self._process.returncode is None:  # noqa: ASYNC110 - there is no event for it
+                    await asyncio.sleep(_NAP_S)
         return self._process.returncode is not None
 
     async def _read(self) -> None:

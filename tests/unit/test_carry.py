@@ -18,7 +18,7 @@ from perdure.agents.definitions import AgentDefinition
 from perdure.temporal import outcomes
 from perdure.temporal.payloads import pack, unpack
 from perdure.turn import carry, guards
-from perdure.turn.context_window import sent
+from perdure.turn.context_window import Cut, sent
 from perdure.turn.continuation import Continuation
 from perdure.turn.decide import Stop, next_move
 from perdure.turn.facts import (
@@ -27,6 +27,7 @@ from perdure.turn.facts import (
     Recorded,
     Resumed,
     Scheduled,
+    ToolReturned,
     TurnContinued,
 )
 from perdure.turn.fold import apply, fold
@@ -35,6 +36,7 @@ from perdure.turn.snapshot import VERSION, Part
 from perdure.turn.state import TurnState
 from perdure.turn.wire import Origin, TurnRequest
 from perdure.values.approvals import Decision
+from perdure.values.messages import Message, ToolMessage
 
 from ..thorough import examples
 from .simulated import NOW, Played, turn
@@ -148,6 +150,52 @@ def test_parts_hold_what_was_split(seed: int, most_bytes: int) -> None:
 
             assert carry.join(parts) == whole
             assert carry.join(parts).digest == whole.digest
+
+
+def with_long_results() -> tuple[TurnState, list[int]]:
+    """A turn between two activities, with the places of its messages with results. These are so
+    long that a note would replace them.
+    """
+    for seed in range(3_000):
+        played = turn(seed)
+        facts = [
+            replace(fact, output=fact.output.model_copy(update={"content": "x" * 500}))
+            if isinstance(fact, ToolReturned)
+            else fact
+            for fact in played.facts
+        ]
+        for state in (fold(facts[:count]) for count in range(len(facts))):
+            messages = enumerate(state.transcript.messages)
+            places = [place for place, message in messages if is_long(message)]
+            if is_free(state) and len(places) > 1:
+                return state, places
+    raise AssertionError("no turn has the results of two steps")
+
+
+def is_long(message: Message) -> bool:
+    return isinstance(message, ToolMessage) and any(
+        len(result.content) >= 500 for result in message.results
+    )
+
+
+def cut_at(state: TurnState, place: int) -> TurnState:
+    """The state after a request without the results before a place."""
+    assert state.agent is not None
+    cut = Cut(results=place)
+    return replace(state, transcript=state.transcript.with_cut(state.agent.model, cut))
+
+
+def test_part_that_is_not_sent_is_counted_over_all_runs() -> None:
+    """After the takeover, with the next cut, and in the run after that."""
+    state, [first, second, *_] = with_long_results()
+    before = cut_at(state, first + 1)
+    after = cut_at(before, second + 1)
+    ours = carried(before)
+    ours_after = cut_at(ours, second + 1)
+
+    assert ours.transcript.left_out == before.transcript.left_out != after.transcript.left_out
+    assert ours_after.transcript.left_out == after.transcript.left_out
+    assert carried(ours_after).transcript.left_out == after.transcript.left_out
 
 
 def waits_for_two() -> tuple[Played, TurnState]:

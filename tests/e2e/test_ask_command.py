@@ -53,6 +53,7 @@ def test_ask_tells_lines_of_json(perdure: CommandLine) -> None:
 
 
 @pytest.mark.parametrize("command", [["ask", "anything"], ["demo"]], ids=["ask", "demo"])
+@pytest.mark.table(1)
 def test_folder_that_is_none_is_said_before_anything_starts(
     perdure: CommandLine, command: list[str]
 ) -> None:

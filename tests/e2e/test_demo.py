@@ -24,6 +24,7 @@ told that the outcome is unknown.
 """
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("Y1")
 def test_demo_survives_its_kill_and_says_what_it_checked(tmp_path: Path) -> None:
     """In a folder with a few documents: exit code 0, the kill is shown, four checks pass, the

@@ -130,6 +130,7 @@ async def test_idempotent_tool_runs_again_under_the_same_key_after_a_kill(tell: 
     assert story.requests() == {1: 1, 2: 1}
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T14")
 async def test_other_tool_is_not_run_again_after_a_kill_and_the_model_is_told(tell: Tell) -> None:
     """Killed in a tool that may not be repeated: it ran once, its result says that the outcome is

@@ -127,6 +127,7 @@ def test_cancel_stops_a_turn_and_says_why(
     assert "cancelled" in shown.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("O13")
 def test_queue_that_nobody_polls_is_said(perdure: CommandLine, perdure_server: str) -> None:
     """On stderr, with the queue's name and the command to run; Ctrl-C stops following with exit

@@ -39,6 +39,7 @@ def told(error: PerdureError) -> tuple[Outcome, int, list[str], tuple[str, ...]]
     )
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("L10", "U12")
 async def test_turn_that_nobody_works_on_can_be_terminated_or_cancelled_and_keeps_what_it_did(
     tell: Tell,

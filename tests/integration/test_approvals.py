@@ -142,6 +142,7 @@ async def test_silence_is_a_no(runtime: Runtime) -> None:
     assert "nobody approved it" in report.steps[0].results[0].content
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("A3")
 async def test_silence_while_no_worker_lives_is_a_no(perdure_server: str) -> None:
     """The wait is over when the next worker starts, which has only the history; decisions made in

@@ -28,17 +28,19 @@ from .spending import (
     report_of,
     skipping,
     sleep_through,
+    spender,
     time_left,
     until,
     usage,
 )
 
-PAUSES = app(
-    on_exhausted="pause",
-    options=RequestOptions(max_output_tokens=100),
-    model_retry=ModelRetryPolicy(),
-)
+POLICY: dict[str, Any] = {
+    "on_exhausted": "pause",
+    "options": RequestOptions(max_output_tokens=100),
+    "model_retry": ModelRetryPolicy(),
+}
 """A call reserves little more than its input."""
+PAUSES = app(**POLICY)
 
 
 def two_steps() -> ScriptedModel:
@@ -214,8 +216,14 @@ async def test_turn_that_waits_can_be_cancelled(runtime: Runtime) -> None:
 # --- time
 
 
-async def test_turn_whose_time_is_up_waits_for_more_of_it(runtime: Runtime) -> None:
-    """The running tool was stopped, and the model is told so."""
+@pytest.mark.accepts("B8")
+async def test_turns_whose_time_is_up_wait_for_more_of_it(runtime: Runtime) -> None:
+    """A running tool was stopped, and the model is told so. A model call that was stopped is
+    charged, and made again after the wait, as a second attempt. Time that is added before moves the
+    deadline of a tool that is already running.
+    """
+    in_time: Turn
+    loop = asyncio.get_running_loop()
 
     @tool
     async def slow() -> str:
@@ -223,59 +231,41 @@ async def test_turn_whose_time_is_up_waits_for_more_of_it(runtime: Runtime) -> N
         await asyncio.sleep(60)
         return "late"
 
-    model = ScriptedModel(calls(call("slow")), says("done"))
-    async with runtime(app(on_exhausted="pause", tools=[slow]), model=model) as client:
-        turn = await client.start("spender", "go", budget=Budget(time=SHORT))
-        await until(turn, WaitBegan)
-        await turn.add_budget(Budget(time=timedelta(minutes=5)))
-        report = await report_of(turn)
-
-    assert (report.outcome, report.output, report.unstopped) == (Outcome.COMPLETED, "done", ())
-    [result] = report.steps[0].results
-    assert result.is_error
-    assert "its time was up" in result.content
-    assert time_left(model.requests[1]) > timedelta(minutes=4)
-
-
-@pytest.mark.accepts("B8")
-async def test_model_call_that_was_stopped_is_charged_and_made_again_after_the_wait(
-    runtime: Runtime,
-) -> None:
-    """As a second attempt, at once."""
-    model = ScriptedModel(says("late", delay=timedelta(seconds=60)), says("done", usage=usage(100)))
-    async with runtime(PAUSES, model=model) as client:
-        turn = await client.start("spender", "go", budget=Budget(usd="5", time=SHORT))
-        await until(turn, WaitBegan)
-        await turn.add_budget(Budget(time=timedelta(minutes=5)))
-        report = await report_of(turn)
-
-    charged = 5 - money_left(model.requests[1])
-    assert at_most(model.requests[0]) <= charged < 4
-    assert (report.output, report.model_calls, report.cost) == ("done", 2, charged + Decimal("0.1"))
-
-
-async def test_time_that_is_added_moves_the_deadline(runtime: Runtime) -> None:
-    """Of a tool that is already running, for every policy."""
-    turn: Turn
-    loop = asyncio.get_running_loop()
-
     @tool
     async def work() -> str:
         """Ask for time, and use it."""
-        asyncio.run_coroutine_threadsafe(turn.add_budget(Budget(time=timedelta(minutes=5))), loop)
+        more = Budget(time=timedelta(minutes=5))
+        asyncio.run_coroutine_threadsafe(in_time.add_budget(more), loop)
         await asyncio.sleep(SHORT.total_seconds() + 0.5)
         return "worked"
 
-    async with runtime(
-        app(tools=[work]), model=ScriptedModel(calls(call("work")), says("done"))
-    ) as client:
-        turn = await client.start("spender", "go", budget=Budget(time=SHORT))
-        report = await report_of(turn)
+    models = {
+        "slow": ScriptedModel(calls(call("slow")), says("done")),
+        "late": ScriptedModel(
+            says("late", delay=timedelta(seconds=60)), says("done", usage=usage(100))
+        ),
+        "in_time": ScriptedModel(calls(call("work")), says("done")),
+    }
+    agents = [spender(name=name, tools=[slow, work], **POLICY) for name in models]
+    async with runtime(app(*agents), model=models) as client:
+        budget = Budget(usd="50", time=SHORT)
+        in_time = await client.start("in_time", "go", budget=budget)
+        turns = [await client.start(name, "go", budget=budget) for name in ("slow", "late")]
+        for turn in turns:
+            await until(turn, WaitBegan)
+            await turn.add_budget(Budget(time=timedelta(minutes=5)))
+        of_slow, of_late, of_in_time = [await report_of(turn) for turn in (*turns, in_time)]
 
-    assert (report.outcome, [result.content for result in report.steps[0].results]) == (
-        Outcome.COMPLETED,
-        ["worked"],
-    )
+    assert (of_slow.outcome, of_slow.output, of_slow.unstopped) == (Outcome.COMPLETED, "done", ())
+    [result] = of_slow.steps[0].results
+    assert result.is_error
+    assert "its time was up" in result.content
+    assert time_left(models["slow"].requests[1]) > timedelta(minutes=4)
+    charged = 50 - money_left(models["late"].requests[1])
+    assert at_most(models["late"].requests[0]) <= charged < 4
+    expected = ("done", 2, charged + Decimal("0.1"))
+    assert (of_late.output, of_late.model_calls, of_late.cost) == expected
+    assert [result.content for result in of_in_time.steps[0].results] == ["worked"]
 
 
 @pytest.mark.accepts("B10", "O12")

@@ -9,14 +9,15 @@ from typing import Any
 
 import pytest
 
-from perdure import Budget, ModelRetryPolicy, Outcome, errors, tool
+from perdure import AgentReport, Budget, ModelRetryPolicy, Outcome, errors, tool
 from perdure.activities.provider import ModelRequest
+from perdure.clients import AgentClient
 from perdure.testing import ScriptedModel, call, calls, fails, says
 from perdure.values.answers import ModelAnswer
 from perdure.values.messages import ToolMessage
 
 from ..conftest import Runtime, eventually
-from .spending import SHORT, SOON_S, app, at_most, ended, look, queue, time_left
+from .spending import SHORT, SOON_S, app, at_most, ended, look, queue, spender, time_left
 
 LONG_S = 90.0
 PROMPTLY = timedelta(seconds=40)
@@ -44,64 +45,6 @@ async def test_next_request_carries_the_time_that_is_left(runtime: Runtime) -> N
     assert timedelta(seconds=1) <= first - second < PROMPTLY
 
 
-@pytest.mark.accepts("B4")
-async def test_tool_slower_than_the_time_left_is_stopped(runtime: Runtime) -> None:
-    """The turn ends at its deadline, not when the tool ends."""
-    stopped = threading.Event()
-
-    @tool
-    async def slow() -> str:
-        """Be slow."""
-        try:
-            await asyncio.sleep(LONG_S)
-        finally:
-            stopped.set()
-        return "late"
-
-    async with runtime(app(tools=[slow]), model=ScriptedModel(calls(call("slow")))) as client:
-        error = await ended(await client.start("spender", "go", budget=Budget(time=SHORT)))
-        await eventually(stopped.is_set, "the tool is stopped")
-
-    assert isinstance(error, errors.TurnBudgetExceededError)
-    assert error.context == {"dimension": "time", "limit": str(SHORT)}
-    assert error.report is not None
-    assert (error.report.outcome, error.report.model_calls) == (Outcome.BUDGET_EXHAUSTED, 1)
-    assert SHORT <= error.report.duration < PROMPTLY
-
-
-@pytest.mark.accepts("B4")
-async def test_tool_that_cannot_be_stopped_is_named_and_the_turn_ends_anyway(
-    runtime: Runtime,
-) -> None:
-    """It hangs in a call that cannot be interrupted."""
-    let_go = threading.Event()
-
-    @tool
-    def hang() -> str:
-        """Hang."""
-        let_go.wait(LONG_S)
-        return "late"
-
-    async with runtime(
-        app(tools=[look, hang]),
-        model=ScriptedModel(calls(call("look"), call("hang"), call("look", number=2))),
-    ) as client:
-        try:
-            error = await ended(
-                await client.start("spender", "go", budget=Budget(time=SHORT, tool_calls=9))
-            )
-        finally:
-            let_go.set()
-
-    assert isinstance(error, errors.TurnBudgetExceededError)
-    report = error.report
-    assert report is not None
-    assert (report.unstopped, report.spent.tool_calls) == (("step-1.call-2",), 2)
-    assert report.duration < PROMPTLY
-    assert isinstance(report.messages[-1], ToolMessage)
-    assert [result.content for result in report.messages[-1].results] == ["seen 1"]
-
-
 class Deaf(ScriptedModel):
     """A model whose client ignores a cancel, like a library with its own threads."""
 
@@ -119,36 +62,78 @@ class Deaf(ScriptedModel):
         return answer
 
 
-@pytest.mark.accepts("B8")
-async def test_model_call_in_flight_at_the_deadline_is_charged(runtime: Runtime) -> None:
-    """It is cancelled, but may be billed."""
-    model = ScriptedModel(says("late", delay=timedelta(seconds=LONG_S)))
-    async with runtime(app(), model=model) as client:
-        error = await ended(await client.start("spender", "go", budget=Budget(usd="5", time=SHORT)))
+@pytest.mark.accepts("B4")
+async def test_tools_slower_than_the_time_left_are_stopped_or_named(runtime: Runtime) -> None:
+    """Their turns end at the deadline, not when the tools end; one of these hangs in a call that
+    cannot be interrupted.
+    """
+    stopped, let_go = threading.Event(), threading.Event()
 
-    assert isinstance(error, errors.TurnBudgetExceededError)
-    assert error.report is not None
-    assert error.report.duration < PROMPTLY
-    assert (error.report.model_calls, error.report.spent.model_calls) == (1, 1)
-    assert at_most(model.requests[0]) <= error.report.spent.usd <= 5
-
-
-@pytest.mark.accepts("B8")
-async def test_model_call_that_cannot_be_stopped_is_named_and_charged(runtime: Runtime) -> None:
-    """A call that is still open when a turn ends costs its reservation."""
-    model = Deaf()
-    async with runtime(app(), model=model) as client:
+    @tool
+    async def slow() -> str:
+        """Be slow."""
         try:
-            error = await ended(
-                await client.start("spender", "go", budget=Budget(usd="5", time=SHORT))
-            )
+            await asyncio.sleep(LONG_S)
         finally:
-            model.hung_up.set()
+            stopped.set()
+        return "late"
 
-    assert isinstance(error, errors.TurnBudgetExceededError)
-    assert error.report is not None
-    assert error.report.unstopped == ("step-1",)
-    assert at_most(model.requests[0]) <= error.report.spent.usd <= 5
+    @tool
+    def hang() -> str:
+        """Hang."""
+        let_go.wait(LONG_S)
+        return "late"
+
+    agents = spender(name="slow", tools=[slow]), spender(name="hanging", tools=[look, hang])
+    looks = calls(call("look"), call("hang"), call("look", number=2))
+    models = {"slow": ScriptedModel(calls(call("slow"))), "hanging": ScriptedModel(looks)}
+    async with runtime(app(*agents), model=models) as client:
+        try:
+            ends = await at_deadline(client, *models, budget=Budget(time=SHORT, tool_calls=9))
+        finally:
+            let_go.set()
+        await eventually(stopped.is_set, "the tool is stopped")
+
+    of_slow, of_hanging = ends
+    assert (of_slow.outcome, of_slow.model_calls) == (Outcome.BUDGET_EXHAUSTED, 1)
+    assert SHORT <= of_slow.duration < PROMPTLY
+    assert (of_hanging.unstopped, of_hanging.spent.tool_calls) == (("step-1.call-2",), 2)
+    assert of_hanging.duration < PROMPTLY
+    assert isinstance(of_hanging.messages[-1], ToolMessage)
+    assert [result.content for result in of_hanging.messages[-1].results] == ["seen 1"]
+
+
+@pytest.mark.accepts("B8")
+async def test_model_calls_in_flight_at_the_deadline_are_charged(runtime: Runtime) -> None:
+    """One is cancelled, but may be billed. One cannot be stopped: it is named, and a call that is
+    still open when a turn ends costs its reservation.
+    """
+    late, deaf = ScriptedModel(says("late", delay=timedelta(seconds=LONG_S))), Deaf()
+    agents = spender(name="late"), spender(name="deaf")
+    async with runtime(app(*agents), model={"late": late, "deaf": deaf}) as client:
+        try:
+            ends = await at_deadline(client, "late", "deaf", budget=Budget(usd="5", time=SHORT))
+        finally:
+            deaf.hung_up.set()
+
+    of_late, of_deaf = ends
+    assert of_late.duration < PROMPTLY
+    assert (of_late.model_calls, of_late.spent.model_calls) == (1, 1)
+    assert (of_late.unstopped, of_deaf.unstopped) == ((), ("step-1",))
+    for report, model in ((of_late, late), (of_deaf, deaf)):
+        assert at_most(model.requests[0]) <= report.spent.usd <= 5
+
+
+async def at_deadline(client: AgentClient, *agents: str, budget: Budget) -> list[AgentReport]:
+    """The reports of turns that run at the same time until theirs is up."""
+    turns = [await client.start(agent, "go", budget=budget) for agent in agents]
+    reports = []
+    for error in await asyncio.gather(*map(ended, turns)):
+        assert isinstance(error, errors.TurnBudgetExceededError)
+        assert error.context == {"dimension": "time", "limit": str(SHORT)}
+        assert error.report is not None
+        reports.append(error.report)
+    return reports
 
 
 @pytest.mark.accepts("B4")

@@ -39,6 +39,7 @@ class Silent(ScriptedModel):
 
 @pytest.mark.accepts("Y20")
 @pytest.mark.parametrize("words", WORDS, ids=["fail", "complete"])
+@pytest.mark.table(1)
 async def test_model_is_told_that_an_operator_ended_its_call_and_that_the_outcome_is_unknown(
     runtime: Runtime, words: tuple[str, ...]
 ) -> None:
@@ -69,6 +70,7 @@ async def test_model_is_told_that_an_operator_ended_its_call_and_that_the_outcom
 
 @pytest.mark.accepts("Y20")
 @pytest.mark.parametrize("words", WORDS, ids=["fail", "complete"])
+@pytest.mark.table(1)
 async def test_turn_whose_model_call_an_operator_ends_fails_with_words_that_say_so(
     runtime: Runtime, words: tuple[str, ...]
 ) -> None:

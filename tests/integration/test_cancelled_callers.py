@@ -112,6 +112,7 @@ async def test_cancel_ends_every_method_while_the_server_says_nothing(perdure_se
 
 @pytest.mark.accepts("U16")
 @pytest.mark.parametrize("name", UPDATES)
+@pytest.mark.table(1)
 async def test_cancel_and_timeout_end_an_update_that_no_worker_takes_in(
     perdure_server: str, name: str
 ) -> None:

@@ -41,6 +41,7 @@ from perdure import (
 )
 from perdure.clients import AgentClient
 from perdure.clients.starting import IfExists
+from perdure.temporal.connect import TIMEOUT_S, connect
 from perdure.testing import ScriptedModel, call, calls, fails, says
 from perdure.worker import AgentWorker
 
@@ -399,11 +400,15 @@ async def test_closed_port_is_an_unreachable_server() -> None:
 
 
 async def test_port_that_does_not_speak_is_an_unreachable_server() -> None:
-    """The client gives up on a server that accepts the connection and does not answer."""
+    """The client gives up on a server that accepts the connection and does not answer, after ten
+    seconds unless another time is given.
+    """
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         with pytest.raises(errors.ServerUnreachableError, match=address):
-            await AgentClient.connect(address)
+            await connect(address, timeout_s=0.5)
+
+    assert TIMEOUT_S == 10
 
 
 # --- the end

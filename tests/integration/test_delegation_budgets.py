@@ -236,6 +236,7 @@ async def _told(turn: Any) -> Any:
     raise AssertionError("no child waited")
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("D13", "A6")
 async def test_time_of_the_parent_stands_still_while_its_child_waits_for_a_person(
     runtime: Runtime,
@@ -267,6 +268,7 @@ async def test_time_of_the_parent_stands_still_while_its_child_waits_for_a_perso
     assert report.output == "done"
 
 
+@pytest.mark.slow
 async def test_deadline_of_the_parent_is_that_of_its_children(runtime: Runtime) -> None:
     """A child gets the remaining time, and both end with their work so far."""
     held = ScriptedModel(

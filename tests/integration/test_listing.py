@@ -404,6 +404,7 @@ async def test_state_that_a_turn_says_is_the_one_it_is_found_by(
 @pytest.mark.parametrize(
     "attributes", [search_attributes.TYPES, {}], ids=["with search attributes", "without"]
 )
+@pytest.mark.table(1)
 async def test_turn_that_waits_for_budget_is_listed_as_paused(
     agent: Agent, attributes: Mapping[str, str]
 ) -> None:

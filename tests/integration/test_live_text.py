@@ -9,6 +9,7 @@ import contextlib
 from collections.abc import AsyncIterator, Iterable, Mapping
 from datetime import timedelta
 from decimal import Decimal
+from itertools import takewhile
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ from perdure.activities.provider import Heard, ModelRequest
 from perdure.clients import AgentClient, Event, TextBegins, TextVoid, Turn
 from perdure.clients.live_text import Piece
 from perdure.temporal.runs import describe
-from perdure.testing import ScriptedModel, call, calls, fails, says, slowly
+from perdure.testing import ScriptedModel, call, calls, says, slowly
 from perdure.testing.stub_provider import Reply, StubProvider
 from perdure.turn.facts import CallFailed, ModelAnswered
 from perdure.values.answers import ModelAnswer
@@ -40,15 +41,20 @@ def add(a: int, b: int) -> int:
 
 ADDER = Agent(name="adder", model="vendor:m", tools=[add])
 PAUSE = timedelta(milliseconds=200)
+"""Long enough that a text of ten words is heard in several pieces."""
 
 
 class Speaker:
-    """A model that streams its answer in parts; each part except the first waits for `go_on`."""
+    """A model that streams its answer in parts; each part except the first waits for `go_on`.
 
-    def __init__(self, *parts: str) -> None:
+    Its recorded answer is `answer`; without one, the parts.
+    """
+
+    def __init__(self, *parts: str, answer: str | None = None) -> None:
         self.gates = [asyncio.Event() for _ in parts[1:]]
         self.is_done = False
         self._parts = parts
+        self._answer = "".join(parts) if answer is None else answer
 
     async def complete(self, request: ModelRequest) -> ModelAnswer:
         return await self.stream(request, lambda _: None)
@@ -60,7 +66,7 @@ class Speaker:
             heard(part)
         self.is_done = True
         return ModelAnswer(
-            message=AssistantMessage(parts=(Text(text="".join(self._parts)),)), model="speaker"
+            message=AssistantMessage(parts=(Text(text=self._answer),)), model="speaker"
         )
 
     async def close(self) -> None: ...
@@ -89,6 +95,15 @@ async def everything(turn: Turn) -> list[Piece]:
     return [said async for said in turn.text()]
 
 
+async def everything_live(turn: Turn) -> list[Any]:
+    return [one async for one in turn.live()]
+
+
+def answers(one: object) -> bool:
+    """Whether this is the event of a model's answer."""
+    return isinstance(one, Event) and isinstance(one.fact, ModelAnswered)
+
+
 async def first_of(turn: Turn) -> Piece | None:
     async with contextlib.aclosing(turn.live()) as telling:
         async for one in telling:
@@ -114,13 +129,13 @@ def kinds(history: WorkflowHistory) -> list[int]:
     return [event.event_type for event in history.events]
 
 
-def two_steps() -> ScriptedModel:
+def two_steps(pause: timedelta = PAUSE) -> ScriptedModel:
     return ScriptedModel(
         slowly(
             calls(call("add", a=1, b=2), text="Let me add these two numbers before I answer."),
-            pause=PAUSE,
+            pause=pause,
         ),
-        slowly("It is three, as everybody knows, and the answer ends here.", pause=PAUSE),
+        slowly("It is three, as everybody knows, and the answer ends here.", pause=pause),
     )
 
 
@@ -146,8 +161,8 @@ async def test_text_is_seen_before_the_answer_is_complete(runtime: Runtime) -> N
 async def test_live_text_adds_no_event_to_history(runtime: Runtime) -> None:
     """The same turn, live with two watchers and not live: the same events in the same order."""
     histories = []
-    for live in (True, False):
-        async with runtime(ADDER, model=two_steps()) as client:
+    for live, pause in ((True, PAUSE), (False, timedelta())):
+        async with runtime(ADDER, model=two_steps(pause)) as client:
             turn = await client.start(ADDER, "go", live=live)
             await asyncio.gather(everything(turn), everything(turn))
             histories.append(kinds(await client.history(turn)))
@@ -157,22 +172,30 @@ async def test_live_text_adds_no_event_to_history(runtime: Runtime) -> None:
 
 async def test_text_of_each_step_is_told_whole_and_once(runtime: Runtime) -> None:
     """For watchers from the start, for late ones, in another process, and after the turn has
-    ended.
+    ended. Those who watch the events as well see the text of a step before the event that records
+    it.
     """
     async with runtime(ADDER, model=two_steps()) as client:
         turn = await client.start(ADDER, "go", live=True)
         other = AgentClient.from_temporal(client.temporal, task_queue=client.task_queue)
+        both = asyncio.create_task(everything_live(turn))
         early = [asyncio.create_task(everything(turn)) for _ in range(3)]
-        await asyncio.sleep(0.6)
+        await first_of(turn)
         late = asyncio.create_task(everything(await other.get(turn.id)))
         told = await asyncio.gather(*early, late)
         report = await turn.result()
         after = await everything(turn)
+        events = [event async for event in turn.events()]
 
     whole = {place: step.message.text for place, step in enumerate(report.steps, 1)}
     assert [texts(said) for said in (*told, after)] == [whole] * 5
     assert after == [TextBegins(1), whole[1], TextBegins(2), whole[2]]
     assert all(len(said) > len(after) for said in told)
+    assert [one for one in await both if isinstance(one, Event)] == events
+    before = list(takewhile(lambda one: not answers(one), await both))
+    assert texts(one for one in before if isinstance(one, str | TextBegins | TextVoid)) == {
+        1: whole[1]
+    }
 
 
 async def test_many_listeners_look_as_often_as_one(runtime: Runtime) -> None:
@@ -183,19 +206,20 @@ async def test_many_listeners_look_as_often_as_one(runtime: Runtime) -> None:
         watched = await here.get(turn.id)
         listening = [asyncio.create_task(everything(watched)) for _ in range(20)]
         before = service.calls["describe_workflow_execution"]
-        await asyncio.sleep(2)
+        await asyncio.sleep(1)
         looks = service.calls["describe_workflow_execution"] - before
         speaker.go_on()
         told = await asyncio.gather(*listening)
 
     assert {texts(said)[1] for said in told} == {"The first half, and the second."}
-    assert 2 <= looks <= 2 / 0.25 + 1
+    assert 1 <= looks <= 1 / 0.25 + 1
 
 
 @pytest.mark.parametrize("live", [True, False])
 async def test_model_is_streamed_only_where_that_is_asked_for(runtime: Runtime, live: bool) -> None:
     """Otherwise the text of a step comes when it is recorded."""
-    model = ScriptedModel(slowly("one two three", pause=timedelta(seconds=1)))
+    pause = timedelta(seconds=0.7 if live else 0)
+    model = ScriptedModel(slowly("one two three", pause=pause))
     async with runtime(ADDER, model=model) as client:
         told = await everything(await client.start(ADDER, "go", live=live))
 
@@ -311,16 +335,26 @@ async def test_stream_that_is_cut_in_a_turn_is_a_failure_that_is_tried_again(
     assert report.cost > Decimal("0.08")
 
 
+class Broken(Speaker):
+    """A model whose stream breaks off at its end, each time."""
+
+    async def stream(self, request: ModelRequest, heard: Heard) -> ModelAnswer:
+        for gate in self.gates:
+            gate.clear()
+        await super().stream(request, heard)
+        raise errors.LLMUnavailableError("cut")
+
+
 async def test_turn_that_fails_takes_back_what_was_heard(runtime: Runtime) -> None:
     """Both attempts were interrupted: no text counts."""
-    broken = slowly(
-        fails(errors.LLMUnavailableError("cut")),
-        pieces=["I ", "think ", "it ", "is "],
-        pause=timedelta(milliseconds=800),
-    )
-    async with runtime(ADDER, model=ScriptedModel(broken, broken)) as client:
+    broken = Broken("I think ", "it is")
+    async with runtime(ADDER, model=broken) as client:
         turn = await client.start(ADDER, "go", live=True)
-        told = await everything(turn)
+        told = []
+        async for one in turn.text():
+            told.append(one)
+            if one == "I think ":
+                broken.go_on()
         with pytest.raises(errors.LLMUnavailableError):
             await turn.result()
 
@@ -352,35 +386,20 @@ async def test_turn_that_is_cancelled_while_its_model_speaks_takes_back_what_was
 
 async def test_heard_words_that_are_not_those_recorded_are_taken_back(runtime: Runtime) -> None:
     """A provider whose stream and answer differ: the answer counts."""
-    model = ScriptedModel(
-        slowly("It is five.", pieces=["It is ", "six."], pause=timedelta(seconds=2))
-    )
-    async with runtime(ADDER, model=model) as client:
-        told = await everything(await client.start(ADDER, "go", live=True))
+    parts = ["It is ", "six", "."]
+    speaker = Speaker(*parts, answer="It is five.")
+    async with runtime(ADDER, model=speaker) as client:
+        told = []
+        async for one in (await client.start(ADDER, "go", live=True)).text():
+            told.append(one)
+            if one in parts[:2]:
+                speaker.gates[parts.index(str(one))].set()
 
     assert texts(told) == {1: "It is five."}
     assert TextVoid(1) in told
 
 
 # order, options and telemetry
-
-
-async def test_text_stands_before_the_event_that_records_it(runtime: Runtime) -> None:
-    """A program that shows both needs one order."""
-    async with runtime(ADDER, model=two_steps()) as client:
-        turn = await client.start(ADDER, "go", live=True)
-        told = [one async for one in turn.live()]
-        events = [event async for event in turn.events()]
-
-    assert [one for one in told if isinstance(one, Event)] == events
-    answers = [
-        place
-        for place, one in enumerate(told)
-        if isinstance(one, Event) and isinstance(one.fact, ModelAnswered)
-    ]
-    assert texts(
-        one for one in told[: answers[0]] if isinstance(one, str | TextBegins | TextVoid)
-    ) == {1: "Let me add these two numbers before I answer."}
 
 
 async def test_same_turn_is_attached_to_whether_live_or_not(runtime: Runtime) -> None:

@@ -95,6 +95,7 @@ async def ended(turn: Any) -> AgentReport | errors.PerdureError:
 
 @pytest.mark.accepts("L21", "L22")
 @pytest.mark.parametrize("parallel", [True, False])
+@pytest.mark.table(1)
 async def test_answers_with_many_calls_end_typed_and_leave_other_turns_alone(
     runtime: Runtime, parallel: bool
 ) -> None:

@@ -48,6 +48,13 @@ class Served:
             self._process = None
 
 
+@pytest.fixture(scope="module")
+async def served() -> AsyncIterator[Served]:
+    """One server for all tests that leave it alone."""
+    async with serving() as found:
+        yield found
+
+
 @contextlib.asynccontextmanager
 async def serving() -> AsyncIterator[Served]:
     """The server while the block runs."""
@@ -87,24 +94,19 @@ def stock(served: Served, **options: Any) -> MCPServer:
 
 @pytest.mark.accepts("T15")
 @pytest.mark.parametrize("way", ["http", "stdio"])
-async def test_tools_of_a_server_are_called(run: Run, way: str) -> None:
+async def test_tools_of_a_server_are_called(run: Run, served: Served, way: str) -> None:
     """Texts, values and errors come back as text, over both transports."""
-    async with contextlib.AsyncExitStack() as stack:
-        server = (
-            stock(await stack.enter_async_context(serving()))
-            if way == "http"
-            else MCPServer.stdio("stock", [sys.executable, SERVER, "stdio"])
-        )
-        model = ScriptedModel(
-            calls(
-                call("stock__count", item="apples"),
-                call("stock__prices"),
-                call("stock__refuse"),
-                call("stock__count"),
-            ),
-            says("done"),
-        )
-        report = await run(model, toolboxes=[server])
+    stdio = MCPServer.stdio("stock", [sys.executable, SERVER, "stdio"])
+    model = ScriptedModel(
+        calls(
+            call("stock__count", item="apples"),
+            call("stock__prices"),
+            call("stock__refuse"),
+            call("stock__count"),
+        ),
+        says("done"),
+    )
+    report = await run(model, toolboxes=[stock(served) if way == "http" else stdio])
 
     count, prices, refused, unfit = report.steps[0].results
     assert (count.content, count.is_error) == ("3", False)
@@ -114,44 +116,23 @@ async def test_tools_of_a_server_are_called(run: Run, way: str) -> None:
     assert "item" in unfit.content
 
 
-async def test_key_of_the_environment_is_sent_and_stands_nowhere(
-    runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+async def test_key_of_the_environment_reaches_the_server_and_is_nowhere_else(
+    runtime: Runtime, served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A value without a space becomes a bearer token; history has at most the name of the
-    variable.
+    """A value without a space becomes a bearer token. A tool returns its key, and the result has
+    the variable's name instead; so has history.
     """
     monkeypatch.setenv("STOCK_KEY", KEY)
-    async with serving() as served:
-        agent = Agent(
-            name="clerk",
-            model="scripted:x",
-            toolboxes=[
-                stock(served, headers_env={"authorization": "STOCK_KEY"}, allowed=["count"])
-            ],
-        )
-        async with runtime(
-            agent, model=ScriptedModel(calls(call("stock__count", item="apples")), says("done"))
-        ) as client:
-            turn = await client.start(agent, "go")
-            await turn.result()
-            history = await client.history(turn)
-
-    assert "stock__count" in history.to_json()
-    assert KEY not in history.to_json()
-
-
-async def test_key_reaches_the_server_and_is_cut_out_of_its_result(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The tool returns its key, and the result has the variable's name instead."""
-    monkeypatch.setenv("STOCK_KEY", KEY)
-    async with serving() as served:
-        report = await run(
-            ScriptedModel(calls(call("stock__key")), says("done")),
-            toolboxes=[stock(served, headers_env={"authorization": "STOCK_KEY"})],
-        )
+    server = stock(served, headers_env={"authorization": "STOCK_KEY"}, allowed=["key"])
+    agent = Agent(name="clerk", model="scripted:x", toolboxes=[server])
+    model = ScriptedModel(calls(call("stock__key")), says("done"))
+    async with runtime(agent, model=model) as client:
+        turn = await client.start(agent, "go")
+        report = await turn.result()
+        history = (await client.history(turn)).to_json()
 
     assert report.steps[0].results[0].content == "Bearer [STOCK_KEY]"
+    assert ("stock__key" in history, KEY in history) == (True, False)
 
 
 @pytest.mark.accepts("T15")
@@ -172,7 +153,7 @@ async def test_server_that_is_gone_is_an_error_result_and_one_that_is_back_is_us
 
 @pytest.mark.accepts("T15")
 async def test_call_over_http_is_stopped_at_its_timeout_and_a_long_answer_at_its_limit(
-    run: Run,
+    run: Run, served: Served
 ) -> None:
     """Each is an error result, and the connection is still used."""
     asked = (
@@ -180,14 +161,13 @@ async def test_call_over_http_is_stopped_at_its_timeout_and_a_long_answer_at_its
         call("stock__large"),
         call("stock__count", item="apples"),
     )
-    async with serving() as served:
-        report = await run(
-            ScriptedModel(calls(*asked), says("done")),
-            toolboxes=[stock(served, timeout=timedelta(seconds=3))],
-        )
+    report = await run(
+        ScriptedModel(calls(*asked), says("done")),
+        toolboxes=[stock(served, timeout=timedelta(seconds=2))],
+    )
 
     late, large, count = report.steps[0].results
-    assert late.content.startswith("stock__take_stock: stopped because it took longer than 3 s")
+    assert late.content.startswith("stock__take_stock: stopped because it took longer than 2 s")
     assert large.is_error
     assert count.content == "3"
 

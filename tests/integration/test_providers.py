@@ -187,6 +187,7 @@ async def test_answer_that_the_vendor_cut_at_the_limit_is_truncated(
 
 
 @pytest.mark.parametrize("vendor", VENDORS)
+@pytest.mark.table(1)
 async def test_attempt_that_broke_off_tells_the_caller_that_it_may_have_been_billed(
     runtime: Runtime, vendor: Vendor
 ) -> None:

@@ -87,7 +87,7 @@ async def run_again(client: RecordingClient, turn: Turn, key: str, word: str) ->
 @pytest.mark.accepts("Y15")
 @pytest.mark.parametrize("word", ["unpause", "reset"])
 @pytest.mark.parametrize("name", ["pay", "transfer", "put"])
-@pytest.mark.table(3)
+@pytest.mark.table(2)
 async def test_tool_that_was_paused_is_not_run_a_second_time_unless_it_may_be(
     runtime: Runtime, name: str, word: str
 ) -> None:
@@ -121,6 +121,7 @@ async def test_tool_that_was_paused_is_not_run_a_second_time_unless_it_may_be(
 
 @pytest.mark.accepts("Y15")
 @pytest.mark.parametrize("word", ["unpause", "reset"])
+@pytest.mark.table(1)
 async def test_model_call_that_was_paused_is_charged_and_made_again_with_a_reservation_of_its_own(
     runtime: Runtime, word: str
 ) -> None:

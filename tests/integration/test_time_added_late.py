@@ -6,6 +6,7 @@ import asyncio
 import threading
 from datetime import timedelta
 
+import pytest
 from temporalio.api.enums.v1 import EventType
 
 from perdure import Budget, Outcome, tool
@@ -15,6 +16,7 @@ from ..conftest import RecordingClient, Runtime
 from .spending import SHORT, SOON_S, app
 
 
+@pytest.mark.slow
 async def test_time_that_is_added_while_a_call_is_being_stopped_is_time_for_that_call(
     runtime: Runtime,
 ) -> None:

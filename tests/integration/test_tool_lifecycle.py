@@ -196,6 +196,7 @@ async def _cancelled_once(
     return reports
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T11")
 async def test_tool_that_does_not_stop_is_named_in_the_report(runtime: Runtime) -> None:
     """An async tool that ignores its cancel is still running when the turn ends, and the report

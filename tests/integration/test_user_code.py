@@ -193,6 +193,7 @@ async def test_time_that_is_over_lets_nothing_past_a_guardrail(runtime: Runtime)
     assert asked == {item.name: 0 if item.name.startswith("before") else 1 for item in agents}
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("O6", "O12")
 async def test_observers_miss_nothing_when_the_time_is_over(runtime: Runtime) -> None:
     """The step that the deadline ended, the wait for budget, and later events."""

@@ -673,6 +673,7 @@ async def test_long_text_comes_in_parts_that_fit_together(site: Site) -> None:
     ],
     ids=["nothing", "a slow body", "slow headers", "hints for ever"],
 )
+@pytest.mark.table(1)
 async def test_server_that_never_ends_is_left_in_time(payload: bytes, then: bytes) -> None:
     """The limit is for the whole call, even if data keeps arriving slowly."""
     with raw_server(payload, then=then or b"", every_s=0.05) if then else _silent() as address:

@@ -341,6 +341,7 @@ async def test_base_url_with_a_password_is_refused_without_showing_it(vendor: Ve
 
 
 @pytest.mark.accepts("C7")
+@pytest.mark.table(1)
 async def test_large_reply_is_read_beside_the_loop(vendor: Vendor) -> None:
     """Most of the work is outside of the worker's event loop, which has to send heartbeats."""
     part = '{"type":"text","text":"a"}'

@@ -349,6 +349,7 @@ async def test_compressed_stream_is_read(vendor: Vendor) -> None:
 @pytest.mark.accepts("M9")
 @every_vendor
 @pytest.mark.parametrize("drip", [b": still thinking\n\n", b" "])
+@pytest.mark.table(2)
 async def test_stream_that_drips_ends_with_the_callers_patience(
     vendor: Vendor, drip: bytes
 ) -> None:

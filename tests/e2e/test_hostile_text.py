@@ -140,6 +140,7 @@ def test_agent_that_nobody_offers_cannot_write_with_its_name(perdure: CommandLin
     on_a_terminal(perdure, "list", columns=1000)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("G7", "G8")
 def test_call_that_waits_cannot_draw_another(perdure: CommandLine) -> None:
     """An id that would clear the screen is escaped, also in the hint, and no argument can look like

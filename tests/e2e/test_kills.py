@@ -216,6 +216,7 @@ async def test_tool_that_kills_its_worker_and_may_not_be_repeated_ran_once(tell:
     assert story.requests() == {1: 1, 2: 1}
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T2")
 async def test_tool_that_calls_sys_exit_is_an_error_result_and_its_worker_goes_on(
     tell: Tell,

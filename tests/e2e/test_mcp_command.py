@@ -40,6 +40,7 @@ def editor(perdure: Any, *options: str, mode: str) -> Client:
     return Client(stdio_client(started), mode=mode)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("P1")
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
 @pytest.mark.table(1)

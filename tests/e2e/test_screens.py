@@ -135,6 +135,7 @@ def an_id(name: str) -> str:
     return f"{name}-{secrets.token_hex(3)}"
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("G20")
 def test_run_shows_what_happened_and_the_answer(see: See) -> None:
     """A line for each event, cut at the width of the terminal; no drawn line is left over; markup

@@ -37,7 +37,7 @@ from perdure.values.answers import ModelAnswer
 from perdure.values.reports import StopReason
 from perdure.worker import AgentWorker
 
-from ..conftest import RecordingClient
+from ..conftest import RecordingClient, eventually
 from .spending import PRICE, SOON_S, ended, look, queue, until
 
 AT_ONCE = {"retry_after_s": 0.01}
@@ -225,6 +225,7 @@ CASES = {
 
 FROM_OUTSIDE = {"terminated", "timed_out"}
 """Cases that end without running any of their code."""
+INSIDE = CASES.keys() - FROM_OUTSIDE
 
 ELSEWHERE = {
     errors.TurnNotFoundError: (
@@ -315,7 +316,7 @@ async def begin(client: RecordingClient, name: str, case: Case) -> Turn:
     """Start the turn of a case; two cases need Temporal's own client."""
     ways: dict[str, dict[str, Any]] = {
         "no_request": {"arg": "garbage"},
-        "timed_out": {"execution_timeout": timedelta(seconds=20)},
+        "timed_out": {"execution_timeout": timedelta(seconds=8)},
     }
     if name not in ways:
         turn = await client.start(name, "go", id=f"{client.task_queue}-{name}", **case.start)
@@ -358,6 +359,8 @@ async def play(address: str, cases: Iterable[str]) -> dict[str, End]:
         async with work.worker(everything()), listening() as records:
             turns = await asyncio.gather(*(begin(work.client, name, CASES[name]) for name in cases))
             told = await asyncio.gather(*map(ended, turns))
+            say = {turn.id for name, turn in zip(cases, turns, strict=True) if name in INSIDE}
+            await eventually(lambda: say <= closed(records), "every turn has said its end")
         later = await AgentClient.connect(address)
         entries = await _entries(later, {turn.id for turn in turns})
         by_turn = {
@@ -367,6 +370,11 @@ async def play(address: str, cases: Iterable[str]) -> dict[str, End]:
             name: await _end(later, turn, end, entries, by_turn)
             for name, turn, end in zip(cases, turns, told, strict=True)
         }
+
+
+def closed(records: Iterable[dict[str, Any]]) -> set[str]:
+    """The turns whose end is recorded: that is soon after the server has accepted it."""
+    return {record["task"] for record in records if record["event"] == "turn_completed"}
 
 
 @contextlib.asynccontextmanager

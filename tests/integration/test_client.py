@@ -559,6 +559,7 @@ async def test_report_of_a_terminated_turn_is_folded_from_history(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("U12")
 async def test_turn_whose_workflow_times_out_is_a_timeout_with_its_report(
     runtime: Runtime, gate: Gate, new_id: str

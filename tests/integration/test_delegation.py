@@ -38,6 +38,7 @@ from .delegating import (
     used,
     writer,
 )
+from .spending import Held
 
 TOOLS = ("list_agents", "delegate_to_agent", "spawn_agents")
 
@@ -601,7 +602,7 @@ async def test_child_whose_id_is_taken_gets_another(runtime: Runtime) -> None:
     """Another turn with that id is running, such as a child of an earlier run: it is not
     touched.
     """
-    held = ScriptedModel(says("late", delay=timedelta(seconds=5)))
+    held = Held("late")
     scripts = {
         "go": ScriptedModel(delegate("writer", "write"), says("done")),
         "write": ScriptedModel("text"),
@@ -611,6 +612,7 @@ async def test_child_whose_id_is_taken_gets_another(runtime: Runtime) -> None:
         other = await client.start("writer", "mine", id="taken/writer-1")
         turn = await client.start("editor", "go", id="taken")
         report = await turn.result()
+        held.let_go.set()
         kept = await other.result()
 
     [child] = report.children

@@ -137,6 +137,7 @@ async def test_tree_of_a_caller_that_is_not_sampled_has_no_span(runtime: Runtime
     assert (len(traces.spans), trace_ids(traces.spans)) == (10, {1})
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("O8")
 async def test_spawned_agents_are_side_by_side_and_each_says_how_it_ended(
     runtime: Runtime, traces: Traces

@@ -438,6 +438,7 @@ async def test_turn_that_waits_for_budget_is_listed_as_paused(
     assert spent is None or spent.count == 1
 
 
+@pytest.mark.slow
 async def test_turn_that_waits_for_a_person_is_listed_as_waiting(
     runtime: Runtime, agent: Agent
 ) -> None:

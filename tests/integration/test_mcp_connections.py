@@ -76,6 +76,7 @@ async def test_process_ends_with_its_context(
     assert not alive(pids(tmp_path))
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T15")
 async def test_server_that_does_not_read_is_an_error_result(run: Run, tmp_path: Path) -> None:
     """Arguments larger than the pipe's buffer wait to be written; the timeout applies all the
@@ -109,6 +110,7 @@ async def test_worker_environment_is_not_in_the_history(
     assert "s3cret" not in json.dumps(report.steps[0].results[0].content)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T15")
 async def test_who_asks_a_frozen_server_is_not_stuck_with_it(
     runtime: Runtime, tmp_path: Path

@@ -94,6 +94,7 @@ def stock(served: Served, **options: Any) -> MCPServer:
 
 @pytest.mark.accepts("T15")
 @pytest.mark.parametrize("way", ["http", "stdio"])
+@pytest.mark.table(1)
 async def test_tools_of_a_server_are_called(run: Run, served: Served, way: str) -> None:
     """Texts, values and errors come back as text, over both transports."""
     stdio = MCPServer.stdio("stock", [sys.executable, SERVER, "stdio"])
@@ -135,6 +136,7 @@ async def test_key_of_the_environment_reaches_the_server_and_is_nowhere_else(
     assert ("stock__key" in history, KEY in history) == (True, False)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T15")
 async def test_server_that_is_gone_is_an_error_result_and_one_that_is_back_is_used(
     run: Run,

@@ -32,6 +32,7 @@ def program(name: str) -> str:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T15")
 async def test_server_of_time(run: Run) -> None:
     """In Python, with the newest version of the protocol."""

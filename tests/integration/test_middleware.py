@@ -232,6 +232,7 @@ async def test_refused_answer_of_a_delegate_is_in_its_transcript_alone(
 
 @pytest.mark.accepts("O14")
 @pytest.mark.parametrize("ends", ["cancel", "timeout"])
+@pytest.mark.table(1)
 async def test_answer_that_no_guardrail_has_let_pass_is_not_told(
     runtime: Runtime, ends: str
 ) -> None:
@@ -330,6 +331,7 @@ async def test_logger_writes_a_line_at_its_place(
     ("ends", "error"),
     [("timeout", "TURN_CANCELLED"), ("cancel", "TURN_CANCELLED"), ("fail", "LLM_AUTH")],
 )
+@pytest.mark.table(1)
 async def test_logger_writes_error_and_duration_however_the_turn_goes_out(
     runtime: Runtime, caplog: pytest.LogCaptureFixture, ends: str, error: str
 ) -> None:

@@ -196,6 +196,7 @@ async def test_arguments_of_many_calls_are_converted_at_once(runtime: Runtime) -
     assert [one.arguments for one in report.steps[0].message.calls] == ['{"euros":7}'] * 4
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("A10")
 async def test_call_that_takes_too_long_to_be_converted_is_recorded_as_it_is(
     runtime: Runtime,

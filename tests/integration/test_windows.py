@@ -121,6 +121,7 @@ async def test_beginning_of_what_is_sent_stays_the_same_for_many_steps(runtime: 
     assert 1 <= sum(changed) <= STEPS // 3
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("B1", "L18")
 async def test_shortened_request_is_reserved_by_what_is_sent(runtime: Runtime) -> None:
     """A budget for the shortened request is enough, and each reservation covers its bill."""

@@ -21,7 +21,7 @@ from pydantic_ai import messages as theirs
 from perdure import errors, limits
 from perdure.activities import output_validation, tool_results
 from perdure.activities.answer_checks import Check, checked
-from perdure.activities.mcp.process import _A_SECOND, _RUSH, ServerProcess, _Pace
+from perdure.activities.mcp.process import _A_SECOND, _GUARD_S, _RUSH, ServerProcess, _Pace
 from perdure.activities.providers import (
     anthropic,
     lenient_json,
@@ -229,12 +229,14 @@ NO_MESSAGES = {
 @pytest.mark.accepts("C10")
 @pytest.mark.parametrize("script", NO_MESSAGES.values(), ids=NO_MESSAGES)
 async def test_server_without_messages_is_ended(script: str) -> None:
-    """After 1,000 lines or 1 MB of any kind."""
+    """After 1,000 lines or 1 MB of any kind. What it wrote besides is not waited for."""
     process = ServerProcess([sys.executable, "-S", "-c", script], {})
 
     async with process:
         await process.ended.wait()
+        ended_at = time.monotonic()
 
+    assert time.monotonic() - ended_at < _GUARD_S
     assert process.complaint == "it writes something that is not JSON-RPC to its standard output"
 
 

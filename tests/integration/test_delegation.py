@@ -19,8 +19,10 @@ from perdure import (
     errors,
     tool,
 )
+from perdure.activities.provider import ModelRequest
 from perdure.clients import AgentClient, Turn
 from perdure.testing import ByTask, ScriptedModel, call, calls, fails, says
+from perdure.values.answers import ModelAnswer
 from perdure.values.approvals import PendingApproval
 from perdure.values.messages import ToolCall
 from perdure.worker import AgentWorker
@@ -348,19 +350,19 @@ async def test_first_error_cancels_the_others_or_all_are_collected(
     """The work of a cancelled one is kept in its entry."""
     held = ScriptedModel(
         calls(call("look"), text="half"),
-        says("whole", delay=timedelta(seconds=2 if mode == "collect" else 60)),
+        says("whole", delay=timedelta(seconds=0.5 if mode == "collect" else 60)),
     )
+
+    class Broken(ScriptedModel):
+        """Fails while the other agent is at its second step."""
+
+        async def complete(self, request: ModelRequest) -> ModelAnswer:
+            await eventually(lambda: held.call_count == 2, "the other agent works")
+            return await super().complete(request)
+
     model = ScriptedModel(spawn(("writer", "long"), ("researcher", "broken")), says("done"))
-    scripts = {
-        "go": model,
-        "long": held,
-        "broken": ScriptedModel(
-            says("", delay=timedelta(seconds=1)), fails(errors.LLMAuthError("no key"))
-        ),
-    }
-    scripts["broken"] = ScriptedModel(
-        fails(errors.LLMAuthError("no key"), delay=timedelta(seconds=1))
-    )
+    broken_model = Broken(fails(errors.LLMAuthError("no key")))
+    scripts = {"go": model, "long": held, "broken": broken_model}
     worker = app(researcher(), writer(tools=[look]), on_child_error=mode)
     async with runtime(worker, model=ByTask(scripts)) as client:
         report = await client.run("editor", "go", id=f"first-error-{mode}")

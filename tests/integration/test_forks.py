@@ -655,40 +655,30 @@ async def test_fork_that_goes_on_in_new_runs_stays_one(runtime: Runtime) -> None
 
 
 @pytest.mark.accepts("E41", "E42")
-@pytest.mark.parametrize(
-    ("run_id", "turn_id", "steps_", "error"),
-    [
-        ("no-run", None, 1, errors.InvalidRequestError),
-        (None, "another", 1, errors.TurnNotFoundError),
-        (None, None, 9, errors.InvalidRequestError),
-        (None, None, 1, errors.TranscriptMismatchError),
-    ],
-)
 async def test_turn_that_is_started_by_json_with_a_wrong_origin_ends_typed(
     runtime: Runtime,
-    run_id: str | None,
-    turn_id: str | None,
-    steps_: int,
-    error: type[errors.PerdureError],
 ) -> None:
     """No model is asked, and it ends at once."""
     model = steps(1, says("done"))
+    wrong: list[tuple[dict[str, Any], type[errors.PerdureError]]] = [
+        ({"run_id": "no-run"}, errors.InvalidRequestError),
+        ({"turn_id": "another"}, errors.TurnNotFoundError),
+        ({"steps": 9}, errors.InvalidRequestError),
+        ({}, errors.TranscriptMismatchError),
+    ]
+    ends = []
     async with runtime(reader(), model=model) as client:
         turn = await client.start("reader", "go")
         await turn.result()
-        origin = {
-            "turn_id": turn_id or turn.id,
-            "run_id": run_id or turn.run_id,
-            "steps": steps_,
-            "digest": "0" * 64,
-        }
-        handle = await client.temporal.start_workflow(
-            TURN,
-            {"agent": "reader", "task": "go", "origin": origin},
-            id=f"{turn.id}-json",
-            task_queue=client.task_queue,
-        )
-        end = await ended(await client.get(handle.id))
+        right = {"turn_id": turn.id, "run_id": turn.run_id, "steps": 1, "digest": "0" * 64}
+        for number, (given, _) in enumerate(wrong):
+            handle = await client.temporal.start_workflow(
+                TURN,
+                {"agent": "reader", "task": "go", "origin": {**right, **given}},
+                id=f"{turn.id}-json-{number}",
+                task_queue=client.task_queue,
+            )
+            ends.append(await ended(await client.get(handle.id)))
 
-    assert isinstance(end, error)
+    assert [type(end) for end in ends] == [error for _, error in wrong]
     assert model.call_count == 2

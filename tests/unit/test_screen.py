@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
-import sys
 
 import pytest
 from rich.text import Text
@@ -61,8 +61,8 @@ def test_error_has_one_line_of_the_command(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("COLUMNS", "20")
     screen, pipe = Screen(), io.StringIO()
     for out in (screen, pipe):
-        monkeypatch.setattr(sys, "stderr", out)
-        fail("perdure", "one two three four\nperdure: forged\x1b[2J\rperdure: again")
+        with contextlib.redirect_stderr(out):
+            fail("perdure", "one two three four\nperdure: forged\x1b[2J\rperdure: again")
 
     assert screen.getvalue().splitlines() == [
         "perdure: one two",

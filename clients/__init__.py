@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from perdure.clients.events import CaughtUp, Event
     from perdure.clients.forks import Effect
     from perdure.clients.live_text import TextBegins, TextVoid
+    from perdure.clients.schedules.schedule import Schedule
+    from perdure.clients.schedules.status import ScheduledTurn, ScheduleEntry, ScheduleStatus
     from perdure.clients.sessions import Sent, Session, SessionEvent, SessionStatus
     from perdure.clients.status import ChildStatus, Spent, TurnStatus, Wait
     from perdure.clients.tool_progress import ToolProgress
@@ -27,6 +29,12 @@ else:
             "perdure.clients.forks": ["Effect"],
             "perdure.clients.live_text": ["TextBegins", "TextVoid"],
             "perdure.clients.sessions": ["Sent", "Session", "SessionEvent", "SessionStatus"],
+            "perdure.clients.schedules.schedule": ["Schedule"],
+            "perdure.clients.schedules.status": [
+                "ScheduleEntry",
+                "ScheduleStatus",
+                "ScheduledTurn",
+            ],
             "perdure.clients.status": ["ChildStatus", "Spent", "TurnStatus", "Wait"],
             "perdure.clients.tool_progress": ["ToolProgress"],
             "perdure.clients.turn": ["Turn"],
@@ -39,6 +47,10 @@ __all__ = [
     "ChildStatus",
     "Effect",
     "Event",
+    "Schedule",
+    "ScheduleEntry",
+    "ScheduleStatus",
+    "ScheduledTurn",
     "Sent",
     "Session",
     "SessionEvent",

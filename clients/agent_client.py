@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Unpack
 from weakref import WeakValueDictionary
 
@@ -12,7 +12,7 @@ from pydantic import JsonValue
 from temporalio.client import Client
 from temporalio.converter import DataConverter
 
-from perdure import errors, validation
+from perdure import errors, limits, validation
 from perdure.agents.agent import Agent
 from perdure.base import R
 from perdure.clients import listing, waiting
@@ -20,6 +20,10 @@ from perdure.clients.entries import TurnEntry
 from perdure.clients.feed import Feed, runs_of
 from perdure.clients.filters import Filter, member
 from perdure.clients.forks import UNCHANGED, ForkOptions, Forks
+from perdure.clients.schedules.definition import IfRunning, OnFailure, ScheduleChanges
+from perdure.clients.schedules.schedule import Schedule
+from perdure.clients.schedules.schedules import Schedules
+from perdure.clients.schedules.status import ScheduleEntry
 from perdure.clients.search_marks import Marks
 from perdure.clients.sessions import Session, checked_id, session_request
 from perdure.clients.starting import IfExists, Starter
@@ -46,6 +50,7 @@ _FILTERS = {
     "labels": validation.Texts,
     "parent": validation.Unicode | None,
     "task_queue": validation.Unicode | None,
+    "schedule": validation.Unicode | None,
     "limit": validation.Count | None,
 }
 
@@ -68,6 +73,7 @@ class AgentClient:
         self._marks = Marks(client)
         self._starter = Starter(client, task_queue, self._marks)
         self._forks = Forks(client, self._marks, lambda started: self._turn(*started))
+        self._schedules = Schedules(client, task_queue, self._marks)
         self._feeds: WeakValueDictionary[tuple[str, str], Feed] = WeakValueDictionary()
 
     @classmethod
@@ -389,6 +395,106 @@ class AgentClient:
             self._client, self._task_queue, self._marks, checked_id(id), request, self.get
         )
 
+    @keywords.shows(TurnOptions)
+    async def schedule(
+        self,
+        id: str,  # noqa: A002 - what callers know it as
+        agent: Agent[R] | str,
+        task: str | Task,
+        *,
+        cron: str,
+        timezone: str,
+        if_running: IfRunning = "skip",
+        catch_up: timedelta = limits.CATCH_UP,
+        on_failure: OnFailure = "go on",
+        remember_last: bool = False,
+        jitter: timedelta | None = None,
+        starts: datetime | None = None,
+        ends: datetime | None = None,
+        output: type[R] | None = None,
+        priority: int | None = None,
+        **given: Unpack[TurnOptions],
+    ) -> Schedule:
+        """Create a schedule, which starts a turn at each time of a cron expression.
+
+        If a schedule of this id exists with the same definition, it is returned, so that a program
+        can call this whenever it starts.
+
+        Args:
+            id: The schedule's id, at most 78 characters. Its turns have the ids `<id>-<time>`, such
+                as `digest-2026-11-23T06:00:00Z`, in UTC.
+            agent: The name of the agent, or the agent itself. Only the name is sent.
+            task: The task of each turn, which is also told the time for which it was scheduled.
+            cron: A cron expression of five fields, such as `0 7 * * 1-5`.
+            timezone: The IANA name of its time zone, such as `Europe/Berlin` or `UTC`.
+            if_running: What to do at a time at which a turn is running: `skip` that time; `queue`
+                one turn, which starts when the running one is over; `cancel` the running one first;
+                or `allow` both.
+            catch_up: How late a turn may start whose time was missed because the server was away,
+                from 10 s. Times that were missed for longer are skipped.
+            on_failure: What to do after a turn that failed, or spent its budget: `go on`, or
+                `pause` the schedule.
+            remember_last: Whether a turn gets the output of the last one that completed.
+            jitter: The largest random delay of a turn.
+            starts: No turn starts before this time.
+            ends: No turn starts after this time.
+            output: As for `start`.
+            priority: As for `start`.
+            context: As for `start`. The blocks `schedule` and `last_output` are Perdure's.
+            history: As for `start`.
+            labels: As for `start`.
+            budget: As for `start`: the limits of each turn.
+            max_iterations: As for `start`.
+            options: As for `start`.
+            allowed_tools: As for `start`.
+
+        Raises:
+            ScheduleConflictError: A schedule of this id has another definition: `Schedule.change`
+                changes it.
+            TooLargeError: The input of the turns is too large.
+            InvalidRequestError: The cron expression, the time zone or another value is not valid.
+            ConfigurationError: The output type cannot be enforced on a model, or this machine has
+                no time zone database.
+            ServerUnreachableError: Temporal does not answer.
+        """
+        definition: ScheduleChanges = {
+            "agent": agent,
+            "task": task,
+            "cron": cron,
+            "timezone": timezone,
+            "if_running": if_running,
+            "catch_up": catch_up,
+            "on_failure": on_failure,
+            "remember_last": remember_last,
+            "jitter": jitter,
+            "starts": starts,
+            "ends": ends,
+            "output": output,
+            "priority": priority,
+            **given,
+        }
+        return await self._schedules.create(id, definition)
+
+    async def get_schedule(self, id: str) -> Schedule:  # noqa: A002 - what callers know it as
+        """Return a schedule that was created earlier, here or elsewhere.
+
+        Raises:
+            ScheduleNotFoundError: There is no such schedule that starts turns.
+            InvalidRequestError: The id is not a string.
+            ServerUnreachableError: Temporal does not answer.
+        """
+        return await self._schedules.get(id)
+
+    def schedules(self) -> AsyncIterator[ScheduleEntry]:
+        """List the schedules of the namespace that start turns, of all task queues.
+
+        Temporal's list may lag a second behind.
+
+        Raises:
+            ServerUnreachableError: Temporal does not answer.
+        """
+        return self._schedules.list()
+
     async def pending_approvals(
         self,
         agent: Agent[Any] | str | None = None,
@@ -475,6 +581,7 @@ class AgentClient:
         labels: Mapping[str, str] | None = None,
         parent: str | None = None,
         task_queue: str | None = None,
+        schedule: str | None = None,
         limit: int | None = None,
     ) -> AsyncIterator[TurnEntry]:
         """List the turns of the namespace, of all task queues.
@@ -489,6 +596,7 @@ class AgentClient:
             labels: Only turns with all of these labels.
             parent: Only turns to which the turn of this id delegated.
             task_queue: Only turns that were started on this task queue.
+            schedule: Only turns that the schedule of this id started.
             limit: The largest number of turns; without it, all of them, read page by page.
 
         Raises:
@@ -505,6 +613,7 @@ class AgentClient:
             "labels": labels,
             "parent": parent,
             "task_queue": task_queue,
+            "schedule": schedule,
             "limit": limit,
         }
         validation.check("the list", given, _FILTERS, errors.InvalidRequestError)
@@ -515,6 +624,7 @@ class AgentClient:
             labels=dict(labels),
             parent=parent,
             task_queue=task_queue,
+            schedule=schedule,
         )
         return listing.turns(self._client, self._marks.index, wanted, limit)
 

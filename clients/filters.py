@@ -57,11 +57,13 @@ class Filter:
     labels: Mapping[str, str] = field(default_factory=dict)
     parent: str | None = None
     task_queue: str | None = None
+    schedule: str | None = None
 
     @property
     def needs_attributes(self) -> bool:
         """Whether the filter needs the search attributes in the namespace."""
-        return replace(self, task_queue=None) != Filter()  # any namespace knows the task queue
+        # any namespace knows the task queue and the schedule
+        return replace(self, task_queue=None, schedule=None) != Filter()
 
     def query(self) -> str:
         """Return Temporal's list filter. A run that continued as new is not a separate turn."""
@@ -108,6 +110,7 @@ class Filter:
         given = {
             search_attributes.AGENT.name: self.agent,
             search_attributes.PARENT.name: self.parent,
+            search_attributes.SCHEDULE.name: self.schedule,
         }
         yield from (
             (name, search_attributes.keyword(value))

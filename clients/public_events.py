@@ -47,10 +47,8 @@ def shown(fact: Fact, calls: Sequence[ToolCall], include: frozenset[str]) -> dic
 
 def _shown(fact: Fact, calls: Sequence[ToolCall], include: frozenset[str]) -> Shown:
     match fact:
-        case TurnStarted(request):
-            yield from _asked_for(include, task=headline(request.task))
-            if request.forked_from is not None:
-                yield "forked_from", request.forked_from
+        case TurnStarted():
+            yield from _of_start(fact, include)
         case Scheduled(key):
             yield "activity", _activity(key)
             if calls and isinstance(key, ToolKey):
@@ -69,6 +67,15 @@ def _shown(fact: Fact, calls: Sequence[ToolCall], include: frozenset[str]) -> Sh
             yield from _of_end(fact, include)
         case _:
             return
+
+
+def _of_start(fact: TurnStarted, include: frozenset[str]) -> Shown:
+    request, slot = fact.request, fact.slot
+    yield from _asked_for(include, task=headline(request.task))
+    if slot is not None and request.schedule is not None:
+        yield "schedule", {"id": request.schedule.id, "at": slot.at}
+    if request.forked_from is not None:
+        yield "forked_from", request.forked_from
 
 
 def _of_child(fact: ChildScheduled | ChildEnded | ChildTold, include: frozenset[str]) -> Shown:

@@ -38,17 +38,17 @@ IfExists = Literal["attach", "restart", "error"]
 LAST_PRIORITY = 5
 """The lowest priority that a server supports by default."""
 
-_STARTS = {
-    "if_exists": IfExists,
-    "priority": (
-        Annotated[
-            int,
-            Interval(ge=1, le=LAST_PRIORITY),
-            Must(f"a whole number from 1, the first, to {LAST_PRIORITY}, the last"),
-        ]
-        | None
-    ),
-}
+Priorities = (
+    Annotated[
+        int,
+        Interval(ge=1, le=LAST_PRIORITY),
+        Must(f"a whole number from 1, the first, to {LAST_PRIORITY}, the last"),
+    ]
+    | None
+)
+"""The type of a priority that a caller gives."""
+
+_STARTS = {"if_exists": IfExists, "priority": Priorities}
 
 
 class Started(NamedTuple):
@@ -162,7 +162,7 @@ class Starter:
         restart = reuse is WorkflowIDReusePolicy.ALLOW_DUPLICATE
         return await self._client.start_workflow(
             TURN,
-            self._packed(request),
+            packed(self._client, request),
             id=turn_id,
             task_queue=self._task_queue,
             id_reuse_policy=reuse,
@@ -175,18 +175,6 @@ class Starter:
             search_attributes=marks,
             priority=priority,
         )
-
-    def _packed(self, request: TurnRequest) -> RawValue:
-        """Return the input of a turn. It may be larger if payloads are stored out of history."""
-        if self._client.data_converter.external_storage is not None:
-            return pack(request, "the input of the turn", most_bytes=limits.STORED_BYTES)
-        try:
-            return pack(request, "the input of the turn")
-        except errors.TooLargeError as error:
-            hint = _what_is_large(request)
-            if not hint:
-                raise
-            raise errors.TooLargeError(f"{error.message}; {hint}", context=error.context) from None
 
     async def _existing(self, turn_id: str, request: TurnRequest, if_exists: IfExists) -> Started:
         """Find the existing turn with this id, if it has the same input."""
@@ -217,6 +205,24 @@ class Starter:
             f"a turn {turn_id!r} exists with another {differs}; {instead}",
             context={"turn_id": turn_id},
         )
+
+
+def packed(client: Client, request: TurnRequest) -> RawValue:
+    """Return the input of a turn. It may be larger if payloads are stored out of history.
+
+    Raises:
+        TooLargeError: The input is too large; the message says what to make smaller.
+        InvalidRequestError: It cannot be written as JSON.
+    """
+    if client.data_converter.external_storage is not None:
+        return pack(request, "the input of the turn", most_bytes=limits.STORED_BYTES)
+    try:
+        return pack(request, "the input of the turn")
+    except errors.TooLargeError as error:
+        hint = _what_is_large(request)
+        if not hint:
+            raise
+        raise errors.TooLargeError(f"{error.message}; {hint}", context=error.context) from None
 
 
 def _what_is_large(request: TurnRequest) -> str:

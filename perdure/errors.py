@@ -36,6 +36,9 @@ PerdureError                        something unexpected; the message says where
     ├── TurnNotFoundError           no such turn, or its retention is over
     ├── TurnExistsError             this id is taken
     ├── TurnConflictError           this id is taken by another agent or task
+    ├── ScheduleNotFoundError       no such schedule
+    ├── ScheduleConflictError       this id is taken by a schedule with another definition
+    ├── ScheduleBusyError           a turn of the schedule is running: try again when it is over
     ├── ApprovalConflictError       the approval was answered already, or names other arguments
     ├── UnknownVersionError         a later release recorded this: use that release
     ├── PayloadDecodeError          the turn is encoded by a codec that this process does not have
@@ -350,6 +353,24 @@ class TurnConflictError(PerdureError):
     """A turn of this id exists already, with another agent or task; choose another id."""
 
     code = "TURN_CONFLICT"
+
+
+class ScheduleNotFoundError(PerdureError):
+    """There is no schedule of this id."""
+
+    code = "SCHEDULE_NOT_FOUND"
+
+
+class ScheduleConflictError(PerdureError):
+    """A schedule of this id exists already, with another definition; change it."""
+
+    code = "SCHEDULE_CONFLICT"
+
+
+class ScheduleBusyError(PerdureError):
+    """A turn of the schedule is running, and the schedule starts no other beside it."""
+
+    code = "SCHEDULE_BUSY"
 
 
 class ApprovalConflictError(PerdureError):

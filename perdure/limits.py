@@ -177,6 +177,16 @@ LOST_ATTEMPTS = 5
 """How many attempts of one activity may be lost with their worker before the turn gives up."""
 
 TURN_ID_CHARACTERS = 100
+SCHEDULE_ID_CHARACTERS = 78
+"""The length of a schedule's id; the server appends the time to the ids of its turns."""
+LAST_OUTPUT_BYTES = 16 * 1024
+"""The size of a schedule's last output that its next turn gets."""
+CATCH_UP = timedelta(hours=1)
+"""A time of a schedule that is missed is caught up on for this long, unless it says otherwise."""
+LEAST_CATCH_UP = timedelta(seconds=10)
+"""The server catches up for this long at least."""
+BACKFILL_SLOTS = 500
+"""The number of times of a schedule that one backfill runs; the server buffers 1,000."""
 NAME_CHARACTERS = 64
 """The length of the names of agents and tools."""
 BY_CHARACTERS = 200

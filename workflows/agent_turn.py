@@ -32,6 +32,7 @@ from perdure.temporal.names import (
     TURN,
 )
 from perdure.temporal.payloads import NOTHING, pack, unpack
+from perdure.temporal.search_attributes import SCHEDULED_FOR
 from perdure.text import arguments_in_brief, described
 from perdure.turn import approvals, fallback, outages, reservations
 from perdure.turn.approvals import PolicyCall
@@ -151,7 +152,7 @@ class AgentTurn:
 
     async def _begin(self, start: RawValue) -> AgentDefinition:
         """Begin the turn, or go on with it in a later run. Returns its agent."""
-        fact = outcomes.started(start)
+        fact = _started(start)
         self._board.note(fact)
         match fact:
             case TurnStarted(request):
@@ -647,6 +648,14 @@ class AgentTurn:
         if agent is not None and agent.observes:
             with contextlib.suppress(PerdureError):
                 await asyncio.shield(self._pipeline.observe(agent, outcome=outcome))
+
+
+def _started(start: RawValue) -> TurnStarted | TurnContinued:
+    """Return the fact of the input, with the slot if a schedule started the turn."""
+    at = workflow.info().typed_search_attributes.get(SCHEDULED_FOR)
+    has_last = at is not None and workflow.has_last_completion_result()
+    last = workflow.get_last_completion_result(RawValue) if has_last else None
+    return outcomes.started(start, at, last)
 
 
 def _goes_on_waiting(move: Move, state: TurnState) -> bool:

@@ -7,17 +7,16 @@ from __future__ import annotations
 
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from perdure.clients.cli import options
+from perdure.clients.cli.common import connected, tell
 from perdure.clients.cli.completion import completion
 from perdure.clients.cli.exits import OUTCOMES
 from perdure.clients.cli.group import Command, examples
-
-if TYPE_CHECKING:
-    from perdure.clients.agent_client import AgentClient
+from perdure.clients.cli.schedule_commands import schedule
 
 STATE = Path(".perdure")
 _STATES = ("running", "waiting", "paused", "ended")
@@ -36,6 +35,7 @@ def register(group: click.Group) -> None:
         fork,
         resume,
         cancel,
+        schedule,
         setup,
         mcp,
         ask,
@@ -90,7 +90,7 @@ async def run(
     from perdure.clients.cli.follow import View, follow
 
     budget = budget_of(limits)
-    client = await _client(address, task_queue)
+    client = await connected(address, task_queue)
     turn = await client.start(
         agent,
         task,
@@ -124,7 +124,7 @@ async def show(turn: str, full: bool, stream: bool, as_json: bool, address: str 
     """Show a turn from its beginning, live while it runs. The exit code depends on its outcome."""
     from perdure.clients.cli.follow import View, follow
 
-    client = await _client(address)
+    client = await connected(address)
     return await follow(
         client,
         await client.get(turn),
@@ -155,6 +155,7 @@ async def show(turn: str, full: bool, stream: bool, as_json: bool, address: str 
 )
 @options.labels("Only turns with this label; may be repeated.")
 @click.option("--parent", metavar="TURN", help="Only turns that this turn delegated to.")
+@click.option("--schedule", metavar="ID", help="Only turns that this schedule started.")
 @click.option("--limit", type=int, default=20, metavar="N", help="At most this many (default: 20).")
 @options.json_lines("Print a line of JSON for each turn.")
 @options.ONE_OR_ALL_QUEUES
@@ -166,11 +167,10 @@ async def list_turns(
     **filters: Any,
 ) -> int:
     """List turns: running ones first, then the others, the last ended first."""
-    from perdure.clients.cli import table
-    from perdure.clients.cli.json_lines import tell
+    from perdure.clients.cli import json_lines, table
     from perdure.clients.cli.screen import note
 
-    client = await _client(address)
+    client = await connected(address)
     found = [
         entry
         async for entry in client.list(
@@ -179,7 +179,7 @@ async def list_turns(
     ]
     if as_json:
         for entry in found[:limit]:
-            tell(entry)
+            json_lines.tell(entry)
     elif found:
         table.show(found[:limit])
     else:
@@ -222,7 +222,7 @@ async def approvals(address: str | None, **asked: Any) -> int:
     """List the calls that wait for a person, show those of a turn, and approve or deny them."""
     from perdure.clients.cli.decisions import Asked, decide
 
-    return await decide(await _client(address), Asked(address=address, **asked))
+    return await decide(await connected(address), Asked(address=address, **asked))
 
 
 @click.command(
@@ -258,9 +258,9 @@ async def add_budget(
         raise errors.InvalidRequestError(
             "name what to add: --usd, --time, --tokens, --model-calls, --tool-calls or --iterations"
         )
-    client = await _client(address)
+    client = await connected(address)
     left = await client.add_budget(turn, more, iterations=iterations, by=by_of(by))
-    return _tell(
+    return tell(
         as_json,
         {"turn": turn, "left": left},
         f"left for turn {word(turn)}: {amounts.in_words(left)}",
@@ -308,9 +308,9 @@ async def steer(
     from perdure.clients.cli.decisions import by_of
     from perdure.text import word
 
-    client = await _client(address)
+    client = await connected(address)
     sent = await client.steer(turn, text, message_id=message_id, by=by_of(by), **how)
-    return _tell(
+    return tell(
         as_json,
         {"turn": turn, "message": sent},
         f"turn {word(turn)} has the message; its model reads it with the next call",
@@ -360,7 +360,7 @@ async def fork(
 
     view = View(as_json=as_json, stream=stream, address=address)
     start = forking.Start(view, is_agreed, follows=not no_follow)
-    return await forking.fork(await _client(address), turn, start, at_step, given)
+    return await forking.fork(await connected(address), turn, start, at_step, given)
 
 
 @click.command(
@@ -396,7 +396,7 @@ async def resume(
 
     view = View(as_json=as_json, stream=stream, address=address)
     start = forking.Start(view, is_agreed, follows=not no_follow)
-    return await forking.resume(await _client(address), turn, start, given)
+    return await forking.resume(await connected(address), turn, start, given)
 
 
 @click.command(
@@ -412,7 +412,7 @@ async def cancel(turn: str, reason: str, as_json: bool, address: str | None) -> 
     """Ask a turn to stop. Its report contains the work done so far."""
     from perdure.text import word
 
-    client = await _client(address)
+    client = await connected(address)
     found = await client.get(turn)
     asked = await found.cancel(reason)
     words = (
@@ -420,7 +420,7 @@ async def cancel(turn: str, reason: str, as_json: bool, address: str | None) -> 
         if asked
         else f"turn {word(found.id)} is over already"
     )
-    return _tell(as_json, {"turn": found.id, "asked": asked}, words)
+    return tell(as_json, {"turn": found.id, "asked": asked}, words)
 
 
 @click.command(
@@ -459,14 +459,14 @@ async def setup(
     namespace: str | None,
 ) -> int:
     """Register the search attributes for listing turns. It may be run again at any time."""
-    from perdure.clients.cli.json_lines import tell
+    from perdure.clients.cli import json_lines
     from perdure.clients.cli.screen import put
     from perdure.clients.cli.setup_namespace import reach, set_up
     from perdure.text import harmless
 
     def say(what: str, found: str) -> None:
         if as_json:
-            tell({"what": what, "found": found})
+            json_lines.tell({"what": what, "found": found})
         else:
             put(f"{what:<10} {harmless(found)}")
 
@@ -507,7 +507,7 @@ async def mcp(
             "perdure mcp needs the package mcp: pip install 'perdure[mcp]'"
         ) from None
     await serve(
-        await _client(address, task_queue), agents, approvals=not no_approvals
+        await connected(address, task_queue), agents, approvals=not no_approvals
     ).run_stdio_async()
     return 0
 
@@ -554,22 +554,3 @@ async def demo(
     from perdure.clients.cli.demo import demo
 
     return await demo(Question(question, folder, model, base_url, address), state=STATE)
-
-
-def _tell(as_json: bool, value: dict[str, Any], words: str) -> int:
-    """Print the result of a command: the value as a line of JSON, or the words as a note."""
-    from perdure.clients.cli.json_lines import tell
-    from perdure.clients.cli.screen import note
-
-    if as_json:
-        tell(value)
-    else:
-        note(words)
-    return 0
-
-
-async def _client(address: str | None, task_queue: str | None = None) -> AgentClient:
-    from perdure.clients.agent_client import AgentClient
-    from perdure.temporal.names import TASK_QUEUE
-
-    return await AgentClient.connect(address, task_queue=task_queue or TASK_QUEUE)

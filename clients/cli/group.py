@@ -18,6 +18,7 @@ GROUPS = {
         "resume",
         "cancel",
     ),
+    "Standing jobs": ("schedule",),
     "Workers and servers": ("dev", "worker", "setup"),
     "Try it": ("ask", "demo"),
     "More": ("mcp", "completion"),
@@ -27,6 +28,13 @@ _SECTIONS = {
     **dict.fromkeys(
         ("usd", "time", "tokens", "model_calls", "tool_calls", "max_iterations", "iterations"),
         "Limits",
+    ),
+    **dict.fromkeys(
+        (
+            *("cron", "timezone", "if_running", "catch_up", "on_failure", "remember_last"),
+            *("jitter", "starts", "ends"),
+        ),
+        "Schedule",
     ),
     **dict.fromkeys(("address", "namespace", "task_queue"), "Temporal"),
 }
@@ -57,6 +65,14 @@ class CommandGroup(click.Group):
         super().format_epilog(ctx, formatter)
         with formatter.section("Exit codes"):
             formatter.write_dl((str(code), meaning) for code, meaning in MEANINGS.items())
+
+
+class Subcommands(click.Group):
+    """A command that has commands of its own, which its help lists in their order."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of the commands, in the order in which they were added."""
+        return list(self.commands)
 
 
 class Command(click.Command):

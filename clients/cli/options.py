@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -116,6 +116,74 @@ BUDGET = _together(
     click.option("--model-calls", metavar="N", type=int, help="Requests to models."),
     click.option("--tool-calls", metavar="N", type=int, help="Calls of tools."),
 )
+
+
+NEVER = "none"
+
+
+class Moment(click.ParamType[datetime | str]):
+    """A date, or a date and a time, in ISO 8601; or `none` for no time."""
+
+    name = "moment"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> datetime | str:
+        """Return the time, or `NEVER`, or fail with a usage error."""
+        if value == NEVER:
+            return NEVER
+        try:
+            return datetime.fromisoformat(value)
+        except ValueError:
+            self.fail(
+                f"{value!r} is not a time; write it like 2026-12-24 or 2026-12-24T18:30", param, ctx
+            )
+
+
+_CHOICES = {"if_running": ["skip", "queue", "cancel", "allow"], "on_failure": ["go on", "pause"]}
+
+
+def timing(*, is_new: bool) -> Decorator[Any]:
+    """Return the options for the times of a schedule. A new one requires the first two."""
+    return _together(
+        click.option(
+            "--cron", metavar="CRON", required=is_new, help="Its times, such as '0 7 * * 1-5'."
+        ),
+        click.option(
+            "--timezone",
+            metavar="ZONE",
+            required=is_new,
+            help="Their time zone, such as Europe/Berlin.",
+        ),
+        click.option(
+            "--if-running",
+            type=click.Choice(_CHOICES["if_running"]),
+            metavar="HOW",
+            help="At a time at which a turn is running: skip, queue, cancel or allow.",
+        ),
+        click.option(
+            "--on-failure",
+            type=click.Choice(_CHOICES["on_failure"]),
+            metavar="HOW",
+            help="After a turn that failed: 'go on' or pause.",
+        ),
+        click.option(
+            "--remember-last/--no-remember-last",
+            default=None,
+            help="Give each turn the output of the last one.",
+        ),
+        click.option(
+            "--catch-up", metavar="TIME", type=Duration(), help="How late a missed time may be run."
+        ),
+        click.option(
+            "--jitter",
+            metavar="TIME",
+            type=Duration(),
+            help="The largest random delay; 0s for none.",
+        ),
+        click.option("--starts", metavar="WHEN", type=Moment(), help="No turn starts before it."),
+        click.option("--ends", metavar="WHEN", type=Moment(), help="No turn starts after it."),
+    )
 
 
 def iterations(name: str) -> Decorator[Any]:

@@ -47,7 +47,7 @@ from perdure.turn.facts import (
 )
 from perdure.turn.keys import ModelKey
 from perdure.turn.state import TurnState
-from perdure.turn.wire import Summary, TurnRequest
+from perdure.turn.wire import Summary
 from perdure.values.approvals import Decision
 from perdure.values.budgets import Remaining
 from perdure.values.reports import AgentReport, Outcome
@@ -165,7 +165,7 @@ def _text(fact: Fact, answered: Callable[[ModelKey, str], Text]) -> Text:
     match fact:
         case TurnStarted(request):
             return Text.assemble(
-                (word(request.agent), "bold"), _forked(request), ": ", headline(request.task)
+                (word(request.agent), "bold"), _origin(fact), ": ", headline(request.task)
             )
         case AgentResolved(_, agent):
             return Text(f"asks {word(agent.model)}{_and_tools(len(agent.tools))}", "dim")
@@ -194,12 +194,15 @@ def _text(fact: Fact, answered: Callable[[ModelKey, str], Text]) -> Text:
             return _waits(fact)
 
 
-def _forked(request: TurnRequest) -> Text:
-    """Return from where a fork goes on; empty for other turns."""
-    found = request.forked_from
-    if found is None:
+def _origin(fact: TurnStarted) -> Text:
+    """Return from where a fork goes on, or the slot of a schedule; empty for other turns."""
+    found, slot, schedule = fact.request.forked_from, fact.slot, fact.request.schedule
+    if found is not None:
+        return Text(f", from step {found.step} of {word(found.turn_id)}", "dim")
+    if slot is None or schedule is None:
         return Text()
-    return Text(f", from step {found.step} of {word(found.turn_id)}", "dim")
+    how = "started by hand on" if slot.is_by_hand else "scheduled for"
+    return Text(f", {how} {harmless(schedule.in_words(slot.at))}", "dim")
 
 
 def _end_of(summary: Summary) -> str:

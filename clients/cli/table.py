@@ -1,4 +1,4 @@
-"""Turns as a table in the terminal."""
+"""Turns as a table in the terminal, and other tables in its style."""
 
 from __future__ import annotations
 
@@ -33,9 +33,15 @@ def show(
 
     On a terminal, columns are left out and tasks are cut so that a line fits; elsewhere not.
     """
-    out = out or sys.stdout
-    rows = [_row(entry, now or datetime.now(UTC)) for entry in entries]
-    names = _fitting(rows, Screen(out).width)
+    draw([_row(entry, now or datetime.now(UTC)) for entry in entries], _LEFT_OUT, out or sys.stdout)
+
+
+def draw(rows: Sequence[Mapping[str, Text]], left_out: Sequence[str], out: TextIO) -> None:
+    """Print rows by their columns, of which `left_out` are dropped first on a narrow terminal.
+
+    The column `TASK` is cut so that a line fits.
+    """
+    names = _fitting(rows, left_out, Screen(out).width)
     table = Table(box=None, padding=(0, _GAP, 0, 0), pad_edge=False, header_style="dim")
     for name in names:
         table.add_column(
@@ -47,11 +53,14 @@ def show(
         put(line, out)
 
 
-def _fitting(rows: Sequence[Mapping[str, Text]], columns: int) -> list[str]:
+def _fitting(
+    rows: Sequence[Mapping[str, Text]], left_out: Sequence[str], columns: int
+) -> list[str]:
     """Return the columns that fit on the terminal."""
-    widths = {name: max(len(name), *(row[name].cell_len for row in rows)) for name in _HEADER}
-    widths["TASK"] = min(widths["TASK"], _LEAST_TASK)
-    for name in _LEFT_OUT:
+    widths = {name: max(len(name), *(row[name].cell_len for row in rows)) for name in rows[0]}
+    if "TASK" in widths:
+        widths["TASK"] = min(widths["TASK"], _LEAST_TASK)
+    for name in left_out:
         if sum(widths.values()) + _GAP * (len(widths) - 1) > columns:
             del widths[name]
     return list(widths)

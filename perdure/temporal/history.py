@@ -20,13 +20,14 @@ from temporalio.api.failure.v1 import Failure
 from temporalio.api.history.v1 import (
     HistoryEvent,
     WorkflowExecutionSignaledEventAttributes,
+    WorkflowExecutionStartedEventAttributes,
     WorkflowExecutionUpdateAcceptedEventAttributes,
 )
 from temporalio.api.update.v1 import Input
 from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryReverseRequest
 from temporalio.client import Client
 from temporalio.common import RawValue
-from temporalio.converter import DataConverter
+from temporalio.converter import DataConverter, decode_typed_search_attributes
 from temporalio.exceptions import (
     CancelledError,
     TerminatedError,
@@ -39,6 +40,7 @@ from perdure.errors import PerdureError
 from perdure.temporal import failures, outcomes
 from perdure.temporal.names import ADD_BUDGET, CHILD_NEWS, DECIDE, MEMO_WAIT, RESUME, STEER, TURN
 from perdure.temporal.payloads import NOTHING, decoded, is_foreign, undecodable, unpack
+from perdure.temporal.search_attributes import SCHEDULED_FOR
 from perdure.turn.facts import (
     CancelRequested,
     ChildScheduled,
@@ -126,9 +128,7 @@ class HistoryReader:
     async def _fact(self, event: HistoryEvent) -> Recorded | None:
         match event.event_type:
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
-                return await self._started(
-                    event.workflow_execution_started_event_attributes.input.payloads
-                )
+                return await self._started(event.workflow_execution_started_event_attributes)
             case EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
                 return await self._scheduled(event)
             case EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED:
@@ -194,12 +194,14 @@ class HistoryReader:
             return None
         return outcomes.completed(key, await self._raw(done.result.payloads))
 
-    async def _started(self, payloads: Sequence[Payload]) -> Recorded | None:
-        if len(payloads) != 1:
+    async def _started(self, begun: WorkflowExecutionStartedEventAttributes) -> Recorded | None:
+        if len(begun.input.payloads) != 1:
             return None
-        raw = await self._raw(payloads)
+        raw = await self._raw(begun.input.payloads)
+        at = decode_typed_search_attributes(begun.search_attributes).get(SCHEDULED_FOR)
+        last = begun.last_completion_result.payloads
         try:
-            fact = outcomes.started(raw)
+            fact = outcomes.started(raw, at, await self._raw(last) if at and last else None)
         except PerdureError:
             return None
         if isinstance(fact, TurnContinued):

@@ -6,7 +6,9 @@ The workflow and readers of the history share this code, so both get the same fa
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
+from datetime import datetime
 
 from temporalio import exceptions
 from temporalio.common import RawValue
@@ -18,6 +20,7 @@ from perdure.base import Wire
 from perdure.errors import ErrorInfo, PerdureError
 from perdure.temporal import failures
 from perdure.temporal.payloads import unpack
+from perdure.text import clip
 from perdure.turn.approvals import Ruling
 from perdure.turn.continuation import Continuation
 from perdure.turn.facts import (
@@ -53,6 +56,7 @@ from perdure.turn.keys import (
     ToolKey,
     parse_key,
 )
+from perdure.turn.slot import ScheduledBy, Slot
 from perdure.turn.snapshot import VERSION, Part
 from perdure.turn.wire import ChildNews, Steer, Summary, ToolOutput, TurnRead, TurnRequest
 from perdure.values.answers import ModelAnswer
@@ -65,19 +69,36 @@ class _Versioned(Wire):
     version: int = 1
 
 
-def started(given: RawValue) -> TurnStarted | TurnContinued:
+def started(
+    given: RawValue, at: datetime | None = None, last: RawValue | None = None
+) -> TurnStarted | TurnContinued:
     """Return the fact of the input of a run.
+
+    `at` is the time for which a schedule started the run, and `last` the result of its last run
+    that completed.
 
     Raises:
         InvalidRequestError: It is not the input of a turn.
     """
     try:
-        return TurnStarted(unpack(given, TurnRequest))
+        request = unpack(given, TurnRequest)
+        return TurnStarted(request, _slot(request.schedule, at, last))
     except PerdureError as error:
         try:
             return TurnContinued(unpack(given, Continuation))
         except PerdureError:
             raise error from None
+
+
+def _slot(schedule: ScheduledBy | None, at: datetime | None, last: RawValue | None) -> Slot | None:
+    """Return the slot of a run that a schedule of Perdure started; None for other runs."""
+    if schedule is None or at is None:
+        return None
+    output = ""
+    if schedule.remember_last and last is not None:
+        with contextlib.suppress(PerdureError):
+            output = clip(unpack(last, Summary).output, limits.LAST_OUTPUT_BYTES)
+    return Slot(at=at, last_output=output)
 
 
 def added(given: RawValue) -> BudgetAdded:

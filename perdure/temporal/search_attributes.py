@@ -48,6 +48,10 @@ LABELS = SearchAttributeKey.for_keyword_list("PerdureLabels")
 SPENT = SearchAttributeKey.for_float("PerdureSpent")
 STEPS = SearchAttributeKey.for_int("PerdureSteps")
 
+SCHEDULE = SearchAttributeKey.for_keyword("TemporalScheduledById")
+SCHEDULED_FOR = SearchAttributeKey.for_datetime("TemporalScheduledStartTime")
+"""Set by the server on the turns of a schedule, in every namespace: its id, and their time."""
+
 _KEYS: tuple[SearchAttributeKey[Any], ...] = (AGENT, STATE, OUTCOME, PARENT, LABELS, SPENT, STEPS)
 TYPES: Mapping[str, str] = {
     key.name: key.indexed_value_type.name.title().replace("_", "") for key in _KEYS

@@ -39,25 +39,48 @@ def turn_request(
         ConfigurationError: The output type is not supported.
     """
     keywords.check("a turn", given, TurnOptions)
-    context, labels = given.get("context"), given.get("labels")
-    fields = {
-        **given,
-        "agent": agent.name if isinstance(agent, Agent) else agent,
-        "task": task,
-        "context": {"blocks": dict(context)} if isinstance(context, Mapping) else context,
-        "history": _listed(given.get("history", ())),
-        "labels": {} if labels is None else labels,
-        "output_schema": output_type.schema_of(output),
-        "model": model,
-        "allowed_tools": _listed(given.get("allowed_tools")),
-        "live": live,
-    }
+    asked = {"agent": agent, "task": task, "output": output, **given}
+    fields = {**_fields(asked), "model": model, "live": live}
     try:
         request = TurnRequest.model_validate(fields)
         request.check()
     except ValidationError as error:
         raise errors.InvalidRequestError(f"the turn cannot be started: {explain(error)}") from None
     return request
+
+
+def changed(request: TurnRequest, changes: Mapping[str, Any]) -> TurnRequest:
+    """Return the input of a turn with other arguments of `turn_request` where `changes` has them.
+
+    Raises:
+        TooLargeError: The input is too large.
+        InvalidRequestError: It is not valid.
+        ConfigurationError: The output type is not supported.
+    """
+    try:
+        new = TurnRequest.model_validate({**dict(request), **_fields(changes)})
+        new.check()
+    except ValidationError as error:
+        raise errors.InvalidRequestError(f"the turn cannot be started: {explain(error)}") from None
+    return new
+
+
+def _fields(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments of `turn_request` as fields of the input."""
+    fields = dict(given)
+    agent, context = given.get("agent"), given.get("context")
+    if isinstance(agent, Agent):
+        fields["agent"] = agent.name
+    if isinstance(context, Mapping):
+        fields["context"] = {"blocks": dict(context)}
+    if given.get("labels", ()) is None:
+        fields["labels"] = {}
+    if "output" in given:
+        fields["output_schema"] = output_type.schema_of(fields.pop("output"))
+    return {
+        name: _listed(value) if name in ("history", "allowed_tools") else value
+        for name, value in fields.items()
+    }
 
 
 def fork_of(
@@ -81,7 +104,7 @@ def fork_of(
     if isinstance(agent, Agent):
         given["agent"] = agent.name
     here: dict[str, Any] = {"context": None, "history": (), "lineage": None, "origin": origin}
-    here |= {"said": said or None, "session": None}
+    here |= {"said": said or None, "session": None, "schedule": None}
     try:
         fork = TurnRequest.model_validate({**dict(request), **given, **here})
         fork.check()

@@ -26,6 +26,7 @@ from perdure.turn.keys import (
     ReadKey,
     ToolKey,
 )
+from perdure.turn.slot import Slot
 from perdure.turn.snapshot import Part
 from perdure.turn.wire import ChildNews, ModelCall, Summary, ToolOutput, TurnRequest
 from perdure.values.answers import ModelAnswer
@@ -46,9 +47,10 @@ class Loss(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TurnStarted:
-    """The input of the turn."""
+    """The input of the turn. `slot` is set if a schedule started it."""
 
     request: TurnRequest
+    slot: Slot | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,6 +65,7 @@ from perdure.turn.inbox import Inbox
 from perdure.turn.keys import CarryKey, Key, ModelKey, PolicyKey, ToolKey
 from perdure.turn.ledger import Ledger
 from perdure.turn.open_step import Attempts, OpenCall, OpenStep
+from perdure.turn.slot import Slot, with_slot
 from perdure.turn.snapshot import Part
 from perdure.turn.state import CarriedOver, TurnState
 from perdure.turn.waiting import PROVIDER, Waiting
@@ -147,8 +148,8 @@ def _of_the_turn(
     | TurnEnded,
 ) -> TurnState:
     match fact:
-        case TurnStarted(request):
-            return _begin(state, request)
+        case TurnStarted(request, slot):
+            return _begin(state, request, slot)
         case TurnContinued(continuation):
             return _continued(state, continuation)
         case Decided() | BudgetAdded() | Resumed() | Said():
@@ -224,12 +225,13 @@ def _waiting_on(state: TurnState, otherwise: Waiting | None) -> Waiting | None:
     )
 
 
-def _begin(state: TurnState, request: TurnRequest) -> TurnState:
+def _begin(state: TurnState, request: TurnRequest, slot: Slot | None) -> TurnState:
     state = replace(state, request=request, inbox=Inbox(request.said or ()))
     state = state.with_ledger(Ledger(request.given_budget))
     if request.origin is not None:
         return state
-    for message in (*closed(request.history), opening(request.task, request.context)):
+    context = with_slot(request.context, request.schedule, slot)
+    for message in (*closed(request.history), opening(request.task, context)):
         state = steps.append(state, message)
     transcript, tokens = state.transcript, state.tokens
     return replace(

@@ -20,6 +20,7 @@ from perdure.errors import ErrorInfo
 from perdure.schemas.strict_schema import Schema, strict
 from perdure.text import one_line, size
 from perdure.turn.context_window import NO_CUT, Cut
+from perdure.turn.slot import ScheduledBy
 from perdure.values.budgets import Budget, Iterations, Remaining, Spending
 from perdure.values.messages import Media, Message, UserMessage, media_weight, weight
 from perdure.values.options import RequestOptions
@@ -63,6 +64,7 @@ class TurnRequest(Wire):
     messages of its `origin`, which include the task and the context. `said` has messages of the
     user that the model reads with its first call, after the task. `session` is the id of the
     session that the turn belongs to: the budget is then a limit besides that of the agent.
+    `schedule` is set by a schedule that starts turns.
     """
 
     agent: str = Field(min_length=1, max_length=limits.NAME_CHARACTERS)
@@ -81,6 +83,7 @@ class TurnRequest(Wire):
     origin: Origin | None = None
     said: tuple[UserMessage, ...] | None = None
     session: str | None = None
+    schedule: ScheduledBy | None = None
 
     @field_validator("task", mode="before")
     @classmethod

@@ -62,6 +62,7 @@ PUBLIC: dict[str, dict[str, Any]] = {
     "turn_started": {
         "task": STRING,
         "forked_from": {"type": "object", "properties": {"turn_id": STRING, "step": COUNT}},
+        "schedule": {"type": "object", "properties": {"id": STRING, "at": TIME}},
     },
     "scheduled": {"activity": {"enum": ACTIVITIES}, "arguments": STRING, "read": IDS},
     "agent_resolved": {},

@@ -123,8 +123,8 @@ def test_schema_of_the_input_is_that_of_the_types() -> None:
     those that only Perdure sets.
     """
     assert turn_schema.FILE.read_text(encoding="utf-8") == turn_schema.text()
-    ours = {"lineage", "origin", "said", "session"}
-    assert set(turn_schema.DESCRIPTIONS) == set(TurnRequest.model_fields) - ours
+    internal = {"lineage", "origin", "said", "session", "schedule"}
+    assert set(turn_schema.DESCRIPTIONS) == set(TurnRequest.model_fields) - internal
     jsonschema.Draft202012Validator.check_schema(turn_schema.schema())
 
 

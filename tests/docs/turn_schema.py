@@ -54,7 +54,7 @@ def schema() -> dict[str, Any]:
     fields["context"] = {"anyOf": [{"$ref": "#/$defs/Context"}, BLOCKS, NULL]}
     parts["Budget"]["properties"]["usd"] = MONEY
     parts["Budget"] |= {"minProperties": 1}
-    for internal in ("Lineage", "Ancestor", "InheritedTool", "Origin"):
+    for internal in ("Lineage", "Ancestor", "InheritedTool", "Origin", "ScheduledBy"):
         del parts[internal]
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

@@ -157,3 +157,27 @@ def test_call_that_waits_cannot_draw_another(perdure: CommandLine) -> None:
     assert '      "ticket": "2, euros=3, note=small",\n      "euros": 3000,\n' in looked
     assert '{"ticket": "2, euros=3, note=small", "euros": 3000, "note": "\\u001b[2J' in listed
     assert '"euros": 3000' in re.sub(r"\s+", " ", narrow)
+
+
+@pytest.mark.slow
+@pytest.mark.accepts("G7", "E74")
+def test_schedule_cannot_draw_on_a_terminal(perdure: CommandLine) -> None:
+    """Its task, and the reason of a pause that Temporal's own client has set."""
+    name = f"evil-{secrets.token_hex(4)}"
+    when = ("--cron", "0 7 * * *", "--timezone", "UTC", "--label", f"a={FORGED}")
+    shown = [on_a_terminal(perdure, "schedule", "create", name, "evil", f"Look.{FORGED}", *when)]
+
+    async def pause() -> None:
+        client = await Client.connect(perdure.environment["TEMPORAL_ADDRESS"])
+        await client.get_schedule_handle(name).pause(note=FORGED)
+
+    asyncio.run(pause())
+    shown.append(on_a_terminal(perdure, "schedule", "show", name))
+    wait_until(lambda: name in perdure("schedule", "list").stdout, "the schedule is listed")
+    listed = on_a_terminal(perdure, "schedule", "list", columns=1000)
+    on_a_terminal(perdure, "schedule", "show", name, "--json", columns=5000)
+    on_a_terminal(perdure, "schedule", "pause", name, "--reason", FORGED)
+    on_a_terminal(perdure, "schedule", "show", f"nowhere{FORGED}")
+    perdure("schedule", "delete", name)
+
+    assert all("\\u001b[2J" in one for one in (*shown, listed))

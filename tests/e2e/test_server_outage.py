@@ -7,14 +7,19 @@ import asyncio
 import os
 import random
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from perdure import AgentReport
 from perdure.clients import Turn
+from perdure.clients.schedules.status import turn_id_of
+from perdure.errors import TurnNotFoundError
 from perdure.worker.dev_server import DevServer
 
+from ..integration.test_schedules import existing, status_when
+from .app import AGENT
 from .stories import UNKNOWN, Story, Tell, asks, results, says, use
 
 pytestmark = pytest.mark.slow
@@ -123,3 +128,33 @@ def assert_nothing_unseen(story: Story, attempts: list[dict[str, int]]) -> None:
         assert len(attempts) <= requests <= sum(turn[f"step-{step}"] for turn in attempts)
     assert [attempt for what, attempt in story.ran() if what == "one"] == [1] * len(attempts)
     assert len(story.keys("one")) == len(attempts)
+
+
+@pytest.mark.accepts("E73")
+async def test_time_that_the_server_missed_is_made_up_for_unless_it_is_too_late(
+    tell: Tell, server: Outage
+) -> None:
+    """One schedule catches up for an hour, the other for ten seconds."""
+    story = await tell(says("done"), address=server.address)
+    await story.worker()
+    patient, strict = [
+        await story.client.schedule(
+            f"away-{minutes}", AGENT, "go", cron="* * * * *", timezone="UTC", catch_up=catch_up
+        )
+        for minutes, catch_up in ((60, timedelta(hours=1)), (0, timedelta(seconds=10)))
+    ]
+    due = (await patient.describe()).next[0]
+    # the outage begins just before this time
+    await asyncio.sleep((due - datetime.now(UTC) - timedelta(seconds=2)).total_seconds())
+    await server.happen()
+    late = await existing(story.client, turn_id_of(patient.id, due))
+    report = await late.result()
+    status = await status_when(strict, "missed", 1)
+    [turn] = [one for one in (await patient.describe()).last if one.id == late.id]
+    with pytest.raises(TurnNotFoundError):
+        await story.client.get(turn_id_of(strict.id, due))
+
+    assert f"Scheduled for {due:%A}, {due:%Y-%m-%d %H:%M} UTC" in report.messages[0].text  # type: ignore[union-attr]
+    assert turn.at == due
+    assert turn.started_at - due > timedelta(seconds=10)
+    assert status.next[0] > due

@@ -412,4 +412,37 @@ OPERATION = [
     ),
 ]
 
-REQUESTS = [*CALLER, *STARTED, *PEOPLE, *OPERATION]
+
+async def odd_schedules(bench: Bench) -> list[End]:
+    """Schedules that a caller creates with these arguments."""
+    daily = {"id": "odd", "agent": NAME, "task": "go", "cron": "0 7 * * *", "timezone": "UTC"}
+    given: list[dict[str, Any]] = [
+        {"cron": "0 7 * *"},
+        {"cron": "61 * * * *"},
+        {"timezone": "Mars/Olympus"},
+        {"id": "x" * 79},
+        {"catch_up": -1},
+        {"remember_last": True, "if_running": "allow"},
+    ]
+    return await all_of(*(end_of(bench.client.schedule(**{**daily, **one})) for one in given))
+
+
+SCHEDULES = [
+    BadInput(
+        73,
+        "caller",
+        "a schedule whose cron expression, time zone, id or policy is not valid",
+        Refused(INVALID),
+        odd_schedules,
+    ),
+    by_json(
+        74,
+        "a schedule in the input that is not an object, or has an offset of more than a day",
+        INVALID,
+        request(schedule="daily"),
+        request(schedule={"id": "x", "timezone": "UTC", "offsets": [[0, 10**30]]}),
+        request(schedule={"id": "x", "timezone": "U" * 1_000}),
+    ),
+]
+
+REQUESTS = [*CALLER, *STARTED, *PEOPLE, *OPERATION, *SCHEDULES]

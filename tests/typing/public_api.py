@@ -42,7 +42,7 @@ from perdure import (
 )
 from perdure.activities.provider import ModelRequest, Provider
 from perdure.activities.providers import OpenAIChat, PydanticAI, connect
-from perdure.clients import AgentClient, Event, TextBegins, TextVoid, Turn
+from perdure.clients import AgentClient, Event, Schedule, ScheduleStatus, TextBegins, TextVoid, Turn
 from perdure.testing import Runtime, ScriptedModel, call, calls, fails, local_runtime, says
 from perdure.turn.facts import ModelAnswered, ToolReturned, TurnEnded
 from perdure.values.answers import ModelAnswer
@@ -185,6 +185,14 @@ async def backend() -> None:
     await client.run("researcher", "Why?", max_iterations="few")  # type: ignore[arg-type]
     await client.run("researcher", "Why?", bugdet=None)  # type: ignore[call-arg]
     await run_turn("researcher", "Why?", live=True)  # type: ignore[call-arg]
+    daily = await client.schedule(
+        "daily", researcher, "Why?", cron="0 7 * * *", timezone="UTC", max_iterations=3
+    )
+    assert_type(daily, Schedule)
+    await client.schedule("daily", researcher, "Why?", cron="0 7 * * *")  # type: ignore[call-arg]
+    await daily.change(if_running="maybe")  # type: ignore[arg-type]
+    await daily.change(task="Why not?", jitter=None, crom="0 7 * * *")  # type: ignore[call-arg]
+    assert_type(await daily.describe(), ScheduleStatus)
     shared: dict[str, Any] = {"labels": {"customer": "4711"}}
     await client.run(researcher, "Why?", max_iterations=5, **shared)
     assert_type((await client.run("researcher", "Why?", output=Deps, priority=1)).output, Deps)

@@ -1,0 +1,203 @@
+"""The definition of a schedule: what it starts, when, and what it does about trouble."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from datetime import datetime, timedelta
+from typing import Annotated, Any, Literal
+
+from annotated_types import Interval
+
+from perdure import errors, limits, validation
+from perdure.agents.agent import Agent
+from perdure.clients.schedules import cron, zones
+from perdure.clients.schedules.cron import Cron
+from perdure.clients.starting import Priorities
+from perdure.temporal import search_attributes, start_request
+from perdure.text import size
+from perdure.turn.slot import BLOCK, LAST_BLOCK, ScheduledBy
+from perdure.turn.wire import TurnRequest
+from perdure.validation import Must
+from perdure.values import keywords
+from perdure.values.tasks import Task
+from perdure.values.turn_options import TurnOptions
+
+IfRunning = Literal["skip", "queue", "cancel", "allow"]
+OnFailure = Literal["go on", "pause"]
+
+_ID_BYTES = 255
+MOMENT = Annotated[
+    datetime,
+    Must(
+        "a datetime with a time zone",
+        lambda value: isinstance(value, datetime) and value.utcoffset() is not None,
+    ),
+]
+_OPTIONS: Mapping[str, Any] = {
+    "timezone": validation.Text,
+    "if_running": IfRunning,
+    "catch_up": Annotated[
+        timedelta,
+        Interval(ge=limits.LEAST_CATCH_UP, le=validation.LONGEST),
+        Must(
+            f"a timedelta of {limits.LEAST_CATCH_UP.total_seconds():g} seconds to"
+            f" {validation.LONGEST.days} days"
+        ),
+    ],
+    "on_failure": OnFailure,
+    "remember_last": bool,
+    "jitter": validation.Time | None,
+    "starts": MOMENT | None,
+    "ends": MOMENT | None,
+    "priority": Priorities,
+}
+
+
+class ScheduleChanges(TurnOptions, total=False):
+    """The arguments of `AgentClient.schedule`, of which `Schedule.change` takes any."""
+
+    agent: Agent[Any] | str
+    task: str | Task
+    output: type[Any] | None
+    cron: str
+    timezone: str
+    if_running: IfRunning
+    catch_up: timedelta
+    on_failure: OnFailure
+    remember_last: bool
+    jitter: timedelta | None
+    starts: datetime | None
+    ends: datetime | None
+    priority: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Definition:
+    """What a schedule starts, and when. `AgentClient.schedule` describes the values.
+
+    `request` is the input of its turns, without the schedule.
+    """
+
+    id: str
+    task_queue: str
+    request: TurnRequest
+    cron: Cron
+    timezone: str
+    if_running: IfRunning = "skip"
+    catch_up: timedelta = limits.CATCH_UP
+    on_failure: OnFailure = "go on"
+    remember_last: bool = False
+    jitter: timedelta | None = None
+    starts: datetime | None = None
+    ends: datetime | None = None
+    priority: int | None = None
+
+    def input(self, now: datetime) -> TurnRequest:
+        """Return the input of the turns, with the schedule."""
+        scheduled = ScheduledBy(
+            id=self.id,
+            timezone=self.timezone,
+            offsets=zones.offsets(self.timezone, now),
+            remember_last=self.remember_last,
+        )
+        return self.request.model_copy(update={"schedule": scheduled})
+
+    def changed(self, changes: ScheduleChanges) -> Definition:
+        """Return the definition with other values.
+
+        Raises:
+            PerdureError: As `AgentClient.schedule` raises it.
+        """
+        keywords.check("a schedule", changes, ScheduleChanges)
+        given: dict[str, Any] = {**changes}
+        mine = {name: given.pop(name) for name in _OPTIONS if name in given}
+        validation.check(
+            "the schedule",
+            mine,
+            {name: _OPTIONS[name] for name in mine},
+            errors.InvalidRequestError,
+        )
+        if "cron" in given:
+            mine["cron"] = parsed(given.pop("cron"))
+        new = replace(self, request=start_request.changed(self.request, given), **mine)
+        new.check()
+        return new
+
+    def check(self) -> None:
+        """Reject values that do not go together.
+
+        Raises:
+            InvalidRequestError: They do not.
+        """
+        start_request.refuse_silence(self.request)
+        zones.zone(self.timezone)
+        if self.starts is not None and self.ends is not None and self.starts >= self.ends:
+            raise errors.InvalidRequestError(
+                f"the schedule: it ends at {self.ends}, which is not after its start, {self.starts}"
+            )
+        needs = "remember_last" if self.remember_last else "on_failure='pause'"
+        if self.if_running == "allow" and (self.remember_last or self.on_failure == "pause"):
+            raise errors.InvalidRequestError(
+                f"the schedule: {needs} needs turns that run one after another, so it cannot be"
+                " combined with if_running='allow'; use 'skip', 'queue' or 'cancel'"
+            )
+        blocks = self.request.context.blocks if self.request.context else {}
+        for name in (BLOCK, LAST_BLOCK):
+            if name in blocks:
+                raise errors.InvalidRequestError(
+                    f"the schedule: the context may not have a block {name!r}: the turns of a"
+                    " schedule get one with this name"
+                )
+
+    def differences(self, other: Definition) -> list[str]:
+        """Return the names of the values that differ, as `AgentClient.schedule` names them."""
+        mine, others = _values(self), _values(other)
+        return [name for name, value in mine.items() if value != others[name]]
+
+
+def parsed(text: str) -> Cron:
+    """Return a cron expression after validation.
+
+    Raises:
+        InvalidRequestError: It is not valid.
+    """
+    validation.check(
+        "the schedule", {"cron": text}, {"cron": validation.Text}, errors.InvalidRequestError
+    )
+    return cron.parse(text)
+
+
+def checked_id(schedule_id: str) -> str:
+    """Return the id of a new schedule after validation.
+
+    Raises:
+        InvalidRequestError: It is not a string, empty, too long, or has a character by which
+            Temporal could not find the turns of the schedule.
+    """
+    validation.check(
+        "the schedule", {"id": schedule_id}, {"id": validation.Text}, errors.InvalidRequestError
+    )
+    if not 0 < len(schedule_id) <= limits.SCHEDULE_ID_CHARACTERS or size(schedule_id) > _ID_BYTES:
+        raise errors.InvalidRequestError(
+            f"a schedule's id has 1 to {limits.SCHEDULE_ID_CHARACTERS} characters and at most"
+            f" {_ID_BYTES} bytes, not {len(schedule_id)} and {size(schedule_id)}: the time of a"
+            " turn is appended to it"
+        )
+    if search_attributes.keyword(schedule_id) != schedule_id:
+        raise errors.InvalidRequestError(
+            "a schedule's id has printable characters only, without quotation marks, % and \\"
+        )
+    return schedule_id
+
+
+def _values(definition: Definition) -> dict[str, Any]:
+    """Return the values by the names of the arguments that set them."""
+    own = {
+        field.name: getattr(definition, field.name)
+        for field in fields(definition)
+        if field.name not in ("id", "request")
+    }
+    asked = definition.request.model_dump(mode="json")
+    output = asked.pop("output_schema")
+    return {**asked, **own, "output": output}

@@ -1,0 +1,123 @@
+"""Creates schedules, and finds them again."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from temporalio.api.workflowservice.v1 import ListSchedulesRequest
+from temporalio.client import Client, ScheduleAlreadyRunningError
+from temporalio.service import RPCError
+
+from perdure import errors, validation
+from perdure.clients.schedules import server
+from perdure.clients.schedules.definition import Definition, ScheduleChanges, checked_id, parsed
+from perdure.clients.schedules.schedule import Schedule
+from perdure.clients.schedules.status import ScheduleEntry, entry
+from perdure.clients.schedules.stored import definition_of, schedule_of
+from perdure.clients.search_marks import Marks
+from perdure.temporal import start_request
+from perdure.temporal.names import TURN
+
+_PAGE = 100
+
+
+class Schedules:
+    """The schedules of a namespace. New ones start turns on one task queue."""
+
+    def __init__(self, client: Client, task_queue: str, marks: Marks) -> None:
+        self._client = client
+        self._task_queue = task_queue
+        self._marks = marks
+
+    async def create(self, schedule_id: str, given: ScheduleChanges) -> Schedule:
+        """Create a schedule, or find the existing one with this id and the same definition.
+
+        `given` has an agent, a task, a cron expression and a time zone at least.
+
+        Raises:
+            PerdureError: As `AgentClient.schedule` raises it.
+        """
+        definition = Definition(
+            id=checked_id(schedule_id),
+            task_queue=self._task_queue,
+            request=start_request.turn_request(given["agent"], given["task"]),
+            cron=parsed(given["cron"]),
+            timezone="",
+        ).changed(given)
+        try:
+            await self._create(definition)
+        except ScheduleAlreadyRunningError:
+            await self._check_same(definition)
+        except RPCError as error:
+            raise server.unreadable(schedule_id, error) from error
+        return Schedule(self._client, self._marks, schedule_id)
+
+    async def _create(self, definition: Definition) -> None:
+        """Create a schedule, whose turns have no search attributes if the server refuses them."""
+        marks = await self._marks.of(definition.request)
+        made = schedule_of(self._client, definition, marks)
+        try:
+            await self._client.create_schedule(definition.id, made)
+        except RPCError as error:
+            if marks is None or not self._marks.were_refused(error):
+                raise
+            await self._client.create_schedule(
+                definition.id, schedule_of(self._client, definition, None)
+            )
+
+    async def _check_same(self, wanted: Definition) -> None:
+        """Refuse a schedule whose id has another definition.
+
+        Raises:
+            ScheduleConflictError: It has.
+        """
+        found = await server.described(self._client, wanted.id)
+        there = await definition_of(self._client, wanted.id, found)
+        names = wanted.differences(there)
+        if names:
+            raise errors.ScheduleConflictError(
+                f"a schedule {wanted.id!r} exists and differs in {', '.join(names)}; choose another"
+                " id, or change it with Schedule.change (perdure schedule change)",
+                context={"schedule_id": wanted.id, "differs": [*names]},
+            )
+
+    async def get(self, schedule_id: str) -> Schedule:
+        """Return an existing schedule.
+
+        Raises:
+            ScheduleNotFoundError: There is no such schedule that starts turns.
+            InvalidRequestError: The id is not a string.
+            ServerUnreachableError: Temporal does not answer.
+        """
+        given, wanted = {"id": schedule_id}, {"id": validation.Unicode}
+        validation.check("the schedule", given, wanted, errors.InvalidRequestError)
+        found = await server.described(self._client, schedule_id)
+        if found.schedule.action.start_workflow.workflow_type.name != TURN:
+            raise errors.ScheduleNotFoundError(
+                f"schedule {schedule_id!r} starts no turns of Perdure",
+                context={"schedule_id": schedule_id},
+            )
+        return Schedule(self._client, self._marks, schedule_id)
+
+    async def list(self) -> AsyncIterator[ScheduleEntry]:
+        """Yield the schedules that start turns, page by page.
+
+        Raises:
+            ServerUnreachableError: Temporal does not answer.
+        """
+        request = ListSchedulesRequest(namespace=self._client.namespace, maximum_page_size=_PAGE)
+        while True:
+            page = await server.asked(
+                "", self._client.workflow_service.list_schedules(request, retry=True)
+            )
+            for one in page.schedules:
+                if one.info.workflow_type.name != TURN:
+                    continue
+                try:
+                    found = await server.described(self._client, one.schedule_id)
+                except errors.ScheduleNotFoundError:
+                    continue  # deleted a moment ago; Temporal's list lags behind
+                yield await entry(self._client, one.schedule_id, found)
+            if not page.next_page_token:
+                return
+            request.next_page_token = page.next_page_token

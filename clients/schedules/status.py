@@ -1,0 +1,234 @@
+"""What a schedule is and does, as values, from the server's description of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from datetime import UTC, datetime, timedelta, tzinfo
+from decimal import Decimal
+
+from temporalio.api.schedule.v1 import ScheduleActionResult, ScheduleInfo
+from temporalio.api.workflowservice.v1 import DescribeScheduleResponse
+from temporalio.client import Client
+from temporalio.converter import decode_typed_search_attributes
+from temporalio.service import RPCError
+
+from perdure import errors
+from perdure.base import Value
+from perdure.clients.entries import TurnEntry, entry_of
+from perdure.clients.schedules import zones
+from perdure.clients.schedules.definition import Definition, IfRunning, OnFailure
+from perdure.clients.schedules.stored import definition_of, request_of
+from perdure.errors import ErrorInfo
+from perdure.temporal.runs import describe_last
+from perdure.temporal.search_attributes import State
+from perdure.turn.slot import Slot
+from perdure.values.budgets import Budget
+from perdure.values.reports import Outcome
+from perdure.values.tasks import headline
+
+
+class ScheduledTurn(Value):
+    """A turn that a schedule started.
+
+    Attributes:
+        id: The turn's id; `client.get(turn.id)` follows it.
+        at: The time for which it was scheduled, in the time zone of the schedule.
+        is_by_hand: Whether it was started by hand, outside the schedule.
+        started_at: The time it was started.
+        state: The state of the turn; None if its retention is over.
+        outcome: The outcome; None before the end, and if its retention is over.
+        spent: The cost in USD; None before the end, and if it is unknown.
+        ended_at: The time it ended; None before the end, and if its retention is over.
+    """
+
+    id: str
+    at: datetime
+    is_by_hand: bool = False
+    started_at: datetime
+    state: State | None = None
+    outcome: Outcome | None = None
+    spent: Decimal | None = None
+    ended_at: datetime | None = None
+
+
+class ScheduleEntry(Value):
+    """A schedule in a list. Its times are in its time zone.
+
+    Attributes:
+        id: The schedule's id; `client.get_schedule(entry.id)` finds it.
+        agent: The name of the agent of its turns.
+        task: The task, in one line.
+        cron: The cron expression.
+        timezone: The IANA name of the time zone.
+        is_paused: Whether it is paused.
+        reason: The reason why it is paused; empty otherwise.
+        next: The next times at which it starts turns, jitter included, at most ten; empty while it
+            is paused.
+        running: The ids of its turns that are not over, as far as Temporal keeps count: without
+            those that `allow` started beside another one.
+        error: The reason why the entry lacks the agent, the task or the times: this process cannot
+            decode them, or another program has created or changed the schedule. None for all other
+            entries.
+    """
+
+    id: str
+    agent: str = ""
+    task: str = ""
+    cron: str = ""
+    timezone: str = ""
+    is_paused: bool = False
+    reason: str = ""
+    next: tuple[datetime, ...] = ()
+    running: tuple[str, ...] = ()
+    error: ErrorInfo | None = None
+
+
+class ScheduleStatus(ScheduleEntry):
+    """The status of a schedule.
+
+    Attributes:
+        task_queue: The task queue of its turns.
+        labels: The labels of its turns.
+        budget: The budget of each turn, without that of its agent.
+        if_running: What happens at a time at which a turn is running.
+        catch_up: How late a missed time may be run.
+        on_failure: What happens after a turn that failed.
+        remember_last: Whether a turn gets the output of the one before.
+        jitter: The largest random delay of a turn; None for no delay.
+        starts: The time before which no turn starts; None without one.
+        ends: The time after which no turn starts; None without one.
+        last: The last turns, at most ten, the newest first.
+        started: The number of turns that it has started.
+        skipped: The number of times that were skipped because a turn was running.
+        missed: The number of times that were missed for longer than `catch_up`.
+        created_at: The time it was created.
+    """
+
+    task_queue: str = ""
+    labels: dict[str, str] = {}
+    budget: Budget | None = None
+    if_running: IfRunning = "skip"
+    catch_up: timedelta = timedelta()
+    on_failure: OnFailure = "go on"
+    remember_last: bool = False
+    jitter: timedelta | None = None
+    starts: datetime | None = None
+    ends: datetime | None = None
+    last: tuple[ScheduledTurn, ...] = ()
+    started: int = 0
+    skipped: int = 0
+    missed: int = 0
+    created_at: datetime
+
+
+async def entry(client: Client, schedule_id: str, found: DescribeScheduleResponse) -> ScheduleEntry:
+    """Return the entry of a schedule."""
+    state, info = found.schedule.state, found.info
+    known = ScheduleEntry(
+        id=schedule_id,
+        is_paused=state.paused,
+        reason=state.notes if state.paused else "",
+        running=tuple(one.workflow_id for one in info.running_workflows),
+    )
+    try:
+        request = await request_of(client, schedule_id, found)
+        known = known.model_copy(update={"agent": request.agent, "task": headline(request.task)})
+        definition = await definition_of(client, schedule_id, found)
+    except errors.PerdureError as error:
+        return known.model_copy(update={"error": error.info()})
+    times = {
+        "cron": definition.cron.text,
+        "timezone": definition.timezone,
+        "next": () if state.paused else _next(info, _place(definition)),
+    }
+    return known.model_copy(update=times)
+
+
+async def status(
+    client: Client, schedule_id: str, found: DescribeScheduleResponse
+) -> ScheduleStatus:
+    """Return the status of a schedule.
+
+    Raises:
+        ScheduleConflictError: Another program has created or changed the schedule.
+        PayloadDecodeError: This process lacks the codec or the key of the schedule.
+        RPCError: The server does not answer.
+    """
+    definition = await definition_of(client, schedule_id, found)
+    place, info = _place(definition), found.info
+    recent = (_turn(client, schedule_id, place, one) for one in reversed(info.recent_actions))
+    return ScheduleStatus(
+        **dict(await entry(client, schedule_id, found)),
+        task_queue=definition.task_queue,
+        labels=definition.request.labels,
+        budget=definition.request.given_budget,
+        if_running=definition.if_running,
+        catch_up=definition.catch_up,
+        on_failure=definition.on_failure,
+        remember_last=definition.remember_last,
+        jitter=definition.jitter,
+        starts=definition.starts and definition.starts.astimezone(place),
+        ends=definition.ends and definition.ends.astimezone(place),
+        last=tuple(await asyncio.gather(*recent)),
+        started=info.action_count,
+        skipped=info.overlap_skipped,
+        missed=info.missed_catchup_window,
+        created_at=info.create_time.ToDatetime(tzinfo=UTC).astimezone(place),
+    )
+
+
+def turn_id_of(schedule_id: str, at: datetime) -> str:
+    """Return the id that the server gives to the turn of a slot, in whole seconds."""
+    return f"{schedule_id}-{at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def _place(definition: Definition) -> tzinfo:
+    """Return the time zone, or UTC if this machine does not know it."""
+    try:
+        return zones.zone(definition.timezone)
+    except errors.PerdureError:
+        return UTC
+
+
+def _next(info: ScheduleInfo, place: tzinfo) -> tuple[datetime, ...]:
+    """Return the next times; the server may still name one that has just passed."""
+    now = datetime.now(UTC)
+    times = (at.ToDatetime(tzinfo=UTC) for at in info.future_action_times)
+    return tuple(at.astimezone(place) for at in times if at > now)
+
+
+async def _turn(
+    client: Client, schedule_id: str, place: tzinfo, action: ScheduleActionResult
+) -> ScheduledTurn:
+    """Return a turn of the schedule, with what its own memo says about its end."""
+    run = action.start_workflow_result
+    at = _slot(schedule_id, run.workflow_id) or action.schedule_time.ToDatetime(tzinfo=UTC)
+    turn = ScheduledTurn(
+        id=run.workflow_id,
+        at=at.astimezone(place),
+        is_by_hand=Slot(at=at).is_by_hand,
+        started_at=action.actual_time.ToDatetime(tzinfo=UTC).astimezone(place),
+    )
+    found = await _entry(client, run.workflow_id, run.run_id)
+    if found is None:
+        return turn
+    told = {name: getattr(found, name) for name in ("state", "outcome", "spent")}
+    ended_at = found.ended_at and found.ended_at.astimezone(place)
+    return turn.model_copy(update={**told, "ended_at": ended_at})
+
+
+async def _entry(client: Client, turn_id: str, run_id: str) -> TurnEntry | None:
+    """Return the entry of a turn; None if its retention is over."""
+    with contextlib.suppress(RPCError):
+        found = (await describe_last(client, turn_id, run_id, retry=True)).workflow_execution_info
+        attributes = decode_typed_search_attributes(found.search_attributes)
+        return await entry_of(client, found, attributes)
+    return None
+
+
+def _slot(schedule_id: str, turn_id: str) -> datetime | None:
+    """Return the slot of a turn from its id; None if the id has none."""
+    with contextlib.suppress(ValueError):
+        return datetime.fromisoformat(turn_id.removeprefix(f"{schedule_id}-"))
+    return None

@@ -1,0 +1,94 @@
+"""The time for which a schedule started a turn, and how the model is told. Pure.
+
+The fold makes the first message of a turn, so it must be the same on every machine. It therefore
+reads the local time from a table in the input and not from a time zone database.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from datetime import UTC, datetime, timedelta
+from typing import Annotated
+
+from pydantic import Field
+
+from perdure.base import Wire
+from perdure.values.tasks import Context
+
+BLOCK = "schedule"
+"""The name of the block that says for when the turn was scheduled."""
+LAST_BLOCK = "last_output"
+"""The name of the block with the last output of the schedule."""
+
+_NAME_CHARACTERS = 64
+_OFFSETS = 1_000
+_DAY_S = 86_400
+_DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+
+
+class ScheduledBy(Wire):
+    """The schedule that starts a turn.
+
+    `offsets` are pairs of the Unix time from which an offset of the time zone from UTC holds and
+    the offset, both in seconds, in order. `remember_last` gives the turn the last output of the
+    schedule.
+    """
+
+    id: str
+    timezone: str = Field(max_length=_NAME_CHARACTERS)
+    offsets: tuple[tuple[int, Annotated[int, Field(gt=-_DAY_S, lt=_DAY_S)]], ...] = Field(
+        default=(), max_length=_OFFSETS
+    )
+    remember_last: bool = False
+
+    def in_words(self, at: datetime) -> str:
+        """Format a time in the time zone: `Monday, 2026-11-23 07:00 Europe/Berlin (UTC+01:00)`.
+
+        It is formatted in UTC if it is not covered by the table of offsets.
+        """
+        place = bisect_right(self.offsets, int(at.timestamp()), key=lambda one: one[0])
+        if not place:
+            return f"{_local(at, timedelta())} UTC, for the time zone {self.timezone}"
+        offset = timedelta(seconds=self.offsets[place - 1][1])
+        return f"{_local(at, offset)} {self.timezone} (UTC{_signed(offset)})"
+
+
+class Slot(Wire):
+    """The time for which a schedule started a turn.
+
+    `at` is in UTC and has whole seconds. `last_output` is the output of the last turn of the
+    schedule that completed; empty if there is none, or if the turn does not get it.
+    """
+
+    at: datetime
+    last_output: str = ""
+
+    @property
+    def is_by_hand(self) -> bool:
+        """Whether the turn was started by hand: the times of a cron expression have no seconds."""
+        return self.at.second != 0
+
+
+def with_slot(
+    context: Context | None, scheduled: ScheduledBy | None, slot: Slot | None
+) -> Context | None:
+    """Return the context of a turn, followed by the blocks about its slot."""
+    if scheduled is None or slot is None:
+        return context
+    when = scheduled.in_words(slot.at)
+    said = f"Started by hand, outside its schedule, on {when}."
+    blocks = {BLOCK: said if slot.is_by_hand else f"Scheduled for {when}."}
+    if slot.last_output:
+        blocks[LAST_BLOCK] = slot.last_output
+    return Context(blocks={**(context.blocks if context else {}), **blocks})
+
+
+def _local(at: datetime, offset: timedelta) -> str:
+    local = at.astimezone(UTC).replace(tzinfo=None) + offset
+    return f"{_DAYS[local.weekday()]}, {local.isoformat(sep=' ', timespec='minutes')}"
+
+
+def _signed(offset: timedelta) -> str:
+    minutes = int(offset.total_seconds()) // 60
+    hours, rest = divmod(abs(minutes), 60)
+    return f"{'-' if minutes < 0 else '+'}{hours:02d}:{rest:02d}"

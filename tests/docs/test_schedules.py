@@ -1,0 +1,43 @@
+"""Run the code blocks of `docs/schedules.md`."""
+
+from datetime import datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from perdure import Agent
+from perdure.clients.schedules.status import turn_id_of
+from perdure.testing import FunctionModel, ModelRequest, Reply, says
+
+from ..integration.test_schedules import existing
+from .conftest import Tell
+
+SLOT = datetime(2026, 11, 23, 7, tzinfo=ZoneInfo("Europe/Berlin"))
+
+
+@pytest.mark.slow
+async def test_schedule_does_what_the_page_says(tell: Tell) -> None:
+    """Its turns are told what the page shows, and the commands of the page succeed."""
+    asked: list[ModelRequest] = []
+
+    def answer(request: ModelRequest) -> Reply:
+        asked.append(request)
+        return says("the digest")
+
+    async with tell("schedules") as story:  # the commands are run at its end
+        client = await story.works(Agent(name="reporter", model="main"), FunctionModel(answer))
+        daily = await (await story.defining("digest"))(client)
+        shown = await story.up_to("What the model is told", "text")
+        await daily.backfill(SLOT, SLOT + timedelta(minutes=1))
+        turn = await existing(client, turn_id_of(daily.id, SLOT))
+        await turn.result()
+        looked = await story.prints((await story.defining("look"))(client))
+        await (await story.defining("manage"))(client)
+        daily = await story["digest"](client)
+        ran = await story.prints((await story.defining("last_week"))(daily))
+        await daily.delete()
+
+    assert asked[0].messages[0].text == shown.text.removesuffix("\n")  # type: ignore[union-attr]
+    assert looked.splitlines()[0] == "0 7 * * 1-5 Europe/Berlin False "
+    assert f"digest-2026-11-23T06:00:00Z {SLOT} completed" in looked
+    assert ran == "5\n"

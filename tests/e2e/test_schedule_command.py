@@ -1,0 +1,166 @@
+"""`perdure schedule`: what its commands do, print and refuse."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from perdure.clients.cli.schedule_commands import schedule
+
+from .command_line import InProcess, wait_until
+
+WHEN = ("--cron", "0 7 * * 1-5", "--timezone", "Europe/Berlin")
+
+
+def value(here: InProcess, *arguments: str) -> Any:
+    """The line of JSON of a command that succeeds."""
+    done = here("schedule", *arguments, "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    return json.loads(done.stdout)
+
+
+@pytest.mark.accepts("E74")
+def test_schedule_is_created_shown_run_paused_changed_and_deleted(
+    here: InProcess, at_work: Sequence[str], new_id: str
+) -> None:
+    """Each step changes what `show` prints; `list` shows the turns."""
+    create = ("schedule", "create", new_id, "talker", "Say\thello.", *WHEN, *at_work)
+    created = here(*create, "--usd", "0.50", "--label", "team=x", "--starts", "2026-01-01")
+    again = here(*create, "--usd", "0.50", "--label", "team=x", "--starts", "2026-01-01")
+    other = here(*create)
+    turn = value(here, "run", new_id, *at_work)["turn"]
+    slots = value(here, "backfill", new_id, "2026-03-27", "2026-03-30T23:59", *at_work)["slots"]
+    wait_until(
+        lambda: (
+            [one["outcome"] for one in value(here, "show", new_id, *at_work)["last"]].count(
+                "completed"
+            )
+            == 3
+        ),
+        "three turns complete",
+    )
+    first = here("show", f"{new_id}-2026-03-27T06:00:00Z", *at_work).stdout
+    paused = here("schedule", "pause", new_id, "--reason", "the source is down", *at_work)
+    shown = here("schedule", "show", new_id, *at_work)
+    changed = value(
+        here,
+        *("change", new_id, *at_work, "--cron", "30 6 * * *", "--ends", "2099-12-24T18:00"),
+        *("--starts", "none", "--jitter", "90s", "--remember-last", "--model-calls", "3"),
+    )
+    resumed = value(here, "resume", new_id, *at_work)
+    deleted = value(here, "delete", new_id, *at_work)
+    gone = here("schedule", "show", new_id, *at_work, "--json")
+
+    assert created.returncode == 0
+    assert created.stdout == again.stdout
+    assert created.stdout.splitlines()[:3] == [
+        f"schedule  {new_id}",
+        "turn      talker: Say hello.",
+        "times     0 7 * * 1-5  Europe/Berlin",
+    ]
+    assert other.returncode == 2
+    assert "differs in labels, budget, starts" in other.stderr
+    assert slots == ["2026-03-27T07:00:00+01:00", "2026-03-30T07:00:00+02:00"]
+    assert "talker, scheduled for Friday, 2026-03-27 07:00 Europe/Berlin (UTC+01:00): Say" in first
+    assert paused.stderr == f"schedule {new_id} is paused\n"
+    assert shown.stdout.splitlines()[:6] == [
+        f"schedule  {new_id}  paused",
+        "reason    the source is down",
+        "turn      talker: Say hello.",
+        "times     0 7 * * 1-5  Europe/Berlin",
+        "rules     if running: skip, catch up: 1 h, on failure: go on, from Thu 2026-01-01 00:00",
+        "budget    $0.50",
+    ]
+    assert shown.stdout.splitlines()[6:8] == [
+        "labels    team=x",
+        "so far    3 started, 0 skipped, 0 missed",
+    ]
+    assert shown.stdout.splitlines()[-3:] == [
+        f"Mon 2026-03-30 07:00  schedule  completed  $0.0000  {new_id}-2026-03-30T05:00:00Z",
+        f"Fri 2026-03-27 07:00  schedule  completed  $0.0000  {new_id}-2026-03-27T06:00:00Z",
+        shown.stdout.splitlines()[-1],
+    ]
+    assert shown.stdout.splitlines()[-1].split()[3:] == ["hand", "completed", "$0.0000", turn]
+    assert (changed["cron"], changed["task"], changed["starts"]) == (
+        "30 6 * * *",
+        "Say hello.",
+        None,
+    )
+    assert (changed["ends"], changed["jitter"]) == ("2099-12-24T18:00:00+01:00", "PT1M30S")
+    assert (changed["remember_last"], changed["is_paused"]) == (True, True)
+    assert (changed["budget"]["usd"], changed["budget"]["model_calls"]) == (None, 3)
+    assert resumed == {"schedule": new_id, "paused": False}
+    assert deleted == {"schedule": new_id, "deleted": True}
+    assert gone.returncode == 2
+    assert json.loads(gone.stdout)["code"] == "SCHEDULE_NOT_FOUND"
+
+
+@pytest.mark.accepts("E74")
+def test_schedules_and_their_turns_are_listed(
+    here: InProcess, at_work: Sequence[str], new_id: str
+) -> None:
+    """`list --schedule` has the turns of one."""
+    here("schedule", "create", new_id, "talker", "Say hello.", *WHEN, *at_work)
+    turn = value(here, "run", new_id, *at_work)["turn"]
+    wait_until(lambda: turn in here("list", "--schedule", new_id, *at_work).stdout, "it is listed")
+    wait_until(lambda: new_id in here("schedule", "list", *at_work).stdout, "the schedule, too")
+    lines = here("schedule", "list", *at_work).stdout.splitlines()
+    entries = [
+        json.loads(line)
+        for line in here("schedule", "list", "--json", *at_work).stdout.splitlines()
+    ]
+    here("schedule", "delete", new_id, *at_work)
+
+    [line] = [line for line in lines if line.startswith(f"{new_id} ")]
+    assert lines[0].split() == ["ID", "AGENT", "CRON", "ZONE", "NEXT", "TASK"]
+    assert line.split()[1:8] == ["talker", "0", "7", "*", "*", "1-5", "Europe/Berlin"]
+    assert line.endswith("07:00  Say hello.")
+    [entry] = [entry for entry in entries if entry["id"] == new_id]
+    assert (entry["agent"], entry["task"], len(entry["next"])) == ("talker", "Say hello.", 10)
+
+
+@pytest.mark.accepts("E74")
+def test_help_of_every_command_of_schedules_fits_on_a_terminal(here: InProcess) -> None:
+    """Each has an example, in 80 columns."""
+    pages = {name: here("schedule", name, "--help", COLUMNS="80") for name in schedule.commands}
+
+    assert {done.returncode for done in pages.values()} == {0}
+    assert all(f"  perdure schedule {name} " in done.stdout for name, done in pages.items())
+    assert [
+        line for done in pages.values() for line in done.stdout.splitlines() if len(line) > 80
+    ] == []
+
+
+@pytest.mark.accepts("E74")
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["create", "ID", "talker", "go", "--cron", "0 7 * * *"], "Missing option '--timezone'"),
+        (["create", "ID", "talker", "go", "--cron", "0 7 * *", "--timezone", "UTC"], "five"),
+        (["create", "ID", "talker", "go", *WHEN, "--if-running", "wait"], "is not one of 'skip'"),
+        (["create", "ID", "talker", "go", *WHEN, "--starts", "soon"], "'soon' is not a time"),
+        (["create", "ID", "talker", "go", *WHEN, "--usd", "much"], "usd"),
+        (["show", "ID"], "there is no schedule"),
+        (["run", "ID"], "there is no schedule"),
+        (["pause", "ID"], "there is no schedule"),
+        (["backfill", "ID", "2026-01-01", "tomorrow"], "'tomorrow' is not a time"),
+        (["change", "ID", "--cron", "0 7 * * *"], "there is no schedule"),
+        (["rum", "ID"], "No such command 'rum'"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else " ".join(value[-2:]),
+)
+def test_mistake_is_said_in_one_line(
+    here: InProcess, at_work: Sequence[str], arguments: list[str], said: str
+) -> None:
+    """Exit code 2, and nothing on standard output."""
+    name = f"none-{secrets.token_hex(4)}"
+    given = [name if one == "ID" else one for one in arguments]
+    done = here("schedule", *given, *at_work, COLUMNS="1000")
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr
+    assert len(done.stderr.splitlines()) == 1

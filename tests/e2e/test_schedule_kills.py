@@ -1,0 +1,65 @@
+"""Turns of a schedule whose workers are killed, between its times and within them."""
+
+from __future__ import annotations
+
+import secrets
+from datetime import datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from perdure.clients.schedules.status import turn_id_of
+
+from ..integration.test_schedules import existing
+from .app import AGENT
+from .stories import Tell, asks, kill, says, use
+
+FIRST = datetime(2026, 10, 24, 7, tzinfo=ZoneInfo("Europe/Berlin"))
+
+
+@pytest.mark.slow
+@pytest.mark.accepts("E73")
+async def test_each_time_has_one_turn_although_workers_are_killed(tell: Tell) -> None:
+    """The first worker is killed after the first turn, the second one within the second turn; the
+    server starts turns meanwhile, which wait for a worker.
+    """
+    story = await tell(asks(use("charge", "one")), says("done", delay_s=1.5))
+    daily = await story.client.schedule(
+        f"kills-{secrets.token_hex(4)}",
+        AGENT,
+        "go",
+        cron="0 7 * * *",
+        timezone="Europe/Berlin",
+        remember_last=True,
+        if_running="queue",
+    )
+    slots = [FIRST + timedelta(days=day) for day in range(3)]
+    worker = await story.worker()
+    await daily.backfill(slots[0], slots[0])
+    first = await existing(story.client, turn_id_of(daily.id, slots[0]))
+    await first.result()
+    await kill(worker)
+    backfilled = await daily.backfill(slots[0], slots[2])
+    second = await existing(story.client, turn_id_of(daily.id, slots[1]))
+    worker = await story.worker()
+    await story.asked(4)
+    await kill(worker)
+    await story.worker()
+    await second.result()
+    third = await existing(story.client, turn_id_of(daily.id, slots[2]))
+    reports = [await story.report(turn) for turn in (first, second, third)]
+    status = await daily.describe()
+    await daily.delete()
+
+    assert backfilled == (slots[1], slots[2])
+    assert [report.output for report in reports] == ["done #2", "done #5", "done #7"]
+    assert len(story.journal()) == 3
+    assert story.requests() == {1: 3, 2: 4}
+    assert [turn.at for turn in reversed(status.last)] == slots
+    texts = [report.messages[0].text for report in reports]  # type: ignore[union-attr]
+    assert [text.partition(".\n")[0].partition(" for ")[2] for text in texts] == [
+        "Saturday, 2026-10-24 07:00 Europe/Berlin (UTC+02:00)",
+        "Sunday, 2026-10-25 07:00 Europe/Berlin (UTC+01:00)",
+        "Monday, 2026-10-26 07:00 Europe/Berlin (UTC+01:00)",
+    ]
+    assert ["done #2" in texts[1], "done #5" in texts[2]] == [True, True]

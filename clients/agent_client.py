@@ -33,6 +33,7 @@ from perdure.temporal import start_request
 from perdure.temporal.connect import connect
 from perdure.temporal.data_converter import check
 from perdure.temporal.names import GENERATE, TASK_QUEUE
+from perdure.temporal.priorities import priority_of
 from perdure.temporal.search_attributes import State
 from perdure.text import word
 from perdure.values import keywords
@@ -62,6 +63,8 @@ class StartOptions(TurnOptions, total=False):
     live: bool
     if_exists: IfExists
     priority: int | None
+    fairness: str | None
+    weight: float | None
 
 
 class AgentClient:
@@ -131,6 +134,8 @@ class AgentClient:
         live: bool = False,
         if_exists: IfExists = "attach",
         priority: int | None = None,
+        fairness: str | None = None,
+        weight: float | None = None,
         **given: Unpack[TurnOptions],
     ) -> Turn[R]:
         """Start a turn and return at once; a worker runs it.
@@ -153,6 +158,12 @@ class AgentClient:
             options: Temperature, output limit and the like. Each option overrides the agent's.
             allowed_tools: The only tools that are offered; calling another one ends the turn. None
                 for every tool, `[]` for none.
+            delay: The time after which the turn begins, or a date with its time zone. Until then it
+                exists, waits and can be cancelled; its agent is looked up afterwards. The delay is
+                not in the time of its budget.
+            deadline: The time after which the turn ends at the latest, from its start, or a date
+                with its time zone. Waits for people and the delay are in it, and it holds for
+                delegates.
             live: Whether `Turn.text` yields text while the model generates it. It has no other
                 effect.
             if_exists: What to do if a turn of this id exists, running or over: `attach` to it if
@@ -161,19 +172,23 @@ class AgentClient:
                 knew its agent.
             priority: From 1, the first, to 5, the last; the default is 3. It orders the work of the
                 turn and its delegates where work waits for workers.
+            fairness: A key of at most 64 bytes, such as a tenant. Where work of one priority waits
+                for workers, the keys take turns, if the server has fairness switched on.
+            weight: The share of the key beside others, from 0.001 to 1000; the default is 1.
 
         Raises:
             TurnConflictError: A turn of this id has another agent, task, context or history.
             TurnExistsError: A turn of this id exists and `if_exists` is `error`.
             TooLargeError: The input is too large.
-            InvalidRequestError: The id is empty or too long, there is no task, or a value is not
-                one of those named here.
+            InvalidRequestError: The id is empty or too long, there is no task, the deadline has
+                passed or is not after the delay, or a value is not one of those named here.
             ConfigurationError: The output type cannot be enforced on a model.
             ServerUnreachableError: Temporal does not answer.
         """
         wanted = start_request.type_of(agent, output)
         request = start_request.turn_request(agent, task, output=output, live=live, **given)
-        started = await self._starter.start(request, id, if_exists=if_exists, priority=priority)
+        order = priority_of(priority, fairness, weight)
+        started = await self._starter.start(request, id, if_exists=if_exists, priority=order)
         turn = self._turn(started.turn_id, started.runs)
         return turn if wanted is None else turn.typed(wanted)
 

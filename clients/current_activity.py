@@ -5,7 +5,8 @@ from __future__ import annotations
 from perdure.text import word
 from perdure.turn.keys import AgentKey, ChildKey, HookKey, Key, ModelKey, PolicyKey, ReadKey
 from perdure.turn.state import TurnState
-from perdure.turn.waiting import PROVIDER, Waiting
+from perdure.turn.waiting import DELAY, PROVIDER, Waiting
+from perdure.values.moments import in_words
 
 
 def doing(state: TurnState, gap: str = "  ") -> str:
@@ -23,17 +24,21 @@ def doing(state: TurnState, gap: str = "  ") -> str:
 
 
 def _waits(waiting: Waiting) -> str:
-    if waiting.kind == PROVIDER and waiting.until is not None:
-        return f"waits for provider, attempt {waiting.attempt} at {waiting.until:%H:%M:%S} UTC"
+    until = waiting.until
+    if waiting.kind == DELAY and until is not None:
+        return f"begins at {in_words(until)}"
+    if waiting.kind == PROVIDER and until is not None:
+        moment = in_words(until) if waiting.limit else f"{until:%H:%M:%S} UTC"
+        return f"waits for provider, attempt {waiting.attempt} at {moment}"
     return f"waits for {word(waiting.kind)}" if waiting.is_told else "asks again in a moment"
 
 
 def is_stopped(state: TurnState) -> bool:
-    """Whether the whole turn waits for a person.
+    """Whether the whole turn waits for a person, for a provider's limit, or for its beginning.
 
     This time does not count towards the time of the turn.
     """
-    if state.waits_for_people:
+    if state.is_untimed:
         return True
     waiting = [child for child in state.children if child.waits_for and not child.ended]
     return bool(waiting) and len(waiting) == len(state.in_flight)

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from typing import Annotated, Literal, NamedTuple
+from datetime import UTC, datetime
+from typing import Literal, NamedTuple
 
-from annotated_types import Interval
 from temporalio.client import Client, WorkflowHandle
 from temporalio.common import (
     Priority,
@@ -29,26 +29,10 @@ from perdure.temporal.history import first_request
 from perdure.temporal.names import TURN
 from perdure.temporal.payloads import pack
 from perdure.turn.wire import TurnRequest
-from perdure.validation import Must
 from perdure.values.messages import media_weight
 from perdure.values.tasks import opening
 
 IfExists = Literal["attach", "restart", "error"]
-
-LAST_PRIORITY = 5
-"""The lowest priority that a server supports by default."""
-
-Priorities = (
-    Annotated[
-        int,
-        Interval(ge=1, le=LAST_PRIORITY),
-        Must(f"a whole number from 1, the first, to {LAST_PRIORITY}, the last"),
-    ]
-    | None
-)
-"""The type of a priority that a caller gives."""
-
-_STARTS = {"if_exists": IfExists, "priority": Priorities}
 
 
 class Started(NamedTuple):
@@ -77,7 +61,7 @@ class Starter:
         turn_id: str | None = None,
         *,
         if_exists: IfExists = "attach",
-        priority: int | None = None,
+        priority: Priority = Priority.default,
     ) -> Started:
         """Start a turn, or find the existing one.
 
@@ -85,20 +69,20 @@ class Starter:
             request: The input of the turn.
             turn_id: The turn's id. Without it, `<agent>/<12 random characters>`.
             if_exists: As for `AgentClient.start`.
-            priority: As for `AgentClient.start`.
+            priority: Temporal's priority.
 
         Raises:
             TurnConflictError: A turn of this id has another input.
             TurnExistsError: A turn of this id exists and `if_exists` is `error`.
             TooLargeError: The input is too large.
-            InvalidRequestError: The id is empty or too long, there is no task, or an option is not
-                valid.
+            InvalidRequestError: The id is empty or too long, there is no task, the deadline has
+                passed, or an option is not valid.
             ServerUnreachableError: Temporal does not answer.
         """
         validation.check(
             "the turn",
-            {"if_exists": if_exists, "priority": priority},
-            _STARTS,
+            {"if_exists": if_exists},
+            {"if_exists": IfExists},
             errors.InvalidRequestError,
         )
         start_request.refuse_silence(request)
@@ -108,7 +92,11 @@ class Starter:
             else f"{request.agent}/{secrets.token_hex(6)}"
         )
         try:
-            handle = await self._start(turn_id, request, Priority(priority_key=priority), if_exists)
+            request.check_moments(datetime.now(UTC))
+        except errors.InvalidRequestError as error:
+            return await self._begun_before(turn_id, request, if_exists, error)
+        try:
+            handle = await self._start(turn_id, request, priority, if_exists)
         except WorkflowAlreadyStartedError:
             return await self._existing(turn_id, request, if_exists)
         except RPCError as error:
@@ -175,6 +163,26 @@ class Starter:
             search_attributes=marks,
             priority=priority,
         )
+
+    async def _begun_before(
+        self,
+        turn_id: str,
+        request: TurnRequest,
+        if_exists: IfExists,
+        error: errors.InvalidRequestError,
+    ) -> Started:
+        """Find the existing turn of a request whose deadline has passed since the turn was started.
+
+        Raises:
+            InvalidRequestError: There is no such turn; this is `error`.
+        """
+        if if_exists != "attach":
+            raise error
+        try:
+            await runs_of(self._client, turn_id)
+        except errors.TurnNotFoundError:
+            raise error from None
+        return await self._existing(turn_id, request, if_exists)
 
     async def _existing(self, turn_id: str, request: TurnRequest, if_exists: IfExists) -> Started:
         """Find the existing turn with this id, if it has the same input."""

@@ -19,6 +19,7 @@ from perdure.text import clip
 from perdure.turn import ending
 from perdure.turn.keys import ChildKey, ReadKey
 from perdure.turn.state import TurnState
+from perdure.turn.waiting import PEOPLE
 from perdure.values.approvals import PendingApproval
 from perdure.values.budgets import Budget, Spending
 from perdure.values.reports import ChildReport, ForkedFrom, Outcome
@@ -35,7 +36,7 @@ class Spent(Value):
 
     Attributes:
         usd: Money, in US dollars; None if the price of a model is unknown.
-        time: The time since the start, waits for people excluded.
+        time: The time since the start, without the waits that a budget of time leaves out.
         tokens: Input and output of all model calls.
         model_calls: Requests to models.
         tool_calls: Tool calls that were started.
@@ -53,7 +54,8 @@ class Wait(Value):
 
     Attributes:
         kind: The kind of the wait: `approval` of a call, `budget`, `iterations`, `resume`,
-            `provider`, or `retry`. The last two end by themselves, at `until`.
+            `provider`, `retry`, or `delay` before the turn begins. The last three end by
+            themselves, at `until`.
         turn_id: The turn that waits.
         reason: The reason, in words.
         since: The start of the wait; None if it is unknown.
@@ -103,9 +105,9 @@ class TurnStatus(Value):
         agent: The name of its agent.
         task: The task, in one line.
         labels: The labels that it was started with.
-        state: `running`; `waiting` for a person or a provider; `paused` until its budget or its
-            limit of iterations is added to, until it is resumed, or because an operator paused it
-            in Temporal; `ended`.
+        state: `running`; `waiting` for a person, a provider or its beginning; `paused` until its
+            budget or its limit of iterations is added to, until it is resumed, or because an
+            operator paused it in Temporal; `ended`.
         outcome: The outcome; None before the end.
         error: The error of a turn that failed; otherwise None.
         step: The number of the current step, from 1; 0 before the first.
@@ -124,6 +126,7 @@ class TurnStatus(Value):
         started_at: The time it was started.
         ended_at: The time it ended; None before the end.
         forked_from: The point in another turn from which it goes on; None for other turns.
+        deadline: The time at which it ends at the latest; None without one.
     """
 
     id: str
@@ -147,6 +150,7 @@ class TurnStatus(Value):
     started_at: datetime | None = None
     ended_at: datetime | None = None
     forked_from: ForkedFrom | None = None
+    deadline: datetime | None = None
 
 
 def status(
@@ -190,6 +194,7 @@ def status(
         started_at=root.began,
         ended_at=root.ended,
         forked_from=state.request.forked_from if state.request else None,
+        deadline=root.deadline,
     )
 
 
@@ -205,7 +210,7 @@ def where(state: TurnState) -> State:
 def needs_person(state: TurnState) -> bool:
     """Whether the turn, or a turn below it, needs a person."""
     return (state.ended is None and state.waits_for_people) or any(
-        child.waits_for and not child.ended for child in state.children
+        child.waits_for in PEOPLE and not child.ended for child in state.children
     )
 
 

@@ -73,6 +73,12 @@ class Node:
         )
         return sum((child.spent for child in running), self.state.accounts.ledger.spent)
 
+    @property
+    def deadline(self) -> datetime | None:
+        """The time at which the turn ends at the latest; None without one."""
+        request = self.state.request
+        return request.ends_at(self.began) if request and self.began else None
+
     def all(self) -> Iterator[Node]:
         """Yield the turn and all turns below it."""
         yield self

@@ -158,7 +158,7 @@ class TurnCancelledError(PerdureError):
 
 
 class TurnTimeoutError(PerdureError):
-    """The turn took longer than it may."""
+    """The turn took longer than it may, or its deadline has passed."""
 
     code = "TURN_TIMEOUT"
 

@@ -47,6 +47,8 @@ RETRY_AFTER = timedelta(minutes=5)
 
 It applies to a worker's memory of other turns, and to turns of earlier releases.
 """
+LIMIT_ATTEMPTS = 100
+"""The failed attempts at one model call after which a provider's limit is not waited for."""
 OUTAGE = timedelta(minutes=30)
 """How long a turn without a time budget retries an unavailable provider."""
 
@@ -187,6 +189,11 @@ LEAST_CATCH_UP = timedelta(seconds=10)
 """The server catches up for this long at least."""
 BACKFILL_SLOTS = 500
 """The number of times of a schedule that one backfill runs; the server buffers 1,000."""
+FAIRNESS_BYTES = 64
+"""The size of a fairness key; a server rejects longer ones."""
+LEAST_WEIGHT = 0.001
+MOST_WEIGHT = 1000
+"""The range of the weights of fairness keys."""
 NAME_CHARACTERS = 64
 """The length of the names of agents and tools."""
 BY_CHARACTERS = 200

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -76,13 +76,18 @@ from perdure.turn.state import TurnState
 from perdure.turn.waiting import PROVIDER
 from perdure.turn.wire import AgentCall, ModelCall, Origin, Summary, ToolRun, TurnRequest
 from perdure.values.approvals import Decision
+from perdure.values.moments import in_words
 from perdure.values.reports import Outcome
 from perdure.workflows import ancestors, log_events, visibility, waits
 from perdure.workflows.calls import Calls
 from perdure.workflows.children import Children
+from perdure.workflows.clock import run_until
+from perdure.workflows.later_release import NeedsLaterReleaseError
 from perdure.workflows.middleware import Pipeline
 from perdure.workflows.runs import Runs
 from perdure.workflows.turn_context import Board
+
+_Ended = tuple[AgentDefinition, Done]
 
 MARGIN = timedelta(seconds=10)
 """Between a model call's own deadline and the activity's, so that the typed error comes first."""
@@ -106,10 +111,6 @@ _OUTCOMES = {
 }
 
 
-class _NeedsLaterReleaseError(Exception):
-    """Fails the workflow task, which a worker of a later release then completes."""
-
-
 @workflow.defn(name=TURN, sandboxed=False, failure_exception_types=[PerdureError])
 class AgentTurn:
     """The workflow of a turn.
@@ -131,8 +132,8 @@ class AgentTurn:
     async def run(self, start: RawValue = NOTHING) -> RawValue:
         """Run the turn. The input is validated here, so an invalid one causes a typed error."""
         try:
-            agent = await self._begin(start)
-            done = await self._pipeline.through(agent, lambda: self._loop(agent))
+            fact = self._open(start)
+            agent, done = await self._in_time(lambda: self._turn(fact))
             await self._pipeline.observe(agent, outcome=done.outcome, risk=done.risk)
             summary = self._board.summary(done.outcome, done.output, done.risk)
         except asyncio.CancelledError:
@@ -140,7 +141,7 @@ class AgentTurn:
             if workflow.info().parent is None:
                 raise
             return pack(summary)  # the only thing that a parent receives of a cancelled child
-        except _NeedsLaterReleaseError:
+        except NeedsLaterReleaseError:
             raise
         except PerdureError as error:
             raise await self._failure(error) from error
@@ -150,21 +151,58 @@ class AgentTurn:
         self._close(summary)
         return pack(summary)
 
-    async def _begin(self, start: RawValue) -> AgentDefinition:
-        """Begin the turn, or go on with it in a later run. Returns its agent."""
+    def _open(self, start: RawValue) -> TurnStarted | TurnContinued:
+        """Return the input of the run after validation.
+
+        Raises:
+            PerdureError: It is not valid.
+        """
         fact = _started(start)
         self._board.note(fact)
         match fact:
             case TurnStarted(request):
                 request.check()
                 ancestors.check(request.lineage)
-                if request.origin is not None:
-                    await self._take_over(request.origin, whole=False)
-                return await self._resolve(request)
+                if request.lineage is None:  # a delegate has the deadline of the turn above it
+                    request.check_moments(self._board.clock.began)
             case TurnContinued(continuation):
                 self._has_begun = True
                 self._health = Health(continuation.health)
                 self._runs.resume(continuation, self._pipeline)
+        return fact
+
+    async def _in_time(self, turn: Callable[[], Coroutine[Any, Any, _Ended]]) -> _Ended:
+        """Run the turn until its end, or until its deadline.
+
+        Raises:
+            TurnTimeoutError: The deadline has passed.
+        """
+        deadline = self._board.deadline
+        if deadline is None:
+            return await turn()
+        error = errors.TurnTimeoutError(
+            f"the deadline of the turn, {in_words(deadline)}, has passed; go on after the end with"
+            " turn.resume()",
+            context={"deadline": deadline.isoformat()},
+        )
+        return await run_until(deadline, turn, "the deadline of the turn", error)
+
+    async def _turn(self, fact: TurnStarted | TurnContinued) -> _Ended:
+        """Run the turn, or go on with it in a later run. Returns its agent and its end."""
+        agent = await self._begin(fact)
+        return agent, await self._pipeline.through(agent, lambda: self._loop(agent))
+
+    async def _begin(self, fact: TurnStarted | TurnContinued) -> AgentDefinition:
+        """Begin the turn after its delay, or go on with it in a later run. Returns its agent."""
+        match fact:
+            case TurnStarted(request):
+                begins = request.begins_at(self._board.clock.began)
+                if begins is not None:
+                    await waits.for_delay(self._board, begins)
+                if request.origin is not None:
+                    await self._take_over(request.origin, whole=False)
+                return await self._resolve(request)
+            case TurnContinued(continuation):
                 await self._take_over(continuation.continues, whole=True)
                 assert self._board.state.agent is not None
                 return self._board.state.agent
@@ -181,7 +219,7 @@ class AgentTurn:
         try:
             task.result()
         except errors.UnknownVersionError as error:
-            raise _NeedsLaterReleaseError(str(error)) from error
+            raise NeedsLaterReleaseError(str(error)) from error
 
     async def _resolve(self, request: TurnRequest) -> AgentDefinition:
         """Resolve the agent once; a later deploy does not affect this turn."""
@@ -323,6 +361,9 @@ class AgentTurn:
                 waits_for=PROVIDER,
                 reason=self._board.state.attempts.failures[-1].error.message,
             )
+        if choice.limit:
+            await waits.for_limit(self._board, choice, move.key)
+            return False  # its failures do not count any more, so that the next move differs
         return await waits.for_provider(self._board, choice, move.key)
 
     def _outage(self, agent: AgentDefinition) -> Outage:
@@ -460,18 +501,37 @@ class AgentTurn:
         if is_root:
             self._board.note(added)
         if self._board.state.agent is None:
-            await workflow.wait_condition(lambda: self._board.state.agent is not None)
+            await workflow.wait_condition(
+                lambda: self._board.state.agent is not None or self._board.state.is_delayed
+            )
             with failures.typed():
-                self._board.state.with_added(added)
+                self._check_added(added, self._board.state)
         if not is_root:
             if added.more:  # those above first: at no moment is more leased than there is
                 await ancestors.tell_added(self._board.state, added.more)
             self._board.note(added)
         return self._remaining()
 
+    def _check_added(self, added: BudgetAdded, state: TurnState) -> None:
+        """Reject an addition to a limit that the turn does not have, or does not know yet.
+
+        Raises:
+            InvalidRequestError: There is no such limit, or the sum is too large.
+        """
+        try:
+            state.with_added(added)
+        except errors.InvalidRequestError as error:
+            if not state.is_delayed:
+                raise
+            raise errors.InvalidRequestError(
+                f"{error.message}: before a turn begins, only the limits that it was started with"
+                " can be raised"
+            ) from None
+
     def _remaining(self) -> RawValue:
-        left = self._board.remaining
-        return pack(left.model_copy(update={"iterations": self._board.state.iterations_left}))
+        state = self._board.state.foreseen if self._board.state.is_delayed else self._board.state
+        left = self._board.remaining_of(state)
+        return pack(left.model_copy(update={"iterations": state.iterations_left}))
 
     @add_budget.validator
     def check_added(self, given: RawValue = NOTHING) -> None:
@@ -486,8 +546,8 @@ class AgentTurn:
                 {"by": validation.By | None},
                 errors.InvalidRequestError,
             )
-            if self._board.state.agent is not None:
-                self._board.state.with_added(added)
+            if self._board.state.agent is not None or self._board.state.is_delayed:
+                self._check_added(added, self._board.state.foreseen)
 
     @workflow.update(name=RESUME)
     async def resume(self, given: RawValue = NOTHING) -> None:

@@ -108,9 +108,7 @@ class Calls:
                 if self._board.is_new(scheduled):
                     self._board.withdraw(scheduled)
                     raise
-            await ended_within([handle], CANCEL_GRACE, f"{key} may end after the cancel")
-            if handle.done():
-                self._fold_end(key, handle)
+            await self._stopped(key, handle)
             raise
         return self._fold_end(key, handle) if handle.done() else None
 
@@ -118,6 +116,17 @@ class Calls:
         """Stop the model call that is running, so that the model is asked again."""
         if self._asking is not None and not await has_ended(self._asking):
             self._asking.cancel()
+
+    async def _stopped(self, key: ActivityKey, handle: Handle) -> None:
+        """Wait for a cancelled activity for a while, which is shorter after the deadline."""
+        if self._board.is_too_late:
+            await ended_within([handle], DEADLINE_GRACE, f"{key} may end after the deadline")
+        else:
+            await ended_within([handle], CANCEL_GRACE, f"{key} may end after the cancel")
+        if handle.done():
+            self._fold_end(key, handle)
+        elif self._board.is_too_late:
+            self._left.append(asyncio.create_task(self._fold_later(key, handle)))
 
     async def _until(self, key: ActivityKey, handle: Handle, has_deadline: bool) -> None:
         """Wait for an activity, and stop it at the deadline.

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any, Unpack
 
 from temporalio import workflow
-from temporalio.common import RawValue
+from temporalio.common import Priority, RawValue
 from temporalio.exceptions import ChildWorkflowError, WorkflowAlreadyStartedError
 
 from perdure import errors
@@ -15,6 +15,7 @@ from perdure.base import R
 from perdure.temporal import outcomes, start_request, trace_ids
 from perdure.temporal.names import TURN
 from perdure.temporal.payloads import pack
+from perdure.temporal.priorities import priority_of
 from perdure.turn import ending
 from perdure.turn.facts import ChildEnded, TurnEnded
 from perdure.turn.keys import ChildKey
@@ -36,6 +37,9 @@ async def run_turn(
     output: type[R] | None = None,
     id: str | None = None,  # noqa: A002 - what callers know it as
     task_queue: str | None = None,
+    priority: int | None = None,
+    fairness: str | None = None,
+    weight: float | None = None,
     **given: Unpack[TurnOptions],
 ) -> AgentReport[R]:
     """Run a turn as a child of your workflow, and wait for its end.
@@ -55,19 +59,28 @@ async def run_turn(
         max_iterations: The number of steps it may make, from 1; overrides the agent's own.
         options: Temperature, output limit and so on.
         allowed_tools: The only tools that are offered; a call of any other ends the turn.
+        delay: The time after which the turn begins, or a date with its time zone.
+        deadline: The time after which the turn ends at the latest, or a date with its time zone.
         task_queue: The task queue of the agent's workers; by default that of your workflow.
+        priority: From 1, the first, to 5, the last; by default that of your workflow.
+        fairness: The fairness key; by default that of your workflow.
+        weight: The share of the key beside others, from 0.001 to 1000.
 
     Raises:
         PerdureError: As for the client; `.report` holds what was done. If not caught, it fails your
             workflow (because of `PerdurePlugin`).
     """
     request = start_request.turn_request(agent, task, output=output, **given)
+    request.check_moments(workflow.now())
+    order = priority_of(priority, fairness, weight)
     turn_id = id or f"{workflow.info().workflow_id}/{request.agent}-{workflow.uuid4().hex[:12]}"
-    ended = await _ended(turn_id, request, task_queue)
+    ended = await _ended(turn_id, request, task_queue, order)
     return _read(turn_id, request, ended, start_request.type_of(agent, output))
 
 
-async def _ended(turn_id: str, request: TurnRequest, task_queue: str | None) -> ChildEnded:
+async def _ended(
+    turn_id: str, request: TurnRequest, task_queue: str | None, priority: Priority
+) -> ChildEnded:
     """Run the turn to its end.
 
     A cancellation of the caller is passed on, and raised when the turn has ended.
@@ -80,6 +93,7 @@ async def _ended(turn_id: str, request: TurnRequest, task_queue: str | None) -> 
             task_queue=task_queue,
             result_type=RawValue,
             parent_close_policy=workflow.ParentClosePolicy.REQUEST_CANCEL,
+            priority=priority,
             **start_request.introduced(request, trace_ids.memo_of_caller()),
         )
         try:

@@ -48,6 +48,8 @@ READS = "read-child"
 """The patch id of turns that read the history of a child without a summary."""
 
 _TIME_IS_UP = "the time of the turn that delegated this is up"
+_DEADLINE = "the deadline of the turn that delegated this has passed"
+_CANCELLED = "the turn that delegated this was cancelled"
 
 
 class Children:
@@ -83,9 +85,12 @@ class Children:
             await self._stop(
                 keys,
                 tasks,
-                workflow.cancellation_reason() or "the turn that delegated this was cancelled",
+                workflow.cancellation_reason() or self._reason_to_stop(),
             )
             raise
+
+    def _reason_to_stop(self) -> str:
+        return _DEADLINE if self._board.is_too_late else _CANCELLED
 
     async def told(self, fact: ChildTold) -> None:
         """Handle a child's news: it waits, continues, or was given budget."""
@@ -223,6 +228,7 @@ class Children:
             ),
             allowed_tools=delegate.allowed_tools if delegate else None,
             lineage=lineage,
+            deadline=self._board.deadline,
         )
 
     async def _until_over(

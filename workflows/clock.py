@@ -7,11 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from temporalio import workflow
+
+from perdure.errors import PerdureError
+from perdure.workflows.later_release import NeedsLaterReleaseError
+
+E = TypeVar("E")
 
 
 class Clock:
@@ -75,6 +80,42 @@ class Clock:
         if self.alarm is not None:
             self.alarm.cancel()
         self.alarm = self._deadline = None
+
+
+async def run_until(
+    moment: datetime,
+    inner: Callable[[], Coroutine[Any, Any, E]],
+    summary: str,
+    error: PerdureError,
+) -> E:
+    """Run `inner`, and cancel it at a moment; what it has done remains.
+
+    `summary` describes the timer in the web UI.
+
+    Raises:
+        PerdureError: `error`, if `inner` had not ended by then.
+        NeedsLaterReleaseError: It found this while it stopped: only a later release may end the
+            turn.
+    """
+    task = asyncio.create_task(inner())
+    left = max(moment - workflow.now(), timedelta())
+    try:
+        await ended_within([task], left, summary)
+    except asyncio.CancelledError:
+        await _stop(task)
+        raise
+    if task.done():
+        return task.result()
+    await _stop(task)
+    raise error
+
+
+async def _stop(task: asyncio.Task[Any]) -> None:
+    """Cancel a task and wait for its end, which is of no interest."""
+    task.cancel()
+    await workflow.wait([task])
+    if not task.cancelled() and isinstance(failure := task.exception(), NeedsLaterReleaseError):
+        raise failure
 
 
 async def ended_within(

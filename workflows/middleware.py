@@ -23,7 +23,7 @@ from perdure.turn.wire import HookCall, ObserverCall
 from perdure.values.reports import Outcome
 from perdure.workflows import log_events
 from perdure.workflows.calls import Calls
-from perdure.workflows.clock import ended_within
+from perdure.workflows.clock import run_until
 from perdure.workflows.turn_context import Board
 
 Turn = Callable[[], Coroutine[Any, Any, Done]]
@@ -162,19 +162,8 @@ class Pipeline:
 
 
 async def _within(limit: timedelta, began: datetime, inner: Turn) -> Done:
-    """Run `inner` with a time limit since `began`; what it has done remains."""
-    task = asyncio.create_task(inner())
-    left = max(began + limit - workflow.now(), timedelta())
-    try:
-        await ended_within([task], left, f"the turn may take {limit}")
-    except asyncio.CancelledError:
-        task.cancel()
-        await workflow.wait([task])
-        raise
-    if task.done():
-        return task.result()
-    task.cancel()
-    await workflow.wait([task])
-    raise errors.TurnTimeoutError(
+    """Run `inner` with a time limit since `began`."""
+    error = errors.TurnTimeoutError(
         f"the turn took longer than {limit}", context={"limit_s": limit.total_seconds()}
     )
+    return await run_until(began + limit, inner, f"the turn may take {limit}", error)

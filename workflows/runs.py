@@ -79,8 +79,10 @@ class Runs:
                 if isinstance(error, errors.TranscriptMismatchError) and not whole:
                     may_pass = False  # a fork can be started again, and has lost nothing
                 if may_pass and len(failures) < _TRIES:
-                    await _sleep_unless_cancelled(2 ** (len(failures) - 1))
-                if not may_pass or len(failures) >= _TRIES or _is_cancelled():
+                    pause_s = min(2 ** (len(failures) - 1), _LONGEST_PAUSE_S)
+                    with contextlib.suppress(TimeoutError):
+                        await workflow.wait_condition(self._is_stopping, timeout=pause_s)
+                if not may_pass or len(failures) >= _TRIES or self._is_stopping():
                     raise error
             part = len(board.state.carried.parts) + 1
             key = CarryKey(part, len(failures) + 1)
@@ -90,6 +92,10 @@ class Runs:
         info = workflow.info()
         self._began_events = info.get_current_history_length()
         self._began_bytes = info.get_current_history_size()
+
+    def _is_stopping(self) -> bool:
+        """Return whether the turn is cancelled, or its deadline has passed."""
+        return _is_cancelled() or self._board.is_too_late
 
     def is_full(self) -> bool:
         """Return whether the turn has to go on in a new run, and can."""
@@ -185,8 +191,3 @@ class Runs:
 
 def _is_cancelled() -> bool:
     return workflow.cancellation_reason() is not None
-
-
-async def _sleep_unless_cancelled(seconds: float) -> None:
-    with contextlib.suppress(TimeoutError):
-        await workflow.wait_condition(_is_cancelled, timeout=min(seconds, _LONGEST_PAUSE_S))

@@ -92,12 +92,26 @@ class Board:
         return None if left is None else max(left - kept, timedelta())
 
     @property
+    def deadline(self) -> datetime | None:
+        """The moment at which the turn ends at the latest; None without one."""
+        request = self.state.request
+        return request.ends_at(self.clock.began) if request else None
+
+    @property
+    def is_too_late(self) -> bool:
+        """Whether the deadline has passed."""
+        return self.deadline is not None and workflow.now() >= self.deadline
+
+    @property
     def remaining(self) -> Remaining:
         """The remaining budget."""
-        left = {
-            dimension: self.state.accounts.ledger.remaining(dimension) for dimension in DIMENSIONS
-        }
-        return Remaining.model_validate({"time": self.time_left, **left})
+        return self.remaining_of(self.state)
+
+    def remaining_of(self, state: TurnState) -> Remaining:
+        """Return the remaining budget of this state."""
+        ledger = state.accounts.ledger
+        left = {dimension: ledger.remaining(dimension) for dimension in DIMENSIONS}
+        return Remaining.model_validate({"time": self.clock.left(state.time_limit), **left})
 
     @property
     def failing_for(self) -> timedelta:
@@ -118,7 +132,8 @@ class Board:
                 self.state,
                 self._now,
                 at,
-                None if left is None or self.state.waits_for_people else at + left,
+                None if left is None or self.state.is_untimed else at + left,
+                self.deadline,
             )
         )
 

@@ -11,9 +11,10 @@ from perdure import errors
 from perdure.text import CUT, arguments_in_brief, markdown, markdown_of_arguments, one_line, word
 from perdure.turn.ledger import in_words
 from perdure.turn.state import TurnState
-from perdure.turn.waiting import PROVIDER, Waiting
+from perdure.turn.waiting import DELAY, PROVIDER, Waiting
 from perdure.values.approvals import Decision, PendingApproval
 from perdure.values.budgets import DIMENSIONS
+from perdure.values.moments import in_words as _moment
 from perdure.values.tasks import headline
 
 _GAP = "\u00a0\u00a0\u00a0"
@@ -30,8 +31,17 @@ _NAMES = {
 }
 
 
-def card(state: TurnState, now: str, at: datetime, deadline: datetime | None) -> str:
-    """Return the card of a turn that does `now`, as of `at`. `deadline` is the end of its time."""
+def card(
+    state: TurnState,
+    now: str,
+    at: datetime,
+    time_up: datetime | None,
+    deadline: datetime | None = None,
+) -> str:
+    """Return the card of a turn that does `now`, as of `at`.
+
+    `time_up` is the end of its time budget.
+    """
     agent = state.request.agent if state.request else ""
     limit = state.max_iterations
     lines = [
@@ -45,8 +55,10 @@ def card(state: TurnState, now: str, at: datetime, deadline: datetime | None) ->
     ]
     if state.children:
         lines += ["", *_children(state)]
+    if time_up is not None:
+        lines += ["", f"Time is up at {_moment(time_up)} (limit {_short(state.time_limit)})"]
     if deadline is not None:
-        lines += ["", f"Time is up at {_moment(deadline)} (limit {_short(state.time_limit)})"]
+        lines += ["", f"Ends at {_moment(deadline)} at the latest"]
     if state.waiting is not None and state.waiting.is_told:
         lines += ["", *_wait(state, state.waiting, at)]
     for one in state.open_step.decisions[-_MOST_CALLS:]:
@@ -98,6 +110,8 @@ def _wait(state: TurnState, waiting: Waiting, at: datetime) -> list[str]:
             f" {_moment(waiting.since)}"
         )
         return [f"**Waits for provider:** {_plain(waiting.reason, 300)}", "", again]
+    if waiting.kind == DELAY and waiting.until is not None:
+        return [f"**Begins at {_moment(waiting.until)}**"]
     if not waiting.pending:
         return [f"**Waits for {_plain(waiting.kind, 80)}:** {_plain(waiting.reason, 300)}"]
     calls = {call.id: call.arguments for call, _ in state.asked.calls}
@@ -134,10 +148,6 @@ def _decided(decision: Decision, state: TurnState) -> str:
     edited = ", with other arguments" if decision.arguments is not None else ""
     reason = f": {one_line(decision.reason, 300)}" if decision.reason else ""
     return markdown(f"{word(tool)} ({word(decision.call_id)}) {decision.in_words}{edited}{reason}")
-
-
-def _moment(time: datetime) -> str:
-    return f"{time:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _short(limit: timedelta | None) -> str:

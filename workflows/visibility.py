@@ -58,12 +58,13 @@ def begin_wait(state: TurnState, waits: WaitBegan) -> WaitBegan:
         for name, moment in (("since", told.since), ("until", told.until))
         if moment
     }
-    attempt = {"attempt": told.attempt} if told.attempt else {}
+    more = {"attempt": told.attempt, "limit": told.limit}
+    more = {name: value for name, value in more.items() if value}
     workflow.upsert_memo(
-        {MEMO_WAIT: {"kind": told.kind, "reason": told.reason, **pending, **moments, **attempt}}
+        {MEMO_WAIT: {"kind": told.kind, "reason": told.reason, **pending, **moments, **more}}
     )
     is_known = state.waiting is not None and state.waiting.kind == told.kind == PROVIDER
-    if state.agent is not None and state.agent.indexed and not is_known:
+    if _has_attributes(state) and not is_known:
         workflow.upsert_search_attributes(
             search_attributes.in_state(search_attributes.state_of(told.kind))
         )
@@ -73,7 +74,7 @@ def begin_wait(state: TurnState, waits: WaitBegan) -> WaitBegan:
 def end_wait(state: TurnState, ended: WaitEnded) -> None:
     """Record the end of a wait."""
     workflow.upsert_memo({MEMO_WAIT: {"expired": list(ended.expired)} if ended.expired else None})
-    if state.agent is not None and state.agent.indexed:
+    if _has_attributes(state):
         workflow.upsert_search_attributes(
             search_attributes.in_state(search_attributes.State.RUNNING)
         )
@@ -117,12 +118,17 @@ def end(state: TurnState, summary: Summary, reason: str = "") -> None:
 
 
 def _is_indexed(state: TurnState) -> bool:
+    """Return whether the end of a turn is recorded in search attributes."""
+    if state.agent is not None:
+        return state.agent.indexed
+    return _has_attributes(state) and workflow.patched(_FOUND_EARLY)
+
+
+def _has_attributes(state: TurnState) -> bool:
     """Return whether the namespace has the search attributes.
 
     Before the agent is known, attributes set at the start prove it.
     """
     if state.agent is not None:
         return state.agent.indexed
-    return workflow.info().typed_search_attributes.get(
-        search_attributes.AGENT
-    ) is not None and workflow.patched(_FOUND_EARLY)
+    return workflow.info().typed_search_attributes.get(search_attributes.AGENT) is not None

@@ -1,14 +1,14 @@
-"""The waits of a turn for people and for providers.
+"""The waits of a turn: for its beginning, for people and for providers.
 
-They are durable, and visible to readers of the turn. Waits for people do not count towards its
-time.
+They are durable, and visible to readers of the turn. Those for people, for the beginning and for a
+provider's limit do not count towards its time.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from temporalio import workflow
@@ -20,7 +20,7 @@ from perdure.turn.approvals import Asked
 from perdure.turn.facts import WaitBegan, WaitEnded
 from perdure.turn.fallback import Choice
 from perdure.turn.keys import ModelKey
-from perdure.turn.waiting import PROVIDER
+from perdure.turn.waiting import DELAY, PROVIDER
 from perdure.workflows import ancestors, log_events, visibility
 from perdure.workflows.turn_context import Board
 
@@ -29,6 +29,16 @@ _REASON_CHARACTERS = 200
 
 class RunIsFull(Exception):  # noqa: N818 - not an error
     """The turn has to go on in a new run while it waits."""
+
+
+async def for_delay(board: Board, until: datetime) -> None:
+    """Wait until the turn begins, which is not in its time."""
+    left = until - workflow.now()
+    if left <= timedelta():
+        return
+    began = WaitBegan(DELAY, "the turn was started with a delay", until=until)
+    async with _waiting(board, began, []):
+        await workflow.sleep(left, summary="the turn begins")
 
 
 async def for_budget(board: Board, reason: str) -> None:
@@ -88,6 +98,24 @@ async def for_provider(board: Board, choice: Choice, key: ModelKey) -> bool:
     except TimeoutError:
         return True
     return False
+
+
+async def for_limit(board: Board, choice: Choice, key: ModelKey) -> None:
+    """Wait until a limit of the provider is over, or a person resumes the turn.
+
+    The wait does not count towards the turn's time. Earlier failures do not count afterwards.
+    """
+    pardoned = board.state.attempts.pardoned
+    reason = board.state.attempts.failures[-1].error.message
+    until = workflow.now() + choice.delay
+    began = WaitBegan(PROVIDER, reason, (), board.failing_since, until, key.attempt, limit=True)
+    async with _waiting(board, began, []):
+        with contextlib.suppress(TimeoutError):
+            await workflow.wait_condition(
+                lambda: board.state.attempts.pardoned != pardoned,
+                timeout=choice.delay,
+                timeout_summary=f"the limit of {choice.target.model} is over",
+            )
 
 
 def provider_is_back(board: Board) -> None:
@@ -156,7 +184,10 @@ async def _until(board: Board, is_over: Callable[[], bool], **options: Any) -> N
 
 @contextlib.asynccontextmanager
 async def _waiting(board: Board, waits: WaitBegan, expired: list[str]) -> AsyncIterator[None]:
-    """Wait for a person. A wait that the run before began goes on without another record."""
+    """Stop the clock for a wait.
+
+    A wait that the run before began goes on without another record.
+    """
     if not board.clock.is_taken_over:
         log_events.wait_began(board.state, waits.kind)
         board.clock.begin_wait()

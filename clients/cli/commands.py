@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,6 +17,9 @@ from perdure.clients.cli.completion import completion
 from perdure.clients.cli.exits import OUTCOMES
 from perdure.clients.cli.group import Command, examples
 from perdure.clients.cli.schedule_commands import schedule
+
+if TYPE_CHECKING:
+    from perdure.values.moments import Moment
 
 STATE = Path(".perdure")
 _STATES = ("running", "waiting", "paused", "ended")
@@ -51,6 +54,7 @@ def register(group: click.Group) -> None:
     epilog=examples(
         'perdure run support "Answer ticket 4711." --id ticket-4711 --usd 0.50',
         'perdure run support "Answer ticket 4711." > answer.txt',
+        'perdure run support "Sum up the day." --delay 2h --deadline 1d',
         'perdure run support "Answer ticket 4711." --json | jq .kind',
     ),
 )
@@ -68,6 +72,7 @@ def register(group: click.Group) -> None:
 @options.json_lines(_EVENTS)
 @options.BUDGET
 @options.iterations("--max-iterations")
+@options.START
 @options.CONNECTION
 async def run(
     agent: str,
@@ -79,6 +84,10 @@ async def run(
     address: str | None,
     task_queue: str,
     max_iterations: int | None,
+    delay: Moment | None,
+    deadline: Moment | None,
+    fairness: str | None,
+    weight: float | None,
     **limits: Any,
 ) -> int:
     """Start a turn, or attach to it, and follow it to its end.
@@ -99,6 +108,10 @@ async def run(
         max_iterations=max_iterations,
         if_exists=if_exists,
         live=stream,
+        delay=delay,
+        deadline=deadline,
+        fairness=fairness,
+        weight=weight,
     )
     return await follow(
         client, turn, View(as_json=as_json, stream=stream, address=address), is_new=True
@@ -272,7 +285,7 @@ async def add_budget(
     short_help="send a message to a running turn",
     epilog=examples(
         'perdure steer ticket-4711 "Use the new price list."',
-        'perdure steer ticket-4711 "Stop, the customer has cancelled." --now --deny-pending',
+        'perdure steer ticket-4711 "Stop, they cancelled." --now --deny-pending',
     ),
 )
 @options.TURN

@@ -37,7 +37,7 @@ MEANINGS = {
     6: "the model asked for what the agent may not do",
     7: "the model repeats itself",
     8: "the turn was cancelled",
-    9: "the turn exceeded its time limit",
+    9: "the turn exceeded its time limit, or its deadline",
     10: "the turn was terminated from outside",
     UNREACHABLE: "Temporal or a required worker does not answer",
     INTERRUPTED: "Ctrl-C; a turn that was followed goes on",

@@ -36,6 +36,7 @@ _SECTIONS = {
         ),
         "Schedule",
     ),
+    **dict.fromkeys(("delay", "deadline", "fairness", "weight"), "When it runs"),
     **dict.fromkeys(("address", "namespace", "task_queue"), "Temporal"),
 }
 """The sections of options that several commands share."""

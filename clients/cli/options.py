@@ -36,6 +36,27 @@ class Duration(click.ParamType[timedelta]):
             self.fail(f"{value!r} is too long", param, ctx)
 
 
+class When(click.ParamType[timedelta | datetime]):
+    """A duration such as `1h30m`, or a date with its time zone."""
+
+    name = "moment"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> timedelta | datetime:
+        """Return the moment, or fail with a usage error."""
+        if _TIME.fullmatch(value):
+            return Duration().convert(value, param, ctx)
+        try:
+            return datetime.fromisoformat(value)
+        except ValueError:
+            self.fail(
+                f"{value!r} is not a moment; write it like 90s, 2h or 2030-12-01T18:00:00+01:00",
+                param,
+                ctx,
+            )
+
+
 class Count(click.IntRange):
     """A whole number in a range."""
 
@@ -196,6 +217,25 @@ def iterations(name: str) -> Decorator[Any]:
     )
 
 
+START = _together(
+    click.option(
+        "--delay",
+        metavar="WHEN",
+        type=When(),
+        help="When it begins: 2h after its start, or a date such as 2030-12-01T18:00:00+01:00.",
+    ),
+    click.option(
+        "--deadline",
+        metavar="WHEN",
+        type=When(),
+        help="When it ends at the latest, waits for people included.",
+    ),
+    click.option(
+        "--fairness", metavar="KEY", help="The key, such as a tenant, that takes turns with others."
+    ),
+    click.option("--weight", metavar="N", type=float, help="The share of that key (default: 1)."),
+)
+"""The options about when a new turn runs."""
 FORK = _together(
     click.option("--id", metavar="ID", help="The new turn's id (default: TURN~1, …)."),
     click.option(

@@ -50,6 +50,7 @@ from perdure.turn.state import TurnState
 from perdure.turn.wire import Summary
 from perdure.values.approvals import Decision
 from perdure.values.budgets import Remaining
+from perdure.values.moments import in_words
 from perdure.values.reports import AgentReport, Outcome
 from perdure.values.tasks import headline
 
@@ -215,10 +216,11 @@ def _waits(fact: Fact) -> Text:
     match fact:
         case CancelRequested(reason):
             return Text(f"cancel requested{': ' + _all(reason) if reason else ''}", "yellow")
+        case WaitBegan("delay", until=datetime() as until):
+            return Text(f"begins at {in_words(until)}", "yellow")
         case WaitBegan(until=datetime() as until):
-            return Text(
-                f"waits for provider: attempt {fact.attempt} at {until:%H:%M:%S} UTC", "yellow"
-            )
+            moment = in_words(until) if fact.limit else f"{until:%H:%M:%S} UTC"
+            return Text(f"waits for provider: attempt {fact.attempt} at {moment}", "yellow")
         case WaitBegan(kind, reason):
             return Text(f"waits for {_all(kind)}: {_all(reason)}", "yellow")
         case ChildTold(key, news) if news.waits_for:

@@ -32,6 +32,7 @@ from perdure.clients.mcp.questions import (
 from perdure.clients.mcp.served import Served, Watch
 from perdure.clients.mcp.turn_view import TurnView
 from perdure.temporal.search_attributes import State
+from perdure.values.moments import AMoment
 
 DEFAULT_WAIT_S = 45
 """Clients commonly abandon a call after a minute."""
@@ -147,6 +148,13 @@ async def start_turn(
             description="How many steps it may make; without it, as many as its agent.",
         ),
     ] = None,
+    delay: Annotated[
+        AMoment | None, Field(description="When it begins, such as PT2H after its start.")
+    ] = None,
+    deadline: Annotated[
+        AMoment | None,
+        Field(description="When it ends at the latest, waits for people included."),
+    ] = None,
 ) -> TurnView:
     """Start a turn and return at once; it runs in the background.
 
@@ -161,6 +169,8 @@ async def start_turn(
             id=id,
             budget=budget.budget if budget else None,
             max_iterations=max_iterations,
+            delay=delay,
+            deadline=deadline,
         )
         return await served.look(turn)
 

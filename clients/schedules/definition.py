@@ -13,8 +13,8 @@ from perdure import errors, limits, validation
 from perdure.agents.agent import Agent
 from perdure.clients.schedules import cron, zones
 from perdure.clients.schedules.cron import Cron
-from perdure.clients.starting import Priorities
 from perdure.temporal import search_attributes, start_request
+from perdure.temporal.priorities import Priorities
 from perdure.text import size
 from perdure.turn.slot import BLOCK, LAST_BLOCK, ScheduledBy
 from perdure.turn.wire import TurnRequest

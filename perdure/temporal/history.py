@@ -251,6 +251,7 @@ class HistoryReader:
             since,
             until,
             waits_for.get("attempt", 0),
+            bool(waits_for.get("limit")),
         )
 
     async def _child_scheduled(self, event: HistoryEvent) -> Recorded | None:

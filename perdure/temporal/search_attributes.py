@@ -64,8 +64,8 @@ Updates = list[SearchAttributeUpdate[Any]]
 class State(StrEnum):
     """The state of a turn. `waiting` and `paused` turns have not ended.
 
-    One waits for an approval, or until a provider is asked again. The other waits for budget or
-    more iterations, or for a person who resumes it.
+    One waits for an approval, until a provider is asked again, or until it begins. The other waits
+    for budget or more iterations, or for a person who resumes it.
     """
 
     RUNNING = "running"

@@ -105,6 +105,7 @@ def fork_of(
         given["agent"] = agent.name
     here: dict[str, Any] = {"context": None, "history": (), "lineage": None, "origin": origin}
     here |= {"said": said or None, "session": None, "schedule": None}
+    here |= {"delay": None, "deadline": None}  # moments in the life of the other turn
     try:
         fork = TurnRequest.model_validate({**dict(request), **given, **here})
         fork.check()

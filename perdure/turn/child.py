@@ -17,9 +17,10 @@ from perdure.values.tasks import headline
 class Child:
     """The turn of a delegate.
 
-    `waits_for` is set while it waits for a person. `summary` is None until it ends, and afterwards
-    if it returned none; `read` is then the summary of its history, None if that could not be read.
-    `began` is False for a turn that could not be started, which costs nothing.
+    `waits_for` is set while it waits for a person, or for the end of a provider's limit. `summary`
+    is None until it ends, and afterwards if it returned none; `read` is then the summary of its
+    history, None if that could not be read. `began` is False for a turn that could not be started,
+    which costs nothing.
     """
 
     key: ChildKey

@@ -259,7 +259,9 @@ class WaitBegan:
     """The turn started to wait: `kind` is the kind of the wait, and `reason` its cause.
 
     A wait of the kind `provider` lasts `until` that moment, for attempt number `attempt`; the first
-    attempt failed at `since`. There is one such fact for each pause.
+    attempt failed at `since`. There is one such fact for each pause. With `limit`, the provider's
+    limit is used up until then, and the wait does not count towards the time of the turn. A wait of
+    the kind `delay` lasts `until` the turn begins.
     """
 
     kind: str
@@ -268,6 +270,7 @@ class WaitBegan:
     since: datetime | None = None
     until: datetime | None = None
     attempt: int = 0
+    limit: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,8 +60,9 @@ class Choice:
     """The model to ask, and the pause before it.
 
     `round` is the round of the call, and `number` counts the pauses. `others` is set if there is
-    another model to ask should this one be benched. `passed` has the models that were passed over,
-    and `cut` is the part of the transcript that does not fit into the model's window.
+    another model to ask should this one be benched. `limit` is set if the pause lasts until the end
+    of a provider's limit, outside of the turn's time. `passed` has the models that were passed
+    over, and `cut` is the part of the transcript that does not fit into the model's window.
     """
 
     target: Target
@@ -69,6 +70,7 @@ class Choice:
     round: int = 0
     number: int = 0
     others: bool = False
+    limit: bool = False
     passed: tuple[str, ...] = ()
     cut: Cut = NO_CUT
 
@@ -120,7 +122,7 @@ def _choose(
     )
     resting = {*benched, *pardoned, *(failure.model for failure in failures)}
     rested = [target for target in left if target.model not in resting]
-    chosen = (rested or left)[0]
+    chosen = (rested or _past_limits(agent, left, outage) or left)[0]
     before = agent.chain[: agent.chain.index(chosen)]
     passed = [
         f"{target.model}: {unfit.get(target.model) or 'benched'}"
@@ -133,6 +135,15 @@ def _choose(
         others=bool(rested) and len(left) > 1,
         passed=tuple(passed),
     )
+
+
+def _past_limits(
+    agent: AgentDefinition, targets: Sequence[Target], outage: Outage
+) -> Sequence[Target]:
+    """Return the models whose provider does not ask for a pause, after a wait for a limit."""
+    if agent.model_retry is None or not agent.model_retry.waits_for_limits:
+        return ()
+    return [target for target in targets if not outage.asked_s.get(target.model)]
 
 
 def _again(
@@ -169,9 +180,11 @@ def _again(
     delay = outages.pause(policy, 1, outage, asked_s)
     is_long = len(agent.chain) > 1 and circuit_breaker.is_long(asked_s)
     is_for_a_round = is_away(last) and (state.attempts.rounds > 0 or is_long)
-    if not may_pass or is_for_a_round or outages.lasts_too_long(policy, delay, outage):
+    limit = outages.is_limit(policy, asked_s, len(state.attempts.failures))
+    is_late = not limit and outages.lasts_too_long(policy, delay, outage)
+    if not may_pass or is_for_a_round or is_late:
         return None
-    return Choice(agent.target(last.model), delay, state.attempts.rounds, number=1)
+    return Choice(agent.target(last.model), delay, state.attempts.rounds, number=1, limit=limit)
 
 
 def _of_round(state: TurnState, agent: AgentDefinition, outage: Outage) -> Sequence[Target]:
@@ -220,7 +233,10 @@ def _next_round(
         raise error
     first = min(away, key=lambda target: outage.asked_s.get(target.model, 0.0))
     number = state.attempts.rounds + 2
-    delay = outages.pause(policy, number, outage, outage.asked_s.get(first.model, 0.0))
+    asked_s = outage.asked_s.get(first.model, 0.0)
+    delay = outages.pause(policy, number, outage, asked_s)
+    if outages.is_limit(policy, asked_s, len(state.attempts.failures)):
+        return Choice(first, delay, state.attempts.rounds + 1, number, limit=True)
     may_finish = (
         agent.on_exhausted == "finish"
         and not state.finishing

@@ -158,7 +158,13 @@ def _of_the_turn(
             return replace(
                 state,
                 waiting=Waiting(
-                    fact.kind, fact.reason, fact.pending, fact.since, fact.until, fact.attempt
+                    fact.kind,
+                    fact.reason,
+                    fact.pending,
+                    fact.since,
+                    fact.until,
+                    fact.attempt,
+                    fact.limit,
                 ),
             )
         case WaitEnded(ids):

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from perdure import errors, validation
+from perdure import errors, limits, validation
 from perdure.errors import PerdureError
 from perdure.turn import circuit_breaker
 from perdure.values.model_retry import PinnedRetry
@@ -71,6 +71,16 @@ def pause(policy: PinnedRetry, number: int, outage: Outage, asked_s: float = 0.0
     if asked_s and (number == 1 or asked_s >= backoff):
         return timedelta(seconds=asked_s + min(asked_s, backoff) * jitter)
     return timedelta(seconds=backoff * (1 - jitter))
+
+
+def is_limit(policy: PinnedRetry, asked_s: float, attempts: int) -> bool:
+    """Return whether the turn waits for the end of a provider's limit, outside of its time.
+
+    `asked_s` is the pause that the provider asks for, and `attempts` the number of failed attempts
+    since the last answer, which bounds the number of such waits.
+    """
+    is_far = asked_s > limits.RETRY_AFTER.total_seconds()
+    return policy.waits_for_limits and is_far and attempts <= limits.LIMIT_ATTEMPTS
 
 
 def is_told(number: int, delay: timedelta) -> bool:

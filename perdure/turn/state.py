@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
@@ -21,7 +22,7 @@ from perdure.turn.ledger import Ledger
 from perdure.turn.open_step import Attempts, OpenStep
 from perdure.turn.snapshot import Part
 from perdure.turn.transcript import TokenCount, Transcript
-from perdure.turn.waiting import PEOPLE, PROVIDER, Waiting
+from perdure.turn.waiting import DELAY, PEOPLE, PROVIDER, Waiting
 from perdure.turn.wire import Origin, TurnRequest
 from perdure.values.budgets import Spending
 from perdure.values.messages import AssistantMessage, Message, ToolMessage, UserMessage
@@ -248,6 +249,18 @@ class TurnState:
         return replace(self, accounts=replace(self.accounts, ledger=ledger, more_iterations=more))
 
     @property
+    def foreseen(self) -> TurnState:
+        """The state with the additions that came in before the agent was known.
+
+        Before that, only the limits of the turn's own input are known.
+        """
+        state = self
+        for added in self.accounts.added:
+            with suppress(InvalidRequestError):
+                state = state.with_added(added)
+        return state
+
+    @property
     def is_priced(self) -> bool:
         """Whether the cost of the turn and its delegates is known."""
         return self.is_priced_itself and all(child.cost is not None for child in self.children)
@@ -351,6 +364,16 @@ class TurnState:
     def waits_for_people(self) -> bool:
         """Whether the turn itself waits for an action of a person."""
         return self.waiting is not None and self.waiting.kind in PEOPLE
+
+    @property
+    def is_untimed(self) -> bool:
+        """Whether the turn itself waits, and the wait does not count towards its time."""
+        return self.waiting is not None and not self.waiting.is_timed
+
+    @property
+    def is_delayed(self) -> bool:
+        """Whether the turn has not begun yet."""
+        return self.waiting is not None and self.waiting.kind == DELAY
 
     @property
     def can_be_resumed(self) -> bool:

@@ -11,6 +11,7 @@ PEOPLE = ("approval", "budget", "iterations", "resume")
 """The kinds of waits that only a person can end."""
 
 PROVIDER = "provider"
+DELAY = "delay"
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,9 +20,10 @@ class Waiting:
 
     `retry`: the model is asked again after a short pause. `provider`: it is asked after a longer
     pause, `until` that moment, as attempt number `attempt`; the first attempt failed at `since`.
-    This wait lasts until a model answers. `budget` and `iterations`: a person has to raise that
-    limit. `approval`: a person has to decide about the `pending` calls. `resume`: the agent's limit
-    for retrying the model is reached.
+    This wait lasts until a model answers; with `limit`, the provider's limit is used up until that
+    moment, and the wait ends then. `delay`: the turn begins at the moment `until`. `budget` and
+    `iterations`: a person has to raise that limit. `approval`: a person has to decide about the
+    `pending` calls. `resume`: the agent's limit for retrying the model is reached.
     """
 
     kind: str
@@ -30,8 +32,14 @@ class Waiting:
     since: datetime | None = None
     until: datetime | None = None
     attempt: int = 0
+    limit: bool = False
 
     @property
     def is_told(self) -> bool:
         """Whether the list, the card and the memo show the wait."""
         return self.kind != "retry"
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether the wait counts towards the time of the turn."""
+        return self.kind not in (*PEOPLE, DELAY) and not self.limit

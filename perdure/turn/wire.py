@@ -6,14 +6,14 @@ These are the input of a turn, the inputs and results of its activities, and its
 from __future__ import annotations
 
 import hashlib
-from datetime import timedelta
+from datetime import datetime, timedelta
 from operator import not_
 from typing import Any, Literal
 
 from pydantic import Field, JsonValue, field_validator
 from pydantic_core import to_json
 
-from perdure import errors, limits
+from perdure import errors, limits, validation
 from perdure.agents.delegates import InheritedTool, Lineage
 from perdure.base import Wire
 from perdure.errors import ErrorInfo
@@ -23,6 +23,7 @@ from perdure.turn.context_window import NO_CUT, Cut
 from perdure.turn.slot import ScheduledBy
 from perdure.values.budgets import Budget, Iterations, Remaining, Spending
 from perdure.values.messages import Media, Message, UserMessage, media_weight, weight
+from perdure.values.moments import AMoment, absolute, in_words
 from perdure.values.options import RequestOptions
 from perdure.values.reports import ChildReport, ForkedFrom, Outcome, Usage
 from perdure.values.tasks import Context, Task, TurnInfo, opening
@@ -65,6 +66,8 @@ class TurnRequest(Wire):
     user that the model reads with its first call, after the task. `session` is the id of the
     session that the turn belongs to: the budget is then a limit besides that of the agent.
     `schedule` is set by a schedule that starts turns.
+    user that the model reads with its first call, after the task. The turn begins after `delay`,
+    and ends at its `deadline` at the latest; either is a date, or a time after the start.
     """
 
     agent: str = Field(min_length=1, max_length=limits.NAME_CHARACTERS)
@@ -84,6 +87,8 @@ class TurnRequest(Wire):
     said: tuple[UserMessage, ...] | None = None
     session: str | None = None
     schedule: ScheduledBy | None = None
+    delay: AMoment | None = None
+    deadline: AMoment | None = None
 
     @field_validator("task", mode="before")
     @classmethod
@@ -98,10 +103,11 @@ class TurnRequest(Wire):
     def digest(self) -> str:
         """Return the SHA-256 of the request's content, in hex.
 
-        Labels, limits, options, the type of the answer and `live` are not part of it: they concern
-        the way in which the turn runs, not its task.
+        Labels, limits, options, the type of the answer, `live`, `delay` and `deadline` are not part
+        of it: they concern the way in which the turn runs, not its task.
         """
         how = {"labels", "budget", "max_iterations", "options", "output_schema", "live"}
+        how |= {"delay", "deadline"}
         asked = self.model_dump(mode="json", exclude=how, exclude_none=True)
         return hashlib.sha256(to_json(asked)).hexdigest()
 
@@ -156,6 +162,40 @@ class TurnRequest(Wire):
             raise errors.InvalidRequestError(
                 f"the output schema: {one_line(str(error), 300)}"
             ) from None
+
+    def check_moments(self, start: datetime) -> None:
+        """Refuse a delay or a deadline that makes no sense for a turn that is started at `start`.
+
+        Raises:
+            InvalidRequestError: The deadline has passed, is not after the delay, or one of them is
+                too far away.
+        """
+        begins, ends = self.begins_at(start), self.ends_at(start)
+        for what, moment in (("delay", begins), ("deadline", ends)):
+            if moment is not None and moment - start > validation.LONGEST:
+                raise errors.InvalidRequestError(
+                    f"the {what} ends at {in_words(moment)}, more than {validation.LONGEST.days}"
+                    " days after the start; name an earlier moment"
+                )
+        if ends is not None and ends <= start:
+            raise errors.InvalidRequestError(
+                f"the deadline, {in_words(ends)}, has passed; name a later one",
+                context={"deadline": ends.isoformat()},
+            )
+        if begins is not None and ends is not None and ends <= begins:
+            raise errors.InvalidRequestError(
+                f"the deadline, {in_words(ends)}, is not after the end of the delay,"
+                f" {in_words(begins)}; name a later deadline, or a shorter delay",
+                context={"deadline": ends.isoformat(), "begins_at": begins.isoformat()},
+            )
+
+    def begins_at(self, start: datetime) -> datetime | None:
+        """Return the moment at which a turn that is started at `start` begins; None for at once."""
+        return absolute(self.delay, start)
+
+    def ends_at(self, start: datetime) -> datetime | None:
+        """Return the deadline of a turn that is started at `start`; None without one."""
+        return absolute(self.deadline, start)
 
     @property
     def forked_from(self) -> ForkedFrom | None:

@@ -77,8 +77,8 @@ class Budget(Given):
 
     Attributes:
         usd: Money, as `Decimal`, string or int; a float is refused.
-        time: Wall clock from the start of the turn, queueing and outages included, waits for people
-            excluded.
+        time: Wall clock from the start of the turn, queueing and outages included. Waits for
+            people, for the end of a delay and for that of a provider's limit are excluded.
         tokens: Input and output of all model calls together; input counts whole, cached or not.
         model_calls: Requests to models, repeated attempts included.
         tool_calls: Tool calls that were started, repeated attempts included.

@@ -30,6 +30,10 @@ class ModelRetryPolicy(Given):
             begin. The default is the turn's time budget, or 30 minutes without one.
         on_exhausted: The action after that: `fail` with the last error, or `pause` until
             `turn.resume()`.
+        on_limit: The action if the provider asks for a pause of more than 5 minutes, because its
+            limit is used up: `fail` ends the turn if the pause does not fit into its time and
+            `maximum_elapsed`; `wait` waits for its end, whatever its length, and the wait counts
+            towards neither.
 
     Raises:
         ConfigurationError: A value is not valid.
@@ -40,6 +44,7 @@ class ModelRetryPolicy(Given):
     maximum_interval: Time = timedelta(seconds=30)
     maximum_elapsed: Time | None = None
     on_exhausted: Literal["fail", "pause"] = "fail"
+    on_limit: Literal["fail", "wait"] = "fail"
 
     if TYPE_CHECKING:  # type checkers take the types of the fields for those of the arguments
 
@@ -51,6 +56,7 @@ class ModelRetryPolicy(Given):
             maximum_interval: timedelta = ...,
             maximum_elapsed: timedelta | None = None,
             on_exhausted: Literal["fail", "pause"] = "fail",
+            on_limit: Literal["fail", "wait"] = "fail",
         ) -> None: ...
 
     @model_validator(mode="after")
@@ -66,8 +72,9 @@ class ModelRetryPolicy(Given):
 class PinnedRetry(Wire):
     """A `ModelRetryPolicy` as a turn is pinned to it, in seconds.
 
-    No field has a default, so that a release with other defaults does not change a running turn.
-    `unless_timed` means that `elapsed_s` applies only to a turn without a time budget.
+    No field has a default, so that a release with other defaults does not change a running turn;
+    except for those that came later, whose default is the behaviour before. `unless_timed` means
+    that `elapsed_s` applies only to a turn without a time budget.
     """
 
     initial_s: float
@@ -76,6 +83,7 @@ class PinnedRetry(Wire):
     elapsed_s: float
     unless_timed: bool
     pauses: bool
+    waits_for_limits: bool = False
 
 
 def pinned(policy: ModelRetryPolicy, otherwise: timedelta) -> PinnedRetry:
@@ -88,6 +96,7 @@ def pinned(policy: ModelRetryPolicy, otherwise: timedelta) -> PinnedRetry:
         elapsed_s=elapsed.total_seconds(),
         unless_timed=policy.maximum_elapsed is None,
         pauses=policy.on_exhausted == "pause",
+        waits_for_limits=policy.on_limit == "wait",
     )
 
 

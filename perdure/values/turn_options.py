@@ -7,6 +7,7 @@ from typing import TypedDict
 
 from perdure.values.budgets import Budget
 from perdure.values.messages import Message
+from perdure.values.moments import Moment
 from perdure.values.options import RequestOptions
 from perdure.values.tasks import Context
 
@@ -24,3 +25,5 @@ class TurnOptions(TypedDict, total=False):
     max_iterations: int | None
     options: RequestOptions | None
     allowed_tools: Sequence[str] | None
+    delay: Moment | None
+    deadline: Moment | None

@@ -37,6 +37,7 @@ def model() -> ByTask:
                 calls(call("refund", euros=40), text="I pay."), says("Done.")
             ),
             "Mine too.": ScriptedModel(calls(call("refund", euros=9)), says("Done.")),
+            "Answer the ticket.": ScriptedModel(says("Done.")),
         }
     )
 
@@ -74,7 +75,7 @@ async def until(http: httpx.AsyncClient, path: str, kind: str) -> list[tuple[str
 async def test_backend_starts_streams_resumes_approves_and_cancels(tell: Tell) -> None:
     """As on the page; no private field reaches the browser, and errors become status codes."""
     async with tell("backends") as story:
-        await story.works([DESK], model())
+        client = await story.works([DESK], model())
         [command] = commands(await story.up_to("The whole program", "console"))
         async with (
             story.terminal.stays(command) as (uvicorn, printed),
@@ -107,6 +108,11 @@ async def test_backend_starts_streams_resumes_approves_and_cancels(tell: Tell) -
             uvicorn.send_signal(signal.SIGTERM)
             await asyncio.wait_for(uvicorn.wait(), 60)
             streams.cancel()
+        await (await story.defining("tonight"))(client, 9)
+        later = await client.status("summary-9")
+        await (await client.get("summary-9")).cancel()
+        await (await story.defining("of_tenant"))(client, "north", 10)
+        shared = await (await client.get("ticket-10")).result()
 
     assert [(one.status_code, one.json().get("code")) for one in begun] == [
         (202, None),
@@ -144,6 +150,7 @@ async def test_backend_starts_streams_resumes_approves_and_cancels(tell: Tell) -
     ] == []
     assert (over["state"], over["outcome"], over["last_text"]) == ("ended", "completed", "Done.")
     assert (cancelled.json(), ended[-1][1]["outcome"]) == ({"asked": True}, "cancelled")
+    assert (later.deadline is not None, shared.output) == (True, "Done.")
     assert (missing.status_code, missing.json()["code"]) == (404, "TURN_NOT_FOUND")
 
 

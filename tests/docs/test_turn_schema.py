@@ -73,6 +73,8 @@ ACCEPTED: list[dict[str, Any]] = [
         "output_schema": {"type": "object", "properties": {"n": {"type": "integer"}}},
         "model": "openai:gpt-5-mini",
         "live": True,
+        "delay": "PT2H",
+        "deadline": "2026-12-01T18:00:00+01:00",
     },
     {
         "agent": "support",
@@ -98,6 +100,7 @@ REFUSED: dict[str, dict[str, Any]] = {
     },
     "a part without its type": {"agent": "support", "task": {"content": [{"text": "Look."}]}},
     "blocks that are a string": {"agent": "support", "task": "", "context": {"blocks": "Why?"}},
+    "a delay as a number": {"agent": "support", "task": "Answer.", "delay": 7200},
     "tools as one string": {"agent": "support", "task": "Answer.", "allowed_tools": "add"},
 }
 

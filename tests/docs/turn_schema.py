@@ -42,6 +42,8 @@ DESCRIPTIONS = {
         "the model, as provider:model or an alias of the worker; it overrides that of the agent"
     ),
     "live": "whether the text is shown while the model writes it",
+    "delay": "when the turn begins: a duration after its start, or a date",
+    "deadline": "when the turn ends at the latest: a duration after its start, or a date",
 }
 """Of every field of the input, except for those that only Perdure sets."""
 

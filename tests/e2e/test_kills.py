@@ -4,11 +4,18 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator
+from datetime import timedelta
 
 import pytest
 
+from perdure.turn.facts import WaitBegan, WaitEnded
+
+from ..integration.long_turns import events_of as all_of
+from ..integration.spending import until
 from .stories import UNKNOWN, Story, Tell, asks, kill, recorded, results, says, use
 
+DELAY = timedelta(seconds=8)
+"""Longer than it takes to kill a worker and to start another one."""
 SOON_S = 15.0
 """From a kill to the next model call; measured are 6 s: the heartbeat timeout, and the start of a
 worker.
@@ -61,6 +68,29 @@ async def test_worker_killed_before_it_had_work_costs_nothing(tell: Tell) -> Non
     assert len(story.journal()) == 2
     assert story.requests() == {1: 2, 2: 2}
     assert await story.attempts(turn) == {"agent": 1, "step-1": 1, "step-1.call-1": 1, "step-2": 1}
+
+
+@pytest.mark.slow
+@pytest.mark.accepts("E92")
+async def test_delay_survives_the_kill_of_its_worker(tell: Tell) -> None:
+    """The next worker lets the turn begin at the same moment, once."""
+    story = await tell(asks(use("charge", "one")), says("done"))
+    worker = await story.worker()
+    turn = await story.start(delay=DELAY)
+    began = await until(turn, WaitBegan)
+    await kill(worker)
+    await story.worker()
+
+    report = await story.report(turn)
+    ended = await until(turn, WaitEnded)
+
+    assert isinstance(began.fact, WaitBegan)
+    assert began.fact.until is not None
+    assert timedelta() <= ended.at - began.fact.until < timedelta(seconds=SOON_S)
+    assert (report.output, story.requests(), story.ran()) == ("done #2", {1: 1, 2: 1}, [("one", 1)])
+    assert [event.fact for event in await all_of(turn) if isinstance(event.fact, WaitBegan)] == [
+        began.fact
+    ]
 
 
 @pytest.mark.accepts("Y2")

@@ -205,6 +205,23 @@ STARTED = [
         errors.UnknownAgentError,
         *([{"agent": name, "task": "go"}] for name in ("nobody", "clerk\0", "x" * 64)),
     ),
+    by_json(
+        75,
+        "a delay or a deadline that is not a time, has passed, or is 10,000 years away",
+        INVALID,
+        *(
+            request(**given)
+            for given in (
+                {"delay": "soon"},
+                {"delay": 5},
+                {"delay": "-PT1H"},
+                {"deadline": "2030-12-01T18:00:00"},
+                {"deadline": "2026-01-01T00:00:00Z"},
+                {"deadline": "9999-12-31T23:59:59-12:00"},
+                {"delay": "PT2H", "deadline": "PT1H"},
+            )
+        ),
+    ),
 ]
 
 

@@ -252,6 +252,22 @@ ELSEWHERE = {
         "becomes the cause of a TurnBudgetExceededError",
         "integration/test_errors_in_turns.py::test_spent_credit_of_a_provider_is_a_spent_budget",
     ),
+    errors.TurnOverError: (
+        "the turn is over",
+        "integration/test_steering.py::test_bad_messages_are_refused_and_change_nothing",
+    ),
+    errors.SessionNotFoundError: (
+        "there is no session",
+        "integration/test_sessions.py::test_closed_unknown_and_wrong_sessions_are_refused",
+    ),
+    errors.SessionClosedError: (
+        "the session is over",
+        "integration/test_sessions.py::test_closed_unknown_and_wrong_sessions_are_refused",
+    ),
+    errors.SessionBusyError: (
+        "the turn of the session goes on",
+        "integration/test_sessions.py::test_busy_session_refuses_what_it_is_told_to_refuse",
+    ),
     errors.StaleCursorError: (
         "told to who reads events",
         (

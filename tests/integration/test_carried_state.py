@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -12,6 +12,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.api.workflowservice.v1 import RespondActivityTaskCompletedByIdRequest
 from temporalio.client import (
     WithStartWorkflowOperation,
+    WorkflowExecutionStatus,
     WorkflowFailureError,
     WorkflowHandle,
 )
@@ -325,17 +326,7 @@ async def test_state_of_a_later_version_waits_for_its_release(perdure_server: st
     """
     script = ScriptedModel(*filling(2), says("done"))
     async with taking_over(perdure_server, script, fills=False) as (work, turn, carries):
-        run_id = (await runs_of(work.client, turn))[1]
-        [payload] = await DataConverter.default.encode([{"version": VERSION + 1, "parts": "new"}])
-        await work.client.temporal.workflow_service.respond_activity_task_completed_by_id(
-            RespondActivityTaskCompletedByIdRequest(
-                namespace=work.client.temporal.namespace,
-                workflow_id=turn.id,
-                run_id=run_id,
-                activity_id="carry-1",
-                result=Payloads(payloads=[payload]),
-            )
-        )
+        run_id = await carried_by_a_later_release(work.client, turn)
         failure = await task_failure(work.client, turn.id, run_id)
         with pytest.raises(errors.UnknownVersionError):
             await turn.result()
@@ -350,6 +341,46 @@ async def test_state_of_a_later_version_waits_for_its_release(perdure_server: st
     assert f"of version {VERSION + 1}" in failure
     assert "run the turn with the release that recorded it" in failure
     assert (report.output, len(report.steps)) == ("done", 3)
+
+
+@pytest.mark.slow
+@pytest.mark.accepts("Y33")
+async def test_cancelled_turn_with_a_deadline_waits_for_that_release_as_well(
+    perdure_server: str,
+) -> None:
+    """Neither the cancel nor the deadline ends it with a state that this release cannot read."""
+    script, deadline = ScriptedModel(*filling(2), says("done")), timedelta(hours=1)
+    async with taking_over(perdure_server, script, fills=False, deadline=deadline) as (
+        work,
+        turn,
+        carries,
+    ):
+        await turn.cancel("enough")
+        run_id = await carried_by_a_later_release(work.client, turn)
+        failure = await task_failure(work.client, turn.id, run_id)
+        status = (await work.client.temporal.get_workflow_handle(turn.id).describe()).status
+        await work.client.temporal.get_workflow_handle(turn.id).terminate()
+        carries.let_go.set()
+        work.client.turns.clear()  # a workflow task of it has failed
+
+    assert f"of version {VERSION + 1}" in failure
+    assert status == WorkflowExecutionStatus.RUNNING
+
+
+async def carried_by_a_later_release(client: RecordingClient, turn: Turn) -> str:
+    """Complete the takeover of the second run with a state of a later version; return that run."""
+    run_id = (await runs_of(client, turn))[1]
+    [payload] = await DataConverter.default.encode([{"version": VERSION + 1, "parts": "new"}])
+    await client.temporal.workflow_service.respond_activity_task_completed_by_id(
+        RespondActivityTaskCompletedByIdRequest(
+            namespace=client.temporal.namespace,
+            workflow_id=turn.id,
+            run_id=run_id,
+            activity_id="carry-1",
+            result=Payloads(payloads=[payload]),
+        )
+    )
+    return run_id
 
 
 async def task_failure(client: RecordingClient, turn_id: str, run_id: str) -> str:

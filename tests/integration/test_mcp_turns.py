@@ -140,6 +140,34 @@ async def test_turn_is_started_waited_for_and_found_again(runtime: Runtime, mode
     assert again == ended == status
 
 
+@pytest.mark.accepts("E96")
+async def test_turn_is_started_later_and_with_a_deadline(runtime: Runtime) -> None:
+    """As ISO 8601 durations or dates; a time that is none is refused."""
+    async with (
+        runtime(clerk, model=ScriptedModel(says("30 days"))) as perdure,
+        assistant(perdure) as client,
+    ):
+        asked = {"agent": "clerk", "task": "How long?", "deadline": "2099-12-01T18:00:00Z"}
+        wrong = [
+            await use(client, "start_turn", **{**asked, **given})
+            for given in ({"delay": "soon"}, {"deadline": "2026-01-01T00:00:00Z"}, {})
+        ]
+        asked["deadline"] = "PT1H"
+        started = await use(client, "start_turn", **asked, id="mcp-later", delay="PT2M")
+        turn = await perdure.get("mcp-later")
+        status = await turn.wait(timeout=0.1)
+        await use(client, "cancel_turn", turn="mcp-later")
+        ended = await use(client, "turn_result", turn="mcp-later")
+
+    assert "must be a timedelta" in wrong[0]["error"]
+    assert "has passed; name a later one" in wrong[1]["error"]
+    assert "more than 3650 days after the start" in wrong[2]["error"]
+    assert started["turn"] == "mcp-later"
+    assert status.started_at is not None
+    assert status.deadline == status.started_at + timedelta(hours=1)
+    assert ended["outcome"] == "cancelled"
+
+
 async def test_result_says_how_far_a_turn_is_when_the_time_is_up(runtime: Runtime) -> None:
     """Progress is sent while waiting, and the turn continues."""
     model = Held(says("30 days"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -134,6 +134,23 @@ STARTS: list[tuple[dict[str, Any], str]] = [
             " not True"
         ),
     ),
+    (
+        {"delay": 7200},
+        "the turn cannot be started: delay: must be a timedelta, longer than zero",
+    ),
+    (
+        {"deadline": datetime(2030, 12, 1)},
+        "the turn cannot be started: deadline: must be a timedelta, longer than zero",
+    ),
+    (
+        {"deadline": datetime(2026, 1, 1, tzinfo=UTC)},
+        "the deadline, 2026-01-01 00:00:00 UTC, has passed; name a later one",
+    ),
+    (
+        {"fairness": "x" * 65},
+        "the turn: fairness must be a string of 1 to 64 bytes of visible characters",
+    ),
+    ({"fairness": "a", "weight": 0}, "the turn: weight must be a number from 0.001 to 1000"),
     (
         {"priority": 0},
         (

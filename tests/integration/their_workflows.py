@@ -1,6 +1,7 @@
 """Workflows of a user, as the sandbox loads them: this module imports only what they need."""
 
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pydantic import BaseModel
@@ -81,4 +82,30 @@ class Careful:
                 error.message,
                 *((report.outcome.value, report.model_calls) if report else ()),
             ]
+        return []
+
+
+@workflow.defn
+class Ordered:
+    """A workflow whose turns have an order, a delay and a deadline."""
+
+    @workflow.run
+    async def run(self, question: str) -> list[str]:
+        """Return two answers, and the error of a turn whose deadline has passed."""
+        mine = workflow.info().workflow_id
+        own = await run_turn(
+            CLERK,
+            question,
+            id=f"{mine}/own",
+            priority=1,
+            fairness="tenant-7",
+            weight=2,
+            delay=timedelta(milliseconds=10),
+            deadline=timedelta(hours=1),
+        )
+        plain = await run_turn(CLERK, question, id=f"{mine}/plain")
+        try:
+            await run_turn(CLERK, question, deadline=datetime(2026, 1, 1, tzinfo=UTC))
+        except errors.InvalidRequestError as error:
+            return [own.output, plain.output, error.message]
         return []

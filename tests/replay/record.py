@@ -33,6 +33,7 @@ from perdure import (
     Media,
     Middleware,
     ModelProfile,
+    ModelRetryPolicy,
     Observer,
     Price,
     ProposedCall,
@@ -176,6 +177,13 @@ async def given_more(client: AgentClient, turn: Turn) -> None:
     async for event in turn.events():
         if isinstance(event.fact, WaitBegan):
             await turn.add_budget(Budget(model_calls=1))
+
+
+async def resumed(client: AgentClient, turn: Turn) -> None:
+    """Resume the turn when it waits."""
+    async for event in turn.events():
+        if isinstance(event.fact, WaitBegan):
+            await turn.resume()
 
 
 Then = Callable[[AgentClient, Turn], Awaitable[None]]
@@ -377,6 +385,21 @@ KINDS: Mapping[str, Kind] = {
     ),
     "cancelled": Kind(calls(sum_of(2, 3), call("wait"), sum_of(4, 5)), then=cancelled_in_a_tool),
     "terminated": Kind(calls(call("wait")), then=terminated_in_a_tool),
+    "delayed": Kind(
+        calls(sum_of(2, 3), usage=USED),
+        says("five", usage=USED),
+        delay=timedelta(milliseconds=100),
+        deadline=timedelta(hours=1),
+    ),
+    "past_its_deadline": Kind(calls(call("post", text="a")), deadline=timedelta(seconds=2)),
+    "at_a_limit": Kind(
+        calls(sum_of(2, 3)),
+        fails(errors.LLMRateLimitError("used up", context={"retry_after_s": 3600})),
+        says("five"),
+        then=resumed,
+        fields={"model_retry": ModelRetryPolicy(on_limit="wait")},
+        budget=Budget(time=timedelta(minutes=5)),
+    ),
     "first_run": several_runs(1),
     "second_run": several_runs(2),
 }

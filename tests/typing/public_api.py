@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, assert_type
 
@@ -196,6 +196,10 @@ async def backend() -> None:
     shared: dict[str, Any] = {"labels": {"customer": "4711"}}
     await client.run(researcher, "Why?", max_iterations=5, **shared)
     assert_type((await client.run("researcher", "Why?", output=Deps, priority=1)).output, Deps)
+    await client.start("researcher", "Why?", delay=timedelta(hours=2), deadline=datetime.now(UTC))
+    await client.run("researcher", "Why?", fairness="tenant-7", weight=2)
+    await client.start("researcher", "Why?", deadline="tomorrow")  # type: ignore[arg-type]
+    await run_turn("researcher", "Why?", deadline=timedelta(hours=2), fairness="tenant-7")
     await client.add_budget("ticket-4711", iterations=10)
     cursor: str | None = None
     async for event in turn.events(after=cursor):

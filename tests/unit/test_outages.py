@@ -83,6 +83,7 @@ class Clocked:
     now: timedelta = timedelta()
     asked: list[tuple[str, timedelta]] = field(default_factory=list)
     told: list[timedelta] = field(default_factory=list)
+    limits: list[timedelta] = field(default_factory=list)
     time: timedelta | None = None
     _health: Health = field(default_factory=Health)
     _since: timedelta = timedelta()
@@ -136,6 +137,13 @@ class Clocked:
     def _ask(self, move: Ask) -> None:
         choice = move.choice
         self.now += choice.delay
+        if (
+            choice.limit
+        ):  # a wait of its own, outside of the time, after which failures are forgiven
+            self.limits.append(choice.delay)
+            self.time = self.time and self.time + choice.delay
+            self.note(WaitBegan("provider", "full", limit=True), WaitEnded())
+            return
         if choice.delay and is_told(choice.number, choice.delay):
             self.told.append(choice.delay)
             self.note(WaitBegan("provider", "down", attempt=move.key.attempt))
@@ -175,6 +183,76 @@ def away(
 def always(error: PerdureError) -> Callable[[str, timedelta], PerdureError | None]:
     """Every provider always fails."""
     return lambda name, now: error
+
+
+# Limits of providers
+
+
+WAITS = ModelRetryPolicy(on_limit="wait")
+
+
+def full(*resets: tuple[str, timedelta]) -> Callable[[str, timedelta], PerdureError | None]:
+    """Each of these providers is at a limit until that time."""
+    until = dict(resets)
+
+    def says(name: str, now: timedelta) -> PerdureError | None:
+        left = until.get(name, timedelta()) - now
+        return rate_limit(left) if left > timedelta() else None
+
+    return says
+
+
+@pytest.mark.accepts("M40", "M42")
+def test_limit_is_waited_for_whatever_its_length_and_the_time_of_the_turn() -> None:
+    """With `on_limit="wait"`; without it, the turn ends at once."""
+    turn = Clocked(agent(policy=WAITS), full(("a", 9 * H)), time=H)
+
+    assert isinstance(turn.play(), Done)
+    assert turn.asked[1][1] >= 9 * H
+    assert len(turn.asked) == 2
+    for time in (None, H):
+        ends = Clocked(agent(), full(("a", 9 * H)), time=time)
+        assert isinstance(
+            ends.play(), errors.TurnBudgetExceededError if time else errors.LLMRateLimitError
+        )
+        assert len(ends.asked) == 1
+
+
+@pytest.mark.accepts("M41")
+def test_short_pause_is_none_of_a_limit_and_failures_after_a_limit_are_the_first() -> None:
+    """Of five minutes, which counts as the pause of an outage does."""
+    short = Clocked(agent(policy=WAITS), full(("a", 5 * MIN)), time=4 * MIN)
+
+    def down_after(name: str, now: timedelta) -> PerdureError | None:
+        return rate_limit(9 * H - now) if now < 9 * H else DOWN if now < 9 * H + 20 * MIN else None
+
+    turn = Clocked(agent(policy=WAITS), down_after)
+
+    assert isinstance(short.play(), errors.TurnBudgetExceededError)
+    assert isinstance(turn.play(), Done), "half an hour of retries begins after the limit"
+    assert len(turn.limits) == 1
+
+
+@pytest.mark.accepts("M41")
+def test_provider_that_always_names_another_limit_is_given_up() -> None:
+    """After a hundred attempts, so that the history does not grow for ever."""
+    turn = Clocked(agent(policy=WAITS), always(rate_limit(6 * MIN)))
+
+    assert isinstance(turn.play(), errors.PerdureError)
+    assert len(turn.limits) == limits.LIMIT_ATTEMPTS
+
+
+@pytest.mark.accepts("M45")
+def test_chain_waits_for_the_first_limit_that_ends_and_asks_that_model() -> None:
+    """It need not be the first model; one that is not at a limit is asked at once."""
+    turn = Clocked(agent("abc", policy=WAITS), full(("a", 9 * H), ("b", 2 * H), ("c", 5 * H)))
+    free = Clocked(agent("ab", policy=WAITS), full(("a", 9 * H)))
+
+    assert isinstance(turn.play(), Done)
+    assert [name for name, _ in turn.asked] == ["a", "b", "c", "b"]
+    assert [round(delay / H) for delay in turn.limits] == [2]
+    assert isinstance(free.play(), Done)
+    assert ([name for name, _ in free.asked], free.limits) == (["a", "b"], [])
 
 
 # The pauses

@@ -66,7 +66,7 @@ class Answers:
             return Check(_anything)
         # the agent is gone, and the turn goes on without it
         with contextlib.suppress(PerdureError):
-            wanted: Any = (await self._agents.of_this_activity(state.agent.name)).output
+            wanted: Any = (await self._agents.of_this_activity(_promised_by(state))).output
             if output_type.schema_of(wanted) == schema:
                 return Check(lambda value: output_type.instance_of(wanted, value))
         # its steps are limited
@@ -95,7 +95,7 @@ async def checked(answer: ModelAnswer, state: TurnState, check: Check) -> ModelA
     if schema is None or answer.objection or answer.stop is StopReason.REFUSED or not is_last:
         return answer
     reason = await by_validators(
-        state.agent.name,
+        _promised_by(state),
         functools.partial(_reason, answer.message.text, schema, check.function),
         check.limit,
     )
@@ -104,6 +104,12 @@ async def checked(answer: ModelAnswer, state: TurnState, check: Check) -> ModelA
         if reason
         else answer
     )
+
+
+def _promised_by(state: TurnState) -> str:
+    """Return the name of the agent whose output type the turn has, also after a handoff."""
+    assert state.agent is not None
+    return state.request.agent if state.request and state.handoffs.by else state.agent.name
 
 
 async def by_validators(

@@ -24,7 +24,7 @@ from perdure.protocols import Prompt
 from perdure.schemas import output_type
 from perdure.schemas.strict_schema import strict
 from perdure.text import size
-from perdure.turn import fallback, result_media
+from perdure.turn import fallback, handoffs, result_media
 from perdure.turn.circuit_breaker import Health
 from perdure.turn.context_window import sent, shortened
 from perdure.turn.keys import ModelKey, parse_key
@@ -238,9 +238,10 @@ def _prompt(call: ModelCall, state: TurnState, model: str) -> Prompt:
     options = state.options(state.agent)
     if call.max_output_tokens is not None:
         options = options.model_copy(update={"max_output_tokens": call.max_output_tokens})
-    if state.finishing:
+    if state.finishing or _demands_a_tool_of_another_agent(options.tool_choice, state):
         options = options.model_copy(update={"tool_choice": None})
-    schema, messages = state.output_schema(state.agent), sent(state.transcript.messages, call.cut)
+    schema = state.output_schema(state.agent)
+    messages = sent(handoffs.without_earlier_thoughts(state).messages, call.cut)
     if call.most_input is not None:
         messages = shortened(messages, call.most_input, keep=1)
     return Prompt(
@@ -251,6 +252,13 @@ def _prompt(call: ModelCall, state: TurnState, model: str) -> Prompt:
         response_schema=None if schema is None else strict(schema),
         response_name=output_type.name_of(schema),
     )
+
+
+def _demands_a_tool_of_another_agent(wish: str | None, state: TurnState) -> bool:
+    """Return whether the turn's options name a tool that its agent after a handoff lacks."""
+    if wish in (None, "auto", "required", "none") or not state.handoffs.by:
+        return False
+    return state.agent is not None and state.agent.tool(wish) is None
 
 
 def _without_results_media(prompt: Prompt, error: errors.LLMInvalidRequestError) -> Prompt | None:

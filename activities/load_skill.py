@@ -9,6 +9,7 @@ agent again. Texts with another digest are refused with an error result that say
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -25,7 +26,7 @@ from perdure.agents.tools import Tool
 from perdure.temporal.history import recorded
 from perdure.temporal.recent import Recent
 from perdure.text import size
-from perdure.turn.facts import AgentResolved
+from perdure.turn.facts import AgentResolved, HandedOver, PartCarried, Recorded
 
 _RUNS = 10_000
 _KEPT_BYTES = 64 * 1024 * 1024
@@ -39,7 +40,7 @@ class PinnedSkills:
     """The skills that running turns may read, up to `max_bytes` of text. It is thread-safe."""
 
     def __init__(self, max_bytes: int = _KEPT_BYTES) -> None:
-        self._pins = Recent[str, Pins](_RUNS)
+        self._pins = Recent[tuple[str, str], Pins](_RUNS)
         self._texts = Recent[str, Skill](max_bytes, _weight, keeps_newest=True)
         self._lock = threading.Lock()
 
@@ -59,29 +60,42 @@ class PinnedSkills:
         """Keep the pins and the skills that a turn starts with."""
         pins = _pins(definition)
         if pins:
-            self._remember(run_id, pins)
+            self._remember(run_id, definition.name, pins)
             self._keep([skill for skill in skills if isinstance(skill, Skill)])
 
-    def loader(self, client: Client, info: activity.Info, deployed: Agent | None) -> Tool:
-        """Return the tool for one call. `deployed` is the agent as this worker has it."""
+    def loader(
+        self, client: Client, info: activity.Info, owner: str, deployed: Agent | None
+    ) -> Tool:
+        """Return the tool of the agent `owner` for one call.
+
+        `deployed` is the agent as this worker has it.
+        """
         turn_id, run_id = info.workflow_id or "", info.workflow_run_id or ""
 
         async def find(name: str) -> Skill:
-            pins = self._known(run_id) or await self._from_history(client, turn_id, run_id)
+            pins = self._known(run_id, owner)
+            pins = pins or await self._from_history(client, turn_id, run_id, owner)
             if name not in pins:
                 raise unknown(name, pins)
             return self._text(pins[name]) or await self._anew(name, pins[name], deployed)
 
         return loader(find)
 
-    async def _from_history(self, client: Client, turn_id: str, run_id: str) -> Pins:
-        """Return the turn's pins from its history."""
-        async for _, fact in recorded(client, turn_id, run_id, is_worker=True, page_size=_PAGE):
-            if isinstance(fact, AgentResolved):
-                pins = _pins(fact.agent)
-                self._remember(run_id, pins)
-                return pins
-        return {}
+    async def _from_history(self, client: Client, turn_id: str, run_id: str, owner: str) -> Pins:
+        """Return the pins of an agent of the turn from its history, the last ones."""
+        pins: Pins = {}
+        async with contextlib.aclosing(
+            recorded(client, turn_id, run_id, is_worker=True, page_size=_PAGE)
+        ) as events:
+            async for _, fact in events:
+                agent = _agent_in(fact)
+                if agent is None:
+                    continue
+                pins = _pins(agent) if agent.name == owner else pins
+                if not agent.handoffs:
+                    break  # no other agent follows
+        self._remember(run_id, owner, pins)
+        return pins
 
     async def _anew(self, name: str, digest: str, deployed: Agent | None) -> Skill:
         """Return the deployed agent's skill, if it still is the one that was pinned."""
@@ -94,13 +108,13 @@ class PinnedSkills:
             )
         return found
 
-    def _known(self, run_id: str) -> Pins | None:
+    def _known(self, run_id: str, owner: str) -> Pins | None:
         with self._lock:
-            return self._pins.get(run_id)
+            return self._pins.get((run_id, owner))
 
-    def _remember(self, run_id: str, pins: Pins) -> None:
+    def _remember(self, run_id: str, owner: str, pins: Pins) -> None:
         with self._lock:
-            self._pins.put(run_id, pins)
+            self._pins.put((run_id, owner), pins)
 
     def _text(self, digest: str) -> Skill | None:
         with self._lock:
@@ -111,6 +125,17 @@ class PinnedSkills:
             for skill in skills:
                 if skill.on_demand:
                     self._texts.put(skill.digest, skill)
+
+
+def _agent_in(fact: Recorded | None) -> AgentDefinition | None:
+    """Return the definition in a fact; None for one without."""
+    match fact:
+        case AgentResolved(_, agent) | HandedOver(_, agent):
+            return agent
+        case PartCarried(_, part):
+            return part.agent
+        case _:
+            return None
 
 
 def _pins(definition: AgentDefinition) -> Pins:

@@ -23,6 +23,7 @@ from perdure.activities.user_code import called
 from perdure.agents.agent import Agent
 from perdure.agents.definitions import AgentDefinition, Target, define, resolved
 from perdure.agents.delegates import Delegate, InheritedTool, PinnedDelegate, declared
+from perdure.agents.handoffs import Handoff, PinnedHandoff, check_known
 from perdure.agents.registry import Entry, Registry, described_in
 from perdure.agents.skills import LOAD_SKILL
 from perdure.agents.tools import Tool
@@ -74,7 +75,7 @@ class Agents:
         """Return the definition that a turn is pinned to.
 
         Raises:
-            UnknownAgentError: There is no agent of this name.
+            UnknownAgentError: There is no agent of this name, or of a delegate's or handoff's.
             DuplicateToolError: Two of its tools have the same name.
             ToolResolverError: Its tool resolver failed.
             ConfigurationError: Its model, a tool or a skill is not set up, or an MCP server is
@@ -84,6 +85,7 @@ class Agents:
         agent = await self._servers.read(
             await self._skills.read(await self._asked(client, info, call)), call.allowed
         )
+        check_known(agent.handoffs, agent.name, self._registry.list())
         chain = self._models.resolve(agent.models)
         targets = await asyncio.to_thread(
             self._targets, chain, {**agent.options.extra, **call.extra}, info.task_queue
@@ -97,6 +99,7 @@ class Agents:
                 self._pinned(item)
                 for item in declared(agent.delegates, agent.name, self._registry.list())
             ],
+            handoffs=[self._handoff(item) for item in agent.handoffs],
             inherited=[
                 (item, found)
                 for item in call.inherited
@@ -104,10 +107,11 @@ class Agents:
             ],
             model_retry=self._model_retry,
         )
-        self._skills.pin(info.workflow_run_id or "", definition, agent.skills)
-        return definition.model_copy(
+        definition = definition.model_copy(
             update={"name": call.agent, "indexed": await self._index.is_ready(client)}
         )
+        self._skills.pin(info.workflow_run_id or "", definition, agent.skills)
+        return definition
 
     async def of_this_activity(self, name: str) -> Agent:
         """Return the agent of the turn that this activity belongs to."""
@@ -131,7 +135,10 @@ class Agents:
         agent = self._kept(run_id, owner) or self._entry(owner)
         if name == LOAD_SKILL:
             return self._skills.loader(
-                activity.client(), activity.info(), agent if isinstance(agent, Agent) else None
+                activity.client(),
+                activity.info(),
+                owner,
+                agent if isinstance(agent, Agent) else None,
             )
         if not isinstance(agent, Agent):
             return None
@@ -187,6 +194,13 @@ class Agents:
             budget=delegate.budget,
             allowed_tools=None if delegate.allowed_tools is None else tuple(delegate.allowed_tools),
             inherits=delegate.inherit,
+        )
+
+    def _handoff(self, item: Handoff) -> PinnedHandoff:
+        return PinnedHandoff(
+            name=item.name,
+            description=described_in(self._registry.entry(item.name)),
+            keep=item.keep,
         )
 
     async def _inherited(

@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from perdure.text import word
-from perdure.turn.keys import AgentKey, ChildKey, HookKey, Key, ModelKey, PolicyKey, ReadKey
+from perdure.turn.keys import (
+    AgentKey,
+    ChildKey,
+    HandoffKey,
+    HookKey,
+    Key,
+    ModelKey,
+    PolicyKey,
+    ReadKey,
+)
 from perdure.turn.state import TurnState
 from perdure.turn.waiting import DELAY, PROVIDER, Waiting
 from perdure.values.moments import in_words
@@ -52,6 +61,8 @@ def _activity(state: TurnState, key: Key) -> str:
             return "middleware"
         case AgentKey():
             return "looks the agent up"
+        case HandoffKey():
+            return "hands the turn over"
         case ModelKey():
             model = state.in_flight.get(key) or (state.agent.model if state.agent else "")
             return f"asks {word(model) if model else 'the model'}"

@@ -47,7 +47,7 @@ class TurnEntry(Value):
     Attributes:
         id: The turn's id; `client.get(entry.id)` follows it.
         run_id: Temporal's id of its last run.
-        agent: The name of its agent.
+        agent: The name of the agent that it was started with.
         task: The task, in one line.
         state: The state of the turn. A `paused` turn waits for budget, for more iterations or to be
             resumed, or was paused in Temporal by an operator.
@@ -63,6 +63,8 @@ class TurnEntry(Value):
         ended_at: The time it ended; None before the end.
         error: The reason why the entry lacks values that the turn recorded itself, such as its
             task: this process cannot decode them. None for all other entries.
+        last_agent: The name of the agent that had it at the end, another one than `agent` if it was
+            handed over; `agent` before the end.
     """
 
     id: str
@@ -79,12 +81,14 @@ class TurnEntry(Value):
     started_at: datetime
     ended_at: datetime | None = None
     error: ErrorInfo | None = None
+    last_agent: str = ""
 
 
 class _Note(Wire):
     """The part of a turn's memo that is shown."""
 
     agent: str = ""
+    last_agent: str = ""
     task: str = ""
     outcome: str = ""
     steps: int = 0
@@ -103,12 +107,13 @@ async def entry_of(
     """Return the entry of a workflow that is a turn."""
     memo, error = await _memo(client, info)
     note = _note(memo.get(MEMO))
+    agent = note.agent or search_attributes.value_of(attributes.get(search_attributes.AGENT, ""))
     is_over = info.status in _ENDS
     spent = attributes.get(search_attributes.SPENT)
     return TurnEntry(
         id=info.execution.workflow_id,
         run_id=info.execution.run_id,
-        agent=note.agent or search_attributes.value_of(attributes.get(search_attributes.AGENT, "")),
+        agent=agent,
         task=note.task,
         state=State.ENDED
         if is_over
@@ -127,6 +132,7 @@ async def entry_of(
         started_at=note.began or info.start_time.ToDatetime(tzinfo=UTC),
         ended_at=info.close_time.ToDatetime(tzinfo=UTC) if is_over else None,
         error=error,
+        last_agent=note.last_agent or agent,
     )
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from perdure.turn.facts import (
     AgentResolved,
     Decided,
+    HandedOver,
     HookEnded,
     ModelAnswered,
     PartCarried,
@@ -33,7 +34,7 @@ class EventContext:
     """Follows the facts of a turn, in their order."""
 
     def __init__(self) -> None:
-        self._agent = ""
+        self._agent = self._last_agent = ""
         self._ids: set[str] = set()
         self._calls: dict[int, tuple[ToolCall, ...]] = {}
         self._step = 0
@@ -45,10 +46,16 @@ class EventContext:
         self._unread: list[str] = []
 
     def of(self, fact: Recorded) -> Mapping[str, Any]:
-        """Return the `agent`, `calls`, `text` and `read` of the next event."""
+        """Return the `agent`, `last_agent`, `calls`, `text` and `read` of the next event."""
         read = self._read(fact)
         calls, text = self._see(fact)
-        return {"agent": self._agent, "calls": calls, "text": text, "read": read}
+        return {
+            "agent": self._agent,
+            "last_agent": self._last_agent or self._agent,
+            "calls": calls,
+            "text": text,
+            "read": read,
+        }
 
     def _read(self, fact: Recorded) -> tuple[str, ...]:
         """Return the ids of the messages that a model call reads."""
@@ -103,6 +110,7 @@ class EventContext:
         if answers:
             self._last = answers[-1]
         if part.agent is not None:
+            self._last_agent = part.agent.name
             self._stages = sum(stage.has_after for stage in part.agent.middleware)
         if part.snapshot is not None and self._last is not None:
             self._said, self._unpassed = self._last.text, part.snapshot.open.unpassed
@@ -113,6 +121,9 @@ class EventContext:
 
     def _note(self, fact: Recorded) -> None:
         match fact:
+            case HandedOver(_, agent):
+                if not self._finishing:  # else it came too late
+                    self._last_agent = agent.name
             case Scheduled(ModelKey(is_last=True)):
                 self._finishing = True
             case HookEnded(HookKey("after"), None):

@@ -44,7 +44,9 @@ class Event:
         at: The time at which it was recorded, in UTC.
         fact: The recorded fact, one of `perdure.events`.
         turn_id: The turn's id.
-        agent: The name of the turn's agent.
+        agent: The name of the agent that the turn was started with.
+        last_agent: The name of the agent that has the turn after the event: the one that it was
+            last handed over to, or else `agent`.
         calls: The tool calls that the fact is about, as the model requested them: all calls of an
             answer, or one; empty for other facts.
         text: The text of the model, or at the end the answer; empty if the fact has none, and as
@@ -61,6 +63,7 @@ class Event:
     fact: Fact
     turn_id: str = ""
     agent: str = ""
+    last_agent: str = ""
     calls: tuple[ToolCall, ...] = ()
     text: str = ""
     read: tuple[str, ...] = ()
@@ -151,6 +154,7 @@ class Event:
             "cursor": self.cursor,
             "at": self.at,
             "agent": self.agent,
+            "last_agent": self.last_agent,
             "step": self.step,
             "attempt": self.attempt,
             "tool": self.call.name if self.call else None,

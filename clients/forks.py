@@ -34,7 +34,7 @@ from perdure.turn.fold import apply
 from perdure.turn.keys import CallKey, ChildKey, ToolKey
 from perdure.turn.state import TurnState
 from perdure.turn.waiting import PROVIDER
-from perdure.turn.wire import Origin
+from perdure.turn.wire import Origin, TurnRequest
 from perdure.values.budgets import Budget
 from perdure.values.messages import UserMessage
 from perdure.values.reports import Outcome
@@ -99,6 +99,21 @@ class Point:
     def step(self) -> int:
         """The number of the last step before the point; 0 for the task alone."""
         return self.state.step_count
+
+    @property
+    def request(self) -> TurnRequest:
+        """The input of a fork that keeps the agent at the point, also after a handoff.
+
+        Another agent than the one that the turn was started with has its own model, and gives an
+        answer of the type that the turn has, if it has one.
+        """
+        state, request = self.state, self.state.request
+        assert request is not None
+        if not state.other_agent or state.agent is None:
+            return request
+        schema = state.output_schema(state.agent)
+        given = {"agent": state.other_agent, "model": None, "output_schema": schema}
+        return request.model_copy(update=given)
 
     @property
     def carried(self) -> Carried:
@@ -262,8 +277,9 @@ class Forks:
             digest=carried.digest,
             say=say,
         )
-        assert point.state.request is not None
-        request = start_request.fork_of(point.state.request, origin, said=point.unread, **changes)
+        given = point.request if changes.get("agent") is None else point.state.request
+        assert given is not None
+        request = start_request.fork_of(given, origin, said=point.unread, **changes)
         starter = Starter(self._client, point.task_queue, self._marks)
         if turn_id is not None:
             return self.turn_of(await starter.start(request, turn_id))

@@ -17,6 +17,7 @@ from perdure.turn.facts import (
     ChildTold,
     Decided,
     Fact,
+    HandedOver,
     HookEnded,
     ModelAnswered,
     PolicyAnswered,
@@ -57,6 +58,8 @@ def _shown(fact: Fact, calls: Sequence[ToolCall], include: frozenset[str]) -> Sh
             yield "calls", [_call(call, include) for call in calls]
             yield "stop", answer.stop
             yield "usage", answer.usage
+        case HandedOver(_, agent):
+            yield "to", agent.name
         case ChildScheduled() | ChildEnded() | ChildTold():
             yield from _of_child(fact, include)
         case Decided() | BudgetAdded() | Said():

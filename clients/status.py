@@ -102,7 +102,7 @@ class TurnStatus(Value):
     Attributes:
         id: The turn's id.
         run_id: Temporal's id of the run.
-        agent: The name of its agent.
+        agent: The name of the agent that it was started with.
         task: The task, in one line.
         labels: The labels that it was started with.
         state: `running`; `waiting` for a person, a provider or its beginning; `paused` until its
@@ -127,6 +127,8 @@ class TurnStatus(Value):
         ended_at: The time it ended; None before the end.
         forked_from: The point in another turn from which it goes on; None for other turns.
         deadline: The time at which it ends at the latest; None without one.
+        last_agent: The name of the agent that has it: the one that it was last handed over to, or
+            else `agent`.
     """
 
     id: str
@@ -151,6 +153,7 @@ class TurnStatus(Value):
     ended_at: datetime | None = None
     forked_from: ForkedFrom | None = None
     deadline: datetime | None = None
+    last_agent: str = ""
 
 
 def status(
@@ -195,6 +198,7 @@ def status(
         ended_at=root.ended,
         forked_from=state.request.forked_from if state.request else None,
         deadline=root.deadline,
+        last_agent=state.last_agent or root.agent,
     )
 
 

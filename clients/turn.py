@@ -410,7 +410,8 @@ class Turn(Generic[T]):
         The new turn begins with the messages of this one up to that step. It has its own steps from
         1, and nothing that this turn spent counts for it. Task, options, output type and allowed
         tools are the same; so are agent, model, labels and limits unless they are given. Its agent
-        is the one that is deployed now. It is started on the task queue of this turn.
+        is the one that is deployed now; after a handoff, the one that had the turn at that step,
+        with its own model. It is started on the task queue of this turn.
 
         Calls after that step may happen again, with other idempotency keys: see `effects_after`.
 

@@ -44,6 +44,7 @@ def lazy_exports(
 if TYPE_CHECKING:
     from perdure.agents.agent import Agent
     from perdure.agents.delegates import Delegate
+    from perdure.agents.handoffs import Handoff
     from perdure.agents.mcp_servers import MCPServer
     from perdure.agents.middleware import (
         InputGuardrail,
@@ -92,6 +93,7 @@ else:
             "perdure.agents.policy": ["Allow", "Deny", "ProposedCall", "RequireApproval"],
             "perdure.values.budgets": ["Budget"],
             "perdure.agents.delegates": ["Delegate"],
+            "perdure.agents.handoffs": ["Handoff"],
             "perdure.agents.mcp_servers": ["MCPServer"],
             "perdure.values.messages": [
                 "AssistantMessage",
@@ -144,6 +146,7 @@ __all__ = [
     "Delegate",
     "Deny",
     "ForkedFrom",
+    "Handoff",
     "InputGuardrail",
     "Logger",
     "MCPServer",

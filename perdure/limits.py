@@ -34,6 +34,9 @@ CHILDREN_AT_ONCE = 5
 DESCENDANTS = 100
 """The number of delegate turns in a tree of agents, not counting its root."""
 
+HANDOFFS = 5
+"""The number of times that a turn may be handed over."""
+
 MODEL_CALL = timedelta(minutes=5)
 TOOL_CALL = timedelta(seconds=60)
 USER_CODE = timedelta(seconds=45)

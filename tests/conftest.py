@@ -298,6 +298,7 @@ def told_by_fold(state: TurnState) -> dict[str, Any]:
     """The same summary, computed by a fold of the history."""
     return {
         "agent": state.request.agent if state.request else "",
+        "last_agent": state.other_agent,
         "output": clip(state.output, limits.SUMMARY_BYTES // 2),
         "steps": state.step_count,
         "model_calls": state.accounts.model_calls,

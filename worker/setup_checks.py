@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from perdure.activities.mcp import programs
 from perdure.activities.provider import CheckedProvider, Models
 from perdure.agents.definitions import Target, define
+from perdure.agents.delegates import declared
+from perdure.agents.handoffs import check_known
 from perdure.errors import PerdureError
 from perdure.schemas.tool_arguments import StatedArguments
 
@@ -57,7 +59,7 @@ def _found(app: AgentWorker) -> Iterator[Finding]:
         if callable(entry):
             yield Finding(f"agent {name}", "skipped", "created by a factory for each turn")
     for agent in app.registry.agents():
-        agents = list(_agent(agent, models))
+        agents = [*_agent(agent, models), *_others(agent, app.registry.list())]
         yield from agents
         if not any(finding.is_problem for finding in agents):
             yield from _models(agent, models)
@@ -89,6 +91,15 @@ def _agent(agent: Agent[Any], models: Models) -> Iterator[Finding]:
             f"{', '.join(chain)}; tools:"
             f" {', '.join(tool.name for tool in definition.tools) or 'none'}",
         )
+
+
+def _others(agent: Agent[Any], known: Sequence[str]) -> Iterator[Finding]:
+    """Find delegates and handoffs that this worker does not know."""
+    try:
+        declared(agent.delegates, agent.name, known)
+        check_known(agent.handoffs, agent.name, known)
+    except PerdureError as error:
+        yield Finding(f"agent {agent.name}", "failed", error.message)
 
 
 def _models(agent: Agent[Any], models: Models) -> Iterator[Finding]:

@@ -56,7 +56,7 @@ from perdure.temporal.trace_ids import Origin, Origins, TurnSpan
 from perdure.turn.child import Child
 from perdure.turn.keys import ModelKey, ToolKey, parse_key
 from perdure.turn.state import TurnState
-from perdure.turn.wire import Summary, ToolOutput, ToolRun
+from perdure.turn.wire import ModelCall, Summary, ToolOutput, ToolRun
 from perdure.values.answers import ModelAnswer
 from perdure.values.budgets import NOTHING, Spending
 from perdure.values.reports import ChildReport, Outcome
@@ -286,7 +286,7 @@ class _Recorder:
 
     def wait_began(self, state: TurnState, kind: str) -> Callable[[], None]:
         """Prepare the record of a wait. The returned function counts it."""
-        labels = by.of_agent(state.agent) if state.agent else {}
+        labels = by.of_agent(state.agent, state.request) if state.agent else {}
 
         def write() -> None:
             with _harmless():
@@ -298,7 +298,7 @@ class _Recorder:
         self, state: TurnState, summary: Summary, error: PerdureError | None
     ) -> Callable[[], None]:
         info, ended_ns = workflow.info(), workflow.time_ns()
-        labels = by.of_agent(state.agent) if state.agent else {}
+        labels = by.of_agent(state.agent, state.request) if state.agent else {}
         failed: Attributes = {by.ERROR: error.code} if error else {}
         alone, place = _alone(state, summary), ancestors.span_of_this_turn()
         attributes = {
@@ -323,7 +323,7 @@ class _Recorder:
     def _begin(
         self, key: ModelKey | ToolKey, info: activity.Info, origin: Origin, args: Sequence[Any]
     ) -> _Call:
-        name, kind, labels = by.CHAT, SpanKind.CLIENT, by.of_chat(origin.agent)
+        name, kind, labels = by.CHAT, SpanKind.CLIENT, by.of_chat(_asking(key, args, origin))
         attributes = by.of_call(key, info.workflow_id or "", info.workflow_run_id or "")
         if isinstance(key, ToolKey):
             run = unpack(raw_input(args), ToolRun)
@@ -413,6 +413,12 @@ class _Ids(IdGenerator):
 
     def generate_trace_id(self) -> int:
         return self._place.trace_id
+
+
+def _asking(key: ModelKey | ToolKey, args: Sequence[Any], origin: Origin) -> str:
+    """Return the agent that asks a model; for a tool, that of the turn."""
+    given = unpack(raw_input(args), ModelCall).agent if isinstance(key, ModelKey) else ""
+    return given or origin.agent
 
 
 def _alone(state: TurnState, summary: Summary) -> Summary:

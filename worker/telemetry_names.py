@@ -39,6 +39,7 @@ ERROR = "error.type"
 OUTCOME = "perdure.outcome"
 COST = "perdure.cost_usd"
 EVENT = "perdure.event_id"
+LAST_AGENT = "perdure.last_agent"
 WAITS_FOR = "perdure.waits_for"
 STEP = "perdure.step"
 ATTEMPT = "perdure.attempt"
@@ -142,9 +143,10 @@ def of_tool(agent: str, tool: str) -> Attributes:
     return {OPERATION: EXECUTE_TOOL, AGENT: agent, TOOL: tool, TOOL_TYPE: "function"}
 
 
-def of_agent(agent: AgentDefinition) -> Attributes:
-    """Return the labels of a turn: its agent and the agent's model."""
-    return {AGENT: agent.name, PROVIDER: agent.model.partition(":")[0], MODEL: agent.chain[0].name}
+def of_agent(agent: AgentDefinition, started: TurnRequest | None) -> Attributes:
+    """Return the labels of a turn: the agent that it was started with, and the model of `agent`."""
+    name = started.agent if started else agent.name
+    return {AGENT: name, PROVIDER: agent.model.partition(":")[0], MODEL: agent.chain[0].name}
 
 
 def of_turn(turn_id: str, run_id: str, request: TurnRequest | None) -> Attributes:
@@ -200,6 +202,8 @@ def of_summary(summary: Summary) -> Attributes:
         "perdure.model_calls": summary.model_calls,
         "perdure.tool_calls": summary.tool_calls,
     }
+    if summary.last_agent:
+        given[LAST_AGENT] = summary.last_agent
     return {**given, COST: float(summary.spent.usd)} if summary.is_priced else given
 
 

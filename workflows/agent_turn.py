@@ -47,6 +47,7 @@ from perdure.turn.decide import (
     Consult,
     Delegate,
     Done,
+    HandOver,
     Move,
     Stop,
     check_batch,
@@ -69,7 +70,7 @@ from perdure.turn.facts import (
     TurnStarted,
 )
 from perdure.turn.fold import ready_for
-from perdure.turn.keys import AgentKey, ModelKey, PolicyKey, ToolKey
+from perdure.turn.keys import AgentKey, HandoffKey, ModelKey, PolicyKey, ToolKey
 from perdure.turn.outages import Outage
 from perdure.turn.retries import asked_pause_s, retry_delay
 from perdure.turn.state import TurnState
@@ -190,7 +191,7 @@ class AgentTurn:
     async def _turn(self, fact: TurnStarted | TurnContinued) -> _Ended:
         """Run the turn, or go on with it in a later run. Returns its agent and its end."""
         agent = await self._begin(fact)
-        return agent, await self._pipeline.through(agent, lambda: self._loop(agent))
+        return agent, await self._pipeline.through(agent, self._loop)
 
     async def _begin(self, fact: TurnStarted | TurnContinued) -> AgentDefinition:
         """Begin the turn after its delay, or go on with it in a later run. Returns its agent."""
@@ -224,15 +225,7 @@ class AgentTurn:
     async def _resolve(self, request: TurnRequest) -> AgentDefinition:
         """Resolve the agent once; a later deploy does not affect this turn."""
         board = self._board
-        call = AgentCall(
-            agent=request.agent,
-            model=request.model,
-            allowed=request.allowed,
-            extra=request.options.extra if request.options else {},
-        )
-        call = call.model_copy(
-            update={"inherited": request.lineage.tools if request.lineage else ()}
-        )
+        call = _agent_call(request, request.agent, request.model)
         while board.state.agent is None:
             await asyncio.sleep(retry_delay(board.state).total_seconds())
             key = AgentKey(len(board.state.attempts.failures) + 1)
@@ -243,8 +236,10 @@ class AgentTurn:
         self._log_start()
         return board.state.agent
 
-    async def _loop(self, agent: AgentDefinition) -> Done:
+    async def _loop(self) -> Done:
         while True:
+            agent = self._board.state.agent
+            assert agent is not None  # another one after a handoff
             if not self._runs.is_full():
                 _check_size(self._board.state.step_count)
             await self._pipeline.observe(agent)
@@ -279,6 +274,8 @@ class AgentTurn:
                 await _together([self._run(one, agent, room) for one in moves])
             case Act() | Delegate():
                 await self._run(move, agent, self._media_room([move], agent))
+            case HandOver():
+                await self._hand_over(move)
             case Consult():
                 await self._consult(move, agent)
             case AwaitApproval(asked):
@@ -331,8 +328,10 @@ class AgentTurn:
             max_output_tokens=reservation.max_output_tokens,
             most_input=reservation.most_input,
             budget=board.remaining if board.state.accounts.ledger.budget else None,
+            agent=state.other_agent,
         )
-        summary = f"{_label(key)}{', last answer' if key.is_last else ''}: {target.model}"
+        by = f", {state.other_agent}" if state.other_agent else ""
+        summary = f"{_label(key)}{by}{', last answer' if key.is_last else ''}: {target.model}"
         summary += f" (not {'; not '.join(choice.passed)})" if choice.passed else ""
         # for a factory before it, and for validators after it
         timeout = limits.MODEL_CALL + 2 * limits.USER_CODE + MARGIN
@@ -434,6 +433,16 @@ class AgentTurn:
         """Return who approved a call, if known."""
         found = approvals.decision_about(move.call.id, self._board.state.open_step.decisions)
         return f", {found.in_words}" if found and found.by else ""
+
+    async def _hand_over(self, move: HandOver) -> None:
+        """Hand the turn over to another agent, which is resolved once, as the first one is."""
+        if move.delay and not await self._sleep(move.delay, "before the handoff is tried again"):
+            return
+        request = self._board.state.request
+        assert request is not None
+        summary = f"{_label(move.key)}: hand over to {move.to}"
+        call = _agent_call(request, move.to)
+        await self._calls.perform(move.key, RESOLVE_AGENT, call, limits.TOOL_CALL, summary)
 
     async def _consult(self, move: Consult, agent: AgentDefinition) -> None:
         """Ask the policies about a call."""
@@ -763,6 +772,17 @@ async def _together(coroutines: list[Coroutine[Any, Any, None]]) -> None:
         task.result()
 
 
-def _label(key: ModelKey | ToolKey | PolicyKey) -> str:
+def _agent_call(request: TurnRequest, agent: str, model: str | None = None) -> AgentCall:
+    """Return the input of the activity that resolves an agent of a turn."""
+    return AgentCall(
+        agent=agent,
+        model=model,
+        allowed=request.allowed,
+        extra=request.options.extra if request.options else {},
+        inherited=request.lineage.tools if request.lineage else (),
+    )
+
+
+def _label(key: ModelKey | ToolKey | PolicyKey | HandoffKey) -> str:
     """Return the beginning of a row in Temporal's web UI, after the activity's type."""
     return f"step {key.step}" + (f", attempt {key.attempt}" if key.attempt > 1 else "")

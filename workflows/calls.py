@@ -15,7 +15,7 @@ from perdure.temporal import names, outcomes
 from perdure.temporal.payloads import pack
 from perdure.text import one_line
 from perdure.turn.facts import Recorded, Scheduled
-from perdure.turn.keys import ActivityKey, AgentKey, ModelKey, PolicyKey, ToolKey
+from perdure.turn.keys import ActivityKey, AgentKey, HandoffKey, ModelKey, PolicyKey, ToolKey
 from perdure.turn.wire import ModelCall
 from perdure.workflows import log_events
 from perdure.workflows.clock import ended_within
@@ -84,7 +84,9 @@ class Calls:
         if is_last:
             log_events.answered_without_a_run(before, self._board.state)
         self._board.show(
-            summary if isinstance(key, AgentKey | ModelKey) else f"{activity}: {summary}"
+            summary
+            if isinstance(key, AgentKey | HandoffKey | ModelKey)
+            else f"{activity}: {summary}"
         )
         handle = workflow.start_activity(
             activity,
@@ -168,4 +170,6 @@ class Calls:
         self._board.note(fact)
         if isinstance(key, ModelKey | ToolKey | PolicyKey):
             log_events.call_ended(before, self._board.state, fact, self._board.took_ms(key))
+        elif isinstance(key, HandoffKey):
+            log_events.handed_over(before, self._board.state, key)
         return fact

@@ -32,7 +32,7 @@ from perdure.turn.facts import (
     ToolLost,
     ToolReturned,
 )
-from perdure.turn.keys import ChildKey, Key, ModelKey, ReadKey, ToolKey
+from perdure.turn.keys import ChildKey, HandoffKey, Key, ModelKey, ReadKey, ToolKey
 from perdure.turn.state import TurnState
 from perdure.turn.wire import Summary
 from perdure.values.messages import ToolResult
@@ -51,6 +51,13 @@ _LEVELS = {
 _ERROR_CHARACTERS = 300
 
 Value = str | int | Decimal | None
+
+
+def handed_over(before: TurnState, after: TurnState, key: HandoffKey) -> None:
+    """Record the end of a handoff, and the new agent if it succeeded."""
+    answered_without_a_run(before, after)
+    if len(after.handoffs.by) > len(before.handoffs.by):
+        _write(after, "handed_over", key, by=before.last_agent, to=after.last_agent)
 
 
 def turn_started(state: TurnState) -> None:
@@ -154,7 +161,9 @@ def answered_without_a_run(before: TurnState, after: TurnState, *, refused: str 
         if result is None or (earlier and earlier.result):
             continue
         outcome = "error" if result.is_error else "ok"
-        if result.content.startswith(approvals.NOT_RUN):
+        if result.content == steps.BESIDE_HANDOFF:
+            outcome = "not_run"
+        elif result.content.startswith(approvals.NOT_RUN):
             outcome = refused
         elif result.content.startswith(steps.NOT_RUN):
             outcome = _unfinished(before, ToolKey(before.step_count + 1, place))
@@ -162,7 +171,7 @@ def answered_without_a_run(before: TurnState, after: TurnState, *, refused: str 
         by = _decided_by(after, result.call_id)
         place_of_call = ToolKey(before.step_count + 1, place)
         _write(
-            after,
+            before,
             "tool_call",
             place_of_call,
             tool=result.name,
@@ -219,7 +228,7 @@ def _left_open(state: TurnState, took_ms: Callable[[ToolKey], int]) -> None:
 def _unfinished(state: TurnState, key: ToolKey) -> str:
     """Return whether a call without a result was never run, or could not be stopped."""
     runs = any(
-        isinstance(one, ToolKey | ChildKey | ReadKey)
+        isinstance(one, ToolKey | HandoffKey | ChildKey | ReadKey)
         and (one.step, one.call) == (key.step, key.call)
         for one in state.in_flight
     )
@@ -333,6 +342,7 @@ def _write(
     said: dict[str, Value] = {
         "event_id": f"{info.run_id}/{event}/{key}",
         "agent": request.agent if request else "",
+        **({"last_agent": state.other_agent} if state.other_agent else {}),
         "task": info.workflow_id,
         **fields,
         **({"error": one_line(words, _ERROR_CHARACTERS)} if words else {}),

@@ -69,8 +69,8 @@ class Pipeline:
                 log_events.passed(self._board.state, "turn_in", stage.log_level)
             return await self._logged(stage.log_level, self.entered[place], inner)
         if stage.has_before and not is_entered:
-            await self._hook(stage, HookCall(agent=agent.name, place=place, moment="before"))
-        return await self._checked(stage, agent, place, inner)
+            await self._hook(stage, HookCall(agent=self._started, place=place, moment="before"))
+        return await self._checked(stage, place, inner)
 
     async def observe(
         self,
@@ -86,7 +86,7 @@ class Pipeline:
         if not agent.observes or (steps == self.observed and not waits_for and outcome is None):
             return
         call = ObserverCall(
-            agent=agent.name,
+            agent=self._started,
             seen=self.observed,
             steps=steps,
             waits_for=waits_for,
@@ -102,13 +102,20 @@ class Pipeline:
             HookKey("observe", self.notified), TELL_OBSERVERS, call, f"observers: {what}"
         )
 
-    async def _checked(self, stage: Stage, agent: AgentDefinition, place: int, inner: Turn) -> Done:
+    @property
+    def _started(self) -> str:
+        """The agent that the turn was started with. Its code is around the turn after a handoff."""
+        request = self._board.state.request
+        assert request is not None
+        return request.agent
+
+    async def _checked(self, stage: Stage, place: int, inner: Turn) -> Done:
         done = await inner()
         if stage.has_after:
             await self._hook(
                 stage,
                 HookCall(
-                    agent=agent.name,
+                    agent=self._started,
                     place=place,
                     moment="after",
                     outcome=done.outcome,

@@ -43,9 +43,10 @@ def card(
     `time_up` is the end of its time budget.
     """
     agent = state.request.agent if state.request else ""
+    names = " → ".join(markdown(word(name)) for name in (agent, state.other_agent) if name)
     limit = state.max_iterations
     lines = [
-        f"**{markdown(word(agent)) if agent else ''}** — {_plain(now, 200)}",
+        f"**{names}** — {_plain(now, 200)}",
         "",
         f"Task: {_plain(headline(state.request.task), 120) if state.request else ''}",
         "",

@@ -97,6 +97,7 @@ def end(state: TurnState, summary: Summary, reason: str = "") -> None:
     memo: dict[str, Any] = {
         "outcome": summary.outcome.value,
         "agent": summary.agent,
+        "last_agent": summary.last_agent,
         "task": headline(state.request.task) if state.request else "",
         "output": clip(state.output if summary.output else "", limits.MEMO_BYTES // 4),
         "error": summary.error.code if summary.error else "",

@@ -34,6 +34,7 @@ from perdure.turn.facts import (
     ChildTold,
     Decided,
     Fact,
+    HandedOver,
     ModelAnswered,
     PolicyAnswered,
     Resumed,
@@ -61,7 +62,15 @@ COLOURS: dict[str, str] = {
 }
 """The colours of outcomes; the others are red."""
 _INDENT = len("   0.0 s  ")
-_IN_SHORT = TurnStarted | AgentResolved | ModelAnswered | ToolReturned | ChildScheduled | ChildEnded
+_IN_SHORT = (
+    TurnStarted
+    | AgentResolved
+    | HandedOver
+    | ModelAnswered
+    | ToolReturned
+    | ChildScheduled
+    | ChildEnded
+)
 """Facts whose line is cut at the width of the terminal.
 
 The reasons of waits and failures are printed in full.
@@ -168,8 +177,8 @@ def _text(fact: Fact, answered: Callable[[ModelKey, str], Text]) -> Text:
             return Text.assemble(
                 (word(request.agent), "bold"), _origin(fact), ": ", headline(request.task)
             )
-        case AgentResolved(_, agent):
-            return Text(f"asks {word(agent.model)}{_and_tools(len(agent.tools))}", "dim")
+        case AgentResolved() | HandedOver():
+            return _agent(fact)
         case ModelAnswered(key, answer):
             return answered(key, answer.message.text)
         case CallFailed(key, error, lost):
@@ -193,6 +202,15 @@ def _text(fact: Fact, answered: Callable[[ModelKey, str], Text]) -> Text:
             return Text.assemble(f"{key}  ", (f"→ {_all(said)}", "dim"))
         case _:
             return _waits(fact)
+
+
+def _agent(fact: AgentResolved | HandedOver) -> Text:
+    """Return the line of an agent that has the turn from now on."""
+    asks = f"asks {word(fact.agent.model)}{_and_tools(len(fact.agent.tools))}"
+    if isinstance(fact, AgentResolved):
+        return Text(asks, "dim")
+    to = (f"→ handed over to {word(fact.agent.name)}", "cyan")
+    return Text.assemble(f"{fact.key}  ", to, (f", {asks}", "dim"))
 
 
 def _origin(fact: TurnStarted) -> Text:
@@ -288,6 +306,11 @@ def _whole(fact: Fact) -> Iterator[str]:
             yield summary.output if summary else reason
         case _:
             return
+
+
+def agents(started: str, last: str) -> str:
+    """Return the agent of a turn, and the one that it was last handed over to, if another."""
+    return " → ".join(word(name) for name in dict.fromkeys((started, last)) if name)
 
 
 def _and_tools(count: int) -> str:

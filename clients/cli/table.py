@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from perdure.clients.cli.amounts import UNITS
-from perdure.clients.cli.progress import COLOURS
+from perdure.clients.cli.progress import COLOURS, agents
 from perdure.clients.cli.screen import Screen, lines_of, put
 from perdure.clients.entries import TurnEntry
 from perdure.temporal.search_attributes import State
@@ -77,7 +77,7 @@ def ago(age: timedelta) -> str:
 def _row(entry: TurnEntry, now: datetime) -> dict[str, Text]:
     cells = (
         Text(word(entry.id)),
-        Text(word(entry.agent) if entry.agent else "–"),
+        Text(agents(entry.agent, entry.last_agent) or "–"),
         Text((entry.outcome or entry.state).value, _style(entry)),
         Text("–" if entry.steps is None else str(entry.steps)),
         Text("–" if entry.spent is None else f"${entry.spent:.4f}"),

@@ -14,11 +14,11 @@ from rich.table import Table
 from rich.text import Text
 
 from perdure import errors
-from perdure.clients.cli.progress import COLOURS
+from perdure.clients.cli.progress import COLOURS, agents
 from perdure.clients.cli.screen import lines_of
 from perdure.clients.events import Event
 from perdure.clients.tree_node import Node
-from perdure.text import harmless, word
+from perdure.text import harmless
 from perdure.turn.child import Child
 from perdure.turn.facts import ChildScheduled
 from perdure.turn.ledger import in_words
@@ -109,6 +109,7 @@ class Row:
     cost: Decimal | None
     time: timedelta
     task: str
+    last_agent: str = ""
 
 
 def rows(root: Node, now: datetime | None = None) -> list[Row]:
@@ -122,6 +123,7 @@ def _rows(node: Node, known: Child | None, branch: str, below: str, now: datetim
     yield Row(
         branch=branch,
         agent=node.turn_id.rpartition("/")[2] if known else node.agent,
+        last_agent=state.other_agent,
         status=_status(state, known),
         steps=state.step_count,
         cost=node.spent.usd if state.is_priced_so_far else None,
@@ -166,7 +168,7 @@ def lines(drawn: list[Row], out: TextIO | None = None) -> list[Text]:
 
 def _cells(row: Row) -> tuple[Text, ...]:
     steps = f"{row.steps} step{'s' * (row.steps != 1)}"
-    agent = Text.assemble((row.branch, "dim"), word(row.agent) if row.agent else "")
+    agent = Text.assemble((row.branch, "dim"), agents(row.agent, row.last_agent))
     style = _STYLES.get(row.status, "yellow" if row.status.startswith("waits") else "red")
     return (
         agent,

@@ -12,6 +12,7 @@ from pydantic import SkipValidation
 from perdure import errors, limits, validation
 from perdure.agents.delegates import NAMES as DELEGATION_TOOLS
 from perdure.agents.delegates import Delegate
+from perdure.agents.handoffs import HAND_OVER, Handoff
 from perdure.agents.mcp_servers import MCPServer
 from perdure.agents.middleware import Middleware
 from perdure.agents.observers import Observer
@@ -87,6 +88,8 @@ class Agent(Generic[T_co]):
         middleware: Checks, timeouts and log lines around the turn; the first is the outermost.
         delegates: Agents to which it may delegate, by name, as `Delegate` or as agents; `"all"` for
             every other agent of the worker. They must be registered with the same worker.
+        handoffs: Agents to which it may hand its turn over, by name, as `Handoff` or as agents.
+            They must be registered with the same worker.
         max_depth: The largest depth of the tree of agents below it: 1 for delegates that may not
             delegate, 0 for no delegates.
         max_children: The number of delegates' turns that one turn may start.
@@ -151,6 +154,9 @@ class Agent(Generic[T_co]):
         Iterable[str | Delegate | Agent[Any]] | Literal["all"],
         tuple[Delegate, ...] | Literal["all"],
     ] = Converted(lambda agent, given: _as_delegates(_who(agent), given), ())
+    handoffs: Converted[Iterable[str | Handoff | Agent[Any]], tuple[Handoff, ...]] = Converted(
+        lambda agent, given: _as_handoffs(agent.name, given), ()
+    )
     max_depth: validation.CountOrZero = limits.DEPTH
     max_children: validation.Count = limits.CHILDREN
     children_at_once: validation.Count = limits.CHILDREN_AT_ONCE
@@ -205,7 +211,7 @@ class Agent(Generic[T_co]):
             DuplicateToolError: Two tools have the same name; the message names both sources.
         """
         found: dict[str, Tool] = {}
-        sources = dict.fromkeys((LOAD_SKILL, *DELEGATION_TOOLS), "Perdure itself")
+        sources = dict.fromkeys((LOAD_SKILL, HAND_OVER, *DELEGATION_TOOLS), "Perdure itself")
         for source, item in self._sources():
             if item.name in sources:
                 raise errors.DuplicateToolError(
@@ -240,6 +246,9 @@ class Agent(Generic[T_co]):
 
 _A_DELEGATE = Annotated[
     Any, validation.instance("a name, a Delegate or an Agent", str, Delegate, Agent)
+]
+_A_HANDOFF = Annotated[
+    Any, validation.instance("a name, a Handoff or an Agent", str, Handoff, Agent)
 ]
 
 
@@ -278,11 +287,33 @@ def _as_delegates(
         )
     items = validation.listed(who, "delegates", given, _A_DELEGATE)
     found = tuple(map(_delegate, items))
-    names = [item.name for item in found]
-    twice = next((name for name in names if names.count(name) > 1), None)
+    twice = _twice(found)
     if twice is not None:
         raise errors.ConfigurationError(f"{who}: it delegates to {twice!r} twice")
     return found
+
+
+def _as_handoffs(agent: str, given: Iterable[str | Handoff | Agent[Any]]) -> tuple[Handoff, ...]:
+    who = f"agent {agent}"
+    items = validation.listed(who, "handoffs", given, _A_HANDOFF)
+    found = tuple(map(_handoff, items))
+    twice = _twice(found)
+    if twice is not None:
+        raise errors.ConfigurationError(f"{who}: it hands over to {twice!r} twice")
+    if any(item.name == agent for item in found):
+        raise errors.ConfigurationError(f"{who}: it cannot hand over to itself")
+    return found
+
+
+def _twice(found: Sequence[Delegate | Handoff]) -> str | None:
+    names = [item.name for item in found]
+    return next((name for name in names if names.count(name) > 1), None)
+
+
+def _handoff(item: Handoff | Agent[Any] | str) -> Handoff:
+    if isinstance(item, Handoff):
+        return item
+    return Handoff(item.name if isinstance(item, Agent) else item)
 
 
 def _delegate(item: Delegate | Agent[Any] | str) -> Delegate:

@@ -13,6 +13,8 @@ from perdure.agents.agent import Agent
 from perdure.agents.delegates import LIST_AGENTS, InheritedTool, PinnedDelegate
 from perdure.agents.delegates import NAMES as DELEGATION_TOOLS
 from perdure.agents.delegates import tools as delegation_tools
+from perdure.agents.handoffs import HAND_OVER, PinnedHandoff
+from perdure.agents.handoffs import tool as handoff_tool
 from perdure.agents.middleware import Logger, Middleware, Timeout
 from perdure.agents.skills import LOAD_SKILL, Skill, joined
 from perdure.agents.tools import Tool
@@ -42,8 +44,8 @@ class ToolDefinition(Wire):
     nothing; `needs_approval`, that each call waits for approval. `owner` is the agent from which a
     tool is inherited, empty for the agent's own tools; `policies` are the agents above whose
     policies apply to an inherited tool, and `has_policy` means that there are some; `has_context`,
-    that the tool takes a `ToolContext`. The tools of delegation have no activity: the turn runs
-    them itself.
+    that the tool takes a `ToolContext`. The tools of delegation and `hand_over` have no activity:
+    the turn runs them itself.
     """
 
     name: str
@@ -158,6 +160,7 @@ class AgentDefinition(Wire):
     rules: int = 0
     skills: tuple[PinnedSkill, ...] = ()
     delegates: tuple[PinnedDelegate, ...] = ()
+    handoffs: tuple[PinnedHandoff, ...] = ()
     max_depth: int = limits.DEPTH
     max_children: int = limits.CHILDREN
     children_at_once: int = limits.CHILDREN_AT_ONCE
@@ -187,6 +190,7 @@ def define(
     activity_of: Callable[[Tool], str],
     allowed: Sequence[str] | None = None,
     delegates: Sequence[PinnedDelegate] = (),
+    handoffs: Sequence[PinnedHandoff] = (),
     inherited: Sequence[tuple[InheritedTool, Tool]] = (),
     model_retry: ModelRetryPolicy | None = None,
 ) -> AgentDefinition:
@@ -209,6 +213,7 @@ def define(
     tools = (
         *own,
         *_delegation(agent, delegates, allowed),
+        *_handing_over(agent, handoffs, allowed),
         *_inherited(inherited, activity_of, allowed, {tool.name for tool in own}),
     )
     skills = [item for item in agent.skills if isinstance(item, Skill)]
@@ -240,6 +245,7 @@ def define(
         middleware=tuple(map(_stage, agent.middleware)),
         observes=bool(agent.observers),
         delegates=tuple(delegates),
+        handoffs=tuple(handoffs),
         max_depth=agent.max_depth,
         max_children=agent.max_children,
         children_at_once=agent.children_at_once,
@@ -270,16 +276,31 @@ def _delegation(
         return
     for name, description, parameters in delegation_tools(delegates, agent.children_at_once):
         if allowed is None or name in allowed:
-            yield ToolDefinition(
-                name=name,
-                description=description,
-                parameters=parameters,
-                activity="",
-                is_idempotent=True,
-                timeout_s=0,
-                schema_digest="",
-                is_read_only=name == LIST_AGENTS,
-            )
+            yield _of_the_turn(name, description, parameters, is_read_only=name == LIST_AGENTS)
+
+
+def _handing_over(
+    agent: Agent[Any], handoffs: Sequence[PinnedHandoff], allowed: Sequence[str] | None
+) -> Iterator[ToolDefinition]:
+    """Yield the tool of an agent that has handoffs."""
+    if agent.handoffs and (allowed is None or HAND_OVER in allowed):
+        yield _of_the_turn(HAND_OVER, *handoff_tool(handoffs))
+
+
+def _of_the_turn(
+    name: str, description: str, parameters: dict[str, JsonValue], *, is_read_only: bool = False
+) -> ToolDefinition:
+    """Return the definition of a tool that the turn runs itself."""
+    return ToolDefinition(
+        name=name,
+        description=description,
+        parameters=parameters,
+        activity="",
+        is_idempotent=True,
+        timeout_s=0,
+        schema_digest="",
+        is_read_only=is_read_only,
+    )
 
 
 def _inherited(
@@ -313,7 +334,7 @@ def resolved(agent: Agent[Any], name: str) -> Tool | None:
     Raises:
         ToolResolverError: The resolver raised, or returned something else.
     """
-    if agent.resolver is None or name in (LOAD_SKILL, *DELEGATION_TOOLS):
+    if agent.resolver is None or name in (LOAD_SKILL, HAND_OVER, *DELEGATION_TOOLS):
         return None
     try:
         found = agent.resolver.resolve(name)

@@ -32,6 +32,7 @@ from perdure.turn.facts import (
     ChildRead,
     ChildTold,
     Fact,
+    HandedOver,
     HookEnded,
     Loss,
     ModelAnswered,
@@ -49,6 +50,7 @@ from perdure.turn.keys import (
     AgentKey,
     CarryKey,
     ChildKey,
+    HandoffKey,
     HookKey,
     ModelKey,
     PolicyKey,
@@ -153,14 +155,18 @@ def completed(key: ActivityKey, result: RawValue) -> Recorded:
                 return PolicyAnswered(key, unpack(result, Ruling))
             case ModelKey():
                 return ModelAnswered(key, unpack(result, ModelAnswer))
-            case AgentKey():
-                return AgentResolved(key, unpack(result, AgentDefinition))
+            case AgentKey() | HandoffKey():
+                return _resolved(key, unpack(result, AgentDefinition))
     except PerdureError as error:
         told = (
             f"{key} was completed by an operator in Temporal, with a result of no use:"
             f" {error.message}"
         )
         return CallFailed(key, errors.PerdureError(told).info())
+
+
+def _resolved(key: AgentKey | HandoffKey, agent: AgentDefinition) -> AgentResolved | HandedOver:
+    return HandedOver(key, agent) if isinstance(key, HandoffKey) else AgentResolved(key, agent)
 
 
 def _refuse_later(key: CarryKey, result: RawValue) -> None:
@@ -242,7 +248,7 @@ def _tool_lost(key: ToolKey, failure: BaseException) -> ToolLost:
 
 
 def _error_of(
-    key: AgentKey | CarryKey | ModelKey | PolicyKey | HookKey, failure: BaseException
+    key: AgentKey | CarryKey | ModelKey | PolicyKey | HandoffKey | HookKey, failure: BaseException
 ) -> ErrorInfo:
     if _worker_lost(failure):
         return errors.PerdureError(
@@ -259,13 +265,15 @@ def _error_of(
     return failures.error_in(failure)
 
 
-def _timed_out(key: AgentKey | CarryKey | ModelKey | PolicyKey | HookKey) -> PerdureError:
+def _timed_out(
+    key: AgentKey | CarryKey | ModelKey | PolicyKey | HandoffKey | HookKey,
+) -> PerdureError:
     match key:
         case ModelKey():
             return errors.LLMTimeoutError(
                 f"no answer within {limits.MODEL_CALL.total_seconds():g} s"
             )
-        case AgentKey():
+        case AgentKey() | HandoffKey():
             return errors.PerdureError(
                 f"the agent could not be looked up within {limits.TOOL_CALL.total_seconds():g} s"
             )

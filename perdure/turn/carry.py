@@ -17,7 +17,7 @@ from pydantic_core import to_json
 
 from perdure import errors, limits
 from perdure.agents.definitions import AgentDefinition
-from perdure.turn import guards, reservations, steps
+from perdure.turn import guards, handoffs, reservations, steps
 from perdure.turn.child import Child
 from perdure.turn.context_window import NO_CUT, kept
 from perdure.turn.facts import CallFailed
@@ -33,7 +33,7 @@ from perdure.turn.snapshot import (
     Snapshot,
     TokenRecord,
 )
-from perdure.turn.state import Accounts, TurnState
+from perdure.turn.state import Accounts, Handoffs, TurnState
 from perdure.turn.transcript import TokenCount
 from perdure.values.messages import (
     AssistantMessage,
@@ -82,9 +82,10 @@ def messages_of(state: TurnState) -> Carried:
     """Return the messages for a fork, as the first model of the turn's agent would be sent them.
 
     The message that announces the end of the budget is left out if it is the last one: a fork has a
-    budget of its own. Calls in a last answer that was cut off get a result that says so.
+    budget of its own. Calls in a last answer that was cut off get a result that says so. Thoughts
+    from before a handoff are left out, because the agent of the fork does not get them either.
     """
-    given = _sent(state)
+    given = _sent(replace(state, transcript=handoffs.without_earlier_thoughts(state)))
     messages = given.messages
     if state.finishing and messages[-1] == reservations.LAST_WORDS:
         messages = messages[:-1]
@@ -111,12 +112,14 @@ def state_of(state: TurnState) -> Carried:
     assert not state.in_flight
     given = _sent(state)
     results = state.open_step.results
+    since = len(state.transcript.messages) - state.handoffs.place
+    handed_at = max(len(given.messages) - since, 0) if state.handoffs.by else 0
     return replace(
         given,
         messages=(*given.messages, ToolMessage(results=results)) if results else given.messages,
         children=tuple(map(_brief, state.children)),
         agent=state.agent,
-        snapshot=_snapshot(state, given.opening),
+        snapshot=_snapshot(state, given, handed_at),
     )
 
 
@@ -129,9 +132,9 @@ def _brief(child: Child) -> Child:
     )
 
 
-def _snapshot(state: TurnState, opening: int) -> Snapshot:
+def _snapshot(state: TurnState, given: Carried, handed_at: int) -> Snapshot:
     assert state.agent is not None
-    last = state.steps[-limits.SAME_CALLS :]
+    last = _last_carried(state, given)
     accounts = state.accounts
     return Snapshot(
         steps=state.step_count,
@@ -143,7 +146,7 @@ def _snapshot(state: TurnState, opening: int) -> Snapshot:
             for step in last
         ),
         warned_of_loop=guards.warned_of_loop(state, state.agent),
-        opening=opening,
+        opening=given.opening,
         left_out=state.transcript.left_out_for(state.agent.model),
         tokens=_tokens(state),
         open=_open_record(state.open_step),
@@ -157,7 +160,17 @@ def _snapshot(state: TurnState, opening: int) -> Snapshot:
         waiting=state.waiting,
         inbox=state.inbox,
         finishing=state.finishing,
+        handed_by=state.handoffs.by,
+        worked=state.handoffs.worked,
+        handed_at=handed_at,
     )
+
+
+def _last_carried(state: TurnState, given: Carried) -> tuple[Step, ...]:
+    """Return the last closed steps whose answers are carried: a handoff may leave out some."""
+    answers = sum(isinstance(message, AssistantMessage) for message in given.messages)
+    closed_ = answers - bool(state.open_step.calls)
+    return state.steps[max(len(state.steps) - min(limits.SAME_CALLS, closed_), 0) :]
 
 
 def _tokens(state: TurnState) -> TokenRecord:
@@ -337,6 +350,7 @@ def restore(state: TurnState, carried: Carried) -> TurnState:
     return replace(
         state,
         agent=carried.agent,
+        handoffs=Handoffs(snapshot.handed_by, snapshot.worked, snapshot.handed_at),
         transcript=replace(
             state.transcript,
             opening=snapshot.opening,

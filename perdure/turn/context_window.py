@@ -66,6 +66,16 @@ def kept(messages: Sequence[Message], cut: Cut, opening: int) -> tuple[tuple[Mes
     return sent(messages, cut), place
 
 
+def cut_before(messages: Sequence[Message], place: int, opening: int) -> Cut:
+    """Return the cut that leaves out the messages before a place, if that is after the task.
+
+    The task and later messages of users stay.
+    """
+    gone = set(range(place)) - set(_lasting(messages, place, opening))
+    saved = sum(tokens(messages[one]) for one in gone)
+    return Cut(results=place, steps=place, opening=opening, tokens=saved)
+
+
 def cut_for(
     messages: Sequence[Message],
     before: Cut,
@@ -139,7 +149,7 @@ def _deeper(
 
     Its savings are counted from the beginning of the transcript.
     """
-    limit = _untouched(messages, opening)
+    limit = max(_untouched(messages, opening), before.results, before.steps)
     old = messages[:limit]
     whole = [tokens(message) for message in old]
     gained = [

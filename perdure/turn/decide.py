@@ -11,12 +11,12 @@ from pydantic_core import to_json
 from perdure import errors, limits
 from perdure.agents.definitions import AgentDefinition
 from perdure.errors import PerdureError
-from perdure.turn import delegation_plan, fallback, guards, leases, outages, reservations
+from perdure.turn import delegation_plan, fallback, guards, handoffs, leases, outages, reservations
 from perdure.turn.approvals import Asked
 from perdure.turn.delegation_plan import Errand
 from perdure.turn.fallback import Choice
 from perdure.turn.fold import asks_again, reads_on, ready_for, runs_tools
-from perdure.turn.keys import ModelKey, PolicyKey, ToolKey
+from perdure.turn.keys import HandoffKey, ModelKey, PolicyKey, ToolKey
 from perdure.turn.open_step import OpenCall
 from perdure.turn.outages import NO_OUTAGE, Outage
 from perdure.turn.reservations import Reservation
@@ -62,6 +62,16 @@ class Delegate:
 
 
 @dataclass(frozen=True, slots=True)
+class HandOver:
+    """Hand the turn over to another agent, after a pause if an attempt failed."""
+
+    key: HandoffKey
+    call: ToolCall
+    to: str
+    delay: timedelta = timedelta()
+
+
+@dataclass(frozen=True, slots=True)
 class Consult:
     """Ask the agent's policy about a call, after a pause if an attempt failed."""
 
@@ -98,7 +108,17 @@ class AwaitBudget:
     reason: str
 
 
-Move = Ask | Act | Delegate | Consult | AwaitApproval | AwaitResume | AwaitIterations | AwaitBudget
+Move = (
+    Ask
+    | Act
+    | Delegate
+    | HandOver
+    | Consult
+    | AwaitApproval
+    | AwaitResume
+    | AwaitIterations
+    | AwaitBudget
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,7 +302,7 @@ def _call(
     waiting = state.open_step.unfinished
     if waiting:
         guards.check_allowed(agent, [one.call for one in state.open_step.calls])
-        return _gate(state) or _acts(state, agent, waiting[:1])[0]
+        return _gate(state) or _hand_over(state) or _acts(state, agent, waiting[:1])[0]
     if not state.finishing:
         _check_iterations(state, agent)
         guards.check_loop(state, agent)
@@ -301,6 +321,16 @@ def _gate(state: TurnState) -> Consult | AwaitApproval | None:
             key = PolicyKey(state.step_count + 1, place, _attempt(state, place))
             return Consult(key, one.call, retry_delay(state))
     return AwaitApproval(state.asked) if state.asked.calls else None
+
+
+def _hand_over(state: TurnState) -> HandOver | None:
+    """Return the move that hands the turn over, if an open call asks for it."""
+    found = handoffs.open_call(state)
+    if found is None:
+        return None
+    place, call = found
+    key = HandoffKey(state.step_count + 1, place, _attempt(state, place))
+    return HandOver(key, call, handoffs.asked(call)[0], retry_delay(state))
 
 
 def _acts(
@@ -438,11 +468,16 @@ def _check_iterations(state: TurnState, agent: AgentDefinition) -> None:
     limit = state.max_iterations
     if limit is not None and state.step_count >= limit and not state.inbox.grants:
         raise errors.MaxIterationsError(
-            f"{agent.name} made {state.step_count} model calls without an answer, which is its"
-            " max_iterations; raise it, or go on after the end with"
+            f"{_started(state, agent)} made {state.step_count} model calls without an answer, which"
+            " is its max_iterations; raise it, or go on after the end with"
             " turn.resume(max_iterations=…)",
             context={"max_iterations": limit},
         )
+
+
+def _started(state: TurnState, agent: AgentDefinition) -> str:
+    """Return the name of the agent that the turn was started with, whose limits hold."""
+    return state.request.agent if state.request and state.handoffs.by else agent.name
 
 
 def _end(state: TurnState, answer: ModelAnswer, agent: AgentDefinition) -> Done | Stop:

@@ -121,7 +121,8 @@ def _without_children(
 
 def _check(state: TurnState, agent: AgentDefinition, errand: Errand) -> None:
     name = head(errand.agent, 100)
-    if errand.agent in (agent.name, state.request.agent if state.request else ""):
+    started = state.request.agent if state.request and not state.handoffs.by else ""
+    if errand.agent in (agent.name, started):
         raise ValueError(f"an agent cannot delegate to itself, and {name!r} is you")
     if delegate_of(agent, errand.agent) is None:
         known = ", ".join(item.name for item in agent.delegates) or "none"

@@ -51,6 +51,7 @@ def summary(
     """Return the summary of a turn, with bounded fields."""
     return Summary(
         agent=state.request.agent if state.request else "",
+        last_agent=state.other_agent,
         outcome=outcome,
         output=clip(output, limits.SUMMARY_BYTES // 2),
         risk=risk,
@@ -76,6 +77,7 @@ def report_of(turn_id: str, told: Summary) -> AgentReport[Any]:
     return AgentReport(
         turn_id=turn_id,
         agent=told.agent,
+        last_agent=told.last_agent or told.agent,
         outcome=told.outcome,
         output=told.output,
         risk=told.risk,

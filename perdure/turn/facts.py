@@ -19,6 +19,7 @@ from perdure.turn.keys import (
     AgentKey,
     CarryKey,
     ChildKey,
+    HandoffKey,
     HookKey,
     Key,
     ModelKey,
@@ -88,6 +89,14 @@ class AgentResolved:
 
 
 @dataclass(frozen=True, slots=True)
+class HandedOver:
+    """A call handed the turn over to this agent, which goes on from the next step."""
+
+    key: HandoffKey
+    agent: AgentDefinition
+
+
+@dataclass(frozen=True, slots=True)
 class ModelAnswered:
     """A model answered."""
 
@@ -97,13 +106,13 @@ class ModelAnswered:
 
 @dataclass(frozen=True, slots=True)
 class CallFailed:
-    """Resolving the agent or calling the model failed.
+    """Resolving an agent or calling the model failed.
 
     `lost` is set if contact with the worker was lost and the outcome is unknown. `model` is the
     model that was asked, as determined by the fold; empty otherwise.
     """
 
-    key: AgentKey | CarryKey | ModelKey | ToolKey | PolicyKey
+    key: AgentKey | CarryKey | ModelKey | ToolKey | PolicyKey | HandoffKey
     error: ErrorInfo
     lost: bool = False
     model: str = ""
@@ -301,6 +310,7 @@ Fact = (
     TurnStarted
     | Scheduled
     | AgentResolved
+    | HandedOver
     | ModelAnswered
     | CallFailed
     | ToolReturned

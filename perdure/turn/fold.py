@@ -14,8 +14,6 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import reduce
 
-from pydantic_core import to_json
-
 from perdure import limits
 from perdure.agents.definitions import AgentDefinition, Target
 from perdure.errors import InvalidRequestError, TranscriptMismatchError
@@ -28,6 +26,7 @@ from perdure.turn import (
     fallback,
     gates,
     guards,
+    handoffs,
     reservations,
     steps,
 )
@@ -45,6 +44,7 @@ from perdure.turn.facts import (
     ChildScheduled,
     ChildTold,
     Decided,
+    HandedOver,
     HookEnded,
     ModelAnswered,
     PartCarried,
@@ -62,7 +62,7 @@ from perdure.turn.facts import (
     WaitEnded,
 )
 from perdure.turn.inbox import Inbox
-from perdure.turn.keys import CarryKey, Key, ModelKey, PolicyKey, ToolKey
+from perdure.turn.keys import CarryKey, HandoffKey, Key, ModelKey, PolicyKey, ToolKey
 from perdure.turn.ledger import Ledger
 from perdure.turn.open_step import Attempts, OpenCall, OpenStep
 from perdure.turn.slot import Slot, with_slot
@@ -107,8 +107,8 @@ def apply(state: TurnState, fact: Recorded) -> TurnState:
             return _of_carry(state, fact)
         case Scheduled():
             return _scheduled(state, fact)
-        case AgentResolved(key, agent):
-            return _resolved(_landed(state, key), agent)
+        case AgentResolved() | HandedOver():
+            return _agent_known(state, fact)
         case ModelAnswered(key, answer):
             return _answered(state, key, answer, fallback.target_of(state, key))
         case CallFailed():
@@ -134,7 +134,7 @@ def _user_code_ended(before: TurnState, fact: HookEnded | PolicyAnswered) -> Tur
         case HookEnded(key, error):
             return _passed(state) if key.moment == "after" and error is None else state
         case PolicyAnswered(key, ruling):
-            return delegation_plan.settle(gates.ruled(state, key, ruling.verdict))
+            return _settled(gates.ruled(state, key, ruling.verdict))
 
 
 def _of_the_turn(
@@ -168,9 +168,7 @@ def _of_the_turn(
                 ),
             )
         case WaitEnded(ids):
-            return delegation_plan.settle(
-                gates.expired(replace(_pardoned(state), waiting=None), ids)
-            )
+            return _settled(gates.expired(replace(_pardoned(state), waiting=None), ids))
         case CancelRequested(reason):
             return replace(state, cancel_reason=reason)
         case TurnEnded():
@@ -180,7 +178,7 @@ def _of_the_turn(
 def _of_a_caller(state: TurnState, fact: _Outside) -> TurnState:
     match fact:
         case Decided(decision):
-            return delegation_plan.settle(gates.decided(state, decision))
+            return _settled(gates.decided(state, decision))
         case BudgetAdded():
             return _added(state, fact)
         case Resumed():
@@ -210,7 +208,7 @@ def _said(state: TurnState, said: Said) -> TurnState:
             by=said.by,
         )
         state = gates.decided(state, decision)
-    return delegation_plan.settle(state)
+    return _settled(state)
 
 
 def _pardoned(state: TurnState) -> TurnState:
@@ -355,10 +353,13 @@ def _is_refused(state: TurnState, fact: _Outside) -> bool:
             return False
 
 
+def _agent_known(state: TurnState, fact: AgentResolved | HandedOver) -> TurnState:
+    if isinstance(fact, HandedOver):
+        return handoffs.apply(state, fact)
+    return _resolved(_landed(state, fact.key), fact.agent)
+
+
 def _resolved(state: TurnState, agent: AgentDefinition) -> TurnState:
-    known = reservations.base_tokens(agent, state.output_schema(agent)) + len(
-        to_json(state.options(agent).extra)
-    )
     accounts = state.accounts
     given = accounts.ledger.budget
     both = (
@@ -374,8 +375,8 @@ def _resolved(state: TurnState, agent: AgentDefinition) -> TurnState:
         agent=agent,
         attempts=Attempts(),
         accounts=replace(accounts, ledger=ledger, added=()),
-        tokens=state.tokens.on(known),
     )
+    state = replace(state, tokens=state.tokens.on(reservations.known_tokens(state)))
     return reduce(_added, accounts.added, state)
 
 
@@ -475,6 +476,8 @@ def _with_read(state: TurnState) -> TurnState:
 
 
 def _failed(before: TurnState, fact: CallFailed) -> TurnState:
+    if isinstance(fact.key, HandoffKey):
+        return handoffs.failed(before, fact, fact.key)
     target = fallback.target_of(before, fact.key) if isinstance(fact.key, ModelKey) else None
     state = _landed(before, fact.key)
     accounts = state.accounts
@@ -572,7 +575,12 @@ def _answered(
         return _objected(steps.close(state, key.step), answer)
     if state.agent is not None and guards.violation(state.agent, message.calls):
         return state
-    return delegation_plan.settle(steps.settle(state, key.step))
+    return _settled(steps.settle(state, key.step))
+
+
+def _settled(state: TurnState) -> TurnState:
+    """Give a result to every open call of the turn's own tools that cannot be carried out."""
+    return delegation_plan.settle(handoffs.settle(state))
 
 
 def _opened(state: TurnState, calls: tuple[ToolCall, ...]) -> tuple[OpenCall, ...]:
@@ -582,9 +590,14 @@ def _opened(state: TurnState, calls: tuple[ToolCall, ...]) -> tuple[OpenCall, ..
     """
     if state.agent is not None and guards.violation(state.agent, calls):
         return tuple(map(OpenCall, calls))
+    beside = handoffs.refused_beside(state.agent, calls)
     return tuple(
-        OpenCall(call, gates.gate_of(state, call), steps.known_result(state.agent, call))
-        for call in calls
+        (
+            OpenCall(call, result=beside[place])
+            if place in beside
+            else OpenCall(call, gates.gate_of(state, call), steps.known_result(state.agent, call))
+        )
+        for place, call in enumerate(calls)
     )
 
 

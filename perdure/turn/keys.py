@@ -7,6 +7,7 @@ answer because the budget is spent. `step-3.call-2.policy` asks the agent's poli
 `before-1`, `after-1` and `observe-4` are hooks: middleware and observers. `step-3.call-1.child-2`
 is the turn of a delegate: its lease is reserved under this key; its own id is readable.
 `step-3.call-1.child-2.read` reads the history of that turn, if it ended without a summary.
+`step-3.call-1.agent` resolves the agent to which that call hands the turn over.
 `carry-1` carries over the first part of another run's state.
 
 Steps, calls, children and attempts count from 1. A key without a step or a call has 0 there.
@@ -22,7 +23,7 @@ Moment = Literal["before", "after", "observe"]
 
 _KEY = re.compile(
     r"(?:agent"
-    r"|step-(?P<step>\d+)(?:\.(?P<last>last)|\.call-(?P<call>\d+)(?:\.(?P<policy>policy)|\.child-(?P<child>\d+)(?P<read>\.read)?)?)?"
+    r"|step-(?P<step>\d+)(?:\.(?P<last>last)|\.call-(?P<call>\d+)(?:\.(?P<policy>policy)|\.(?P<handoff>agent)|\.child-(?P<child>\d+)(?P<read>\.read)?)?)?"
     r"|(?P<hook>before|after|observe)-(?P<place>\d+)"
     r"|carry-(?P<part>\d+)"
     r")(?:\.try-(?P<attempt>\d+))?"
@@ -94,6 +95,18 @@ class PolicyKey:
 
 
 @dataclass(frozen=True, slots=True)
+class HandoffKey:
+    """The key of the activity that resolves the agent of a handoff: `step-3.call-1.agent`."""
+
+    step: int
+    call: int
+    attempt: int = 1
+
+    def __str__(self) -> str:
+        return _text(f"step-{self.step}.call-{self.call}.agent", self.attempt)
+
+
+@dataclass(frozen=True, slots=True)
 class HookKey:
     """The key of a hook, which is code of the agent outside its steps: `before-1`."""
 
@@ -142,8 +155,8 @@ class ReadKey:
         return ChildKey(self.step, self.call, self.child, self.attempt)
 
 
-ActivityKey = AgentKey | CarryKey | ModelKey | ToolKey | PolicyKey | HookKey | ReadKey
-CallKey = ToolKey | PolicyKey | ChildKey | ReadKey
+ActivityKey = AgentKey | CarryKey | ModelKey | ToolKey | PolicyKey | HandoffKey | HookKey | ReadKey
+CallKey = ToolKey | PolicyKey | HandoffKey | ChildKey | ReadKey
 """The keys that belong to a tool call."""
 Key = ActivityKey | ChildKey
 
@@ -166,6 +179,8 @@ def parse_key(text: str) -> Key | None:
         return child.read if match["read"] else child
     if match["policy"]:
         return PolicyKey(step, call, attempt)
+    if match["handoff"]:
+        return HandoffKey(step, call, attempt)
     return (
         ToolKey(step, call, attempt)
         if match["call"]

@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from decimal import Decimal
 
+from pydantic_core import to_json
+
 from perdure import errors, limits, protocols
 from perdure.agents.definitions import AgentDefinition, Target
 from perdure.protocols import Prompt
@@ -50,6 +52,13 @@ def base_tokens(agent: AgentDefinition, schema: Schema | None = None) -> int:
     wanted = None if schema is None else strict(schema)
     asked = Prompt(system=agent.instructions, tools=agent.tools, response_schema=wanted)
     return REQUEST_TOKENS + protocols.named(agent.protocol).ask(asked).weight
+
+
+def known_tokens(state: TurnState) -> int:
+    """Return the most input tokens that precede the messages of the turn's requests."""
+    assert state.agent is not None
+    extra = len(to_json(state.options(state.agent).extra))
+    return base_tokens(state.agent, state.output_schema(state.agent)) + extra
 
 
 def for_call(

@@ -107,6 +107,9 @@ class Snapshot(Wire):
         waiting: The current wait; None without one.
         inbox: The messages of the user that the model has not read yet.
         finishing: Whether the last answer is requested, because the budget is spent.
+        handed_by: The agents that handed the turn over, in order.
+        worked: Whether the current agent has made a step that was more than a handoff.
+        handed_at: The place of the first message after the last handoff.
     """
 
     steps: int
@@ -126,6 +129,9 @@ class Snapshot(Wire):
     waiting: Waiting | None = None
     inbox: Inbox = Inbox()
     finishing: bool = False
+    handed_by: tuple[str, ...] = ()
+    worked: bool = False
+    handed_at: int = 0
 
 
 class Part(Wire):

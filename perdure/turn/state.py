@@ -99,12 +99,29 @@ class CarriedOver:
 
 
 @dataclass(frozen=True, slots=True)
+class Handoffs:
+    """The agents that handed the turn over.
+
+    Attributes:
+        by: Their names, in order.
+        worked: Whether the current agent has made a step that was more than a handoff.
+        place: The place of the first message after the last handoff.
+    """
+
+    by: tuple[str, ...] = ()
+    worked: bool = False
+    place: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class TurnState:
     """Everything that follows from the facts so far.
 
     Attributes:
         request: The input of the turn.
-        agent: The definition that it is pinned to; None until that is known.
+        agent: The definition that it is pinned to; None until that is known. After a handoff it is
+            that of the other agent, with the limits of the one that the turn was started with.
+        handoffs: The agents that handed the turn over.
         transcript: The messages.
         tokens: The number of their tokens.
         steps: The closed steps; in a later run of the turn, those of this run after the last few of
@@ -125,6 +142,7 @@ class TurnState:
 
     request: TurnRequest | None = None
     agent: AgentDefinition | None = None
+    handoffs: Handoffs = Handoffs()
     transcript: Transcript = Transcript()
     tokens: TokenCount = TokenCount()
     steps: tuple[Step, ...] = ()
@@ -144,6 +162,19 @@ class TurnState:
     def origin(self) -> Origin | None:
         """The point from which this run goes on; None for one that began with a task."""
         return self.carried.origin or (self.request.origin if self.request else None)
+
+    @property
+    def last_agent(self) -> str:
+        """The name of the agent that the turn was last handed over to, or was started with."""
+        if self.handoffs.by and self.agent is not None:
+            return self.agent.name
+        return self.request.agent if self.request else ""
+
+    @property
+    def other_agent(self) -> str:
+        """`last_agent`, if it is not the agent that the turn was started with; otherwise empty."""
+        started = self.request.agent if self.request else ""
+        return "" if self.last_agent == started else self.last_agent
 
     @property
     def awaits_parts(self) -> bool:

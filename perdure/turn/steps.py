@@ -5,15 +5,17 @@ Messages are appended, each call gets exactly one result, and the last result cl
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from perdure import errors, limits
 from perdure.agents.definitions import AgentDefinition
+from perdure.agents.handoffs import HAND_OVER
 from perdure.text import clip, head
 from perdure.turn import guards
 from perdure.turn.facts import CallFailed, Loss
 from perdure.turn.keys import PolicyKey, ToolKey
-from perdure.turn.state import TurnState
+from perdure.turn.state import Handoffs, TurnState
 from perdure.values.messages import (
     Media,
     Message,
@@ -25,6 +27,9 @@ from perdure.values.messages import (
 from perdure.values.reports import Step
 
 NOT_RUN = "This call has no result: the budget was spent before it was run, or while it ran."
+BESIDE_HANDOFF = (
+    "This call was not run: the same answer calls hand_over, and beside that nothing is run."
+)
 EDITED = "\n[A person changed the arguments of this call before it ran, to {arguments}]"
 EDITED_BYTES = 2_000
 _LOSS = {
@@ -155,6 +160,21 @@ def close(state: TurnState, number: int, results: tuple[ToolResult, ...] = ()) -
         tried=last.tried,
         left_out=state.transcript.left_out,
         decisions=last.decisions,
+        agent=state.other_agent,
     )
     accounts = replace(state.accounts, closed_calls=state.accounts.closed_calls + len(results))
-    return replace(state, steps=(*state.steps, step), open_step=last.closed(), accounts=accounts)
+    return replace(
+        state,
+        steps=(*state.steps, step),
+        open_step=last.closed(),
+        accounts=accounts,
+        handoffs=_worked(state.handoffs, results),
+    )
+
+
+def _worked(handoffs: Handoffs, results: Sequence[ToolResult]) -> Handoffs:
+    """Note a step without calls, or with one that is neither a handoff nor beside one."""
+    if handoffs.worked or not handoffs.by:
+        return handoffs
+    is_handoff = (one.name == HAND_OVER or one.content == BESIDE_HANDOFF for one in results)
+    return replace(handoffs, worked=not results or not all(is_handoff))

@@ -34,6 +34,7 @@ class Transcript:
         call_ids: The ids of all tool calls in them.
         thinkers: The models whose thoughts are among them.
         cuts: The cuts for models whose window is too small, by model.
+        floor: The least cut for every model: what the last handoff left out.
         last_cut: The cut of the last model call.
         left_out: The summary of `last_cut` and `left_before`; None if nothing is left out.
         left_before: The part that was left out when the messages were carried over from another
@@ -48,6 +49,7 @@ class Transcript:
     call_ids: frozenset[str] = frozenset()
     thinkers: frozenset[str] = frozenset()
     cuts: tuple[tuple[str, Cut], ...] = ()
+    floor: Cut = NO_CUT
     last_cut: Cut = NO_CUT
     left_out: LeftOut | None = None
     left_before: LeftOut | None = None
@@ -76,7 +78,7 @@ class Transcript:
 
     def cut(self, model: str) -> Cut:
         """Return the cut for this model."""
-        return next((cut for name, cut in self.cuts if name == model), NO_CUT)
+        return next((cut for name, cut in self.cuts if name == model), self.floor)
 
     def left_out_for(self, model: str) -> LeftOut | None:
         """Return the summary of what this model is not sent; None if nothing is left out."""
@@ -95,6 +97,10 @@ class Transcript:
         if cut != self.last_cut:
             gone = _together(self.left_before, left_out(self.messages, cut))
         return replace(self, cuts=cuts, last_cut=cut, left_out=gone)
+
+    def handed_over(self, floor: Cut) -> Transcript:
+        """Return the transcript for another agent, with this least cut."""
+        return replace(self, cuts=(), floor=floor)
 
 
 def _together(before: LeftOut | None, now: LeftOut | None) -> LeftOut | None:
@@ -146,6 +152,11 @@ class TokenCount:
     def on(self, base: int) -> TokenCount:
         """Return the count with at most `base` tokens before the messages."""
         return replace(self, base=base, estimate=self.estimate.on(base))
+
+    def of_another(self, base: int) -> TokenCount:
+        """Return the count for another agent's requests: reports for other ones do not apply."""
+        count = replace(self, known_by="", known_cut=NO_CUT).on(base)
+        return replace(count, estimate=replace(count.estimate, told=0, told_of=0))
 
     def reported(self, input_tokens: int, model: str, cut: Cut) -> TokenCount:
         """Return the count after a model reported the input tokens of a call with this cut."""

@@ -243,7 +243,8 @@ class ModelCall(Wire):
     the part that is not sent because the model's window is too small. `round` is the number of
     times that the chain has begun again in this step. `max_output_tokens` is the output limit
     within the budget, and `budget` the rest of the budget. `most_input` is the limit of tokens to
-    which the messages are shortened after the cut.
+    which the messages are shortened after the cut. `agent` is the agent that asks, after the turn
+    was handed over to another one than it was started with.
     """
 
     digest: str = Field(min_length=_DIGITS)
@@ -255,6 +256,7 @@ class ModelCall(Wire):
     max_output_tokens: int | None = None
     most_input: int | None = None
     budget: Remaining | None = None
+    agent: str = ""
 
     @classmethod
     def of(cls, digest: str, **fields: Any) -> ModelCall:
@@ -402,6 +404,7 @@ class Summary(Wire):
     """The result of a workflow, or a part of its error.
 
     It is bounded, so that a parent or a list can hold many. Messages are read from history.
+    `last_agent` is empty unless the turn was handed over to another agent.
     """
 
     agent: str
@@ -420,6 +423,7 @@ class Summary(Wire):
     error: ErrorInfo | None = None
     children: tuple[ChildReport, ...] = ()
     descendants: int = 0
+    last_agent: str = ""
 
     @property
     def duration(self) -> timedelta:

@@ -73,7 +73,7 @@ class Tried(Value):
 
 
 class LeftOut(Value):
-    """The part of a transcript that was not sent because it is too long for the model.
+    """The part of a transcript that was not sent: too long for the model, or before a handoff.
 
     The report's messages are complete.
 
@@ -100,7 +100,8 @@ class Step(Value):
     that and the models that were skipped. `cost` is in US dollars, None if the price is unknown;
     `overrun` means that the provider billed more than its upper bound. `left_out` is the part of
     the transcript that was not sent, None if it was sent in full. `decisions` are people's
-    decisions about its calls, in order.
+    decisions about its calls, in order. `agent` is the agent that made it, empty for the one that
+    the turn was started with.
     """
 
     number: int
@@ -114,6 +115,7 @@ class Step(Value):
     tried: tuple[Tried, ...] = ()
     left_out: LeftOut | None = None
     decisions: tuple[Decision, ...] = ()
+    agent: str = ""
 
 
 class ChildReport(Value):
@@ -153,6 +155,7 @@ class AgentReport(Value, Generic[T]):
     """The report of a turn: returned on success, attached to every error of a turn.
 
     Attributes:
+        agent: The agent that the turn was started with.
         output: The answer, as an instance of the requested type; text without one. For a turn that
             failed, it is the last text of the model, if there is one; an answer that no middleware
             accepted is in `messages` only.
@@ -175,6 +178,8 @@ class AgentReport(Value, Generic[T]):
             follows.
         unstopped: The ids of activities that were still running when the turn ended.
         forked_from: The point in another turn from which it went on; None for other turns.
+        last_agent: The agent that had the turn at the end: the one that it was last handed over to,
+            or else `agent`.
     """
 
     turn_id: str
@@ -195,6 +200,7 @@ class AgentReport(Value, Generic[T]):
     unread: tuple[UserMessage, ...] = ()
     unstopped: tuple[str, ...] = ()
     forked_from: ForkedFrom | None = None
+    last_agent: str = ""
 
 
 def bounded(children: Sequence[ChildReport], most_bytes: int) -> tuple[ChildReport, ...]:

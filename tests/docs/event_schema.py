@@ -46,7 +46,8 @@ ENVELOPE: dict[str, Any] = {
     "kind": STRING,
     "cursor": {**STRING, "description": "where turn.events(after=cursor) goes on"},
     "at": TIME,
-    "agent": {**STRING, "description": "the name of the turn's agent"},
+    "agent": {**STRING, "description": "the agent that the turn was started with"},
+    "last_agent": {**STRING, "description": "the agent that it was last handed over to, or agent"},
     "step": {**or_null(COUNT), "description": "from 1; null outside of steps"},
     "attempt": {**or_null(COUNT), "description": "which attempt of an activity, from 1"},
     "tool": {**or_null(STRING), "description": "the tool of the call that it is about"},
@@ -66,6 +67,7 @@ PUBLIC: dict[str, dict[str, Any]] = {
     },
     "scheduled": {"activity": {"enum": ACTIVITIES}, "arguments": STRING, "read": IDS},
     "agent_resolved": {},
+    "handed_over": {"to": STRING},
     "model_answered": {
         "text": STRING,
         "stop": STRING,

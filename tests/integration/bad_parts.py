@@ -104,6 +104,14 @@ async def large_tree(bench: Bench) -> list[End]:
     return [await bench.asked(calls(spawn), delegates=[leaf], max_descendants=3)]
 
 
+async def odd_handoff(bench: Bench) -> list[End]:
+    """Calls that hand nothing over."""
+    leaf = bench.agent(ScriptedModel(), description="Works.")
+    odd = ["{", "[]", '{"agent": "x", "message": "go"}', f'{{"agent": "{leaf}", "message": 5}}']
+    asked = [ToolCall(id="", name="hand_over", arguments=one) for one in odd]
+    return await all_of(*(bench.asked(calls(one), handoffs=[leaf]) for one in asked))
+
+
 async def odd_pattern(bench: Bench) -> list[End]:
     """Brackets that are never closed."""
     return [
@@ -256,6 +264,14 @@ MODELS = [
         "a pattern of 20,000 brackets for `list_files`",
         Told("list_files failed: ValueError"),
         odd_pattern,
+    ),
+    BadInput(
+        76,
+        "model",
+        "a call of `hand_over` with another agent than the declared ones, without a message, or"
+        " with invalid JSON",
+        Told("hand_over: not handed over: "),
+        odd_handoff,
     ),
 ]
 

@@ -156,6 +156,7 @@ async def test_entry_says_all_of_an_ended_turn(runtime: Runtime, agent: Agent) -
             id=report.turn_id,
             run_id=turn.run_id,
             agent=agent.name,
+            last_agent=agent.name,
             task="2 + 3?",
             state=State.ENDED,
             outcome=Outcome.COMPLETED,

@@ -30,6 +30,7 @@ from perdure import (
     AssistantMessage,
     Budget,
     Deny,
+    Handoff,
     Media,
     Middleware,
     ModelProfile,
@@ -360,6 +361,18 @@ KINDS: Mapping[str, Kind] = {
         fields={"delegates": ["writer"]},
         below="writer-1",
         budget=Budget(usd="1"),
+    ),
+    "handed_over": Kind(
+        calls(sum_of(2, 3), usage=USED),
+        calls(call("hand_over", agent="nobody", message="go on"), usage=USED),
+        calls(call("hand_over", agent="writer", message="it is five"), sum_of(1, 1), usage=USED),
+        fields={
+            "handoffs": [Handoff("writer", keep="task")],
+            "max_iterations": 5,
+            "middleware": [Watchful()],
+            "observers": [Quiet()],
+        },
+        budget=Budget(usd="1", time=timedelta(minutes=5)),
     ),
     "chain": Kind(
         chain={

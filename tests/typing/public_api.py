@@ -18,6 +18,7 @@ from perdure import (
     AgentReport,
     AssistantMessage,
     Context,
+    Handoff,
     MCPServer,
     Media,
     Message,
@@ -115,6 +116,8 @@ from_a_generator = Agent(
 )
 wrong_tool = Agent(name="researcher", model="openai:gpt-5-mini", tools=[5])  # type: ignore[list-item]
 without_model = Agent(name="nobody")  # type: ignore[call-arg]
+handing_over = Agent(name="desk", model="main", handoffs=["legal", Handoff("billing", keep="last")])
+wrong_keep = Handoff("billing", keep="some")  # type: ignore[arg-type]
 by_position = Agent("researcher", "openai:gpt-5-mini")  # type: ignore[call-arg]
 
 

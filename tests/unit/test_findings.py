@@ -112,6 +112,30 @@ def test_every_part_that_cannot_work_is_found_once(
     ]
 
 
+@pytest.mark.accepts("D52")
+def test_delegates_and_handoffs_of_unknown_agents_are_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With both names; an agent of a factory is known."""
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-1")
+    agents = [
+        Agent(name="one", model="openai:m", handoffs=["nobody", "writer"]),
+        Agent(name="two", model="openai:m", delegates=["nobody"]),
+        Agent(name="three", model="openai:m", handoffs=["writer"], delegates=["one"]),
+    ]
+
+    assert problems(AgentWorker([*agents, writer])) == [
+        (
+            "failed agent one: agent one hands over to 'nobody', which this worker does not know;"
+            " it knows one, three, two, writer"
+        ),
+        (
+            "failed agent two: agent two delegates to 'nobody', which this worker does not know;"
+            " it knows one, three, two, writer"
+        ),
+    ]
+
+
 def test_worker_that_is_set_up_has_no_problems(monkeypatch: pytest.MonkeyPatch) -> None:
     """A configured key is enough; an invalid base URL is not."""
     monkeypatch.setenv("OPENAI_API_KEY", "sk-1")

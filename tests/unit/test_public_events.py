@@ -36,7 +36,8 @@ def test_end_has_its_code_and_its_words_only_if_asked_for(
 ) -> None:
     """The code equals that of the status, even if no workflow code ran at the end."""
     event = Event("cursor", AT, fact, turn_id="t", agent="a")
-    envelope = {"v", "turn", "kind", "cursor", "at", "agent", "step", "attempt", "tool", "call_id"}
+    envelope = {"v", "turn", "kind", "cursor", "at", "agent", "last_agent", "step", "attempt"}
+    envelope |= {"tool", "call_id"}
 
     assert {name: value for name, value in event.public().items() if name not in envelope} == shown
     assert (WORDS in str(event.public({"errors"}))) == (WORDS in str(fact))

@@ -225,6 +225,10 @@ def test_other_calls_of_the_answer_are_refused(calls: tuple[ToolCall, ...]) -> N
         (over("billing", ""), "message is missing, or no text"),
         (over("billing", 5), "message is missing, or no text"),
         (ToolCall(id="", name=HAND_OVER, arguments="no"), "its arguments are no JSON"),
+        (
+            ToolCall(id="", name=HAND_OVER, arguments='{"agent": "billing", "message": "\\ud800"}'),
+            "its arguments are no JSON",
+        ),
         (ToolCall(id="", name=HAND_OVER, arguments="[]"), "agent is missing, or no text"),
     ],
 )

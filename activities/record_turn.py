@@ -63,6 +63,7 @@ async def _read(client: Client, call: RecordCall) -> tuple[TurnPart, ...]:
         spent=told.spent,
         is_priced=told.is_priced,
         unread=tuple(message.id for message in state.unread if message.id is not None),
+        agent=told.last_agent or told.agent,
     )
     parts = carry.split(Carried(own_messages(state), 0), limits.PART_BYTES // 2)
     return tuple(

@@ -72,6 +72,7 @@ _SAY = {
         validation.Must("'queue', 'steer', 'interrupt' or 'reject'"),
     ],
     "by": validation.By | None,
+    "agent": validation.Unicode | None,
 }
 _FORK = {"at_turn": validation.CountOrZero | None, "id": validation.Text}
 
@@ -83,7 +84,8 @@ class SessionStatus(Value):
 
     Attributes:
         id: The session's id.
-        agent: The name of its agent.
+        agent: The name of the agent that it was begun with.
+        last_agent: The agent that answers the next message.
         state: `running` while a turn runs, `idle` while it waits for a message, or `closed`.
         turn: The id of the running turn; None if none runs.
         queue: The messages that no turn has read.
@@ -94,6 +96,7 @@ class SessionStatus(Value):
 
     id: str
     agent: str
+    last_agent: str
     state: State
     turn: str | None = None
     queue: tuple[Queued, ...] = ()
@@ -180,6 +183,7 @@ class Session:
         id: str | None = None,  # noqa: A002 - what callers know it as
         if_busy: IfBusy = "queue",
         by: str | None = None,
+        agent: str | None = None,
     ) -> Sent:
         """Send a message of the user. The first one begins the session.
 
@@ -195,6 +199,9 @@ class Session:
                 if that turn ends without an answer to it, the next one reads it. `interrupt`: the
                 running turn is cancelled, and the next one reads it. `reject`: it is refused.
             by: The person or program that sends it: one line, at most 200 characters.
+            agent: The agent that answers this message and those after it. Without it, the one that
+                answered last: the session's own, or the one that it handed over to. It does not go
+                with `steer`.
 
         Raises:
             SessionBusyError: A turn runs and `if_busy` is `reject`, or too many messages wait.
@@ -206,11 +213,12 @@ class Session:
             InvalidRequestError: An argument is not valid.
             ServerUnreachableError: No worker accepted it within 30 s; one may still do so later.
         """
-        given = {"text": text, "id": id, "if_busy": if_busy, "by": by}
+        given = {"text": text, "id": id, "if_busy": if_busy, "by": by, "agent": agent}
         validation.check("the message", given, _SAY, errors.InvalidRequestError)
         message_id = id or uuid4().hex
-        agent = self._request.agent if self._request else None
-        message = pack(Say(text=text, if_busy=if_busy, by=by, agent=agent), "the message")
+        expects = self._request.agent if self._request else None
+        said = Say(text=text, if_busy=if_busy, by=by, agent=agent, expects=expects)
+        message = pack(said, "the message")
         receipt = await self._say(message, message_id, may_wait=if_busy == "reject")
         return Sent(self, message_id, receipt)
 
@@ -285,6 +293,7 @@ class Session:
         return SessionStatus(
             id=self.id,
             agent=state.request.agent if state.request else "",
+            last_agent=state.agent,
             state="closed" if state.closed is not None else "running" if running else "idle",
             turn=running.turn_id if running else None,
             queue=state.queue,
@@ -602,6 +611,7 @@ def _until(state: SessionState, at_turn: int | None, request: SessionRequest) ->
     return SessionSnapshot(
         session=request,
         count=0,
+        agent=state.agent,
         messages=state.messages[:end],
         starts=state.starts[:kept],
         ledger=Ledger(request.budget),

@@ -329,7 +329,12 @@ class AgentSession:
                 _MESSAGE,
                 errors.InvalidRequestError,
             )
-            self._check_agent(unpack(given, Say).agent)
+            said = unpack(given, Say)
+            self._check_agent(said.expects)
+            if said.agent is not None and said.if_busy == "steer":
+                raise errors.InvalidRequestError(
+                    "a message with an agent of its own cannot be steered into a running turn"
+                )
             self._state.check_room(message.text)
             if self._state.is_spent:
                 raise errors.TurnBudgetExceededError(

@@ -30,6 +30,7 @@ class MessageSent:
     text: str
     if_busy: IfBusy = "queue"
     by: str | None = None
+    agent: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

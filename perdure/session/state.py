@@ -44,6 +44,7 @@ class SessionState:
 
     Attributes:
         request: The input of the session.
+        agent: The agent that answers the next message: the one that answered last.
         count: The number of turns that were started.
         turns: The last turns that are over, with their ends.
         running: The turn that runs, or whose messages are not recorded yet.
@@ -59,6 +60,7 @@ class SessionState:
     """
 
     request: SessionRequest | None = None
+    agent: str = ""
     count: int = 0
     turns: tuple[SessionTurn, ...] = ()
     running: SessionTurn | None = None
@@ -113,8 +115,9 @@ class SessionState:
         """
         assert self.request is not None
         first, *others = self.queue
+        chosen = [one.agent for one in self.queue if one.agent is not None]
         return TurnRequest(
-            agent=self.request.agent,
+            agent=chosen[-1] if chosen else self.agent,
             task=Task(content=first.text),
             labels=self.request.labels,
             budget=self._left,
@@ -154,6 +157,7 @@ class SessionState:
                 "session": self.request,
                 "count": self.count,
                 "turns": self.turns,
+                "agent": self.agent,
                 "queue": self.queue,
                 "is_parked": is_parked,
                 "messages": self.messages,
@@ -174,7 +178,8 @@ def apply(state: SessionState, fact: SessionFact) -> SessionState:
     """Return the state after one more fact."""
     match fact:
         case SessionStarted(request):
-            return replace(state, request=request, ledger=Ledger(request.budget))
+            ledger = Ledger(request.budget)
+            return replace(state, request=request, agent=request.agent, ledger=ledger)
         case SessionContinued(snapshot):
             return _continued(snapshot)
         case MessageSent() | MessageSteered() | SteeringFailed() | MessageUnqueued():
@@ -196,6 +201,7 @@ def _continued(snapshot: SessionSnapshot) -> SessionState:
         request=snapshot.session,
         count=snapshot.count,
         turns=snapshot.turns,
+        agent=snapshot.agent or snapshot.session.agent,
         queue=snapshot.queue,
         messages=snapshot.messages,
         starts=snapshot.starts,
@@ -208,8 +214,8 @@ def _of_message(
     state: SessionState, fact: MessageSent | MessageSteered | SteeringFailed | MessageUnqueued
 ) -> SessionState:
     match fact:
-        case MessageSent(message_id, text, by=by):
-            queued = Queued(id=message_id, text=text, by=by)
+        case MessageSent(message_id, text, by=by, agent=agent):
+            queued = Queued(id=message_id, text=text, by=by, agent=agent)
             return replace(state, queue=(*state.queue, queued))
         case MessageSteered(message_id):
             moved = _with_id(state.queue, message_id)
@@ -298,6 +304,7 @@ def _recorded(state: SessionState, end: TurnEnd) -> SessionState:
     return replace(
         state,
         turns=(*state.turns, turn)[-limits.SESSION_TURNS :],
+        agent=end.agent or state.agent,
         running=None,
         is_over=False,
         given=(),

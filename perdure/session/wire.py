@@ -55,13 +55,15 @@ class SessionRequest(Wire):
 class Say(Wire):
     """A message to a session. Its id is that of the update.
 
-    `agent` is the agent that the sender expects; None for any.
+    `agent` answers it, and the messages after it; None for the agent that answered last. `expects`
+    is the agent that the sender thinks the session was begun with; None for any.
     """
 
     text: str
     if_busy: IfBusy = "queue"
     by: str | None = None
     agent: str | None = None
+    expects: str | None = None
 
 
 class Receipt(Wire):
@@ -77,6 +79,7 @@ class Queued(Wire):
     id: str
     text: str
     by: str | None = None
+    agent: str | None = None
 
 
 class Unqueue(Wire):
@@ -132,12 +135,17 @@ class RecordCall(Wire):
 
 
 class TurnEnd(Wire):
-    """The end of a turn, from its history. `unread` are the ids of messages it has not answered."""
+    """The end of a turn, from its history.
+
+    `unread` are the ids of messages that it has not answered. `agent` is the one that had the turn
+    at its end; empty if that is unknown.
+    """
 
     outcome: Outcome
     spent: Spending = Spending()
     is_priced: bool = False
     unread: tuple[str, ...] = ()
+    agent: str = ""
 
 
 class TurnPart(Wire):
@@ -163,6 +171,7 @@ class SessionSnapshot(Wire):
         session: The input of the session.
         count: The number of turns so far.
         turns: The last turns.
+        agent: The agent that answers the next message.
         queue: The messages that wait.
         is_parked: Whether they wait for the next message, after a turn was cancelled.
         messages: The messages that the next turn begins with.
@@ -175,6 +184,7 @@ class SessionSnapshot(Wire):
     session: SessionRequest
     count: int
     turns: tuple[SessionTurn, ...] = ()
+    agent: str = ""
     queue: tuple[Queued, ...] = ()
     is_parked: bool = False
     messages: tuple[Message, ...] = ()

@@ -97,7 +97,7 @@ def sent(message_id: str, given: RawValue) -> MessageSent:
         InvalidRequestError: The input is not a message.
     """
     message = unpack(given, Say)
-    return MessageSent(message_id, message.text, message.if_busy, message.by)
+    return MessageSent(message_id, message.text, message.if_busy, message.by, message.agent)
 
 
 class SessionReader:

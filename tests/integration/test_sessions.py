@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from perdure import Budget, Outcome, errors, limits
+from perdure import Agent, Budget, Outcome, errors, limits
 from perdure.activities.provider import ModelRequest
 from perdure.clients import Session
 from perdure.session.facts import TurnRecorded
@@ -17,7 +17,7 @@ from perdure.values.answers import ModelAnswer
 from perdure.values.messages import AssistantMessage, Message, UserMessage
 
 from ..conftest import RecordingClient, Runtime
-from .spending import app, queue
+from .spending import app, queue, spender
 
 
 def texts(messages: Sequence[Message]) -> list[str]:
@@ -297,6 +297,31 @@ async def test_closed_unknown_and_wrong_sessions_are_refused(runtime: Runtime) -
 async def _closed(session: Session) -> None:
     async for _ in session.events():
         pass
+
+
+@pytest.mark.accepts("E59")
+async def test_session_remembers_who_answered_last(runtime: Runtime) -> None:
+    """After a handoff, and after a message that names an agent."""
+    billing = Agent(name="billing", model="scripted:billing")
+    worker = app(spender(handoffs=["billing"]), billing)
+    front = ScriptedModel(
+        calls(call("hand_over", agent="billing", message="A bill.")), says("front again")
+    )
+    back = ScriptedModel(says("billed"), says("billed again"))
+    async with runtime(worker, model={"spender": front, "billing": back}) as client:
+        session = session_of(client)
+        first = await (await session.say("My bill?")).result()
+        await until_recorded(session, 1)
+        status = await session.status()
+        second = await (await session.say("And the other?")).result()
+        third = await (await session.say("Back, please.", agent="spender")).result()
+        with pytest.raises(errors.InvalidRequestError):
+            await session.say("wrong", agent="billing", if_busy="steer")
+
+    assert (first.agent, first.last_agent, first.output) == ("spender", "billing", "billed")
+    assert (status.agent, status.last_agent) == ("spender", "billing")
+    assert (second.agent, second.output) == ("billing", "billed again")
+    assert (third.agent, third.output) == ("spender", "front again")
 
 
 @pytest.mark.accepts("E58")

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from perdure.clients.live_text import TextBegins, TextVoid
     from perdure.clients.schedules.schedule import Schedule
     from perdure.clients.schedules.status import ScheduledTurn, ScheduleEntry, ScheduleStatus
+    from perdure.clients.session_listing import SessionEntry
     from perdure.clients.sessions import Sent, Session, SessionEvent, SessionStatus
     from perdure.clients.status import ChildStatus, Spent, TurnStatus, Wait
     from perdure.clients.tool_progress import ToolProgress
@@ -28,6 +29,7 @@ else:
             "perdure.clients.events": ["CaughtUp", "Event"],
             "perdure.clients.forks": ["Effect"],
             "perdure.clients.live_text": ["TextBegins", "TextVoid"],
+            "perdure.clients.session_listing": ["SessionEntry"],
             "perdure.clients.sessions": ["Sent", "Session", "SessionEvent", "SessionStatus"],
             "perdure.clients.schedules.schedule": ["Schedule"],
             "perdure.clients.schedules.status": [
@@ -53,6 +55,7 @@ __all__ = [
     "ScheduledTurn",
     "Sent",
     "Session",
+    "SessionEntry",
     "SessionEvent",
     "SessionStatus",
     "Spent",

@@ -15,7 +15,7 @@ from temporalio.converter import DataConverter
 from perdure import errors, limits, validation
 from perdure.agents.agent import Agent
 from perdure.base import R
-from perdure.clients import listing, waiting
+from perdure.clients import listing, session_listing, waiting
 from perdure.clients.entries import TurnEntry
 from perdure.clients.feed import Feed, runs_of
 from perdure.clients.filters import Filter, member
@@ -25,6 +25,7 @@ from perdure.clients.schedules.schedule import Schedule
 from perdure.clients.schedules.schedules import Schedules
 from perdure.clients.schedules.status import ScheduleEntry
 from perdure.clients.search_marks import Marks
+from perdure.clients.session_listing import SessionEntry
 from perdure.clients.sessions import Session, checked_id, session_request
 from perdure.clients.starting import IfExists, Starter
 from perdure.clients.status import TurnStatus
@@ -32,7 +33,7 @@ from perdure.clients.turn import OnStep, Turn
 from perdure.temporal import start_request
 from perdure.temporal.connect import connect
 from perdure.temporal.data_converter import check
-from perdure.temporal.names import GENERATE, TASK_QUEUE
+from perdure.temporal.names import GENERATE, SESSION, TASK_QUEUE
 from perdure.temporal.priorities import priority_of
 from perdure.temporal.search_attributes import State
 from perdure.text import word
@@ -509,6 +510,36 @@ class AgentClient:
             ServerUnreachableError: Temporal does not answer.
         """
         return self._schedules.list()
+
+    def sessions(
+        self,
+        agent: Agent[Any] | str | None = None,
+        *,
+        labels: Mapping[str, str] | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[SessionEntry]:
+        """List the sessions of the namespace, open ones first, then the last ended first.
+
+        Temporal's list may lag a second behind.
+
+        Args:
+            agent: Only sessions that were begun with this agent.
+            labels: Only sessions with all of these labels.
+            limit: The largest number of sessions; without it, all of them, read page by page.
+
+        Raises:
+            ConfigurationError: A filter needs search attributes that the namespace lacks;
+                `perdure setup` registers them.
+            InvalidRequestError: A value is not valid.
+            ServerUnreachableError: Temporal does not answer.
+        """
+        name = agent.name if isinstance(agent, Agent) else agent
+        labels = {} if labels is None else labels
+        given = {"agent": name, "labels": labels, "limit": limit}
+        types = {key: _FILTERS[key] for key in given}
+        validation.check("the list", given, types, errors.InvalidRequestError)
+        wanted = Filter(agent=name, labels=dict(labels), workflow=SESSION)
+        return session_listing.sessions(self._client, self._marks.index, wanted, limit)
 
     async def pending_approvals(
         self,

@@ -49,7 +49,7 @@ E = TypeVar("E", bound=StrEnum)
 
 @dataclass(frozen=True, kw_only=True)
 class Filter:
-    """Selects the turns that match all given values."""
+    """Selects the turns that match all given values, or the sessions, by the type of workflow."""
 
     agent: str | None = None
     outcome: Outcome | None = None
@@ -58,18 +58,19 @@ class Filter:
     parent: str | None = None
     task_queue: str | None = None
     schedule: str | None = None
+    workflow: str = TURN
 
     @property
     def needs_attributes(self) -> bool:
         """Whether the filter needs the search attributes in the namespace."""
-        # any namespace knows the task queue and the schedule
-        return replace(self, task_queue=None, schedule=None) != Filter()
+        # any namespace knows the task queue, the schedule and the type of a workflow
+        return replace(self, task_queue=None, schedule=None, workflow=TURN) != Filter()
 
     def query(self) -> str:
         """Return Temporal's list filter. A run that continued as new is not a separate turn."""
         return " AND ".join(
             [
-                f"WorkflowType = '{TURN}'",
+                f"WorkflowType = '{self.workflow}'",
                 "ExecutionStatus != 'ContinuedAsNew'",
                 *(f"({part})" for part in self._parts()),
             ]

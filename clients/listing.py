@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
+from temporalio.api.workflow.v1 import WorkflowExecutionInfo
 from temporalio.api.workflowservice.v1 import ListWorkflowExecutionsRequest
 from temporalio.client import Client
 from temporalio.converter import decode_typed_search_attributes
@@ -40,25 +41,37 @@ async def turns(
             Temporal does not let this client list.
         ServerUnreachableError: Temporal does not answer.
     """
+    shown = 0
+    async for info in workflows(client, index, wanted, limit):
+        attributes = decode_typed_search_attributes(info.search_attributes)
+        entry = await entry_of(client, info, attributes)
+        if wanted.admits(entry, attributes, info.task_queue):
+            yield entry
+            shown += 1
+            if shown == limit:
+                return
+
+
+async def workflows(
+    client: Client, index: Index, wanted: Filter, limit: int | None
+) -> AsyncIterator[WorkflowExecutionInfo]:
+    """Yield what Temporal finds for a filter, page by page. It may be more than matches.
+
+    Raises:
+        PerdureError: As `turns` does.
+    """
     if wanted.needs_attributes and not await index.is_ready(client):
         await _explain(client, index)
     request = ListWorkflowExecutionsRequest(
         namespace=client.namespace, query=wanted.query(), page_size=min(limit or _PAGE, _PAGE)
     )
-    shown = 0
     while True:
         try:
             page = await client.workflow_service.list_workflow_executions(request, retry=True)
         except RPCError as error:
             raise _unlistable(error) from error
         for info in page.executions:
-            attributes = decode_typed_search_attributes(info.search_attributes)
-            entry = await entry_of(client, info, attributes)
-            if wanted.admits(entry, attributes, info.task_queue):
-                yield entry
-                shown += 1
-                if shown == limit:
-                    return
+            yield info
         if not page.next_page_token:
             return
         request.next_page_token = page.next_page_token

@@ -9,7 +9,7 @@ import pytest
 
 from perdure import Agent, Budget, Outcome, errors, limits
 from perdure.activities.provider import ModelRequest
-from perdure.clients import Session
+from perdure.clients import Session, SessionEntry
 from perdure.session.facts import TurnRecorded
 from perdure.session.state import fold
 from perdure.testing import ScriptedModel, call, calls, says
@@ -17,7 +17,7 @@ from perdure.values.answers import ModelAnswer
 from perdure.values.messages import AssistantMessage, Message, UserMessage
 
 from ..conftest import RecordingClient, Runtime
-from .spending import app, queue, spender
+from .spending import SOON_S, app, queue, spender
 
 
 def texts(messages: Sequence[Message]) -> list[str]:
@@ -388,6 +388,35 @@ async def until_recorded_turns(session: Session, turns: int) -> Any:
     """The turns of a session, when so many are recorded."""
     await until_recorded(session, turns)
     return await session.turns()
+
+
+@pytest.mark.accepts("E51")
+async def test_sessions_are_listed_and_are_no_turns(runtime: Runtime) -> None:
+    label = secrets.token_hex(4)
+    model = ScriptedModel(says("one"), says("two"))
+    async with runtime(app(), model=model) as client:
+        opened = session_of(client, labels={"test": label})
+        closed = session_of(client, labels={"test": label})
+        for session in (opened, closed):
+            await (await session.say("hello")).result()
+        await closed.close()
+        await _closed(closed)
+
+        async def listed() -> list[SessionEntry]:
+            return [one async for one in client.sessions("spender", labels={"test": label})]
+
+        async with asyncio.timeout(SOON_S):
+            while [one.is_open for one in await listed()] != [True, False]:  # noqa: ASYNC110 - the list lags
+                await asyncio.sleep(0.1)
+        entries = await listed()
+        turns = [one.id async for one in client.list(labels={"test": label})]
+        others = [one async for one in client.sessions("nobody", labels={"test": label})]
+
+    assert [one.id for one in entries] == [opened.id, closed.id]
+    assert entries[0].agent == "spender"
+    assert entries[1].ended_at is not None
+    assert sorted(turns) == sorted([f"{opened.id}/1", f"{closed.id}/1"])
+    assert others == []
 
 
 @pytest.mark.slow

@@ -107,6 +107,7 @@ PUBLIC = {
         "ScheduledTurn",
         "Sent",
         "Session",
+        "SessionEntry",
         "SessionEvent",
         "SessionStatus",
         "Spent",

@@ -43,7 +43,10 @@ def test_turn_is_told_as_its_events_and_its_report(
         "model_answered",
         "turn_ended",
     ]
-    envelope = ("v", "turn", "kind", "cursor", "at", "agent", "step", "attempt", "tool", "call_id")
+    envelope = (
+        *("v", "turn", "kind", "cursor", "at", "agent", "last_agent"),
+        *("step", "attempt", "tool", "call_id"),
+    )
     assert {tuple(event) for event in events} == {(*envelope, "fact")}
     assert {event["turn"] for event in (*events, last)} == {new_id}
     assert [event["fact"].get("key") for event in events] == [

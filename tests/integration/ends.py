@@ -256,6 +256,24 @@ ELSEWHERE = {
         "the turn is over",
         "integration/test_steering.py::test_bad_messages_are_refused_and_change_nothing",
     ),
+    errors.ScheduleNotFoundError: (
+        "there is no schedule",
+        "integration/test_schedules.py::test_deleted_schedule_leaves_its_turns_alone",
+    ),
+    errors.ScheduleConflictError: (
+        "the schedule stays as it is",
+        (
+            "integration/test_schedules.py"
+            "::test_same_definition_is_the_same_schedule_and_another_one_is_a_conflict"
+        ),
+    ),
+    errors.ScheduleBusyError: (
+        "the turn of the schedule goes on",
+        (
+            "integration/test_schedules.py"
+            "::test_running_turn_is_left_alone_queued_behind_cancelled_or_joined"
+        ),
+    ),
     errors.SessionNotFoundError: (
         "there is no session",
         "integration/test_sessions.py::test_closed_unknown_and_wrong_sessions_are_refused",

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from perdure.clients.agent_client import AgentClient
+    from perdure.clients.batches.batch import Batch
+    from perdure.clients.batches.values import BatchResult, BatchState, BatchStatus, TaskState
     from perdure.clients.entries import TurnEntry
     from perdure.clients.events import CaughtUp, Event
     from perdure.clients.forks import Effect
@@ -25,6 +27,13 @@ else:
         __name__,
         {
             "perdure.clients.agent_client": ["AgentClient"],
+            "perdure.clients.batches.batch": ["Batch"],
+            "perdure.clients.batches.values": [
+                "BatchResult",
+                "BatchState",
+                "BatchStatus",
+                "TaskState",
+            ],
             "perdure.clients.entries": ["TurnEntry"],
             "perdure.clients.events": ["CaughtUp", "Event"],
             "perdure.clients.forks": ["Effect"],
@@ -45,6 +54,10 @@ else:
 
 __all__ = [
     "AgentClient",
+    "Batch",
+    "BatchResult",
+    "BatchState",
+    "BatchStatus",
     "CaughtUp",
     "ChildStatus",
     "Effect",
@@ -59,6 +72,7 @@ __all__ = [
     "SessionEvent",
     "SessionStatus",
     "Spent",
+    "TaskState",
     "TextBegins",
     "TextVoid",
     "ToolProgress",

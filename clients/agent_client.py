@@ -16,6 +16,9 @@ from perdure import errors, limits, validation
 from perdure.agents.agent import Agent
 from perdure.base import R
 from perdure.clients import listing, session_listing, waiting
+from perdure.clients.batches.batch import Batch, described
+from perdure.clients.batches.items import Tasks
+from perdure.clients.batches.starting import BatchStarter
 from perdure.clients.entries import TurnEntry
 from perdure.clients.feed import Feed, runs_of
 from perdure.clients.filters import Filter, member
@@ -37,6 +40,7 @@ from perdure.temporal.names import GENERATE, SESSION, TASK_QUEUE
 from perdure.temporal.priorities import priority_of
 from perdure.temporal.search_attributes import State
 from perdure.text import word
+from perdure.turn.batch import OnError
 from perdure.values import keywords
 from perdure.values.approvals import PendingApproval
 from perdure.values.budgets import Budget, Remaining
@@ -76,6 +80,7 @@ class AgentClient:
         self._task_queue = task_queue
         self._marks = Marks(client)
         self._starter = Starter(client, task_queue, self._marks)
+        self._batches = BatchStarter(client, task_queue, self._marks)
         self._forks = Forks(client, self._marks, lambda started: self._turn(*started))
         self._schedules = Schedules(client, task_queue, self._marks)
         self._feeds: WeakValueDictionary[tuple[str, str], Feed] = WeakValueDictionary()
@@ -541,6 +546,94 @@ class AgentClient:
         wanted = Filter(agent=name, labels=dict(labels), workflow=SESSION)
         return session_listing.sessions(self._client, self._marks.index, wanted, limit)
 
+    @keywords.shows(TurnOptions)
+    async def batch(
+        self,
+        id: str,  # noqa: A002 - what callers know it as
+        agent: Agent[R] | str,
+        tasks: Tasks,
+        *,
+        output: type[R] | None = None,
+        at_once: int = 10,
+        turn_budget: Budget | None = None,
+        on_error: OnError = "go on",
+        priority: int | None = None,
+        **given: Unpack[TurnOptions],
+    ) -> Batch[R]:
+        """Start a batch: a turn of one agent for each task, with one budget for all of them.
+
+        All tasks are read and checked first, then stored, and then the batch starts. A call that
+        was interrupted is repeated with the same arguments. A batch of this id with the same tasks
+        is returned as it is, running or over.
+
+        Args:
+            id: The batch's id; the ids of its turns begin with it.
+            agent: The name of the agent, or the agent itself.
+            tasks: The tasks, of any number: strings, `Task`s, or mappings with `task`, and if
+                needed `id` and `labels`; from an iterable, an async iterable, or the `Path` of a
+                file with a line of JSON for each. Without an id, a task has its number, from 1.
+            output: The type of the answers; it overrides the agent's.
+            at_once: The largest number of turns that run at the same time, at most 500. A turn that
+                waits for a person keeps its place.
+            turn_budget: The limits of each turn. Without it, a turn may spend an equal share of
+                what is left.
+            on_error: What to do after a turn without an answer: `go on` with the others, or
+                `stop` to start no more.
+            priority: As for `start`.
+            context: Named blocks that are placed before each task.
+            history: Messages that each turn continues from.
+            labels: Labels of all turns.
+            budget: The limits of what all turns together may spend. Its time is that of the whole
+                batch.
+            max_iterations: The largest number of steps of each turn.
+            options: Temperature, output limit and the like.
+            allowed_tools: The only tools that are offered.
+
+        Raises:
+            BatchConflictError: A batch of this id has another agent or other tasks, or the id is
+                that of a turn.
+            InvalidRequestError: A task is not valid, two have the same id, there is none, or an
+                option is not valid. The error names the line or the number of the task; nothing was
+                started.
+            TooLargeError: A task is too large; nothing was started.
+            ServerUnreachableError: Temporal does not answer.
+        """
+        await self._batches.start(
+            id,
+            agent,
+            tasks,
+            at_once=at_once,
+            on_error=on_error,
+            turn_budget=turn_budget,
+            priority=priority,
+            output=output,
+            **given,
+        )
+        return self._batch(id, start_request.type_of(agent, output))
+
+    async def get_batch(self, id: str) -> Batch[Any]:  # noqa: A002 - what callers know it as
+        """Return a batch that was started earlier, here or elsewhere, running or over.
+
+        Use `Batch.typed` to set the type of its answers.
+
+        Raises:
+            BatchNotFoundError: Temporal does not have the batch, or no longer has it.
+            InvalidRequestError: The id is not a string.
+            ServerUnreachableError: Temporal does not answer.
+        """
+        validation.check(
+            "the batch", {"id": id}, {"id": validation.Unicode}, errors.InvalidRequestError
+        )
+        await described(self._client, id)
+        return self._batch(id, None)
+
+    def _batch(self, batch_id: str, output: Any) -> Batch[Any]:
+        return Batch(self._client, batch_id, self._report, output)
+
+    async def _report(self, turn_id: str) -> AgentReport[Any]:
+        """Return the report of a turn with its answer as text, for the results of a batch."""
+        return await (await self.get(turn_id)).typed(str).result()
+
     async def pending_approvals(
         self,
         agent: Agent[Any] | str | None = None,
@@ -640,7 +733,7 @@ class AgentClient:
             outcome: Only turns with this outcome.
             state: Only turns that are `running`, `waiting`, `paused` or `ended`.
             labels: Only turns with all of these labels.
-            parent: Only turns to which the turn of this id delegated.
+            parent: Only turns to which the turn of this id delegated, or of the batch of this id.
             task_queue: Only turns that were started on this task queue.
             schedule: Only turns that the schedule of this id started.
             limit: The largest number of turns; without it, all of them, read page by page.

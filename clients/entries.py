@@ -58,7 +58,7 @@ class TurnEntry(Value):
             it.
         spent: The cost in USD; None before the end, and if the price is unknown.
         labels: The labels that it can be found by.
-        parent: The id of the turn that delegated to it; empty for other turns.
+        parent: The id of the turn that delegated to it, or of its batch; empty for other turns.
         started_at: The time it was started.
         ended_at: The time it ended; None before the end.
         error: The reason why the entry lacks values that the turn recorded itself, such as its

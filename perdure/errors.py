@@ -39,6 +39,9 @@ PerdureError                        something unexpected; the message says where
     ├── ScheduleNotFoundError       no such schedule
     ├── ScheduleConflictError       this id is taken by a schedule with another definition
     ├── ScheduleBusyError           a turn of the schedule is running: try again when it is over
+    ├── BatchNotFoundError          no such batch, or its retention is over
+    ├── BatchConflictError          this id is taken by another batch, or by a turn
+    ├── TaskNotStartedError         a batch ended before this task: run `retry_failed`
     ├── ApprovalConflictError       the approval was answered already, or names other arguments
     ├── UnknownVersionError         a later release recorded this: use that release
     ├── PayloadDecodeError          the turn is encoded by a codec that this process does not have
@@ -371,6 +374,24 @@ class ScheduleBusyError(PerdureError):
     """A turn of the schedule is running, and the schedule starts no other beside it."""
 
     code = "SCHEDULE_BUSY"
+
+
+class BatchNotFoundError(PerdureError):
+    """There is no batch of this id, or its retention is over."""
+
+    code = "BATCH_NOT_FOUND"
+
+
+class BatchConflictError(PerdureError):
+    """This id is that of a batch of another agent or other tasks, or of a turn."""
+
+    code = "BATCH_CONFLICT"
+
+
+class TaskNotStartedError(PerdureError):
+    """The batch ended before it started this task."""
+
+    code = "TASK_NOT_STARTED"
 
 
 class ApprovalConflictError(PerdureError):

@@ -166,6 +166,25 @@ CARRY_CALL = timedelta(minutes=2)
 UPDATE_IDS = 1_000
 """The number of ids of updates that a turn takes along, so that none takes effect twice."""
 
+BATCH_AT_ONCE = 500
+"""The number of turns of a batch that may run at the same time."""
+BATCH_LINE_BYTES = 10_000_000
+"""The size of one line of a file of tasks."""
+BATCH_PART_ITEMS = 100
+"""A batch is stored in parts of at most this number of tasks, ..."""
+BATCH_PART_BYTES = 250_000
+"""... and of this size, except for one larger task. A worker may hold waiting parts in memory."""
+BATCH_UPLOAD = timedelta(hours=24)
+"""A part whose batch was not started in this time ends."""
+BATCH_CHECK = timedelta(minutes=10)
+"""A batch asks a part of which it has heard nothing for this time."""
+BATCH_NEWS = timedelta(seconds=5)
+"""How often a part reports to its batch what only its status needs."""
+BATCH_EVENTS = 1_000
+"""A batch goes on in a new run of its workflow after this number of events."""
+BATCH_ROUNDS = 20
+"""The number of times that a batch may be run, the first one included."""
+
 TRANSIENT_RETRIES = 1
 """How many times a step retries the same model after a transient error."""
 CHAIN = 8

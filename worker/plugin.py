@@ -49,6 +49,8 @@ from perdure.session.wire import RecordCall
 from perdure.temporal import data_converter, failures
 from perdure.temporal.names import (
     ASK_POLICY,
+    BATCH,
+    BATCH_PART,
     CALL_MODEL,
     CARRY,
     READ_CHILD,
@@ -67,7 +69,7 @@ from perdure.worker import internals
 from perdure.worker.ends import TakenTasks
 from perdure.worker.queues import ModelQueue, beside
 from perdure.worker.settings import HEARTBEAT_THROTTLE, STICKY_TIMEOUT, WorkerSettings
-from perdure.workflows import AgentSession, AgentTurn
+from perdure.workflows import WORKFLOWS
 from perdure.workflows.single_input import OneInput
 
 if TYPE_CHECKING:
@@ -77,6 +79,13 @@ _SDK_STICKY_TIMEOUT = timedelta(seconds=10)
 _THREADS = 100
 _DYNAMIC = ""
 """The result of `_name` for a dynamic activity."""
+
+_WORKFLOW_NAMES: dict[str | None, str] = {
+    TURN: "turn",
+    SESSION: "session",
+    BATCH: "batch",
+    BATCH_PART: "part of a batch",
+}
 
 _NO_TOOLS = (
     RESOLVE_AGENT,
@@ -93,7 +102,7 @@ Handler = Callable[[RawValue], Any]
 
 
 class PerdurePlugin(Plugin):
-    """Adds the turn and the tools of `app` to a Temporal worker.
+    """Adds the workflows of turns and batches, and the tools of `app`, to a Temporal worker.
 
     The worker's other workflows and activities are not affected. A plugin belongs to one worker.
     """
@@ -181,7 +190,7 @@ class PerdurePlugin(Plugin):
         self._client = config["client"]
         storage = self._client.data_converter.external_storage
         self._tool_calls.has_storage = storage is not None
-        config["workflows"] = [*config.get("workflows", []), AgentTurn, AgentSession]
+        config["workflows"] = [*config.get("workflows", []), *WORKFLOWS]
         config["activities"] = [*config.get("activities", []), *self._activities]
         ours: list[Interceptor] = [
             HeartbeatInterceptor(_Ours(self._names(), self._tools), self._prepare),
@@ -219,8 +228,8 @@ class PerdurePlugin(Plugin):
         return config
 
     def configure_replayer(self, config: ReplayerConfig) -> ReplayerConfig:
-        """Add the turn to a replayer."""
-        config["workflows"] = [*config.get("workflows", []), AgentTurn, AgentSession]
+        """Add the workflows of turns, sessions and batches to a replayer."""
+        config["workflows"] = [*config.get("workflows", []), *WORKFLOWS]
         config["interceptors"] = [*config.get("interceptors", []), OneInput()]
         config["workflow_failure_exception_types"] = [
             *config.get("workflow_failure_exception_types", []),
@@ -302,11 +311,10 @@ class PerdurePlugin(Plugin):
                 )
         for other in config.get("workflows", []):
             taken = internals.workflow_name(other)
-            if taken in (TURN, SESSION):
-                what = "turn" if taken == TURN else "session"
+            if taken in _WORKFLOW_NAMES:
                 raise errors.ConfigurationError(
-                    f"the worker's workflow {other.__qualname__!r} and Perdure's {what} are both"
-                    f" named {taken!r}; rename yours"
+                    f"the worker's workflow {other.__qualname__!r} and Perdure's"
+                    f" {_WORKFLOW_NAMES[taken]} are both named {taken!r}; rename yours"
                 )
 
     async def _prepare(self, input: ExecuteActivityInput) -> None:  # noqa: A002 - the SDK's name

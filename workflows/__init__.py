@@ -1,7 +1,12 @@
-"""The durable, deterministic part: the turn, the session, and `run_turn` for other workflows."""
+"""The durable, deterministic part: turns, sessions, batches, and `run_turn` for other workflows."""
 
+from perdure.workflows.agent_batch import AgentBatch
+from perdure.workflows.agent_batch_part import AgentBatchPart
 from perdure.workflows.agent_session import AgentSession
 from perdure.workflows.agent_turn import AgentTurn
 from perdure.workflows.child_turn import run_turn
 
-__all__ = ["AgentSession", "AgentTurn", "run_turn"]
+WORKFLOWS = (AgentTurn, AgentSession, AgentBatch, AgentBatchPart)
+"""The workflows of Perdure, which a worker of agents runs."""
+
+__all__ = ["AgentBatch", "AgentBatchPart", "AgentSession", "AgentTurn", "run_turn"]

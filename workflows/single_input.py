@@ -1,4 +1,4 @@
-"""Ensures that a turn and its updates get exactly one input.
+"""Ensures that a turn or a batch, and its updates and signals, get exactly one input.
 
 The SDK would pass any number, and a wrong one would not cause a typed error.
 """
@@ -19,36 +19,42 @@ from temporalio.worker import (
 
 from perdure import errors
 from perdure.temporal import failures
-from perdure.temporal.names import TURN
+from perdure.temporal.names import BATCH, BATCH_PART, TURN
 from perdure.turn.wire import Summary
 from perdure.values.reports import Outcome
 
+_OURS = (TURN, BATCH, BATCH_PART)
+
 
 class OneInput(Interceptor):
-    """Rejects turns and updates with several inputs with a typed error."""
+    """Rejects turns, batches and updates with several inputs with a typed error."""
 
     def workflow_interceptor_class(
         self,
         input: WorkflowInterceptorClassInput,  # noqa: A002 - the SDK's name
     ) -> type[WorkflowInboundInterceptor]:
-        """Return the interceptor of all workflows; it only affects turns."""
+        """Return the interceptor of all workflows; it only affects Perdure's."""
         return _OneInput
 
 
 class _OneInput(WorkflowInboundInterceptor):
     async def execute_workflow(self, input: ExecuteWorkflowInput) -> Any:  # noqa: A002 - the SDK's name
-        if workflow.info().workflow_type == TURN and len(input.args) > 1:
+        kind = workflow.info().workflow_type
+        if kind in _OURS and len(input.args) > 1:
+            what = "turn" if kind == TURN else "batch"
             error = errors.InvalidRequestError(
-                f"a turn takes one input, {len(input.args)} were given"
+                f"a {what} takes one input, {len(input.args)} were given"
             )
+            if kind != TURN:
+                raise failures.of_activity(error)
             raise failures.of_turn(
                 error, Summary(agent="", outcome=Outcome.FAILED, error=error.info())
             )
         return await super().execute_workflow(input)
 
     async def handle_signal(self, input: HandleSignalInput) -> None:  # noqa: A002 - the SDK's name
-        """Ignore a signal that was not sent by a turn; it remains visible in history."""
-        if workflow.info().workflow_type != TURN or len(input.args) <= 1:
+        """Ignore a signal that was not sent by Perdure; it remains visible in history."""
+        if workflow.info().workflow_type not in _OURS or len(input.args) <= 1:
             await super().handle_signal(input)
 
     def handle_update_validator(self, input: HandleUpdateInput) -> None:  # noqa: A002 - the SDK's name

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from perdure.clients.cli import options
+from perdure.clients.cli.batch_commands import batch
 from perdure.clients.cli.common import connected, tell
 from perdure.clients.cli.completion import completion
 from perdure.clients.cli.exits import OUTCOMES
@@ -39,6 +40,7 @@ def register(group: click.Group) -> None:
         resume,
         cancel,
         schedule,
+        batch,
         setup,
         mcp,
         ask,

@@ -18,7 +18,7 @@ GROUPS = {
         "resume",
         "cancel",
     ),
-    "Standing jobs": ("schedule",),
+    "Standing jobs": ("schedule", "batch"),
     "Workers and servers": ("dev", "worker", "setup"),
     "Try it": ("ask", "demo"),
     "More": ("mcp", "completion"),

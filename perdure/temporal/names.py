@@ -88,5 +88,20 @@ TELL_OBSERVERS = "perdure.observe"
 CARRY = "perdure.carry"
 """`CarryCall -> Part`: carry over a part of the state of another run."""
 
+BATCH = "AgentBatch"
+"""The workflow type of a batch."""
+
+BATCH_PART = "AgentBatchPart"
+"""The workflow type of a part of a batch: some of its tasks, and the turns that do them."""
+
+BATCH_ORDER = "batch_order"
+"""The signal from a batch to one of its parts: `PartOrder`."""
+
+BATCH_NEWS = "batch_news"
+"""The signal from a part to its batch: `PartNews`."""
+
+MEMO_BATCH = "perdure_batch"
+"""The memo field with the description of a batch and of its progress: `BatchNote`."""
+
 HEARTBEAT_TIMEOUT = timedelta(seconds=5)
 """A worker counts as lost after this time without a heartbeat."""

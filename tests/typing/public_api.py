@@ -43,7 +43,16 @@ from perdure import (
 )
 from perdure.activities.provider import ModelRequest, Provider
 from perdure.activities.providers import OpenAIChat, PydanticAI, connect
-from perdure.clients import AgentClient, Event, Schedule, ScheduleStatus, TextBegins, TextVoid, Turn
+from perdure.clients import (
+    AgentClient,
+    Batch,
+    Event,
+    Schedule,
+    ScheduleStatus,
+    TextBegins,
+    TextVoid,
+    Turn,
+)
 from perdure.testing import Runtime, ScriptedModel, call, calls, fails, local_runtime, says
 from perdure.turn.facts import ModelAnswered, ToolReturned, TurnEnded
 from perdure.values.answers import ModelAnswer
@@ -204,6 +213,11 @@ async def backend() -> None:
     await client.start("researcher", "Why?", deadline="tomorrow")  # type: ignore[arg-type]
     await run_turn("researcher", "Why?", deadline=timedelta(hours=2), fairness="tenant-7")
     await client.add_budget("ticket-4711", iterations=10)
+    batch = await client.batch("nightly", researcher, ["Why?", Task(content="How?")], at_once=2)
+    assert_type(batch, Batch[str])
+    assert_type([one.output async for one in batch.results()], list[str])
+    assert_type(await client.get_batch("nightly"), Batch[Any])
+    await client.batch("nightly", "researcher", [3])  # type: ignore[list-item]
     cursor: str | None = None
     async for event in turn.events(after=cursor):
         assert_type(event, Event)

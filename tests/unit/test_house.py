@@ -97,6 +97,10 @@ PUBLIC = {
     ],
     perdure.clients: [
         "AgentClient",
+        "Batch",
+        "BatchResult",
+        "BatchState",
+        "BatchStatus",
         "CaughtUp",
         "ChildStatus",
         "Effect",
@@ -111,6 +115,7 @@ PUBLIC = {
         "SessionEvent",
         "SessionStatus",
         "Spent",
+        "TaskState",
         "TextBegins",
         "TextVoid",
         "ToolProgress",
@@ -120,7 +125,7 @@ PUBLIC = {
         "Wait",
     ],
     perdure.worker: ["AgentWorker", "ModelQueue", "PerdurePlugin"],
-    perdure.workflows: ["AgentSession", "AgentTurn", "run_turn"],
+    perdure.workflows: ["AgentBatch", "AgentBatchPart", "AgentSession", "AgentTurn", "run_turn"],
     perdure.toolboxes: ["calculator", "clock", "fetch", "files", "folder_toolbox", "shell"],
     perdure.events: [
         "AgentKey",

@@ -1,0 +1,1 @@
+"""Batches for callers: tasks are read and stored in parts, and results are read from history."""

@@ -1,0 +1,65 @@
+"""The cursors of results: how far each part of a batch was read."""
+
+from __future__ import annotations
+
+import base64
+
+from pydantic import Field, ValidationError
+
+from perdure import errors
+from perdure.base import Wire
+
+_DIGITS = 12
+
+
+class Place(Wire):
+    """A place in the results of a batch.
+
+    The parts of the round before `part` were read whole, and of a later one the number of results
+    in `seen`. `batch` is the beginning of the digest of its tasks.
+    """
+
+    batch: str
+    round: int = Field(default=1, ge=1)
+    part: int = Field(default=1, ge=1)
+    seen: dict[int, int] = {}
+
+    @classmethod
+    def begin(cls, digest: str) -> Place:
+        """Return the beginning of the results of a batch, by the digest of its tasks."""
+        return cls(batch=digest[:_DIGITS])
+
+    @classmethod
+    def of(cls, cursor: str) -> Place:
+        """Return the place of a cursor.
+
+        Raises:
+            InvalidRequestError: The value is not a cursor.
+        """
+        padded = cursor + "=" * (-len(cursor) % 4)
+        try:
+            return cls.model_validate_json(base64.b64decode(padded, altchars=b"-_", validate=True))
+        except (ValidationError, ValueError):
+            raise errors.InvalidRequestError("this is not a cursor of a batch's results") from None
+
+    def cursor(self) -> str:
+        """Return the place as a cursor."""
+        return base64.urlsafe_b64encode(self.model_dump_json().encode()).decode().rstrip("=")
+
+
+def place_of(cursor: str | None, digest: str) -> Place:
+    """Return the place of a cursor; without one, the beginning.
+
+    Raises:
+        StaleCursorError: The cursor belongs to another batch.
+        InvalidRequestError: The value is not a cursor.
+    """
+    start = Place.begin(digest)
+    if cursor is None:
+        return start
+    place = Place.of(cursor)
+    if place.batch != start.batch:
+        raise errors.StaleCursorError(
+            "the cursor belongs to another batch; read the results from the beginning"
+        )
+    return place

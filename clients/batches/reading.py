@@ -1,0 +1,361 @@
+"""Reads the results of a batch from the histories of its parts. It needs no worker.
+
+Parts run one after the other and overlap, so several are read at the same time. What has been read
+is not kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from typing import Any
+
+from temporalio.client import Client
+from temporalio.service import RPCError, RPCStatusCode
+
+from perdure import errors, limits
+from perdure.clients.batches.places import Place
+from perdure.clients.batches.values import BatchResult, TaskState
+from perdure.clients.feed import unreadable
+from perdure.errors import PerdureError
+from perdure.schemas import output_type
+from perdure.schemas.strict_schema import Schema
+from perdure.temporal.part_history import PartOrdered, PartReader
+from perdure.text import size
+from perdure.turn import ending
+from perdure.turn.batch import BatchItem, BatchNote, PartRequest, StopReason, part_id
+from perdure.turn.batch_part import is_answered
+from perdure.turn.facts import ChildEnded, TurnEnded
+from perdure.values.reports import AgentReport, Outcome
+
+Found = tuple[BatchItem, BatchResult[Any]]
+Whole = Callable[[str], Awaitable[AgentReport[Any]]]
+"""Returns the report of a turn, by its id, or raises its error."""
+
+_AT_ONCE = 32
+"""The number of parts that are read at the same time."""
+_QUEUED = 100
+_PAUSE_S = 1.0
+PASSING = (
+    RPCStatusCode.UNAVAILABLE,
+    RPCStatusCode.DEADLINE_EXCEEDED,
+    RPCStatusCode.RESOURCE_EXHAUSTED,
+    RPCStatusCode.CANCELLED,
+)
+"""Errors of a server that is away for a while."""
+_CLIPPED = limits.SUMMARY_BYTES // 2 - limits.ERROR_TEXT_BYTES
+"""A longer output in a summary may be clipped."""
+_WORDS = {
+    StopReason.FAILED: "a turn of the batch failed before it",
+    StopReason.BUDGET: "the budget of the batch is spent",
+    StopReason.CANCELLED: "the batch was cancelled",
+    StopReason.LOST: "the part of the batch with this task is gone",
+}
+
+
+class _Begun:
+    """The part has begun, so the next one may follow."""
+
+
+class _Gone:
+    """The batch ended without telling its parts, so nothing more will come."""
+
+
+class _Done:
+    """Nothing more comes from this part."""
+
+
+class Results:
+    """Reads the results of one batch.
+
+    `note` returns its current description, and `until_over` waits for its end.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        batch: str,
+        note: Callable[[], Awaitable[BatchNote]],
+        until_over: Callable[[], Awaitable[None]],
+        whole: Whole,
+        wanted: Any,
+    ) -> None:
+        self._client = client
+        self._batch = batch
+        self._note = note
+        self._until_over = until_over
+        self._whole = whole
+        self._wanted = wanted
+        self._stop: StopReason | None = None
+
+    async def after(self, place: Place) -> AsyncGenerator[Found, None]:
+        """Yield the results after a place as they come, each task once, until the batch is over.
+
+        Tasks without an answer are those of the last round.
+        """
+        note = await self._note()
+        for number in range(place.round, len(note.rounds) + 1):
+            is_last = number == len(note.rounds)
+            start = place if number == place.round else Place(batch=place.batch, round=number)
+            async with contextlib.aclosing(self.of_round(note, start)) as reading:
+                async for found in reading:
+                    if is_last or found[1].state == TaskState.DONE:
+                        yield found
+
+    async def of_round(self, note: BatchNote, place: Place) -> AsyncGenerator[Found, None]:
+        """Yield the results of one round after a place, as they come."""
+        is_last = place.round == len(note.rounds)
+        watching = asyncio.create_task(self._until_gone()) if is_last else None
+        reading = _Window(self, note, place)
+        try:
+            if watching is not None:
+                watching.add_done_callback(reading.gone)
+            async for found in reading.results():
+                yield found
+        finally:
+            if watching is not None:
+                watching.cancel()
+                await asyncio.gather(watching, return_exceptions=True)
+            await reading.close()
+
+    async def _until_gone(self) -> None:
+        """Return when the batch ends without having told all of its parts."""
+        await self._until_over()
+        if (await self._note()).over:
+            await asyncio.Event().wait()
+
+    async def of_part(
+        self, note: BatchNote, number: int, part: int, *, waits: bool
+    ) -> AsyncIterator[Found | _Begun]:
+        """Yield the results of one part in a fixed order: ended turns first, then the others.
+
+        Without `waits`, the part is read as far as it is recorded.
+        """
+        there = part_id(self._batch, number, note.rounds[number - 1].digest, part)
+        reader = PartReader(self._client.data_converter)
+        started, left = dict[str, bool](), dict[str, BatchItem]()
+        handle = self._client.get_workflow_handle(there)
+        async for event in handle.fetch_history_events(wait_new_event=waits):
+            match await reader.read(event):
+                case PartRequest() as request:
+                    left = {request.turn_id(item): item for item in request.items}
+                case PartOrdered():
+                    yield _Begun()
+                case (turn_id, None):
+                    started[turn_id] = True
+                case (turn_id, ChildEnded() as end) if turn_id in left:
+                    yield await self._ended(reader, left.pop(turn_id), str(turn_id), end)
+        for turn_id, item in left.items():
+            if turn_id in started:
+                yield item, await self._read_whole(item, turn_id)
+            else:
+                yield item, await self._not_started(item, turn_id)
+
+    async def _ended(
+        self, reader: PartReader, item: BatchItem, turn_id: str, end: ChildEnded
+    ) -> Found:
+        """Return the result of a turn from its end; its own history has a clipped answer whole."""
+        assert reader.request is not None
+        summary = end.summary
+        if summary is None:
+            outcome = Outcome.TERMINATED if end.began else None
+            return item, _result(item, turn_id, TaskState.FAILED, outcome, _error_of(end))
+        is_priced = summary.is_priced or not summary.model_calls
+        known = {"cost": summary.spent.usd if is_priced else None, "output": summary.output}
+        if not is_answered(end):
+            failed = _result(item, turn_id, TaskState.FAILED, summary.outcome, _error_of(end))
+            return item, failed.model_copy(update=known)
+        if size(summary.output) > _CLIPPED:
+            with contextlib.suppress(PerdureError):
+                known["output"] = (await self._whole(turn_id)).output
+        result = _result(item, turn_id, TaskState.DONE, summary.outcome)
+        schema = reader.request.common.output_schema
+        return item, self._typed(result.model_copy(update=known), schema)
+
+    def _typed(self, result: BatchResult[Any], schema: Schema | None) -> BatchResult[Any]:
+        """Return a result with its answer as an instance of the requested type, if it is one."""
+        try:
+            read = output_type.read(result.output, self._wanted, schema)
+            return result.model_copy(update={"output": read})
+        except ValueError as error:
+            invalid = errors.OutputInvalidError(f"the answer is not what was asked for: {error}")
+            return result.model_copy(update={"error": invalid.info()})
+
+    async def _read_whole(self, item: BatchItem, turn_id: str) -> BatchResult[Any]:
+        """Return the result of a turn whose part did not record its end."""
+        try:
+            report = await self._whole(turn_id)
+        except errors.TurnNotFoundError:
+            return await self._not_started(item, turn_id)
+        except PerdureError as error:
+            if error.report is None:
+                return _result(item, turn_id, TaskState.FAILED, None, error)
+            failed = _result(item, turn_id, TaskState.FAILED, error.report.outcome, error)
+            changes = {"cost": error.report.cost, "output": error.report.output}
+            return failed.model_copy(update=changes)
+        done = _result(item, turn_id, TaskState.DONE, report.outcome)
+        return done.model_copy(update={"cost": report.cost, "output": report.output})
+
+    async def _not_started(self, item: BatchItem, turn_id: str) -> BatchResult[Any]:
+        self._stop = self._stop or (await self._note()).stop
+        reason = self._stop or StopReason.LOST
+        error = errors.TaskNotStartedError(
+            f"the turn was not started: {_WORDS[reason]}", context={"reason": str(reason)}
+        )
+        return _result(item, turn_id, TaskState.NOT_STARTED, None, error)
+
+
+class _Window:
+    """The parts of a round that are read at the same time, and the place up to which they were."""
+
+    def __init__(self, results: Results, note: BatchNote, place: Place) -> None:
+        self._results = results
+        self._note = note
+        self._round = place.round
+        self._batch = place.batch
+        self._parts = note.rounds[place.round - 1].parts
+        self._low = self._next = place.part
+        self._seen = {part: count for part, count in place.seen.items() if part >= place.part}
+        self._finished: set[int] = set()
+        self._open: dict[int, asyncio.Task[None]] = {}
+        self._queue: asyncio.Queue[tuple[int, Any]] = asyncio.Queue(_QUEUED)
+        self._waits = True
+        self._is_gone = asyncio.Event()
+
+    def gone(self, watching: asyncio.Task[None]) -> None:
+        """Read on without waiting, because the batch ended without telling its parts."""
+        if not watching.cancelled():
+            watching.exception()
+            self._is_gone.set()
+
+    async def results(self) -> AsyncIterator[Found]:
+        """Yield the results as they come, each with its cursor."""
+        self._begin()
+        while self._open:
+            part, found = await self._found()
+            match found:
+                case _Begun():
+                    if part == self._next - 1:
+                        self._begin()
+                case _Done():
+                    self._close(part)
+                case _Gone():
+                    await self._restart()
+                case BaseException():
+                    raise found
+                case (item, result):
+                    self._seen[part] = self._seen.get(part, 0) + 1
+                    yield item, result.model_copy(update={"cursor": self._place().cursor()})
+
+    async def _found(self) -> tuple[int, Any]:
+        """Return the next message of a part."""
+        if self._waits and self._is_gone.is_set():
+            return 0, _Gone()
+        getting = asyncio.create_task(self._queue.get())
+        stopping = asyncio.create_task(self._is_gone.wait())
+        tasks = {getting, stopping} if self._waits else {getting}
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            return getting.result() if getting.done() else (0, _Gone())
+        finally:
+            for task in (getting, stopping):
+                task.cancel()
+            await asyncio.gather(getting, stopping, return_exceptions=True)
+
+    def _place(self) -> Place:
+        return Place(batch=self._batch, round=self._round, part=self._low, seen=self._seen)
+
+    def _begin(self) -> None:
+        """Begin to read the next part, if there is one and not too many are open."""
+        if self._next <= self._parts and len(self._open) < _AT_ONCE:
+            self._open[self._next] = asyncio.create_task(self._read(self._next))
+            self._next += 1
+
+    def _close(self, part: int) -> None:
+        """Note that a part was read whole."""
+        del self._open[part]
+        self._finished.add(part)
+        while self._low in self._finished:
+            self._finished.remove(self._low)
+            self._seen.pop(self._low, None)
+            self._low += 1
+        self._begin()
+
+    async def _restart(self) -> None:
+        """Read the open parts again, after what was yielded, and without waiting."""
+        parts = list(self._open)
+        await self.close()
+        self._waits = False
+        self._queue = asyncio.Queue(_QUEUED)
+        self._open = {part: asyncio.create_task(self._read(part)) for part in parts}
+
+    async def _read(self, part: int) -> None:
+        """Read a part into the queue, again after an outage of the server."""
+        queue, count = self._queue, self._seen.get(part, 0)
+        while True:
+            try:
+                number = 0
+                async for found in self._results.of_part(
+                    self._note, self._round, part, waits=self._waits
+                ):
+                    if isinstance(found, _Begun):
+                        await queue.put((part, found))
+                        continue
+                    number += 1
+                    if number > count:
+                        await queue.put((part, found))
+                        count = number
+                await queue.put((part, _Done()))
+            except RPCError as error:
+                if error.status in PASSING:
+                    await asyncio.sleep(_PAUSE_S)
+                    continue
+                await queue.put((part, _unreadable(self._results, error)))
+            except PerdureError as error:
+                await queue.put((part, error))
+            return
+
+    async def close(self) -> None:
+        """Stop reading."""
+        for task in self._open.values():
+            task.cancel()
+        await asyncio.gather(*self._open.values(), return_exceptions=True)
+
+
+def _unreadable(results: Results, error: RPCError) -> PerdureError:
+    batch = results._batch  # noqa: SLF001 - of this module
+    if error.status == RPCStatusCode.NOT_FOUND:
+        return errors.BatchNotFoundError(
+            f"parts of batch {batch!r} are gone: their retention is over",
+            context={"batch": batch},
+        )
+    return unreadable(batch, error)
+
+
+def _error_of(end: ChildEnded) -> PerdureError:
+    """Return the error of a turn without an answer."""
+    summary = end.summary
+    if summary is None:
+        cls = errors.TurnTerminatedError if end.began else errors.TurnExistsError
+        return cls(end.reason)
+    message = summary.error.message if summary.error else None
+    ended = TurnEnded(summary.outcome, summary, end.reason)
+    return ending.error_of(ended, message) or PerdureError(end.reason)
+
+
+def _result(
+    item: BatchItem,
+    turn_id: str,
+    state: TaskState,
+    outcome: Outcome | None,
+    error: PerdureError | None = None,
+) -> BatchResult[Any]:
+    return BatchResult(
+        id=item.id,
+        turn_id=turn_id,
+        state=state,
+        outcome=outcome,
+        error=error.info() if error else None,
+        labels=item.labels,
+    )

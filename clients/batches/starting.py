@@ -1,0 +1,117 @@
+"""Starts batches, or finds the existing ones with their ids."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from temporalio.client import Client
+
+from perdure import errors, limits, validation
+from perdure.agents.agent import Agent
+from perdure.clients.batches.batch import check_at_once, described
+from perdure.clients.batches.items import Tasks, read
+from perdure.clients.batches.spool import Spool
+from perdure.clients.batches.uploading import Uploader, Work
+from perdure.clients.search_marks import Marks
+from perdure.temporal import start_request
+from perdure.temporal.priorities import Priorities
+from perdure.turn.batch import BatchRequest, OnError
+from perdure.values.budgets import ABudget, Budget
+
+_GIVEN = {
+    "at_once": validation.Count,
+    "on_error": OnError,
+    "budget": ABudget | None,
+    "turn_budget": ABudget | None,
+    "priority": Priorities,
+}
+_ID_CHARACTERS = limits.TURN_ID_CHARACTERS - len("/1~99")
+
+
+class BatchStarter:
+    """Starts batches on one task queue."""
+
+    def __init__(self, client: Client, task_queue: str, marks: Marks) -> None:
+        self._client = client
+        self._marks = marks
+        self._uploader = Uploader(client, task_queue)
+
+    async def start(
+        self,
+        batch: str,
+        agent: Agent[Any] | str,
+        tasks: Tasks,
+        *,
+        at_once: int,
+        on_error: OnError,
+        turn_budget: Budget | None,
+        budget: Budget | None = None,
+        priority: int | None = None,
+        **given: Any,
+    ) -> None:
+        """Read and check all tasks, store them, and start the batch, unless it exists.
+
+        Raises:
+            BatchConflictError: The id is that of another batch, or of a turn.
+            InvalidRequestError: A task or an option is not valid; nothing was started.
+            TooLargeError: A task is too large; nothing was started.
+            ServerUnreachableError: Temporal does not answer.
+        """
+        options = {
+            "at_once": at_once,
+            "on_error": on_error,
+            "budget": budget,
+            "turn_budget": turn_budget,
+            "priority": priority,
+        }
+        validation.check("the batch", options, _GIVEN, errors.InvalidRequestError)
+        check_at_once(at_once)
+        _check_id(batch)
+        common = start_request.turn_request(agent, "", budget=turn_budget, **given)
+        with Spool() as spool:
+            digest = await read(batch, common, tasks, spool)
+            if await self._exists(batch, digest):
+                return
+            indexed = await self._marks.of(common) is not None
+            work = Work(batch, 1, digest, common, indexed, priority)
+            request = BatchRequest(
+                agent=common.agent,
+                digest=digest,
+                items=spool.count,
+                parts=await self._uploader.parts(work, spool),
+                at_once=at_once,
+                budget=budget,
+                on_error=on_error,
+            )
+        if not await self._uploader.start(batch, request):
+            await self._exists(batch, digest)
+
+    async def _exists(self, batch: str, digest: str) -> bool:
+        """Return whether the batch exists.
+
+        Raises:
+            BatchConflictError: Its id is that of another batch, or of a turn.
+        """
+        try:
+            _, note = await described(self._client, batch)
+        except errors.BatchNotFoundError as error:
+            if "type" not in error.context:
+                return False
+            raise errors.BatchConflictError(
+                f"{error.message}; choose another id", context={"batch": batch}
+            ) from None
+        if note.rounds[0].digest == digest:
+            return True
+        raise errors.BatchConflictError(
+            f"a batch {batch!r} exists with another agent or other tasks; choose another id",
+            context={"batch": batch},
+        )
+
+
+def _check_id(batch: str) -> None:
+    start_request.checked_id(batch)
+    if len(batch) > _ID_CHARACTERS:
+        raise errors.InvalidRequestError(
+            f"a batch's id has at most {_ID_CHARACTERS} characters, because the ids of its turns"
+            f" begin with it, not {len(batch)}"
+        )

@@ -1,0 +1,203 @@
+"""Stores the tasks of a round in parts, and then starts the batch.
+
+Each part is a workflow whose id names the digest of all tasks. So an upload that was interrupted is
+repeated part by part, and uploads of other tasks under the same id do not mix. The batch is started
+last: until then no part runs a turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from temporalio.client import Client
+from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
+from temporalio.exceptions import WorkflowAlreadyStartedError
+from temporalio.service import RPCError, RPCStatusCode
+
+from perdure import limits
+from perdure.clients.feed import unreadable
+from perdure.temporal.names import BATCH, BATCH_PART, MEMO_BATCH
+from perdure.temporal.payloads import pack
+from perdure.temporal.runs import describe
+from perdure.text import markdown, word
+from perdure.turn import batch_plan
+from perdure.turn.batch import BatchItem, BatchRequest, PartRequest, part_id
+from perdure.turn.wire import TurnRequest
+
+_AT_ONCE = 8
+"""The number of parts that are stored at the same time."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is common to all turns of a round.
+
+    Attributes:
+        batch: The id of the batch.
+        round: The number of the round, from 1.
+        digest: The digest of its tasks.
+        common: The input of its turns, with an empty task.
+        indexed: Whether the namespace has Perdure's search attributes.
+        priority: As for `AgentClient.start`.
+    """
+
+    batch: str
+    round: int
+    digest: str
+    common: TurnRequest
+    indexed: bool
+    priority: int | None
+
+
+class Uploader:
+    """Stores batches on one task queue."""
+
+    def __init__(self, client: Client, task_queue: str) -> None:
+        self._client = client
+        self._task_queue = task_queue
+
+    async def parts(self, work: Work, items: Iterable[BatchItem]) -> int:
+        """Store the tasks of a round.
+
+        Returns:
+            The number of its parts.
+
+        Raises:
+            PerdureError: Temporal does not store them.
+        """
+        count, storing = 0, set[asyncio.Task[None]]()
+        try:
+            for part in _split(work, items):
+                count = part.part
+                storing.add(asyncio.create_task(self._part(work, part)))
+                if len(storing) >= _AT_ONCE:
+                    storing = await _some(storing)
+            while storing:
+                storing = await _some(storing)
+        finally:
+            for task in storing:
+                task.cancel()
+            await asyncio.gather(*storing, return_exceptions=True)
+        return count
+
+    async def _part(self, work: Work, part: PartRequest) -> None:
+        """Store one part, unless it is stored."""
+        there = part_id(work.batch, work.round, work.digest, part.part)
+        try:
+            await self._store(work, part, there, WorkflowIDReusePolicy.REJECT_DUPLICATE)
+        except WorkflowAlreadyStartedError:
+            found = await described(self._client, work.batch, there)
+            # it is over: its batch has run it, or it was uploaded too long ago
+            if found is not None and not found and not await self._has_begun(work):
+                reuse = WorkflowIDReusePolicy.ALLOW_DUPLICATE
+                await self._store(work, part, there, reuse)
+        except RPCError as error:
+            raise unreadable(work.batch, error) from error
+
+    async def _has_begun(self, work: Work) -> bool:
+        return await described(self._client, work.batch, work.batch) is not None
+
+    async def _store(
+        self, work: Work, part: PartRequest, there: str, reuse: WorkflowIDReusePolicy
+    ) -> None:
+        await self._client.start_workflow(
+            BATCH_PART,
+            pack(part, "a part of the batch"),
+            id=there,
+            task_queue=self._task_queue,
+            id_reuse_policy=reuse,
+            id_conflict_policy=(
+                WorkflowIDConflictPolicy.USE_EXISTING
+                if reuse is WorkflowIDReusePolicy.ALLOW_DUPLICATE
+                else WorkflowIDConflictPolicy.FAIL
+            ),
+            task_timeout=limits.TASK_TIMEOUT,
+            static_summary=f"{markdown(word(part.common.agent))}: part {part.part} of a batch",
+        )
+
+    async def start(self, batch: str, request: BatchRequest) -> bool:
+        """Start a round whose parts are stored.
+
+        Returns:
+            Whether it was started now; False if there is a batch of this id, or for a further
+            round, one that runs.
+
+        Raises:
+            PerdureError: Temporal does not start it.
+        """
+        note = batch_plan.note_of(request, None, over=False)
+        is_first = not request.before
+        try:
+            await self._client.start_workflow(
+                BATCH,
+                pack(request, "the batch"),
+                id=batch,
+                task_queue=self._task_queue,
+                id_reuse_policy=(
+                    WorkflowIDReusePolicy.REJECT_DUPLICATE
+                    if is_first
+                    else WorkflowIDReusePolicy.ALLOW_DUPLICATE
+                ),
+                task_timeout=limits.TASK_TIMEOUT,
+                static_summary=f"{markdown(word(request.agent))}: {request.items} tasks",
+                memo={MEMO_BATCH: note.model_dump(mode="json")},
+            )
+        except WorkflowAlreadyStartedError:
+            return False
+        except RPCError as error:
+            raise unreadable(batch, error) from error
+        return True
+
+
+async def described(client: Client, batch: str, workflow_id: str) -> bool | None:
+    """Return whether a workflow runs; None if there is none of this id.
+
+    Raises:
+        PerdureError: Temporal cannot be asked.
+    """
+    try:
+        found = await describe(client, workflow_id, retry=True)
+    except RPCError as error:
+        if error.status == RPCStatusCode.NOT_FOUND:
+            return None
+        raise unreadable(batch, error) from error
+    return not found.workflow_execution_info.HasField("close_time")
+
+
+async def _some(tasks: set[asyncio.Task[None]]) -> set[asyncio.Task[None]]:
+    """Wait for one of the tasks, and return the others."""
+    done, rest = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in done:
+        task.result()
+    return rest
+
+
+def _split(work: Work, items: Iterable[BatchItem]) -> Iterator[PartRequest]:
+    """Yield the parts. Their size includes what each turn has in common with the others."""
+    number, part, bytes_ = 0, list[BatchItem](), 0
+    common = len(work.common.model_dump_json())
+    for item in items:
+        own = common + len(item.model_dump_json())
+        is_full = len(part) >= limits.BATCH_PART_ITEMS or bytes_ + own > limits.BATCH_PART_BYTES
+        if part and is_full:
+            number += 1
+            yield _part(work, number, part)
+            part, bytes_ = [], 0
+        part.append(item)
+        bytes_ += own
+    if part:
+        yield _part(work, number + 1, part)
+
+
+def _part(work: Work, number: int, items: Iterable[BatchItem]) -> PartRequest:
+    return PartRequest(
+        batch=work.batch,
+        round=work.round,
+        part=number,
+        common=work.common,
+        items=tuple(items),
+        indexed=work.indexed,
+        priority=work.priority,
+    )

@@ -1,0 +1,109 @@
+"""A batch whose workers are killed: each task has one turn and one result, and memory and histories
+stay small.
+
+`PERDURE_BATCH_TASKS` is the number of tasks, and `PERDURE_BATCH_KILLS` that of the kills.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import secrets
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from temporalio.client import Client
+
+from perdure import Budget, limits
+from perdure.clients import BatchState
+from perdure.temporal.names import MEMO_BATCH
+from perdure.turn.batch import part_id
+
+from .stories import Tell, kill
+
+TASKS = int(os.environ.get("PERDURE_BATCH_TASKS", "150"))
+KILLS = int(os.environ.get("PERDURE_BATCH_KILLS", "2"))
+APP = "tests.e2e.batch_app:make"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.accepts("E75", "E88", "Y54")
+async def test_each_task_of_a_batch_has_one_turn_when_workers_are_killed(
+    tell: Tell, tmp_path: Path
+) -> None:
+    """Two workers, of which one is killed and replaced several times. A model may be asked again by
+    the turn that was killed, but no turn has two answers.
+    """
+    story, batch_id = await tell(), f"batch-{secrets.token_hex(6)}"
+    path = tmp_path / "tasks.jsonl"
+    with path.open("w", encoding="utf-8") as file:
+        for number in range(1, TASKS + 1):
+            file.write(json.dumps({"task": f"task {number}", "id": f"t{number}"}) + "\n")
+    environment = {"E2E_JOURNAL": str(tmp_path)}
+    workers = [await story.worker(APP, **environment) for _ in range(2)]
+    began = time.monotonic()
+
+    batch = await story.client.batch(
+        batch_id,
+        "classifier",
+        path,
+        at_once=20,
+        budget=Budget(usd="100", model_calls=TASKS * 10),
+    )
+    found: Counter[str] = Counter()
+    peak_kb = 0
+    async for result in batch.results():
+        found[result.id] += 1
+        if len(found) % (TASKS // (KILLS + 1) + 1) == 0:
+            peak_kb = max(peak_kb, *(memory_kb(worker.pid) for worker in workers))
+            victim = workers.pop(0)
+            await kill(victim)
+            workers.append(await story.worker(APP, **environment))
+    status = await batch.result()
+    took = time.monotonic() - began
+    peak_kb = max(peak_kb, *(memory_kb(worker.pid) for worker in workers))
+    sizes = await histories(story.temporal, batch_id)
+    asked = Counter((tmp_path / "asked").read_text(encoding="utf-8").splitlines())
+
+    client_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    print(
+        f"\n{TASKS} tasks, {KILLS} kills: {took:.0f} s; client {client_mb} MB, worker at most"
+        f" {peak_kb // 1024} MB; {sum(asked.values())} requests; {len(sizes)} histories, of at most"
+        f" {max(events for events, _ in sizes)} events and {max(size for _, size in sizes)} bytes"
+    )
+    assert (status.state, status.done, status.failed) == (BatchState.COMPLETED, TASKS, 0)
+    assert found == Counter(f"t{number}" for number in range(1, TASKS + 1))
+    assert set(asked) == {f"task {number}" for number in range(1, TASKS + 1)}
+    assert sum(asked.values()) <= TASKS + KILLS * 20
+    assert status.budget is not None
+    assert status.cost is not None
+    assert status.cost < 100
+    assert max(events for events, _ in sizes) < limits.BATCH_EVENTS + 1_000
+    assert max(size for _, size in sizes) < 10_000_000
+
+
+async def histories(client: Client, batch: str) -> list[tuple[int, int]]:
+    """The events and bytes of each workflow of a batch, and of each run of the batch itself."""
+    runs = client.list_workflows(f"WorkflowId = '{batch}'")
+    sizes = [(run.id, run.run_id) async for run in runs]
+    note = await (await client.get_workflow_handle(batch).describe()).memo_value(MEMO_BATCH)
+    [only] = note["rounds"]
+    parts = [part_id(batch, 1, only["digest"], part) for part in range(1, only["parts"] + 1)]
+    found = []
+    for workflow_id, run_id in [*sizes, *((part, None) for part in parts)]:
+        described = await client.get_workflow_handle(workflow_id, run_id=run_id).describe()
+        info = described.raw_info
+        found.append((info.history_length, info.history_size_bytes))
+    return found
+
+
+def memory_kb(pid: int) -> int:
+    """The largest amount of memory that a process has had."""
+    for line in Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1])
+    return 0

@@ -13,7 +13,12 @@ from uuid import uuid4
 from pydantic import ValidationError
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryRequest
-from temporalio.client import Client, WithStartWorkflowOperation, WorkflowUpdateFailedError
+from temporalio.client import (
+    Client,
+    WithStartWorkflowOperation,
+    WorkflowUpdateFailedError,
+    WorkflowUpdateRPCTimeoutOrCancelledError,
+)
 from temporalio.common import RawValue, WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
@@ -187,8 +192,8 @@ class Session:
     ) -> Sent:
         """Send a message of the user. The first one begins the session.
 
-        Once this returns, the message is recorded, and a turn reads it, in the order of sending.
-        Needs a worker.
+        Once this returns, the message is recorded, and a turn reads it, in the order of sending; one
+        that is steered goes before those that wait. Needs a worker.
 
         Args:
             text: The message, at most 256 KiB with those that wait.
@@ -260,6 +265,8 @@ class Session:
             search_attributes=await self._marks.of(request),
             **_introduced(request),
         )
+        caller = asyncio.current_task()
+        cancels = caller.cancelling() if caller else 0
         try:
             async with asyncio.timeout(updates.WAIT.total_seconds()):
                 answer: RawValue = await self._client.execute_update_with_start_workflow(
@@ -273,7 +280,9 @@ class Session:
             raise errors.from_info(failures.error_in(error.cause)) from None
         except WorkflowAlreadyStartedError:
             raise self._closed() from None
-        except TimeoutError:
+        except (TimeoutError, WorkflowUpdateRPCTimeoutOrCancelledError):
+            if caller is not None and caller.cancelling() > cancels:  # the SDK has one for both
+                raise asyncio.CancelledError from None
             raise errors.ServerUnreachableError(
                 f"no worker took in the first message of session {self.id!r} within"
                 f" {updates.WAIT.total_seconds():g} s; is one running?"

@@ -391,9 +391,10 @@ class AgentSession:
     async def resume(self, given: RawValue = NOTHING) -> RawValue:
         """Give the messages of the queue to a turn, although none has come since."""
         await self._until_begun()
-        waits = self._is_parked and bool(self._state.queue)
+        waits = bool(self._state.queue) and (self._is_parked or self._turn is not None)
         self._note(SessionResumed())
         self._is_parked = False
+        self._interrupts = True  # a turn that is being cancelled does not park the queue
         return pack(Done(done=waits))
 
     @workflow.update(name=ADD_BUDGET)

@@ -41,6 +41,7 @@ def register(group: click.Group) -> None:
         cancel,
         schedule,
         batch,
+        chat,
         setup,
         mcp,
         ask,
@@ -436,6 +437,65 @@ async def cancel(turn: str, reason: str, as_json: bool, address: str | None) -> 
         else f"turn {word(found.id)} is over already"
     )
     return tell(as_json, {"turn": found.id, "asked": asked}, words)
+
+
+@click.command(
+    cls=Command,
+    short_help="talk to an agent in a session",
+    epilog=examples(
+        "perdure chat support",
+        "perdure chat support --session ticket-4711 --usd 2",
+        "perdure chat support --session ticket-4711 < questions.txt > answers.txt",
+    ),
+)
+@click.argument("agent", help="The agent's name.")
+@click.option(
+    "--session",
+    "session_id",
+    metavar="ID",
+    help="The session's id; an existing one goes on (default: AGENT-… with random characters).",
+)
+@click.option(
+    "--idle",
+    type=options.Duration(),
+    metavar="TIME",
+    help="Close a new session after this time without a message (default: never).",
+)
+@options.labels("A label of a new session and its turns; may be repeated.")
+@options.BY
+@options.json_lines("Print lines of JSON: the session, and for each message its turn and report.")
+@options.SESSION_BUDGET
+@options.iterations("--max-iterations")
+@options.CONNECTION
+async def chat(
+    agent: str,
+    session_id: str | None,
+    idle: timedelta | None,
+    labels: tuple[tuple[str, str], ...],
+    by: str | None,
+    as_json: bool,
+    max_iterations: int | None,
+    address: str | None,
+    task_queue: str,
+    **limits: Any,
+) -> int:
+    """Talk to an agent, one line for each message; the session stays open afterwards.
+
+    On a terminal, `/help` lists what else may be typed, and Ctrl-C interrupts the running turn.
+    From a pipe, each line waits for the answer to the one before. Budget, idle time, labels and
+    iterations apply to a session that this command begins.
+    """
+    from perdure.clients.cli.amounts import budget_of
+    from perdure.clients.cli.chat import Asked, chat
+
+    given = {
+        "budget": budget_of(limits),
+        "idle": idle,
+        "labels": dict(labels) or None,
+        "max_iterations": max_iterations,
+    }
+    asked = Asked(agent, session_id, given, by, as_json, address)
+    return await chat(await connected(address, task_queue), asked)
 
 
 @click.command(

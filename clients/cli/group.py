@@ -18,6 +18,7 @@ GROUPS = {
         "resume",
         "cancel",
     ),
+    "Sessions": ("chat",),
     "Standing jobs": ("schedule", "batch"),
     "Workers and servers": ("dev", "worker", "setup"),
     "Try it": ("ask", "demo"),

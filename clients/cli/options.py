@@ -130,13 +130,20 @@ ANY_QUEUE = _together(ADDRESS, click.option("--task-queue", hidden=True, expose_
 
 The id is sufficient, but scripts may pass a task queue to every command.
 """
-BUDGET = _together(
-    click.option("--usd", metavar="AMOUNT", help="Money in US dollars, such as 0.50."),
-    click.option("--time", metavar="TIME", type=Duration(), help="Such as 90s, 10m or 1h30m."),
+_USD: Decorator[Any] = click.option(
+    "--usd", metavar="AMOUNT", help="Money in US dollars, such as 0.50."
+)
+_TIME_LIMIT: Decorator[Any] = click.option(
+    "--time", metavar="TIME", type=Duration(), help="Such as 90s, 10m or 1h30m."
+)
+_COUNTS = _together(
     click.option("--tokens", metavar="N", type=int, help="Input and output together."),
     click.option("--model-calls", metavar="N", type=int, help="Requests to models."),
     click.option("--tool-calls", metavar="N", type=int, help="Calls of tools."),
 )
+BUDGET = _together(_USD, _TIME_LIMIT, _COUNTS)
+SESSION_BUDGET = _together(_USD, _COUNTS)
+"""The budget of a session, which has no limit of time."""
 
 
 NEVER = "none"

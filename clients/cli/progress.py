@@ -80,16 +80,21 @@ The reasons of waits and failures are printed in full.
 class Progress:
     """Prints the events of a turn as they come in, and the text of its model.
 
-    With `full`, the complete text is printed below each line.
+    With `full`, the complete text is printed below each line. With `brief`, lines have no time and
+    begin at the left edge, and there are none for the task, the answer and the end of a turn that
+    has one.
 
     Attributes:
         said: The last text that was printed.
         is_speaking: Whether text is being printed, which another line would interrupt.
     """
 
-    def __init__(self, out: TextIO | None = None, *, full: bool = False) -> None:
+    def __init__(
+        self, out: TextIO | None = None, *, full: bool = False, brief: bool = False
+    ) -> None:
         out = out or sys.stdout
         self._full = full
+        self._is_brief = brief
         self.said = ""
         self.is_speaking = False
         self._out = out
@@ -106,10 +111,10 @@ class Progress:
         self._began = self._began or event.at
         self._state = event.onto(self._state)
         text = _text(event.fact, self._answered)
-        if text:
+        if text and not (self._is_brief and _is_plain(event.fact)):
             self._end_text()
             self._print(
-                Text.assemble(self._time(event.at), "  ", text),
+                text if self._is_brief else Text.assemble(self._time(event.at), "  ", text),
                 is_short=isinstance(event.fact, _IN_SHORT),
             )
         for whole in _whole(event.fact) if self._full else ():
@@ -137,6 +142,10 @@ class Progress:
                 self.said += said
                 put(said, self._out, end="")
 
+    @property
+    def _indent(self) -> int:
+        return 2 if self._is_brief else _INDENT
+
     def _time(self, at: datetime) -> Text:
         seconds = max((at - (self._began or at)).total_seconds(), 0)
         return Text(f"{seconds:6.1f} s", "dim")
@@ -147,7 +156,7 @@ class Progress:
             (
                 cut(line, columns)
                 if is_short
-                else wrapped(line, self._out, min(_INDENT, columns // 3))
+                else wrapped(line, self._out, min(self._indent, columns // 3))
             ),
             self._out,
         )
@@ -168,6 +177,17 @@ class Progress:
         )
         said = ("", "") if text in ("", self.said) else (f"  {one_line(text, 60)}", "dim")
         return Text.assemble(f"{key}  ", (asked, "cyan"), said)
+
+
+def _is_plain(fact: Fact) -> bool:
+    """Whether a reader of the conversation knows the fact without a line for it."""
+    match fact:
+        case ModelAnswered(_, answer):
+            return not answer.message.calls
+        case TurnEnded(outcome):
+            return outcome is Outcome.COMPLETED
+        case _:
+            return isinstance(fact, TurnStarted | AgentResolved)
 
 
 def _text(fact: Fact, answered: Callable[[ModelKey, str], Text]) -> Text:

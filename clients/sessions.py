@@ -192,8 +192,8 @@ class Session:
     ) -> Sent:
         """Send a message of the user. The first one begins the session.
 
-        Once this returns, the message is recorded, and a turn reads it, in the order of sending; one
-        that is steered goes before those that wait. Needs a worker.
+        Once this returns, the message is recorded, and a turn reads it, in the order of sending.
+        One that is steered goes before those that wait. Needs a worker.
 
         Args:
             text: The message, at most 256 KiB with those that wait.

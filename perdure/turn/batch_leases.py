@@ -38,7 +38,9 @@ def ledger_of(budget: Budget | None, given: Spending, spent: Spending, held: Spe
 
 def left_of(ledger: Ledger) -> Spending:
     """Return what is neither spent nor reserved; nothing in a dimension without a limit."""
-    return Spending(**{name: ledger.remaining(name) for name in limited(ledger.budget)})
+    return Spending.model_validate(
+        {name: ledger.remaining(name) for name in limited(ledger.budget)}
+    )
 
 
 def wanted(ledger: Ledger, places: int, most: Spending, own: Budget | None) -> Spending:

@@ -274,6 +274,18 @@ ELSEWHERE = {
             "::test_running_turn_is_left_alone_queued_behind_cancelled_or_joined"
         ),
     ),
+    errors.BatchNotFoundError: (
+        "there is no batch",
+        "integration/test_batches.py::test_broken_tasks_are_named_and_nothing_is_started",
+    ),
+    errors.BatchConflictError: (
+        "the batch of that id goes on",
+        "integration/test_batches.py::test_each_task_runs_once_and_no_more_at_once_than_allowed",
+    ),
+    errors.TaskNotStartedError: (
+        "no turn was started",
+        "integration/test_batches.py::test_failure_stops_a_batch_and_the_rest_is_run_again",
+    ),
     errors.SessionNotFoundError: (
         "there is no session",
         "integration/test_sessions.py::test_closed_unknown_and_wrong_sessions_are_refused",

@@ -422,38 +422,55 @@ async def test_sessions_are_listed_and_are_no_turns(runtime: Runtime) -> None:
 @pytest.mark.slow
 @pytest.mark.accepts("Y51")
 async def test_session_goes_on_in_new_runs(runtime: Runtime) -> None:
-    """Messages are sent all the time, some twice; each is read once, in order."""
-    count = limits.SESSION_RUN_TURNS + 10
-
-    class Echo(ScriptedModel):
-        async def complete(self, request: ModelRequest) -> ModelAnswer:
-            self.requests.append(request)
-            return ModelAnswer(
-                message=AssistantMessage.model_validate({"parts": [{"type": "text", "text": "ok"}]})
-            )
-
-    model = Echo()
+    """Requests fill two runs; each message is read once, in order, also one that is sent again to a
+    later run.
+    """
+    model = ScriptedModel(*[says(f"answer {number}") for number in range(6)])
     async with runtime(app(), model=model) as client:
-        session = session_of(client)
-        ids = [f"m-{number}" for number in range(count)]
-        for number, message_id in enumerate(ids):
-            sent = await session.say(message_id, id=message_id)
-            await sent.result()
-            if number % 10 == 9:
-                again = await session.say(ids[number - 5], id=ids[number - 5])
-                assert again.turn_id.startswith(session.id)
-        await (await session.turn_of(ids[-1])).result()
-        runs = await until_idle(session)
+        session = session_of(client, budget=Budget(model_calls=6))
+        firsts = []
+        for run in range(3):
+            for number in (2 * run, 2 * run + 1):
+                sent = await session.say(f"message {number}", id=f"m-{number}")
+                await sent.result()
+                firsts.append(sent.turn_id)
+            again = [
+                await session.say("other words", id=f"m-{number}") for number in range(2 * run)
+            ]
+            assert [one.turn_id for one in again] == firsts[: 2 * run]
+            if run < 2:
+                await fill(client, session)
+        await until_idle(session)
+        turns = await session.turns()
+        with pytest.raises(errors.TurnBudgetExceededError):
+            await session.say("one too many")
 
-    said = [one for one in texts(model.requests[-1].messages) if one != "ok"]
-    assert said == ids
-    assert runs > limits.SESSION_RUN_TURNS
+    said = [one for one in texts(model.requests[-1].messages) if not one.startswith("answer")]
+    assert said == [f"message {number}" for number in range(6)]
+    assert [turn.number for turn in turns] == [1, 2, 3, 4, 5, 6]
 
 
-async def until_idle(session: Session) -> int:
-    """The number of turns, when none runs."""
-    async for event in session.events():
-        status = await session.status()
-        if isinstance(event.fact, TurnRecorded) and status.state == "idle":
-            break
-    return status.turns
+async def fill(client: RecordingClient, session: Session) -> None:
+    """Ask a session for so much that it goes on in a new run."""
+    free = asyncio.Semaphore(8)
+    before = await _run_of(client, session)
+
+    async def ask() -> None:
+        async with free:
+            await session.unqueue("none")
+
+    while await _run_of(client, session) == before:
+        await asyncio.gather(*(ask() for _ in range(100)))
+
+
+async def _run_of(client: RecordingClient, session: Session) -> str:
+    found = await client.temporal.get_workflow_handle(session.id).describe()
+    assert found.run_id is not None
+    return found.run_id
+
+
+async def until_idle(session: Session) -> None:
+    """Wait until no turn of a session runs."""
+    async with asyncio.timeout(SOON_S):
+        while (await session.status()).state != "idle":  # noqa: ASYNC110 - read from history
+            await asyncio.sleep(0.1)

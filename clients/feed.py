@@ -7,11 +7,10 @@ the server: a failed poll is repeated from the same page, and event ids identify
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import (
@@ -50,6 +49,7 @@ from perdure.temporal.runs import (
 )
 from perdure.text import described, one_line
 from perdure.turn.facts import AgentResolved, Recorded, TurnEnded
+from perdure.turn.fold import fold
 from perdure.turn.state import TurnState
 from perdure.turn.wire import Summary
 
@@ -181,6 +181,11 @@ class Feed:
         if self._error is not None:
             raise self._error
         return False
+
+    @property
+    def unfolded(self) -> tuple[Recorded, ...]:
+        """The facts after the last event that are none of the turn's own, as in `Event.before`."""
+        return tuple(self._hidden)
 
     async def end(self) -> Cursor:
         """Return the position of the last event that Temporal has now.
@@ -446,10 +451,11 @@ async def state_of(client: Client, turn_id: str, run_id: str) -> TurnState:
     Raises:
         PerdureError: The history cannot be read.
     """
+    read = await past(client, turn_id, run_id)
     state = TurnState()
-    async for event in past(client, turn_id, run_id):
+    for event in read.events:
         state = event.onto(state)
-    return state
+    return fold(read.after, state)
 
 
 async def failed_unknown(client: Client, turn_id: str) -> bool:
@@ -466,20 +472,32 @@ async def failed_unknown(client: Client, turn_id: str) -> bool:
         or found.status != WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_FAILED
     ):
         return False
-    async with contextlib.aclosing(past(client, turn_id, found.execution.run_id)) as events:
-        async for event in events:
-            match event.fact:
-                case AgentResolved():
-                    return False
-                case TurnEnded(
-                    summary=Summary(error=ErrorInfo(code=errors.UnknownAgentError.code))
-                ):
-                    return True
+    for event in (await past(client, turn_id, found.execution.run_id)).events:
+        match event.fact:
+            case AgentResolved():
+                return False
+            case TurnEnded(summary=Summary(error=ErrorInfo(code=errors.UnknownAgentError.code))):
+                return True
     return False
 
 
-async def past(client: Client, turn_id: str, run_id: str) -> AsyncGenerator[Event, None]:
-    """Yield the events that the last run of a turn has recorded so far. They have no cursor.
+class Past(NamedTuple):
+    """What the last run of a turn has recorded so far.
+
+    Attributes:
+        events: The events. They have no cursor.
+        after: The facts after the last event that are none of the turn's own: a later run that only
+            waits has recorded what it took over, and no event.
+        at: The time at which the last of all facts was recorded.
+    """
+
+    events: Sequence[Event]
+    after: Sequence[Recorded]
+    at: datetime
+
+
+async def past(client: Client, turn_id: str, run_id: str) -> Past:
+    """Read what the last run of a turn has recorded so far.
 
     `run_id` is that of any of its runs.
 
@@ -490,15 +508,19 @@ async def past(client: Client, turn_id: str, run_id: str) -> AsyncGenerator[Even
         found = await last_recorded(client, turn_id, run_id)
     except RPCError as error:
         raise unreadable(turn_id, error) from error
+    events: list[Event] = []
     hidden: list[Recorded] = []
+    at = datetime.min.replace(tzinfo=UTC)
     for event, fact in found:
         if fact is None:
             continue
+        at = _time(event)
         if is_event(fact):
-            yield Event("", _time(event), fact, turn_id, before=tuple(hidden))
+            events.append(Event("", at, fact, turn_id, before=tuple(hidden)))
             hidden = []
         else:
             hidden.append(fact)
+    return Past(events, hidden, at)
 
 
 def _waiting_in(last: HistoryEvent) -> tuple[str, TaskQueueType.ValueType] | None:

@@ -53,8 +53,10 @@ async def tree(client: Client, turn_id: str, runs: Sequence[str]) -> Node:
         PerdureError: The turn cannot be read. Turns below it that cannot be read are left out.
     """
     root = Node(turn_id, run_id=runs[0])
-    async for event in past(client, turn_id, runs[-1]):
+    read = await past(client, turn_id, runs[-1])
+    for event in read.events:
         root.see(event)
+    root.take_over(read.after, read.at)
     running = [child.turn_id for child in root.state.children if child.began and not child.ended]
     found = await asyncio.gather(*(_below(client, child) for child in running))
     root.children = [child for child in found if child is not None]

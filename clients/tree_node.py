@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from perdure.clients.current_activity import doing, is_stopped
 from perdure.clients.events import Event
 from perdure.turn.continuation import Continuation
-from perdure.turn.facts import ChildTold, TurnContinued
+from perdure.turn.facts import ChildTold, Recorded, TurnContinued
+from perdure.turn.fold import fold
 from perdure.turn.state import TurnState
 from perdure.values.budgets import Spending
 
@@ -46,9 +47,7 @@ class Node:
 
     def see(self, event: Event) -> None:
         """Apply one more event of the turn."""
-        for fact in event.before:
-            if isinstance(fact, TurnContinued):
-                self._go_on(fact.continuation)
+        self._begin_runs(event.before)
         self.began = self.began or event.at
         self.state = event.onto(self.state)
         self.agent = self.state.request.agent if self.state.request else self.agent
@@ -56,6 +55,15 @@ class Node:
         if isinstance(event.fact, ChildTold) and (child := self.state.child(event.fact.key)):
             self.told_at[child.turn_id] = event.at
         self._count(event.at)
+
+    def take_over(self, facts: Sequence[Recorded], at: datetime) -> None:
+        """Apply the facts after the last event, with which a later run begins."""
+        if not facts:
+            return
+        self._begin_runs(facts)
+        self.state = fold(facts, self.state)
+        self.agent = self.state.request.agent if self.state.request else self.agent
+        self._count(at)
 
     def elapsed(self, now: datetime) -> timedelta:
         """Return the time that counts, without waits for people."""
@@ -84,6 +92,11 @@ class Node:
         yield self
         for child in self.children:
             yield from child.all()
+
+    def _begin_runs(self, facts: Sequence[Recorded]) -> None:
+        for fact in facts:
+            if isinstance(fact, TurnContinued):
+                self._go_on(fact.continuation)
 
     def _go_on(self, continuation: Continuation) -> None:
         """Begin a later run of the turn: its time is that of the whole turn."""

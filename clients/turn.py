@@ -38,6 +38,7 @@ from perdure.temporal.payloads import NOTHING, pack, unpack
 from perdure.temporal.runs import describe_last, runs_up_to
 from perdure.turn import ending
 from perdure.turn.facts import TurnContinued
+from perdure.turn.fold import fold
 from perdure.turn.state import TurnState
 from perdure.turn.wire import Steer
 from perdure.validation import Must
@@ -230,7 +231,7 @@ class Turn(Generic[T]):
             async for one in watching:
                 state = one.onto(state) if isinstance(one, Event) else state
                 is_now = is_now or isinstance(one, CaughtUp)  # past waits are in its history, too
-                if is_now and needs_person(state):
+                if is_now and needs_person(fold(self._feed.unfolded, state)):
                     return
 
     async def result(self, *, on_step: OnStep | None = None) -> AgentReport[T]:

@@ -8,22 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine, Sequence
-from datetime import timedelta
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from temporalio import workflow
 from temporalio.common import RawValue
 
 from perdure import errors, limits, validation
-from perdure.agents import policy
 from perdure.agents.definitions import AgentDefinition
 from perdure.errors import PerdureError
 from perdure.temporal import failures, outcomes
 from perdure.temporal.names import (
     ADD_BUDGET,
-    ASK_POLICY,
-    CALL_MODEL,
     CHILD_NEWS,
     DECIDE,
     RESOLVE_AGENT,
@@ -33,49 +29,35 @@ from perdure.temporal.names import (
 )
 from perdure.temporal.payloads import NOTHING, pack, unpack
 from perdure.temporal.search_attributes import SCHEDULED_FOR
-from perdure.text import arguments_in_brief, described
-from perdure.turn import approvals, fallback, outages, reservations
-from perdure.turn.approvals import PolicyCall
+from perdure.text import described
+from perdure.turn import approvals
 from perdure.turn.circuit_breaker import Health
 from perdure.turn.decide import (
-    Act,
-    Ask,
     AwaitApproval,
     AwaitBudget,
     AwaitIterations,
     AwaitResume,
-    Consult,
-    Delegate,
     Done,
-    HandOver,
     Move,
     Stop,
-    check_batch,
     check_history,
-    media_room,
-    moves_at_once,
     next_move,
     replayable_events,
     too_long,
 )
 from perdure.turn.facts import (
     BudgetAdded,
-    CallFailed,
     CancelRequested,
     Decided,
-    ModelAnswered,
     Resumed,
     Said,
     TurnContinued,
     TurnStarted,
 )
-from perdure.turn.fold import ready_for
-from perdure.turn.keys import AgentKey, HandoffKey, ModelKey, PolicyKey, ToolKey
-from perdure.turn.outages import Outage
-from perdure.turn.retries import asked_pause_s, retry_delay
+from perdure.turn.keys import AgentKey
+from perdure.turn.retries import retry_delay
 from perdure.turn.state import TurnState
-from perdure.turn.waiting import PROVIDER
-from perdure.turn.wire import AgentCall, ModelCall, Origin, Summary, ToolRun, TurnRequest
+from perdure.turn.wire import Origin, Summary, TurnRequest
 from perdure.values.approvals import Decision
 from perdure.values.moments import in_words
 from perdure.values.reports import Outcome
@@ -85,13 +67,11 @@ from perdure.workflows.children import Children
 from perdure.workflows.clock import run_until
 from perdure.workflows.later_release import NeedsLaterReleaseError
 from perdure.workflows.middleware import Pipeline
+from perdure.workflows.moves import Moves, agent_call
 from perdure.workflows.runs import Runs
 from perdure.workflows.turn_context import Board
 
 _Ended = tuple[AgentDefinition, Done]
-
-MARGIN = timedelta(seconds=10)
-"""Between a model call's own deadline and the activity's, so that the typed error comes first."""
 
 PEOPLES = {AwaitBudget: "budget", AwaitIterations: "iterations", AwaitResume: "resume"}
 """The moves that wait for a person, besides approvals, and the kinds of their waits."""
@@ -99,8 +79,8 @@ PEOPLES = {AwaitBudget: "budget", AwaitIterations: "iterations", AwaitResume: "r
 REPLAY_LIMITS = {"replayable-3x": limits.EVENTS_PER_TASK_SECOND, "replayable": 800}
 """Patch id to events per second of the workflow task timeout, the newest first.
 
-A turn that had more
-events than a limit before the release that introduced it is held to the next one.
+A turn that had more events than a limit before the release that introduced it is held to the next
+one.
 """
 
 _OUTCOMES = {
@@ -124,7 +104,7 @@ class AgentTurn:
         self._calls = Calls(self._board)
         self._pipeline = Pipeline(self._board, self._calls)
         self._children = Children(self._board)
-        self._health = Health()
+        self._moves = Moves(self._board, self._calls, self._pipeline, self._children)
         self._has_begun = False
         self._is_ending = False
         self._runs = Runs(self._board)
@@ -168,7 +148,7 @@ class AgentTurn:
                     request.check_moments(self._board.clock.began)
             case TurnContinued(continuation):
                 self._has_begun = True
-                self._health = Health(continuation.health)
+                self._moves.health = Health(continuation.health)
                 self._runs.resume(continuation, self._pipeline)
         return fact
 
@@ -225,7 +205,7 @@ class AgentTurn:
     async def _resolve(self, request: TurnRequest) -> AgentDefinition:
         """Resolve the agent once; a later deploy does not affect this turn."""
         board = self._board
-        call = _agent_call(request, request.agent, request.model)
+        call = agent_call(request, request.agent, request.model)
         while board.state.agent is None:
             await asyncio.sleep(retry_delay(board.state).total_seconds())
             key = AgentKey(len(board.state.attempts.failures) + 1)
@@ -244,13 +224,13 @@ class AgentTurn:
                 _check_size(self._board.state.step_count)
             await self._pipeline.observe(agent)
             if self._runs.is_full():
-                await self._runs.go_on(self._health, self._pipeline)
+                await self._runs.go_on(self._moves.health, self._pipeline)
             match next_move(
                 self._board.state,
                 agent,
                 self._board.time_left,
-                self._benched(agent),
-                self._outage(agent),
+                self._moves.benched(agent),
+                self._moves.outage(agent),
             ):
                 case Done() as done:
                     self._is_ending = True
@@ -261,215 +241,7 @@ class AgentTurn:
                     if not _goes_on_waiting(move, self._board.state):
                         await waits.end_taken_over(self._board)
                     with contextlib.suppress(waits.RunIsFull):
-                        await self._make(move, agent)
-
-    async def _make(self, move: Move, agent: AgentDefinition) -> None:
-        match move:
-            case Ask():
-                await self._ask(move, agent)
-            case Act() | Delegate() if agent.parallel_tools:
-                moves = moves_at_once(self._board.state, agent)
-                self._check_batch(moves)
-                room = self._media_room(moves, agent)
-                await _together([self._run(one, agent, room) for one in moves])
-            case Act() | Delegate():
-                await self._run(move, agent, self._media_room([move], agent))
-            case HandOver():
-                await self._hand_over(move)
-            case Consult():
-                await self._consult(move, agent)
-            case AwaitApproval(asked):
-                reason = ", ".join(call.name for call, _ in asked.calls)
-                await self._observe_wait(agent, "approval", reason)
-                await waits.for_approval(self._board, asked)
-            case AwaitResume(reason):
-                await self._observe_wait(agent, "resume", reason)
-                await waits.for_resume(self._board, reason)
-            case AwaitIterations(reason):
-                await self._observe_wait(agent, "iterations", reason)
-                await waits.for_iterations(self._board, reason)
-            case AwaitBudget(reason):
-                await self._observe_wait(agent, "budget", reason)
-                await waits.for_budget(self._board, reason)
-
-    async def _observe_wait(self, agent: AgentDefinition, kind: str, reason: str) -> None:
-        """Notify observers of a wait for people, once: not if the run before began it."""
-        if self._board.clock.waits_since is None:
-            await self._pipeline.observe(agent, waits_for=kind, reason=reason)
-
-    def _check_batch(self, moves: Sequence[Act | Delegate]) -> None:
-        """Reject calls that do not fit, except in turns of earlier releases that made them."""
-        try:
-            check_batch(self._board.state, moves, workflow.info().get_current_history_size())
-        except errors.TooLargeError:
-            if workflow.patched("check-batch"):
-                raise
-
-    def _media_room(self, moves: Sequence[Act | Delegate], agent: AgentDefinition) -> int:
-        size_bytes = workflow.info().get_current_history_size()
-        return media_room(self._board.state, moves, agent, size_bytes)
-
-    async def _ask(self, move: Ask, agent: AgentDefinition) -> None:
-        """Call a model; the transcript is passed by reference."""
-        choice, target, reservation = move.choice, move.choice.target, move.reservation
-        if choice.delay and not await self._pause(move, agent):
-            return
-        key, board = move.key, self._board
-        state = ready_for(board.state, key)
-        if choice.delay:  # the budget may have been added to meanwhile
-            reservation = reservations.for_call(state, agent, target, choice.cut)
-        call = ModelCall.of(
-            state.transcript.digest,
-            model="" if target.model == agent.model else target.model,
-            others=choice.others,
-            passed=choice.passed,
-            cut=choice.cut,
-            round=choice.round,
-            max_output_tokens=reservation.max_output_tokens,
-            most_input=reservation.most_input,
-            budget=board.remaining if board.state.accounts.ledger.budget else None,
-            agent=state.other_agent,
-        )
-        by = f", {state.other_agent}" if state.other_agent else ""
-        summary = f"{_label(key)}{by}{', last answer' if key.is_last else ''}: {target.model}"
-        summary += f" (not {'; not '.join(choice.passed)})" if choice.passed else ""
-        # for a factory before it, and for validators after it
-        timeout = limits.MODEL_CALL + 2 * limits.USER_CODE + MARGIN
-        fact = await self._calls.perform(
-            key, CALL_MODEL, call, timeout, summary, queue=target.queue
-        )
-        if isinstance(fact, ModelAnswered):
-            self._health.succeeded(target.model)
-            waits.provider_is_back(board)
-        elif isinstance(fact, CallFailed) and fallback.is_penalty(
-            error := errors.from_info(fact.error)
-        ):
-            most = limits.RETRY_AFTER if agent.model_retry is None else validation.LONGEST
-            self._health.failed(target.model, workflow.time(), asked_pause_s(error, most))
-
-    async def _pause(self, move: Ask, agent: AgentDefinition) -> bool:
-        """Wait before a model is retried; return whether that is still necessary."""
-        choice, waiting = move.choice, self._board.state.waiting
-        if agent.model_retry is None:
-            return await self._sleep(choice.delay, f"before {choice.target.model} is asked again")
-        if outages.is_told(choice.number, choice.delay) and not (
-            waiting and waiting.kind == PROVIDER
-        ):
-            await self._pipeline.observe(
-                agent,
-                waits_for=PROVIDER,
-                reason=self._board.state.attempts.failures[-1].error.message,
-            )
-        if choice.limit:
-            await waits.for_limit(self._board, choice, move.key)
-            return False  # its failures do not count any more, so that the next move differs
-        return await waits.for_provider(self._board, choice, move.key)
-
-    def _outage(self, agent: AgentDefinition) -> Outage:
-        """Return the failed calls of the open step, by the workflow's clock."""
-        now = workflow.time()
-        asked = {
-            target.model: left
-            for target in agent.chain
-            if (left := self._health.asked_s(target.model, now))
-        }
-        return Outage(self._board.failing_for, None, asked, workflow.info().workflow_id)
-
-    def _benched(self, agent: AgentDefinition) -> list[str]:
-        """Return the models that this turn skips for now.
-
-        This memory survives restarts, because a replay rebuilds it.
-        """
-        return (
-            [
-                target.model
-                for target in agent.chain
-                if self._health.benched_s(target.model, workflow.time())
-            ]
-            if len(agent.chain) > 1
-            else []
-        )
-
-    async def _run(self, move: Act | Delegate, agent: AgentDefinition, media_bytes: int) -> None:
-        """Run one call: a tool, or the turns of delegates."""
-        if isinstance(move, Delegate):
-            await self._children.run(move, agent)
-        else:
-            await self._act(move, agent, media_bytes)
-            await self._children.count_time()
-
-    async def _act(self, move: Act, agent: AgentDefinition, media_bytes: int) -> None:
-        """Run one tool."""
-        tool = agent.tool(move.call.name)
-        assert tool is not None
-        info, state = workflow.info(), self._board.state
-        request = state.request
-        approved, only_reads = approvals.consent_of(
-            agent, request.task if request else None, tool, state.open_step.at(move.key.call).gate
-        )
-        run = ToolRun(
-            owner=tool.owner or agent.name,
-            tool="" if tool.activity == tool.name else tool.name,
-            call_id=move.call.id,
-            arguments=move.call.arguments,
-            schema_digest=tool.schema_digest,
-            run=info.first_execution_run_id[-8:] if tool.has_context else "",
-            labels=request.labels if request else {},
-            approved=approved,
-            only_reads=only_reads,
-            repeats=any(
-                failure.lost and failure.key.call == move.key.call
-                for failure in state.attempts.failures
-            ),
-            media_bytes=media_bytes,
-        )
-        summary = (
-            f"{_label(move.key)}: {run.tool}"
-            f" {arguments_in_brief(move.call.arguments)}{self._approver_of(move)}"
-        )
-        await self._calls.perform(move.key, tool.activity, run, tool.timeout, summary)
-
-    def _approver_of(self, move: Act) -> str:
-        """Return who approved a call, if known."""
-        found = approvals.decision_about(move.call.id, self._board.state.open_step.decisions)
-        return f", {found.in_words}" if found and found.by else ""
-
-    async def _hand_over(self, move: HandOver) -> None:
-        """Hand the turn over to another agent, which is resolved once, as the first one is."""
-        if move.delay and not await self._sleep(move.delay, "before the handoff is tried again"):
-            return
-        request = self._board.state.request
-        assert request is not None
-        summary = f"{_label(move.key)}: hand over to {move.to}"
-        call = _agent_call(request, move.to)
-        await self._calls.perform(move.key, RESOLVE_AGENT, call, limits.TOOL_CALL, summary)
-
-    async def _consult(self, move: Consult, agent: AgentDefinition) -> None:
-        """Ask the policies about a call."""
-        if move.delay and not await self._sleep(move.delay, "before the policy is asked again"):
-            return
-        tool, request = agent.tool(move.call.name), self._board.state.request
-        policies = policy.policies_of(agent, tool)
-        proposed = PolicyCall(
-            turn_id=workflow.info().workflow_id,
-            agent=policies[0],
-            tool=move.call.name,
-            call_id=move.call.id,
-            arguments=move.call.arguments,
-            read_only=tool.is_read_only if tool else False,
-            labels=request.labels if request else {},
-            policies=policies,
-            owner=(tool.owner or agent.name) if tool and tool.activity else "",
-            schema_digest=tool.schema_digest if tool else "",
-        )
-        summary = f"{_label(move.key)}: may {move.call.name} run?"
-        await self._calls.perform(move.key, ASK_POLICY, proposed, limits.TOOL_CALL, summary)
-
-    async def _sleep(self, delay: timedelta, summary: str) -> bool:
-        """Sleep, but not past the deadline; return whether time is left."""
-        left = self._board.time_for_calls
-        await workflow.sleep(delay if left is None else min(delay, left), summary=summary)
-        return left is None or left > delay
+                        await self._moves.make(move, agent)
 
     @workflow.update(name=ADD_BUDGET, unfinished_policy=workflow.HandlerUnfinishedPolicy.ABANDON)
     async def add_budget(self, given: RawValue = NOTHING) -> RawValue:
@@ -753,36 +525,3 @@ def _check_size(steps: int) -> None:
         limit = replayable_events(info.task_timeout, per_second)
         if events > limit and workflow.patched(patch):
             raise too_long(steps, events, info.task_timeout, limit)
-
-
-async def _together(coroutines: list[Coroutine[Any, Any, None]]) -> None:
-    """Run all coroutines to their end.
-
-    A cancellation is passed on to each; exceptions are raised when all have ended.
-    """
-    tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
-    try:
-        await workflow.wait(tasks)
-    except asyncio.CancelledError:
-        for task in tasks:
-            task.cancel()
-        await workflow.wait(tasks)
-        raise
-    for task in tasks:
-        task.result()
-
-
-def _agent_call(request: TurnRequest, agent: str, model: str | None = None) -> AgentCall:
-    """Return the input of the activity that resolves an agent of a turn."""
-    return AgentCall(
-        agent=agent,
-        model=model,
-        allowed=request.allowed,
-        extra=request.options.extra if request.options else {},
-        inherited=request.lineage.tools if request.lineage else (),
-    )
-
-
-def _label(key: ModelKey | ToolKey | PolicyKey | HandoffKey) -> str:
-    """Return the beginning of a row in Temporal's web UI, after the activity's type."""
-    return f"step {key.step}" + (f", attempt {key.attempt}" if key.attempt > 1 else "")

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -24,11 +24,12 @@ from perdure import Agent, Budget, Outcome, errors, tool
 from perdure.clients import Turn
 from perdure.errors import PerdureError
 from perdure.temporal import start_request
+from perdure.temporal.history import HistoryReader
 from perdure.temporal.names import ADD_BUDGET, CHILD_NEWS, TURN
 from perdure.temporal.payloads import pack, unpack
 from perdure.testing import ScriptedModel, call, calls, says
 from perdure.turn.continuation import Continuation
-from perdure.turn.facts import WaitBegan
+from perdure.turn.facts import BudgetAdded, PartCarried, WaitBegan
 from perdure.turn.ledger import Ledger
 from perdure.turn.snapshot import VERSION
 from perdure.turn.wire import ChildNews, Origin
@@ -227,6 +228,49 @@ async def test_wait_is_carried_with_its_expiry_and_its_token(runtime: Runtime) -
     assert [(entry.waits_for, entry.state) for entry in entries] == [("approval", "waiting")]
     assert last.max_iterations == 9 + added
     assert (sent, report.outcome) == (["Ann"], Outcome.COMPLETED)
+
+
+@pytest.mark.slow
+@pytest.mark.accepts("Y30")
+async def test_wait_is_seen_in_a_run_that_has_recorded_nothing_else(runtime: Runtime) -> None:
+    """A run that only waits has what it took over, and no event of its own."""
+    sent.clear()
+    async with runtime(app(clerk(on_exhausted="pause")), model=letters()) as client:
+        turn = await begin(client)
+        await until(turn, WaitBegan)
+        before = await turn.pending_approvals()
+        runs = await runs_of(client, turn)
+        while not await only_waits(client, turn, runs):
+            await turn.add_budget(iterations=1)
+            runs = await runs_of(client, turn)
+        again = await RecordingClient(client.temporal, client.task_queue).get(turn.id)
+        after = await again.pending_approvals()
+        status = await again.wait(SOON_S)
+        for one in after:
+            await again.approve(one)
+        await again.result()
+
+    assert after == before
+    assert [(wait.kind, wait.call) for wait in status.waits] == [
+        ("approval", one) for one in before
+    ]
+    assert status.agent == "reader"
+
+
+async def only_waits(client: RecordingClient, turn: Turn, runs: Sequence[str]) -> bool:
+    """Whether the last run of a turn is a later one that has taken over everything, and no more."""
+    if len(runs) == 1:
+        return False
+    async with asyncio.timeout(SOON_S):
+        while True:
+            history = await client.history_of(turn.id, runs[-1])
+            reader = HistoryReader(client.temporal.data_converter)
+            facts = [await reader.fact(event) for event in history.events]
+            if any(isinstance(fact, BudgetAdded) for fact in facts):
+                return False
+            if any(isinstance(fact, PartCarried) for fact in facts):
+                return True
+            await asyncio.sleep(0.05)
 
 
 @pytest.mark.slow

@@ -51,7 +51,9 @@ async def test_each_turn_begins_with_the_messages_of_those_before(runtime: Runti
         known = await until_recorded(session, 3)
         turns = await session.turns()
 
-    assert [one.disposition for one in (first, second, third)] == ["started"] * 3
+    assert first.disposition == "started"
+    # the caller may know the end of a turn before the session does
+    assert {second.disposition, third.disposition} <= {"started", "queued"}
     assert [one.turn_id for one in (first, second, third)] == [
         f"{session.id}/{number}" for number in (1, 2, 3)
     ]
@@ -193,8 +195,8 @@ async def test_cancelled_turn_parks_the_queue(runtime: Runtime) -> None:
         assert not await session.interrupt()
         third = await session.say("third")
         await model.begun.acquire()
-        await (await client.get(third.turn_id)).cancel("by hand")
         fourth = await session.say("fourth")
+        await (await client.get(third.turn_id)).cancel("by hand")
         await until_recorded(session, 2)
         assert await session.resume()
         assert not await session.resume()

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -29,7 +29,7 @@ from perdure.temporal.names import ADD_BUDGET, CHILD_NEWS, TURN
 from perdure.temporal.payloads import pack, unpack
 from perdure.testing import ScriptedModel, call, calls, says
 from perdure.turn.continuation import Continuation
-from perdure.turn.facts import BudgetAdded, PartCarried, WaitBegan
+from perdure.turn.facts import PartCarried, WaitBegan
 from perdure.turn.ledger import Ledger
 from perdure.turn.snapshot import VERSION
 from perdure.turn.wire import ChildNews, Origin
@@ -83,6 +83,7 @@ async def fill(turn: Turn, updates: int = 60) -> int:
             await turn.add_budget(iterations=1)
 
     await asyncio.gather(*(add() for _ in range(updates)))
+    await asyncio.sleep(0.2)  # a run ends when no update comes for a moment
     return updates
 
 
@@ -233,43 +234,47 @@ async def test_wait_is_carried_with_its_expiry_and_its_token(runtime: Runtime) -
 @pytest.mark.slow
 @pytest.mark.accepts("Y30")
 async def test_wait_is_seen_in_a_run_that_has_recorded_nothing_else(runtime: Runtime) -> None:
-    """A run that only waits has what it took over, and no event of its own."""
+    """A run that only waits has what it took over, and no event of its own. This one begins with
+    the input of the turn's second run.
+    """
     sent.clear()
     async with runtime(app(clerk(on_exhausted="pause")), model=letters()) as client:
         turn = await begin(client)
         await until(turn, WaitBegan)
         before = await turn.pending_approvals()
-        runs = await runs_of(client, turn)
-        while not await only_waits(client, turn, runs):
-            await turn.add_budget(iterations=1)
-            runs = await runs_of(client, turn)
-        again = await RecordingClient(client.temporal, client.task_queue).get(turn.id)
+        while len(await runs_of(client, turn)) == 1:
+            await fill(turn, 20)
+        second = (await runs_of(client, turn))[1]
+        started = (await client.history_of(turn.id, second)).events[0]
+        payloads = started.workflow_execution_started_event_attributes.input.payloads
+        handle = await client.temporal.start_workflow(
+            TURN, RawValue(payloads[0]), id=f"{turn.id}-again", task_queue=client.task_queue
+        )
+        again = await client.get(handle.id)
+        await takes_over(client, again)
         after = await again.pending_approvals()
         status = await again.wait(SOON_S)
+        await turn.cancel("only the other one goes on")
         for one in after:
             await again.approve(one)
-        await again.result()
+        report = await again.result()
 
-    assert after == before
-    assert [(wait.kind, wait.call) for wait in status.waits] == [
-        ("approval", one) for one in before
+    assert [(one.call_id, one.arguments) for one in after] == [
+        (one.call_id, one.arguments) for one in before
     ]
-    assert status.agent == "reader"
+    assert [(wait.kind, wait.call) for wait in status.waits] == [("approval", one) for one in after]
+    assert (status.agent, report.output) == ("reader", "done")
 
 
-async def only_waits(client: RecordingClient, turn: Turn, runs: Sequence[str]) -> bool:
-    """Whether the last run of a turn is a later one that has taken over everything, and no more."""
-    if len(runs) == 1:
-        return False
+async def takes_over(client: RecordingClient, turn: Turn) -> None:
+    """Wait until a later run has taken over everything."""
     async with asyncio.timeout(SOON_S):
         while True:
-            history = await client.history_of(turn.id, runs[-1])
             reader = HistoryReader(client.temporal.data_converter)
+            history = await client.history(turn)
             facts = [await reader.fact(event) for event in history.events]
-            if any(isinstance(fact, BudgetAdded) for fact in facts):
-                return False
             if any(isinstance(fact, PartCarried) for fact in facts):
-                return True
+                return
             await asyncio.sleep(0.05)
 
 

@@ -458,11 +458,11 @@ async def test_sixty_updates_and_thirty_signals_over_six_runs_count_once(
         handle = client.temporal.get_workflow_handle(turn.id)
 
         async def add(number: int) -> Remaining:
-            await asyncio.sleep(number * 0.15)
+            await asyncio.sleep(number * 0.08)
             return await turn.add_budget(Budget(tool_calls=1), iterations=2)
 
         async def tell(number: int) -> None:
-            await asyncio.sleep(number * 0.3)
+            await asyncio.sleep(number * 0.16)
             news = ChildNews(key="step-1.call-1.child-1", waits_for="approval", reason=str(number))
             await handle.signal(CHILD_NEWS, pack(news))
 

@@ -8,7 +8,7 @@ from temporalio.client import Client
 from perdure import errors
 from perdure.temporal.origins import read_origin
 from perdure.temporal.recent import Recent
-from perdure.temporal.session_history import read_session
+from perdure.temporal.session_history import messages_before
 from perdure.turn import carry
 from perdure.turn.continuation import CarryCall
 from perdure.turn.snapshot import Part
@@ -58,12 +58,7 @@ async def _read(client: Client, call: CarryCall) -> carry.Carried:
 
 
 async def _of_session(client: Client, origin: Origin) -> carry.Carried:
-    """Return the first messages that a session has recorded."""
-    state = await read_session(client, origin.turn_id, origin.run_id, is_worker=True)
-    found = carry.Carried(state.messages[: origin.steps], 0)
-    if found.digest != origin.digest:
-        raise errors.TranscriptMismatchError(
-            f"session {origin.turn_id!r} holds {found.digest[:16]} in its first {origin.steps}"
-            f" messages, and not {origin.digest[:16]}; nothing was sent"
-        )
-    return found
+    """Return the messages that the session of this turn had before it."""
+    turn_id = activity.info().workflow_id
+    assert turn_id
+    return carry.Carried(await messages_before(client, origin, turn_id, is_worker=True), 0)

@@ -94,7 +94,8 @@ def own_messages(state: TurnState) -> tuple[Message, ...]:
     call has a result.
     """
     origin = state.request.origin if state.request else None
-    messages = list(state.all_messages[origin.steps if origin else 0 :])
+    taken_over = origin.steps - state.transcript.absent if origin else 0
+    messages = list(state.all_messages[taken_over:])
     while messages and _is_left_out(messages[-1]):
         messages.pop()
     return closed(messages)

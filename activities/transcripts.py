@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from temporalio import activity
 from temporalio.api.history.v1 import HistoryEvent
@@ -21,12 +21,14 @@ from temporalio.client import Client
 from perdure import errors, limits
 from perdure.temporal import outcomes
 from perdure.temporal.history import HistoryReader, backwards, key_of, recorded
+from perdure.temporal.origins import with_session
 from perdure.temporal.recent import Recent
-from perdure.turn import steps
+from perdure.turn import carry, steps
 from perdure.turn.facts import ModelAnswered, Recorded, Scheduled
 from perdure.turn.fold import apply, asks_again, ready_for, runs_tools
 from perdure.turn.keys import AgentKey, Key, ModelKey, ToolKey, parse_key
 from perdure.turn.state import TurnState
+from perdure.turn.transcript import Transcript
 from perdure.turn.wire import ModelCall, ToolOutput
 from perdure.values.answers import ModelAnswer
 
@@ -48,13 +50,15 @@ class _Known:
 class Transcripts:
     """A cache of the most recently used transcripts, up to `max_bytes` of messages.
 
-    It is thread-safe.
+    A quarter as many bytes are kept of the messages of sessions, by their digest, for the next turn
+    of the session. It is thread-safe.
     """
 
     def __init__(self, max_bytes: int = limits.TRANSCRIPT_CACHE_BYTES) -> None:
         self._runs = Recent[str, _Known](
             max_bytes, lambda known: RUN_BYTES + known.state.transcript.size_bytes
         )
+        self._sessions = Recent[str, Transcript](max_bytes // 4, lambda one: one.size_bytes)
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -70,8 +74,10 @@ class Transcripts:
         with self._lock:
             if runs_tools(answer) or asks_again(answered):
                 self._runs.put(run_id, _Known(answered, answered))
-            else:
-                self._runs.drop(run_id)
+                return
+            self._runs.drop(run_id)
+            if answered.request is not None and answered.request.session:
+                self._sessions.put(answered.transcript.digest, answered.transcript)
 
     def remember_result(self, run_id: str, key: ToolKey, call_id: str, output: ToolOutput) -> None:
         """Add the result of a tool that ran here."""
@@ -88,7 +94,32 @@ class Transcripts:
 
         Raises:
             TranscriptMismatchError: History does not hold the transcript.
+            TurnNotFoundError: The history of the turn's session is gone.
         """
+        state = await self._find(client, info, call)
+        return await self._whole(client, info, state)
+
+    async def _whole(self, client: Client, info: activity.Info, state: TurnState) -> TurnState:
+        """Return the state with the messages of the session before the turn, if it lacks them.
+
+        This process has them if it ran the last call of the turn before.
+        """
+        origin = state.origin
+        if not state.transcript.absent or origin is None:
+            return state
+        with self._lock:
+            before = self._sessions.get(origin.digest)
+        if before is not None:
+            return carry.complete(state, before.messages)
+        assert info.workflow_id
+        whole = (await with_session(client, info.workflow_id, state, is_worker=True)).transcript
+        before = replace(whole, messages=whole.messages[: origin.steps])
+        with self._lock:
+            self._sessions.put(origin.digest, before)
+        return replace(state, transcript=whole)
+
+    async def _find(self, client: Client, info: activity.Info, call: ModelCall) -> TurnState:
+        """Return the state with the transcript that `call` refers to, if history holds it."""
         assert info.workflow_id
         assert info.workflow_run_id
         turn_id, run_id = info.workflow_id, info.workflow_run_id
@@ -110,7 +141,7 @@ class Transcripts:
                 return state
         raise errors.TranscriptMismatchError(
             f"the turn's transcript has the digest {call.digest}, its history gives"
-            f" {len(state.transcript.messages)} messages with"
+            f" {state.transcript.length} messages with"
             f" {state.transcript.digest[: len(call.digest)]}; nothing was sent"
         )
 
@@ -118,9 +149,10 @@ class Transcripts:
         """Return the state of the activity's turn, up to that activity."""
         assert info.workflow_id
         assert info.workflow_run_id
-        return await _fold_all(
+        state = await _fold_all(
             client, info.workflow_id, info.workflow_run_id, parse_key(info.activity_id)
         )
+        return await self._whole(client, info, state)
 
 
 def _matches(state: TurnState, call: ModelCall) -> bool:

@@ -40,6 +40,7 @@ from perdure.clients.live_output import Ear
 from perdure.errors import ErrorInfo, PerdureError
 from perdure.temporal.history import HistoryReader
 from perdure.temporal.names import TURN
+from perdure.temporal.origins import with_session
 from perdure.temporal.runs import (
     describe,
     describe_last,
@@ -181,6 +182,19 @@ class Feed:
         if self._error is not None:
             raise self._error
         return False
+
+    async def with_session(self, state: TurnState) -> TurnState:
+        """Return the state with the messages of the session before the turn, if it lacks them.
+
+        If the history of the session is gone, the state stays as it is.
+
+        Raises:
+            PerdureError: They cannot be read.
+        """
+        try:
+            return await self._patiently(lambda: with_session(self._client, self._turn_id, state))
+        except errors.TurnNotFoundError:
+            return state
 
     @property
     def unfolded(self) -> tuple[Recorded, ...]:

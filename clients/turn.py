@@ -256,7 +256,7 @@ class Turn(Generic[T]):
             state = event.onto(state)
             if on_step and state.step_count > steps:
                 await _tell(on_step, state.steps[-1])
-        return self._close(state, began, ended)
+        return self._close(await self._feed.with_session(state), began, ended)
 
     async def cancel(self, reason: str = "") -> bool:
         """Ask the turn to stop.

@@ -306,7 +306,7 @@ def told_by_fold(state: TurnState) -> dict[str, Any]:
         "usage": state.accounts.usage,
         "spent": state.charged,
         "is_priced": state.is_priced,
-        "length": len(state.transcript.messages),
+        "length": state.transcript.length,
         "digest": state.transcript.digest,
         "children": reports.bounded(
             [child.report for child in state.children], limits.SUMMARY_BYTES // 4

@@ -40,6 +40,7 @@ from perdure.turn.decide import (
     Done,
     Move,
     Stop,
+    TakeOver,
     check_history,
     next_move,
     replayable_events,
@@ -180,7 +181,7 @@ class AgentTurn:
                 begins = request.begins_at(self._board.clock.began)
                 if begins is not None:
                     await waits.for_delay(self._board, begins)
-                if request.origin is not None:
+                if request.origin is not None and not _reads_session(request.origin):
                     await self._take_over(request.origin, whole=False)
                 return await self._resolve(request)
             case TurnContinued(continuation):
@@ -201,6 +202,13 @@ class AgentTurn:
             task.result()
         except errors.UnknownVersionError as error:
             raise NeedsLaterReleaseError(str(error)) from error
+
+    async def _take_over_session(self) -> None:
+        """Take over the messages of the session before the turn, if it began without them."""
+        request = self._board.state.request
+        if self._board.state.transcript.absent and request is not None:
+            assert request.origin is not None
+            await self._take_over(request.origin, whole=False)
 
     async def _resolve(self, request: TurnRequest) -> AgentDefinition:
         """Resolve the agent once; a later deploy does not affect this turn."""
@@ -224,6 +232,7 @@ class AgentTurn:
                 _check_size(self._board.state.step_count)
             await self._pipeline.observe(agent)
             if self._runs.is_full():
+                await self._take_over_session()
                 await self._runs.go_on(self._moves.health, self._pipeline)
             match next_move(
                 self._board.state,
@@ -237,6 +246,8 @@ class AgentTurn:
                     return done
                 case Stop(error):
                     raise error
+                case TakeOver():
+                    await self._take_over_session()
                 case move:
                     if not _goes_on_waiting(move, self._board.state):
                         await waits.end_taken_over(self._board)
@@ -497,6 +508,14 @@ def _started(start: RawValue) -> TurnStarted | TurnContinued:
     has_last = at is not None and workflow.has_last_completion_result()
     last = workflow.get_last_completion_result(RawValue) if has_last else None
     return outcomes.started(start, at, last)
+
+
+def _reads_session(origin: Origin) -> bool:
+    """Return whether the turn begins without the messages of its session before it.
+
+    A turn that a worker of an earlier release has begun has taken them over.
+    """
+    return origin.preceding is not None and workflow.patched("read-session")
 
 
 def _goes_on_waiting(move: Move, state: TurnState) -> bool:

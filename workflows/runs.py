@@ -71,8 +71,9 @@ class Runs:
             PerdureError: The history of that run is gone, or cannot be read.
         """
         board = self._board
-        while board.state.awaits_parts:
-            failures = board.state.attempts.failures
+        while board.state.awaits_parts or board.state.transcript.absent:
+            attempts = board.state.attempts.failures
+            failures = [one for one in attempts if isinstance(one.key, CarryKey)]
             if failures:
                 error = errors.from_info(failures[-1].error)
                 may_pass = error.transient or failures[-1].lost

@@ -30,10 +30,11 @@ from perdure.session.facts import (
     TurnRecorded,
 )
 from perdure.session.wire import Queued, SessionRequest, SessionSnapshot, SessionTurn, TurnEnd
+from perdure.turn import carry
 from perdure.turn.ledger import Ledger
-from perdure.turn.wire import Origin, TurnRequest
+from perdure.turn.wire import TurnRequest
 from perdure.values.budgets import DIMENSIONS, NOTHING, Budget, Spending
-from perdure.values.messages import Message, UserMessage, canonical, digest_of
+from perdure.values.messages import Message, UserMessage, canonical
 from perdure.values.reports import Outcome
 from perdure.values.tasks import Task
 
@@ -127,17 +128,7 @@ class SessionState:
             live=self.request.live,
             said=tuple(UserMessage.of(one.text, id=one.id) for one in others) or None,
             session=session_id,
-            origin=(
-                Origin(
-                    turn_id=session_id,
-                    run_id=run_id,
-                    steps=len(self.messages),
-                    digest=digest_of(self.messages),
-                    is_session=True,
-                )
-                if self.messages
-                else None
-            ),
+            origin=carry.after_session(session_id, run_id, self.messages),
         )
 
     @property

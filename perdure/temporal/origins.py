@@ -10,6 +10,8 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from perdure import errors
 from perdure.temporal.history import recorded
+from perdure.temporal.session_history import messages_before
+from perdure.turn import carry
 from perdure.turn.fold import apply
 from perdure.turn.state import TurnState
 
@@ -31,6 +33,8 @@ async def points(
     try:
         async for _, fact in recorded(client, turn_id, run_id, is_worker=is_worker):
             state = state if fact is None else apply(state, fact)
+            if state.transcript.absent:
+                state = await with_session(client, turn_id, state, is_worker=is_worker)
             if _is_complete(state) and state.step_count > last:
                 last = state.step_count
                 yield state
@@ -87,7 +91,27 @@ async def _whole(client: Client, turn_id: str, run_id: str, *, is_worker: bool) 
             state = state if fact is None else apply(state, fact)
     except RPCError as error:
         raise _unreadable(turn_id, run_id, error) from error
-    return state
+    return await with_session(client, turn_id, state, is_worker=is_worker)
+
+
+async def with_session(
+    client: Client, turn_id: str, state: TurnState, *, is_worker: bool = False
+) -> TurnState:
+    """Return the state with the messages of the session before the turn, if it lacks them.
+
+    Raises:
+        TurnNotFoundError: Temporal does not have the history of the session, or no longer has it.
+        TranscriptMismatchError: The session has other messages than the turn says.
+        PayloadDecodeError: This process lacks the codec or the key of the turn.
+    """
+    origin = state.origin
+    if not state.transcript.absent or origin is None:
+        return state
+    try:
+        messages = await messages_before(client, origin, turn_id, is_worker=is_worker)
+    except RPCError as error:
+        raise _unreadable(origin.turn_id, origin.run_id, error) from error
+    return carry.complete(state, messages)
 
 
 def _is_complete(state: TurnState) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import AsyncGenerator
 
@@ -38,8 +39,9 @@ from perdure.session.wire import Reason, Say, SessionRequest, SessionSnapshot, T
 from perdure.temporal.history import raw_value
 from perdure.temporal.names import ADD_BUDGET, CLOSE, INTERRUPT, RESUME, SAY, STEER, UNQUEUE
 from perdure.temporal.payloads import unpack
-from perdure.turn.wire import Steer
+from perdure.turn.wire import Origin, Steer
 from perdure.values.budgets import BudgetUpdate
+from perdure.values.messages import Message, digest_of
 
 _RECORD_KEY = re.compile(r"turn-(\d+)\.part-(\d+)")
 
@@ -243,6 +245,30 @@ async def session_facts(
     handle = client.get_workflow_handle(session_id, run_id=run_id)
     async for event in handle.fetch_history_events():
         yield event, await reader.fact(event)
+
+
+async def messages_before(
+    client: Client, origin: Origin, turn_id: str, *, is_worker: bool = False
+) -> tuple[Message, ...]:
+    """Return the messages of a session that one of its turns begins after.
+
+    Raises:
+        TranscriptMismatchError: The session has others than the turn says.
+    """
+    state = SessionState()
+    facts = session_facts(client, origin.turn_id, origin.run_id, is_worker=is_worker)
+    async with contextlib.aclosing(facts):
+        async for _, fact in facts:
+            if isinstance(fact, TurnBegan) and fact.turn_id == turn_id:
+                break
+            state = state if fact is None else apply(state, fact)
+    found = digest_of(state.messages)
+    if found != origin.digest:
+        raise errors.TranscriptMismatchError(
+            f"session {origin.turn_id!r} holds {found[:16]} in its {len(state.messages)} messages"
+            f" before turn {turn_id!r}, and not {origin.digest[:16]}; nothing was sent"
+        )
+    return state.messages
 
 
 async def read_session(

@@ -34,7 +34,9 @@ from perdure.turn.snapshot import (
     TokenRecord,
 )
 from perdure.turn.state import Accounts, Handoffs, TurnState
+from perdure.turn.token_estimate import Estimate
 from perdure.turn.transcript import TokenCount
+from perdure.turn.wire import Origin, Preceding
 from perdure.values.messages import (
     AssistantMessage,
     Message,
@@ -334,6 +336,57 @@ def begin(state: TurnState, carried: Carried, say: str) -> TurnState:
         transcript=replace(transcript, opening=place),
         tokens=replace(tokens, asked_bound=tokens.bound),
     )
+
+
+def after_session(session_id: str, run_id: str, messages: Sequence[Message]) -> Origin | None:
+    """Return the origin of a turn that follows these messages of a session; None without any."""
+    if not messages:
+        return None
+    state = TurnState()
+    for message in messages:
+        state = steps.append(state, message)
+    preceding = Preceding(
+        size_bytes=state.transcript.size_bytes,
+        token_bound=state.tokens.bound,
+        token_estimate=state.tokens.estimate.messages,
+        call_ids=tuple(sorted(state.transcript.call_ids)),
+    )
+    return Origin(
+        turn_id=session_id,
+        run_id=run_id,
+        steps=len(messages),
+        digest=state.transcript.digest,
+        is_session=True,
+        preceding=None if state.transcript.media else preceding,
+    )
+
+
+def begin_after(state: TurnState, origin: Origin) -> TurnState:
+    """Return the state of a turn that begins without the messages of its session before it.
+
+    Any other turn has no messages until those of its origin are carried over.
+    """
+    before, request = origin.preceding, state.request
+    if before is None or request is None:
+        return state
+    transcript = replace(
+        state.transcript,
+        absent=origin.steps,
+        digest=origin.digest,
+        size_bytes=before.size_bytes,
+        opening=origin.steps,
+        call_ids=frozenset(before.call_ids),
+    )
+    tokens = TokenCount(bound=before.token_bound, estimate=Estimate(messages=before.token_estimate))
+    state = replace(state, transcript=transcript, tokens=tokens)
+    state = steps.append(state, opening(request.task, request.context))
+    return replace(state, tokens=replace(state.tokens, asked_bound=state.tokens.bound))
+
+
+def complete(state: TurnState, preceding: tuple[Message, ...]) -> TurnState:
+    """Return the state with the messages of the session before the turn, which it lacked."""
+    whole = replace(state.transcript, messages=(*preceding, *state.transcript.messages), absent=0)
+    return replace(state, transcript=whole)
 
 
 def restore(state: TurnState, carried: Carried) -> TurnState:

@@ -107,15 +107,37 @@ def cut_for(
     Returns:
         The cut; None if even the messages that must stay are too long for the model.
     """
-    if window_tokens is None:
+    if window_tokens is None or fits(before, estimate, window_tokens, output_tokens):
         return before
-    if estimate.told > window_tokens:  # reported for another model's request, or not a valid count
-        estimate = replace(estimate, told=0)
-    room = window_tokens - min(output_tokens or 0, window_tokens // 2)
-    if estimate.tokens(before.tokens) <= room * limits.WINDOW_SHARE:
-        return before
-    cut = _deeper(messages, before, opening, estimate, room)
+    estimate = _of_window(estimate, window_tokens)
+    cut = _deeper(messages, before, opening, estimate, _room(window_tokens, output_tokens))
     return cut if estimate.tokens(cut.tokens) <= window_tokens else None
+
+
+def fits(
+    cut: Cut, estimate: Estimate, window_tokens: int | None, output_tokens: int | None = None
+) -> bool:
+    """Return whether messages with this cut are short enough for a model with this window.
+
+    The arguments are those of `cut_for`.
+    """
+    if window_tokens is None:
+        return True
+    most = _room(window_tokens, output_tokens) * limits.WINDOW_SHARE
+    return _of_window(estimate, window_tokens).tokens(cut.tokens) <= most
+
+
+def _of_window(estimate: Estimate, window_tokens: int) -> Estimate:
+    """Return the estimate without a provider's count that a model with this window cannot give.
+
+    It was reported for another model's request, or is not valid.
+    """
+    return replace(estimate, told=0) if estimate.told > window_tokens else estimate
+
+
+def _room(window_tokens: int, output_tokens: int | None) -> int:
+    """Return the tokens for the input, besides those kept for the output."""
+    return window_tokens - min(output_tokens or 0, window_tokens // 2)
 
 
 def left_out(messages: Sequence[Message], cut: Cut) -> LeftOut | None:

@@ -22,6 +22,7 @@ from perdure.turn.outages import NO_OUTAGE, Outage
 from perdure.turn.reservations import Reservation
 from perdure.turn.retries import retry_delay
 from perdure.turn.state import TurnState
+from perdure.turn.transcript import MessagesAbsentError
 from perdure.values.answers import ModelAnswer
 from perdure.values.budgets import ONE_TOOL_CALL
 from perdure.values.messages import ToolCall
@@ -108,6 +109,11 @@ class AwaitBudget:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class TakeOver:
+    """Take over the messages of the session before the turn, because the next move needs them."""
+
+
 Move = (
     Ask
     | Act
@@ -118,6 +124,7 @@ Move = (
     | AwaitResume
     | AwaitIterations
     | AwaitBudget
+    | TakeOver
 )
 
 
@@ -172,6 +179,8 @@ def next_move(
         return AwaitBudget(error.message) if _pauses(state, agent, error) else Stop(error)
     except PerdureError as error:
         return Stop(error)
+    except MessagesAbsentError:
+        return TakeOver()
 
 
 def _next(
@@ -324,10 +333,16 @@ def _gate(state: TurnState) -> Consult | AwaitApproval | None:
 
 
 def _hand_over(state: TurnState) -> HandOver | None:
-    """Return the move that hands the turn over, if an open call asks for it."""
+    """Return the move that hands the turn over, if an open call asks for it.
+
+    Raises:
+        MessagesAbsentError: The other agent may be sent a part of the messages only.
+    """
     found = handoffs.open_call(state)
     if found is None:
         return None
+    if state.transcript.absent:
+        raise MessagesAbsentError
     place, call = found
     key = HandoffKey(state.step_count + 1, place, _attempt(state, place))
     return HandOver(key, call, handoffs.asked(call)[0], retry_delay(state))

@@ -62,7 +62,7 @@ def summary(
         spent=state.charged,
         is_priced=state.is_priced,
         duration_ms=int(duration.total_seconds() * 1000),
-        length=len(state.transcript.messages),
+        length=state.transcript.length,
         digest=state.transcript.digest,
         error=error.info() if error else None,
         children=reports.bounded(

@@ -31,11 +31,12 @@ from perdure.agents.definitions import AgentDefinition, Target
 from perdure.errors import LLMError, PerdureError
 from perdure.text import one_line
 from perdure.turn import circuit_breaker, outages, reservations, retries
-from perdure.turn.context_window import NO_CUT, Cut, cut_for
+from perdure.turn.context_window import NO_CUT, Cut, cut_for, fits
 from perdure.turn.facts import CallFailed
 from perdure.turn.keys import Key
 from perdure.turn.outages import NO_OUTAGE, Outage
 from perdure.turn.state import TurnState
+from perdure.turn.transcript import MessagesAbsentError
 from perdure.values.messages import AssistantMessage, Message, Thinking
 from perdure.values.profiles import refusal
 from perdure.values.reports import Tried
@@ -282,14 +283,21 @@ def _unfit(state: TurnState, agent: AgentDefinition, target: Target) -> str:
 
 
 def _cut(state: TurnState, agent: AgentDefinition, target: Target) -> Cut | None:
-    """Return the cut for a model; None if even the shortest input is too long for it."""
+    """Return the cut for a model; None if even the shortest input is too long for it.
+
+    Raises:
+        MessagesAbsentError: The input has to be cut, and the transcript lacks messages.
+    """
     before, output = state.transcript.cut(target.model), state.options(agent).max_output_tokens
     if output is None and reservations.is_limited(state.accounts.ledger):
         output = limits.OUTPUT_TOKENS
+    estimate = state.tokens.estimate
+    if state.transcript.absent and not fits(before, estimate, target.window, output):
+        raise MessagesAbsentError
     return cut_for(
         state.transcript.messages,
         before,
-        state.tokens.estimate,
+        estimate,
         target.window,
         opening=state.transcript.opening,
         output_tokens=output,

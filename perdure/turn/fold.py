@@ -233,7 +233,7 @@ def _begin(state: TurnState, request: TurnRequest, slot: Slot | None) -> TurnSta
     state = replace(state, request=request, inbox=Inbox(request.said or ()))
     state = state.with_ledger(Ledger(request.given_budget))
     if request.origin is not None:
-        return state
+        return carry.begin_after(state, request.origin)
     context = with_slot(request.context, request.schedule, slot)
     for message in (*closed(request.history), opening(request.task, context)):
         state = steps.append(state, message)
@@ -288,16 +288,22 @@ def _of_carry(state: TurnState, fact: Scheduled | CallFailed | PartCarried) -> T
     if state.carried.is_ahead:
         goes_on = not isinstance(fact, PartCarried) or fact.part.number < fact.part.count
         return replace(state, carried=replace(state.carried, is_ahead=goes_on))
-    if not state.awaits_parts:
+    if not state.awaits_parts and not state.transcript.absent:
         return state
     match fact:
         case CallFailed():
-            attempts = state.attempts.plus(fact)
-            return replace(state, attempts=attempts, waiting=Waiting("retry", fact.error.message))
+            waiting = _after_retry(state) or Waiting("retry", fact.error.message)
+            return replace(state, attempts=state.attempts.plus(fact), waiting=waiting)
         case PartCarried(_, part):
-            return _carried(replace(state, attempts=Attempts(), waiting=None), part)
+            attempts = state.attempts.without_carries()
+            return _carried(replace(state, attempts=attempts, waiting=_after_retry(state)), part)
         case _:
-            return replace(state, waiting=None)
+            return replace(state, waiting=_after_retry(state))
+
+
+def _after_retry(state: TurnState) -> Waiting | None:
+    """Return the wait of the turn, unless it is one before another attempt."""
+    return None if state.waiting is not None and state.waiting.kind == "retry" else state.waiting
 
 
 def _carried(state: TurnState, part: Part) -> TurnState:
@@ -324,6 +330,8 @@ def _taken_over(state: TurnState, given: Carried) -> TurnState:
             f"the state carried over from {origin.turn_id!r} has the digest {given.digest[:16]},"
             f" and not {origin.digest[:16]}, as its run {origin.run_id} recorded; nothing was sent"
         )
+    if state.transcript.absent:
+        return carry.complete(state, given.messages)
     if given.snapshot is None:
         return carry.begin(state, given, origin.say)
     return carry.restore(state, given)

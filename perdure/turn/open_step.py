@@ -8,6 +8,7 @@ from operator import attrgetter
 from perdure.errors import ErrorInfo, TurnCancelledError
 from perdure.turn.approvals import OPEN, Gate
 from perdure.turn.facts import CallFailed
+from perdure.turn.keys import CarryKey
 from perdure.turn.ledger import Bill
 from perdure.values.answers import ModelAnswer
 from perdure.values.approvals import Decision
@@ -148,6 +149,11 @@ class Attempts:
         if not self.failures:
             return self
         others = tuple(failure for failure in self.failures if failure.key.call != call)
+        return replace(self, failures=others, pardoned=min(self.pardoned, len(others)))
+
+    def without_carries(self) -> Attempts:
+        """Return the attempts without those of activities that carried over a part of a state."""
+        others = tuple(one for one in self.failures if not isinstance(one.key, CarryKey))
         return replace(self, failures=others, pardoned=min(self.pardoned, len(others)))
 
     def interrupted(self) -> Attempts:

@@ -20,13 +20,19 @@ from perdure.values.prices import REQUEST_TOKENS, bound
 from perdure.values.reports import LeftOut
 
 
+class MessagesAbsentError(Exception):
+    """A decision needs the messages that precede the turn, and the transcript lacks them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Transcript:
     """The messages of a turn, and the parts of them that are not sent.
 
     Attributes:
-        messages: All messages. Every call in them has its result, except those of the open step.
-        digest: The running digest of the messages.
+        messages: The messages. Every call in them has its result, except those of the open step.
+        absent: The number of messages before them that are only in the history of the session. All
+            other attributes count them.
+        digest: The running digest of all messages.
         size_bytes: Their size, as canonical JSON.
         opening: The place of the message with the task.
         media: The images and files of its user messages. A model that does not take one of them
@@ -42,6 +48,7 @@ class Transcript:
     """
 
     messages: tuple[Message, ...] = ()
+    absent: int = 0
     digest: str = NO_DIGEST
     size_bytes: int = 0
     opening: int = 0
@@ -53,6 +60,11 @@ class Transcript:
     last_cut: Cut = NO_CUT
     left_out: LeftOut | None = None
     left_before: LeftOut | None = None
+
+    @property
+    def length(self) -> int:
+        """The number of all messages."""
+        return self.absent + len(self.messages)
 
     def plus(self, message: Message, data: bytes) -> Transcript:
         """Return the transcript with one more message, whose canonical bytes are `data`."""

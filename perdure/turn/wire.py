@@ -35,6 +35,19 @@ _DIGITS = 16
 """
 
 
+class Preceding(Wire):
+    """What a turn knows of the messages of its session before it, which it does not have.
+
+    `size_bytes` is their size as canonical JSON, `token_bound` the most tokens that they have and
+    `token_estimate` the approximate number. `call_ids` are the ids of all tool calls in them.
+    """
+
+    size_bytes: int
+    token_bound: int
+    token_estimate: int
+    call_ids: tuple[str, ...] = ()
+
+
 class Origin(Wire):
     """The point in the history of a run from which another run goes on.
 
@@ -44,6 +57,7 @@ class Origin(Wire):
     same turn. `say` is a message of the user that a fork adds to them.
 
     With `is_session`, it is a point in the history of a session, after its first `steps` messages.
+    With `preceding`, the turn begins without them, and whoever needs them reads them there.
     """
 
     turn_id: str
@@ -52,6 +66,7 @@ class Origin(Wire):
     digest: str
     say: str = ""
     is_session: bool = False
+    preceding: Preceding | None = None
 
 
 class TurnRequest(Wire):
@@ -65,9 +80,8 @@ class TurnRequest(Wire):
     messages of its `origin`, which include the task and the context. `said` has messages of the
     user that the model reads with its first call, after the task. `session` is the id of the
     session that the turn belongs to: the budget is then a limit besides that of the agent.
-    `schedule` is set by a schedule that starts turns.
-    user that the model reads with its first call, after the task. The turn begins after `delay`,
-    and ends at its `deadline` at the latest; either is a date, or a time after the start.
+    `schedule` is set by a schedule that starts turns. The turn begins after `delay`, and ends at
+    its `deadline` at the latest; either is a date, or a time after the start.
     """
 
     agent: str = Field(min_length=1, max_length=limits.NAME_CHARACTERS)

@@ -168,7 +168,7 @@ async def test_stored_history_folds_to_what_its_workflow_said(path: Path) -> Non
     assert (state.ended and state.ended.outcome) == OUTCOMES[path.stem]
     if state.ended and (summary := state.ended.summary) is not None:
         seen = (
-            len(state.transcript.messages),
+            state.transcript.length,
             state.transcript.digest,
             state.step_count,
             state.accounts.model_calls,

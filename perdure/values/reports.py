@@ -161,8 +161,9 @@ class AgentReport(Value, Generic[T]):
             accepted is in `messages` only.
         risk: A reason to doubt the output, such as `truncated`; otherwise None.
         steps: The completed steps.
-        messages: The transcript; for a fork, after the messages that it took over. It can be given
-            to another turn as `history`.
+        messages: The transcript; for a fork, after the messages that it took over, and for a turn
+            of a session, after those of the turns before, unless their history is gone. It can be
+            given to another turn as `history`.
         messages_from: The number of the step from which `steps` and `messages` are complete: 1,
             unless the history of an earlier run of a long turn is no longer retained.
         usage: The tokens of its own model calls; `spent` includes those of its delegates.

@@ -114,16 +114,16 @@ async def events_of(turn: Turn) -> list[Event]:
     return [event async for event in turn.events()]
 
 
-async def delete(client: RecordingClient, turn: Turn, run_id: str) -> None:
+async def delete(client: RecordingClient, workflow_id: str, run_id: str) -> None:
     """Delete the history of a run, as its retention would."""
-    execution = WorkflowExecution(workflow_id=turn.id, run_id=run_id)
+    execution = WorkflowExecution(workflow_id=workflow_id, run_id=run_id)
     service = client.temporal.workflow_service
     await service.delete_workflow_execution(
         DeleteWorkflowExecutionRequest(
             namespace=client.temporal.namespace, workflow_execution=execution
         )
     )
-    handle = client.temporal.get_workflow_handle(turn.id, run_id=run_id)
+    handle = client.temporal.get_workflow_handle(workflow_id, run_id=run_id)
     async with asyncio.timeout(SOON_S):
         with contextlib.suppress(RPCError):
             while True:

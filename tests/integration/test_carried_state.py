@@ -216,7 +216,7 @@ async def test_wait_is_carried_with_its_expiry_and_its_token(runtime: Runtime) -
         runs = await runs_of(client, turn)
         entries = [entry async for entry in client.list(state="waiting") if entry.id == turn.id]
         await client.approve(turn.id, "a", token=before[0].token)
-        await delete(client, turn, runs[0])
+        await delete(client, turn.id, runs[0])
         again = await RecordingClient(client.temporal, client.task_queue).get(turn.id)
         [left] = await again.pending_approvals()
         await again.deny(left)
@@ -353,7 +353,7 @@ async def test_turn_whose_earlier_run_was_deleted_meanwhile_ends_typed(
     script = ScriptedModel(*filling(2, usage=usage(300)), says("never"))
     async with taking_over(perdure_server, script, fills=False) as (work, turn, carries):
         [first, _] = await runs_of(work.client, turn)
-        await delete(work.client, turn, first)
+        await delete(work.client, turn.id, first)
         carries.let_go.set()
         other = await RecordingClient(work.client.temporal, work.client.task_queue).get(turn.id)
         end = await ended(other)

@@ -195,7 +195,7 @@ async def test_whoever_follows_a_turn_of_several_runs_gets_each_event_once(
         with pytest.raises(errors.TurnConflictError):
             await other.start("reader", "another task", id=turn.id)
 
-        await delete(client, turn, runs[0])
+        await delete(client, turn.id, runs[0])
         late = await RecordingClient(client.temporal, client.task_queue).get(turn.id)
         rest = await late.result()
         client.turns.clear()  # its first run is gone

@@ -33,10 +33,11 @@ from perdure.turn.facts import (
 from perdure.turn.fold import apply, fold
 from perdure.turn.keys import CarryKey
 from perdure.turn.snapshot import VERSION, Part
-from perdure.turn.state import TurnState
+from perdure.turn.state import CarriedOver, TurnState
 from perdure.turn.wire import Origin, TurnRequest
 from perdure.values.approvals import Decision
-from perdure.values.messages import Message, ToolMessage
+from perdure.values.messages import Message, ToolMessage, closed
+from perdure.values.tasks import Task
 
 from ..thorough import examples
 from .simulated import NOW, Played, turn
@@ -183,6 +184,37 @@ def cut_at(state: TurnState, place: int) -> TurnState:
     assert state.agent is not None
     cut = Cut(results=place)
     return replace(state, transcript=state.transcript.with_cut(state.agent.model, cut))
+
+
+@settings(max_examples=examples(25))
+@given(st.integers(0, 2**32 - 1), st.integers(500, 20_000))
+def test_turn_of_a_session_counts_messages_that_it_does_not_have(
+    seed: int, most_bytes: int
+) -> None:
+    """Its state is that of a turn that has them, also once it takes them over after all."""
+    played = turn(seed)
+    messages = closed(played.state.transcript.messages)
+    origin = carry.after_session("s", "r", messages)
+    assert origin is not None
+    assert origin.preceding is not None
+    given_parts = carry.split(carry.Carried(messages, 0), most_bytes)
+    taken_over = list[Recorded]()
+    for number, part in enumerate(given_parts, 1):
+        taken_over += [
+            Scheduled(CarryKey(number)),
+            outcomes.completed(CarryKey(number), pack(part)),
+        ]
+
+    def begun(origin: Origin, *facts: Recorded) -> TurnState:
+        request = TurnRequest(agent="a", task=Task(content="Go on."), session="s", origin=origin)
+        state = fold([outcomes.started(pack(request)), *facts])
+        return replace(state, request=None, carried=CarriedOver())
+
+    eager = begun(origin.model_copy(update={"preceding": None}), *taken_over)
+    lean = begun(origin)
+    assert lean.transcript.messages == eager.transcript.messages[len(messages) :]
+    assert carry.complete(lean, messages) == eager == begun(origin, *taken_over)
+    assert lean.transcript.length == len(eager.transcript.messages)
 
 
 def test_part_that_is_not_sent_is_counted_over_all_runs() -> None:

@@ -37,6 +37,11 @@ DESCENDANTS = 100
 HANDOFFS = 5
 """The number of times that a turn may be handed over."""
 
+ACTIVITIES_AT_ONCE = 100
+"""The number of concurrent activities of a worker, not counting model calls."""
+MODEL_CALLS_AT_ONCE = 500
+"""The number of concurrent model calls of a worker."""
+
 MODEL_CALL = timedelta(minutes=5)
 TOOL_CALL = timedelta(seconds=60)
 USER_CODE = timedelta(seconds=45)

@@ -151,7 +151,10 @@ class AgentWorker:
         return Worker(
             client,
             task_queue=settings.task_queue or self.task_queue,
-            plugins=[*plugins, PerdurePlugin(self)],
+            plugins=[
+                *plugins,
+                PerdurePlugin(self, max_model_calls=settings.max_model_calls),
+            ],
             build_id=_BUILD,
             max_concurrent_activities=settings.max_activities,
             graceful_shutdown_timeout=settings.grace,

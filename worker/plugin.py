@@ -65,7 +65,7 @@ from perdure.temporal.payloads import V, pack, raw_input, unpack
 from perdure.turn.approvals import PolicyCall
 from perdure.turn.continuation import CarryCall
 from perdure.turn.wire import AgentCall, ChildRun, HookCall, ModelCall, ObserverCall, ToolRun
-from perdure.worker import internals
+from perdure.worker import internals, slots
 from perdure.worker.ends import TakenTasks
 from perdure.worker.queues import ModelQueue, beside
 from perdure.worker.settings import HEARTBEAT_THROTTLE, STICKY_TIMEOUT, WorkerSettings
@@ -76,7 +76,6 @@ if TYPE_CHECKING:
     from perdure.worker.agent_worker import AgentWorker
 
 _SDK_STICKY_TIMEOUT = timedelta(seconds=10)
-_THREADS = 100
 _DYNAMIC = ""
 """The result of `_name` for a dynamic activity."""
 
@@ -105,9 +104,20 @@ class PerdurePlugin(Plugin):
     """Adds the workflows of turns and batches, and the tools of `app`, to a Temporal worker.
 
     The worker's other workflows and activities are not affected. A plugin belongs to one worker.
+
+    Args:
+        app: The agents, with everything that they need.
+        max_model_calls: The maximum number of concurrent model calls, for which the worker's limit
+            of concurrent activities does not apply; by default from `PERDURE_MAX_MODEL_CALLS`, or
+            500. In a worker with a tuner, the tuner's limit applies to model calls too.
     """
 
-    def __init__(self, app: AgentWorker) -> None:
+    def __init__(self, app: AgentWorker, *, max_model_calls: int | None = None) -> None:
+        self._max_model_calls = (
+            WorkerSettings.from_environment().max_model_calls
+            if max_model_calls is None
+            else max_model_calls
+        )
         self._registry = app.registry
         self._client: Client
         self._config: WorkerConfig
@@ -182,8 +192,8 @@ class PerdurePlugin(Plugin):
 
         Raises:
             ConfigurationError: A name, or the dynamic activity, is already used by another activity
-                or workflow of the worker, or the client's data converter cannot carry Perdure's
-                payloads.
+                or workflow of the worker, a limit of concurrent activities or model calls is below
+                1, or the client's data converter cannot carry Perdure's payloads.
         """
         self._refuse_taken(config)
         data_converter.check(config["client"].data_converter)
@@ -202,7 +212,7 @@ class PerdurePlugin(Plugin):
             )
         config["interceptors"] = [*config.get("interceptors", []), *ours]
         if config.get("activity_executor") is None:
-            threads = config.get("max_concurrent_activities") or _THREADS
+            threads = config.get("max_concurrent_activities") or slots.SDK_SLOTS
             self._threads = ThreadPoolExecutor(threads, thread_name_prefix="perdure-activity")
             config["activity_executor"] = self._threads
         if not config.get("graceful_shutdown_timeout"):
@@ -224,6 +234,7 @@ class PerdurePlugin(Plugin):
             config["unsandboxed_workflow_runner"] = TakenTasks(
                 config.get("unsandboxed_workflow_runner") or UnsandboxedWorkflowRunner()
             )
+        slots.separate(config, self._max_model_calls)
         self._config = config
         return config
 
@@ -266,7 +277,7 @@ class PerdurePlugin(Plugin):
             activities=[self._call_model],
             interceptors=config["interceptors"],
             build_id=config.get("build_id"),
-            max_concurrent_activities=queue.at_once or config.get("max_concurrent_activities"),
+            max_concurrent_activities=queue.at_once or self._max_model_calls,
             max_task_queue_activities_per_second=queue.per_second,
             max_heartbeat_throttle_interval=HEARTBEAT_THROTTLE,
             graceful_shutdown_timeout=config["graceful_shutdown_timeout"],

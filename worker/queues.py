@@ -26,7 +26,7 @@ class ModelQueue:
         per_second: The maximum number of model calls that start per second, across all workers of
             the queue; None for no limit. Temporal enforces it.
         at_once: The maximum number of concurrent calls in this process; None for the worker's limit
-            of concurrent activities.
+            of concurrent model calls.
 
     Raises:
         ConfigurationError: A number is out of range.

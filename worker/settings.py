@@ -29,7 +29,9 @@ class WorkerSettings:
         task_queue: `PERDURE_TASK_QUEUE`: overrides the one in the code.
         grace: `PERDURE_GRACE_S`: how long running work may continue after SIGTERM before it is
             cancelled.
-        max_activities: `PERDURE_MAX_ACTIVITIES`: the number of concurrent model and tool calls.
+        max_activities: `PERDURE_MAX_ACTIVITIES`: the number of concurrent activities except for
+            model calls, such as tool calls.
+        max_model_calls: `PERDURE_MAX_MODEL_CALLS`: the number of concurrent model calls.
         health_port: `PERDURE_HEALTH_PORT`: the port for probes; none by default.
         log_format: `PERDURE_LOG_FORMAT`: `lines` for text, or `json`.
         otlp: `OTEL_EXPORTER_OTLP_ENDPOINT`, or the variable of one signal, unless
@@ -38,7 +40,8 @@ class WorkerSettings:
 
     task_queue: str | None = None
     grace: timedelta = limits.MODEL_CALL
-    max_activities: int = 100
+    max_activities: int = limits.ACTIVITIES_AT_ONCE
+    max_model_calls: int = limits.MODEL_CALLS_AT_ONCE
     health_port: int | None = None
     log_format: str = "lines"
     otlp: bool = False
@@ -53,7 +56,8 @@ class WorkerSettings:
         return cls(
             task_queue=os.environ.get("PERDURE_TASK_QUEUE"),
             grace=timedelta(seconds=_number("PERDURE_GRACE_S", limits.MODEL_CALL.total_seconds())),
-            max_activities=max(1, int(_number("PERDURE_MAX_ACTIVITIES", 100))),
+            max_activities=_at_least_one("PERDURE_MAX_ACTIVITIES", limits.ACTIVITIES_AT_ONCE),
+            max_model_calls=_at_least_one("PERDURE_MAX_MODEL_CALLS", limits.MODEL_CALLS_AT_ONCE),
             health_port=int(_number("PERDURE_HEALTH_PORT", 0)) or None,
             log_format=_log_format(),
             otlp=_otlp(),
@@ -75,6 +79,10 @@ def _log_format() -> str:
             f"the environment variable PERDURE_LOG_FORMAT is 'lines' or 'json', not {style!r}"
         )
     return style
+
+
+def _at_least_one(name: str, default: int) -> int:
+    return max(1, int(_number(name, default)))
 
 
 def _number(name: str, default: float) -> float:

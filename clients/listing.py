@@ -7,10 +7,15 @@ directly.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator
 
 from temporalio.api.workflow.v1 import WorkflowExecutionInfo
-from temporalio.api.workflowservice.v1 import ListWorkflowExecutionsRequest
+from temporalio.api.workflowservice.v1 import (
+    ListWorkflowExecutionsRequest,
+    ListWorkflowExecutionsResponse,
+)
 from temporalio.client import Client
 from temporalio.converter import decode_typed_search_attributes
 from temporalio.service import RPCError, RPCStatusCode
@@ -32,7 +37,7 @@ _PASSING = (
 async def turns(
     client: Client, index: Index, wanted: Filter, limit: int | None
 ) -> AsyncIterator[TurnEntry]:
-    """Yield the turns that match a filter, page by page.
+    """Yield the turns that match a filter, page by page; the next page is fetched meanwhile.
 
     Turns that are not over come first, then the others, the last ended first.
 
@@ -42,19 +47,20 @@ async def turns(
         ServerUnreachableError: Temporal does not answer.
     """
     shown = 0
-    async for info in workflows(client, index, wanted, limit):
-        attributes = decode_typed_search_attributes(info.search_attributes)
-        entry = await entry_of(client, info, attributes)
-        if wanted.admits(entry, attributes, info.task_queue):
-            yield entry
-            shown += 1
-            if shown == limit:
-                return
+    async with contextlib.aclosing(workflows(client, index, wanted, limit)) as found:
+        async for info in found:
+            attributes = decode_typed_search_attributes(info.search_attributes)
+            entry = await entry_of(client, info, attributes)
+            if wanted.admits(entry, attributes, info.task_queue):
+                yield entry
+                shown += 1
+                if shown == limit:
+                    return
 
 
 async def workflows(
     client: Client, index: Index, wanted: Filter, limit: int | None
-) -> AsyncIterator[WorkflowExecutionInfo]:
+) -> AsyncGenerator[WorkflowExecutionInfo, None]:
     """Yield what Temporal finds for a filter, page by page. It may be more than matches.
 
     Raises:
@@ -65,16 +71,32 @@ async def workflows(
     request = ListWorkflowExecutionsRequest(
         namespace=client.namespace, query=wanted.query(), page_size=min(limit or _PAGE, _PAGE)
     )
-    while True:
-        try:
-            page = await client.workflow_service.list_workflow_executions(request, retry=True)
-        except RPCError as error:
-            raise _unlistable(error) from error
-        for info in page.executions:
-            yield info
-        if not page.next_page_token:
-            return
-        request.next_page_token = page.next_page_token
+    found = 0
+    ahead: asyncio.Task[ListWorkflowExecutionsResponse] | None = None
+    try:
+        while True:
+            page = await (ahead or _page(client, request))
+            found += len(page.executions)
+            request.next_page_token = page.next_page_token
+            needs_more = bool(page.next_page_token) and (limit is None or found < limit)
+            ahead = asyncio.create_task(_page(client, request)) if needs_more else None
+            for info in page.executions:
+                yield info
+            if not page.next_page_token:
+                return
+    finally:
+        if ahead is not None:
+            ahead.cancel()
+            await asyncio.gather(ahead, return_exceptions=True)
+
+
+async def _page(
+    client: Client, request: ListWorkflowExecutionsRequest
+) -> ListWorkflowExecutionsResponse:
+    try:
+        return await client.workflow_service.list_workflow_executions(request, retry=True)
+    except RPCError as error:
+        raise _unlistable(error) from error
 
 
 async def _explain(client: Client, index: Index) -> None:

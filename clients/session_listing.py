@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 
 from temporalio.api.enums.v1 import WorkflowExecutionStatus
+from temporalio.api.workflow.v1 import WorkflowExecutionInfo
 from temporalio.client import Client
 from temporalio.converter import decode_typed_search_attributes
 
@@ -48,21 +50,28 @@ async def sessions(
         PerdureError: As `perdure.clients.listing.turns` does.
     """
     shown = 0
-    async for info in listing.workflows(client, index, wanted, limit):
-        attributes = decode_typed_search_attributes(info.search_attributes)
-        agent = search_attributes.value_of(attributes.get(search_attributes.AGENT, ""))
-        labels = search_attributes.labels_of(attributes.get(search_attributes.LABELS, ()))
-        if wanted.agent not in (None, agent) or not wanted.labels.items() <= labels.items():
-            continue  # a store may find other cases of letters
-        is_open = info.status == _RUNNING
-        yield SessionEntry(
-            id=info.execution.workflow_id,
-            agent=agent,
-            labels=labels,
-            is_open=is_open,
-            started_at=info.start_time.ToDatetime(tzinfo=UTC),
-            ended_at=None if is_open else info.close_time.ToDatetime(tzinfo=UTC),
-        )
-        shown += 1
-        if shown == limit:
-            return
+    async with contextlib.aclosing(listing.workflows(client, index, wanted, limit)) as found:
+        async for info in found:
+            entry = _entry_of(info)
+            # a store may find other cases of letters
+            if (
+                wanted.agent in (None, entry.agent)
+                and wanted.labels.items() <= entry.labels.items()
+            ):
+                yield entry
+                shown += 1
+                if shown == limit:
+                    return
+
+
+def _entry_of(info: WorkflowExecutionInfo) -> SessionEntry:
+    attributes = decode_typed_search_attributes(info.search_attributes)
+    is_open = info.status == _RUNNING
+    return SessionEntry(
+        id=info.execution.workflow_id,
+        agent=search_attributes.value_of(attributes.get(search_attributes.AGENT, "")),
+        labels=search_attributes.labels_of(attributes.get(search_attributes.LABELS, ())),
+        is_open=is_open,
+        started_at=info.start_time.ToDatetime(tzinfo=UTC),
+        ended_at=None if is_open else info.close_time.ToDatetime(tzinfo=UTC),
+    )

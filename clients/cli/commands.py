@@ -183,25 +183,10 @@ async def list_turns(
     **filters: Any,
 ) -> int:
     """List turns: running ones first, then the others, the last ended first."""
-    from perdure.clients.cli import json_lines, table
-    from perdure.clients.cli.screen import note
+    from perdure.clients.cli.turn_list import show_turns
 
     client = await connected(address)
-    found = [
-        entry
-        async for entry in client.list(
-            **filters, labels=dict(labels), limit=limit + 1 if limit > 0 else limit
-        )
-    ]
-    if as_json:
-        for entry in found[:limit]:
-            json_lines.tell(entry)
-    elif found:
-        table.show(found[:limit])
-    else:
-        note("there is no such turn" if labels or any(filters.values()) else "there is no turn yet")
-    if len(found) > limit:
-        note(f"there are more than these {limit}; --limit shows them")
+    await show_turns(client, {**filters, "labels": dict(labels)}, limit, as_json=as_json)
     return 0
 
 

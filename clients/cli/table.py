@@ -26,44 +26,76 @@ _GAP = 2
 _LEAST_TASK = 12
 
 
-def show(
-    entries: Sequence[TurnEntry], *, out: TextIO | None = None, now: datetime | None = None
-) -> None:
-    """Print a line for each turn.
+class Turns:
+    """Prints turns in blocks, with a line for each turn.
 
     On a terminal, columns are left out and tasks are cut so that a line fits; elsewhere not.
     """
-    draw([_row(entry, now or datetime.now(UTC)) for entry in entries], _LEFT_OUT, out or sys.stdout)
+
+    def __init__(self, *, out: TextIO | None = None, now: datetime | None = None) -> None:
+        self._table = Blocks(_LEFT_OUT, out or sys.stdout)
+        self._now = now
+
+    def show(self, entries: Sequence[TurnEntry]) -> None:
+        """Print at least one turn, the first time with a header."""
+        now = self._now or datetime.now(UTC)
+        self._table.draw([_row(entry, now) for entry in entries])
 
 
 def draw(rows: Sequence[Mapping[str, Text]], left_out: Sequence[str], out: TextIO) -> None:
-    """Print rows by their columns, of which `left_out` are dropped first on a narrow terminal.
+    """Print rows by their columns, as `Blocks` does."""
+    Blocks(left_out, out).draw(rows)
 
-    The column `TASK` is cut so that a line fits.
+
+class Blocks:
+    """Prints the rows of a table in blocks, while more are read.
+
+    The columns `left_out` are dropped first on a narrow terminal, and the column `TASK` is cut so
+    that a line fits. Columns are as wide as the first block needs; a later block with a wider value
+    widens them.
     """
-    names = _fitting(rows, left_out, Screen(out).width)
-    table = Table(box=None, padding=(0, _GAP, 0, 0), pad_edge=False, header_style="dim")
-    for name in names:
-        table.add_column(
-            name, justify="right" if name in _TO_THE_RIGHT else "left", no_wrap=name != "TASK"
+
+    def __init__(self, left_out: Sequence[str], out: TextIO) -> None:
+        self._left_out = left_out
+        self._out = out
+        self._widths: dict[str, int] = {}
+
+    def draw(self, rows: Sequence[Mapping[str, Text]]) -> None:
+        """Print at least one row, the first time with a header."""
+        is_first = not self._widths
+        self._fit(rows)
+        table = Table(
+            box=None,
+            padding=(0, _GAP, 0, 0),
+            pad_edge=False,
+            header_style="dim",
+            show_header=is_first,
         )
-    for row in rows:
-        table.add_row(*(row[name] for name in names))
-    for line in lines_of(table, out):
-        put(line, out)
+        for name, width in self._widths.items():
+            table.add_column(
+                name,
+                justify="right" if name in _TO_THE_RIGHT else "left",
+                no_wrap=name != "TASK",
+                min_width=None if name == "TASK" else width,
+            )
+        for row in rows:
+            table.add_row(*(row[name] for name in self._widths))
+        for line in lines_of(table, self._out):
+            put(line, self._out)
 
-
-def _fitting(
-    rows: Sequence[Mapping[str, Text]], left_out: Sequence[str], columns: int
-) -> list[str]:
-    """Return the columns that fit on the terminal."""
-    widths = {name: max(len(name), *(row[name].cell_len for row in rows)) for name in rows[0]}
-    if "TASK" in widths:
-        widths["TASK"] = min(widths["TASK"], _LEAST_TASK)
-    for name in left_out:
-        if sum(widths.values()) + _GAP * (len(widths) - 1) > columns:
-            del widths[name]
-    return list(widths)
+    def _fit(self, rows: Sequence[Mapping[str, Text]]) -> None:
+        """Set the columns that fit on the terminal, and their widths."""
+        widths = self._widths or {name: len(name) for name in rows[0]}
+        self._widths = {
+            name: max(width, *(row[name].cell_len for row in rows))
+            for name, width in widths.items()
+        }
+        if "TASK" in widths:
+            self._widths["TASK"] = min(self._widths["TASK"], _LEAST_TASK)
+        for name in self._left_out:
+            needed = sum(self._widths.values()) + _GAP * (len(self._widths) - 1)
+            if needed > Screen(self._out).width:
+                self._widths.pop(name, None)
 
 
 def ago(age: timedelta) -> str:

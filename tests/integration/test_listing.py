@@ -41,6 +41,7 @@ from perdure import (
 )
 from perdure.clients import AgentClient, TurnEntry
 from perdure.clients.cli import setup_namespace
+from perdure.clients.cli.turn_list import show_turns
 from perdure.temporal import namespace_check, search_attributes
 from perdure.temporal.connect import connect_local
 from perdure.temporal.namespace_check import Index
@@ -51,7 +52,7 @@ from perdure.values.reports import StopReason
 from perdure.worker import AgentWorker
 from perdure.worker.dev_server import DevServer
 
-from ..conftest import RecordingClient, Runtime, check_history
+from ..conftest import RecordingClient, Runtime, check_history, eventually
 from .spending import ended, queue, until
 
 TROUBLE = [
@@ -758,3 +759,78 @@ class Reversing(PayloadCodec):
 
     async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
         return [Payload.FromString(payload.data[::-1]) for payload in payloads]
+
+
+class PagingService(CountingService):
+    """A connection to a server with pages of two turns, of which the second and later ones wait."""
+
+    def __init__(self, real: ServiceClient) -> None:
+        super().__init__(real)
+        self.pages = 0
+        self.may_go_on = asyncio.Event()
+
+    async def _rpc_call(self, rpc: str, *args: Any, service: str, **options: Any) -> Any:
+        if rpc == "list_workflow_executions":
+            options["req"].page_size = 2
+            self.pages += 1
+            if self.pages > 1:
+                await self.may_go_on.wait()
+        return await super()._rpc_call(rpc, *args, service=service, **options)
+
+
+@contextlib.asynccontextmanager
+async def paged(address: str, agent: Agent) -> AsyncIterator[tuple[PagingService, list[str]]]:
+    """A connection to a server with five turns of the agent, and their ids."""
+    client = AgentClient.from_temporal(await Client.connect(address), task_queue="nobody")
+    ids = [f"{agent.name}-{number}" for number in range(5)]
+    for turn_id in ids:
+        await client.start(agent, "2 + 3?", id=turn_id)
+    await eventually_listed(client, ids, agent=agent)
+    yield PagingService(client.temporal.service_client), ids
+
+
+@pytest.mark.accepts("E122")
+async def test_first_page_is_there_while_the_next_one_is_fetched(
+    perdure_server: str, agent: Agent
+) -> None:
+    """The next page is requested before it is needed; with a limit, no page too many."""
+    async with paged(perdure_server, agent) as (service, ids):
+        client = AgentClient.from_temporal(Client(service))
+        entries = client.list(agent)
+        first = [(await anext(entries)).id]
+        await eventually(lambda: service.pages == 2, "the next page is requested", within_s=10)
+        first.append((await anext(entries)).id)
+        service.may_go_on.set()
+        rest = [entry.id async for entry in entries]
+        asked = service.pages
+        some = [entry.id async for entry in client.list(agent, limit=2)]
+
+    assert (len(first), sorted(first + rest), asked) == (2, ids, 3)
+    assert (some, service.pages) == (first, 4)
+
+
+@pytest.mark.accepts("P47")
+@pytest.mark.parametrize("as_json", [False, True], ids=["table", "JSON"])
+async def test_command_prints_turns_while_it_reads_more(
+    perdure_server: str, agent: Agent, as_json: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A line for each turn of the first page, then one for each of the others."""
+    async with paged(perdure_server, agent) as (service, ids):
+        client = AgentClient.from_temporal(Client(service))
+        printed: list[str] = []
+
+        def has_lines(number: int) -> bool:
+            printed.append(capsys.readouterr().out)
+            return sum(turn_id in "".join(printed) for turn_id in ids) == number
+
+        showing = asyncio.create_task(
+            show_turns(client, {"agent": agent.name}, 10, as_json=as_json)
+        )
+        await eventually(lambda: has_lines(2), "the first page is printed", within_s=10)
+        is_over = showing.done()
+        service.may_go_on.set()
+        await showing
+
+    assert not is_over
+    assert has_lines(5)
+    assert "".join(printed).count("AGENT") == (not as_json)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
@@ -11,6 +13,7 @@ import pytest
 from perdure import Outcome
 from perdure.clients import TurnEntry
 from perdure.clients.cli import table
+from perdure.clients.cli.blocks import blocks
 from perdure.temporal.search_attributes import State
 
 NOW = datetime(2030, 1, 2, 12, tzinfo=UTC)
@@ -35,7 +38,7 @@ def entry(turn_id: str, task: str, **fields: object) -> TurnEntry:
 
 def shown(*entries: TurnEntry) -> list[str]:
     out = io.StringIO()
-    table.show(entries, out=out, now=NOW)
+    table.Turns(out=out, now=NOW).show(entries)
     return out.getvalue().splitlines()
 
 
@@ -67,7 +70,7 @@ def test_terminal_is_not_outgrown_by_a_long_task(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("NO_COLOR", "1")
     out = Terminal()
-    table.show([entry("sum-1", "word " * 30)], out=out, now=NOW)
+    table.Turns(out=out, now=NOW).show([entry("sum-1", "word " * 30)])
 
     assert [len(line) for line in out.getvalue().splitlines()][1] == 80
     assert out.getvalue().endswith("…\n")
@@ -83,10 +86,64 @@ def test_states_have_colours_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> N
         {"state": "waiting"},
         {"state": "running"},
     ]
-    table.show([entry("x", "", **fields) for fields in states], out=out, now=NOW)
+    table.Turns(out=out, now=NOW).show([entry("x", "", **fields) for fields in states])
     colours = [line.partition("\x1b[")[2][:2] for line in out.getvalue().splitlines()[1:]]
 
     assert colours == ["32", "31", "33", "36"]
+
+
+def test_later_blocks_stand_under_the_first() -> None:
+    """The header is printed once, and a longer id widens its column from there on."""
+    out = io.StringIO()
+    turns = table.Turns(out=out, now=NOW)
+    turns.show([entry("sum-10", "2 + 3?")])
+    turns.show([entry("sum-1", "3 + 4?"), entry("sum-2000", "5?", agent="accountant")])
+    turns.show([entry("sum-3", "4 + 5?")])
+
+    assert out.getvalue().splitlines() == [
+        "ID      AGENT  STATE  STEPS  SPENT  STARTED    TASK",
+        "sum-10  adder  ended      –      –  2 min ago  2 + 3?",
+        "sum-1     adder       ended      –      –  2 min ago  3 + 4?",
+        "sum-2000  accountant  ended      –      –  2 min ago  5?",
+        "sum-3     adder       ended      –      –  2 min ago  4 + 5?",
+    ]
+
+
+def test_later_block_drops_columns_before_it_cuts_an_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a narrow terminal."""
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setenv("NO_COLOR", "1")
+    out = Terminal()
+    turns = table.Turns(out=out, now=NOW)
+    turns.show([entry("sum-1", "2 + 3?")])
+    turns.show([entry("a-long-id-of-36-columns-0123456789ab", "3 + 4?")])
+
+    assert [line.split()[0] for line in out.getvalue().splitlines()] == [
+        "ID",
+        "sum-1",
+        "a-long-id-of-36-columns-0123456789ab",
+    ]
+
+
+async def test_blocks_have_all_values_before_an_error() -> None:
+    """In their order, and then the error is raised."""
+
+    async def values() -> AsyncIterator[int]:
+        for number in range(3):
+            yield number
+            await asyncio.sleep(0)
+        raise ValueError("no more")
+
+    read: list[int] = []
+
+    async def read_all() -> None:
+        async for block in blocks(values()):
+            read.extend(block)
+
+    with pytest.raises(ValueError, match="no more"):
+        await read_all()
+
+    assert read == [0, 1, 2]
 
 
 @pytest.mark.parametrize(

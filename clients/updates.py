@@ -35,7 +35,8 @@ _REFUSED = (RPCStatusCode.ABORTED, RPCStatusCode.RESOURCE_EXHAUSTED)
 """The server's answers to an update that it did not take.
 
 The run ends and goes on in a new one, or ten updates are already in flight. The same update may be
-sent again, because its id counts once.
+sent again, because its id counts once. So may one that the run refuses for that reason itself
+(`failures.RUN_ENDS`).
 """
 
 _ENDED_MEANWHILE = "AcceptedUpdateCompletedWorkflow"
@@ -103,7 +104,7 @@ class _Over(Exception):  # noqa: N818 - the turn may go on in another run
 
 
 class _Busy(Exception):  # noqa: N818 - the update is sent again
-    """The server did not take the update."""
+    """The server or the run did not take the update."""
 
 
 async def _in_time(sending: Coroutine[Any, Any, RawValue]) -> RawValue:
@@ -134,8 +135,11 @@ async def _sent(
             update, given, id=update_id, result_type=RawValue
         )
     except WorkflowUpdateFailedError as error:
-        if isinstance(error.cause, ApplicationError) and error.cause.type == _ENDED_MEANWHILE:
+        type_ = error.cause.type if isinstance(error.cause, ApplicationError) else None
+        if type_ == _ENDED_MEANWHILE:
             raise _Over from None
+        if type_ == failures.RUN_ENDS:
+            raise _Busy from None
         raise errors.from_info(failures.error_in(error.cause)) from None
     except RPCError as error:
         is_over = any(words in error.message for words in _IS_OVER)

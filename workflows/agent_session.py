@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
-from datetime import timedelta
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 from temporalio import workflow
@@ -66,15 +65,15 @@ from perdure.temporal.names import (
 )
 from perdure.temporal.payloads import NOTHING, pack, unpack
 from perdure.temporal.session_history import record_key
+from perdure.turn.decide import run_events
 from perdure.turn.wire import Steer
 from perdure.values.budgets import BudgetUpdate
 from perdure.values.reports import Outcome
 from perdure.workflows.calls import has_ended
 from perdure.workflows.session_details import card
+from perdure.workflows.update_answers import UpdateAnswers
 
 _MESSAGE = {"id": validation.MessageId, "text": validation.Message, "by": validation.By | None}
-
-_ONE_TASK = timedelta(milliseconds=1)
 
 Handle = workflow.ChildWorkflowHandle[Any, RawValue]
 
@@ -89,7 +88,7 @@ class AgentSession:
         self._turn: Handle | None = None
         self._interrupts = False
         self._steering = 0
-        self._last_update = 0
+        self._update_answers = UpdateAnswers()
         self._turns_of_run = 0
         self._answered: dict[str, Receipt] = {}
 
@@ -99,10 +98,10 @@ class AgentSession:
         self._begin(start)
         try:
             while not self._is_closed:
-                if self._may_start:
-                    await self._run_turn()
-                elif self._is_full:
+                if self._is_full:
                     await self._continue()
+                elif self._may_start:
+                    await self._run_turn()
                 elif not await self._until_there_is_work():
                     break
         except asyncio.CancelledError:
@@ -135,7 +134,8 @@ class AgentSession:
         info = workflow.info()
         return (
             self._turns_of_run >= limits.SESSION_RUN_TURNS
-            or info.get_current_history_length() >= limits.SESSION_RUN_EVENTS
+            or info.get_current_history_length()
+            >= min(limits.SESSION_RUN_EVENTS, run_events(info.task_timeout))
             or info.get_current_history_size() >= limits.RUN_BYTES
             or info.is_continue_as_new_suggested()
         )
@@ -155,15 +155,8 @@ class AgentSession:
         return True
 
     async def _continue(self) -> None:
-        """Go on in a new run, once every update has its answer.
-
-        One task passes after the last answer, as for a turn (`perdure.workflows.runs`).
-        """
-        info = workflow.info()
-        await workflow.wait_condition(workflow.all_handlers_finished)
-        while self._last_update == info.get_current_history_length():
-            await workflow.sleep(_ONE_TASK, summary="the answer to an update is recorded")
-            await workflow.wait_condition(workflow.all_handlers_finished)
+        """Go on in a new run, once every update has its answer."""
+        await self._update_answers.until_recorded()
         answered = list(self._answered.items())[-limits.SESSION_RECEIPTS :]
         snapshot = self._state.snapshot(
             tuple(Answered(id=one, receipt=receipt) for one, receipt in answered),
@@ -251,9 +244,17 @@ class AgentSession:
         if self._state.request is None:
             await workflow.wait_condition(lambda: self._state.request is not None)
 
+    @contextlib.asynccontextmanager
+    async def _answering(self) -> AsyncIterator[None]:
+        """Handle an update once the run has its input, and before it ends."""
+        await self._until_begun()
+        with self._update_answers.answering():
+            yield
+
     @contextlib.contextmanager
     def _checked(self) -> Iterator[None]:
         """Refuse an update to a session that is closed, or for any reason that is raised."""
+        self._update_answers.check_open()
         with failures.typed():
             if self._is_closed:
                 raise errors.SessionClosedError(
@@ -268,17 +269,16 @@ class AgentSession:
         """Take in a message."""
         update = workflow.current_update_info()
         assert update is not None
-        await self._until_begun()
-        if update.id in self._answered:
-            return pack(self._answered[update.id])
-        message = session_history.sent(update.id, given)
-        was_busy = self._state.is_busy
-        self._note(message)
-        self._is_parked = False
-        receipt = await self._dispose(message.id, message.if_busy, was_busy=was_busy)
-        self._answered[update.id] = receipt
-        self._last_update = workflow.info().get_current_history_length()
-        return pack(receipt)
+        async with self._answering():
+            if update.id in self._answered:
+                return pack(self._answered[update.id])
+            message = session_history.sent(update.id, given)
+            was_busy = self._state.is_busy
+            self._note(message)
+            self._is_parked = False
+            receipt = await self._dispose(message.id, message.if_busy, was_busy=was_busy)
+            self._answered[update.id] = receipt
+            return pack(receipt)
 
     async def _dispose(self, message_id: str, if_busy: str, *, was_busy: bool) -> Receipt:
         """Do what the sender wants in case that a turn runs. The message is in the queue."""
@@ -319,6 +319,7 @@ class AgentSession:
         """Refuse a message that is not valid or does not fit, or that comes too late."""
         update = workflow.current_update_info()
         assert update is not None
+        self._update_answers.check_open()
         if update.id in self._answered:
             return
         with self._checked():
@@ -357,11 +358,11 @@ class AgentSession:
     @workflow.update(name=UNQUEUE)
     async def unqueue(self, given: RawValue = NOTHING) -> RawValue:
         """Take a message out of the queue."""
-        await self._until_begun()
-        message_id = unpack(given, Unqueue).id
-        waits = any(one.id == message_id for one in self._state.queue)
-        self._note(MessageUnqueued(message_id))
-        return pack(Done(done=waits))
+        async with self._answering():
+            message_id = unpack(given, Unqueue).id
+            waits = any(one.id == message_id for one in self._state.queue)
+            self._note(MessageUnqueued(message_id))
+            return pack(Done(done=waits))
 
     @unqueue.validator
     def check_unqueue(self, given: RawValue = NOTHING) -> None:
@@ -372,14 +373,14 @@ class AgentSession:
     @workflow.update(name=INTERRUPT)
     async def interrupt(self, given: RawValue = NOTHING) -> RawValue:
         """Cancel the running turn. The messages of the queue wait for the next one."""
-        await self._until_begun()
-        reason = unpack(given, Reason).reason
-        is_running = self._turn is not None and self._state.is_busy
-        self._note(TurnInterrupted(reason))
-        if is_running and self._turn is not None:
-            self._interrupts = False
-            self._turn.cancel(reason or "interrupted")
-        return pack(Done(done=is_running))
+        async with self._answering():
+            reason = unpack(given, Reason).reason
+            is_running = self._turn is not None and self._state.is_busy
+            self._note(TurnInterrupted(reason))
+            if is_running and self._turn is not None:
+                self._interrupts = False
+                self._turn.cancel(reason or "interrupted")
+            return pack(Done(done=is_running))
 
     @interrupt.validator
     def check_interrupt(self, given: RawValue = NOTHING) -> None:
@@ -390,21 +391,26 @@ class AgentSession:
     @workflow.update(name=RESUME)
     async def resume(self, given: RawValue = NOTHING) -> RawValue:
         """Give the messages of the queue to a turn, although none has come since."""
-        await self._until_begun()
-        waits = bool(self._state.queue) and (self._is_parked or self._turn is not None)
-        self._note(SessionResumed())
-        self._is_parked = False
-        self._interrupts = True  # a turn that is being cancelled does not park the queue
-        return pack(Done(done=waits))
+        async with self._answering():
+            waits = bool(self._state.queue) and (self._is_parked or self._turn is not None)
+            self._note(SessionResumed())
+            self._is_parked = False
+            self._interrupts = True  # a turn that is being cancelled does not park the queue
+            return pack(Done(done=waits))
+
+    @resume.validator
+    def check_resume(self, given: RawValue = NOTHING) -> None:
+        """Refuse the update if the run is about to end."""
+        self._update_answers.check_open()
 
     @workflow.update(name=ADD_BUDGET)
     async def add_budget(self, given: RawValue = NOTHING) -> RawValue:
         """Add to the budget of the session."""
-        await self._until_begun()
-        more = unpack(given, BudgetUpdate).budget
-        assert more is not None
-        self._note(SessionBudgetAdded(more))
-        return pack(Done(done=True))
+        async with self._answering():
+            more = unpack(given, BudgetUpdate).budget
+            assert more is not None
+            self._note(SessionBudgetAdded(more))
+            return pack(Done(done=True))
 
     @add_budget.validator
     def check_budget(self, given: RawValue = NOTHING) -> None:
@@ -419,9 +425,9 @@ class AgentSession:
     @workflow.update(name=CLOSE)
     async def close(self, given: RawValue = NOTHING) -> RawValue:
         """Take no more messages. A running turn goes on to its end."""
-        await self._until_begun()
-        self._note(SessionClosed(unpack(given, Reason).reason))
-        return pack(Left(unread=self._state.queue))
+        async with self._answering():
+            self._note(SessionClosed(unpack(given, Reason).reason))
+            return pack(Left(unread=self._state.queue))
 
     @close.validator
     def check_close(self, given: RawValue = NOTHING) -> None:

@@ -328,6 +328,7 @@ class AgentTurn:
     @add_budget.validator
     def check_added(self, given: RawValue = NOTHING) -> None:
         """Reject an invalid addition before it is recorded in history."""
+        self._runs.answers.check_open()
         if self._runs.has_answered():
             return
         with failures.typed():
@@ -355,6 +356,7 @@ class AgentTurn:
     @resume.validator
     def check_resumed(self, given: RawValue = NOTHING) -> None:
         """Reject the update if the turn does not wait for a provider or for `resume`."""
+        self._runs.answers.check_open()
         if self._runs.has_answered() or self._is_taking_over:
             return
         if not self._board.state.can_be_resumed:
@@ -397,6 +399,7 @@ class AgentTurn:
     @steer.validator
     def check_message(self, given: RawValue = NOTHING) -> None:
         """Reject a message that is not valid, does not fit, or comes too late."""
+        self._runs.answers.check_open()
         if self._runs.has_answered():
             return
         with failures.typed():
@@ -451,6 +454,7 @@ class AgentTurn:
     @decide.validator
     def check_decision(self, given: RawValue = NOTHING) -> None:
         """Reject a decision that is late, repeated, or about other arguments."""
+        self._runs.answers.check_open()
         if self._runs.has_answered() or self._is_taking_over:
             return
         with failures.typed():

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 from collections import deque
 from collections.abc import Iterator
-from datetime import timedelta
 from typing import Any
 
 from temporalio import workflow
@@ -20,21 +19,25 @@ from perdure.temporal.payloads import pack
 from perdure.turn import carry
 from perdure.turn.circuit_breaker import Health
 from perdure.turn.continuation import CarryCall, Continuation
-from perdure.turn.decide import replayable_events
+from perdure.turn.decide import run_events
 from perdure.turn.keys import CarryKey
 from perdure.turn.wire import Origin
 from perdure.workflows.calls import Calls
 from perdure.workflows.middleware import Pipeline
 from perdure.workflows.turn_context import Board
+from perdure.workflows.update_answers import UpdateAnswers
 
 _PATCH = "continue-as-new"
 _TRIES = 20
 _LONGEST_PAUSE_S = 60
-_ONE_TASK = timedelta(milliseconds=1)
 
 
 class Runs:
-    """The runs of one turn."""
+    """The runs of one turn.
+
+    Attributes:
+        answers: The answers of this run to updates.
+    """
 
     def __init__(self, board: Board) -> None:
         self._board = board
@@ -42,7 +45,7 @@ class Runs:
         self._answered: frozenset[str] = frozenset()
         self._updates = deque[str](maxlen=limits.UPDATE_IDS)
         self._count = 0
-        self._last_update = 0
+        self.answers = UpdateAnswers()
         self._began_events = 0
         self._began_bytes = 0
 
@@ -102,9 +105,8 @@ class Runs:
         """Return whether the turn has to go on in a new run, and can."""
         info = workflow.info()
         events = info.get_current_history_length() - self._began_events
-        most = int(replayable_events(info.task_timeout) * limits.RUN_SHARE)
         is_due = (
-            events >= min(limits.RUN_EVENTS, most)
+            events >= min(limits.RUN_EVENTS, run_events(info.task_timeout))
             or info.get_current_history_size() - self._began_bytes >= limits.RUN_BYTES
             or self._count >= limits.RUN_UPDATES
         )
@@ -112,16 +114,8 @@ class Runs:
         return is_due and is_free and workflow.patched(_PATCH)
 
     async def go_on(self, health: Health, pipeline: Pipeline) -> None:
-        """Go on in a new run, once every update has its answer.
-
-        An update whose answer is in the same workflow task as the continue-as-new may be lost
-        (temporalio/temporal#6375), so that one task passes after the last answer.
-        """
-        info = workflow.info()
-        await workflow.wait_condition(workflow.all_handlers_finished)
-        while self._last_update == info.get_current_history_length():
-            await workflow.sleep(_ONE_TASK, summary="the answer to an update is recorded")
-            await workflow.wait_condition(workflow.all_handlers_finished)
+        """Go on in a new run, once every update has its answer."""
+        await self.answers.until_recorded()
         if _is_cancelled():
             return  # the next await ends the turn
         # larger than a payload only if the request is, which external storage then holds
@@ -182,11 +176,11 @@ class Runs:
         is_new = not self.has_answered()
         self._count += 1
         try:
-            yield is_new
-            if is_new and update is not None:
-                self._updates.append(update.id)
+            with self.answers.answering():
+                yield is_new
+                if is_new and update is not None:
+                    self._updates.append(update.id)
         finally:
-            self._last_update = workflow.info().get_current_history_length()
             self._board.is_full = self.is_full()
 
 

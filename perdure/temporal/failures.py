@@ -24,6 +24,8 @@ NOT_REGISTERED = "NotFoundError"
 """The SDK's failure type for an activity that the worker does not have."""
 _NOT_ENCODED = "Failed building exception result"
 """The beginning of the SDK's failure if a codec could not encode the activity's own."""
+RUN_ENDS = "PERDURE_RUN_ENDS"
+"""The failure type of an update to a run that is about to go on in a new one."""
 
 
 def of_activity(error: PerdureError) -> ApplicationError:
@@ -60,6 +62,18 @@ def of_turn(error: PerdureError, summary: Summary) -> ApplicationError:
         pack(summary),
         type=error.code,
         non_retryable=True,
+        category=ApplicationErrorCategory.BENIGN,
+    )
+
+
+def run_ends() -> ApplicationError:
+    """Return the refusal of an update to a run that is about to go on in a new one.
+
+    A refusal is not in history. The next run takes in the same update.
+    """
+    return ApplicationError(
+        "the workflow is about to go on in a new run; send the update again, with the same id",
+        type=RUN_ENDS,
         category=ApplicationErrorCategory.BENIGN,
     )
 

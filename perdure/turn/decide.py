@@ -468,6 +468,11 @@ def replayable_events(
     return int(per_second * task_timeout.total_seconds())
 
 
+def run_events(task_timeout: timedelta) -> int:
+    """Return the events of a run after which it ends, to be replayed in time by another worker."""
+    return int(replayable_events(task_timeout) * limits.RUN_SHARE)
+
+
 def too_long(steps: int, events: int, task_timeout: timedelta, limit: int) -> errors.TooLargeError:
     """Return the error of a turn with more than `limit` events."""
     return errors.TooLargeError(

@@ -132,9 +132,13 @@ async def delete(client: RecordingClient, workflow_id: str, run_id: str) -> None
 
 
 class Carries(Interceptor):
-    """A worker's takeovers of a run before, which wait until they are let go."""
+    """A worker's takeovers of a run before, which wait until they are let go.
+
+    `added` is what was added to the limit of iterations to fill the run before.
+    """
 
     def __init__(self, *, held: bool = True) -> None:
+        self.added = 0
         self.begun = asyncio.Event()
         self.let_go = asyncio.Event()
         if not held:

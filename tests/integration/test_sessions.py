@@ -463,7 +463,6 @@ async def fill(client: RecordingClient, session: Session) -> None:
 
     while await _run_of(client, session) == before:
         await asyncio.gather(*(ask() for _ in range(100)))
-        await asyncio.sleep(0.2)  # a run ends when no request comes for a moment
 
 
 async def _run_of(client: RecordingClient, session: Session) -> str:

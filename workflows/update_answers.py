@@ -1,0 +1,55 @@
+"""The answers of a run to updates, all of which have to be in history before the run ends."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from datetime import timedelta
+
+from temporalio import workflow
+
+from perdure.temporal import failures
+
+_ONE_TASK = timedelta(milliseconds=1)
+
+
+class UpdateAnswers:
+    """The answers of one run to updates."""
+
+    def __init__(self) -> None:
+        self._last = 0
+        self._is_ending = False
+
+    @contextlib.contextmanager
+    def answering(self) -> Iterator[None]:
+        """Handle an update: its answer is in the workflow task in which this ends."""
+        try:
+            yield
+        finally:
+            self._last = workflow.info().get_current_history_length()
+
+    def check_open(self) -> None:
+        """Refuse the current update if the run is about to go on in a new one.
+
+        Raises:
+            ApplicationError: The update is to be sent again.
+        """
+        if self._is_ending:
+            raise failures.run_ends()
+
+    async def until_recorded(self) -> None:
+        """Wait until the answer to every update is in history, before a continue-as-new.
+
+        An answer in the same workflow task as the continue-as-new may be lost
+        (temporalio/temporal#6375), so one task passes after the last one. Until then the run takes
+        in no more updates: a stream of them would keep it from ending.
+        """
+        info = workflow.info()
+        self._is_ending = True
+        try:
+            await workflow.wait_condition(workflow.all_handlers_finished)
+            while self._last == info.get_current_history_length():
+                await workflow.sleep(_ONE_TASK, summary="the answer to an update is recorded")
+                await workflow.wait_condition(workflow.all_handlers_finished)
+        finally:
+            self._is_ending = False  # the run may be cancelled meanwhile

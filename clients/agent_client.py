@@ -23,7 +23,7 @@ from perdure.clients.entries import TurnEntry
 from perdure.clients.feed import Feed, runs_of
 from perdure.clients.filters import Filter, member
 from perdure.clients.forks import UNCHANGED, ForkOptions, Forks
-from perdure.clients.schedules.definition import IfRunning, OnFailure, ScheduleChanges
+from perdure.clients.schedules.definition import OnFailure, ScheduleChanges
 from perdure.clients.schedules.schedule import Schedule
 from perdure.clients.schedules.schedules import Schedules
 from perdure.clients.schedules.status import ScheduleEntry
@@ -41,6 +41,7 @@ from perdure.temporal.priorities import priority_of
 from perdure.temporal.search_attributes import State
 from perdure.text import word
 from perdure.turn.batch import OnError
+from perdure.turn.slot import IfRunning
 from perdure.values import keywords
 from perdure.values.approvals import PendingApproval
 from perdure.values.budgets import Budget, Remaining
@@ -425,7 +426,8 @@ class AgentClient:
         *,
         cron: str,
         timezone: str,
-        if_running: IfRunning = "skip",
+        session: str | None = None,
+        if_running: IfRunning | None = None,
         catch_up: timedelta = limits.CATCH_UP,
         on_failure: OnFailure = "go on",
         remember_last: bool = False,
@@ -448,13 +450,18 @@ class AgentClient:
             task: The task of each turn, which is also told the time for which it was scheduled.
             cron: A cron expression of five fields, such as `0 7 * * 1-5`.
             timezone: The IANA name of its time zone, such as `Europe/Berlin` or `UTC`.
-            if_running: What to do at a time at which a turn is running: `skip` that time; `queue`
-                one turn, which starts when the running one is over; `cancel` the running one first;
-                or `allow` both.
+            session: The id of a session that gets the task as a message at each time, instead of a
+                turn of its own. If there is none, the first message begins it, with `labels`,
+                `budget`, `max_iterations`, `options` and `allowed_tools` as for `session`.
+            if_running: What to do at a time at which a turn is running: `skip` that time (default);
+                `queue` one turn, which starts when the running one is over; `cancel` the running
+                one first; or `allow` both. With a session, it is about any turn of the session:
+                `skip` sends no message, with `queue` (default) the next turn reads it, and with
+                `cancel` the running one is interrupted.
             catch_up: How late a turn may start whose time was missed because the server was away,
                 from 10 s. Times that were missed for longer are skipped.
             on_failure: What to do after a turn that failed, or spent its budget: `go on`, or
-                `pause` the schedule.
+                `pause` the schedule. With a session, also after a message that it did not accept.
             remember_last: Whether a turn gets the output of the last one that completed.
             jitter: The largest random delay of a turn.
             starts: No turn starts before this time.
@@ -464,7 +471,7 @@ class AgentClient:
             context: As for `start`. The blocks `schedule` and `last_output` are Perdure's.
             history: As for `start`.
             labels: As for `start`.
-            budget: As for `start`: the limits of each turn.
+            budget: As for `start`: the limits of each turn. With a session, of all its turns.
             max_iterations: As for `start`.
             options: As for `start`.
             allowed_tools: As for `start`.
@@ -472,18 +479,22 @@ class AgentClient:
         Raises:
             ScheduleConflictError: A schedule of this id has another definition: `Schedule.change`
                 changes it.
+            SessionClosedError: The session is closed.
+            TurnConflictError: The session belongs to another agent.
             TooLargeError: The input of the turns is too large.
             InvalidRequestError: The cron expression, the time zone or another value is not valid.
             ConfigurationError: The output type cannot be enforced on a model, or this machine has
                 no time zone database.
             ServerUnreachableError: Temporal does not answer.
         """
+        default: IfRunning = "skip" if session is None else "queue"
         definition: ScheduleChanges = {
             "agent": agent,
             "task": task,
             "cron": cron,
             "timezone": timezone,
-            "if_running": if_running,
+            "session": session,
+            "if_running": default if if_running is None else if_running,
             "catch_up": catch_up,
             "on_failure": on_failure,
             "remember_last": remember_last,

@@ -44,7 +44,9 @@ from perdure.activities.resolve_agent import Agents
 from perdure.activities.tool_loop import ToolLoop
 from perdure.activities.transcripts import Transcripts
 from perdure.agents.definitions import Target, define
+from perdure.clients.schedules.sending import send_message
 from perdure.errors import PerdureError
+from perdure.session.scheduled import MessageCall
 from perdure.session.wire import RecordCall
 from perdure.temporal import data_converter, failures
 from perdure.temporal.names import (
@@ -57,6 +59,8 @@ from perdure.temporal.names import (
     RECORD_TURN,
     RESOLVE_AGENT,
     RUN_MIDDLEWARE,
+    SCHEDULED_MESSAGE,
+    SEND_MESSAGE,
     SESSION,
     TELL_OBSERVERS,
     TURN,
@@ -84,6 +88,7 @@ _WORKFLOW_NAMES: dict[str | None, str] = {
     SESSION: "session",
     BATCH: "batch",
     BATCH_PART: "part of a batch",
+    SCHEDULED_MESSAGE: "message of a schedule",
 }
 
 _NO_TOOLS = (
@@ -95,6 +100,7 @@ _NO_TOOLS = (
     READ_CHILD,
     CARRY,
     RECORD_TURN,
+    SEND_MESSAGE,
 )
 
 Handler = Callable[[RawValue], Any]
@@ -179,6 +185,7 @@ class PerdurePlugin(Plugin):
             _handler(READ_CHILD, read_child, ChildRun),
             _handler(CARRY, Carrier().carry, CarryCall, may_be_stored=True),
             _handler(RECORD_TURN, TurnRecorder().record_turn, RecordCall, may_be_stored=True),
+            _handler(SEND_MESSAGE, send_message, MessageCall),
             self._call_model,
             *self._tool_calls.handlers(),
         ]

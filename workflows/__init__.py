@@ -2,11 +2,19 @@
 
 from perdure.workflows.agent_batch import AgentBatch
 from perdure.workflows.agent_batch_part import AgentBatchPart
+from perdure.workflows.agent_scheduled_message import AgentScheduledMessage
 from perdure.workflows.agent_session import AgentSession
 from perdure.workflows.agent_turn import AgentTurn
 from perdure.workflows.child_turn import run_turn
 
-WORKFLOWS = (AgentTurn, AgentSession, AgentBatch, AgentBatchPart)
+WORKFLOWS = (AgentTurn, AgentSession, AgentBatch, AgentBatchPart, AgentScheduledMessage)
 """The workflows of Perdure, which a worker of agents runs."""
 
-__all__ = ["AgentBatch", "AgentBatchPart", "AgentSession", "AgentTurn", "run_turn"]
+__all__ = [
+    "AgentBatch",
+    "AgentBatchPart",
+    "AgentScheduledMessage",
+    "AgentSession",
+    "AgentTurn",
+    "run_turn",
+]

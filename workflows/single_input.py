@@ -19,11 +19,16 @@ from temporalio.worker import (
 
 from perdure import errors
 from perdure.temporal import failures
-from perdure.temporal.names import BATCH, BATCH_PART, TURN
+from perdure.temporal.names import BATCH, BATCH_PART, SCHEDULED_MESSAGE, TURN
 from perdure.turn.wire import Summary
 from perdure.values.reports import Outcome
 
-_OURS = (TURN, BATCH, BATCH_PART)
+_OURS = {
+    TURN: "turn",
+    BATCH: "batch",
+    BATCH_PART: "batch",
+    SCHEDULED_MESSAGE: "message of a schedule",
+}
 
 
 class OneInput(Interceptor):
@@ -41,9 +46,8 @@ class _OneInput(WorkflowInboundInterceptor):
     async def execute_workflow(self, input: ExecuteWorkflowInput) -> Any:  # noqa: A002 - the SDK's name
         kind = workflow.info().workflow_type
         if kind in _OURS and len(input.args) > 1:
-            what = "turn" if kind == TURN else "batch"
             error = errors.InvalidRequestError(
-                f"a {what} takes one input, {len(input.args)} were given"
+                f"a {_OURS[kind]} takes one input, {len(input.args)} were given"
             )
             if kind != TURN:
                 raise failures.of_activity(error)

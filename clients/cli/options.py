@@ -184,6 +184,11 @@ def timing(*, is_new: bool) -> Decorator[Any]:
             help="Their time zone, such as Europe/Berlin.",
         ),
         click.option(
+            "--session",
+            metavar="ID",
+            help="A session that gets the task as a message, instead of a turn of its own.",
+        ),
+        click.option(
             "--if-running",
             type=click.Choice(_CHOICES["if_running"]),
             metavar="HOW",

@@ -96,7 +96,10 @@ def _lines(status: ScheduleStatus) -> Iterator[tuple[str, Text | str]]:
     )
     if status.reason:
         yield "reason", harmless(status.reason)
-    yield "turn", f"{word(status.agent)}: {harmless(status.task)}"
+    what = "turn" if status.session is None else "message"
+    yield what, f"{word(status.agent)}: {harmless(status.task)}"
+    if status.session is not None:
+        yield "session", word(status.session)
     yield "times", f"{status.cron}  {word(status.timezone)}"
     if status.next:
         yield "next", ", ".join(map(_moment, status.next[:_SHOWN_TIMES]))
@@ -156,15 +159,24 @@ def _following(entry: ScheduleEntry) -> Text:
 
 
 def _turn(turn: ScheduledTurn) -> dict[str, Text]:
-    known = turn.outcome or turn.state
+    known = _known(turn)
     colour = COLOURS.get(turn.outcome, "red") if turn.outcome else "cyan"
     return {
         "FOR": Text(_moment(turn.at)),
         "BY": Text("hand" if turn.is_by_hand else "schedule"),
-        "STATE": Text(known.value, colour) if known else Text("–"),
+        "STATE": Text(known, colour) if known else Text("–"),
         "SPENT": Text("–" if turn.spent is None else f"${turn.spent:.4f}"),
-        "ID": Text(word(turn.id)),
+        "ID": Text(word(turn.id or turn.message)),
     }
+
+
+def _known(turn: ScheduledTurn) -> str:
+    """Return what is known of a turn, or of a message that no turn has read; empty for nothing."""
+    if turn.error is not None:
+        return "refused"
+    if turn.is_skipped:
+        return "skipped"
+    return turn.outcome or turn.state or ""
 
 
 def _moment(moment: datetime) -> str:

@@ -4,26 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal
 
 from annotated_types import Interval
 
 from perdure import errors, limits, validation
 from perdure.agents.agent import Agent
-from perdure.clients.schedules import cron, zones
+from perdure.clients.schedules import cron, messages, zones
 from perdure.clients.schedules.cron import Cron
 from perdure.temporal import search_attributes, start_request
 from perdure.temporal.priorities import Priorities
 from perdure.text import size
-from perdure.turn.slot import BLOCK, LAST_BLOCK, ScheduledBy
+from perdure.turn.slot import BLOCK, LAST_BLOCK, IfRunning, ScheduledBy
 from perdure.turn.wire import TurnRequest
 from perdure.validation import Must
 from perdure.values import keywords
 from perdure.values.tasks import Task
 from perdure.values.turn_options import TurnOptions
 
-IfRunning = Literal["skip", "queue", "cancel", "allow"]
 OnFailure = Literal["go on", "pause"]
 
 _ID_BYTES = 255
@@ -60,6 +59,7 @@ class ScheduleChanges(TurnOptions, total=False):
     agent: Agent[Any] | str
     task: str | Task
     output: type[Any] | None
+    session: str | None
     cron: str
     timezone: str
     if_running: IfRunning
@@ -76,7 +76,8 @@ class ScheduleChanges(TurnOptions, total=False):
 class Definition:
     """What a schedule starts, and when. `AgentClient.schedule` describes the values.
 
-    `request` is the input of its turns, without the schedule.
+    `request` is the input of its turns, without the schedule. With a session, it is the input of
+    the workflows that send its messages.
     """
 
     id: str
@@ -101,6 +102,9 @@ class Definition:
             offsets=zones.offsets(self.timezone, now),
             remember_last=self.remember_last,
         )
+        if self.request.session is not None:
+            rules = {"if_running": self.if_running, "pauses": self.on_failure == "pause"}
+            scheduled = scheduled.model_copy(update=rules)
         return self.request.model_copy(update={"schedule": scheduled})
 
     def changed(self, changes: ScheduleChanges) -> Definition:
@@ -142,6 +146,7 @@ class Definition:
                 f"the schedule: {needs} needs turns that run one after another, so it cannot be"
                 " combined with if_running='allow'; use 'skip', 'queue' or 'cancel'"
             )
+        self._check_session()
         blocks = self.request.context.blocks if self.request.context else {}
         for name in (BLOCK, LAST_BLOCK):
             if name in blocks:
@@ -149,6 +154,25 @@ class Definition:
                     f"the schedule: the context may not have a block {name!r}: the turns of a"
                     " schedule get one with this name"
                 )
+
+    def _check_session(self) -> None:
+        """Reject values that do not go with a session.
+
+        Raises:
+            PerdureError: They do not.
+        """
+        if self.request.session is None:
+            return
+        for name, why in (
+            (self.if_running == "allow" and "if_running='allow'", "whose turns run one by one"),
+            (self.remember_last and "remember_last", "which remembers more than the last output"),
+            (self.priority is not None and "priority", "whose turns have that of the session"),
+        ):
+            if name:
+                raise errors.InvalidRequestError(
+                    f"the schedule: {name} cannot be combined with a session, {why}"
+                )
+        messages.check(self.input(datetime.now(UTC)))
 
     def differences(self, other: Definition) -> list[str]:
         """Return the names of the values that differ, as `AgentClient.schedule` names them."""

@@ -27,11 +27,12 @@ from perdure import errors, limits, validation
 from perdure.clients import listing
 from perdure.clients.entries import TurnEntry
 from perdure.clients.filters import Filter
-from perdure.clients.schedules import server, zones
+from perdure.clients.schedules import messages, server, zones
 from perdure.clients.schedules.definition import MOMENT, Definition, ScheduleChanges
 from perdure.clients.schedules.status import ScheduleStatus, status, turn_id_of
-from perdure.clients.schedules.stored import definition_of, schedule_of
+from perdure.clients.schedules.stored import definition_of, request_of, schedule_of
 from perdure.clients.search_marks import Marks
+from perdure.temporal.names import SCHEDULED_MESSAGE
 from perdure.temporal.runs import describe
 from perdure.values import keywords
 
@@ -72,6 +73,7 @@ class Schedule:
     def turns(self, limit: int | None = None) -> AsyncIterator[TurnEntry]:
         """List the turns of the schedule: those that are not over first, then the last ended first.
 
+        With a session there are none: `Session.turns` has those of the session.
         Temporal's list may lag a second behind.
 
         Args:
@@ -87,6 +89,8 @@ class Schedule:
     async def run_now(self) -> str:
         """Start a turn now, outside the schedule, also while it is paused. Returns its id.
 
+        With a session, a message is sent, and its id is returned.
+
         If a turn is running, the schedule's `if_running` says what happens. With `queue`, the new
         turn starts when the running one is over, and this returns before that.
 
@@ -96,6 +100,8 @@ class Schedule:
         before = await self._described()
         overlap = before.schedule.policies.overlap_policy
         self._check_free(before, overlap)
+        if overlap == int(ScheduleOverlapPolicy.SKIP):
+            await self._check_session(before)
         at = await self._free_second()
         moment = Timestamp()
         moment.FromDatetime(at)
@@ -178,7 +184,10 @@ class Schedule:
         async def changed(given: ScheduleUpdateInput) -> ScheduleUpdate:
             found = given.description.raw_description
             definition = await definition_of(self._client, self.id, found)
-            return await self._update(definition.changed(changes), given.description.schedule.state)
+            new = definition.changed(changes)
+            if changes.keys() & {"session", "agent"}:
+                await messages.check_session(self._client, new.request)
+            return await self._update(new, given.description.schedule.state)
 
         try:
             await self._handle.update(changed)
@@ -208,6 +217,18 @@ class Schedule:
         is_queued = overlap == ScheduleOverlapPolicy.BUFFER_ONE and found.info.buffer_size
         if running and (overlap == ScheduleOverlapPolicy.SKIP or is_queued):
             raise self._busy(running[0])
+
+    async def _check_session(self, found: DescribeScheduleResponse) -> None:
+        """Refuse a message that would be skipped.
+
+        Raises:
+            ScheduleBusyError: A turn of the session is running.
+        """
+        if found.schedule.action.start_workflow.workflow_type.name == SCHEDULED_MESSAGE:
+            session_id = (await request_of(self._client, self.id, found)).session or ""
+            running = await messages.running_in(self._client, session_id)
+            if running:
+                raise self._busy(running)
 
     def _busy(self, running: str) -> errors.ScheduleBusyError:
         return errors.ScheduleBusyError(

@@ -9,14 +9,13 @@ from temporalio.client import Client, ScheduleAlreadyRunningError
 from temporalio.service import RPCError
 
 from perdure import errors, validation
-from perdure.clients.schedules import server
+from perdure.clients.schedules import messages, server
 from perdure.clients.schedules.definition import Definition, ScheduleChanges, checked_id, parsed
 from perdure.clients.schedules.schedule import Schedule
 from perdure.clients.schedules.status import ScheduleEntry, entry
-from perdure.clients.schedules.stored import definition_of, schedule_of
+from perdure.clients.schedules.stored import STARTED, definition_of, schedule_of
 from perdure.clients.search_marks import Marks
 from perdure.temporal import start_request
-from perdure.temporal.names import TURN
 
 _PAGE = 100
 
@@ -44,6 +43,8 @@ class Schedules:
             cron=parsed(given["cron"]),
             timezone="",
         ).changed(given)
+        if definition.request.session is not None and not await self._exists(schedule_id):
+            await messages.check_session(self._client, definition.request)
         try:
             await self._create(definition)
         except ScheduleAlreadyRunningError:
@@ -51,6 +52,13 @@ class Schedules:
         except RPCError as error:
             raise server.unreadable(schedule_id, error) from error
         return Schedule(self._client, self._marks, schedule_id)
+
+    async def _exists(self, schedule_id: str) -> bool:
+        try:
+            await server.described(self._client, schedule_id)
+        except errors.ScheduleNotFoundError:
+            return False
+        return True
 
     async def _create(self, definition: Definition) -> None:
         """Create a schedule, whose turns have no search attributes if the server refuses them."""
@@ -92,7 +100,7 @@ class Schedules:
         given, wanted = {"id": schedule_id}, {"id": validation.Unicode}
         validation.check("the schedule", given, wanted, errors.InvalidRequestError)
         found = await server.described(self._client, schedule_id)
-        if found.schedule.action.start_workflow.workflow_type.name != TURN:
+        if found.schedule.action.start_workflow.workflow_type.name not in STARTED:
             raise errors.ScheduleNotFoundError(
                 f"schedule {schedule_id!r} starts no turns of Perdure",
                 context={"schedule_id": schedule_id},
@@ -111,7 +119,7 @@ class Schedules:
                 "", self._client.workflow_service.list_schedules(request, retry=True)
             )
             for one in page.schedules:
-                if one.info.workflow_type.name != TURN:
+                if one.info.workflow_type.name not in STARTED:
                     continue
                 try:
                     found = await server.described(self._client, one.schedule_id)

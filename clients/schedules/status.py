@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta, tzinfo
 from decimal import Decimal
 
@@ -16,23 +17,24 @@ from temporalio.service import RPCError
 from perdure import errors
 from perdure.base import Value
 from perdure.clients.entries import TurnEntry, entry_of
-from perdure.clients.schedules import zones
-from perdure.clients.schedules.definition import Definition, IfRunning, OnFailure
+from perdure.clients.schedules import messages, zones
+from perdure.clients.schedules.definition import Definition, OnFailure
 from perdure.clients.schedules.stored import definition_of, request_of
 from perdure.errors import ErrorInfo
 from perdure.temporal.runs import describe_last
 from perdure.temporal.search_attributes import State
-from perdure.turn.slot import Slot
+from perdure.turn.slot import IfRunning, Slot
 from perdure.values.budgets import Budget
 from perdure.values.reports import Outcome
 from perdure.values.tasks import headline
 
 
 class ScheduledTurn(Value):
-    """A turn that a schedule started.
+    """A turn that a schedule started, or the turn of a session that read a message of it.
 
     Attributes:
-        id: The turn's id; `client.get(turn.id)` follows it.
+        id: The turn's id; `client.get(turn.id)` follows it. Empty if no turn has read the message,
+            or if the session no longer knows which.
         at: The time for which it was scheduled, in the time zone of the schedule.
         is_by_hand: Whether it was started by hand, outside the schedule.
         started_at: The time it was started.
@@ -40,6 +42,10 @@ class ScheduledTurn(Value):
         outcome: The outcome; None before the end, and if its retention is over.
         spent: The cost in USD; None before the end, and if it is unknown.
         ended_at: The time it ended; None before the end, and if its retention is over.
+        message: The id of the message to the session; empty without a session.
+        is_skipped: Whether the message was not sent because a turn of the session ran.
+        error: The reason why the session did not get the message, or why the schedule paused
+            instead; None otherwise.
     """
 
     id: str
@@ -50,6 +56,9 @@ class ScheduledTurn(Value):
     outcome: Outcome | None = None
     spent: Decimal | None = None
     ended_at: datetime | None = None
+    message: str = ""
+    is_skipped: bool = False
+    error: ErrorInfo | None = None
 
 
 class ScheduleEntry(Value):
@@ -66,10 +75,12 @@ class ScheduleEntry(Value):
         next: The next times at which it starts turns, jitter included, at most ten; empty while it
             is paused.
         running: The ids of its turns that are not over, as far as Temporal keeps count: without
-            those that `allow` started beside another one.
+            those that `allow` started beside another one. With a session, the ids of its messages
+            that are being sent.
         error: The reason why the entry lacks the agent, the task or the times: this process cannot
             decode them, or another program has created or changed the schedule. None for all other
             entries.
+        session: The id of the session that gets its messages; None if it starts turns.
     """
 
     id: str
@@ -82,6 +93,7 @@ class ScheduleEntry(Value):
     next: tuple[datetime, ...] = ()
     running: tuple[str, ...] = ()
     error: ErrorInfo | None = None
+    session: str | None = None
 
 
 class ScheduleStatus(ScheduleEntry):
@@ -133,7 +145,8 @@ async def entry(client: Client, schedule_id: str, found: DescribeScheduleRespons
     )
     try:
         request = await request_of(client, schedule_id, found)
-        known = known.model_copy(update={"agent": request.agent, "task": headline(request.task)})
+        told = {"agent": request.agent, "task": headline(request.task), "session": request.session}
+        known = known.model_copy(update=told)
         definition = await definition_of(client, schedule_id, found)
     except errors.PerdureError as error:
         return known.model_copy(update={"error": error.info()})
@@ -157,7 +170,9 @@ async def status(
     """
     definition = await definition_of(client, schedule_id, found)
     place, info = _place(definition), found.info
-    recent = (_turn(client, schedule_id, place, one) for one in reversed(info.recent_actions))
+    session_id = definition.request.session
+    read = await messages.turns_of(client, session_id) if session_id is not None else None
+    recent = (_turn(client, schedule_id, place, one, read) for one in reversed(info.recent_actions))
     return ScheduleStatus(
         **dict(await entry(client, schedule_id, found)),
         task_queue=definition.task_queue,
@@ -199,9 +214,16 @@ def _next(info: ScheduleInfo, place: tzinfo) -> tuple[datetime, ...]:
 
 
 async def _turn(
-    client: Client, schedule_id: str, place: tzinfo, action: ScheduleActionResult
+    client: Client,
+    schedule_id: str,
+    place: tzinfo,
+    action: ScheduleActionResult,
+    read: Mapping[str, str] | None,
 ) -> ScheduledTurn:
-    """Return a turn of the schedule, with what its own memo says about its end."""
+    """Return a turn of the schedule, with what its own memo says about its end.
+
+    `read` has the turns that read the messages to the session, if there is one.
+    """
     run = action.start_workflow_result
     at = _slot(schedule_id, run.workflow_id) or action.schedule_time.ToDatetime(tzinfo=UTC)
     turn = ScheduledTurn(
@@ -210,7 +232,16 @@ async def _turn(
         is_by_hand=Slot(at=at).is_by_hand,
         started_at=action.actual_time.ToDatetime(tzinfo=UTC).astimezone(place),
     )
-    found = await _entry(client, run.workflow_id, run.run_id)
+    if read is None:
+        found = await _entry(client, run.workflow_id, run.run_id)
+    else:
+        turn_id = read.get(run.workflow_id, "")
+        turn = turn.model_copy(update={"id": turn_id, "message": run.workflow_id})
+        if not turn_id:
+            return turn.model_copy(
+                update=await messages.fate_of(client, run.workflow_id, run.run_id)
+            )
+        found = await _entry(client, turn_id, "")
     if found is None:
         return turn
     told = {name: getattr(found, name) for name in ("state", "outcome", "spent")}

@@ -27,11 +27,12 @@ from temporalio.common import Priority, RawValue, TypedSearchAttributes
 from perdure import errors
 from perdure.clients.schedules import cron
 from perdure.clients.schedules.cron import Cron, Range, Ranges
-from perdure.clients.schedules.definition import Definition, IfRunning
+from perdure.clients.schedules.definition import Definition
 from perdure.clients.starting import packed
 from perdure.temporal import start_request
-from perdure.temporal.names import TURN
+from perdure.temporal.names import SCHEDULED_MESSAGE, TURN
 from perdure.temporal.payloads import decoded, is_foreign, undecodable, unpack
+from perdure.turn.slot import IfRunning
 from perdure.turn.wire import TurnRequest
 
 _OVERLAP: dict[IfRunning, ScheduleOverlapPolicy] = {
@@ -40,6 +41,9 @@ _OVERLAP: dict[IfRunning, ScheduleOverlapPolicy] = {
     "cancel": ScheduleOverlapPolicy.CANCEL_OTHER,
     "allow": ScheduleOverlapPolicy.ALLOW_ALL,
 }
+STARTED = (TURN, SCHEDULED_MESSAGE)
+"""The types of the workflows that schedules of Perdure start."""
+
 _IF_RUNNING = {int(policy): name for name, policy in _OVERLAP.items()}
 
 
@@ -58,7 +62,7 @@ def schedule_of(
     request = definition.input(datetime.now(UTC))
     given = start_request.introduced(request, {})
     action = ScheduleActionStartWorkflow(
-        TURN,
+        TURN if request.session is None else SCHEDULED_MESSAGE,
         packed(client, request),
         id=definition.id,
         task_queue=definition.task_queue,
@@ -177,7 +181,7 @@ def _read(calendar: StructuredCalendarSpec) -> tuple[Ranges, ...]:
 async def request_of(
     client: Client, schedule_id: str, found: DescribeScheduleResponse
 ) -> TurnRequest:
-    """Return the input of the turns of a schedule.
+    """Return the input of the turns of a schedule, or of its messages.
 
     Raises:
         ScheduleConflictError: The schedule starts no turns of Perdure.
@@ -185,7 +189,7 @@ async def request_of(
     """
     action = found.schedule.action.start_workflow
     payloads = action.input.payloads
-    if action.workflow_type.name != TURN or len(payloads) != 1:
+    if action.workflow_type.name not in STARTED or len(payloads) != 1:
         raise errors.ScheduleConflictError(
             f"there is a schedule {schedule_id!r} that starts no turns of Perdure, but"
             f" {action.workflow_type.name!r}; choose another id",

@@ -39,6 +39,12 @@ RESUME = "resume"
 SESSION = "AgentSession"
 """The workflow type of a session."""
 
+SCHEDULED_MESSAGE = "AgentScheduledMessage"
+"""The workflow type that sends a message of a schedule to a session."""
+
+SEND_MESSAGE = "perdure.send_message"
+"""`MessageCall -> MessageDelivery`: send a message of a schedule to a session."""
+
 RECORD_TURN = "perdure.record_turn"
 """`RecordCall -> TurnPart`: read the messages of a session's turn that is over."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from datetime import UTC, datetime, timedelta
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -19,6 +19,9 @@ BLOCK = "schedule"
 """The name of the block that says for when the turn was scheduled."""
 LAST_BLOCK = "last_output"
 """The name of the block with the last output of the schedule."""
+
+IfRunning = Literal["skip", "queue", "cancel", "allow"]
+"""What a schedule does at a time at which a turn is running."""
 
 _NAME_CHARACTERS = 64
 _OFFSETS = 1_000
@@ -31,7 +34,8 @@ class ScheduledBy(Wire):
 
     `offsets` are pairs of the Unix time from which an offset of the time zone from UTC holds and
     the offset, both in seconds, in order. `remember_last` gives the turn the last output of the
-    schedule.
+    schedule. `if_running` and `pauses` are set for messages to a session: what to do if a turn of
+    it runs, and whether a turn of it that failed pauses the schedule.
     """
 
     id: str
@@ -40,6 +44,8 @@ class ScheduledBy(Wire):
         default=(), max_length=_OFFSETS
     )
     remember_last: bool = False
+    if_running: IfRunning | None = None
+    pauses: bool | None = None
 
     def in_words(self, at: datetime) -> str:
         """Format a time in the time zone: `Monday, 2026-11-23 07:00 Europe/Berlin (UTC+01:00)`.

@@ -80,8 +80,9 @@ class TurnRequest(Wire):
     messages of its `origin`, which include the task and the context. `said` has messages of the
     user that the model reads with its first call, after the task. `session` is the id of the
     session that the turn belongs to: the budget is then a limit besides that of the agent.
-    `schedule` is set by a schedule that starts turns. The turn begins after `delay`, and ends at
-    its `deadline` at the latest; either is a date, or a time after the start.
+    `schedule` is set by a schedule that starts turns; with a `session`, it sends messages to that
+    instead. The turn begins after `delay`, and ends at its `deadline` at the latest; either is a
+    date, or a time after the start.
     """
 
     agent: str = Field(min_length=1, max_length=limits.NAME_CHARACTERS)

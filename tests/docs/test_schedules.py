@@ -9,6 +9,7 @@ from perdure import Agent
 from perdure.clients.schedules.status import turn_id_of
 from perdure.testing import FunctionModel, ModelRequest, Reply, says
 
+from ..integration.test_scheduled_messages import turn_with
 from ..integration.test_schedules import existing
 from .conftest import Tell
 
@@ -31,6 +32,10 @@ async def test_schedule_does_what_the_page_says(tell: Tell) -> None:
         await daily.backfill(SLOT, SLOT + timedelta(minutes=1))
         turn = await existing(client, turn_id_of(daily.id, SLOT))
         await turn.result()
+        again = await (await story.defining("ask_again"))(client)
+        message = await again.run_now()
+        await (await turn_with(client.session("ticket-4711"), message)).result()
+        await again.delete()
         looked = await story.prints((await story.defining("look"))(client))
         await (await story.defining("manage"))(client)
         daily = await story["digest"](client)
@@ -38,6 +43,7 @@ async def test_schedule_does_what_the_page_says(tell: Tell) -> None:
         await daily.delete()
 
     assert asked[0].messages[0].text == shown.text.removesuffix("\n")  # type: ignore[union-attr]
+    assert asked[1].messages[-1].text.endswith("what has changed.")  # type: ignore[union-attr]
     assert looked.splitlines()[0] == "0 7 * * 1-5 Europe/Berlin False "
     assert f"digest-2026-11-23T06:00:00Z {SLOT} completed" in looked
     assert ran == "5\n"

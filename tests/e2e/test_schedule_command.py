@@ -99,6 +99,35 @@ def test_schedule_is_created_shown_run_paused_changed_and_deleted(
     assert json.loads(gone.stdout)["code"] == "SCHEDULE_NOT_FOUND"
 
 
+@pytest.mark.accepts("E74", "E105")
+def test_schedule_of_a_session_is_created_shown_and_run(
+    here: InProcess, at_work: Sequence[str], new_id: str
+) -> None:
+    """`show` has the session, and the turns that read the messages."""
+    create = ("schedule", "create", new_id, "talker", "Say hello.", *WHEN, *at_work)
+    created = here(*create, "--session", f"{new_id}-chat")
+    message = value(here, "run", new_id, *at_work)["turn"]
+    wait_until(
+        lambda: value(here, "show", new_id, *at_work)["last"][0]["outcome"] == "completed",
+        "a turn has read the message",
+    )
+    shown = here("schedule", "show", new_id, *at_work).stdout.splitlines()
+    status = value(here, "show", new_id, *at_work)
+    changed = value(here, "change", new_id, "--session", f"{new_id}-2", *at_work)
+    refused = here("schedule", "change", new_id, "--if-running", "allow", *at_work)
+    here("schedule", "delete", new_id, *at_work)
+
+    assert created.stdout.splitlines()[1:3] == [
+        "message   talker: Say hello.",
+        f"session   {new_id}-chat",
+    ]
+    assert shown[-1].split()[3:] == ["hand", "completed", "$0.0000", f"{new_id}-chat/1"]
+    assert (status["session"], status["if_running"]) == (f"{new_id}-chat", "queue")
+    assert (status["last"][0]["message"], changed["session"]) == (message, f"{new_id}-2")
+    assert refused.returncode == 2
+    assert "cannot be combined with a session" in refused.stderr
+
+
 @pytest.mark.accepts("E74")
 def test_schedules_and_their_turns_are_listed(
     here: InProcess, at_work: Sequence[str], new_id: str

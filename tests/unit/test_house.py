@@ -125,7 +125,14 @@ PUBLIC = {
         "Wait",
     ],
     perdure.worker: ["AgentWorker", "ModelQueue", "PerdurePlugin"],
-    perdure.workflows: ["AgentBatch", "AgentBatchPart", "AgentSession", "AgentTurn", "run_turn"],
+    perdure.workflows: [
+        "AgentBatch",
+        "AgentBatchPart",
+        "AgentScheduledMessage",
+        "AgentSession",
+        "AgentTurn",
+        "run_turn",
+    ],
     perdure.toolboxes: ["calculator", "clock", "fetch", "files", "folder_toolbox", "shell"],
     perdure.events: [
         "AgentKey",

@@ -1,0 +1,162 @@
+"""Schedules that send messages to a session: what goes with that, and whether there is one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+from pydantic_core import to_json
+from temporalio.api.enums.v1 import WorkflowExecutionStatus
+from temporalio.client import Client, WorkflowFailureError
+from temporalio.common import RawValue
+from temporalio.converter import WorkflowSerializationContext
+from temporalio.service import RPCError, RPCStatusCode
+
+from perdure import errors, limits, validation
+from perdure.clients.schedules import server
+from perdure.clients.sessions import checked_id, session_request
+from perdure.session.scheduled import MessageDelivery, message_of, session_of
+from perdure.session.state import SessionState
+from perdure.temporal import failures
+from perdure.temporal.names import MEMO, SESSION
+from perdure.temporal.payloads import decoded, unpack
+from perdure.temporal.runs import describe
+from perdure.temporal.session_history import read_session
+from perdure.turn.slot import Slot
+from perdure.turn.wire import TurnRequest
+from perdure.values.messages import Media
+
+_RUNNING = (
+    WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING,
+    WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_PAUSED,
+)
+
+
+def check(request: TurnRequest) -> None:
+    """Reject the input of messages that a session cannot take. It has a schedule and a session.
+
+    Raises:
+        InvalidRequestError: The id of the session, or an option, is not valid, or an option does
+            not go with a session.
+        TooLargeError: The message is too large.
+    """
+    for what in _not_for_sessions(request):
+        raise errors.InvalidRequestError(
+            f"the schedule: {what} cannot be combined with a session, which gets a message and has"
+            " one budget and one history for all of its turns"
+        )
+    checked_id(request.session or "")
+    session_request(**dict(session_of(request)))
+    message = message_of(request, Slot(at=datetime.now(UTC)))
+    given = {"text": message.text}
+    validation.check("the message", given, {"text": validation.Message}, errors.InvalidRequestError)
+    bytes_ = len(to_json(message.text))
+    if bytes_ > limits.UNREAD_BYTES:
+        raise errors.TooLargeError(
+            f"the message to the session is {bytes_} bytes of JSON, more than"
+            f" {limits.UNREAD_BYTES}; give the agent a tool that reads the rest",
+            context={"bytes": bytes_, "limit": limits.UNREAD_BYTES},
+        )
+
+
+def _not_for_sessions(request: TurnRequest) -> Iterator[str]:
+    """Yield the names of options that a session does not have for one message."""
+    given = {
+        "output": request.output_schema is not None,
+        "history": bool(request.history),
+        "delay": request.delay is not None,
+        "deadline": request.deadline is not None,
+        "an image or a file": any(
+            isinstance(part, Media) for part in message_of(request, None).parts
+        ),
+        "requires_human_approval": request.task.requires_human_approval,
+    }
+    yield from (name for name, is_given in given.items() if is_given)
+
+
+async def check_session(client: Client, request: TurnRequest) -> None:
+    """Refuse a session that exists and would take no message of the schedule.
+
+    Raises:
+        SessionClosedError: It is closed.
+        TurnConflictError: It belongs to another agent, or the id is not that of a session.
+        PayloadDecodeError: This process lacks the codec or the key of the session.
+        ServerUnreachableError: Temporal does not answer.
+    """
+    session_id = request.session
+    if session_id is None:
+        return
+    try:
+        found = (await describe(client, session_id, retry=True)).workflow_execution_info
+    except RPCError as error:
+        if error.status is RPCStatusCode.NOT_FOUND and "namespace" not in error.message.lower():
+            return  # the first message begins it
+        raise server.unreadable("", error) from error
+    context = {"session_id": session_id}
+    if found.type.name != SESSION:
+        raise errors.TurnConflictError(
+            f"{session_id!r} is a workflow of type {found.type.name}, and not a session; choose"
+            " another id",
+            context=context,
+        )
+    if found.status not in _RUNNING:
+        raise errors.SessionClosedError(
+            f"session {session_id!r} is closed; choose another one", context=context
+        )
+    converter = client.data_converter.with_context(
+        WorkflowSerializationContext(namespace=client.namespace, workflow_id=session_id)
+    )
+    [memo] = await decoded(converter, [found.memo.fields[MEMO]])
+    if memo["agent"] != request.agent:
+        raise errors.TurnConflictError(
+            f"session {session_id!r} belongs to the agent {memo['agent']!r}, and not to"
+            f" {request.agent!r}; choose another session",
+            context=context,
+        )
+
+
+async def turns_of(client: Client, session_id: str) -> dict[str, str]:
+    """Return the ids of the turns that were given messages, by the ids of these."""
+    state = await _state(client, session_id)
+    turns = {message: turn.turn_id for turn in state.turns for message in turn.messages}
+    if state.running is not None:
+        turns |= {one.id: state.running.turn_id for one in state.given}
+    return turns
+
+
+async def running_in(client: Client, session_id: str) -> str:
+    """Return the id of the turn of a session that is running; empty if there is none."""
+    state = await _state(client, session_id)
+    return state.running.turn_id if state.running is not None and state.is_busy else ""
+
+
+async def _state(client: Client, session_id: str) -> SessionState:
+    """Return the state of a session; an empty one if Temporal does not have it.
+
+    Raises:
+        ServerUnreachableError: Temporal does not answer.
+    """
+    try:
+        info = (await describe(client, session_id, retry=True)).workflow_execution_info
+        if info.type.name != SESSION:
+            return SessionState()
+        return await read_session(client, session_id, info.execution.run_id)
+    except RPCError as error:
+        if error.status is RPCStatusCode.NOT_FOUND:
+            return SessionState()
+        raise server.unreadable("", error) from error
+
+
+async def fate_of(client: Client, message_id: str, run_id: str) -> dict[str, object]:
+    """Return the fields of `ScheduledTurn` about a message that no turn has read."""
+    try:
+        found = (await describe(client, message_id, run_id, retry=True)).workflow_execution_info
+        if found.status in _RUNNING:
+            return {}
+        handle = client.get_workflow_handle(message_id, run_id=run_id, result_type=RawValue)
+        done = unpack(await handle.result(), MessageDelivery)
+    except WorkflowFailureError as error:
+        return {"error": failures.error_in(error.cause)}
+    except RPCError:
+        return {}  # its retention is over
+    return {"is_skipped": done.disposition is None}

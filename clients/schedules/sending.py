@@ -1,0 +1,68 @@
+"""The activity of workers that sends a message of a schedule to its session, as any client does."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+from temporalio import activity
+from temporalio.exceptions import ApplicationError
+
+from perdure import errors
+from perdure.clients.search_marks import Marks
+from perdure.clients.sessions import Session
+from perdure.clients.turn import Turn
+from perdure.session.scheduled import MessageCall, MessageDelivery
+from perdure.values.reports import Outcome
+
+_NO_FAILURE = (
+    None,
+    Outcome.COMPLETED,
+    Outcome.TRUNCATED,
+    Outcome.CANCELLED,
+    Outcome.TERMINATED,
+)
+
+
+async def send_message(call: MessageCall) -> MessageDelivery:
+    """Send a message; the same id is the same message, so it may be sent again.
+
+    Raises:
+        PerdureError: The session refuses it, or the turn that read the message before has failed.
+        ApplicationError: No worker has taken it in; it is sent again.
+    """
+    client = activity.client()
+    queue = activity.info().task_queue
+    session = Session(client, queue, Marks(client), call.session_id, call.request, _no_turn)
+    try:
+        if call.last:
+            await _check_last(session, call.last)
+        sent = await session.say(call.text, id=call.id, if_busy=call.if_busy, by=call.by)
+    except errors.SessionBusyError as error:
+        turn_id = error.context.get("turn_id")
+        if call.if_busy != "reject" or not isinstance(turn_id, str):
+            raise
+        return MessageDelivery(id=call.id, turn_id=turn_id)
+    except errors.ServerUnreachableError as error:
+        raise ApplicationError(error.message, type="UNAVAILABLE") from error  # is retried
+    return MessageDelivery(id=call.id, turn_id=sent.turn_id, disposition=sent.disposition)
+
+
+async def _check_last(session: Session, message_id: str) -> None:
+    """Refuse to go on after a turn that failed.
+
+    Raises:
+        PerdureError: The turn that read this message has failed.
+    """
+    with contextlib.suppress(errors.SessionNotFoundError):
+        for turn in await session.turns():
+            if message_id in turn.messages and turn.outcome not in _NO_FAILURE:
+                raise errors.PerdureError(
+                    f"turn {turn.turn_id!r}, which read the message {message_id!r}, has ended as"
+                    f" {turn.outcome}",
+                    context={"turn_id": turn.turn_id, "message_id": message_id},
+                )
+
+
+async def _no_turn(turn_id: str) -> Turn[Any]:
+    raise errors.TurnNotFoundError(f"turn {turn_id!r} is not looked for here")

@@ -77,7 +77,7 @@ class Definition:
     """What a schedule starts, and when. `AgentClient.schedule` describes the values.
 
     `request` is the input of its turns, without the schedule. With a session, it is the input of
-    the workflows that send its messages.
+    the workflows that send its messages. `updates` are the ids of the last updates.
     """
 
     id: str
@@ -93,6 +93,7 @@ class Definition:
     starts: datetime | None = None
     ends: datetime | None = None
     priority: int | None = None
+    updates: tuple[str, ...] = ()
 
     def input(self, now: datetime) -> TurnRequest:
         """Return the input of the turns, with the schedule."""
@@ -101,6 +102,7 @@ class Definition:
             timezone=self.timezone,
             offsets=zones.offsets(self.timezone, now),
             remember_last=self.remember_last,
+            updates=self.updates or None,
         )
         if self.request.session is not None:
             rules = {"if_running": self.if_running, "pauses": self.on_failure == "pause"}
@@ -220,7 +222,7 @@ def _values(definition: Definition) -> dict[str, Any]:
     own = {
         field.name: getattr(definition, field.name)
         for field in fields(definition)
-        if field.name not in ("id", "request")
+        if field.name not in ("id", "request", "updates")
     }
     asked = definition.request.model_dump(mode="json")
     output = asked.pop("output_schema")

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple, Unpack
 
 from google.protobuf.timestamp_pb2 import Timestamp
+from pydantic import JsonValue
 from temporalio.api.schedule.v1 import SchedulePatch, TriggerImmediatelyRequest
 from temporalio.api.workflowservice.v1 import (
     DescribeScheduleResponse,
@@ -16,10 +18,8 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.client import (
     Client,
     ScheduleBackfill,
+    ScheduleDescription,
     ScheduleOverlapPolicy,
-    ScheduleState,
-    ScheduleUpdate,
-    ScheduleUpdateInput,
 )
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -32,6 +32,7 @@ from perdure.clients.schedules.definition import MOMENT, Definition, ScheduleCha
 from perdure.clients.schedules.status import ScheduleStatus, status, turn_id_of
 from perdure.clients.schedules.stored import definition_of, request_of, schedule_of
 from perdure.clients.search_marks import Marks
+from perdure.temporal import schedule_updates
 from perdure.temporal.names import SCHEDULED_MESSAGE
 from perdure.temporal.runs import describe
 from perdure.values import keywords
@@ -41,6 +42,7 @@ _MINUTE = timedelta(minutes=1)
 _INSTANT = timedelta(milliseconds=1)
 """The beginning of a range is not part of it, for the server."""
 _POLL_S = 0.1
+_TRIES = 10
 _STARTS_WITHIN_S = 10.0
 _ONE_AFTER_ANOTHER = (ScheduleOverlapPolicy.BUFFER_ONE, ScheduleOverlapPolicy.CANCEL_OTHER)
 
@@ -170,31 +172,49 @@ class Schedule:
     async def change(self, **changes: Unpack[ScheduleChanges]) -> None:
         """Change the schedule; the arguments are those of `AgentClient.schedule`.
 
-        What is not named stays. Turns that run already are not affected. If two processes change a
-        schedule at the same moment, the last change wins.
+        What is not named stays. Turns that run already are not affected.
 
         Raises:
             InvalidRequestError: A value is not valid; nothing is changed then.
             TooLargeError: The input of the turns is too large.
             ConfigurationError: The output type cannot be enforced on a model.
-            ScheduleConflictError: Another program has created or changed the schedule.
+            ScheduleConflictError: Somebody else has changed the schedule at the same moment, and
+                nothing is changed; or another program has created or changed it.
             PayloadDecodeError: This process lacks the codec or the key of the schedule.
         """
-
-        async def changed(given: ScheduleUpdateInput) -> ScheduleUpdate:
-            found = given.description.raw_description
-            definition = await definition_of(self._client, self.id, found)
-            new = definition.changed(changes)
+        seen: Definition | None = None
+        for _ in range(_TRIES):
+            found = await server.asked(self.id, self._handle.describe())
+            definition = await definition_of(self._client, self.id, found.raw_description)
+            if seen is not None:
+                self._refuse_other(seen, definition)
+            seen, new = definition, definition.changed(changes)
             if changes.keys() & {"session", "agent"}:
                 await messages.check_session(self._client, new.request)
-            return await self._update(new, given.description.schedule.state)
+            try:
+                if await self._update(found, new):
+                    return
+            except RPCError as error:
+                if not self._marks.were_refused(error):
+                    raise server.unreadable(self.id, error) from error
+        raise self._conflict("it is changed all the time")
 
-        try:
-            await self._handle.update(changed)
-        except RPCError as error:
-            if not self._marks.were_refused(error):
-                raise server.unreadable(self.id, error) from error
-            await server.asked(self.id, self._handle.update(changed))
+    def _refuse_other(self, seen: Definition, now: Definition) -> None:
+        """Refuse to change what somebody else has changed meanwhile; a pause is no change.
+
+        Raises:
+            ScheduleConflictError: The definition differs.
+        """
+        names = seen.differences(now)
+        if names:
+            raise self._conflict(f"somebody else has changed {', '.join(names)}", differs=[*names])
+
+    def _conflict(self, why: str, **context: JsonValue) -> errors.ScheduleConflictError:
+        return errors.ScheduleConflictError(
+            f"schedule {self.id!r} was not changed, because {why} at the same moment; look at it,"
+            " and change it again",
+            context={"schedule_id": self.id, **context},
+        )
 
     async def delete(self) -> None:
         """Delete the schedule. Its turns stay, and one that runs goes on."""
@@ -203,9 +223,19 @@ class Schedule:
     async def _described(self) -> DescribeScheduleResponse:
         return await server.described(self._client, self.id)
 
-    async def _update(self, definition: Definition, state: ScheduleState) -> ScheduleUpdate:
-        marks = await self._marks.of(definition.request)
-        return ScheduleUpdate(schedule_of(self._client, definition, marks, state))
+    async def _update(self, found: ScheduleDescription, new: Definition) -> bool:
+        """Give the schedule a new definition. Returns False if it has changed since it was found.
+
+        Raises:
+            RPCError: The server does not answer or refuses it.
+        """
+        marks = await self._marks.of(new.request)
+        updates = schedule_updates.following(new.updates)
+        new = replace(new, updates=updates)
+        made = schedule_of(self._client, new, marks, found.schedule.state)
+        return await schedule_updates.update(
+            self._client, self.id, found.raw_description, made, updates[-1]
+        )
 
     def _check_free(self, found: DescribeScheduleResponse, overlap: int) -> None:
         """Refuse a start that the server would drop.

@@ -7,7 +7,6 @@ from typing import TypeVar
 
 from temporalio.api.schedule.v1 import SchedulePatch
 from temporalio.api.workflowservice.v1 import (
-    DescribeScheduleRequest,
     DescribeScheduleResponse,
     PatchScheduleRequest,
 )
@@ -16,6 +15,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from perdure import errors
 from perdure.errors import PerdureError
+from perdure.temporal import schedule_updates
 from perdure.text import one_line
 
 A = TypeVar("A")
@@ -29,8 +29,7 @@ async def described(client: Client, schedule_id: str) -> DescribeScheduleRespons
         ScheduleNotFoundError: There is no such schedule.
         ServerUnreachableError: Temporal does not answer.
     """
-    request = DescribeScheduleRequest(namespace=client.namespace, schedule_id=schedule_id)
-    return await asked(schedule_id, client.workflow_service.describe_schedule(request, retry=True))
+    return await asked(schedule_id, schedule_updates.described(client, schedule_id))
 
 
 async def patch(client: Client, schedule_id: str, change: SchedulePatch) -> None:

@@ -22,7 +22,7 @@ from temporalio.client import (
     ScheduleSpec,
     ScheduleState,
 )
-from temporalio.common import Priority, RawValue, TypedSearchAttributes
+from temporalio.common import Priority, TypedSearchAttributes
 
 from perdure import errors
 from perdure.clients.schedules import cron
@@ -31,7 +31,7 @@ from perdure.clients.schedules.definition import Definition
 from perdure.clients.starting import packed
 from perdure.temporal import start_request
 from perdure.temporal.names import SCHEDULED_MESSAGE, TURN
-from perdure.temporal.payloads import decoded, is_foreign, undecodable, unpack
+from perdure.temporal.schedule_updates import input_of
 from perdure.turn.slot import IfRunning
 from perdure.turn.wire import TurnRequest
 
@@ -146,6 +146,7 @@ async def definition_of(
         starts=_moment(spec, "start_time"),
         ends=_moment(spec, "end_time"),
         priority=action.priority.priority_key or None,
+        updates=(request.schedule.updates if request.schedule else None) or (),
     )
 
 
@@ -195,10 +196,7 @@ async def request_of(
             f" {action.workflow_type.name!r}; choose another id",
             context={"schedule_id": schedule_id},
         )
-    [raw] = await decoded(client.data_converter, payloads, [RawValue])
-    if is_foreign(raw.payload):
-        raise undecodable(None, [raw.payload])
-    return unpack(raw, TurnRequest)
+    return await input_of(client, found)
 
 
 def _moment(spec: Any, name: str) -> datetime | None:

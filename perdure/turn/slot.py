@@ -35,7 +35,8 @@ class ScheduledBy(Wire):
     `offsets` are pairs of the Unix time from which an offset of the time zone from UTC holds and
     the offset, both in seconds, in order. `remember_last` gives the turn the last output of the
     schedule. `if_running` and `pauses` are set for messages to a session: what to do if a turn of
-    it runs, and whether a turn of it that failed pauses the schedule.
+    it runs, and whether a turn of it that failed pauses the schedule. `updates` are the ids of the
+    last updates of the schedule (`perdure.temporal.schedule_updates`).
     """
 
     id: str
@@ -46,6 +47,7 @@ class ScheduledBy(Wire):
     remember_last: bool = False
     if_running: IfRunning | None = None
     pauses: bool | None = None
+    updates: tuple[str, ...] | None = None
 
     def in_words(self, at: datetime) -> str:
         """Format a time in the time zone: `Monday, 2026-11-23 07:00 Europe/Berlin (UTC+01:00)`.

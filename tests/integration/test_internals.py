@@ -10,7 +10,7 @@ from datetime import timedelta
 
 import pytest
 from temporalio import activity, workflow
-from temporalio.client import Client
+from temporalio.client import Client, Schedule, ScheduleActionStartWorkflow, ScheduleSpec
 from temporalio.common import RawValue
 from temporalio.worker import Worker
 
@@ -94,3 +94,13 @@ async def test_worker_that_never_started_can_be_marked_as_ended(worker: Worker) 
 
     assert worker.is_shutdown
     await worker.run()  # it has been asked to stop, and releases its resources
+
+
+async def test_schedule_for_the_server(perdure_server: str) -> None:
+    """`perdure.temporal.schedule_updates` sends it with a token; the client would not."""
+    client = await Client.connect(perdure_server)
+    action = ScheduleActionStartWorkflow("billing", "given", id="x", task_queue="internals")
+    made = await Schedule(action=action, spec=ScheduleSpec())._to_proto(client)
+
+    assert made.action.start_workflow.workflow_type.name == "billing"
+    assert made.action.start_workflow.input.payloads[0].data == b'"given"'

@@ -34,7 +34,8 @@ from temporalio.converter import DataConverter, ExternalStorage
 from perdure import Agent, Budget, Outcome, RequestOptions, Task, errors, limits
 from perdure.clients import AgentClient, Schedule, ScheduleEntry, Turn
 from perdure.clients.schedules.status import turn_id_of
-from perdure.temporal import search_attributes
+from perdure.clients.schedules.stored import definition_of, schedule_of
+from perdure.temporal import schedule_updates, search_attributes
 from perdure.temporal.search_attributes import State
 from perdure.testing import Runtime as PlainRuntime
 from perdure.testing import ScriptedModel, fails, local_runtime, says
@@ -616,6 +617,37 @@ async def test_mistake_is_refused_before_anything_exists(runtime: Runtime) -> No
         status = await daily.describe()
 
     assert (status.started, status.is_paused) == (0, False)
+
+
+@pytest.mark.accepts("E109")
+async def test_changes_at_the_same_moment_do_not_undo_each_other(runtime: Runtime) -> None:
+    """One of them takes place, and the others are refused typed; pauses are no conflict."""
+    async with runtime(REPORTER, model=ScriptedModel()) as client:
+        daily = await client.schedule(new_id("both"), "reporter", "Go.", **DAILY)
+        others = [await client.get_schedule(daily.id) for _ in range(5)]
+        ends = await asyncio.gather(
+            *(one.change(task=f"Task {number}.") for number, one in enumerate(others)),
+            return_exceptions=True,
+        )
+        status = await daily.describe()
+        stale = await daily._handle.describe()
+        definition = await definition_of(client.temporal, daily.id, stale.raw_description)
+        await asyncio.gather(daily.change(cron="0 8 * * *"), daily.pause("now"))
+        late = replace(definition, updates=("mine",))
+        made = schedule_of(client.temporal, late, None, stale.schedule.state)
+        was_made = await schedule_updates.update(
+            client.temporal, daily.id, stale.raw_description, made, "mine"
+        )
+        last = await daily.describe()
+        await daily.delete()
+
+    refused = [end for end in ends if isinstance(end, errors.ScheduleConflictError)]
+    done = [f"Task {number}." for number, end in enumerate(ends) if end is None]
+    assert len(done) + len(refused) == len(ends)
+    assert status.task in done
+    assert refused, "they were one after another"
+    assert {str(end.context["differs"]) for end in refused} == {"['task']"}
+    assert (was_made, last.cron, last.is_paused, last.reason) == (False, "0 8 * * *", True, "now")
 
 
 @pytest.mark.accepts("E71")

@@ -27,7 +27,7 @@ from temporalio.worker import (
     Interceptor,
 )
 
-from perdure.temporal.failures import WORKER_SHUTDOWN
+from perdure.temporal.names import WORKER_SHUTDOWN
 
 INTERVAL = timedelta(seconds=1)
 

@@ -23,7 +23,7 @@ from perdure.activities.error_log import log_raised
 from perdure.activities.loop_watchdog import BLOCKED_S, Watch
 from perdure.agents.tracebacks import place_of, raised
 from perdure.errors import PerdureError
-from perdure.temporal.failures import WORKER_SHUTDOWN
+from perdure.temporal.names import WORKER_SHUTDOWN
 from perdure.text import described
 
 logger = logging.getLogger("perdure")

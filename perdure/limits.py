@@ -202,6 +202,11 @@ The time doubles with each failure, ...
 LONGEST_BENCH = timedelta(minutes=5)
 """... up to this. A success resets it."""
 
+HELD_RUNS = 4_096
+"""The number of runs that a worker process lists for its supervisor."""
+WORKER_PROCESSES = 64
+"""The number of worker processes of one supervisor."""
+
 LOST_ATTEMPTS = 5
 """How many attempts of one activity may be lost with their worker before the turn gives up."""
 

@@ -53,9 +53,11 @@ _NO_FAILURES = {
     WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_FORCE_CLOSE_COMMAND,
     WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_WORKFLOW_PAUSE_REQUESTED_BEFORE_TASK_STARTED,
     WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_RESET_WORKFLOW,
+    WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_RESET_STICKY_TASK_QUEUE,
 }
 """No failure: an event came in while the turn was ending, or more than 2 MB of results came in
-meanwhile, so the server has the workflow look again; or an operator paused or reset the turn."""
+meanwhile, so the server has the workflow look again; or an operator paused or reset the turn; or a
+supervisor gave a task of a dead worker back."""
 _BUSY = "[TMPRL1101]"
 """How Temporal's message begins where a thread did not get the processor for two seconds.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import logging
 import signal
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from temporalio.client import Client
 from temporalio.converter import DataConverter
-from temporalio.worker import Plugin, Worker
+from temporalio.worker import Plugin, UnsandboxedWorkflowRunner, Worker
 
 from perdure import validation
 from perdure.activities import providers
@@ -33,6 +32,7 @@ from perdure.worker import health, setup_checks, startup
 from perdure.worker.plugin import PerdurePlugin
 from perdure.worker.queues import ModelQueue
 from perdure.worker.settings import WorkerSettings
+from perdure.worker.supervised import Supervised, Watch, WatchedRunner
 
 if TYPE_CHECKING:
     from perdure.worker.telemetry import Telemetry
@@ -147,18 +147,7 @@ class AgentWorker:
             ConfigurationError: An agent, a model or a name is not valid.
             DuplicateToolError: Two tools of one agent have the same name.
         """
-        settings = settings or WorkerSettings.from_environment()
-        return Worker(
-            client,
-            task_queue=settings.task_queue or self.task_queue,
-            plugins=[
-                *plugins,
-                PerdurePlugin(self, max_model_calls=settings.max_model_calls),
-            ],
-            build_id=_BUILD,
-            max_concurrent_activities=settings.max_activities,
-            graceful_shutdown_timeout=settings.grace,
-        )
+        return _worker(self, client, settings or WorkerSettings.from_environment(), plugins)
 
     @contextlib.asynccontextmanager
     async def running(
@@ -192,14 +181,54 @@ class AgentWorker:
             ConfigurationError: An agent, a model, a name, the lifespan, the port or the data
                 converter is not valid.
         """
-        settings = WorkerSettings.from_environment()
-        client = await connect(address, converter=self.data_converter)
-        async with _telemetry(self, settings) as telemetry:
-            worker = replace(self, telemetry=telemetry).build(client, settings=settings)
-            startup.prepare(self.registry.agents())
-            await _run(
-                worker, client, settings, health_port, functools.partial(_begin, self, on_start)
-            )
+        await serve(self, address, health_port=health_port, on_start=on_start)
+
+
+def _worker(
+    app: AgentWorker,
+    client: Client,
+    settings: WorkerSettings,
+    plugins: Sequence[Plugin] = (),
+    supervised: Supervised | None = None,
+) -> Worker:
+    held = supervised.held if supervised else None
+    return Worker(
+        client,
+        task_queue=settings.task_queue or app.task_queue,
+        plugins=[*plugins, PerdurePlugin(app, max_model_calls=settings.max_model_calls)],
+        build_id=_BUILD,
+        max_concurrent_activities=settings.max_activities,
+        graceful_shutdown_timeout=settings.grace,
+        interceptors=[Watch(held)] if held else [],
+        unsandboxed_workflow_runner=WatchedRunner(held) if held else UnsandboxedWorkflowRunner(),
+    )
+
+
+async def serve(
+    app: AgentWorker,
+    address: str | None,
+    *,
+    health_port: int | None = None,
+    on_start: Callable[[], None] | None = None,
+    supervised: Supervised | None = None,
+) -> None:
+    """Run a worker as `AgentWorker.run` does, possibly in a process that has a supervisor."""
+    settings = WorkerSettings.from_environment()
+    client = await connect(
+        address,
+        converter=app.data_converter,
+        identity=supervised.identity if supervised else None,
+    )
+
+    def begin() -> None:
+        _begin(app, on_start)
+        if supervised is not None:
+            supervised.serve(client)
+
+    async with _telemetry(app, settings) as telemetry:
+        worker = _worker(replace(app, telemetry=telemetry), client, settings, (), supervised)
+        startup.prepare(app.registry.agents())
+        await _run(worker, client, settings, health_port, begin, supervised)
 
 
 def _begin(app: AgentWorker, on_start: Callable[[], None] | None) -> None:
@@ -229,13 +258,16 @@ async def _run(
     settings: WorkerSettings,
     health_port: int | None,
     on_start: Callable[[], None],
+    supervised: Supervised | None,
 ) -> None:
     """Run until a signal arrives, then drain."""
     stopped, cut_short = asyncio.Event(), asyncio.Event()
     readiness = health.Readiness(client, worker, stopped)
     async with (
-        health.served(health_port or settings.health_port, readiness),
-        _signals(stopped, cut_short),
+        health.served(
+            health_port or settings.health_port, readiness, is_shared=supervised is not None
+        ),
+        supervised.orders(stopped, cut_short) if supervised else _signals(stopped, cut_short),
     ):
         on_start()
         running = asyncio.create_task(worker.run())

@@ -17,11 +17,14 @@ from typing import TYPE_CHECKING
 
 import click
 
+from perdure import limits
+
 if TYPE_CHECKING:
     from perdure.errors import PerdureError
     from perdure.worker.agent_worker import AgentWorker
     from perdure.worker.dev_server import ServerAddress
     from perdure.worker.reload import Watcher
+    from perdure.worker.supervised import Supervised
 
 STATE = Path(".perdure")
 _GRACE_S = "10"
@@ -72,14 +75,37 @@ _ATTACHED = click.option("--attached", is_flag=True, hidden=True)
     is_flag=True,
     help="Try what the first turn needs, show a table, and run no turn; exit code 0 or 1.",
 )
+@click.option(
+    "--processes",
+    type=click.IntRange(1, limits.WORKER_PROCESSES),
+    default=1,
+    envvar="PERDURE_PROCESSES",
+    metavar="N",
+    help="Run this number of worker processes (default: PERDURE_PROCESSES, or 1).",
+)
+@click.option(
+    "--supervisor/--no-supervisor",
+    default=True,
+    envvar="PERDURE_SUPERVISOR",
+    help="Run the worker as a child that is watched and started again (the default).",
+)
+@click.option("--supervised", hidden=True, metavar="FILES")
 @_ATTACHED
 async def worker(
-    app: str, address: str | None, health_port: int | None, check: bool, attached: bool
+    app: str,
+    address: str | None,
+    health_port: int | None,
+    check: bool,
+    processes: int,
+    supervisor: bool,
+    supervised: str | None,
+    attached: bool,
 ) -> int:
     """Run the agents of a module until SIGTERM or Ctrl-C; then drain.
 
     What is in flight gets PERDURE_GRACE_S seconds.
     """
+    from perdure.errors import ConfigurationError
     from perdure.worker import logs
     from perdure.worker.settings import WorkerSettings
 
@@ -88,6 +114,46 @@ async def worker(
     logs.configure(WorkerSettings.from_environment().log_format)
     if check:
         return await _check(app, address)
+    if supervised:
+        return await _supervised(app, address, health_port, supervised)
+    if supervisor and not attached:
+        return await _supervise(app, address, health_port, processes)
+    if processes > 1:
+        raise ConfigurationError("--processes needs the supervisor; leave out --no-supervisor")
+    await _agents_run(app, address, health_port)
+    return 0
+
+
+async def _supervise(app: str, address: str | None, health_port: int | None, processes: int) -> int:
+    """Run worker processes as children."""
+    from perdure.worker.supervisor import Supervisor, command
+
+    options = [
+        *(["--address", address] if address else []),
+        *(["--health-port", str(health_port)] if health_port else []),
+    ]
+    return await Supervisor(command(["worker", app, *options]), processes).run()
+
+
+async def _supervised(app: str, address: str | None, health_port: int | None, files: str) -> int:
+    """Run a worker as the child of a supervisor."""
+    from perdure.worker.supervised import Supervised
+
+    held, _, orders = files.partition(",")
+    supervised = Supervised(int(held), int(orders))
+    try:
+        await _agents_run(app, address, health_port, supervised)
+    finally:
+        supervised.held.leave()
+    return 0
+
+
+async def _agents_run(
+    app: str, address: str | None, health_port: int | None, supervised: Supervised | None = None
+) -> None:
+    """Run the agents of a module in this process."""
+    from perdure.worker.agent_worker import serve
+
     agents = _loaded(app)
 
     def told() -> None:
@@ -97,8 +163,7 @@ async def worker(
             agents.polled_queue,
         )
 
-    await agents.run(address, health_port=health_port, on_start=told)
-    return 0
+    await serve(agents, address, health_port=health_port, on_start=told, supervised=supervised)
 
 
 async def _check(app: str, address: str | None) -> int:

@@ -14,10 +14,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from temporalio.worker import WorkflowInstance, WorkflowInstanceDetails, WorkflowRunner
+from temporalio.worker import WorkflowInstance, WorkflowInstanceDetails
 
 from perdure.temporal.names import TURN
 from perdure.temporal.trace_ids import WRITE
+from perdure.worker.wrapped_workflow import WrappedRunner, WrappedWorkflow
 
 _CLOSING = (
     "complete_workflow_execution",
@@ -27,37 +28,27 @@ _CLOSING = (
 )
 
 
-class TakenTasks(WorkflowRunner):
+class TakenTasks(WrappedRunner):
     """A workflow runner that wraps another one and delays the records of turns."""
-
-    def __init__(self, inner: WorkflowRunner) -> None:
-        self._inner = inner
-
-    def prepare_workflow(self, defn: Any) -> None:
-        """Delegate to the wrapped runner."""
-        self._inner.prepare_workflow(defn)
-
-    def set_worker_level_failure_exception_types(self, types: Any) -> None:
-        """Delegate to the wrapped runner."""
-        self._inner.set_worker_level_failure_exception_types(types)
 
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
         """Return the workflow instance of one run."""
         return (
-            _Turn(self._inner, det)
-            if det.info.workflow_type == TURN
-            else self._inner.create_instance(det)
+            self._turn(det) if det.info.workflow_type == TURN else self._inner.create_instance(det)
         )
 
+    def _turn(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
+        kept: list[Callable[[], None]] = []
+        functions = {**det.extern_functions, WRITE: kept.append}
+        return _Turn(self._inner.create_instance(replace(det, extern_functions=functions)), kept)
 
-class _Turn(WorkflowInstance):
-    """The workflow of a turn. `_kept` holds its records until the server has accepted its task."""
 
-    def __init__(self, runner: WorkflowRunner, det: WorkflowInstanceDetails) -> None:
-        self._kept: list[Callable[[], None]] = []
-        self._inner = runner.create_instance(
-            replace(det, extern_functions={**det.extern_functions, WRITE: self._kept.append})
-        )
+class _Turn(WrappedWorkflow):
+    """The workflow of a turn. `kept` holds its records until the server has accepted its task."""
+
+    def __init__(self, inner: WorkflowInstance, kept: list[Callable[[], None]]) -> None:
+        super().__init__(inner)
+        self._kept = kept
 
     def activate(self, act: Any) -> Any:
         completion = self._inner.activate(act)
@@ -78,18 +69,6 @@ class _Turn(WorkflowInstance):
         self._kept.clear()
         for write in kept if is_taken else ():
             write()
-
-    def get_serialization_context(self, command_info: Any) -> Any:
-        return self._inner.get_serialization_context(command_info)
-
-    def get_external_store_context(self, command_info: Any) -> Any:
-        return self._inner.get_external_store_context(command_info)
-
-    def get_info(self) -> Any:
-        return self._inner.get_info()
-
-    def get_thread_id(self) -> int | None:
-        return self._inner.get_thread_id()
 
 
 def _closes(completion: Any) -> bool:

@@ -90,8 +90,12 @@ class Readiness:
 
 
 @contextlib.asynccontextmanager
-async def served(port: int | None, readiness: Readiness) -> AsyncIterator[None]:
+async def served(
+    port: int | None, readiness: Readiness, *, is_shared: bool = False
+) -> AsyncIterator[None]:
     """Serve probes on this port of all interfaces while the block runs; nothing if it is None.
+
+    The processes of one supervisor share the port: one of them answers each probe.
 
     Raises:
         ConfigurationError: The port is not available.
@@ -101,7 +105,10 @@ async def served(port: int | None, readiness: Readiness) -> AsyncIterator[None]:
         return
     try:
         server = await asyncio.start_server(
-            _Responder(readiness).answer, port=port, limit=REQUEST_BYTES
+            _Responder(readiness).answer,
+            port=port,
+            limit=REQUEST_BYTES,
+            reuse_port=is_shared or None,
         )
     except (OSError, OverflowError) as error:
         raise errors.ConfigurationError(

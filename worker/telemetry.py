@@ -50,7 +50,7 @@ from temporalio.worker import (
 from perdure import errors
 from perdure.activities.provider import Heard, ModelRequest, Provider, listen
 from perdure.errors import PerdureError
-from perdure.temporal import failures, trace_ids
+from perdure.temporal import names, trace_ids
 from perdure.temporal.payloads import raw_input, unpack
 from perdure.temporal.trace_ids import Origin, Origins, TurnSpan
 from perdure.turn.child import Child
@@ -468,7 +468,7 @@ def _error_type(error: BaseException) -> str:
         details = activity.cancellation_details()
         if details is None or details.cancel_requested:
             return by.CANCELLED
-        return failures.WORKER_SHUTDOWN if details.worker_shutdown else by.TIMED_OUT
+        return names.WORKER_SHUTDOWN if details.worker_shutdown else by.TIMED_OUT
     return type(error).__name__
 
 

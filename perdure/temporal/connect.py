@@ -65,6 +65,7 @@ async def connect(
     namespace: str | None = None,
     converter: DataConverter | None = None,
     timeout_s: float = TIMEOUT_S,
+    identity: str | None = None,
 ) -> Client:
     """Connect to `address`, or as configured by Temporal's environment, or to localhost.
 
@@ -81,10 +82,13 @@ async def connect(
     if namespace:
         settings["namespace"] = namespace
     log_core()
+    connecting = functools.partial(
+        Client.connect, **settings, data_converter=chosen, identity=identity
+    )
     try:
         if "://" in target:
             raise ValueError("host and port only, without a scheme")
-        return await asyncio.wait_for(Client.connect(**settings, data_converter=chosen), timeout_s)
+        return await asyncio.wait_for(connecting(), timeout_s)
     except ValueError as error:
         raise errors.ConfigurationError(
             f"{target!r} is not an address of a Temporal server, such as localhost:7233: {error}"

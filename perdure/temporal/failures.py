@@ -19,7 +19,6 @@ from perdure.temporal.payloads import pack
 from perdure.text import described
 from perdure.turn.wire import Summary
 
-WORKER_SHUTDOWN = "PERDURE_WORKER_SHUTDOWN"
 NOT_REGISTERED = "NotFoundError"
 """The SDK's failure type for an activity that the worker does not have."""
 _NOT_ENCODED = "Failed building exception result"

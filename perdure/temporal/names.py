@@ -111,3 +111,6 @@ MEMO_BATCH = "perdure_batch"
 
 HEARTBEAT_TIMEOUT = timedelta(seconds=5)
 """A worker counts as lost after this time without a heartbeat."""
+
+WORKER_SHUTDOWN = "PERDURE_WORKER_SHUTDOWN"
+"""The failure type of an attempt that was lost with its worker."""

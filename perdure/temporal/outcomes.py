@@ -18,7 +18,7 @@ from perdure import errors, limits
 from perdure.agents.definitions import AgentDefinition
 from perdure.base import Wire
 from perdure.errors import ErrorInfo, PerdureError
-from perdure.temporal import failures
+from perdure.temporal import failures, names
 from perdure.temporal.payloads import unpack
 from perdure.text import clip
 from perdure.turn.approvals import Ruling
@@ -286,7 +286,7 @@ def _timed_out(
 def _worker_lost(failure: BaseException) -> bool:
     if isinstance(failure, exceptions.TimeoutError):
         return failure.type is TimeoutType.HEARTBEAT
-    return isinstance(failure, ApplicationError) and failure.type == failures.WORKER_SHUTDOWN
+    return isinstance(failure, ApplicationError) and failure.type == names.WORKER_SHUTDOWN
 
 
 def child_failed(key: ChildKey, failure: BaseException) -> ChildEnded:

@@ -11,11 +11,12 @@ import json
 import os
 import sys
 import time
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from perdure import Agent, ToolContext, tool
+from perdure import Agent, Tool, ToolContext, tool
 from perdure.activities.providers import OpenAIChat
 from perdure.worker import AgentWorker
 
@@ -74,14 +75,14 @@ def leave(ctx: ToolContext[None], what: str) -> str:
     sys.exit(3)
 
 
-def make(**fields: Any) -> AgentWorker:
+def make(extra: Sequence[Tool] = (), **fields: Any) -> AgentWorker:
     """The worker that the environment describes, and an agent with these fields."""
     provider = OpenAIChat(base_url=os.environ["E2E_PROVIDER"], api_key_env=None, name="stub")
     agent = Agent(
         name=AGENT,
         model="stub:clerk",
         instructions="Do as told.",
-        tools=[fetch, charge, die, die_once, leave],
+        tools=[fetch, charge, die, die_once, leave, *extra],
         **fields,
     )
     return AgentWorker(agent, providers={"stub": provider})

@@ -81,6 +81,7 @@ class Deploy:
             "E2E_NAME": name,
             "PERDURE_TASK_QUEUE": self._story.client.task_queue,
             "PYTHONPATH": str(Path(__file__).parent),
+            "PERDURE_SUPERVISOR": "0",
             "NO_PROXY": "*",
         }
 

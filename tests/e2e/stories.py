@@ -7,6 +7,7 @@ attempts. Each test compares the three.
 """
 
 import asyncio
+import contextlib
 import json
 import os
 import secrets
@@ -115,11 +116,13 @@ class Story:
         replies: tuple[Reply, ...] = (),
         *,
         stub: StubProvider | None = None,
+        supervised: bool = False,
     ) -> None:
         self.stub = stub or Improviser(replies, folder / "requests.jsonl")
         self.workers: list[Process] = []
         self._address = address
         self._folder = folder
+        self._supervised = supervised
         self._log = folder / "requests.jsonl"
         self._journal = folder / "journal.jsonl"
         self._queue = f"e2e-{secrets.token_hex(6)}"
@@ -133,7 +136,7 @@ class Story:
 
     async def __aexit__(self, *_: object) -> None:
         for worker in self.workers:
-            await kill(worker)
+            await kill_all(worker)
         await self._stack.aclose()
 
     @property
@@ -161,6 +164,7 @@ class Story:
             "E2E_PROVIDER": self.stub.base_url,
             "E2E_JOURNAL": str(self._journal),
             "PERDURE_TASK_QUEUE": self._queue,
+            "PERDURE_SUPERVISOR": str(int(self._supervised)),
             "NO_PROXY": "*",
         }
         with (self._folder / f"worker-{len(self.workers)}.log").open("wb") as log:
@@ -175,6 +179,10 @@ class Story:
             )
         self.workers.append(process)
         return process
+
+    def said(self, worker: int = 0) -> str:
+        """The log of a worker process."""
+        return (self._folder / f"worker-{worker}.log").read_text(encoding="utf-8")
 
     def journal(self) -> list[Entry]:
         """Every tool call that started, in order."""
@@ -263,20 +271,54 @@ Tell = Callable[..., Awaitable[Story]]
 
 
 @pytest.fixture
-async def tell(perdure_server: str, tmp_path: Path) -> AsyncIterator[Tell]:
+def has_supervisor() -> bool:
+    """Whether the workers of a story have supervisors."""
+    return False
+
+
+@pytest.fixture
+async def tell(perdure_server: str, tmp_path: Path, has_supervisor: bool) -> AsyncIterator[Tell]:
     """Start a test with these replies of the provider; all of its processes end with the test."""
     async with AsyncExitStack() as stack:
 
         async def begin(*replies: Reply, address: str = perdure_server) -> Story:
-            return await stack.enter_async_context(Story(address, tmp_path, replies))
+            story = Story(address, tmp_path, replies, supervised=has_supervisor)
+            return await stack.enter_async_context(story)
 
         yield begin
 
 
+def supervised(supervisor: int) -> list[int]:
+    """The worker processes of a supervisor, on Linux; none if the process is a worker itself."""
+    try:
+        below = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()
+        return [int(child) for child in below if b"--supervised" in _command(int(child))]
+    except OSError:
+        return []
+
+
+def _command(process: int) -> bytes:
+    return Path(f"/proc/{process}/cmdline").read_bytes()
+
+
 async def kill(worker: Process) -> None:
-    """`kill -9`, and wait until the process has ended."""
+    """`kill -9` of a worker, and wait until it has ended; of the child, if it has a supervisor."""
+    under = supervised(worker.pid)
+    if not under:
+        await kill_all(worker)
+    for child in under:
+        os.kill(child, signal.SIGKILL)
+    await eventually(lambda: not set(under) & set(supervised(worker.pid)), "they end")
+
+
+async def kill_all(worker: Process) -> None:
+    """`kill -9` of a worker, and first of its supervisor, as where the machine is lost."""
     if worker.returncode is None:
+        under = supervised(worker.pid)
         worker.send_signal(signal.SIGKILL)
+        for child in under:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)
     await worker.wait()
 
 

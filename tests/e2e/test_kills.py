@@ -14,12 +14,18 @@ from ..integration.long_turns import events_of as all_of
 from ..integration.spending import until
 from .stories import UNKNOWN, Story, Tell, asks, kill, recorded, results, says, use
 
-DELAY = timedelta(seconds=8)
+DELAY = timedelta(seconds=12)
 """Longer than it takes to kill a worker and to start another one."""
 SOON_S = 15.0
 """From a kill to the next model call; measured are 6 s: the heartbeat timeout, and the start of a
 worker.
 """
+
+
+@pytest.fixture(params=[False, pytest.param(True, marks=pytest.mark.slow)], ids=["alone", "child"])
+def has_supervisor(request: pytest.FixtureRequest) -> bool:
+    """Each story is told twice: the worker is killed, or the child of its supervisor."""
+    return bool(request.param)
 
 
 @pytest.mark.accepts("Y1")

@@ -1,0 +1,321 @@
+"""Workers whose supervisor reports what they had in flight when they died."""
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from temporalio.api.enums.v1 import EventType, PendingWorkflowTaskState
+from temporalio.client import Client, WorkflowExecutionDescription, WorkflowHandle
+
+from perdure.activities.heartbeats import INTERVAL
+from perdure.clients import Turn
+from perdure.temporal.names import HEARTBEAT_TIMEOUT
+from perdure.turn.facts import WaitBegan
+
+from ..conftest import eventually
+from ..integration.mcp_processes import alive, pids
+from ..integration.spending import until
+from .stories import UNKNOWN, Process, Story, Tell, asks, kill_all, results, says, supervised, use
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform != "linux", reason="the children are found in /proc"),
+]
+
+TWO = {"PERDURE_PROCESSES": "2"}
+SOON_S = HEARTBEAT_TIMEOUT.total_seconds() - INTERVAL.total_seconds()
+"""Sooner than any heartbeat timeout; measured is less than half a second."""
+STARTED = PendingWorkflowTaskState.PENDING_WORKFLOW_TASK_STATE_STARTED
+
+
+@pytest.fixture
+def has_supervisor() -> bool:
+    """Here they all have one."""
+    return True
+
+
+def process(identity: str) -> int:
+    """The process number in the identity of a worker."""
+    return int(identity.partition("@")[0])
+
+
+async def described(temporal: Client, turn: Turn) -> WorkflowExecutionDescription:
+    """The turn as Temporal has it."""
+    handle: WorkflowHandle[object, object] = temporal.get_workflow_handle(turn.id)
+    return await handle.describe()
+
+
+async def kill_worker_of(story: Story, turn: Turn) -> float:
+    """`kill -9` of the process that runs the activities of a turn; returns when."""
+    pending = (await described(story.temporal, turn)).raw_description.pending_activities
+    identities = {activity.last_worker_identity for activity in pending}
+    assert len(identities) == 1
+    os.kill(process(identities.pop()), signal.SIGKILL)
+    return time.time()
+
+
+async def task_started(story: Story, turn: Turn) -> None:
+    """Wait until a worker has a workflow task of a turn."""
+    async with asyncio.timeout(30):
+        state = None
+        while state != STARTED:
+            await asyncio.sleep(0.05)
+            description = (await described(story.temporal, turn)).raw_description
+            state = description.pending_workflow_task.state
+
+
+async def ready(story: Story, processes: int = 2) -> None:
+    """Wait until the worker processes take work."""
+    await eventually(
+        lambda: story.said().count("Ctrl-C drains it") >= processes, "they serve", within_s=30
+    )
+
+
+@pytest.mark.accepts("P37")
+async def test_model_call_of_a_dead_child_is_made_again_at_once(tell: Tell) -> None:
+    """The other process repeats it before a heartbeat is missed, and counts it as lost."""
+    story = await tell(asks(use("charge", "one"), delay_s=1.5), says("done"))
+    await story.worker(**TWO)
+    await ready(story)
+    turn = await story.start()
+    await story.asked(1)
+    killed = await kill_worker_of(story, turn)
+    await story.asked(2)
+
+    report = await story.report(turn)
+
+    assert story.log()[1].at - killed < SOON_S
+    assert report.output == "done #3"
+    assert story.requests() == {1: 2, 2: 1}
+    assert await story.attempts(turn) == {"agent": 1, "step-1": 2, "step-1.call-1": 1, "step-2": 1}
+    assert "activities=1 workflow_tasks=0" in story.said()
+
+
+@pytest.mark.accepts("P38")
+async def test_calls_of_a_dead_child_end_as_those_of_any_lost_worker(tell: Tell) -> None:
+    """Three at once: one may be repeated and runs again under its key; the outcome of the others
+    is unknown.
+    """
+    story = await tell(
+        asks(
+            use("charge", "one", takes_s=60),
+            use("fetch", "two", first_s=60),
+            use("charge", "three", takes_s=60),
+        ),
+        says("done"),
+    )
+    await story.worker("tests.e2e.supervisor_app:make_parallel", **TWO)
+    await ready(story)
+    turn = await story.start()
+    await story.calls_begun(4)
+    killed = await kill_worker_of(story, turn)
+
+    report = await story.report(turn)
+
+    assert story.log()[-1].at - killed < SOON_S
+    assert results(report) == [f"charge: {UNKNOWN}", "two by attempt 2", f"charge: {UNKNOWN}"]
+    assert sorted(story.ran()) == [("one", 1), ("three", 1), ("two", 1), ("two", 2)]
+    assert len(story.keys("two")) == 1
+    assert "activities=3 workflow_tasks=0" in story.said()
+
+
+@pytest.mark.accepts("P39")
+async def test_workflow_task_of_a_dead_child_is_given_back(tell: Tell) -> None:
+    """The process is stopped, so that it has the task when it is killed. The timeout would be
+    20 s.
+    """
+    story = await tell(says("done"))
+    await story.worker(**TWO)
+    await ready(story)
+    turn = await story.start(delay=timedelta(seconds=6))
+    await until(turn, WaitBegan)
+    history = await story.client.history(turn)
+    completed = EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
+    identity = next(
+        event.workflow_task_completed_event_attributes.identity
+        for event in history.events
+        if event.event_type == completed
+    )
+    os.kill(process(identity), signal.SIGSTOP)
+    await task_started(story, turn)
+    os.kill(process(identity), signal.SIGKILL)
+    killed = time.time()
+
+    report = await story.report(turn)
+
+    assert story.log()[0].at - killed < SOON_S
+    assert report.output == "done #1"
+    assert "activities=0 workflow_tasks=1" in story.said()
+
+
+@pytest.mark.accepts("P40")
+async def test_child_that_dies_at_its_start_is_started_again_ever_more_slowly(tell: Tell) -> None:
+    """Each death is logged with the pause; SIGTERM ends the supervisor in a pause."""
+    story = await tell(says("never"))
+    worker = await story.worker("tests.e2e.supervisor_app:make_dying")
+    await eventually(lambda: "again in 1 s" in story.said(), "the third death", within_s=60)
+
+    worker.send_signal(signal.SIGTERM)
+    code = await asyncio.wait_for(worker.wait(), 10)
+
+    told = [line.partition("; ")[2] for line in story.said().splitlines() if "SIGKILL" in line]
+    assert told[:3] == [
+        "it is started again",
+        "it is started again in 0.5 s",
+        "it is started again in 1 s",
+    ]
+    assert code == 0
+
+
+@pytest.mark.accepts("P41")
+async def test_child_that_gives_up_ends_its_supervisor_with_its_exit_code(tell: Tell) -> None:
+    """A mistake in the set-up is not started again: the process manager has to know."""
+    story = await tell(says("never"))
+
+    worker = await story.worker("tests.e2e.app:nothing", **TWO)
+
+    assert await asyncio.wait_for(worker.wait(), 30) == 2
+    assert "has nothing called 'nothing'" in story.said()
+    assert "started again" not in story.said()
+
+
+@pytest.mark.accepts("P42")
+async def test_signal_to_all_processes_drains_and_a_second_one_stops(tell: Tell) -> None:
+    """As systemd sends it. The call in flight goes on after the first, and not after the second."""
+    story = await tell(asks(use("charge", "one", takes_s=60)), says("done"))
+    worker = await story.worker()
+    await ready(story, 1)
+    turn = await story.start()
+    await story.begun("one")
+    for pid in (worker.pid, *supervised(worker.pid)):
+        os.kill(pid, signal.SIGTERM)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(worker.wait(), 1.5)
+    in_flight = len((await described(story.temporal, turn)).raw_description.pending_activities)
+    worker.send_signal(signal.SIGTERM)
+
+    assert await asyncio.wait_for(worker.wait(), 30) == 1
+    assert in_flight == 1
+    await turn.cancel("enough")
+
+
+@pytest.mark.accepts("P42")
+async def test_drained_child_ends_its_call_and_the_supervisor_exits_with_0(tell: Tell) -> None:
+    """The result of the call is recorded, and nothing is reported as lost."""
+    story = await tell(asks(use("charge", "one", takes_s=2)), says("done"))
+    worker = await story.worker()
+    await ready(story, 1)
+    turn = await story.start()
+    await story.begun("one")
+    worker.send_signal(signal.SIGTERM)
+    code = await asyncio.wait_for(worker.wait(), 30)
+    await story.worker()
+
+    report = await story.report(turn)
+
+    assert code == 0
+    assert results(report) == ["one by attempt 1"]
+    assert "lost" not in story.said()
+
+
+@pytest.mark.accepts("P43")
+async def test_child_of_a_dead_supervisor_drains(tell: Tell) -> None:
+    """It finishes its call and ends, so that no worker is left that nobody manages."""
+    story = await tell(asks(use("charge", "one", takes_s=2)), says("done"))
+    worker = await story.worker()
+    await ready(story, 1)
+    turn = await story.start()
+    await story.begun("one")
+    (child,) = supervised(worker.pid)
+    worker.send_signal(signal.SIGKILL)
+    await worker.wait()
+    await eventually(lambda: not alive([child]), "it ends", within_s=30)
+    await story.worker()
+
+    report = await story.report(turn)
+
+    assert results(report) == ["one by attempt 1"]
+    assert story.ran() == [("one", 1)]
+
+
+@pytest.mark.accepts("P44")
+async def test_lost_machine_is_noticed_by_its_heartbeats(tell: Tell) -> None:
+    """Supervisor and child are killed: another worker goes on as without them."""
+    story = await tell(asks(use("charge", "one"), delay_s=1.5), says("done"))
+    first = await story.worker()
+    await ready(story, 1)
+    turn = await story.start()
+    await story.asked(1)
+    await story.worker()
+    await kill_all(first)
+
+    report = await story.report(turn)
+
+    assert story.requests() == {1: 2, 2: 1}
+    assert report.output == "done #3"
+    assert "lost" not in story.said()
+
+
+@pytest.mark.accepts("P45")
+async def test_program_of_a_tool_ends_with_its_worker(tell: Tell, tmp_path: Path) -> None:
+    """The tool runs again at once, so what its lost attempt has started must not go on."""
+    file = tmp_path / "program"
+    story = await tell(
+        asks({"name": "leave_a_process", "arguments": {"what": str(file)}}), says("done")
+    )
+    await story.worker("tests.e2e.supervisor_app:make_leaving", **TWO)
+    await ready(story)
+    turn = await story.start()
+    await eventually(lambda: file.exists() and file.read_text() != "", "it begins", within_s=30)
+    program = int(file.read_text())
+    await kill_worker_of(story, turn)
+
+    await story.report(turn)
+
+    await eventually(lambda: not alive([program]), "the program ends")
+
+
+@pytest.mark.accepts("P45")
+async def test_mcp_server_of_a_dead_child_ends(tell: Tell, tmp_path: Path) -> None:
+    """With its child and grandchild; the call may not be repeated."""
+    pytest.importorskip("mcp", reason="the extra perdure[mcp] is not installed")
+    story = await tell(asks({"name": "notes__spawn", "arguments": {}}), says("done"))
+    await story.worker("tests.e2e.mcp_app:make", E2E_NOTES=str(tmp_path), **TWO)
+    await ready(story)
+    turn = await story.start()
+    await eventually(lambda: len(pids(tmp_path)) == 3, "the server is at work", within_s=30)
+    await kill_worker_of(story, turn)
+
+    report = await turn.result()
+
+    assert results(report) == [f"notes__spawn: {UNKNOWN}"]
+    await eventually(lambda: not alive(pids(tmp_path)), "all of them end")
+
+
+@pytest.mark.accepts("P46")
+async def test_killed_process_is_replaced_while_the_others_go_on(tell: Tell) -> None:
+    """Two processes, one of which is killed: there are two again, with other numbers."""
+    story = await tell(says("done"))
+    worker = await story.worker(**TWO)
+    await ready(story)
+    first, second = supervised(worker.pid)
+    os.kill(first, signal.SIGKILL)
+    await ready(story, 3)
+
+    report = await story.report(await story.start())
+
+    assert report.output == "done #1"
+    assert len(supervised(worker.pid)) == 2
+    assert second in supervised(worker.pid)
+    await drained(worker)
+
+
+async def drained(worker: Process) -> None:
+    """Stop a supervisor, which must exit with code 0."""
+    worker.send_signal(signal.SIGTERM)
+    assert await asyncio.wait_for(worker.wait(), 30) == 0

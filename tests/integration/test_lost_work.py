@@ -1,0 +1,93 @@
+"""What a supervisor reports to Temporal: nothing that another worker has."""
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.enums.v1 import WorkflowTaskFailedCause
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import (
+    DescribeNamespaceRequest,
+    PollWorkflowTaskQueueRequest,
+    RespondWorkflowTaskFailedRequest,
+)
+from temporalio.client import Client
+from temporalio.service import RPCError, RPCStatusCode
+
+from perdure import Agent, tool
+from perdure.testing import ScriptedModel, call, calls, says
+from perdure.worker import lost_work
+from perdure.worker.held_runs import HeldRun, WorkerConnection
+from perdure.worker.lost_work import Lost
+
+from ..conftest import Runtime
+
+
+@pytest.fixture
+async def temporal(perdure_server: str) -> Client:
+    """Temporal's client."""
+    return await Client.connect(perdure_server)
+
+
+@pytest.mark.accepts("P39")
+async def test_call_of_another_worker_is_not_touched(runtime: Runtime, perdure_server: str) -> None:
+    """A list may name runs whose calls are elsewhere by now, or that are over."""
+    began, go_on = asyncio.Event(), asyncio.Event()
+
+    @tool
+    async def wait() -> str:
+        """Wait."""
+        began.set()
+        await go_on.wait()
+        return "waited"
+
+    agent = Agent(name="clerk", model="scripted:x", tools=[wait])
+    async with runtime(agent, model=ScriptedModel(calls(call("wait")), says("done"))) as client:
+        turn = await client.start(agent, "go")
+        await began.wait()
+        worker = WorkerConnection("7@elsewhere.1f2e", perdure_server, "default")
+        runs = [
+            HeldRun(turn.id, turn.run_id, is_cached=True, is_active=True),
+            HeldRun("no such turn", turn.run_id, is_cached=True, is_active=True),
+        ]
+        service = await lost_work.connect(perdure_server)
+        lost = await lost_work.give_back(service, worker, runs)
+        go_on.set()
+        report = await turn.result()
+
+    assert lost == Lost(0, 0)
+    assert report.steps[0].results[0].content == "waited"
+
+
+@pytest.mark.accepts("P39")
+async def test_token_of_a_workflow_task_is_the_servers(temporal: Client) -> None:
+    """The server takes the token that is built from history, once."""
+    handle = await temporal.start_workflow(
+        "Any", id="token", task_queue="token", task_timeout=timedelta(seconds=60)
+    )
+    service = temporal.workflow_service
+    polled = await service.poll_workflow_task_queue(
+        PollWorkflowTaskQueueRequest(
+            namespace="default", task_queue=TaskQueue(name="token"), identity="poller"
+        )
+    )
+    described = await service.describe_namespace(DescribeNamespaceRequest(namespace="default"))
+    token = lost_work.workflow_task_token(
+        described.namespace_info.id,
+        WorkflowExecution(workflow_id="token", run_id=handle.result_run_id or ""),
+        scheduled=2,
+        started=polled.started_event_id,
+        attempt=polled.attempt,
+    )
+    request = RespondWorkflowTaskFailedRequest(
+        namespace="default",
+        task_token=token,
+        cause=WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_RESET_STICKY_TASK_QUEUE,
+    )
+    await service.respond_workflow_task_failed(request)
+    with pytest.raises(RPCError) as second:
+        await service.respond_workflow_task_failed(request)
+    await handle.terminate()
+
+    assert second.value.status is RPCStatusCode.NOT_FOUND

@@ -1,0 +1,178 @@
+"""The runs that a worker process holds, in memory that outlives it.
+
+A worker writes down each run of a workflow that it has in its cache, or of which it runs an
+activity. Its supervisor reads the list when the process has died, and asks Temporal what was in
+flight. The list only says where to look, so an entry too many costs two requests.
+
+The memory is a file without a name. An entry is written before the byte that makes it valid, so it
+is complete or absent, wherever the process is killed. It contains ids, and nothing of a turn.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+import os
+import struct
+import sys
+import tempfile
+import threading
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from perdure import limits
+
+STARTING, SERVING, LEFT = 0, 1, 2
+"""The state of a process: before it takes work, while it does, and after it ended in order."""
+
+_HELD, _CACHED, _ACTIVE = 1, 2, 4
+_HEADER_BYTES = 4_096
+_ID_BYTES = 1_000
+_ENTRY = struct.Struct(f"=BH36s{_ID_BYTES}s")
+_SIZE = _HEADER_BYTES + limits.HELD_RUNS * _ENTRY.size
+
+
+@dataclass(frozen=True)
+class WorkerConnection:
+    """How a worker process is connected to Temporal."""
+
+    identity: str
+    address: str
+    namespace: str
+
+
+@dataclass(frozen=True)
+class HeldRun:
+    """A run of a workflow in the list.
+
+    Attributes:
+        is_cached: The process had its workflow in memory.
+        is_active: It ran an activity of the run, or its workflow, or had done so a moment ago.
+    """
+
+    workflow_id: str
+    run_id: str
+    is_cached: bool
+    is_active: bool
+
+
+def create() -> int:
+    """Return a file descriptor for an empty list."""
+    if sys.platform == "linux":
+        file = os.memfd_create("perdure-held-runs")
+    else:
+        with tempfile.TemporaryFile() as temporary:
+            file = os.dup(temporary.fileno())
+    os.ftruncate(file, _SIZE)
+    return file
+
+
+def state(file: int) -> int:
+    """Return the state of the process: `STARTING`, `SERVING` or `LEFT`."""
+    return os.pread(file, 1, 0)[0]
+
+
+def connection(file: int) -> WorkerConnection:
+    """Return the connection of a process that has served."""
+    text, _, _ = os.pread(file, _HEADER_BYTES - 1, 1).partition(b"\0")
+    return WorkerConnection(**json.loads(text))
+
+
+def read(file: int) -> Sequence[HeldRun]:
+    """Return the runs in the list; those with something in flight come first."""
+    entries = _ENTRY.iter_unpack(os.pread(file, _SIZE, _HEADER_BYTES))
+    runs = [
+        HeldRun(
+            workflow_id[:size].decode(errors="replace"),
+            run_id.decode(errors="replace"),
+            bool(flags & _CACHED),
+            bool(flags & _ACTIVE),
+        )
+        for flags, size, run_id, workflow_id in entries
+        if flags & _HELD
+    ]
+    return sorted(runs, key=lambda run: not run.is_active)
+
+
+@dataclass
+class _Entry:
+    slot: int
+    is_cached: bool = False
+    active: int = 0
+
+
+class HeldRuns:
+    """The list, as the worker process writes it; safe from threads.
+
+    Runs that do not fit are left out: their heartbeats show that the process died.
+    """
+
+    def __init__(self, file: int) -> None:
+        self._file = file
+        self._lock = threading.Lock()
+        self._entries: dict[str, _Entry] = {}
+        self._free = list(range(limits.HELD_RUNS))
+
+    def serve(self, connection: WorkerConnection) -> None:
+        """Record that the process takes work from now on."""
+        text = json.dumps(asdict(connection)).encode()
+        if len(text) < _HEADER_BYTES - 1:
+            os.pwrite(self._file, text, 1)
+            os.pwrite(self._file, bytes([SERVING]), 0)
+
+    def leave(self) -> None:
+        """Record that the process ends in order."""
+        os.pwrite(self._file, bytes([LEFT]), 0)
+
+    def keep(self, workflow_id: str, run_id: str) -> None:
+        """Add a run whose workflow is in memory from now on."""
+        with self._lock:
+            entry = self._entry(workflow_id, run_id)
+            if entry is not None:
+                entry.is_cached = True
+                self._mark(run_id, entry)
+
+    def drop(self, run_id: str) -> None:
+        """Note that the workflow of a run is not in memory any more."""
+        with self._lock:
+            entry = self._entries.get(run_id)
+            if entry is not None:
+                entry.is_cached = False
+                self._mark(run_id, entry)
+
+    def begin(self, workflow_id: str, run_id: str) -> None:
+        """Note that something of a run begins: an activity, or its workflow."""
+        with self._lock:
+            entry = self._entry(workflow_id, run_id)
+            if entry is not None:
+                entry.active += 1
+                self._mark(run_id, entry)
+
+    def end(self, run_id: str) -> None:
+        """Note that it has ended."""
+        with self._lock:
+            entry = self._entries.get(run_id)
+            if entry is not None and entry.active:
+                entry.active -= 1
+                self._mark(run_id, entry)
+
+    def _entry(self, workflow_id: str, run_id: str) -> _Entry | None:
+        """Return the entry of a run, a new one if necessary; None if there is no room for it."""
+        entry, name = self._entries.get(run_id), workflow_id.encode(errors="replace")
+        if entry is not None or not self._free or len(name) > _ID_BYTES:
+            return entry
+        entry = self._entries[run_id] = _Entry(heapq.heappop(self._free))
+        os.pwrite(self._file, _ENTRY.pack(0, len(name), run_id.encode(), name), _place(entry.slot))
+        return entry
+
+    def _mark(self, run_id: str, entry: _Entry) -> None:
+        is_held = entry.is_cached or entry.active > 0
+        flags = _HELD * is_held | _CACHED * entry.is_cached | _ACTIVE * (entry.active > 0)
+        os.pwrite(self._file, bytes([flags]), _place(entry.slot))
+        if not is_held:
+            del self._entries[run_id]
+            heapq.heappush(self._free, entry.slot)
+
+
+def _place(slot: int) -> int:
+    return _HEADER_BYTES + slot * _ENTRY.size

@@ -91,8 +91,9 @@ class SessionStatus(Value):
         id: The session's id.
         agent: The name of the agent that it was begun with.
         last_agent: The agent that answers the next message.
-        state: `running` while a turn runs, `idle` while it waits for a message, or `closed`.
-        turn: The id of the running turn; None if none runs.
+        state: `running` while a turn runs or is about to begin, `idle` while it waits for a
+            message or for budget, or `closed`.
+        turn: The id of the running turn; None if none runs, or before it begins.
         queue: The messages that no turn has read.
         turns: The number of turns that were started.
         spent: What its turns were charged with.
@@ -135,7 +136,8 @@ class Sent:
         disposition: What the session does with it: `started`, `queued`, `steered` or
             `interrupting`.
         turn_id: The id of the turn that reads it. For a message that is queued, or that waits for
-            an interrupted turn to end, that turn begins later.
+            an interrupted turn to end, that turn begins later. If a turn that is not of the session
+            has that id, the session chooses another one, and `turn()` returns its turn.
     """
 
     def __init__(self, session: Session, message_id: str, receipt: Receipt) -> None:
@@ -303,7 +305,7 @@ class Session:
             id=self.id,
             agent=state.request.agent if state.request else "",
             last_agent=state.agent,
-            state="closed" if state.closed is not None else "running" if running else "idle",
+            state=_state_of(state),
             turn=running.turn_id if running else None,
             queue=state.queue,
             turns=state.count,
@@ -469,17 +471,30 @@ class Session:
             state = apply(state, event.fact)
             given = {one.id for one in state.given}
             if state.running is not None and message_id in given:
-                return await self._existing(state.running.turn_id)
+                begun = await self.begun(state.running.turn_id)
+                if begun is not None:
+                    return begun
         raise errors.SessionClosedError(
             f"session {self.id!r} was closed before a turn read the message {message_id!r}"
         )
 
-    async def _existing(self, turn_id: str) -> Turn[Any]:
-        """Return a turn that the session is starting; it exists a moment later."""
+    async def begun(self, turn_id: str) -> Turn[Any] | None:
+        """Return the turn of a `TurnBegan`, as soon as it exists.
+
+        Returns:
+            The turn; None if a turn that is not of this session has the id. The session then starts
+            its turn with another one.
+
+        Raises:
+            TurnNotFoundError: It does not exist after some seconds.
+        """
         pause = _PAUSE_S / 4
         while True:
             try:
-                return await self._get_turn(turn_id)
+                turn = await self._get_turn(turn_id)
+                found = await describe(self._client, turn_id, retry=True)
+                parent = found.workflow_execution_info.parent_execution.workflow_id
+                return turn if parent == self.id else None
             except errors.TurnNotFoundError:
                 if pause > _LONGEST_PAUSE_S:
                     raise
@@ -590,6 +605,12 @@ def session_request(agent: Agent[Any] | str, **given: Any) -> SessionRequest:
     if request.idle is not None and not timedelta() < request.idle <= validation.LONGEST:
         raise errors.InvalidRequestError(f"idle must be {validation.TIME}")
     return request
+
+
+def _state_of(state: SessionState) -> State:
+    if state.closed is not None:
+        return "closed"
+    return "running" if state.running is not None or state.may_start else "idle"
 
 
 def _introduced(request: SessionRequest) -> dict[str, Any]:

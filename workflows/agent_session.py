@@ -37,7 +37,7 @@ from perdure.session.facts import (
     TurnOver,
     TurnRecorded,
 )
-from perdure.session.state import SessionState, apply
+from perdure.session.state import SessionState, apply, fold
 from perdure.session.wire import (
     Answered,
     Disposition,
@@ -68,7 +68,6 @@ from perdure.temporal.session_history import record_key
 from perdure.turn.decide import run_events
 from perdure.turn.wire import Steer
 from perdure.values.budgets import BudgetUpdate
-from perdure.values.reports import Outcome
 from perdure.workflows.calls import has_ended
 from perdure.workflows.session_details import card
 from perdure.workflows.update_answers import UpdateAnswers
@@ -84,10 +83,11 @@ class AgentSession:
 
     def __init__(self) -> None:
         self._state = SessionState()
-        self._is_parked = False
         self._turn: Handle | None = None
-        self._interrupts = False
         self._steering = 0
+        self._before = self._state
+        self._news: list[SessionFact] = []
+        self._length = -1
         self._update_answers = UpdateAnswers()
         self._turns_of_run = 0
         self._answered: dict[str, Receipt] = {}
@@ -100,7 +100,7 @@ class AgentSession:
             while not self._is_closed:
                 if self._is_full:
                     await self._continue()
-                elif self._may_start:
+                elif self._state.may_start:
                     await self._run_turn()
                 elif not await self._until_there_is_work():
                     break
@@ -113,21 +113,31 @@ class AgentSession:
     def _begin(self, start: RawValue) -> None:
         fact = session_history.started(start)
         if isinstance(fact, SessionContinued):
-            self._is_parked = fact.snapshot.is_parked
             self._answered = {one.id: one.receipt for one in fact.snapshot.answered}
         self._note(fact)
 
     def _note(self, fact: SessionFact) -> None:
+        self._begin_task()
+        self._news.append(fact)
         self._state = apply(self._state, fact)
         workflow.set_current_details(card(self._state))
+
+    def _note_end(self, fact: TurnOver) -> None:
+        """Note the end of a turn, which history has before the updates of this workflow task."""
+        self._begin_task()
+        self._news.insert(0, fact)
+        self._state = fold(self._news, self._before)
+        workflow.set_current_details(card(self._state))
+
+    def _begin_task(self) -> None:
+        """Forget the facts of the workflow task before, if this is another one."""
+        length = workflow.info().get_current_history_length()
+        if length != self._length:
+            self._length, self._before, self._news = length, self._state, []
 
     @property
     def _is_closed(self) -> bool:
         return self._state.closed is not None
-
-    @property
-    def _may_start(self) -> bool:
-        return bool(self._state.queue) and not self._is_parked and not self._state.is_spent
 
     @property
     def _is_full(self) -> bool:
@@ -146,7 +156,7 @@ class AgentSession:
         idle = self._state.request.idle
         try:
             await workflow.wait_condition(
-                lambda: self._may_start or self._is_closed or self._is_full,
+                lambda: self._state.may_start or self._is_closed or self._is_full,
                 timeout=None if self._state.queue else idle,
                 timeout_summary="the session is closed if no message comes",
             )
@@ -159,8 +169,7 @@ class AgentSession:
         await self._update_answers.until_recorded()
         answered = list(self._answered.items())[-limits.SESSION_RECEIPTS :]
         snapshot = self._state.snapshot(
-            tuple(Answered(id=one, receipt=receipt) for one, receipt in answered),
-            is_parked=self._is_parked,
+            tuple(Answered(id=one, receipt=receipt) for one, receipt in answered)
         )
         workflow.continue_as_new(pack(snapshot, "the next run's input"))
 
@@ -173,18 +182,15 @@ class AgentSession:
             return
         with contextlib.suppress(ChildWorkflowError):
             await asyncio.shield(self._turn)
-        self._note(TurnOver(number))
+        self._note_end(TurnOver(number))
         await workflow.wait_condition(lambda: not self._steering)
         await self._record(number, self._turn.first_execution_run_id or "")
         self._turn = None
-        last = self._state.turns[-1]
-        self._is_parked = last.outcome is Outcome.CANCELLED and not self._interrupts
 
     async def _start(self, number: int) -> Handle | None:
         """Start a turn; None if a turn of its id exists, whose number is then not used again."""
         info = workflow.info()
         request = self._state.next_turn(info.workflow_id, info.run_id)
-        self._interrupts = False
         plain = f"{info.workflow_id}/{number}"
         for turn_id in (plain, f"{plain}-{info.run_id[-4:]}"):
             self._note(TurnBegan(number, turn_id))
@@ -275,7 +281,6 @@ class AgentSession:
             message = session_history.sent(update.id, given)
             was_busy = self._state.is_busy
             self._note(message)
-            self._is_parked = False
             receipt = await self._dispose(message.id, message.if_busy, was_busy=was_busy)
             self._answered[update.id] = receipt
             return pack(receipt)
@@ -292,7 +297,6 @@ class AgentSession:
             assert self._turn is not None
             return Receipt(disposition=Disposition.STEERED, turn_id=self._turn.id)
         if if_busy == "interrupt":
-            self._interrupts = True
             self._turn.cancel("a new message of the user")
             return Receipt(disposition=Disposition.INTERRUPTING, turn_id=following)
         return Receipt(disposition=Disposition.QUEUED, turn_id=following)
@@ -378,7 +382,6 @@ class AgentSession:
             is_running = self._turn is not None and self._state.is_busy
             self._note(TurnInterrupted(reason))
             if is_running and self._turn is not None:
-                self._interrupts = False
                 self._turn.cancel(reason or "interrupted")
             return pack(Done(done=is_running))
 
@@ -392,10 +395,9 @@ class AgentSession:
     async def resume(self, given: RawValue = NOTHING) -> RawValue:
         """Give the messages of the queue to a turn, although none has come since."""
         async with self._answering():
-            waits = bool(self._state.queue) and (self._is_parked or self._turn is not None)
+            is_held = self._state.is_parked or self._turn is not None
+            waits = bool(self._state.queue) and is_held
             self._note(SessionResumed())
-            self._is_parked = False
-            self._interrupts = True  # a turn that is being cancelled does not park the queue
             return pack(Done(done=waits))
 
     @resume.validator

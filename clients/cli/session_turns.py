@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable
-from typing import Any
 
 from rich.text import Text
 
-from perdure import errors
 from perdure.clients.agent_client import AgentClient
 from perdure.clients.cli.conversation import Conversation, remark
 from perdure.clients.cli.screen import note
 from perdure.clients.sessions import Session
-from perdure.clients.turn import Turn
-from perdure.session.facts import MessageSent, SessionFact, TurnBegan, TurnInterrupted, TurnRecorded
+from perdure.session.facts import TurnBegan, TurnRecorded
 from perdure.session.state import SessionState, apply
-from perdure.values.reports import Outcome
 
 MOST_CHARACTERS = 400
 """The length at which a message of a person is cut."""
-_NOT_YET_S, _TRIES = 0.05, 100
 
 
 class SessionTurns:
@@ -48,13 +42,11 @@ class SessionTurns:
         self._session = session
         self._conversation = conversation
         self._ask = ask
-        self._interrupts = False
 
     async def follow(self, seen: int) -> None:
         """Show every turn after the first `seen` ones, until the session is closed."""
         async for event in self._session.events():
             self.state = apply(self.state, event.fact)
-            self._note_interruption(event.fact)
             if self.state.count <= seen:
                 continue
             if isinstance(event.fact, TurnBegan):
@@ -62,39 +54,23 @@ class SessionTurns:
             elif isinstance(event.fact, TurnRecorded) and self.state.running is None:
                 self._pause()
 
-    def _note_interruption(self, fact: SessionFact) -> None:
-        """Note whether the running turn was interrupted by a message, which is read next."""
-        match fact:
-            case MessageSent(if_busy="interrupt"):
-                self._interrupts = self.state.is_busy
-            case TurnBegan() | TurnInterrupted():
-                self._interrupts = False
-
     async def _show(self, turn_id: str) -> None:
         """Show a turn, after the messages that were not typed just before it."""
         self.is_idle.clear()
+        turn = await self._session.begun(turn_id)
+        if turn is None:
+            return  # the session starts its turn with another id
         for one in self.state.given:
             was_just_typed = self.typed.get(one.id)
             if not was_just_typed:
                 name = one.by or "user" if was_just_typed is None else "you"
                 remark(name, one.text, MOST_CHARACTERS)
-        turn = await self._turn(turn_id)
         await self._conversation.show(turn, self._client.get)
-
-    async def _turn(self, turn_id: str) -> Turn[Any]:
-        """Return a turn that the session has begun; it exists a moment later."""
-        for _ in range(_TRIES):
-            with contextlib.suppress(errors.TurnNotFoundError):
-                return await self._client.get(turn_id)
-            await asyncio.sleep(_NOT_YET_S)
-        return await self._client.get(turn_id)
 
     def _pause(self) -> None:
         """Ask for the next line, unless another turn begins at once."""
         state = self.state
-        is_parked = state.turns[-1].outcome is Outcome.CANCELLED and not self._interrupts
-        goes_on = state.queue and not is_parked and not state.is_spent
-        if goes_on or state.closed is not None:
+        if state.may_start or state.closed is not None:
             return
         if state.is_spent:
             note(Text("the budget of the session is spent", "yellow"))

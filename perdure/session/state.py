@@ -23,9 +23,11 @@ from perdure.session.facts import (
     SessionClosed,
     SessionContinued,
     SessionFact,
+    SessionResumed,
     SessionStarted,
     SteeringFailed,
     TurnBegan,
+    TurnInterrupted,
     TurnOver,
     TurnRecorded,
 )
@@ -57,6 +59,9 @@ class SessionState:
         dropped: The number of turns whose messages are not among them any more.
         ledger: The budget and what was spent of it.
         parts: The messages of the turn that is being recorded, so far.
+        is_parked: Whether the queue waits for the next message, because a turn was cancelled.
+        is_interrupted: Whether the running turn was asked to stop.
+        goes_on: Whether a turn reads the queue even if the running one ends as cancelled.
         closed: The reason why the session takes no more messages; None while it does.
     """
 
@@ -74,11 +79,19 @@ class SessionState:
     ledger: Ledger = Ledger()
     closed: str | None = None
     parts: tuple[Message, ...] = ()
+    is_parked: bool = False
+    is_interrupted: bool = False
+    goes_on: bool = False
 
     @property
     def is_busy(self) -> bool:
         """Whether a turn runs."""
         return self.running is not None and not self.is_over
+
+    @property
+    def may_start(self) -> bool:
+        """Whether a turn begins with the queue as soon as none runs."""
+        return bool(self.queue) and not self.is_parked and not self.is_spent
 
     @property
     def is_spent(self) -> bool:
@@ -139,7 +152,7 @@ class SessionState:
         left = {name: self.ledger.remaining(name) for name in DIMENSIONS}
         return Budget.model_validate({name: left[name] for name in left if left[name] is not None})
 
-    def snapshot(self, answered: tuple[object, ...], *, is_parked: bool) -> SessionSnapshot:
+    def snapshot(self, answered: tuple[object, ...]) -> SessionSnapshot:
         """Return what the next run takes over. No turn may be running."""
         assert self.request is not None
         assert self.running is None
@@ -150,7 +163,7 @@ class SessionState:
                 "turns": self.turns,
                 "agent": self.agent,
                 "queue": self.queue,
-                "is_parked": is_parked,
+                "is_parked": self.is_parked,
                 "messages": self.messages,
                 "starts": self.starts,
                 "dropped": self.dropped,
@@ -181,10 +194,12 @@ def apply(state: SessionState, fact: SessionFact) -> SessionState:
             with suppress(errors.InvalidRequestError):  # its sender gets an error
                 return replace(state, ledger=state.ledger.add(more))
             return state
+        case TurnInterrupted():
+            return replace(state, is_interrupted=True, goes_on=False)
+        case SessionResumed():
+            return replace(state, is_parked=False, goes_on=True)
         case SessionClosed(reason):
             return replace(state, closed=reason if state.closed is None else state.closed)
-        case _:
-            return state
 
 
 def _continued(snapshot: SessionSnapshot) -> SessionState:
@@ -198,6 +213,7 @@ def _continued(snapshot: SessionSnapshot) -> SessionState:
         starts=snapshot.starts,
         dropped=snapshot.dropped,
         ledger=snapshot.ledger,
+        is_parked=snapshot.is_parked,
     )
 
 
@@ -205,9 +221,15 @@ def _of_message(
     state: SessionState, fact: MessageSent | MessageSteered | SteeringFailed | MessageUnqueued
 ) -> SessionState:
     match fact:
-        case MessageSent(message_id, text, by=by, agent=agent):
+        case MessageSent(message_id, text, if_busy, by, agent):
             queued = Queued(id=message_id, text=text, by=by, agent=agent)
-            return replace(state, queue=(*state.queue, queued))
+            is_next = if_busy == "interrupt" or state.is_interrupted or state.is_over
+            return replace(
+                state,
+                queue=(*state.queue, queued),
+                is_parked=False,
+                goes_on=state.goes_on or is_next,
+            )
         case MessageSteered(message_id):
             moved = _with_id(state.queue, message_id)
             return replace(
@@ -248,6 +270,8 @@ def _begun(state: SessionState, number: int, turn_id: str) -> SessionState:
         count=number,
         running=SessionTurn(number=number, turn_id=turn_id, messages=ids),
         is_over=False,
+        is_interrupted=False,
+        goes_on=False,
         given=state.queue,
         queue=(),
         ledger=state.ledger.hold(turn_id, Spending.model_validate(lease)),
@@ -304,6 +328,7 @@ def _recorded(state: SessionState, end: TurnEnd) -> SessionState:
         starts=starts,
         dropped=state.dropped + dropped,
         ledger=state.ledger.settle(running.turn_id, end.spent),
+        is_parked=end.outcome is Outcome.CANCELLED and not state.goes_on,
         parts=(),
     )
 

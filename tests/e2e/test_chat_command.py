@@ -220,6 +220,27 @@ def test_running_turn_is_followed_steered_and_interrupted(
     assert f"session {session_id} is closed" in refused.stderr
 
 
+@pytest.mark.accepts("E99")
+@pytest.mark.slow
+def test_turn_that_is_not_of_the_session_is_not_shown(perdure: InProcess, session_id: str) -> None:
+    """It runs under the id of the session's first turn."""
+    held = Path(perdure.folder) / session_id
+    command = [sys.executable, "-m", "perdure", "run", "support", f"Hold {held}"]
+    folder, environment = Path(perdure.folder), perdure.environment
+    with terminal([*command, "--id", f"{session_id}/1"], folder, environment) as other:
+        other.wait_for("hold {")
+        with chat(perdure, "--session", session_id) as shown:
+            shown.wait_for(PROMPT)
+            says(shown, "Hello.", "You said: Hello")
+            shown.type("\x04")
+            code = shown.end()
+        held.touch()
+        ended = other.end()
+
+    assert (code, ended) == (0, 0)
+    assert "hold" not in shown.text
+
+
 @pytest.mark.accepts("P35")
 @pytest.mark.slow
 def test_text_of_models_cannot_pass_for_a_line_of_the_command(

@@ -10,7 +10,7 @@ import pytest
 from perdure import Agent, Budget, Outcome, errors, limits
 from perdure.activities.provider import ModelRequest
 from perdure.clients import Session, SessionEntry
-from perdure.session.facts import TurnRecorded
+from perdure.session.facts import TurnOver, TurnRecorded
 from perdure.session.state import fold
 from perdure.testing import ScriptedModel, call, calls, says
 from perdure.values.answers import ModelAnswer
@@ -207,6 +207,52 @@ async def test_cancelled_turn_parks_the_queue(runtime: Runtime) -> None:
     assert (parked.state, [one.text for one in parked.queue]) == ("idle", ["second"])
     assert texts(model.requests[1].messages) == ["first", "second", "third"]
     assert texts(model.requests[2].messages)[-1] == "fourth"
+
+
+@pytest.mark.accepts("E98")
+@pytest.mark.parametrize("by_session", [True, False])
+async def test_message_right_after_a_cancel_is_read(runtime: Runtime, by_session: bool) -> None:
+    """While the turn ends, or while the session records it."""
+    model = Paced(says("never"), says("two"))
+    async with runtime(app(), model=model) as client:
+        session = session_of(client)
+        first = await session.say("first")
+        await model.begun.acquire()
+        await session.say("second")
+        if by_session:
+            await session.interrupt("enough")
+        else:
+            turn = await first.turn()
+            await turn.cancel("enough")
+            async for event in session.events():
+                if isinstance(event.fact, TurnOver):
+                    break
+        third = await session.say("third")
+        await model.begun.acquire()
+        model.let_go(2)
+        await third.result()
+
+    assert texts(model.requests[1].messages) == ["first", "second", "third"]
+
+
+@pytest.mark.accepts("E99")
+async def test_turn_of_a_session_is_not_another_one_with_its_id(runtime: Runtime) -> None:
+    """The message is read by a turn with another id, which the sender gets."""
+    model = Paced(says("not of the session"), says("of the session"))
+    async with runtime(app(), model=model) as client:
+        session = session_of(client)
+        other = await client.start("spender", "something else", id=f"{session.id}/1")
+        await model.begun.acquire()
+        sent = await session.say("first")
+        await model.begun.acquire()
+        model.let_go(2)
+        report = await sent.result()
+        turn = await sent.turn()
+        [recorded] = await until_recorded_turns(session, 1)
+        assert await session.begun(other.id) is None
+
+    assert sent.turn_id == other.id != turn.id == recorded.turn_id
+    assert (report.output, report.turn_id) == ("of the session", turn.id)
 
 
 @pytest.mark.accepts("E55")

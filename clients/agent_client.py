@@ -434,6 +434,7 @@ class AgentClient:
         jitter: timedelta | None = None,
         starts: datetime | None = None,
         ends: datetime | None = None,
+        total: Budget | None = None,
         output: type[R] | None = None,
         priority: int | None = None,
         **given: Unpack[TurnOptions],
@@ -466,6 +467,8 @@ class AgentClient:
             jitter: The largest random delay of a turn.
             starts: No turn starts before this time.
             ends: No turn starts after this time.
+            total: The limits of what all turns together may spend, without a time. When they are
+                reached, the schedule pauses and says so.
             output: As for `start`.
             priority: As for `start`.
             context: As for `start`. The blocks `schedule` and `last_output` are Perdure's.
@@ -501,6 +504,7 @@ class AgentClient:
             "jitter": jitter,
             "starts": starts,
             "ends": ends,
+            "total": total,
             "output": output,
             "priority": priority,
             **given,

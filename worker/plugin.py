@@ -41,6 +41,7 @@ from perdure.activities.provider import Models
 from perdure.activities.read_child import read_child
 from perdure.activities.record_turn import TurnRecorder
 from perdure.activities.resolve_agent import Agents
+from perdure.activities.settle_schedule import settle_schedule
 from perdure.activities.tool_loop import ToolLoop
 from perdure.activities.transcripts import Transcripts
 from perdure.agents.definitions import Target, define
@@ -62,12 +63,14 @@ from perdure.temporal.names import (
     SCHEDULED_MESSAGE,
     SEND_MESSAGE,
     SESSION,
+    SETTLE_SCHEDULE,
     TELL_OBSERVERS,
     TURN,
 )
 from perdure.temporal.payloads import V, pack, raw_input, unpack
 from perdure.turn.approvals import PolicyCall
 from perdure.turn.continuation import CarryCall
+from perdure.turn.schedule_account import SettleCall
 from perdure.turn.wire import AgentCall, ChildRun, HookCall, ModelCall, ObserverCall, ToolRun
 from perdure.worker import internals, slots
 from perdure.worker.ends import TakenTasks
@@ -101,6 +104,7 @@ _NO_TOOLS = (
     CARRY,
     RECORD_TURN,
     SEND_MESSAGE,
+    SETTLE_SCHEDULE,
 )
 
 Handler = Callable[[RawValue], Any]
@@ -186,6 +190,7 @@ class PerdurePlugin(Plugin):
             _handler(CARRY, Carrier().carry, CarryCall, may_be_stored=True),
             _handler(RECORD_TURN, TurnRecorder().record_turn, RecordCall, may_be_stored=True),
             _handler(SEND_MESSAGE, send_message, MessageCall),
+            _handler(SETTLE_SCHEDULE, settle_schedule, SettleCall),
             self._call_model,
             *self._tool_calls.handlers(),
         ]

@@ -62,7 +62,7 @@ from perdure.turn.wire import Origin, Summary, TurnRequest
 from perdure.values.approvals import Decision
 from perdure.values.moments import in_words
 from perdure.values.reports import Outcome
-from perdure.workflows import ancestors, log_events, visibility, waits
+from perdure.workflows import ancestors, log_events, schedule_total, visibility, waits
 from perdure.workflows.calls import Calls
 from perdure.workflows.children import Children
 from perdure.workflows.clock import run_until
@@ -117,6 +117,7 @@ class AgentTurn:
             fact = self._open(start)
             agent, done = await self._in_time(lambda: self._turn(fact))
             await self._pipeline.observe(agent, outcome=done.outcome, risk=done.risk)
+            await schedule_total.settle(self._board.state, done.outcome)
             summary = self._board.summary(done.outcome, done.output, done.risk)
         except asyncio.CancelledError:
             summary = await self._cancelled(workflow.cancellation_reason() or "")
@@ -144,6 +145,7 @@ class AgentTurn:
         match fact:
             case TurnStarted(request):
                 request.check()
+                schedule_total.check(request)
                 ancestors.check(request.lineage)
                 if request.lineage is None:  # a delegate has the deadline of the turn above it
                     request.check_moments(self._board.clock.began)
@@ -478,6 +480,7 @@ class AgentTurn:
 
     async def _ended_with(self, error: PerdureError, outcome: Outcome, reason: str = "") -> Summary:
         await self._observe_end(outcome)
+        await schedule_total.settle(self._board.state, outcome)
         summary = self._board.summary(outcome, self._board.state.output, error=error)
         self._close(summary, error, reason)
         return summary

@@ -214,6 +214,12 @@ def timing(*, is_new: bool) -> Decorator[Any]:
             type=Duration(),
             help="The largest random delay; 0s for none.",
         ),
+        click.option(
+            "--total-usd", metavar="AMOUNT", help="Money for all turns together, such as 20."
+        ),
+        click.option(
+            "--total-tokens", metavar="N", type=int, help="Tokens for all turns together."
+        ),
         click.option("--starts", metavar="WHEN", type=Moment(), help="No turn starts before it."),
         click.option("--ends", metavar="WHEN", type=Moment(), help="No turn starts after it."),
     )

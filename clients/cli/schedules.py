@@ -20,13 +20,14 @@ from perdure.clients.schedules import zones
 from perdure.clients.schedules.schedule import Schedule
 from perdure.clients.schedules.status import ScheduledTurn, ScheduleEntry, ScheduleStatus
 from perdure.text import harmless, word
-from perdure.values.budgets import DIMENSIONS, Remaining
+from perdure.values.budgets import DIMENSIONS, Budget, Remaining, Spending
 
 _LEFT_OUT = ("AGENT", "ZONE", "TASK", "CRON")
 _SHOWN_TIMES = 3
 _LABEL = 10
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _LIMITS = (*DIMENSIONS, "time")
+_TOTALS = ("usd", "tokens")
 
 
 def arguments(given: Mapping[str, Any], timezone: str = "") -> Any:
@@ -42,6 +43,10 @@ def arguments(given: Mapping[str, Any], timezone: str = "") -> Any:
     budget = budget_of(limits)
     if budget is not None:
         named["budget"] = budget
+    totals = {name: named.pop(f"total_{name}") for name in _TOTALS if f"total_{name}" in named}
+    total = budget_of(totals)
+    if total is not None:
+        named["total"] = total
     if "labels" in named:
         named["labels"] = dict(named["labels"])
     if "jitter" in named:
@@ -106,6 +111,8 @@ def _lines(status: ScheduleStatus) -> Iterator[tuple[str, Text | str]]:
     yield "rules", ", ".join(_rules(status))
     if status.budget:
         yield "budget", in_words(Remaining.model_validate(dict(status.budget)))
+    if status.total:
+        yield "total", _total(status.total, status.spent)
     if status.labels:
         yield (
             "labels",
@@ -113,6 +120,12 @@ def _lines(status: ScheduleStatus) -> Iterator[tuple[str, Text | str]]:
         )
     counts = f"{status.started} started, {status.skipped} skipped, {status.missed} missed"
     yield "so far", counts
+
+
+def _total(total: Budget, spent: Spending) -> str:
+    limited = [name for name in DIMENSIONS if getattr(total, name) is not None]
+    used = Remaining.model_validate({name: getattr(spent, name) for name in limited})
+    return f"{in_words(Remaining.model_validate(dict(total)))}; spent: {in_words(used)}"
 
 
 def _rules(status: ScheduleStatus) -> Iterator[str]:

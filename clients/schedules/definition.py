@@ -16,10 +16,12 @@ from perdure.clients.schedules.cron import Cron
 from perdure.temporal import search_attributes, start_request
 from perdure.temporal.priorities import Priorities
 from perdure.text import size
+from perdure.turn.schedule_account import ScheduleAccount
 from perdure.turn.slot import BLOCK, LAST_BLOCK, IfRunning, ScheduledBy
 from perdure.turn.wire import TurnRequest
 from perdure.validation import Must
 from perdure.values import keywords
+from perdure.values.budgets import ABudget, Budget
 from perdure.values.tasks import Task
 from perdure.values.turn_options import TurnOptions
 
@@ -49,6 +51,7 @@ _OPTIONS: Mapping[str, Any] = {
     "jitter": validation.Time | None,
     "starts": MOMENT | None,
     "ends": MOMENT | None,
+    "total": ABudget | None,
     "priority": Priorities,
 }
 
@@ -69,6 +72,7 @@ class ScheduleChanges(TurnOptions, total=False):
     jitter: timedelta | None
     starts: datetime | None
     ends: datetime | None
+    total: Budget | None
     priority: int | None
 
 
@@ -78,6 +82,7 @@ class Definition:
 
     `request` is the input of its turns, without the schedule. With a session, it is the input of
     the workflows that send its messages. `updates` are the ids of the last updates.
+    `account` is what is stored about `total`.
     """
 
     id: str
@@ -92,7 +97,9 @@ class Definition:
     jitter: timedelta | None = None
     starts: datetime | None = None
     ends: datetime | None = None
+    total: Budget | None = None
     priority: int | None = None
+    account: ScheduleAccount | None = None
     updates: tuple[str, ...] = ()
 
     def input(self, now: datetime) -> TurnRequest:
@@ -103,11 +110,18 @@ class Definition:
             offsets=zones.offsets(self.timezone, now),
             remember_last=self.remember_last,
             updates=self.updates or None,
+            account=self._account(now),
         )
         if self.request.session is not None:
             rules = {"if_running": self.if_running, "pauses": self.on_failure == "pause"}
             scheduled = scheduled.model_copy(update=rules)
         return self.request.model_copy(update={"schedule": scheduled})
+
+    def _account(self, now: datetime) -> ScheduleAccount | None:
+        if self.total is None:
+            return None
+        account = self.account or ScheduleAccount(total=self.total, since=now)
+        return account.model_copy(update={"total": self.total})
 
     def changed(self, changes: ScheduleChanges) -> Definition:
         """Return the definition with other values.
@@ -142,11 +156,19 @@ class Definition:
             raise errors.InvalidRequestError(
                 f"the schedule: it ends at {self.ends}, which is not after its start, {self.starts}"
             )
-        needs = "remember_last" if self.remember_last else "on_failure='pause'"
-        if self.if_running == "allow" and (self.remember_last or self.on_failure == "pause"):
+        for is_given, name in (
+            (self.remember_last, "remember_last"),
+            (self.on_failure == "pause", "on_failure='pause'"),
+            (self.total is not None, "total"),
+        ):
+            if is_given and self.if_running == "allow":
+                raise errors.InvalidRequestError(
+                    f"the schedule: {name} needs turns that run one after another, so it cannot be"
+                    " combined with if_running='allow'; use 'skip', 'queue' or 'cancel'"
+                )
+        if self.total is not None and self.total.time is not None:
             raise errors.InvalidRequestError(
-                f"the schedule: {needs} needs turns that run one after another, so it cannot be"
-                " combined with if_running='allow'; use 'skip', 'queue' or 'cancel'"
+                "the schedule: total has no time: give it to the budget of each turn"
             )
         self._check_session()
         blocks = self.request.context.blocks if self.request.context else {}
@@ -169,6 +191,7 @@ class Definition:
             (self.if_running == "allow" and "if_running='allow'", "whose turns run one by one"),
             (self.remember_last and "remember_last", "which remembers more than the last output"),
             (self.priority is not None and "priority", "whose turns have that of the session"),
+            (self.total is not None and "total", "which has a budget for all of its turns"),
         ):
             if name:
                 raise errors.InvalidRequestError(
@@ -222,7 +245,7 @@ def _values(definition: Definition) -> dict[str, Any]:
     own = {
         field.name: getattr(definition, field.name)
         for field in fields(definition)
-        if field.name not in ("id", "request", "updates")
+        if field.name not in ("id", "request", "account", "updates")
     }
     asked = definition.request.model_dump(mode="json")
     output = asked.pop("output_schema")

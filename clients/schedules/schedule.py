@@ -150,16 +150,17 @@ class Schedule:
 
         Raises:
             InvalidRequestError: A time has no time zone, the range is empty or has too many times,
-                or the turns would run at once although the schedule remembers the last output.
+                or the turns would run at once although the schedule remembers the last output or
+                has a total budget.
         """
         given = {"start": start, "end": end, "at_once": at_once}
         wanted = {"start": MOMENT, "end": MOMENT, "at_once": bool}
         validation.check("the backfill", given, wanted, errors.InvalidRequestError)
         definition = await definition_of(self._client, self.id, await self._described())
-        if at_once and definition.remember_last:
+        if at_once and (definition.remember_last or definition.total is not None):
+            what = "the output of the one before" if definition.remember_last else "what it left"
             raise errors.InvalidRequestError(
-                f"the turns of schedule {self.id!r} get the output of the one before, so they"
-                " cannot run at once"
+                f"the turns of schedule {self.id!r} get {what}, so they cannot run at once"
             )
         slots = [one for one in await self._slots(definition, start, end) if not one.exists]
         overlap = ScheduleOverlapPolicy.ALLOW_ALL if at_once else ScheduleOverlapPolicy.BUFFER_ALL

@@ -24,7 +24,7 @@ from perdure.errors import ErrorInfo
 from perdure.temporal.runs import describe_last
 from perdure.temporal.search_attributes import State
 from perdure.turn.slot import IfRunning, Slot
-from perdure.values.budgets import Budget
+from perdure.values.budgets import NOTHING, Budget, Spending
 from perdure.values.reports import Outcome
 from perdure.values.tasks import headline
 
@@ -103,6 +103,8 @@ class ScheduleStatus(ScheduleEntry):
         task_queue: The task queue of its turns.
         labels: The labels of its turns.
         budget: The budget of each turn, without that of its agent.
+        total: The budget of all turns together; None without one.
+        spent: What they have spent of it, as far as they are over.
         if_running: What happens at a time at which a turn is running.
         catch_up: How late a missed time may be run.
         on_failure: What happens after a turn that failed.
@@ -120,6 +122,8 @@ class ScheduleStatus(ScheduleEntry):
     task_queue: str = ""
     labels: dict[str, str] = {}
     budget: Budget | None = None
+    total: Budget | None = None
+    spent: Spending = NOTHING
     if_running: IfRunning = "skip"
     catch_up: timedelta = timedelta()
     on_failure: OnFailure = "go on"
@@ -178,6 +182,8 @@ async def status(
         task_queue=definition.task_queue,
         labels=definition.request.labels,
         budget=definition.request.given_budget,
+        total=definition.total,
+        spent=definition.account.spent if definition.account else NOTHING,
         if_running=definition.if_running,
         catch_up=definition.catch_up,
         on_failure=definition.on_failure,

@@ -146,6 +146,8 @@ async def definition_of(
         starts=_moment(spec, "start_time"),
         ends=_moment(spec, "end_time"),
         priority=action.priority.priority_key or None,
+        total=request.account.total if request.account else None,
+        account=request.account,
         updates=(request.schedule.updates if request.schedule else None) or (),
     )
 

@@ -45,6 +45,9 @@ SCHEDULED_MESSAGE = "AgentScheduledMessage"
 SEND_MESSAGE = "perdure.send_message"
 """`MessageCall -> MessageDelivery`: send a message of a schedule to a session."""
 
+SETTLE_SCHEDULE = "perdure.settle_schedule"
+"""`SettleCall -> Noted`: count a turn in the budget of its schedule."""
+
 RECORD_TURN = "perdure.record_turn"
 """`RecordCall -> TurnPart`: read the messages of a session's turn that is over."""
 

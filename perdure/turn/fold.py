@@ -377,6 +377,9 @@ def _resolved(state: TurnState, agent: AgentDefinition) -> TurnState:
         if given
         else agent.budget
     )
+    account = state.request.account if state.request else None
+    if account is not None:
+        both = account.within(both)
     ledger = replace(accounts.ledger, budget=both)
     state = replace(
         state,

@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from perdure.base import Wire
+from perdure.turn.schedule_account import ScheduleAccount
 from perdure.values.tasks import Context
 
 BLOCK = "schedule"
@@ -36,7 +37,8 @@ class ScheduledBy(Wire):
     the offset, both in seconds, in order. `remember_last` gives the turn the last output of the
     schedule. `if_running` and `pauses` are set for messages to a session: what to do if a turn of
     it runs, and whether a turn of it that failed pauses the schedule. `updates` are the ids of the
-    last updates of the schedule (`perdure.temporal.schedule_updates`).
+    last updates of the schedule (`perdure.temporal.schedule_updates`). `account` is the budget of
+    all of its turns.
     """
 
     id: str
@@ -48,6 +50,7 @@ class ScheduledBy(Wire):
     if_running: IfRunning | None = None
     pauses: bool | None = None
     updates: tuple[str, ...] | None = None
+    account: ScheduleAccount | None = None
 
     def in_words(self, at: datetime) -> str:
         """Format a time in the time zone: `Monday, 2026-11-23 07:00 Europe/Berlin (UTC+01:00)`.

@@ -20,6 +20,7 @@ from perdure.errors import ErrorInfo
 from perdure.schemas.strict_schema import Schema, strict
 from perdure.text import one_line, size
 from perdure.turn.context_window import NO_CUT, Cut
+from perdure.turn.schedule_account import ScheduleAccount
 from perdure.turn.slot import ScheduledBy
 from perdure.values.budgets import Budget, Iterations, Remaining, Spending
 from perdure.values.messages import Media, Message, UserMessage, media_weight, weight
@@ -223,6 +224,11 @@ class TurnRequest(Wire):
     def allowed(self) -> tuple[str, ...] | None:
         """The tools that may be called; None for every tool."""
         return self.task.allowed_tools if self.allowed_tools is None else self.allowed_tools
+
+    @property
+    def account(self) -> ScheduleAccount | None:
+        """The budget of all turns of the schedule that starts the turn; None without one."""
+        return self.schedule.account if self.schedule else None
 
     @property
     def given_budget(self) -> Budget | None:

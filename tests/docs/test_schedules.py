@@ -1,13 +1,17 @@
 """Run the code blocks of `docs/schedules.md`."""
 
 from datetime import datetime, timedelta
+from decimal import Decimal
 from zoneinfo import ZoneInfo
 
 import pytest
 
-from perdure import Agent
+from perdure import Agent, Budget
+from perdure.activities.settle_schedule import reason
 from perdure.clients.schedules.status import turn_id_of
 from perdure.testing import FunctionModel, ModelRequest, Reply, says
+from perdure.turn.schedule_account import ScheduleAccount
+from perdure.values.budgets import Spending
 
 from ..integration.test_scheduled_messages import turn_with
 from ..integration.test_schedules import existing
@@ -36,6 +40,10 @@ async def test_schedule_does_what_the_page_says(tell: Tell) -> None:
         message = await again.run_now()
         await (await turn_with(client.session("ticket-4711"), message)).result()
         await again.delete()
+        watch = await (await story.defining("at_most"))(client)
+        await (await client.get(await watch.run_now())).result()
+        await watch.delete()
+        spent = await story.up_to("A budget for all turns", "text")
         looked = await story.prints((await story.defining("look"))(client))
         await (await story.defining("manage"))(client)
         daily = await story["digest"](client)
@@ -43,6 +51,10 @@ async def test_schedule_does_what_the_page_says(tell: Tell) -> None:
         await daily.delete()
 
     assert asked[0].messages[0].text == shown.text.removesuffix("\n")  # type: ignore[union-attr]
+    account = ScheduleAccount(
+        total=Budget(usd="50"), spent=Spending(usd=Decimal("50.01")), since=SLOT
+    )
+    assert spent.text == f"{reason(account)}\n"
     assert asked[1].messages[-1].text.endswith("what has changed.")  # type: ignore[union-attr]
     assert looked.splitlines()[0] == "0 7 * * 1-5 Europe/Berlin False "
     assert f"digest-2026-11-23T06:00:00Z {SLOT} completed" in looked

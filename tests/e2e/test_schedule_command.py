@@ -128,6 +128,23 @@ def test_schedule_of_a_session_is_created_shown_and_run(
     assert "cannot be combined with a session" in refused.stderr
 
 
+@pytest.mark.accepts("E74", "E110")
+def test_schedule_shows_its_total_budget_and_what_is_spent(
+    here: InProcess, at_work: Sequence[str], new_id: str
+) -> None:
+    """A change raises it."""
+    create = ("schedule", "create", new_id, "talker", "Say hello.", *WHEN, *at_work)
+    created = here(*create, "--total-usd", "20", "--total-tokens", "5000")
+    refused = here("schedule", "change", new_id, "--if-running", "allow", *at_work)
+    changed = value(here, "change", new_id, "--total-usd", "30", *at_work)
+    here("schedule", "delete", new_id, *at_work)
+
+    assert "total     $20, 5000 tokens; spent: $0, 0 tokens" in created.stdout.splitlines()
+    assert (refused.returncode, "total needs turns" in refused.stderr) == (2, True)
+    assert (changed["total"]["usd"], changed["total"]["tokens"]) == ("30", None)
+    assert changed["spent"]["tokens"] == 0
+
+
 @pytest.mark.accepts("E74")
 def test_schedules_and_their_turns_are_listed(
     here: InProcess, at_work: Sequence[str], new_id: str

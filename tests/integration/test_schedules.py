@@ -792,12 +792,19 @@ async def test_schedule_works_without_search_attributes() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.accepts("E62", "E65", "E68")
+@pytest.mark.accepts("E62", "E65", "E68", "E112")
 async def test_turn_of_a_schedule_goes_on_in_a_new_run(runtime: Runtime) -> None:
-    """It keeps its slot, the schedule knows its end, and the next turn gets its output."""
+    """It keeps its slot, the schedule knows its end and its cost, and the next turn its output."""
     model = ScriptedModel(*bulky(8), says("the end"), says("next"))
     async with runtime(reader(), model=model) as client:
-        daily = await client.schedule(new_id("long"), "reader", "Go.", **DAILY, remember_last=True)
+        daily = await client.schedule(
+            new_id("long"),
+            "reader",
+            "Go.",
+            **DAILY,
+            remember_last=True,
+            total=Budget(tokens=10**9),
+        )
         slots = await daily.backfill(at(2), at(4))
         turns = await turns_of(client, daily, slots)
         reports = [await turn.result() for turn in turns]
@@ -807,6 +814,7 @@ async def test_turn_of_a_schedule_goes_on_in_a_new_run(runtime: Runtime) -> None
         attributes = (await handle.describe()).typed_search_attributes
 
     assert len(runs) == 2
+    assert status.spent.model_calls == sum(report.model_calls for report in reports)
     assert "Scheduled for Monday, 2026-03-02 07:00 Europe/Berlin" in told(model)[0]
     assert len(set(told(model)[:9])) == 1
     assert "<last_output>\nthe end\n</last_output>" in told(model)[9]

@@ -1,0 +1,70 @@
+"""The total budget of the schedule that starts a turn.
+
+Nothing begins without a rest of it, and what the turn has spent is counted before it ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from temporalio import workflow
+from temporalio.common import RawValue, RetryPolicy
+from temporalio.exceptions import ActivityError
+
+from perdure import errors, limits
+from perdure.temporal.names import HEARTBEAT_TIMEOUT, SETTLE_SCHEDULE
+from perdure.temporal.payloads import pack
+from perdure.turn.schedule_account import SettleCall
+from perdure.turn.state import TurnState
+from perdure.turn.wire import TurnRequest
+from perdure.values.reports import Outcome
+
+
+def check(request: TurnRequest) -> None:
+    """Refuse a turn of a schedule whose total budget is spent.
+
+    Raises:
+        TurnBudgetExceededError: It is.
+    """
+    spent = request.account.spent_limit if request.account else ""
+    if request.schedule is not None and spent:
+        raise errors.TurnBudgetExceededError(
+            f"the total budget of schedule {request.schedule.id!r} is spent: {spent}; raise it with"
+            " Schedule.change(total=…)",
+            context={"schedule_id": request.schedule.id},
+        )
+
+
+async def settle(state: TurnState, outcome: Outcome) -> None:
+    """Count what the turn has spent. The next turn of the schedule starts after that.
+
+    A failure to do so does not keep the turn from ending; the worker logs it.
+    """
+    request = state.request
+    if request is None or request.schedule is None or request.schedule.account is None:
+        return
+    account, budget = request.schedule.account, state.accounts.ledger.budget
+    is_spent = outcome is Outcome.BUDGET_EXHAUSTED
+    call = SettleCall(
+        schedule_id=request.schedule.id,
+        run_id=workflow.info().first_execution_run_id,
+        spent=state.charged,
+        is_limited=is_spent and (bool(account.spent_limit) or account.limits(budget)),
+    )
+    try:
+        await asyncio.shield(_counted(call))
+    except ActivityError:
+        workflow.logger.warning("the total budget of schedule %r is not kept", call.schedule_id)
+
+
+async def _counted(call: SettleCall) -> RawValue:
+    result: RawValue = await workflow.execute_activity(
+        SETTLE_SCHEDULE,
+        pack(call),
+        result_type=RawValue,
+        start_to_close_timeout=limits.CARRY_CALL,
+        heartbeat_timeout=HEARTBEAT_TIMEOUT,
+        retry_policy=RetryPolicy(maximum_interval=limits.BENCH),
+        summary="the total budget of the schedule",
+    )
+    return result

@@ -8,8 +8,11 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from perdure import Budget
 from perdure.clients.schedules.status import turn_id_of
+from perdure.session.facts import MessageSent
 
+from ..integration.test_scheduled_messages import turn_with
 from ..integration.test_schedules import existing
 from .app import AGENT
 from .stories import Tell, asks, kill, says, use
@@ -18,7 +21,7 @@ FIRST = datetime(2026, 10, 24, 7, tzinfo=ZoneInfo("Europe/Berlin"))
 
 
 @pytest.mark.slow
-@pytest.mark.accepts("E73")
+@pytest.mark.accepts("E73", "E112")
 async def test_each_time_has_one_turn_although_workers_are_killed(tell: Tell) -> None:
     """The first worker is killed after the first turn, the second one within the second turn; the
     server starts turns meanwhile, which wait for a worker.
@@ -32,6 +35,7 @@ async def test_each_time_has_one_turn_although_workers_are_killed(tell: Tell) ->
         timezone="Europe/Berlin",
         remember_last=True,
         if_running="queue",
+        total=Budget(model_calls=100),
     )
     slots = [FIRST + timedelta(days=day) for day in range(3)]
     worker = await story.worker()
@@ -51,6 +55,7 @@ async def test_each_time_has_one_turn_although_workers_are_killed(tell: Tell) ->
     status = await daily.describe()
     await daily.delete()
 
+    assert status.spent.model_calls == sum(report.model_calls for report in reports)
     assert backfilled == (slots[1], slots[2])
     assert [report.output for report in reports] == ["done #2", "done #5", "done #7"]
     assert len(story.journal()) == 3
@@ -63,3 +68,38 @@ async def test_each_time_has_one_turn_although_workers_are_killed(tell: Tell) ->
         "Monday, 2026-10-26 07:00 Europe/Berlin (UTC+01:00)",
     ]
     assert ["done #2" in texts[1], "done #5" in texts[2]] == [True, True]
+
+
+@pytest.mark.slow
+@pytest.mark.accepts("E105")
+async def test_message_of_a_schedule_is_said_once_although_workers_are_killed(tell: Tell) -> None:
+    """Its time comes while there is no worker; the first one is killed within the turn."""
+    story = await tell(says("done", delay_s=1.5), says("again"))
+    name = f"says-{secrets.token_hex(4)}"
+    session = story.client.session(name)
+    daily = await story.client.schedule(
+        name, AGENT, "go", cron="0 7 * * *", timezone="Europe/Berlin", session=name
+    )
+    slots = await daily.backfill(FIRST, FIRST + timedelta(days=1))
+    waiting = await daily.describe()
+    worker = await story.worker()
+    await story.asked(1)
+    await kill(worker)
+    await story.worker()
+    ids = [turn_id_of(name, slot) for slot in slots]
+    for message_id in ids:
+        turn = await turn_with(session, message_id)
+        await turn.result()
+    sent = []
+    async for event in session.events():
+        if isinstance(event.fact, MessageSent):
+            sent.append(event.fact.id)
+            if sent[-1] == ids[-1]:
+                break
+    read = [message for one in await session.turns() for message in one.messages]
+    status = await daily.describe()
+    await daily.delete()
+
+    assert [one.message for one in waiting.last] in ([], ids[:1])
+    assert (sent, read) == (ids, ids)
+    assert {one.id for one in status.last} <= {f"{name}/1", f"{name}/2"}

@@ -20,7 +20,7 @@ from typing import Any
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import WorkflowHistory
 
-from benchmarks import measures
+from benchmarks import measures, recovery
 from benchmarks.bench import HANDWRITTEN, PERDURE, Bench, opened
 from benchmarks.job import PROMPT
 from benchmarks.measures import medians, ratio, size
@@ -28,6 +28,7 @@ from perdure.clients import AgentClient
 
 OUT = Path(__file__).parent / "out" / "latest.json"
 KINDS = (HANDWRITTEN, PERDURE)
+SUPERVISED_KILLS = 5
 
 
 async def alone(bench: Bench) -> dict[str, Any]:
@@ -108,8 +109,10 @@ async def length(bench: Bench) -> dict[str, Any]:
 async def starts(bench: Bench) -> dict[str, Any]:
     """The time until work starts, after a kill and in a fresh process."""
     ready = await measures.readiness(bench, [PERDURE])
+    kills = await recovery.supervised(bench.address, SUPERVISED_KILLS, ["model call"])
     return {
         "recovery_s": round(await measures.recovery_s(bench, PERDURE), 1),
+        "recovery_supervised_s": medians(kills, 2)["model call"],
         "worker_ready_s": medians(ready, 2)["perdure"],
     }
 

@@ -265,7 +265,9 @@ async def _run(
     readiness = health.Readiness(client, worker, stopped)
     async with (
         health.served(
-            health_port or settings.health_port, readiness, is_shared=supervised is not None
+            health_port or settings.health_port,
+            readiness,
+            is_shared=supervised is not None and supervised.has_others,
         ),
         supervised.orders(stopped, cut_short) if supervised else _signals(stopped, cut_short),
     ):

@@ -89,7 +89,7 @@ _ATTACHED = click.option("--attached", is_flag=True, hidden=True)
     envvar="PERDURE_SUPERVISOR",
     help="Run the worker as a child that is watched and started again (the default).",
 )
-@click.option("--supervised", hidden=True, metavar="FILES")
+@click.option("--supervised", hidden=True)
 @_ATTACHED
 async def worker(
     app: str,
@@ -118,7 +118,7 @@ async def worker(
         return await _supervised(app, address, health_port, supervised)
     if supervisor and not attached:
         return await _supervise(app, address, health_port, processes)
-    if processes > 1:
+    if processes > 1 and not attached:
         raise ConfigurationError("--processes needs the supervisor; leave out --no-supervisor")
     await _agents_run(app, address, health_port)
     return 0
@@ -135,12 +135,11 @@ async def _supervise(app: str, address: str | None, health_port: int | None, pro
     return await Supervisor(command(["worker", app, *options]), processes).run()
 
 
-async def _supervised(app: str, address: str | None, health_port: int | None, files: str) -> int:
+async def _supervised(app: str, address: str | None, health_port: int | None, given: str) -> int:
     """Run a worker as the child of a supervisor."""
     from perdure.worker.supervised import Supervised
 
-    held, _, orders = files.partition(",")
-    supervised = Supervised(int(held), int(orders))
+    supervised = Supervised(*map(int, given.split(",")))
     try:
         await _agents_run(app, address, health_port, supervised)
     finally:

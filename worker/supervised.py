@@ -40,16 +40,19 @@ class Supervised:
     Args:
         held: The file descriptor of the list of runs.
         orders: The read end of the supervisor's pipe.
+        processes: The number of processes of the supervisor.
 
     Attributes:
         identity: The worker's name in Temporal. No other process has it, also where containers
             have the same host name and process number.
         held: The list of runs.
+        has_others: Whether the supervisor has several processes.
     """
 
-    def __init__(self, held: int, orders: int) -> None:
+    def __init__(self, held: int, orders: int, processes: int) -> None:
         self.identity = f"{os.getpid()}@{socket.gethostname()}.{secrets.token_hex(2)}"
         self.held = HeldRuns(held)
+        self.has_others = processes > 1
         self._orders = orders
         for file in (held, orders):
             os.set_inheritable(file, False)

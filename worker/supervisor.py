@@ -149,7 +149,7 @@ class Supervisor:
         held = held_runs.create()
         obeyed, orders = os.pipe()
         process = subprocess.Popen(  # noqa: S603 - the command of this program
-            [*self._command, "--supervised", f"{held},{obeyed}"],
+            [*self._command, "--supervised", f"{held},{obeyed},{self._processes}"],
             pass_fds=(held, obeyed),
             stdin=subprocess.DEVNULL,
             start_new_session=True,  # Ctrl-C in a terminal reaches it through this process alone

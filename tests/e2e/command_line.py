@@ -58,7 +58,7 @@ class CommandLine:
                 ("PERDURE_", "TEMPORAL_", "OPENAI_", "NO_COLOR", "FORCE_COLOR", "COLUMNS")
             )
         }
-        self.environment = {**kept, "HOME": str(folder)}
+        self.environment = {**kept, "HOME": str(folder), "PERDURE_SUPERVISOR": "0"}
 
     def __call__(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         """Run a command until it ends."""

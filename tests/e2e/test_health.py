@@ -20,7 +20,7 @@ from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 from perdure.worker import health
 from perdure.worker.dev_server import DevServer
 
-from .stories import Process, Story, Tell, asks, kill, says, use
+from .stories import Process, Story, Tell, asks, kill_all, says, use
 
 pytestmark = pytest.mark.slow
 
@@ -162,7 +162,7 @@ async def slow_worker(perdure_server: str, probe: Probe, tmp_path: Path) -> Asyn
         stderr=asyncio.subprocess.PIPE,
     )
     yield process
-    await kill(process)
+    await kill_all(process)
 
 
 @pytest.mark.usefixtures("slow_worker")

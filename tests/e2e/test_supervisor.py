@@ -21,11 +21,14 @@ from ..conftest import eventually
 from ..integration.mcp_processes import alive, pids
 from ..integration.spending import until
 from .stories import UNKNOWN, Process, Story, Tell, asks, kill_all, results, says, supervised, use
+from .test_health import ALIVE, READY, Probe, probe
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(sys.platform != "linux", reason="the children are found in /proc"),
 ]
+
+__all__ = ["probe"]
 
 TWO = {"PERDURE_PROCESSES": "2"}
 SOON_S = HEARTBEAT_TIMEOUT.total_seconds() - INTERVAL.total_seconds()
@@ -298,18 +301,22 @@ async def test_mcp_server_of_a_dead_child_ends(tell: Tell, tmp_path: Path) -> No
 
 
 @pytest.mark.accepts("P46")
-async def test_killed_process_is_replaced_while_the_others_go_on(tell: Tell) -> None:
+async def test_killed_process_is_replaced_while_the_others_go_on(tell: Tell, probe: Probe) -> None:
     """Two processes, one of which is killed: there are two again, with other numbers."""
     story = await tell(says("done"))
-    worker = await story.worker(**TWO)
+    worker = await story.worker(PERDURE_HEALTH_PORT=str(probe.port), **TWO)
     await ready(story)
+    await probe.wait("/readyz", READY)
     first, second = supervised(worker.pid)
     os.kill(first, signal.SIGKILL)
+    await eventually(lambda: not alive([first]), "it ends")
+    answers = [await probe.get("/healthz") for _ in range(20)]
     await ready(story, 3)
 
     report = await story.report(await story.start())
 
     assert report.output == "done #1"
+    assert answers == [ALIVE] * 20
     assert len(supervised(worker.pid)) == 2
     assert second in supervised(worker.pid)
     await drained(worker)

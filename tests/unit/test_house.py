@@ -349,6 +349,48 @@ def test_help_and_completion_load_no_more_than_they_need(environment: dict[str, 
     assert loaded - sys.stdlib_module_names == {"perdure", "click"}
 
 
+_EVERY_COMMAND = """
+import contextlib, io, os, sys
+before = set(sys.modules)
+import perdure
+alone = set(sys.modules) - before
+import click
+from click.shell_completion import shell_complete
+from perdure.__main__ import commands, run
+from perdure.clients.cli.completion import VARIABLE
+
+def paths(group, path=()):
+    for name, command in group.commands.items():
+        yield (*path, name)
+        if isinstance(command, click.Group):
+            yield from paths(command, (*path, name))
+
+asked = 0
+with contextlib.redirect_stdout(io.TextIOWrapper(io.BytesIO())) as out:
+    for path in paths(commands()):
+        assert run([*path, "--help"]) == 0
+        words = ["perdure", *path, "--"]
+        os.environ.update(COMP_WORDS=" ".join(words), COMP_CWORD=str(len(words) - 1))
+        shell_complete(commands(), {"obj": {}}, "perdure", VARIABLE, "bash_complete")
+        asked += 1
+out.flush()
+assert out.buffer.getvalue().count(b"Usage: ") == asked > 20
+for found in (alone, set(sys.modules) - before):
+    packages = {name.partition(".")[0] for name in found} - sys.stdlib_module_names
+    print(*sorted(packages), flush=True)
+"""
+
+
+@pytest.mark.accepts("P48")
+def test_help_and_completion_of_every_command_load_only_click() -> None:
+    """Also of the commands of groups; and `import perdure` loads no package at all."""
+    done = subprocess.run(
+        [sys.executable, "-c", _EVERY_COMMAND], capture_output=True, text=True, check=False
+    )
+
+    assert (done.stdout, done.stderr) == ("perdure\nclick perdure\n", "")
+
+
 def test_import_has_no_side_effects() -> None:
     """No thread, no log handler, no signal handler, no output."""
     code = (

@@ -72,9 +72,10 @@ class _Heartbeats(ActivityInboundInterceptor):
         super().init(outbound)
 
     async def execute_activity(self, input: ExecuteActivityInput) -> Any:  # noqa: A002 - the SDK's name
-        if activity.info().activity_type not in self._ours:
+        info = activity.info()
+        if info.activity_type not in self._ours or info.is_local:
             return await super().execute_activity(input)
-        _refuse_second_attempt(activity.info())
+        _refuse_second_attempt(info)
         self._loop = asyncio.get_running_loop()
         _beat.set(self._beat_from_anywhere)
         ticker = asyncio.create_task(self._tick())

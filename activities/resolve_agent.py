@@ -7,6 +7,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from weakref import WeakValueDictionary
 
 from temporalio import activity
@@ -112,6 +113,21 @@ class Agents:
         )
         self._skills.pin(info.workflow_run_id or "", definition, agent.skills)
         return definition
+
+    def is_at_hand(self, call: AgentCall) -> bool:
+        """Return whether resolving the agent needs nothing but this process.
+
+        It needs more for the code of a factory or a resolver, the folder of a skill, an MCP server,
+        or to ask the server about its search attributes.
+        """
+        owners = {item.owner for item in call.inherited}
+        if call.agent != GENERATE:
+            owners.add(call.agent)
+        return self._index.is_known and all(map(_is_static, map(self._entry, owners)))
+
+    async def warm(self, client: Client) -> None:
+        """Ask the server now what every turn needs to know."""
+        await self._index.found(client)
 
     async def of_this_activity(self, name: str) -> Agent:
         """Return the agent of the turn that this activity belongs to."""
@@ -262,3 +278,13 @@ class Agents:
         with self._lock:
             self._made.put((run_id, name), agent)
         return agent
+
+
+def _is_static(entry: Entry | None) -> bool:
+    """Return whether an agent is known without running code, reading files or asking a server."""
+    return (
+        isinstance(entry, Agent)
+        and entry.resolver is None
+        and not entry.servers
+        and not any(isinstance(skill, Path) for skill in entry.skills)
+    )

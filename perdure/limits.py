@@ -44,6 +44,8 @@ MODEL_CALLS_AT_ONCE = 500
 
 MODEL_CALL = timedelta(minutes=5)
 TOOL_CALL = timedelta(seconds=60)
+LOCAL_LOOKUP = timedelta(seconds=2)
+"""The time limit of resolving an agent within a workflow task. An activity does it after that."""
 USER_CODE = timedelta(seconds=45)
 """The time limit of a policy, a check or the observers of a turn, for each call."""
 MCP_START = timedelta(seconds=20)

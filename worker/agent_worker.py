@@ -195,7 +195,7 @@ def _worker(
     return Worker(
         client,
         task_queue=settings.task_queue or app.task_queue,
-        plugins=[*plugins, PerdurePlugin(app, max_model_calls=settings.max_model_calls)],
+        plugins=[*plugins, PerdurePlugin(app, settings=settings)],
         build_id=_BUILD,
         max_concurrent_activities=settings.max_activities,
         graceful_shutdown_timeout=settings.grace,

@@ -74,6 +74,7 @@ from perdure.turn.schedule_account import SettleCall
 from perdure.turn.wire import AgentCall, ChildRun, HookCall, ModelCall, ObserverCall, ToolRun
 from perdure.worker import internals, slots
 from perdure.worker.ends import TakenTasks
+from perdure.worker.local_lookups import LocalLookups
 from perdure.worker.queues import ModelQueue, beside
 from perdure.worker.settings import HEARTBEAT_THROTTLE, STICKY_TIMEOUT, WorkerSettings
 from perdure.workflows import WORKFLOWS
@@ -117,16 +118,22 @@ class PerdurePlugin(Plugin):
 
     Args:
         app: The agents, with everything that they need.
+        settings: The settings of the worker; by default those of the environment.
         max_model_calls: The maximum number of concurrent model calls, for which the worker's limit
             of concurrent activities does not apply; by default from `PERDURE_MAX_MODEL_CALLS`, or
             500. In a worker with a tuner, the tuner's limit applies to model calls too.
     """
 
-    def __init__(self, app: AgentWorker, *, max_model_calls: int | None = None) -> None:
+    def __init__(
+        self,
+        app: AgentWorker,
+        *,
+        settings: WorkerSettings | None = None,
+        max_model_calls: int | None = None,
+    ) -> None:
+        self._settings = settings or WorkerSettings.from_environment()
         self._max_model_calls = (
-            WorkerSettings.from_environment().max_model_calls
-            if max_model_calls is None
-            else max_model_calls
+            self._settings.max_model_calls if max_model_calls is None else max_model_calls
         )
         self._registry = app.registry
         self._client: Client
@@ -218,6 +225,8 @@ class PerdurePlugin(Plugin):
             HeartbeatInterceptor(_Ours(self._names(), self._tools), self._prepare),
             OneInput(),
         ]
+        if self._settings.local_lookups:
+            ours.append(LocalLookups(self._agents.is_at_hand))
         if self._telemetry is not None:  # inside the heartbeats, as it may read history first
             ours.append(
                 self._telemetry.interceptor(self._client, _Ours(self._names(), self._tools))
@@ -228,7 +237,7 @@ class PerdurePlugin(Plugin):
             self._threads = ThreadPoolExecutor(threads, thread_name_prefix="perdure-activity")
             config["activity_executor"] = self._threads
         if not config.get("graceful_shutdown_timeout"):
-            config["graceful_shutdown_timeout"] = WorkerSettings.from_environment().grace
+            config["graceful_shutdown_timeout"] = self._settings.grace
         if config.get("sticky_queue_schedule_to_start_timeout") == _SDK_STICKY_TIMEOUT:
             config["sticky_queue_schedule_to_start_timeout"] = STICKY_TIMEOUT
         config["max_heartbeat_throttle_interval"] = HEARTBEAT_THROTTLE
@@ -268,6 +277,7 @@ class PerdurePlugin(Plugin):
             internals.mark_ended(worker)
             raise
         await self._servers.loop.open()
+        await self._agents.warm(self._client)
         try:
             async with beside(
                 worker, [self._asking(name, queue) for name, queue in self._queues.items()]

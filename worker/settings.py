@@ -32,6 +32,8 @@ class WorkerSettings:
         max_activities: `PERDURE_MAX_ACTIVITIES`: the number of concurrent activities except for
             model calls, such as tool calls.
         max_model_calls: `PERDURE_MAX_MODEL_CALLS`: the number of concurrent model calls.
+        local_lookups: `PERDURE_LOCAL_LOOKUPS`: whether agents are looked up within the first
+            workflow task, which workers of an earlier release cannot replay; 0 for no.
         health_port: `PERDURE_HEALTH_PORT`: the port for probes; none by default.
         log_format: `PERDURE_LOG_FORMAT`: `lines` for text, or `json`.
         otlp: `OTEL_EXPORTER_OTLP_ENDPOINT`, or the variable of one signal, unless
@@ -42,6 +44,7 @@ class WorkerSettings:
     grace: timedelta = limits.MODEL_CALL
     max_activities: int = limits.ACTIVITIES_AT_ONCE
     max_model_calls: int = limits.MODEL_CALLS_AT_ONCE
+    local_lookups: bool = True
     health_port: int | None = None
     log_format: str = "lines"
     otlp: bool = False
@@ -58,6 +61,7 @@ class WorkerSettings:
             grace=timedelta(seconds=_number("PERDURE_GRACE_S", limits.MODEL_CALL.total_seconds())),
             max_activities=_at_least_one("PERDURE_MAX_ACTIVITIES", limits.ACTIVITIES_AT_ONCE),
             max_model_calls=_at_least_one("PERDURE_MAX_MODEL_CALLS", limits.MODEL_CALLS_AT_ONCE),
+            local_lookups=os.environ.get("PERDURE_LOCAL_LOOKUPS", "1") != "0",
             health_port=int(_number("PERDURE_HEALTH_PORT", 0)) or None,
             log_format=_log_format(),
             otlp=_otlp(),

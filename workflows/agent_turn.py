@@ -62,7 +62,7 @@ from perdure.turn.wire import Origin, Summary, TurnRequest
 from perdure.values.approvals import Decision
 from perdure.values.moments import in_words
 from perdure.values.reports import Outcome
-from perdure.workflows import ancestors, log_events, schedule_total, visibility, waits
+from perdure.workflows import ancestors, local_lookup, log_events, schedule_total, visibility, waits
 from perdure.workflows.calls import Calls
 from perdure.workflows.children import Children
 from perdure.workflows.clock import run_until
@@ -216,6 +216,8 @@ class AgentTurn:
         """Resolve the agent once; a later deploy does not affect this turn."""
         board = self._board
         call = agent_call(request, request.agent, request.model)
+        if local_lookup.is_at_hand(call):
+            await local_lookup.resolve(board, call)
         while board.state.agent is None:
             await asyncio.sleep(retry_delay(board.state).total_seconds())
             key = AgentKey(len(board.state.attempts.failures) + 1)

@@ -10,6 +10,7 @@ An update that is delivered again after a reset is recorded twice: `ADMITTED` ha
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -19,6 +20,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.api.failure.v1 import Failure
 from temporalio.api.history.v1 import (
     HistoryEvent,
+    MarkerRecordedEventAttributes,
     WorkflowExecutionSignaledEventAttributes,
     WorkflowExecutionStartedEventAttributes,
     WorkflowExecutionUpdateAcceptedEventAttributes,
@@ -42,6 +44,7 @@ from perdure.temporal.names import ADD_BUDGET, CHILD_NEWS, DECIDE, MEMO_WAIT, RE
 from perdure.temporal.payloads import NOTHING, decoded, is_foreign, undecodable, unpack
 from perdure.temporal.search_attributes import SCHEDULED_FOR
 from perdure.turn.facts import (
+    AgentResolved,
     CancelRequested,
     ChildScheduled,
     Decided,
@@ -54,12 +57,16 @@ from perdure.turn.facts import (
     WaitBegan,
     WaitEnded,
 )
-from perdure.turn.keys import ActivityKey, ChildKey, ModelKey, parse_key
+from perdure.turn.keys import ActivityKey, AgentKey, ChildKey, ModelKey, parse_key
 from perdure.turn.wire import ModelCall, Summary, TurnRequest
 from perdure.values.approvals import Decision, PendingApproval
 from perdure.values.reports import Outcome
 
 _TAIL_PAGE = 40
+
+_LOCAL_ACTIVITY = "core_local_activity"
+_LOCAL_ABOUT, _LOCAL_RESULT = "data", "result"
+"""The marker of a local activity, as Temporal's core writes it, and its details."""
 
 _SILENT = frozenset(
     {
@@ -71,6 +78,10 @@ _SILENT = frozenset(
 )
 """Two thirds of all events: they hold no fact."""
 
+_COMPLETED = (
+    EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED,
+    EventType.EVENT_TYPE_MARKER_RECORDED,
+)
 _ENDS = {
     EventType.EVENT_TYPE_ACTIVITY_TASK_FAILED: "activity_task_failed_event_attributes",
     EventType.EVENT_TYPE_ACTIVITY_TASK_TIMED_OUT: "activity_task_timed_out_event_attributes",
@@ -131,7 +142,7 @@ class HistoryReader:
                 return await self._started(event.workflow_execution_started_event_attributes)
             case EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
                 return await self._scheduled(event)
-            case EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED:
+            case kind if kind in _COMPLETED:
                 return await self._completed(event)
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCEL_REQUESTED:
                 return CancelRequested(
@@ -188,11 +199,24 @@ class HistoryReader:
         return Scheduled(key, unpack(given, ModelCall))
 
     async def _completed(self, event: HistoryEvent) -> Recorded | None:
+        if event.event_type == EventType.EVENT_TYPE_MARKER_RECORDED:
+            return await self._completed_locally(event)
         done = event.activity_task_completed_event_attributes
         key = self._keys.get(done.scheduled_event_id)
         if key is None:
             return None
         return outcomes.completed(key, await self._raw(done.result.payloads))
+
+    async def _completed_locally(self, event: HistoryEvent) -> Recorded | None:
+        """Return the fact of a local activity: an agent that was resolved.
+
+        One without a result is repeated as an ordinary activity.
+        """
+        result = event.marker_recorded_event_attributes.details.get(_LOCAL_RESULT)
+        if not isinstance(key := key_of(event), AgentKey) or result is None:
+            return None
+        fact = outcomes.completed(key, await self._raw(result.payloads))
+        return fact if isinstance(fact, AgentResolved) else None
 
     async def _started(self, begun: WorkflowExecutionStartedEventAttributes) -> Recorded | None:
         if len(begun.input.payloads) != 1:
@@ -366,10 +390,24 @@ async def raw_value(
 
 
 def key_of(event: HistoryEvent) -> ActivityKey | None:
-    """Return the key of the activity that this event schedules, if any."""
+    """Return the key of the activity that this event schedules, if any.
+
+    A local activity has one event, its end.
+    """
+    if event.event_type == EventType.EVENT_TYPE_MARKER_RECORDED:
+        return _key_of_marker(event.marker_recorded_event_attributes)
     if event.event_type != EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
         return None
     key = parse_key(event.activity_task_scheduled_event_attributes.activity_id)
+    return None if isinstance(key, ChildKey) else key
+
+
+def _key_of_marker(marker: MarkerRecordedEventAttributes) -> ActivityKey | None:
+    """Return the key of the local activity that this marker records, if any."""
+    if marker.marker_name != _LOCAL_ACTIVITY:
+        return None
+    [about] = marker.details[_LOCAL_ABOUT].payloads
+    key = parse_key(json.loads(about.data)["activity_id"])
     return None if isinstance(key, ChildKey) else key
 
 

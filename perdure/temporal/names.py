@@ -14,6 +14,9 @@ TASK_QUEUE = "perdure"
 RESOLVE_AGENT = "perdure.resolve_agent"
 """`AgentCall -> AgentDefinition`: resolve the agent, once per turn."""
 
+IS_AT_HAND = "perdure.is_at_hand"
+"""The extern function that tells whether this worker has an agent at hand: `AgentCall -> bool`."""
+
 CALL_MODEL = "perdure.call_model"
 """`ModelCall -> ModelAnswer`: send one request to a model."""
 

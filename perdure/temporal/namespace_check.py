@@ -76,11 +76,16 @@ class Index:
 
     async def found(self, client: Client) -> Findings | None:
         """Return what is known; None if the server could not be queried."""
-        if self._found is None or not (
-            self._found.is_ready or time.monotonic() - self._asked_at < self._ask_again_s
-        ):
+        if not self.is_known:
             await self.ask(client)
         return self._found
+
+    @property
+    def is_known(self) -> bool:
+        """Whether `found` returns at once, without a query."""
+        return self._found is not None and (
+            self._found.is_ready or time.monotonic() - self._asked_at < self._ask_again_s
+        )
 
     async def ask(self, client: Client) -> Findings | None:
         """Query the server, regardless of what is known."""

@@ -82,6 +82,7 @@ class Deploy:
             "PERDURE_TASK_QUEUE": self._story.client.task_queue,
             "PYTHONPATH": str(Path(__file__).parent),
             "PERDURE_SUPERVISOR": "0",
+            "PERDURE_LOCAL_LOOKUPS": "0",  # as the previous release cannot replay local activities
             "NO_PROXY": "*",
         }
 

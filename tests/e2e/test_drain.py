@@ -39,10 +39,10 @@ async def test_model_call_in_flight_at_sigterm_is_finished_and_recorded(tell: Te
     report = await story.report(turn)
 
     assert took_s > 1
-    assert seen_at_the_end == ([], {"agent": 1, "step-1": 1})
+    assert seen_at_the_end == ([], {"step-1": 1})
     assert (report.output, results(report)) == ("done #2", ["one by attempt 1"])
     assert story.requests() == {1: 1, 2: 1}
-    assert await story.attempts(turn) == {"agent": 1, "step-1": 1, "step-1.call-1": 1, "step-2": 1}
+    assert await story.attempts(turn) == {"step-1": 1, "step-1.call-1": 1, "step-2": 1}
 
 
 @pytest.mark.accepts("Y4", "T14")
@@ -83,7 +83,7 @@ async def test_model_call_longer_than_the_grace_is_lost_and_tried_again_by_the_n
 
     assert report.steps[0].message.text == "working #2"
     assert (story.ran(), story.requests()) == ([("one", 1)], {1: 2, 2: 1})
-    assert await story.attempts(turn) == {"agent": 1, "step-1": 2, "step-1.call-1": 1, "step-2": 1}
+    assert await story.attempts(turn) == {"step-1": 2, "step-1.call-1": 1, "step-2": 1}
 
 
 @pytest.mark.slow

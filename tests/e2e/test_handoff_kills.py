@@ -40,7 +40,6 @@ async def test_turn_is_handed_over_once_although_its_workers_are_killed(tell: Te
     assert story.requests() == {1: 1, 2: 2, 3: 1}
     assert [request["model"] for request in story.stub.requests] == ["clerk", *["cashier"] * 3]
     assert await story.attempts(turn) == {
-        "agent": 1,
         "step-1": 1,
         "step-1.call-1.agent": 2,
         "step-2": 2,

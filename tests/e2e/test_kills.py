@@ -49,7 +49,6 @@ async def test_recorded_tool_and_model_call_are_not_repeated_after_a_kill(tell: 
     assert story.ran() == [("one", 1), ("two", 1), ("two", 2)]
     assert story.requests() == {1: 1, 2: 1}
     assert await story.attempts(turn) == {
-        "agent": 1,
         "step-1": 1,
         "step-1.call-1": 1,
         "step-1.call-2": 2,
@@ -73,7 +72,7 @@ async def test_worker_killed_before_it_had_work_costs_nothing(tell: Tell) -> Non
     assert results(report) == ["one by attempt 1"]
     assert len(story.journal()) == 2
     assert story.requests() == {1: 2, 2: 2}
-    assert await story.attempts(turn) == {"agent": 1, "step-1": 1, "step-1.call-1": 1, "step-2": 1}
+    assert await story.attempts(turn) == {"step-1": 1, "step-1.call-1": 1, "step-2": 1}
 
 
 @pytest.mark.slow
@@ -119,7 +118,7 @@ async def test_model_call_cut_off_by_a_kill_is_tried_again_and_both_attempts_are
     assert story.requests() == {1: 2, 2: 1}
     assert report.model_calls == 3
     assert story.ran() == [("one", 1)]
-    assert await story.attempts(turn) == {"agent": 1, "step-1": 2, "step-1.call-1": 1, "step-2": 1}
+    assert await story.attempts(turn) == {"step-1": 2, "step-1.call-1": 1, "step-2": 1}
 
 
 @pytest.mark.slow
@@ -204,7 +203,7 @@ async def test_tool_whose_result_is_recorded_does_not_run_again(tell: Tell) -> N
 
     assert (report.output, story.ran()) == ("done #3", [("one", 1)])
     assert story.requests() == {1: 1, 2: 2}
-    assert await story.attempts(turn) == {"agent": 1, "step-1": 1, "step-1.call-1": 1, "step-2": 2}
+    assert await story.attempts(turn) == {"step-1": 1, "step-1.call-1": 1, "step-2": 2}
 
 
 @contextlib.asynccontextmanager

@@ -54,12 +54,12 @@ Act = Callable[[AgentClient, Turn], Awaitable[object]]
 
 
 async def cancel(_: AgentClient, turn: Turn) -> None:
-    await until(turn, Scheduled, times=3)
+    await until(turn, Scheduled, times=2)
     await turn.cancel("enough")
 
 
 async def terminate(client: AgentClient, turn: Turn) -> None:
-    await until(turn, Scheduled, times=3)
+    await until(turn, Scheduled, times=2)
     await client.temporal.get_workflow_handle(turn.id).terminate(reason="enough")
 
 

@@ -47,7 +47,7 @@ def script() -> ScriptedModel:
 
 
 KINDS = [
-    *["TurnStarted", "Scheduled agent", "AgentResolved agent"],
+    *["TurnStarted", "AgentResolved agent"],
     *[
         "Scheduled step-1",
         "ModelAnswered step-1",
@@ -323,7 +323,7 @@ async def test_one_watcher_leaving_does_not_disturb_another(runtime: Runtime, ga
         events = await staying
 
     assert [type(event.fact) for event in events] == [
-        *[TurnStarted, Scheduled, AgentResolved],
+        *[TurnStarted, AgentResolved],
         *[Scheduled, ModelAnswered, Scheduled, ToolReturned],
         *[Scheduled, ModelAnswered, TurnEnded],
     ]

@@ -166,7 +166,7 @@ async def test_fork_of_a_running_turn_leaves_it_alone(runtime: Runtime) -> None:
     model = ScriptedModel(calls(call("look")), calls(call("hold")), says("forked"), says("done"))
     async with runtime(reader(tools=[look, hold]), model=model) as client:
         turn = await client.start("reader", "go")
-        await until(turn, Scheduled, 5)
+        await until(turn, Scheduled, 4)
         fork = await turn.fork()
         effects = await turn.effects_after()
         report = await fork.result()
@@ -370,7 +370,7 @@ async def test_turn_that_was_stopped_is_resumed(runtime: Runtime, how: str) -> N
     async with runtime(reader(tools=[look, hold]), model=model) as client:
         turn = await client.start("reader", "go")
         if how != "fail":
-            await until(turn, Scheduled, 5)
+            await until(turn, Scheduled, 4)
             handle = client.temporal.get_workflow_handle(turn.id)
             await (turn.cancel("stop") if how == "cancel" else handle.terminate("stop"))
         end = await ended(turn)

@@ -148,7 +148,7 @@ async def test_other_agent_goes_on_in_the_same_turn(
     assert told[-1] == ("support", "billing")
     assert (status.agent, status.last_agent) == ("support", "billing")
     assert (memo["agent"], memo["last_agent"]) == ("support", "billing")
-    assert summary[:5] == ["agent", "step-1", "step-1.call-1", "step-2", "step-2.call-1.agent"]
+    assert summary[:4] == ["step-1", "step-1.call-1", "step-2", "step-2.call-1.agent"]
     records = [record.perdure for record in caplog.records if record.name == "perdure.turns"]  # type: ignore[attr-defined]
     [handed] = [record for record in records if record["event"] == "handed_over"]
     assert {"by": "support", "to": "billing", "agent": "support"}.items() <= handed.items()
@@ -181,7 +181,7 @@ async def test_calls_beside_a_handoff_do_not_run(runtime: Runtime, parallel: boo
             if isinstance(event.fact, Scheduled)
         ]
 
-    assert scheduled == ["agent", "step-1", "step-1.call-2.agent", "step-2"]
+    assert scheduled == ["step-1", "step-1.call-2.agent", "step-2"]
     refused = "This call was not run: the same answer calls hand_over"
     assert [content.startswith(refused) for content in results(models["billing"].requests[0])] == [
         True,

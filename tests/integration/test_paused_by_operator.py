@@ -60,7 +60,7 @@ async def test_turn_that_an_operator_paused_is_found_followed_and_cancelled(
     later = await AgentClient.connect(pausable)
     async with queue(pausable) as work, work.worker(app(), ByTask(models)):
         turns = [await work.client.start("spender", task) for task in models]
-        await asyncio.gather(*(until(turn, Scheduled, times=2) for turn in turns))
+        await asyncio.gather(*(until(turn, Scheduled) for turn in turns))
         await asyncio.gather(*(operator(pausable, "pause", turn.id) for turn in turns))
         going, stopping = [await later.get(turn.id) for turn in turns]
         ends = [asyncio.create_task(ended(turn)) for turn in (going, stopping)]

@@ -57,7 +57,6 @@ async def test_model_calls_of_a_provider_go_through_its_own_queue(runtime: Runti
 
     assert report.output == "done"
     assert found == {
-        "perdure.resolve_agent": {""},
         "perdure.call_model": {".slow", ""},
         "look": {""},
     }

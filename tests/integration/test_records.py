@@ -510,7 +510,7 @@ async def test_every_call_has_its_line_whatever_became_of_it(
             )
             for name in scripts
         }
-        await until(turns["cancelled"], Scheduled, times=5)
+        await until(turns["cancelled"], Scheduled, times=4)
         await turns["cancelled"].cancel()
         for turn in turns.values():
             await ended(turn)

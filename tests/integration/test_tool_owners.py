@@ -98,7 +98,7 @@ async def test_tool_is_an_activity_of_its_name(runtime: Runtime) -> None:
         await turn.result()
         types = await _activity_types(client, turn.id)
 
-    assert types == ["perdure.resolve_agent", "perdure.call_model", "add", "perdure.call_model"]
+    assert types == ["perdure.call_model", "add", "perdure.call_model"]
 
 
 @pytest.mark.accepts("T22")
@@ -321,7 +321,6 @@ async def test_tool_added_after_the_worker_started_runs_in_the_next_turn(runtime
 
     assert report.steps[0].results[0].content == "5"
     assert types == [
-        "perdure.resolve_agent",
         "perdure.call_model",
         "perdure.call_sync_tool",
         "perdure.call_model",

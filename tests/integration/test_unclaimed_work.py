@@ -49,7 +49,7 @@ async def test_caller_is_told_to_start_a_worker_only_where_none_polls(
         one_place = WorkerSettings(grace=timedelta(seconds=0.1), max_activities=1)
         async with app.running(work.client.temporal, settings=one_place):
             holding = await work.client.start("clerk", "hold")
-            await until(holding, Scheduled, times=3)
+            await until(holding, Scheduled, times=2)
             turns = [
                 holding,
                 await work.client.start("clerk", "wait"),

@@ -96,7 +96,6 @@ async def test_person_can_read_what_a_turn_is_does_spent_and_waits_for(runtime: 
     ):
         assert words in card, card
     assert rows == [
-        "agent finder",
         "step 1: scripted:finder",
         'step 1: {"where": "here"}',
         "step 2: scripted:finder",

@@ -267,6 +267,7 @@ def several_runs(number: int) -> Kind:
 
 KINDS: Mapping[str, Kind] = {
     "plain": Kind(says("five", usage=USED)),
+    "at_hand": Kind(calls(sum_of(2, 3)), says("five", usage=USED)),
     "thinking": Kind(says("five", thinking="2 and 3", usage=USED)),
     "tools": Kind(
         calls(sum_of(2, 3, "c1"), sum_of(4, 5), text="Let me see.", usage=USED),

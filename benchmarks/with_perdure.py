@@ -8,6 +8,7 @@ from temporalio.worker import Replayer, Worker
 from benchmarks.job import PROMPT, next_call
 from perdure import Agent, AssistantMessage, Text, ToolCall, UserMessage, tool
 from perdure.activities.provider import ModelRequest
+from perdure.temporal import connect as temporal
 from perdure.values.answers import ModelAnswer
 from perdure.values.reports import StopReason
 from perdure.worker import AgentWorker
@@ -54,7 +55,7 @@ def make() -> AgentWorker:
 
 
 async def connect(address: str) -> Client:
-    return await Client.connect(address)
+    return await temporal.connect(address)
 
 
 def worker(client: Client, queue: str) -> Worker:

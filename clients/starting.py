@@ -162,6 +162,7 @@ class Starter:
             **start_request.introduced(request, trace_ids.memo_of_caller()),
             search_attributes=marks,
             priority=priority,
+            request_eager_start=True,  # by a worker on this connection, if there is one
         )
 
     async def _begun_before(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import ipaddress
 import logging
 import os
 
@@ -12,6 +13,7 @@ from temporalio.client import Client
 from temporalio.converter import DataConverter
 from temporalio.envconfig import ClientConfig, ClientConnectConfig
 from temporalio.runtime import LogForwardingConfig, LoggingConfig, Runtime, TelemetryConfig
+from temporalio.service import GrpcCompression
 
 from perdure import errors
 from perdure.temporal import data_converter, secrets
@@ -52,7 +54,10 @@ async def connect_local(address: str, *, converter: DataConverter | None = None)
     log_core()
     chosen = data_converter.chosen(converter)
     try:
-        return await asyncio.wait_for(Client.connect(address, data_converter=chosen), TIMEOUT_S)
+        connecting = Client.connect(
+            address, data_converter=chosen, grpc_compression=compression_for(address)
+        )
+        return await asyncio.wait_for(connecting, TIMEOUT_S)
     except (RuntimeError, TimeoutError) as error:
         raise errors.ServerUnreachableError(
             f"the embedded Temporal server does not answer at {address}"
@@ -82,13 +87,16 @@ async def connect(
     if namespace:
         settings["namespace"] = namespace
     log_core()
-    connecting = functools.partial(
-        Client.connect, **settings, data_converter=chosen, identity=identity
-    )
     try:
         if "://" in target:
             raise ValueError("host and port only, without a scheme")
-        return await asyncio.wait_for(connecting(), timeout_s)
+        connecting = Client.connect(
+            **settings,
+            data_converter=chosen,
+            identity=identity,
+            grpc_compression=compression_for(target),
+        )
+        return await asyncio.wait_for(connecting, timeout_s)
     except ValueError as error:
         raise errors.ConfigurationError(
             f"{target!r} is not an address of a Temporal server, such as localhost:7233: {error}"
@@ -99,6 +107,19 @@ async def connect(
             " TEMPORAL_ADDRESS",
             context={"address": target},
         ) from error
+
+
+def compression_for(address: str) -> GrpcCompression:
+    """Return no compression for a server on this machine, and gzip, the SDK's default, otherwise.
+
+    On loopback, compressing takes longer than sending.
+    """
+    host = address.rpartition(":")[0].strip("[]")
+    try:
+        is_here = host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:  # a name
+        is_here = False
+    return GrpcCompression.NONE if is_here else GrpcCompression.GZIP
 
 
 def _settings() -> ClientConnectConfig:

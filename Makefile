@@ -8,7 +8,7 @@ WORKERS ?= 4
 
 unexport PYTHONDONTWRITEBYTECODE  # or each process would rewrite the asserts of all tests anew
 
-.PHONY: demo test check dev test-slow soak test-local-model local-model-tools bench bench-attacks bench-budgets bench-trees bench-long bench-recovery bench-sessions bench-peers screenshots acceptance bad-input mistakes lock format deploy-check deploy-tools mcp-servers docs docs-check docs-serve docs-tools clean
+.PHONY: demo test check dev test-slow soak test-local-model local-model-tools bench bench-attacks bench-budgets bench-trees bench-long bench-recovery bench-sessions bench-local bench-peers screenshots acceptance bad-input mistakes lock format deploy-check deploy-tools mcp-servers docs docs-check docs-serve docs-tools clean
 
 demo: $(READY)        ## a real turn on a real Temporal server; its worker is killed in the middle
 	@$(BIN)/perdure demo $(ARGS)
@@ -70,6 +70,9 @@ bench-recovery: $(READY)  ## how soon another process goes on after a kill -9, w
 
 bench-sessions: $(READY)  ## what a message of a session costs, against a turn by itself
 	@$(BIN)/python -m benchmarks.sessions
+
+bench-local: $(READY)  ## what a local tool saves, against an ordinary one, as ratios; ARGS=COMMIT compares with the tree of a commit as well; five minutes
+	@$(BIN)/python -m benchmarks.local_tools $(ARGS)
 
 bench-long: $(READY)  ## a turn of 10,000 steps over many runs: how long a continue-as-new takes, and how soon another worker goes on after a kill; a quarter of an hour
 	@$(BIN)/python -m benchmarks.long_turns $(ARGS)

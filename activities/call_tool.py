@@ -4,7 +4,8 @@ A failing tool is data for the model, so these activities return an error result
 
 Each tool name is its own activity type: sync functions run in the worker's threads, where they can
 be interrupted, async ones on the tool loop. Tools that were unknown when the worker started, such
-as those made by a factory, run under `perdure.call_tool` or `perdure.call_sync_tool`. Tools of MCP
+as those made by a factory, and local calls, run under `perdure.call_tool` or
+`perdure.call_sync_tool`. Tools of MCP
 servers run under their own names through the worker's single dynamic activity, if an agent has
 servers when the worker starts.
 """
@@ -189,6 +190,8 @@ class ToolActivities:
             return error_result(
                 f"{name}: the deployed worker does not have this tool of agent {run.owner} any more"
             )
+        if info.is_local and not item.read_only:
+            raise failures.not_local(f"{name} is not read-only any more since a deploy")
         try:
             arguments = item.arguments.parse(clean(run.arguments))
         except ValueError as error:
@@ -225,6 +228,8 @@ class ToolActivities:
         info = activity.info()
         name = run.tool or info.activity_type
         output = fitted(output, name, run.media_bytes, has_storage=self.has_storage)
+        if info.is_local and output.media:
+            raise failures.not_local(f"{name} returned images or files")
         key = parse_key(info.activity_id)
         if isinstance(key, ToolKey) and info.workflow_run_id:
             self._transcripts.remember_result(info.workflow_run_id, key, run.call_id, output)

@@ -2,7 +2,7 @@
 
 They reveal a dead worker within seconds, and deliver a cancellation within one. This is an
 interceptor, because only there the event loop is available for sync activities too. The user's own
-activities are not affected.
+activities are not affected, and local ones have none: they take a second at most.
 
 It also refuses attempts that the workflow has not scheduled. An activity of a turn has one attempt,
 but the server dispatches it again after an operator has paused, unpaused or reset it, and after a
@@ -73,12 +73,12 @@ class _Heartbeats(ActivityInboundInterceptor):
 
     async def execute_activity(self, input: ExecuteActivityInput) -> Any:  # noqa: A002 - the SDK's name
         info = activity.info()
-        if info.activity_type not in self._ours or info.is_local:
+        if info.activity_type not in self._ours:
             return await super().execute_activity(input)
         _refuse_second_attempt(info)
         self._loop = asyncio.get_running_loop()
-        _beat.set(self._beat_from_anywhere)
-        ticker = asyncio.create_task(self._tick())
+        _beat.set(_unheard if info.is_local else self._beat_from_anywhere)
+        ticker = None if info.is_local else asyncio.create_task(self._tick())
         try:
             await self._prepare(input)
             return await super().execute_activity(input)
@@ -88,7 +88,8 @@ class _Heartbeats(ActivityInboundInterceptor):
                 raise
             raise _ended_by(details) from error
         finally:
-            ticker.cancel()
+            if ticker is not None:
+                ticker.cancel()
 
     def _beat_from_anywhere(self, *details: Any) -> None:
         self._loop.call_soon_threadsafe(self._note, details)
@@ -101,6 +102,10 @@ class _Heartbeats(ActivityInboundInterceptor):
         while True:
             await asyncio.sleep(INTERVAL.total_seconds())
             self._outbound.heartbeat(*self._details)
+
+
+def _unheard(*_details: Any) -> None:
+    """Ignore a heartbeat of a local activity, which has none."""
 
 
 def _refuse_second_attempt(info: activity.Info) -> None:

@@ -89,6 +89,12 @@ class Transcripts:
                 run_id, _Known(known.answered, apply(known.state, outcomes.returned(key, output)))
             )
 
+    def awaits(self, run_id: str, key: ToolKey) -> bool:
+        """Return whether the answer that made this call was made here, and it has no result."""
+        with self._lock:
+            known = self._runs.get(run_id)
+        return known is not None and steps.is_open(known.state, key)
+
     async def load(self, client: Client, info: activity.Info, call: ModelCall) -> TurnState:
         """Return the state with the transcript that `call` refers to.
 
@@ -185,11 +191,11 @@ async def _fold_tail(
         tail.append(event)
     reader = HistoryReader(client.data_converter, is_worker=True)
     for event in reversed(tail):
-        fact = await reader.fact(event)
-        if own is not None and fact == Scheduled(own):
-            return ready_for(state, own)
-        if fact is not None and _is_news(fact, answered):
-            state = apply(state, fact)
+        for fact in await reader.facts(event):
+            if own is not None and fact == Scheduled(own):
+                return ready_for(state, own)
+            if _is_news(fact, answered):
+                state = apply(state, fact)
     return state
 
 

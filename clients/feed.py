@@ -58,8 +58,8 @@ logger = logging.getLogger("perdure")
 
 V = TypeVar("V")
 
-_Place = tuple[int, int]
-"""A position in the events that were read: the place of the run, and the event's number in it."""
+_Place = tuple[int, tuple[int, bool]]
+"""A position in the events that were read: the place of the run, and that in its history."""
 
 _POLL, _SHORT = timedelta(seconds=70), timedelta(seconds=3)
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0
@@ -231,12 +231,12 @@ class Feed:
     def is_after(self, event: Event, after: Cursor | None) -> bool:
         """Return whether an event of this feed comes after a position."""
         at = cursors.read(event.cursor)
-        return self._is_after((self.runs.index(at.run), at.event), after)
+        return self._is_after((self.runs.index(at.run), at.place), after)
 
     def _is_after(self, place: _Place, after: Cursor | None) -> bool:
         if after is None:
             return True
-        return after.run in self.runs and place > (self.runs.index(after.run), after.event)
+        return after.run in self.runs and place > (self.runs.index(after.run), after.place)
 
     def _has_read(self, until: Cursor) -> bool:
         now = self._reading, self._last_id
@@ -366,25 +366,25 @@ class Feed:
         for event in events:
             if event.event_id <= self._last_id:
                 continue
-            fact = await self._reader.fact(event)
-            if fact is not None:
-                self._store(event, fact)
+            facts = await self._reader.facts(event)
+            for number, fact in enumerate(facts, 1):
+                self._store(event, fact, is_within=number < len(facts))
             self._last_id = event.event_id
             if run := run_after(event):
                 self._go_on_to(run)
         self._tell()
 
-    def _store(self, event: HistoryEvent, fact: Recorded) -> None:
+    def _store(self, event: HistoryEvent, fact: Recorded, *, is_within: bool) -> None:
         context = self._context.of(fact)
         if not is_event(fact):
             self._hidden.append(fact)
             return
-        cursor = Cursor(self._first, self.runs[self._reading], event.event_id)
+        cursor = Cursor(self._first, self.runs[self._reading], event.event_id, is_within)
         before, self._hidden = tuple(self._hidden), []
         self._events.append(
             Event(str(cursor), _time(event), fact, self._turn_id, before=before, **context)
         )
-        self._places.append((self._reading, event.event_id))
+        self._places.append((self._reading, cursor.place))
 
     def _go_on_to(self, run: str) -> None:
         """Read the next run: the one that is known, which a reset may have made, or `run`."""

@@ -46,6 +46,13 @@ MODEL_CALL = timedelta(minutes=5)
 TOOL_CALL = timedelta(seconds=60)
 LOCAL_LOOKUP = timedelta(seconds=2)
 """The time limit of resolving an agent within a workflow task. An activity does it after that."""
+LOCAL_CALLS = timedelta(seconds=1)
+"""The time limit of the local tool calls in one workflow task, together.
+
+After that, a call is an ordinary activity.
+"""
+LOCAL_CALLS_COUNT = 16
+"""The number of local tool calls in one workflow task, whose results go to the server together."""
 USER_CODE = timedelta(seconds=45)
 """The time limit of a policy, a check or the observers of a turn, for each call."""
 MCP_START = timedelta(seconds=20)

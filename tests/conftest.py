@@ -36,7 +36,7 @@ from perdure.testing import ScriptedModel
 from perdure.text import clip
 from perdure.turn import carry
 from perdure.turn.facts import TurnContinued
-from perdure.turn.fold import apply
+from perdure.turn.fold import fold
 from perdure.turn.ledger import in_words
 from perdure.turn.state import TurnState
 from perdure.turn.wire import Summary
@@ -281,7 +281,7 @@ async def check_next_run(client: Client, state: TurnState, history: WorkflowHist
     """The next run of a turn took over what a reader finds in this one; it is checked as well."""
     turn_id, run_id = history.workflow_id, run_after(history.events[-1])
     following = await client.get_workflow_handle(turn_id, run_id=run_id).fetch_history()
-    began = await HistoryReader(client.data_converter).fact(following.events[0])
+    [began] = await HistoryReader(client.data_converter).facts(following.events[0])
     assert isinstance(began, TurnContinued)
     assert began.continuation.continues.digest == carry.state_of(state).digest
     await check_history(client, turn_id, run_id)
@@ -322,8 +322,7 @@ async def fold_history(client: Client, history: WorkflowHistory) -> TurnState:
     reader = HistoryReader(client.data_converter)
     state = TurnState()
     for event in history.events:
-        fact = await reader.fact(event)
-        state = state if fact is None else apply(state, fact)
+        state = fold(await reader.facts(event), state)
     return state
 
 

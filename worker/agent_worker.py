@@ -198,6 +198,7 @@ def _worker(
         plugins=[*plugins, PerdurePlugin(app, settings=settings)],
         build_id=_BUILD,
         max_concurrent_activities=settings.max_activities,
+        max_concurrent_local_activities=settings.max_activities,
         graceful_shutdown_timeout=settings.grace,
         interceptors=[Watch(held)] if held else [],
         unsandboxed_workflow_runner=WatchedRunner(held) if held else UnsandboxedWorkflowRunner(),

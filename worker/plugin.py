@@ -33,6 +33,7 @@ from perdure.activities.carry import Carrier
 from perdure.activities.error_log import logged
 from perdure.activities.heartbeats import HeartbeatInterceptor
 from perdure.activities.hooks import Hooks
+from perdure.activities.local_runs import LocalRuns
 from perdure.activities.mcp.toolboxes import Servers
 from perdure.activities.policies import Policies
 from perdure.activities.pricing import Prices
@@ -165,6 +166,7 @@ class PerdurePlugin(Plugin):
         )
         self._check_agents()
         transcripts = Transcripts()
+        self._local_runs = LocalRuns(transcripts)
         asks = ModelActivities(self._models, self._prices, transcripts, Answers(self._agents))
         self._call_model = _handler(CALL_MODEL, asks.call_model, ModelCall)
         self._activities = self._handlers(transcripts)
@@ -351,9 +353,13 @@ class PerdurePlugin(Plugin):
                 )
 
     async def _prepare(self, input: ExecuteActivityInput) -> None:  # noqa: A002 - the SDK's name
-        """Make an agent of a factory available before its tool runs."""
+        """Make an agent of a factory available before its tool runs. Refuse some local calls."""
         info = activity.info()
-        if info.activity_type not in _NO_TOOLS and self._registry.has_factories:
+        if info.activity_type in _NO_TOOLS:
+            return
+        if info.is_local:
+            await self._local_runs.check(self._client, info)
+        if self._registry.has_factories:
             await self._agents.prepare(
                 self._client, info, unpack(raw_input(input.args), ToolRun).owner
             )

@@ -11,7 +11,7 @@ from temporalio import workflow
 
 from perdure import errors, limits, validation
 from perdure.agents import policy
-from perdure.agents.definitions import AgentDefinition
+from perdure.agents.definitions import AgentDefinition, ToolDefinition
 from perdure.temporal.names import (
     ASK_POLICY,
     CALL_MODEL,
@@ -49,6 +49,7 @@ from perdure.turn.wire import AgentCall, ModelCall, ToolRun, TurnRequest
 from perdure.workflows import waits
 from perdure.workflows.calls import Calls
 from perdure.workflows.children import Children
+from perdure.workflows.local_calls import LocalCalls
 from perdure.workflows.middleware import Pipeline
 from perdure.workflows.turn_context import Board
 
@@ -69,6 +70,7 @@ class Moves:
         self._calls = calls
         self._pipeline = pipeline
         self._children = children
+        self._local = LocalCalls(board)
 
     async def make(self, move: Move, agent: AgentDefinition) -> None:
         """Make a move, and wait for its end.
@@ -83,10 +85,11 @@ class Moves:
             case Act() | Delegate() if agent.parallel_tools:
                 moves = moves_at_once(self._board.state, agent)
                 self._check_batch(moves)
-                room = self._media_room(moves, agent)
-                await _together([self._run(one, agent, room) for one in moves])
+                room, locally = self._media_room(moves, agent), self._local.admit(moves)
+                await _together([self._run(one, agent, room, locally) for one in moves])
             case Act() | Delegate():
-                await self._run(move, agent, self._media_room([move], agent))
+                room, locally = self._media_room([move], agent), self._local.admit([move])
+                await self._run(move, agent, room, locally)
             case HandOver():
                 await self._hand_over(move)
             case Consult():
@@ -203,24 +206,46 @@ class Moves:
             else []
         )
 
-    async def _run(self, move: Act | Delegate, agent: AgentDefinition, media_bytes: int) -> None:
+    async def _run(
+        self,
+        move: Act | Delegate,
+        agent: AgentDefinition,
+        media_bytes: int,
+        locally: timedelta | None,
+    ) -> None:
         """Run one call: a tool, or the turns of delegates."""
         if isinstance(move, Delegate):
             await self._children.run(move, agent)
         else:
-            await self._act(move, agent, media_bytes)
+            await self._act(move, agent, media_bytes, locally)
             await self._children.count_time()
 
-    async def _act(self, move: Act, agent: AgentDefinition, media_bytes: int) -> None:
-        """Run one tool."""
+    async def _act(
+        self, move: Act, agent: AgentDefinition, media_bytes: int, locally: timedelta | None
+    ) -> None:
+        """Run one tool. `locally` is the time that it has as a local call; None if it is none."""
         tool = agent.tool(move.call.name)
         assert tool is not None
+        run = self._tool_run(move, agent, tool, media_bytes)
+        words = f"{arguments_in_brief(move.call.arguments)}{self._approver_of(move)}"
+        if locally is not None:
+            named = run.model_copy(update={"tool": tool.name})
+            summary = f"{_label(move.key)}: {tool.name} {words}"
+            if await self._local.run(move.key, named, summary, locally, is_async=tool.is_async):
+                return
+        summary = f"{_label(move.key)}: {run.tool} {words}"
+        await self._calls.perform(move.key, tool.activity, run, tool.timeout, summary)
+
+    def _tool_run(
+        self, move: Act, agent: AgentDefinition, tool: ToolDefinition, media_bytes: int
+    ) -> ToolRun:
+        """Return the input of a tool's activity."""
         info, state = workflow.info(), self._board.state
         request = state.request
         approved, only_reads = approvals.consent_of(
             agent, request.task if request else None, tool, state.open_step.at(move.key.call).gate
         )
-        run = ToolRun(
+        return ToolRun(
             owner=tool.owner or agent.name,
             tool="" if tool.activity == tool.name else tool.name,
             call_id=move.call.id,
@@ -236,11 +261,6 @@ class Moves:
             ),
             media_bytes=media_bytes,
         )
-        summary = (
-            f"{_label(move.key)}: {run.tool}"
-            f" {arguments_in_brief(move.call.arguments)}{self._approver_of(move)}"
-        )
-        await self._calls.perform(move.key, tool.activity, run, tool.timeout, summary)
 
     def _approver_of(self, move: Act) -> str:
         """Return who approved a call, if known."""

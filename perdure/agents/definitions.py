@@ -44,8 +44,9 @@ class ToolDefinition(Wire):
     nothing; `needs_approval`, that each call waits for approval. `owner` is the agent from which a
     tool is inherited, empty for the agent's own tools; `policies` are the agents above whose
     policies apply to an inherited tool, and `has_policy` means that there are some; `has_context`,
-    that the tool takes a `ToolContext`. The tools of delegation and `hand_over` have no activity:
-    the turn runs them itself.
+    that the tool takes a `ToolContext`. `is_local` means that a quick call runs within the workflow
+    task, and `is_async`, that the function is async. The tools of delegation and `hand_over` have
+    no activity: the turn runs them itself.
     """
 
     name: str
@@ -61,6 +62,8 @@ class ToolDefinition(Wire):
     has_policy: bool = False
     has_context: bool = True
     policies: tuple[str, ...] = ()
+    is_local: bool = False
+    is_async: bool = False
 
     @property
     def timeout(self) -> timedelta:
@@ -363,4 +366,6 @@ def define_tool(item: Tool, activity: str) -> ToolDefinition:
         is_read_only=item.read_only,
         needs_approval=item.requires_approval,
         has_context=item.context_parameter is not None,
+        is_local=item.local,
+        is_async=item.is_async,
     )

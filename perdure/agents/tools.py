@@ -61,16 +61,21 @@ class ToolOptions(TypedDict, total=False):
     read_only: bool
     idempotent: bool
     requires_approval: bool
+    local: bool
 
 
 _DEFAULTS = ToolOptions(
-    timeout=limits.TOOL_CALL, read_only=False, idempotent=False, requires_approval=False
+    timeout=limits.TOOL_CALL,
+    read_only=False,
+    idempotent=False,
+    requires_approval=False,
+    local=False,
 )
 _A_TOOL = Annotated[Callable[..., Any], Must("a tool or a function")]
 _KINDS = {
     "description": validation.Text | None,
     "timeout": validation.Time,
-    **dict.fromkeys(("read_only", "idempotent", "requires_approval"), bool),
+    **dict.fromkeys(("read_only", "idempotent", "requires_approval", "local"), bool),
 }
 
 
@@ -145,6 +150,13 @@ class Tool(Generic[P, R]):
         self.read_only = self._options["read_only"]
         self.idempotent = self._options["idempotent"] or self.read_only
         self.requires_approval = self._options["requires_approval"]
+        self.local = self._options["local"]
+        if self.local and not self.read_only:
+            raise errors.ConfigurationError(
+                f"tool {self.name} is local, but not read-only: a local call may run again after a"
+                " crash or when its time is up; add read_only=True if it changes nothing, or leave"
+                " out local=True"
+            )
         self.timeout = self._options["timeout"]
         self.is_async = inspect.iscoroutinefunction(function)
         self._given_description = description
@@ -179,6 +191,7 @@ class Tool(Generic[P, R]):
             read_only: As for `tool`.
             idempotent: As for `tool`.
             requires_approval: As for `tool`.
+            local: As for `tool`.
 
         Raises:
             ConfigurationError: The schema, the name, the timeout or another value is not valid.
@@ -292,9 +305,12 @@ def tool(
         idempotent: Whether a call may run again after a crash with the same `idempotency_key`.
             Otherwise it is started at most once.
         requires_approval: Whether each call waits for approval.
+        local: Whether a call runs within the workflow task, which is cheaper, as long as it ends
+            within a second; after that it runs again, as other calls do. For `read_only` tools.
 
     Raises:
-        ConfigurationError: The name, the timeout or another value is not valid.
+        ConfigurationError: The name, the timeout or another value is not valid, or the tool is
+            local but not read-only.
     """
 
     def make(f: Callable[..., Any]) -> Tool:

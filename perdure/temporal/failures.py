@@ -21,6 +21,8 @@ from perdure.turn.wire import Summary
 
 NOT_REGISTERED = "NotFoundError"
 """The SDK's failure type for an activity that the worker does not have."""
+NOT_LOCAL = "PERDURE_NOT_LOCAL"
+"""The failure type of a local call that has to be an ordinary activity."""
 _NOT_ENCODED = "Failed building exception result"
 """The beginning of the SDK's failure if a codec could not encode the activity's own."""
 RUN_ENDS = "PERDURE_RUN_ENDS"
@@ -35,6 +37,13 @@ def of_activity(error: PerdureError) -> ApplicationError:
         type=error.code,
         non_retryable=True,
         category=ApplicationErrorCategory.BENIGN,
+    )
+
+
+def not_local(why: str) -> ApplicationError:
+    """Return the failure of a local call that has to be an ordinary activity."""
+    return ApplicationError(
+        why, type=NOT_LOCAL, non_retryable=True, category=ApplicationErrorCategory.BENIGN
     )
 
 

@@ -2,7 +2,8 @@
 
 This works without a worker and after the end of a turn. An activity's end refers to the event that
 scheduled it, so a reader keeps the keys of the activities that it has seen. A reader that starts in
-the middle ignores the ends of activities scheduled before.
+the middle ignores the ends of activities scheduled before. A local activity has one event, a marker
+with its result, which holds two facts: that it was scheduled, and its end.
 
 An update that is delivered again after a reset is recorded twice: `ADMITTED` has its input, and
 `ACCEPTED`, where the workflow processed it, has only its id.
@@ -57,7 +58,7 @@ from perdure.turn.facts import (
     WaitBegan,
     WaitEnded,
 )
-from perdure.turn.keys import ActivityKey, AgentKey, ChildKey, ModelKey, parse_key
+from perdure.turn.keys import ActivityKey, AgentKey, ChildKey, ModelKey, ToolKey, parse_key
 from perdure.turn.wire import ModelCall, Summary, TurnRequest
 from perdure.values.approvals import Decision, PendingApproval
 from perdure.values.reports import Outcome
@@ -78,10 +79,6 @@ _SILENT = frozenset(
 )
 """Two thirds of all events: they hold no fact."""
 
-_COMPLETED = (
-    EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED,
-    EventType.EVENT_TYPE_MARKER_RECORDED,
-)
 _ENDS = {
     EventType.EVENT_TYPE_ACTIVITY_TASK_FAILED: "activity_task_failed_event_attributes",
     EventType.EVENT_TYPE_ACTIVITY_TASK_TIMED_OUT: "activity_task_timed_out_event_attributes",
@@ -132,9 +129,14 @@ class HistoryReader:
         self._admitted: dict[str, Input] = {}
         self._answered: frozenset[str] = frozenset()
 
-    async def fact(self, event: HistoryEvent) -> Recorded | None:
-        """Return the fact of an event; None if it holds none."""
-        return None if event.event_type in _SILENT else await self._fact(event)
+    async def facts(self, event: HistoryEvent) -> tuple[Recorded, ...]:
+        """Return the facts of an event, in their order: none, one, or two of a local activity."""
+        if event.event_type in _SILENT:
+            return ()
+        if event.event_type == EventType.EVENT_TYPE_MARKER_RECORDED:
+            return await self._ended_locally(event)
+        fact = await self._fact(event)
+        return () if fact is None else (fact,)
 
     async def _fact(self, event: HistoryEvent) -> Recorded | None:
         match event.event_type:
@@ -142,7 +144,7 @@ class HistoryReader:
                 return await self._started(event.workflow_execution_started_event_attributes)
             case EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
                 return await self._scheduled(event)
-            case kind if kind in _COMPLETED:
+            case EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED:
                 return await self._completed(event)
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCEL_REQUESTED:
                 return CancelRequested(
@@ -199,24 +201,25 @@ class HistoryReader:
         return Scheduled(key, unpack(given, ModelCall))
 
     async def _completed(self, event: HistoryEvent) -> Recorded | None:
-        if event.event_type == EventType.EVENT_TYPE_MARKER_RECORDED:
-            return await self._completed_locally(event)
         done = event.activity_task_completed_event_attributes
         key = self._keys.get(done.scheduled_event_id)
         if key is None:
             return None
         return outcomes.completed(key, await self._raw(done.result.payloads))
 
-    async def _completed_locally(self, event: HistoryEvent) -> Recorded | None:
-        """Return the fact of a local activity: an agent that was resolved.
+    async def _ended_locally(self, event: HistoryEvent) -> tuple[Recorded, ...]:
+        """Return the facts of a local activity: an agent that was resolved, or a call of a tool.
 
-        One without a result is repeated as an ordinary activity.
+        One without a result is repeated as an ordinary activity, so it is no fact.
         """
         result = event.marker_recorded_event_attributes.details.get(_LOCAL_RESULT)
-        if not isinstance(key := key_of(event), AgentKey) or result is None:
-            return None
+        key = key_of(event)
+        if result is None or not isinstance(key, AgentKey | ToolKey):
+            return ()
         fact = outcomes.completed(key, await self._raw(result.payloads))
-        return fact if isinstance(fact, AgentResolved) else None
+        if isinstance(key, ToolKey):
+            return Scheduled(key), fact
+        return (fact,) if isinstance(fact, AgentResolved) else ()
 
     async def _started(self, begun: WorkflowExecutionStartedEventAttributes) -> Recorded | None:
         if len(begun.input.payloads) != 1:
@@ -421,13 +424,16 @@ async def recorded(
 ) -> AsyncGenerator[tuple[HistoryEvent, Recorded | None], None]:
     """The events of a run so far, from the first, each with its fact.
 
+    An event of two facts comes twice.
+
     `is_worker` is that of `HistoryReader`.
     """
     reader = HistoryReader(client.data_converter, is_worker=is_worker)
     async for event in client.get_workflow_handle(turn_id, run_id=run_id).fetch_history_events(
         page_size=page_size
     ):
-        yield event, await reader.fact(event)
+        for fact in await reader.facts(event) or (None,):
+            yield event, fact
 
 
 async def backwards(
@@ -470,13 +476,11 @@ async def first_request(client: Client, turn_id: str, run_id: str) -> tuple[Turn
     Raises:
         InvalidRequestError: The input is not that of a turn.
     """
-    fact = await HistoryReader(client.data_converter).fact(
-        await first_event(client, turn_id, run_id)
-    )
-    match fact:
-        case TurnStarted(request):
+    event = await first_event(client, turn_id, run_id)
+    match await HistoryReader(client.data_converter).facts(event):
+        case (TurnStarted(request),):
             return request, request.digest()
-        case TurnContinued(continuation):
+        case (TurnContinued(continuation),):
             return continuation.request, continuation.request_digest
         case _:
             raise errors.InvalidRequestError(f"{turn_id!r} was not started as a turn")

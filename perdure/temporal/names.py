@@ -28,9 +28,10 @@ It has no instructions and no tools, and uses the request's model.
 
 CALL_TOOL = "perdure.call_tool"
 CALL_SYNC_TOOL = "perdure.call_sync_tool"
-"""`ToolRun -> ToolOutput`: run a tool that was unknown when the worker started.
+"""`ToolRun -> ToolOutput`: run a tool that was unknown when the worker started, or a local call.
 
-An example is a tool made by a factory.
+An example is a tool made by a factory. Every worker has these two, and the SDK refuses to replay a
+local activity of a type that the worker does not have.
 """
 
 ADD_BUDGET = "add_budget"

@@ -11,7 +11,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -75,14 +75,17 @@ def leave(ctx: ToolContext[None], what: str) -> str:
     sys.exit(3)
 
 
-def make(extra: Sequence[Tool] = (), **fields: Any) -> AgentWorker:
-    """The worker that the environment describes, and an agent with these fields."""
+TOOLS: tuple[Tool, ...] = (fetch, charge, die, die_once, leave)
+
+
+def make(tools: Iterable[Tool] = TOOLS, **fields: Any) -> AgentWorker:
+    """The worker that the environment describes, and an agent with these tools and fields."""
     provider = OpenAIChat(base_url=os.environ["E2E_PROVIDER"], api_key_env=None, name="stub")
     agent = Agent(
         name=AGENT,
         model="stub:clerk",
         instructions="Do as told.",
-        tools=[fetch, charge, die, die_once, leave, *extra],
+        tools=tools,
         **fields,
     )
     return AgentWorker(agent, providers={"stub": provider})

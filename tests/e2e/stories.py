@@ -107,6 +107,9 @@ class Entry:
 class Story:
     """A provider, a client and workers on one task queue; all of them are stopped at the end of the
     block.
+
+    Attributes:
+        app: The location of the workers' app.
     """
 
     def __init__(
@@ -120,6 +123,7 @@ class Story:
     ) -> None:
         self.stub = stub or Improviser(replies, folder / "requests.jsonl")
         self.workers: list[Process] = []
+        self.app = "tests.e2e.app:make"
         self._address = address
         self._folder = folder
         self._supervised = supervised
@@ -158,7 +162,7 @@ class Story:
         """Start a turn."""
         return await self.client.start(AGENT, task, **options)
 
-    async def worker(self, app: str = "tests.e2e.app:make", **environment: str) -> Process:
+    async def worker(self, app: str = "", **environment: str) -> Process:
         """Start a worker process."""
         ours = {
             "E2E_PROVIDER": self.stub.base_url,
@@ -169,7 +173,8 @@ class Story:
         }
         with (self._folder / f"worker-{len(self.workers)}.log").open("wb") as log:
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "perdure", "worker", app, "--address", self._address),
+                *(sys.executable, "-m", "perdure", "worker", app or self.app),
+                *("--address", self._address),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,
                 stderr=asyncio.subprocess.STDOUT,
@@ -258,8 +263,8 @@ class Story:
     async def facts(self, turn: Turn) -> list[Recorded]:
         """The facts in history, as a later reader sees them."""
         reader = HistoryReader(self.temporal.data_converter)
-        facts = [await reader.fact(event) for event in (await self.client.history(turn)).events]
-        return [fact for fact in facts if fact is not None]
+        events = (await self.client.history(turn)).events
+        return [fact for event in events for fact in await reader.facts(event)]
 
     async def attempts(self, turn: Turn) -> dict[str, int]:
         """The number of attempts in history, by step and call."""

@@ -28,7 +28,7 @@ def make_parallel() -> AgentWorker:
 
 def make_leaving() -> AgentWorker:
     """An agent with a tool that starts a program."""
-    return app.make(extra=[leave_a_process])
+    return app.make((*app.TOOLS, leave_a_process))
 
 
 def make_dying() -> AgentWorker:

@@ -133,8 +133,7 @@ async def _histories(story: Story, turn: Turn) -> list[WorkflowHistory]:
 
 async def _facts(story: Story, history: WorkflowHistory) -> list[Recorded]:
     reader = HistoryReader(story.temporal.data_converter)
-    facts = [await reader.fact(event) for event in history.events]
-    return [fact for fact in facts if fact is not None]
+    return [fact for event in history.events for fact in await reader.facts(event)]
 
 
 def _check_whole(report: AgentReport) -> None:

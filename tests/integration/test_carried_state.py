@@ -276,7 +276,7 @@ async def takes_over(client: RecordingClient, turn: Turn) -> None:
         while True:
             reader = HistoryReader(client.temporal.data_converter)
             history = await client.history(turn)
-            facts = [await reader.fact(event) for event in history.events]
+            facts = [fact for event in history.events for fact in await reader.facts(event)]
             if any(isinstance(fact, PartCarried) for fact in facts):
                 return
             await asyncio.sleep(0.05)

@@ -132,7 +132,7 @@ async def test_events_are_the_facts_of_the_history_in_its_order(runtime: Runtime
         history = await client.history(turn)
 
     reader = HistoryReader(client.temporal.data_converter)
-    facts = [fact for event in history.events if (fact := await reader.fact(event)) is not None]
+    facts = [fact for event in history.events for fact in await reader.facts(event)]
     assert [event.fact for event in events] == facts
     assert [kind(event.fact) for event in events] == KINDS
     assert len({event.cursor for event in events}) == len(events)

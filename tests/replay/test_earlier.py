@@ -11,7 +11,7 @@ from temporalio.worker import Replayer
 
 from perdure import limits
 from perdure.temporal.history import HistoryReader
-from perdure.turn.fold import apply
+from perdure.turn.fold import fold
 from perdure.turn.state import TurnState
 from perdure.workflows import AgentTurn
 
@@ -28,8 +28,7 @@ async def test_answer_with_more_calls_than_one_may_hold_replays() -> None:
 
     replayed = await Replayer(workflows=[AgentTurn]).replay_workflow(history)
     for event in history.events:
-        fact = await reader.fact(event)
-        state = state if fact is None else apply(state, fact)
+        state = fold(await reader.facts(event), state)
 
     assert replayed.replay_failure is None
     assert state.ended is not None

@@ -23,7 +23,7 @@ from perdure import errors
 from perdure.temporal.history import HistoryReader
 from perdure.turn import carry
 from perdure.turn.facts import TurnContinued
-from perdure.turn.fold import apply
+from perdure.turn.fold import fold
 from perdure.turn.state import TurnState
 from perdure.values.budgets import Spending
 from perdure.values.reports import Outcome
@@ -192,7 +192,7 @@ async def test_stored_history_folds_to_what_its_workflow_said(path: Path) -> Non
 async def test_stored_run_takes_over_what_the_run_before_left() -> None:
     """The next run of today would take over the same from the stored one."""
     first, second = (stored(FOLDER / f"{name}.json") for name in ("first_run", "second_run"))
-    began = await HistoryReader(DataConverter.default).fact(second.events[0])
+    [began] = await HistoryReader(DataConverter.default).facts(second.events[0])
 
     assert isinstance(began, TurnContinued)
     assert began.continuation.continues.digest == carry.state_of(await folded(first)).digest
@@ -217,8 +217,7 @@ async def folded(history: WorkflowHistory) -> TurnState:
     """The state that a reader folds from a history without a server."""
     reader, state = HistoryReader(DataConverter.default), TurnState()
     for event in history.events:
-        fact = await reader.fact(event)
-        state = state if fact is None else apply(state, fact)
+        state = fold(await reader.facts(event), state)
     return state
 
 

@@ -46,8 +46,8 @@ async def folded(told: dict[str, Any]) -> TurnState:
     """Replay the history of a turn, and return its fold."""
     reader, state = HistoryReader(DataConverter.default), TurnState()
     for event in (await replayed(told)).events:
-        fact = await reader.fact(event)
-        state = state if fact is None else apply(state, fact)
+        for fact in await reader.facts(event):
+            state = apply(state, fact)
     return state
 
 

@@ -105,7 +105,7 @@ def test_options_are_described_where_they_are_said_to_be() -> None:
             lambda: UNCHECKED["tool"](color="red"),
             (
                 "a tool has no option 'color'; there are timeout, read_only, idempotent,"
-                " requires_approval"
+                " requires_approval, local"
             ),
         ),
         (

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from perdure import Agent, Toolbox, ToolContext, errors, limits, tool
+from perdure import Agent, Tool, Toolbox, ToolContext, errors, limits, tool
 from perdure.agents import tools
 from perdure.agents.definitions import Target, define
 
@@ -50,6 +50,22 @@ class Shelf:
     def count(self) -> int:
         """Count the books."""
         return len(self.books)
+
+
+@pytest.mark.accepts("T43")
+def test_only_a_read_only_tool_can_be_local() -> None:
+    """The error says why, also for a tool from a schema; copies of a local tool are local."""
+    usual = tool(name="add")(add.function)
+    made = tool(read_only=True, local=True)(add.function)
+
+    for idempotent in (False, True):
+        with pytest.raises(errors.ConfigurationError, match="local, but not read-only"):
+            tool(local=True, idempotent=idempotent)(add.function)
+    with pytest.raises(errors.ConfigurationError, match="local, but not read-only"):
+        Tool.from_schema(
+            add.function, name="add", description="", parameters={"type": "object"}, local=True
+        )
+    assert [usual.local, made.local, made.renamed("plus").local] == [False, True, True]
 
 
 def test_tool_reads_name_description_and_timeout_from_the_function_and_the_decorator() -> None:

@@ -1,0 +1,401 @@
+"""Local tools: calls that run within a workflow task, and become activities when they take long."""
+
+import asyncio
+import threading
+import time
+from collections import Counter
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import WorkflowHistory
+
+from perdure import Agent, Budget, Media, Outcome, Tool, ToolContext, errors, limits, tool
+from perdure.activities.provider import ModelRequest
+from perdure.clients import Turn
+from perdure.clients.events import Event
+from perdure.testing import ScriptedModel, call, calls, says
+from perdure.testing.scripted import Reply
+from perdure.turn.facts import (
+    ApprovalNeeded,
+    Decided,
+    Fact,
+    Scheduled,
+    ToolReturned,
+    WaitBegan,
+    WaitEnded,
+)
+from perdure.turn.keys import ModelKey, ToolKey
+from perdure.values.answers import ModelAnswer
+from perdure.worker import AgentWorker
+
+from ..conftest import Runtime, eventually
+from .spending import Queue, queue, until
+
+MARKER = EventType.EVENT_TYPE_MARKER_RECORDED
+ACTIVITY = EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED
+TASK = EventType.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED
+
+
+@tool(read_only=True, local=True)
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+def kinds(history: WorkflowHistory) -> Counter[int]:
+    """The number of events of each kind."""
+    return Counter(event.event_type for event in history.events)
+
+
+async def events_of(turn: Turn, after: str | None = None) -> list[Event]:
+    """All events of a turn that is over."""
+    return [event async for event in turn.events(after=after)]
+
+
+def facts_of(events: Sequence[Event]) -> list[Fact]:
+    """The facts about tool calls."""
+    return [event.fact for event in events if isinstance(getattr(event.fact, "key", None), ToolKey)]
+
+
+class HeldSecond(ScriptedModel):
+    """A model whose second answer waits until it is released."""
+
+    def __init__(self, *replies: Reply) -> None:
+        super().__init__(*replies)
+        self.let_go = asyncio.Event()
+
+    async def complete(self, request: ModelRequest) -> ModelAnswer:
+        answer = await super().complete(request)
+        if self.call_count == 2:
+            await self.let_go.wait()
+        return answer
+
+
+class Slow:
+    """A tool whose first run takes too long; it notes its runs, and the end of each."""
+
+    def __init__(self) -> None:
+        self.let_go = threading.Event()
+        self.contexts: list[ToolContext[Any]] = []
+        self.ended: list[str] = []
+
+    def _begin(self, ctx: ToolContext[Any]) -> bool:
+        self.contexts.append(ctx)
+        return len(self.contexts) == 1
+
+    def look(self, ctx: ToolContext[Any]) -> str:
+        """Look."""
+        try:
+            is_first = self._begin(ctx)
+            while is_first or not self.let_go.is_set():
+                time.sleep(0.01)
+        except BaseException as error:
+            self.ended.append(type(error).__name__)
+            raise
+        return "seen"
+
+    async def find(self, ctx: ToolContext[Any]) -> str:
+        """Find."""
+        try:
+            await asyncio.sleep(60 if self._begin(ctx) else 0)
+        except BaseException as error:
+            self.ended.append(type(error).__name__)
+            raise
+        return "found"
+
+
+@pytest.mark.accepts("T34")
+async def test_local_call_is_one_event_and_needs_no_workflow_task(runtime: Runtime) -> None:
+    """A step has 7 events and one workflow task instead of 12 and two; context, key, report and
+    events are those of any call, and a watcher can go on between a call and its result.
+    """
+    seen: list[ToolContext[str]] = []
+
+    @tool(name="add", read_only=True)
+    def ordinary(ctx: ToolContext[str], a: int, b: int) -> int:
+        ctx.heartbeat("adding")
+        seen.append(ctx)
+        return a + b
+
+    async def quick(ctx: ToolContext[str], a: int, b: int) -> int:
+        return ordinary(ctx, a, b)
+
+    found: list[tuple[list[Event], Counter[int], Any]] = []
+    for added in (
+        ordinary,
+        tool(name="add", read_only=True, local=True)(ordinary.function),
+        tool(name="add", read_only=True, local=True)(quick),
+    ):
+        agent = Agent(name="adder", model="scripted:x", tools=[added])
+        model = ScriptedModel(
+            calls(call("add", a=1, b=2)), calls(call("add", a=3, b="x")), says("done")
+        )
+        async with runtime(agent, model=model, deps="shelf") as client:
+            turn = await client.start(agent, "go", labels={"team": "maths"})
+            report = await turn.result()
+            events = await events_of(turn)
+            found.append((events, kinds(await client.history(turn)), report))
+            between = next(event for event in events if isinstance(event.fact, ToolReturned))
+            before = events[events.index(between) - 1]
+            assert before.fact == Scheduled(ToolKey(1, 1))
+            assert (await events_of(turn, before.cursor))[0].cursor == between.cursor
+            assert (await events_of(turn, between.cursor))[0].fact == Scheduled(ModelKey(2))
+
+    [(events, usual, report), *locals_] = found
+    for own_events, own, own_report in locals_:
+        assert [event.kind for event in own_events] == [event.kind for event in events]
+        assert [event.call for event in own_events] == [event.call for event in events]
+        assert own_report.steps == report.steps
+        assert (own_report.tool_calls, own_report.spent) == (2, report.spent)
+        assert (own[MARKER], own[ACTIVITY], own[TASK]) == (2, usual[ACTIVITY] - 2, usual[TASK] - 2)
+        assert own.total() == usual.total() - 2 * (12 - 7)
+    assert {(ctx.call_id, ctx.attempt, ctx.deps, *ctx.labels.values()) for ctx in seen} == {
+        ("call_1_1", 1, "shelf", "maths")
+    }
+    assert len(seen) == len({ctx.idempotency_key for ctx in seen}) == 3
+
+
+@pytest.mark.accepts("T35")
+async def test_call_that_takes_longer_than_a_second_goes_on_as_an_activity(
+    runtime: Runtime,
+) -> None:
+    """Sync and async: the local run is stopped, and the call runs once more under the same key and
+    has its own time; it has one beginning and one end.
+    """
+    slow, quick = Slow(), Slow()
+    tools: list[Any] = [
+        tool(read_only=True, local=True, name="look")(slow.look),
+        tool(read_only=True, local=True, name="find")(quick.find),
+    ]
+    agent = Agent(name="seer", model="scripted:x", tools=tools, parallel_tools=True)
+    model = ScriptedModel(calls(call("look"), call("find")), says("done"))
+
+    async with runtime(agent, model=model) as client:
+        turn = await client.start(agent, "go")
+        await eventually(lambda: len(slow.contexts) == 2, "the call is made as an activity")
+        slow.let_go.set()
+        report = await turn.result()
+        facts = facts_of(await events_of(turn))
+        counted = kinds(await client.history(turn))
+
+    assert [result.content for result in report.steps[0].results] == ["seen", "found"]
+    assert (slow.ended, quick.ended) == (["CancelledError"], ["CancelledError"])
+    assert [fact for fact in facts if isinstance(fact, Scheduled)] == [
+        Scheduled(ToolKey(1, 1)),
+        Scheduled(ToolKey(1, 2)),
+    ]
+    assert sum(isinstance(fact, ToolReturned) for fact in facts) == 2
+    assert (counted[MARKER], counted[ACTIVITY]) == (2, 1 + 2 + 2)
+    for one in (slow, quick):
+        assert len({ctx.idempotency_key for ctx in one.contexts}) == 1
+        assert len(one.contexts) == 2
+    assert report.tool_calls == 2
+
+
+@pytest.mark.accepts("T36")
+async def test_local_calls_beside_others_or_too_many_of_them_are_activities(
+    runtime: Runtime,
+) -> None:
+    """Parallel calls are local if all of them are; one workflow task has at most 16, and the
+    next one is an activity, after which calls are local again.
+    """
+
+    @tool(read_only=True)
+    def other() -> str:
+        """Do something else."""
+        return "other"
+
+    many = [call("add", a=n, b=0) for n in range(limits.LOCAL_CALLS_COUNT + 2)]
+    parallel = Agent(name="many", model="scripted:x", tools=[add, other], parallel_tools=True)
+    in_order = Agent(name="row", model="scripted:x", tools=[add, other])
+    steps = (
+        calls(*many[:3]),
+        calls(many[0], call("other")),
+        calls(*many),
+        says("done"),
+    )
+    agents = [parallel, in_order]
+
+    async with runtime(agents, model=ScriptedModel(*steps, *steps)) as client:
+        counted = []
+        for agent in agents:
+            turn = await client.start(agent, "go")
+            report = await turn.result()
+            counted.append(kinds(await client.history(turn)))
+            assert [result.content for result in report.steps[2].results] == [
+                str(n) for n in range(len(many))
+            ]
+
+    own = 1 + 4  # the agent, and model calls
+    assert (counted[0][MARKER], counted[0][ACTIVITY] - own) == (3, 2 + len(many))
+    assert (counted[1][MARKER], counted[1][ACTIVITY] - own) == (3 + 1 + 16 + 1, 1 + 1)
+
+
+@pytest.mark.accepts("T37")
+async def test_result_that_cannot_be_local_comes_from_an_activity(runtime: Runtime) -> None:
+    """Images and files; an exception is a result as always."""
+    runs: list[str] = []
+
+    @tool(read_only=True, local=True)
+    def picture(ctx: ToolContext[None]) -> Media:
+        """Take a picture."""
+        runs.append(ctx.idempotency_key)
+        return Media(media_type="image/png", data="aGk=")
+
+    @tool(read_only=True, local=True)
+    def broken() -> str:
+        """Fail."""
+        raise ValueError("no such thing")
+
+    agent = Agent(name="painter", model="scripted:x", tools=[picture, broken])
+    model = ScriptedModel(calls(call("picture"), call("broken")), says("done"))
+
+    async with runtime(agent, model=model) as client:
+        turn = await client.start(agent, "go")
+        report = await turn.result()
+        counted = kinds(await client.history(turn))
+
+    shown, failed = report.steps[0].results
+    assert shown.media[0].data == "aGk="
+    assert (failed.is_error, "no such thing" in failed.content) == (True, True)
+    assert (len(runs), len(set(runs))) == (2, 1)
+    assert (counted[MARKER], counted[ACTIVITY]) == (2, 1 + 2 + 1)
+
+
+@pytest.mark.accepts("T38")
+async def test_local_call_waits_for_approval_like_any_other(runtime: Runtime) -> None:
+    """It runs after the decision, within a workflow task; the budget of tool calls counts it."""
+    needs = tool(read_only=True, local=True, requires_approval=True, name="ask")(add.function)
+    agent = Agent(
+        name="careful", model="scripted:x", tools=[needs, add], budget=Budget(tool_calls=1)
+    )
+    model = ScriptedModel(calls(call("ask", a=1, b=2)), calls(call("add", a=1, b=2)))
+
+    async with runtime(agent, model=model) as client:
+        turn = await client.start(agent, "go")
+        waits = (await until(turn, WaitBegan)).fact
+        assert isinstance(waits, WaitBegan)
+        await turn.approve(waits.pending[0])
+        with pytest.raises(errors.TurnBudgetExceededError) as stopped:
+            await turn.result()
+        events = await events_of(turn)
+        counted = kinds(await client.history(turn))
+
+    order = [
+        type(event.fact)
+        for event in events
+        if isinstance(event.fact, WaitBegan | Decided | WaitEnded | ToolReturned)
+        or event.fact == Scheduled(ToolKey(1, 1))
+    ]
+    assert order[:5] == [WaitBegan, Decided, WaitEnded, Scheduled, ToolReturned]
+    assert stopped.value.report is not None
+    assert (stopped.value.report.spent.tool_calls, counted[MARKER]) == (1, 1)
+
+
+@pytest.mark.accepts("T39")
+@pytest.mark.parametrize("how", ["cancel", "deadline"])
+async def test_turn_is_stopped_at_most_a_second_late(runtime: Runtime, how: str) -> None:
+    """A cancel or deadline during a local call takes effect when the call ends, or when its second
+    is over; it is not made as an activity after a deadline.
+    """
+    began, slow = threading.Event(), Slow()
+
+    def look(ctx: ToolContext[None]) -> str:
+        """Look."""
+        began.set()
+        return slow.look(ctx)
+
+    agent = Agent(name="seer", model="scripted:x", tools=[tool(read_only=True, local=True)(look)])
+    deadline = timedelta(seconds=1.5) if how == "deadline" else None
+
+    async with runtime(agent, model=ScriptedModel(calls(call("look")), says("done"))) as client:
+        turn = await client.start(agent, "go", deadline=deadline)
+        await eventually(began.is_set, "the call begins")
+        began_at = time.monotonic()
+        if how == "cancel":
+            await turn.cancel("enough")
+        with pytest.raises((errors.TurnCancelledError, errors.TurnTimeoutError)) as stopped:
+            await turn.result()
+        took = time.monotonic() - began_at
+
+    assert stopped.value.report is not None
+    assert stopped.value.report.outcome is (
+        Outcome.CANCELLED if how == "cancel" else Outcome.TIMED_OUT
+    )
+    assert took < 10  # a second, and what a busy machine needs; a cancelled activity has ten
+
+
+async def deployed(work: Queue, before: Tool, after: Tool) -> Turn:
+    """A turn that is over. While its second model call was made, another worker took over."""
+    second = calls(call("note", n=2))
+    model = HeldSecond(calls(call("note", n=1)), second, second, says("done"))
+    name = work.client.task_queue
+    old, new = (
+        AgentWorker(Agent(name=name, model="scripted:x", tools=[one])) for one in (before, after)
+    )
+    async with work.worker(old, model):
+        turn = await work.client.start(name, "go")
+        await eventually(lambda: model.call_count == 2, "the model is asked again")
+    async with work.worker(new, model):
+        await turn.result()
+    return turn
+
+
+@pytest.mark.accepts("T40")
+@pytest.mark.parametrize("change", ["not local", "local", "not read-only", "gone"])
+async def test_definition_decides_whether_a_call_is_local(perdure_server: str, change: str) -> None:
+    """A turn goes on as it began after a deploy that changes the option, and replays without the
+    tool. A tool that is not read-only any more runs once, as an activity.
+    """
+    runs: list[str] = []
+
+    def note(n: int) -> str:
+        """Note."""
+        runs.append(f"{change} {n}")
+        return f"noted {n}"
+
+    quick = tool(read_only=True, local=True)(note)
+    usual, writing = tool(read_only=True)(note), tool(note)
+    deploys: dict[str, tuple[Tool, Tool]] = {
+        "not local": (quick, usual),
+        "local": (usual, quick),
+        "not read-only": (quick, writing),
+        "gone": (quick, add),
+    }
+    async with queue(perdure_server) as work:
+        turn = await deployed(work, *deploys[change])
+        report = await turn.result()
+        counted = kinds(await work.client.history(turn))
+
+    results = [result.content for step in report.steps for result in step.results]
+    if change == "gone":
+        assert "does not have this tool" in results[1]
+        assert (len(runs), counted[MARKER]) == (1, 2)
+        return
+    assert results == ["noted 1", "noted 2"]
+    assert runs == [f"{change} 1", f"{change} 2"]
+    markers, activities = {"not local": (2, 0), "local": (0, 2), "not read-only": (2, 1)}[change]
+    own = 1 + 3 + 1  # the second model call of the first worker is lost
+    assert (counted[MARKER], counted[ACTIVITY]) == (markers, own + activities)
+    assert not any(isinstance(fact, ApprovalNeeded) for fact in facts_of(await events_of(turn)))
+
+
+@pytest.mark.accepts("T41")
+async def test_result_is_recorded_before_the_model_is_asked_again(runtime: Runtime) -> None:
+    """When the second model call arrives, history has the result of the local call."""
+    model = HeldSecond(calls(call("add", a=1, b=2)), says("done"))
+    agent = Agent(name="adder", model="scripted:x", tools=[add])
+
+    async with runtime(agent, model=model) as client:
+        turn = await client.start(agent, "go")
+        await eventually(lambda: model.call_count == 2, "the model is asked again")
+        status = await turn.status()
+        counted = kinds(await client.history(turn))
+        model.let_go.set()
+        report = await turn.result()
+
+    assert (counted[MARKER], status.step) == (1, 2)
+    assert report.steps[0].results[0].content == "3"

@@ -1,16 +1,22 @@
 """Local tools: calls that run within a workflow task, and become activities when they take long."""
 
 import asyncio
+import logging
+import secrets
 import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 from temporalio.api.enums.v1 import EventType
-from temporalio.client import WorkflowHistory
+from temporalio.client import Client, WorkflowHistory
+from temporalio.converter import DataConverter, ExternalStorage
+from temporalio.worker import Replayer
 
 from perdure import Agent, Budget, Media, Outcome, Tool, ToolContext, errors, limits, tool
 from perdure.activities.provider import ModelRequest
@@ -30,9 +36,13 @@ from perdure.turn.facts import (
 from perdure.turn.keys import ModelKey, ToolKey
 from perdure.values.answers import ModelAnswer
 from perdure.worker import AgentWorker
+from perdure.workflows import AgentTurn
+from perdure.workflows.single_input import OneInput
 
-from ..conftest import Runtime, eventually
+from .. import encrypting
+from ..conftest import RecordingClient, Runtime, check_history, eventually
 from .spending import Queue, queue, until
+from .test_media import Folder
 
 MARKER = EventType.EVENT_TYPE_MARKER_RECORDED
 ACTIVITY = EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED
@@ -399,3 +409,107 @@ async def test_result_is_recorded_before_the_model_is_asked_again(runtime: Runti
 
     assert (counted[MARKER], status.step) == (1, 2)
     assert report.steps[0].results[0].content == "3"
+
+
+@pytest.mark.accepts("T34", "P15")
+@pytest.mark.parametrize("how", ["encrypted", "stored"])
+async def test_local_call_with_a_codec_or_external_storage(
+    perdure_server: str, tmp_path: Path, how: str
+) -> None:
+    """History has no argument and no result, except by its digest; report, events and replay do."""
+    secret = "canary-4711"
+    storage = ExternalStorage(drivers=[Folder(tmp_path)], payload_size_threshold=100)
+    converter = (
+        encrypting.converter
+        if how == "encrypted"
+        else replace(DataConverter.default, external_storage=storage)
+    )
+
+    @tool(read_only=True, local=True)
+    def look(where: str) -> str:
+        """Look somewhere."""
+        return f"seen {where}" * 20
+
+    temporal = await Client.connect(perdure_server, data_converter=converter)
+    app = AgentWorker(
+        Agent(name="seer", model="scripted:m", tools=[look]),
+        task_queue=f"test-{secrets.token_hex(6)}",
+        providers={"scripted": ScriptedModel(calls(call("look", where=secret)), says("done"))},
+    )
+    client = RecordingClient(temporal, app.task_queue)
+    async with app.running(temporal):
+        turn = await client.start("seer", "go")
+        report = await turn.result()
+        facts = facts_of(await events_of(turn))
+    await check_history(temporal, turn.id, turn.run_id)
+    kept = await Client.connect(perdure_server)
+    history = await kept.get_workflow_handle(turn.id).fetch_history()
+    await Replayer(
+        workflows=[AgentTurn], interceptors=[OneInput()], data_converter=converter
+    ).replay_workflow(WorkflowHistory(turn.id, history.events))
+
+    [marker] = [event for event in history.events if event.event_type == MARKER]
+    held = marker.SerializeToString()
+    assert report.steps[0].results[0].content == f"seen {secret}" * 20
+    assert [type(fact) for fact in facts] == [Scheduled, ToolReturned]
+    assert b"seen" not in held
+    assert (secret.encode() in held) == (how == "stored")  # in the summary of the row
+
+
+@pytest.mark.accepts("T34", "O10")
+async def test_local_call_is_a_row_with_a_summary_and_a_record(
+    runtime: Runtime, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The marker has the words of any tool's row, and the log the same line."""
+    caplog.set_level(logging.INFO, "perdure")
+    usual = tool(name="add", read_only=True)(add.function)
+    summaries = []
+
+    for agent in (
+        Agent(name="row", model="scripted:x", tools=[usual]),
+        Agent(name="row", model="scripted:x", tools=[add]),
+    ):
+        model = ScriptedModel(calls(call("add", a=1, b=2)), says("done"))
+        async with runtime(agent, model=model) as client:
+            turn = await client.start(agent, "go")
+            await turn.result()
+            [row] = [
+                event
+                for event in (await client.history(turn)).events
+                if event.event_type == MARKER
+                or event.activity_task_scheduled_event_attributes.activity_id == "step-1.call-1"
+            ]
+            summaries += await client.temporal.data_converter.decode([row.user_metadata.summary])
+
+    told = [
+        {name: said[name] for name in ("event", "agent", "tool", "outcome")}
+        for said in (vars(record).get("perdure", {}) for record in caplog.records)
+        if said.get("event") == "tool_call"
+    ]
+    assert summaries == ['step 1: {"a": 1, "b": 2}', 'step 1: add {"a": 1, "b": 2}']
+    assert told == [{"event": "tool_call", "agent": "row", "tool": "add", "outcome": "ok"}] * 2
+
+
+@pytest.mark.accepts("T42")
+async def test_worker_that_is_stopped_in_a_local_call_leaves_it_to_another(
+    perdure_server: str,
+) -> None:
+    """The next worker makes the call as an activity, at once, and the model is asked no more."""
+    slow = Slow()
+    look = tool(read_only=True, local=True)(slow.look)
+    model = ScriptedModel(calls(call("look")), says("done"))
+    async with queue(perdure_server) as work:
+        app = AgentWorker(Agent(name="seer", model="scripted:x", tools=[look]))
+        async with work.worker(app, model):
+            turn = await work.client.start("seer", "go")
+            await eventually(lambda: len(slow.contexts) == 1, "the call begins")
+        slow.let_go.set()
+        began = time.monotonic()
+        async with work.worker(app, model):
+            report = await turn.result()
+        took = time.monotonic() - began
+
+    assert [result.content for result in report.steps[0].results] == ["seen"]
+    assert (model.call_count, len(slow.contexts) in (2, 3)) == (2, True)
+    assert len({ctx.idempotency_key for ctx in slow.contexts}) == 1
+    assert took < 15

@@ -106,6 +106,10 @@ def look() -> list[str | Media]:
     return ["a picture:", Media(media_type="image/png", data="aGVsbG8=")]
 
 
+quick = tool(name="quick", read_only=True, local=True)(add.function)
+glance = tool(name="glance", read_only=True, local=True)(look.function)
+
+
 class Sum(BaseModel):
     """A typed answer."""
 
@@ -290,6 +294,18 @@ KINDS: Mapping[str, Kind] = {
     ),
     "pictured": Kind(
         calls(call("look"), sum_of(2, 3)), says("a cat", usage=USED), fields={"tools": [add, look]}
+    ),
+    "local": Kind(
+        calls(call("quick", a=2, b=3), call("glance"), call("quick", a=4, b=5), usage=USED),
+        calls(call("quick", a=5, b="x")),
+        says("five", usage=USED),
+        fields={"tools": [quick, glance]},
+    ),
+    "local_at_once": Kind(
+        calls(call("quick", a=2, b=3), call("glance"), call("quick", a=4, b=5), usage=USED),
+        calls(call("quick", a=2, b=3), sum_of(4, 5)),
+        says("five", usage=USED),
+        fields={"tools": [quick, glance, add], "parallel_tools": True},
     ),
     "tool_timeout": Kind(calls(call("too_slow")), says("too slow for me")),
     "truncated": Kind(calls(sum_of(2, 3), text="I will", stop=StopReason.MAX_TOKENS)),

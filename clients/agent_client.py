@@ -58,6 +58,7 @@ _FILTERS = {
     "parent": validation.Unicode | None,
     "task_queue": validation.Unicode | None,
     "schedule": validation.Unicode | None,
+    "id_prefix": validation.Unicode | None,
     "limit": validation.Count | None,
 }
 
@@ -521,21 +522,28 @@ class AgentClient:
         """
         return await self._schedules.get(id)
 
-    def schedules(self) -> AsyncIterator[ScheduleEntry]:
+    def schedules(self, *, id_prefix: str = "") -> AsyncIterator[ScheduleEntry]:
         """List the schedules of the namespace that start turns, of all task queues.
 
         Temporal's list may lag a second behind.
 
+        Args:
+            id_prefix: Only schedules whose id begins with this.
+
         Raises:
+            InvalidRequestError: The prefix is not a string.
             ServerUnreachableError: Temporal does not answer.
         """
-        return self._schedules.list()
+        given, wanted = {"id_prefix": id_prefix}, {"id_prefix": validation.Unicode}
+        validation.check("the list", given, wanted, errors.InvalidRequestError)
+        return self._schedules.list(id_prefix)
 
     def sessions(
         self,
         agent: Agent[Any] | str | None = None,
         *,
         labels: Mapping[str, str] | None = None,
+        id_prefix: str | None = None,
         limit: int | None = None,
     ) -> AsyncIterator[SessionEntry]:
         """List the sessions of the namespace, open ones first, then the last ended first.
@@ -545,6 +553,7 @@ class AgentClient:
         Args:
             agent: Only sessions that were begun with this agent.
             labels: Only sessions with all of these labels.
+            id_prefix: Only sessions whose id begins with this.
             limit: The largest number of sessions; without it, all of them, read page by page.
 
         Raises:
@@ -555,10 +564,10 @@ class AgentClient:
         """
         name = agent.name if isinstance(agent, Agent) else agent
         labels = {} if labels is None else labels
-        given = {"agent": name, "labels": labels, "limit": limit}
+        given = {"agent": name, "labels": labels, "id_prefix": id_prefix, "limit": limit}
         types = {key: _FILTERS[key] for key in given}
         validation.check("the list", given, types, errors.InvalidRequestError)
-        wanted = Filter(agent=name, labels=dict(labels), workflow=SESSION)
+        wanted = Filter(agent=name, labels=dict(labels), id_prefix=id_prefix, workflow=SESSION)
         return session_listing.sessions(self._client, self._marks.index, wanted, limit)
 
     @keywords.shows(TurnOptions)
@@ -655,6 +664,7 @@ class AgentClient:
         *,
         labels: Mapping[str, str] | None = None,
         task_queue: str | None = None,
+        id_prefix: str | None = None,
     ) -> AsyncIterator[tuple[TurnEntry, PendingApproval]]:
         """Return every call that waits for a person, with its turn.
 
@@ -665,11 +675,14 @@ class AgentClient:
             agent: Only of this agent's turns.
             labels: Only of turns with all of these labels.
             task_queue: Only of turns of this task queue.
+            id_prefix: Only of turns whose id begins with this.
 
         Raises:
             PerdureError: As `list` does.
         """
-        entries = self.list(agent, state=State.WAITING, labels=labels, task_queue=task_queue)
+        entries = self.list(
+            agent, state=State.WAITING, labels=labels, task_queue=task_queue, id_prefix=id_prefix
+        )
         async for entry, found in waiting.of_all(self._client, entries):
             if isinstance(found, PendingApproval):
                 yield entry, found
@@ -736,6 +749,7 @@ class AgentClient:
         parent: str | None = None,
         task_queue: str | None = None,
         schedule: str | None = None,
+        id_prefix: str | None = None,
         limit: int | None = None,
     ) -> AsyncIterator[TurnEntry]:
         """List the turns of the namespace, of all task queues.
@@ -751,6 +765,7 @@ class AgentClient:
             parent: Only turns to which the turn of this id delegated, or of the batch of this id.
             task_queue: Only turns that were started on this task queue.
             schedule: Only turns that the schedule of this id started.
+            id_prefix: Only turns whose id begins with this, delegates included.
             limit: The largest number of turns; without it, all of them, read page by page.
 
         Raises:
@@ -768,6 +783,7 @@ class AgentClient:
             "parent": parent,
             "task_queue": task_queue,
             "schedule": schedule,
+            "id_prefix": id_prefix,
             "limit": limit,
         }
         validation.check("the list", given, _FILTERS, errors.InvalidRequestError)
@@ -779,6 +795,7 @@ class AgentClient:
             parent=parent,
             task_queue=task_queue,
             schedule=schedule,
+            id_prefix=id_prefix,
         )
         return listing.turns(self._client, self._marks.index, wanted, limit)
 

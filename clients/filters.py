@@ -58,13 +58,19 @@ class Filter:
     parent: str | None = None
     task_queue: str | None = None
     schedule: str | None = None
+    id_prefix: str | None = None
     workflow: str = TURN
 
     @property
     def needs_attributes(self) -> bool:
         """Whether the filter needs the search attributes in the namespace."""
-        # any namespace knows the task queue, the schedule and the type of a workflow
-        return replace(self, task_queue=None, schedule=None, workflow=TURN) != Filter()
+        # any namespace knows the id, the task queue, the schedule and the type of a workflow
+        plain = replace(self, task_queue=None, schedule=None, id_prefix=None, workflow=TURN)
+        return plain != Filter()
+
+    def admits_id(self, workflow_id: str) -> bool:
+        """Whether an id that Temporal found begins with the prefix."""
+        return workflow_id.startswith(self.id_prefix or "")
 
     def query(self) -> str:
         """Return Temporal's list filter. A run that continued as new is not a separate turn."""
@@ -81,6 +87,7 @@ class Filter:
         written = {pair.key.name: pair.value for pair in attributes}
         return (
             all(written.get(name) == value for name, value in self._keywords())
+            and self.admits_id(entry.id)
             and self._labels() <= set(attributes.get(search_attributes.LABELS, ()))
             and self.outcome in (None, entry.outcome)
             and self.state in (None, entry.state)
@@ -98,6 +105,9 @@ class Filter:
             and search_attributes.keyword(self.task_queue) == self.task_queue
         ):
             yield f"TaskQueue = '{self.task_queue}'"
+        # a prefix with quotes is only checked afterwards
+        if self.id_prefix and search_attributes.keyword(self.id_prefix) == self.id_prefix:
+            yield f"WorkflowId STARTS_WITH '{self.id_prefix}'"
         if self.state is not None:
             yield _STATES[self.state]
         if self.outcome is not None:

@@ -57,6 +57,7 @@ async def sessions(
             if (
                 wanted.agent in (None, entry.agent)
                 and wanted.labels.items() <= entry.labels.items()
+                and wanted.admits_id(entry.id)
             ):
                 yield entry
                 shown += 1

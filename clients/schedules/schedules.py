@@ -107,8 +107,8 @@ class Schedules:
             )
         return Schedule(self._client, self._marks, schedule_id)
 
-    async def list(self) -> AsyncIterator[ScheduleEntry]:
-        """Yield the schedules that start turns, page by page.
+    async def list(self, id_prefix: str = "") -> AsyncIterator[ScheduleEntry]:
+        """Yield the schedules that start turns and whose id has this prefix, page by page.
 
         Raises:
             ServerUnreachableError: Temporal does not answer.
@@ -119,7 +119,8 @@ class Schedules:
                 "", self._client.workflow_service.list_schedules(request, retry=True)
             )
             for one in page.schedules:
-                if one.info.workflow_type.name not in STARTED:
+                is_wanted = one.schedule_id.startswith(id_prefix)
+                if not is_wanted or one.info.workflow_type.name not in STARTED:
                     continue
                 try:
                     found = await server.described(self._client, one.schedule_id)

@@ -112,6 +112,34 @@ async def eventually_listed(client: AgentClient, ids: Iterable[str], **wanted: A
         await asyncio.sleep(0.1)
 
 
+@pytest.mark.accepts("O11")
+async def test_turns_are_found_by_the_beginning_of_their_ids(runtime: Runtime) -> None:
+    """Delegates included; other cases of letters, quotes and wildcards are taken as they are."""
+    one = secrets.token_hex(4)
+    ids = [f"@{one}/1", f"@{one.upper()}x/2", f"@{one}x/3", f"@{one}/it's", f"@{one}/%/1"]
+    delegates = Agent(name="lead", model="scripted:x", delegates=["desk"])
+    app = Registry([delegates, Agent(name="desk", model="scripted:x")])
+    model = {
+        "desk": ScriptedModel(*[says("Yes.")] * 6),
+        "lead": ScriptedModel(
+            calls(call("delegate_to_agent", agent="desk", task="Help.")), says("Done.")
+        ),
+    }
+    async with runtime(app, model=model) as client:
+        for turn_id in ids:
+            await client.run("desk", "Help.", id=turn_id)
+        await client.run("lead", "Help.", id=f"@{one}/lead")
+        child = f"@{one}/lead/desk-1"
+        mine = {f"@{one}/1", f"@{one}/it's", f"@{one}/%/1", f"@{one}/lead", child}
+        await eventually_listed(client, mine, id_prefix=f"@{one}/")
+        found = {
+            prefix: await listed(client, id_prefix=prefix)
+            for prefix in (f"@{one}/%", f"@{one}/it'", f"@{one}/_", f"@{one}' OR '1' = '1")
+        }
+
+    assert list(found.values()) == [[f"@{one}/%/1"], [f"@{one}/it's"], [], []]
+
+
 async def entry_of(
     client: AgentClient, turn_id: str, *, in_state: State | None = None, **wanted: Any
 ) -> TurnEntry:

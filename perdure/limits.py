@@ -199,6 +199,32 @@ BATCH_EVENTS = 1_000
 BATCH_ROUNDS = 20
 """The number of times that a batch may be run, the first one included."""
 
+HTTP_BODY_BYTES = 4 * 1024 * 1024
+"""The size of the body of an HTTP request, ..."""
+HTTP_BODY = timedelta(seconds=10)
+"""... and the time in which it must arrive."""
+HTTP_REQUEST = timedelta(minutes=2)
+"""The time limit of an HTTP request that is not a stream."""
+HTTP_WAIT = timedelta(seconds=60)
+"""The longest wait of a long poll."""
+HTTP_STREAM = timedelta(hours=1)
+"""A stream of events ends after this time, and the client resumes it."""
+HTTP_PING = timedelta(seconds=15)
+"""The time between two comments in a stream, which keep it open."""
+HTTP_SEND = timedelta(seconds=30)
+"""A stream ends if its client does not read for this time."""
+HTTP_RETRY = timedelta(seconds=2)
+"""The pause after which a client may try again, or resume a stream."""
+HTTP_STREAMS = 500
+"""The number of streams and long polls that one process keeps open. Each may need a long poll of
+the Temporal server, which allows 1,200 for a namespace, those of the workers included."""
+HTTP_STREAMS_OF_CALLER = 100
+"""The number of them that one caller may have."""
+HTTP_LIST = 200
+"""The number of entries in one list."""
+TENANT_CHARACTERS = 32
+"""The length of the name of a tenant, which the ids of its turns begin with."""
+
 TRANSIENT_RETRIES = 1
 """How many times a step retries the same model after a transient error."""
 CHAIN = 8

@@ -18,6 +18,7 @@ from perdure.clients.cli.completion import completion
 from perdure.clients.cli.exits import OUTCOMES
 from perdure.clients.cli.group import Command, examples
 from perdure.clients.cli.schedule_commands import schedule
+from perdure.clients.cli.serve_command import serve
 
 if TYPE_CHECKING:
     from perdure.values.moments import Moment
@@ -43,6 +44,7 @@ def register(group: click.Group) -> None:
         batch,
         chat,
         setup,
+        serve,
         mcp,
         ask,
         demo,

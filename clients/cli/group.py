@@ -20,7 +20,7 @@ GROUPS = {
     ),
     "Sessions": ("chat",),
     "Standing jobs": ("schedule", "batch"),
-    "Workers and servers": ("dev", "worker", "setup"),
+    "Workers and servers": ("dev", "worker", "serve", "setup"),
     "Try it": ("ask", "demo"),
     "More": ("mcp", "completion"),
 }

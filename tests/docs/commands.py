@@ -72,7 +72,7 @@ class Command:
         if "--check" in self.words:
             return False
         return (
-            self.words[:2] in (["perdure", "dev"], ["perdure", "worker"])
+            self.words[:2] in (["perdure", "dev"], ["perdure", "worker"], ["perdure", "serve"])
             or self.words[0] == "uvicorn"
         )
 
@@ -178,7 +178,9 @@ class Terminal:
         output so far, including stderr.
         """
         shown, said = command.shown or "…\n…task queue…\n", list[str]()
-        line = command.line + (" --port 0" if {"dev", "uvicorn"} & set(command.words) else "")
+        line = command.line + (
+            " --port 0" if {"dev", "serve", "uvicorn"} & set(command.words) else ""
+        )
         async with self._started(line, said, stderr=asyncio.subprocess.STDOUT) as process:
             assert process.stdout is not None
             while (more := (await process.stdout.readline()).decode()) and not agrees(

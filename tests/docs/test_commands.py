@@ -102,4 +102,13 @@ def test_most_commands_are_run() -> None:
     """
     programs = {command.words[0] for command in COMMANDS if is_run(command)}
 
-    assert programs <= {"perdure", "temporal", "export", "printf", "pytest", "python", "uvicorn"}
+    assert programs <= {
+        "curl",
+        "perdure",
+        "temporal",
+        "export",
+        "printf",
+        "pytest",
+        "python",
+        "uvicorn",
+    }

@@ -16,6 +16,7 @@ import pytest
 
 import perdure
 import perdure.clients
+import perdure.clients.http
 import perdure.events
 import perdure.providers
 import perdure.testing
@@ -124,6 +125,7 @@ PUBLIC = {
         "TurnStatus",
         "Wait",
     ],
+    perdure.clients.http: ["Auth", "Caller", "Permission", "app", "tokens_from"],
     perdure.worker: ["AgentWorker", "ModelQueue", "PerdurePlugin"],
     perdure.workflows: [
         "AgentBatch",
@@ -299,12 +301,15 @@ def test_every_limit_is_used() -> None:
     [
         (
             "perdure",
-            ["temporalio", "httpx", "genai_prices", "opentelemetry", "pytest", "click", "rich"],
+            [
+                *["temporalio", "httpx", "genai_prices", "opentelemetry", "pytest", "click"],
+                *["rich", "starlette", "uvicorn"],
+            ],
         ),
-        ("perdure.clients", ["httpx", "genai_prices", "opentelemetry", "pytest"]),
+        ("perdure.clients", ["httpx", "genai_prices", "opentelemetry", "pytest", "starlette"]),
         ("perdure.workflows", ["httpx", "genai_prices", "pytest"]),
         ("perdure.worker", ["httpx", "genai_prices", "mcp", "pytest", "yaml"]),
-        ("perdure.__main__", ["httpx", "genai_prices", "opentelemetry", "pytest"]),
+        ("perdure.__main__", ["httpx", "genai_prices", "opentelemetry", "pytest", "starlette"]),
         ("perdure.testing", ["httpx", "genai_prices", "pytest"]),
         ("perdure.toolboxes", ["temporalio", "httpx", "genai_prices", "pytest"]),
     ],

@@ -1,0 +1,60 @@
+"""`perdure serve`: turns over HTTP."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from perdure.clients.cli import options
+from perdure.clients.cli.common import connected
+from perdure.clients.cli.group import Command, examples
+
+
+@click.command(
+    cls=Command,
+    short_help="turns over HTTP: REST and server-sent events",
+    epilog=examples(
+        "perdure serve", "perdure serve --tokens tokens.toml --host 0.0.0.0 --port 8080"
+    ),
+)
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    metavar="ADDRESS",
+    help="The IP address to listen on (default: 127.0.0.1). Another one needs --tokens.",
+)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8000,
+    metavar="PORT",
+    help="The port; 0 for a free one (default: 8000).",
+)
+@click.option(
+    "--tokens",
+    "tokens_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Who may call: a TOML file with the SHA-256 of bearer tokens.",
+)
+@options.CONNECTION
+async def serve(
+    host: str, port: int, tokens_file: Path | None, address: str | None, task_queue: str
+) -> int:
+    """Serve turns over HTTP until SIGTERM or Ctrl-C.
+
+    Any number of processes can serve the same turns. Without --tokens, only programs on this
+    machine are served. /openapi.json describes all operations.
+    """
+    from perdure import errors
+
+    try:
+        from perdure.clients.cli import serving
+    except ImportError:
+        raise errors.ConfigurationError(
+            "perdure serve needs more packages: pip install 'perdure[http]'"
+        ) from None
+    serving.check_reach(host, tokens_file)
+    await serving.serve(await connected(address, task_queue), host, port, tokens_file)
+    return 0

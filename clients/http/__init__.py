@@ -1,0 +1,10 @@
+"""Turns, sessions, schedules and batches over HTTP: REST, and server-sent events.
+
+`app` creates a Starlette application to mount or to serve; `perdure serve` serves it. It keeps no
+state, so any process answers for any turn. It needs the extra `perdure[http]`.
+"""
+
+from perdure.clients.http.application import app
+from perdure.clients.http.auth import Auth, Caller, Permission, tokens_from
+
+__all__ = ["Auth", "Caller", "Permission", "app", "tokens_from"]

@@ -1,0 +1,61 @@
+"""The application: routes for all operations, the document, and the health of the process."""
+
+from __future__ import annotations
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from perdure import limits
+from perdure.clients.agent_client import AgentClient
+from perdure.clients.http import openapi, turn_events, turns
+from perdure.clients.http.auth import Auth, only_loopback
+from perdure.clients.http.operations import AnyOperation, Gateway
+from perdure.clients.http.problems import of_http
+from perdure.clients.http.streams import OpenRequests
+
+OPERATIONS: tuple[AnyOperation, ...] = (*turn_events.OPERATIONS, *turns.OPERATIONS)
+"""Every operation, in the order in which paths are matched."""
+
+
+def app(
+    client: AgentClient,
+    auth: Auth | None = None,
+    *,
+    max_streams: int = limits.HTTP_STREAMS,
+    max_streams_of_caller: int = limits.HTTP_STREAMS_OF_CALLER,
+) -> Starlette:
+    """Create an application that serves turns over HTTP, to mount or to run.
+
+    It has no state besides its open requests, so any number of processes can serve the same turns.
+
+    Args:
+        client: The client that starts and finds the turns.
+        auth: Returns the caller of a request, or None if it is not known; may be async.
+            `tokens_from` makes one from a file. Without it, only programs on the same machine are
+            served, and they see everything.
+        max_streams: The largest number of streams and long polls that are open in this process.
+        max_streams_of_caller: The largest number of them for one caller.
+    """
+    gateway = Gateway(
+        client, auth or only_loopback, OpenRequests(max_streams, max_streams_of_caller)
+    )
+    return Starlette(
+        routes=[
+            Route("/healthz", _health, name="health"),
+            Route("/openapi.json", _document, name="document"),
+            *(operation.route(gateway) for operation in OPERATIONS),
+        ],
+        exception_handlers={HTTPException: of_http},
+    )
+
+
+async def _health(_: Request) -> Response:
+    """Answer while the process serves requests, whatever Temporal does."""
+    return JSONResponse({"status": "ok"})
+
+
+async def _document(_: Request) -> Response:
+    return JSONResponse(openapi.document(OPERATIONS))

@@ -1,0 +1,198 @@
+"""Who calls: the caller of a request, from a bearer token or from a function."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import ipaddress
+import re
+import tomllib
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal, get_args
+
+from pydantic import Field, ValidationError
+from starlette.datastructures import Headers
+from starlette.requests import Request
+
+from perdure import errors, limits, validation
+from perdure.base import Value
+from perdure.clients.http.problems import RefusedError
+from perdure.temporal.payloads import explain
+from perdure.validation import Must
+
+Permission = Literal["read", "start", "control", "decide", "budget"]
+"""What a caller may do.
+
+`read`: see turns, with their arguments, results and errors. `start`: start, fork and resume turns,
+and create schedules, batches and sessions. `control`: steer, cancel and pause. `decide`: approve
+and deny calls. `budget`: set and add to limits, which override those of the agents.
+"""
+_ALL: frozenset[Permission] = frozenset(get_args(Permission))
+_TENANT = re.compile(rf"[A-Za-z0-9_-]{{1,{limits.TENANT_CHARACTERS}}}")
+Tenant = Annotated[
+    str,
+    Must(
+        f"1 to {limits.TENANT_CHARACTERS} letters, digits, dashes and underscores",
+        lambda value: isinstance(value, str) and bool(_TENANT.fullmatch(value)),
+    ),
+]
+Permissions = Annotated[
+    frozenset[Permission], Must(f"a frozenset of {', '.join(map(repr, sorted(_ALL)))}")
+]
+_LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")
+_FORWARDED = ("forwarded", "x-forwarded-for", "x-real-ip")
+
+
+@dataclass(frozen=True)
+class Caller:
+    """The caller of a request.
+
+    Attributes:
+        subject: The name that is recorded with decisions, such as an e-mail address: one line, at
+            most 200 characters.
+        tenant: The tenant whose turns the caller sees, and no others: 1 to 32 letters, digits,
+            dashes and underscores. None for a caller that sees everything.
+        may: What the caller may do; everything by default.
+
+    Raises:
+        ConfigurationError: A field is not valid.
+    """
+
+    subject: validation.By
+    tenant: Tenant | None
+    may: Permissions = _ALL
+
+    def __post_init__(self) -> None:
+        validation.check_fields(Caller, "Caller", self)
+
+    @property
+    def prefix(self) -> str:
+        """The beginning of the ids of the tenant; empty for a caller without a tenant."""
+        return "" if self.tenant is None else f"@{self.tenant}/"
+
+    def own(self, given: str) -> str:
+        """Return the complete id for an id that the caller gives, with or without the prefix.
+
+        Whatever is given, the id is one of the tenant's.
+        """
+        return given if given.startswith(self.prefix) else f"{self.prefix}{given}"
+
+    def require(self, permission: Permission) -> None:
+        """Refuse a request that needs a permission that the caller lacks.
+
+        Raises:
+            RefusedError: It does.
+        """
+        if permission not in self.may:
+            raise RefusedError(403, "FORBIDDEN", f"this needs the permission {permission!r}")
+
+
+Auth = Callable[[Request], Caller | Awaitable[Caller | None] | None]
+"""Returns the caller of a request; None if it is not known."""
+
+
+async def caller_of(request: Request, auth: Auth) -> Caller:
+    """Return the caller of a request.
+
+    Raises:
+        RefusedError: The caller is not known.
+        TypeError: The function returns something else.
+    """
+    found = auth(request)
+    caller = await found if inspect.isawaitable(found) else found
+    if caller is None:
+        raise RefusedError(
+            401,
+            "UNAUTHENTICATED",
+            "the request has no valid bearer token",
+            headers={"WWW-Authenticate": "Bearer"},
+        )
+    if not isinstance(caller, Caller):
+        raise TypeError(f"auth returned {validation.sort(caller)}, not a Caller or None")
+    return caller
+
+
+class _Entry(Value):
+    """The entry of a file of tokens."""
+
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    subject: str
+    tenant: str | None = None
+    may: frozenset[Permission] = _ALL
+
+
+class _File(Value):
+    caller: tuple[_Entry, ...]
+
+
+def tokens_from(path: Path) -> Auth:
+    """Return the function that knows the callers by the bearer tokens of a TOML file.
+
+    The file has a table `[[caller]]` for each, with `sha256`, the SHA-256 of the token in
+    hexadecimal digits; `subject`; and if needed `tenant` and `may`. It is read once.
+
+    Raises:
+        ConfigurationError: The file cannot be read, or is not valid.
+    """
+    try:
+        given = _File.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise errors.ConfigurationError(f"the tokens of {path} cannot be read: {error}") from None
+    except ValidationError as error:
+        raise errors.ConfigurationError(
+            f"the tokens of {path} are not valid: {explain(error)}"
+        ) from None
+    known = {one.sha256: Caller(one.subject, one.tenant, one.may) for one in given.caller}
+    if len(known) < len(given.caller):
+        raise errors.ConfigurationError(f"two callers of {path} have the same token")
+
+    def known_by_token(request: Request) -> Caller | None:
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer":
+            return None
+        return known.get(hashlib.sha256(token.strip().encode()).hexdigest())
+
+    return known_by_token
+
+
+def only_loopback(request: Request) -> Caller:
+    """Return the caller of a request from a program on this machine.
+
+    A request that a proxy forwards, or that the page of another site sends, is not one.
+
+    Raises:
+        RefusedError: The request is not from this machine.
+    """
+    headers = request.headers
+    is_local = (
+        request.client is not None
+        and _is_loopback(request.client.host)
+        and _is_local_name(headers.get("host", ""))
+        and not any(name in headers for name in _FORWARDED)
+        and _is_of_this_machine(headers)
+    )
+    if not is_local:
+        raise RefusedError(
+            403, "FORBIDDEN", "without authentication, only programs on the same machine are served"
+        )
+    return Caller("loopback", None)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _is_local_name(host: str) -> bool:
+    name, _, port = host.rpartition(":")
+    return (name if name and port.isdigit() else host) in _LOCAL_NAMES
+
+
+def _is_of_this_machine(headers: Headers) -> bool:
+    """Whether the request is not from the page of another site."""
+    origin = headers.get("origin")
+    return origin is None or _is_local_name(origin.partition("://")[2])

@@ -1,0 +1,49 @@
+"""The ids of what callers create."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+
+from perdure.clients.http.inputs import key_of
+from perdure.clients.http.operations import Call
+from perdure.clients.http.problems import RefusedError
+
+RESERVED = frozenset({"events", "messages", "result", "results", "turns"})
+"""The ends of paths below a resource. An id with such an end could not be told from them."""
+
+
+def new_id(call: Call[Any, Any], given: str | None, what: str) -> str | None:
+    """Return the complete id of a resource that a request creates.
+
+    It is the one in the body, or the idempotency key. Without both, it is a random one that begins
+    with `what`; None for a caller without a tenant, for whom the client makes one.
+
+    Raises:
+        RefusedError: The id is not valid, or the idempotency key is another one.
+    """
+    key = key_of(call.request)
+    if given is not None and key is not None and given != key:
+        raise RefusedError(
+            422, "INVALID_REQUEST", "the id in the body differs from the Idempotency-Key; give one"
+        )
+    wanted = given if given is not None else key
+    if wanted is not None:
+        return checked(call, wanted)
+    return f"{call.caller.prefix}{what}/{secrets.token_hex(6)}" if call.caller.prefix else None
+
+
+def checked(call: Call[Any, Any], given: str) -> str:
+    """Return the complete id for one that a caller has chosen.
+
+    Raises:
+        RefusedError: It is not valid over HTTP.
+    """
+    complete = call.caller.own(given)
+    own = complete.removeprefix(call.caller.prefix)
+    if not own or own.rpartition("/")[2] in RESERVED:
+        ends = ", ".join(sorted(RESERVED))
+        raise RefusedError(
+            422, "INVALID_REQUEST", f"an id is not empty, and its last part is none of {ends}"
+        )
+    return complete

@@ -1,0 +1,156 @@
+"""Reads the body, the query and the idempotency key of a request."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any, TypeVar, get_origin
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import ErrorDetails, from_json
+from starlette.requests import ClientDisconnect, Request
+
+from perdure import limits
+from perdure.base import Value
+from perdure.clients.http.problems import Invalid, RefusedError
+from perdure.text import one_line
+
+_SHOWN = 300
+_PROBLEMS = 10
+
+M = TypeVar("M", bound=BaseModel)
+
+
+class Body(Value):
+    """The body of a request. It rejects unknown fields and does not convert types."""
+
+    model_config = ConfigDict(strict=True)
+
+
+class Query(Value):
+    """The query of a request. It rejects unknown names."""
+
+
+class Nothing(Query):
+    """No body, or no query."""
+
+
+async def body_of(request: Request, model: type[M]) -> M:
+    """Return the body of a request.
+
+    Raises:
+        RefusedError: It is too large, comes too slowly, is not JSON, or is not valid.
+    """
+    data = await _read(request)
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if data and kind != "application/json":
+        raise RefusedError(415, "UNSUPPORTED_MEDIA_TYPE", "the body must be application/json")
+    try:
+        return model.model_validate_json(data or b"{}")
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_input=False)
+    if found[0]["type"] == "json_invalid":
+        raise RefusedError(400, "INVALID_JSON", one_line(found[0]["msg"], _SHOWN))
+    raise _invalid("the body", found, from_json(data or b"{}"))
+
+
+async def _read(request: Request) -> bytes:
+    """Return the bytes of the body. One that is too large is read to its end, and not kept.
+
+    A client that still sends would not get the answer.
+
+    Raises:
+        RefusedError: It is too large or comes too slowly.
+    """
+    chunks, size = [], 0
+    try:
+        async with asyncio.timeout(limits.HTTP_BODY.total_seconds()):
+            async for chunk in request.stream():
+                size += len(chunk)
+                if size <= limits.HTTP_BODY_BYTES:
+                    chunks.append(chunk)
+    except TimeoutError:
+        raise RefusedError(
+            408,
+            "REQUEST_TIMEOUT",
+            f"the body did not come within {limits.HTTP_BODY.total_seconds():g} s",
+            headers={"Connection": "close"},
+        ) from None
+    except ClientDisconnect:
+        raise RefusedError(400, "DISCONNECTED", "the client has disconnected") from None
+    if size > limits.HTTP_BODY_BYTES:
+        raise RefusedError(
+            413, "TOO_LARGE", f"the body is larger than {limits.HTTP_BODY_BYTES} bytes"
+        )
+    return b"".join(chunks)
+
+
+def query_of(request: Request, model: type[M]) -> M:
+    """Return the query of a request. A name whose field is a list may be repeated.
+
+    Raises:
+        RefusedError: It is not valid.
+    """
+    given: dict[str, Any] = {}
+    for name in request.query_params:
+        values = request.query_params.getlist(name)
+        field = model.model_fields.get(name)
+        is_list = field is not None and get_origin(field.annotation) is tuple
+        given[name] = values if is_list or len(values) > 1 else values[0]
+    try:
+        return model.model_validate(given)
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_input=False)
+    raise _invalid("the query", found, given)
+
+
+def key_of(request: Request) -> str | None:
+    """Return the idempotency key of a request; None without one."""
+    key = request.headers.get("idempotency-key")
+    if key is not None and len(key) > 1 and key[0] == key[-1] == '"':
+        return key[1:-1]
+    return key
+
+
+def _invalid(what: str, found: list[ErrorDetails], document: object) -> RefusedError:
+    return RefusedError(
+        422,
+        "INVALID_REQUEST",
+        f"{what} is not valid: {_words(found[0], document)}",
+        invalid=[
+            Invalid(pointer=_pointer(one, document), detail=_detail(one))
+            for one in found[:_PROBLEMS]
+        ],
+    )
+
+
+def _words(problem: ErrorDetails, document: object) -> str:
+    place = _pointer(problem, document).removeprefix("#/")
+    return f"{place}: {_detail(problem)}" if place != "#" else _detail(problem)
+
+
+def _detail(problem: ErrorDetails) -> str:
+    return one_line(problem["msg"].removeprefix("Value error, "), _SHOWN)
+
+
+def _pointer(problem: ErrorDetails, document: object) -> str:
+    """Return the JSON pointer to a part of a document that is not valid, or is missing."""
+    parts = list(_parts(problem["loc"], document, is_missing=problem["type"] == "missing"))
+    written = (str(part).replace("~", "~0").replace("/", "~1") for part in parts)
+    return one_line("/".join(("#", *written)), _SHOWN)
+
+
+def _parts(
+    place: tuple[int | str, ...], document: object, *, is_missing: bool
+) -> Iterator[int | str]:
+    """Yield the parts of a place that the document has; pydantic's also name types of a union."""
+    for part in place:
+        match document:
+            case dict() if part in document:
+                document = document[part]
+                yield part
+            case list() if isinstance(part, int) and part < len(document):
+                document = document[part]
+                yield part
+    if is_missing:
+        yield place[-1]

@@ -1,0 +1,122 @@
+"""Streams of server-sent events, and how many requests may stay open."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from typing import TypeVar
+
+from sse_starlette.event import ServerSentEvent
+from sse_starlette.sse import EventSourceResponse, SendTimeoutError
+from starlette.types import Message, Receive, Scope, Send
+
+from perdure import limits
+from perdure.clients.http.auth import Caller
+from perdure.clients.http.problems import RefusedError
+
+V = TypeVar("V")
+
+
+class OpenRequests:
+    """Counts the streams and long polls that are open in this process.
+
+    Attributes:
+        most: The largest number of them.
+        most_of_caller: The largest number of one caller.
+    """
+
+    def __init__(self, most: int, most_of_caller: int) -> None:
+        self.most = most
+        self.most_of_caller = most_of_caller
+        self._open: Counter[tuple[str | None, str]] = Counter()
+
+    @contextlib.contextmanager
+    def one_of(self, caller: Caller) -> Iterator[None]:
+        """Count one more request of a caller during the block.
+
+        Raises:
+            RefusedError: Too many are open.
+        """
+        who = caller.tenant, caller.subject
+        if self._open[who] >= self.most_of_caller:
+            raise _busy(429, f"{self.most_of_caller} streams and long polls of this caller")
+        if self._open.total() >= self.most:
+            raise _busy(503, f"{self.most} streams and long polls")
+        self._open[who] += 1
+        try:
+            yield
+        finally:
+            self._open[who] -= 1
+            if not self._open[who]:
+                del self._open[who]
+
+
+def _busy(status: int, what: str) -> RefusedError:
+    headers = {"Retry-After": str(limits.HTTP_RETRY.seconds)}
+    return RefusedError(
+        status, "TOO_MANY_REQUESTS", f"{what} are open; try again later", headers=headers
+    )
+
+
+class EventStream(EventSourceResponse):
+    """A stream of server-sent events, with a comment every 15 seconds.
+
+    It ends with its messages, when the client disconnects or does not read, or after an hour; a
+    client resumes it after the last id. `held` is released at its end.
+    """
+
+    def __init__(
+        self, messages: AsyncGenerator[ServerSentEvent, None], held: contextlib.ExitStack
+    ) -> None:
+        super().__init__(
+            _beginning_with_retry(in_time(messages)),
+            ping=limits.HTTP_PING.seconds,
+            sep="\n",
+            send_timeout=limits.HTTP_SEND.total_seconds(),
+        )
+        self._held = held
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the stream, and end it where the server stops before its last message."""
+        is_open = False
+
+        async def noting(message: Message) -> None:
+            nonlocal is_open
+            await send(message)
+            is_open = message.get("more_body", True)
+
+        with self._held, contextlib.suppress(SendTimeoutError):
+            await super().__call__(scope, receive, noting)
+            if is_open:
+                await send({"type": "http.response.body"})
+
+
+async def _beginning_with_retry(
+    messages: AsyncIterator[ServerSentEvent],
+) -> AsyncIterator[ServerSentEvent]:
+    yield ServerSentEvent(retry=limits.HTTP_RETRY.seconds * 1000)
+    async for message in messages:
+        yield message
+
+
+async def in_time(items: AsyncGenerator[V, None]) -> AsyncGenerator[V, None]:
+    """Yield the items of a generator until it ends, or the time of a stream is over."""
+    end = asyncio.get_running_loop().time() + limits.HTTP_STREAM.total_seconds()
+    async with contextlib.aclosing(items):
+        while True:
+            try:
+                async with asyncio.timeout_at(end):
+                    one = await anext(items)
+            except (StopAsyncIteration, TimeoutError):
+                return
+            yield one
+
+
+async def with_first(first: V, rest: AsyncGenerator[V, None]) -> AsyncGenerator[V, None]:
+    """Yield an item that was taken from a generator, then the others."""
+    async with contextlib.aclosing(rest):
+        yield first
+        async for one in rest:
+            yield one

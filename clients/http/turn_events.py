@@ -1,0 +1,85 @@
+"""The events of a turn over HTTP, as server-sent events."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import AsyncGenerator
+from typing import Any
+
+from sse_starlette.event import ServerSentEvent
+from starlette.responses import Response
+
+from perdure.clients.events import VERSION, CaughtUp, Event, Private
+from perdure.clients.http.inputs import Nothing, Query
+from perdure.clients.http.operations import EVENTS, AnyOperation, Call, done, operation
+from perdure.clients.http.streams import EventStream, with_first
+from perdure.clients.turn import Turn
+
+
+class WatchTurn(Query):
+    """Which events, and what they show.
+
+    Attributes:
+        after: The id of the last known event, where a client cannot send `Last-Event-ID`.
+        include: Private fields to include: `task`, `arguments`, `results` and `errors`.
+        live: Whether the text of the model and the progress of tools are sent as well.
+    """
+
+    after: str | None = None
+    include: tuple[Private, ...] = ()
+    live: bool = True
+
+
+@operation(
+    "GET",
+    "/v1/turns/{id:path}/events",
+    may="read",
+    body=Nothing,
+    query=WatchTurn,
+    answers={200: EVENTS, 204: None},
+)
+async def watch_turn(call: Call[Nothing, WatchTurn]) -> Response:
+    """Stream the events of a turn, until it is over.
+
+    The id of each message is the cursor of its event. A client that sends the last one as
+    `Last-Event-ID` gets the events after it, from any process. Messages without an id are text in
+    progress and marks. A client that has the last event of a turn gets 204, and need not reconnect.
+    """
+    turn = await call.client.get(call.id)
+    after = call.request.headers.get("last-event-id") or call.query.after
+    with contextlib.ExitStack() as held:
+        held.enter_context(call.stay_open())
+        items = turn.live(after)
+        first = await anext(items, None)
+        if first is None or await _is_at_the_end(turn, first, after):
+            await items.aclose()
+            return done()
+        messages = _messages(with_first(first, items), call.query)
+        return EventStream(messages, held.pop_all())
+
+
+async def _is_at_the_end(turn: Turn[Any], first: object, after: str | None) -> bool:
+    """Whether a client that resumes has all events of a turn that is over."""
+    if after is None or not isinstance(first, CaughtUp):
+        return False
+    return (await turn.status()).outcome is not None
+
+
+async def _messages(
+    items: AsyncGenerator[Any, None], query: WatchTurn
+) -> AsyncGenerator[ServerSentEvent, None]:
+    async with contextlib.aclosing(items):
+        async for one in items:
+            if isinstance(one, Event):
+                yield ServerSentEvent(json.dumps(one.public(query.include)), id=one.cursor)
+            elif query.live or isinstance(one, CaughtUp):
+                told = (
+                    {"v": VERSION, "kind": "text", "text": one}
+                    if isinstance(one, str)
+                    else one.to_json()
+                )
+                yield ServerSentEvent(json.dumps(told))
+
+
+OPERATIONS: tuple[AnyOperation, ...] = (watch_turn,)

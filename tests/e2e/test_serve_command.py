@@ -1,0 +1,95 @@
+"""`perdure serve` as a process."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import signal
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import httpx
+import pytest
+
+from perdure import Agent
+from perdure.testing import ScriptedModel, says
+
+from ..conftest import Runtime
+from .command_line import CommandLine, Started
+
+TOKENS = f"""
+[[caller]]
+sha256 = "{hashlib.sha256(b"secret").hexdigest()}"
+subject = "anna"
+tenant = "acme"
+"""
+
+
+@pytest.fixture
+def perdure(perdure_server: str, tmp_path: Path) -> CommandLine:
+    """The command line beside a server."""
+    here = CommandLine(tmp_path)
+    here.environment["TEMPORAL_ADDRESS"] = perdure_server
+    (here.folder / "tokens.toml").write_text(TOKENS, encoding="utf-8")
+    return here
+
+
+async def url_of(started: Started) -> str:
+    """The address that the command has printed."""
+    printed = await asyncio.to_thread(started.wait_for, r"(http://\S+); Ctrl-C stops it")
+    return printed[1].replace("0.0.0.0", "127.0.0.1")
+
+
+@pytest.mark.accepts("H3", "H10")
+async def test_gateway_serves_callers_by_their_tokens_until_it_is_stopped(
+    perdure: CommandLine, runtime: Runtime
+) -> None:
+    """With a stream open; what a program sends cannot forge a line of the log."""
+    agent = Agent(name="desk", model="scripted:x")
+    async with runtime(agent, model=ScriptedModel(says("Yes."))) as client:
+        turn = await client.start(agent, "Help.", id="@acme/serve-1", delay=timedelta(days=7))
+        arguments = ("serve", "--tokens", "tokens.toml", "--host", "0.0.0.0", "--port", "0")
+        with perdure.started(*arguments) as started:
+            async with httpx.AsyncClient(base_url=await url_of(started)) as http:
+                strange = await http.get("/v1/turns/serve-1%0AINFO: forged")
+                bare = await http.get("/v1/turns/serve-1")
+                http.headers["Authorization"] = "Bearer secret"
+                found = await http.get("/v1/turns/serve-1")
+                async with http.stream("GET", "/v1/turns/serve-1/events") as stream:
+                    began = time.monotonic()
+                    started.process.send_signal(signal.SIGTERM)
+                    rest = "".join([line async for line in stream.aiter_lines()])
+            code = await asyncio.to_thread(started.process.wait, 30)
+            took = time.monotonic() - began
+            said = started.stderr
+        await turn.cancel()
+
+    assert [one.status_code for one in (strange, bare, found)] == [404, 401, 200]
+    assert found.json()["id"] == "@acme/serve-1"
+    assert "turn_started" in rest
+    assert (code, took < 10) == (0, True)
+    assert len(said.splitlines()) == 1
+
+
+@pytest.mark.accepts("H10")
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--host", "0.0.0.0"), "without --tokens, anybody who reaches 0.0.0.0"),
+        (("--host", "example.com"), "without --tokens, anybody who reaches example.com"),
+        (("--tokens", "nothing.toml"), "the tokens of nothing.toml cannot be read"),
+        (("--host", "192.0.2.1", "--tokens", "tokens.toml"), "cannot listen on 192.0.2.1"),
+        (("--port", "70000"), "Invalid value for '--port'"),
+    ],
+    ids=str,
+)
+def test_gateway_that_is_not_safe_or_not_valid_is_refused(
+    perdure: CommandLine, arguments: tuple[str, ...], words: str
+) -> None:
+    """In one line, with the exit code of a mistake."""
+    done = perdure("serve", *arguments)
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert words in done.stderr
+    assert len(done.stderr.splitlines()) == 1

@@ -1,0 +1,361 @@
+"""Turns over HTTP: a real uvicorn, a real server and a real worker."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import httpx
+import pytest
+
+from perdure import Agent, tool
+from perdure.clients import AgentClient
+from perdure.clients.http.application import OPERATIONS
+from perdure.events import BudgetAdded, Decided, Said
+from perdure.testing import ByTask, ScriptedModel, call, calls, says
+
+from ..conftest import Runtime
+from .gateway import as_, messages, served, told, until
+
+
+@tool(requires_approval=True)
+def refund(euros: int) -> str:
+    """Pay back."""
+    return f"paid {euros} euros"
+
+
+DESK = Agent(name="desk", model="main", tools=[refund], instructions="Be kind to the customer.")
+
+
+def asks(*answers: str) -> ScriptedModel:
+    """A model that wants to pay back, and then answers."""
+    return ScriptedModel(
+        calls(call("refund", euros=40), text="I pay."), *(says(answer) for answer in answers)
+    )
+
+
+@contextlib.asynccontextmanager
+async def desk(
+    runtime: Runtime, **models: ScriptedModel
+) -> AsyncIterator[tuple[AgentClient, httpx.AsyncClient]]:
+    """A client and a gateway of an agent whose models are chosen by the task."""
+    async with runtime(DESK, model=ByTask(models)) as client, served(client) as http:
+        yield client, http
+
+
+async def waiting(http: httpx.AsyncClient, turn: str) -> dict[str, Any]:
+    """The call of a turn that waits."""
+    status = (await http.get(f"/v1/turns/{turn}", params={"wait": 30})).json()
+    found: dict[str, Any] = status["waits"][0]["call"]
+    return found
+
+
+async def start(http: httpx.AsyncClient, turn: str, task: str, **more: Any) -> None:
+    begun = await http.post("/v1/turns", json={"agent": "desk", "task": task, "id": turn, **more})
+    assert begun.status_code == 202, begun.text
+
+
+@pytest.mark.accepts("H1", "H4")
+async def test_turn_is_started_followed_approved_and_read(runtime: Runtime) -> None:
+    """A start with the same key is the same turn; who decided comes from the token."""
+    async with desk(runtime, lost=asks("Done."), other=asks()) as (client, http):
+        key = {"Idempotency-Key": '"h1-ticket"'}
+        begun = [
+            await http.post("/v1/turns", json={"agent": "desk", "task": task}, headers=key)
+            for task in ("lost", "lost", "other")
+        ]
+        pending = await waiting(http, "h1-ticket")
+        soon = await http.get("/v1/turns/h1-ticket/result", params={"wait": 0.1})
+        listed = (await http.get("/v1/approvals")).json()["approvals"]
+        decisions = [
+            await http.post(
+                "/v1/turns/h1-ticket/approve",
+                json={"call_id": pending["call_id"], "token": token, "reason": "fine"},
+            )
+            for token in ("wrong", pending["token"], pending["token"])
+        ]
+        result = await http.get("/v1/turns/h1-ticket/result", params={"wait": 30})
+        over = await http.post("/v1/turns/h1-ticket/cancel")
+        again = await http.get(begun[0].headers["location"])
+        turn = await client.get("@acme/h1-ticket")
+        [decided] = [one.fact async for one in turn.events() if isinstance(one.fact, Decided)]
+
+    assert [one.status_code for one in begun] == [202, 202, 409]
+    assert begun[0].json() == begun[1].json() == {"id": "@acme/h1-ticket", "run_id": turn.run_id}
+    assert told(begun[2]) == (409, "TURN_CONFLICT")
+    assert (soon.status_code, soon.json()["state"]) == (202, "waiting")
+    assert [one["call"]["token"] for one in listed] == [pending["token"]]
+    assert [one.status_code for one in decisions] == [409, 204, 409]
+    assert (result.status_code, result.json()["output"], result.json()["error"]) == (
+        200,
+        "Done.",
+        None,
+    )
+    assert (over.status_code, over.json()) == (202, {"cancelled": False})
+    assert (again.status_code, again.json()["outcome"]) == (200, "completed")
+    assert (decided.decision.by, decided.decision.reason) == ("anna@example.com", "fine")
+
+
+@pytest.mark.accepts("H1", "H4")
+async def test_turn_is_steered_paid_for_denied_cancelled_forked_and_resumed(
+    runtime: Runtime,
+) -> None:
+    """Each operation does what the method of the client does, in the name of the caller."""
+    model = {"one": asks("No refund.", "Now."), "two": asks(), "three": asks("Again.", "Resumed.")}
+    async with desk(runtime, **model) as (client, http):
+        for number, task in enumerate(model, 1):
+            await start(http, f"h2-{number}", task, budget={"tokens": 100000})
+        pending = await waiting(http, "h2-1")
+        said = await http.post(
+            "/v1/turns/h2-1/steer",
+            json={"text": "Do not pay."},
+            headers={"Idempotency-Key": "m-1"},
+        )
+        rest = await http.post("/v1/turns/h2-1/add-budget", json={"budget": {"tokens": 5}})
+        denied = await http.post(
+            "/v1/turns/h2-1/deny", json={"call_id": pending["call_id"], "reason": "too much"}
+        )
+        first = (await http.get("/v1/turns/h2-1/result", params={"wait": 30})).json()
+        await waiting(http, "h2-2")
+        asked = await http.post("/v1/turns/h2-2/cancel", json={"reason": "not today"})
+        second = (await http.get("/v1/turns/h2-2/result", params={"wait": 30})).json()
+        forked = await http.post("/v1/turns/h2-1/fork", json={"say": "And now?", "at_step": 2})
+        await waiting(http, "h2-3")
+        await http.post("/v1/turns/h2-3/cancel")
+        await http.get("/v1/turns/h2-3/result", params={"wait": 30})
+        key = {"Idempotency-Key": "h2-4"}
+        resumed = [await http.post("/v1/turns/h2-3/resume", headers=key) for _ in range(2)]
+        turn = await client.get("@acme/h2-1")
+        facts = [one.fact async for one in turn.events()]
+        for started in (forked, resumed[0]):
+            path = started.headers["location"]
+            await http.post(f"{path}/cancel")
+
+    names = [
+        fact.decision.by if isinstance(fact, Decided) else fact.by
+        for fact in facts
+        if isinstance(fact, Said | BudgetAdded | Decided)
+    ]
+    assert said.json() == {"id": "m-1"}
+    assert names == ["anna@example.com"] * 3
+    assert rest.json()["tokens"] > 50000
+    assert (denied.status_code, first["outcome"], first["output"]) == (
+        204,
+        "completed",
+        "No refund.",
+    )
+    assert asked.json() == {"cancelled": True}
+    assert (second["outcome"], second["error"]["code"]) == ("cancelled", "TURN_CANCELLED")
+    assert forked.json()["id"] == "@acme/h2-1~1"
+    assert [one.json()["id"] for one in resumed] == ["@acme/h2-4"] * 2
+
+
+@pytest.mark.accepts("H2")
+async def test_tenant_sees_nothing_of_another(runtime: Runtime) -> None:
+    """Every route answers 404 for the ids of another tenant, however they are written, and lists
+    leave them out; nothing is changed.
+    """
+    async with desk(runtime, one=asks()) as (client, http):
+        await start(http, "h3-1", "one")
+        await waiting(http, "h3-1")
+        turn = await client.get("@acme/h3-1")
+        before = (await client.status(turn.id)).model_dump(exclude={"spent"})
+        answers = {}
+        for operation in OPERATIONS:
+            if not operation.path.startswith("/v1/turns/{"):
+                continue
+            for name in ("h3-1", "@acme/h3-1", "@acme%2Fh3-1", "@other/../@acme/h3-1"):
+                path = operation.path.replace("{id:path}", name)
+                body = BODIES.get(operation.name)
+                found = await http.request(operation.method, path, json=body, headers=as_("otto"))
+                answers[operation.name, name] = told(found)
+        lists = [
+            (await http.get(path, headers=as_(name))).json()
+            for path in ("/v1/turns", "/v1/approvals", "/v1/turns?parent=@acme/h3-1")
+            for name in ("otto",)
+        ]
+        own = (await http.get("/v1/turns")).json()["turns"]
+        everything = (await http.get("/v1/turns/@acme/h3-1", headers=as_("root"))).json()
+        after = (await client.status(turn.id)).model_dump(exclude={"spent"})
+        await turn.cancel()
+
+    assert set(answers.values()) == {(404, "TURN_NOT_FOUND")}
+    assert lists == [{"turns": []}, {"approvals": []}, {"turns": []}]
+    assert [one["id"] for one in own if one["id"].startswith("@acme/h3")] == ["@acme/h3-1"]
+    assert all(one["id"].startswith("@acme/") for one in own)
+    assert everything["id"] == "@acme/h3-1"
+    assert after == before
+
+
+BODIES: dict[str, dict[str, Any]] = {
+    "start_turn": {"agent": "desk", "task": "one"},
+    "cancel_turn": {},
+    "approve_call": {"call_id": "call_1_1", "token": "000000000000"},
+    "deny_call": {"call_id": "call_1_1"},
+    "add_budget": {"iterations": 1},
+    "steer_turn": {"text": "Hello."},
+    "fork_turn": {"at_step": 0},
+    "resume_turn": {},
+}
+"""A valid body for each operation that has one."""
+
+
+@pytest.mark.accepts("H3")
+async def test_every_operation_needs_a_token_and_its_permission(runtime: Runtime) -> None:
+    """Nothing is done without: no turn, no decision."""
+    async with desk(runtime) as (client, http):
+        found = {}
+        for operation in OPERATIONS:
+            path = operation.path.replace("{id:path}", "h4-1")
+            for name in ("nobody", "rita"):
+                body = BODIES.get(operation.name)
+                response = await http.request(operation.method, path, json=body, headers=as_(name))
+                found[operation.name, operation.may, name] = response
+        async with httpx.AsyncClient(base_url=http.base_url) as nobody:
+            bare = await nobody.get("/v1/turns")
+        limits = [
+            await http.post("/v1/turns", json={**BODIES["start_turn"], **more}, headers=as_("rita"))
+            for more in ({"budget": {"tokens": 5}}, {"max_iterations": 3})
+        ]
+        started = [one async for one in client.list(id_prefix="@acme/h4")]
+
+    refused = {key: one for key, one in found.items() if key[2] == "nobody"}
+    assert {told(one) for one in refused.values()} == {(401, "UNAUTHENTICATED")}
+    assert told(bare) == (401, "UNAUTHENTICATED")
+    assert bare.headers["www-authenticate"] == "Bearer"
+    lacking = {key for key, one in found.items() if one.status_code == 403}
+    assert lacking == {key for key in found if key[2] == "rita" and key[1] != "read"}
+    assert [told(one) for one in limits] == [(403, "FORBIDDEN")] * 2
+    assert started == []
+
+
+@pytest.mark.accepts("H6")
+async def test_stream_goes_on_after_every_cursor_in_another_process(runtime: Runtime) -> None:
+    """Each event exactly once, with the private fields only on request; the end is a 204."""
+    async with desk(runtime, lost=asks("Done.")) as (client, http):
+        await start(http, "h6-1", "lost", live=True)
+        pending = await waiting(http, "h6-1")
+        path = "/v1/turns/h6-1/events"
+        first = await until(http, path, "wait_began")  # a client that goes away changes nothing
+        await http.post(
+            "/v1/turns/h6-1/approve",
+            json=BODIES["approve_call"]
+            | {"call_id": pending["call_id"], "token": pending["token"]},
+        )
+        await http.get("/v1/turns/h6-1/result", params={"wait": 30})
+        whole = [one async for one in messages(http, path)]
+        cursors = [cursor for cursor, _ in whole if cursor]
+        other = AgentClient.from_temporal(client.temporal)
+        async with served(other) as elsewhere:
+            resumed = [
+                [cursor async for cursor, _ in messages(elsewhere, path, after) if cursor]
+                for after in cursors[:-1]
+            ]
+            end = await elsewhere.get(path, headers={"Last-Event-ID": cursors[-1]})
+            plain = [one async for one in messages(elsewhere, path, live=False)]
+            private = [
+                one async for one in messages(elsewhere, path, include=["arguments", "results"])
+            ]
+
+    assert [one for one, _ in first if one] == cursors[: len([one for one, _ in first if one])]
+    assert resumed == [cursors[number:] for number in range(1, len(cursors))]
+    assert end.status_code == 204
+    assert "".join(one["text"] for _, one in whole if one["kind"] == "text") == "I pay.Done."
+    assert [one["kind"] for _, one in plain if "cursor" not in one] == ["caught_up"]
+    assert not any(word in str(whole) for word in ("euros", "Be kind"))
+    assert "paid 40 euros" in str(private)
+
+
+@pytest.mark.accepts("H6", "H5")
+async def test_cursors_of_other_turns_and_strange_ones_are_refused(runtime: Runtime) -> None:
+    """Before the stream begins, so that a browser gives up."""
+    async with desk(runtime, one=asks(), two=asks()) as (client, http):
+        for number, task in enumerate(("one", "two"), 1):
+            await start(http, f"h7-{number}", task)
+        cursor = (await until(http, "/v1/turns/h7-1/events", "turn_started"))[0][0]
+        beyond = cursor_at(cursor, 999)
+        found = [
+            await http.get("/v1/turns/h7-2/events", headers={b"Last-Event-ID": one})
+            for one in (cursor.encode(), b"bad", b"\xe9\xff")
+        ]
+        found.append(await http.get("/v1/turns/h7-1/events", params={"after": beyond}))
+        for number in (1, 2):
+            await (await client.get(f"@acme/h7-{number}")).cancel()
+
+    assert [told(one) for one in found] == [
+        (410, "STALE_CURSOR"),
+        *[(422, "INVALID_REQUEST")] * 3,
+    ]
+
+
+def cursor_at(cursor: str, event: int) -> str:
+    """A cursor of the same run at another event."""
+    from perdure.clients import cursors
+
+    return str(cursors.read(cursor)._replace(event=event))
+
+
+@pytest.mark.accepts("H7")
+async def test_streams_of_a_caller_are_limited_and_others_are_served(runtime: Runtime) -> None:
+    """Streams and long polls count together, and a place is free when one ends."""
+    async with runtime(DESK, model=asks()) as client:
+        turn = await client.start("desk", "one", id="h8-1")
+        async with (
+            served(client, name="root", max_streams_of_caller=2, max_streams=3) as http,
+            contextlib.AsyncExitStack() as open_ones,
+        ):
+            path = "/v1/turns/h8-1/events"
+            for _ in range(2):
+                stream = await open_ones.enter_async_context(http.stream("GET", path))
+                assert stream.status_code == 200
+            third = await http.get(path)
+            poll = await http.get("/v1/turns/h8-1/result", params={"wait": 9})
+            plain = await http.get("/v1/turns/h8-1")
+            other = await http.get("/v1/turns/nothing/events", headers=as_("otto"))
+            await open_ones.aclose()
+            freed = await until_not(429, lambda: _status_of(http, path))
+        await turn.cancel()
+
+    assert told(third) == told(poll) == (429, "TOO_MANY_REQUESTS")
+    assert third.headers["retry-after"] == "2"
+    assert plain.status_code == 200
+    assert told(other) == (404, "TURN_NOT_FOUND")
+    assert freed == 200
+
+
+async def until_not(status: int, ask: Callable[[], Awaitable[int]]) -> int:
+    """The first other status."""
+    async with asyncio.timeout(20):
+        while (found := await ask()) == status:  # noqa: ASYNC110 - it is asked over HTTP
+            await asyncio.sleep(0.05)
+    return found
+
+
+async def _status_of(http: httpx.AsyncClient, path: str) -> int:
+    async with http.stream("GET", path) as stream:
+        return stream.status_code
+
+
+@pytest.mark.accepts("H3")
+async def test_without_authentication_only_this_machine_is_served(runtime: Runtime) -> None:
+    """Not a proxy's client, not a page of another site, and not a name that was rebound."""
+    async with runtime(DESK, model=ScriptedModel()) as client, served(client, None) as http:
+        fine = [
+            await http.get("/v1/turns", headers=headers)
+            for headers in ({}, {"Host": "localhost:80"}, {"Origin": "http://localhost:3000"})
+        ]
+        refused = [
+            await http.get("/v1/turns", headers=headers)
+            for headers in (
+                {"Host": "evil.example"},
+                {"Origin": "https://evil.example"},
+                {"Origin": "null"},
+                {"X-Forwarded-For": "10.0.0.1"},
+                {"Forwarded": "for=10.0.0.1"},
+            )
+        ]
+
+    assert [one.status_code for one in fine] == [200] * 3
+    assert [told(one) for one in refused] == [(403, "FORBIDDEN")] * 5

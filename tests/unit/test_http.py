@@ -1,0 +1,176 @@
+"""Rules of the HTTP gateway: statuses, callers, tokens, ids, and its document."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from openapi_spec_validator import validate
+from starlette.requests import Request
+
+from perdure import errors, limits
+from perdure.clients.http import Caller, tokens_from
+from perdure.clients.http.application import OPERATIONS
+from perdure.clients.http.ids import RESERVED
+from perdure.clients.http.problems import STATUS, response_to
+from perdure.clients.http.streams import OpenRequests
+
+from ..docs import openapi_document
+
+CALLER = Caller("anna", "acme")
+
+
+def callers() -> list[type[errors.PerdureError]]:
+    """The errors of the branch `caller` in the tree of errors, as drawn in its module."""
+    drawn = (errors.__doc__ or "").partition("caller: nothing ran")[2]
+    return [getattr(errors, name) for name in re.findall(r"\w+Error\b", drawn)]
+
+
+def test_every_error_of_callers_has_a_status() -> None:
+    """Those that only the operator can fix are 500, and say nothing of the reason."""
+    found = {one.__name__: response_to(one("because")) for one in callers()}
+
+    assert {name for name, one in found.items() if one.status_code == 500} == {
+        "UnknownVersionError",
+        "PayloadDecodeError",
+        "ConfigurationError",
+    }
+    for name, one in found.items():
+        assert ("because" in bytes(one.body).decode()) == (one.status_code != 500), name
+    assert set(STATUS) <= {*callers(), errors.TooLargeError, errors.TurnBudgetExceededError}
+
+
+def test_unexpected_errors_are_logged_and_say_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """Neither their message nor their type."""
+    found = response_to(ValueError("secret"))
+
+    assert found.status_code == 500
+    assert json.loads(bytes(found.body))["code"] == "INTERNAL"
+    assert "secret" not in bytes(found.body).decode()
+    assert "secret" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ("x", "@acme/x"),
+        ("@acme/x", "@acme/x"),
+        ("@other/x", "@acme/@other/x"),
+        ("@ACME/x", "@acme/@ACME/x"),
+        ("../@other/x", "@acme/../@other/x"),
+        ("", "@acme/"),
+    ],
+)
+def test_any_id_that_a_tenant_gives_is_its_own(given: str, wanted: str) -> None:
+    """Whatever it begins with."""
+    assert CALLER.own(given) == wanted
+    assert Caller("root", None).own(given) == given
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"subject": ""},
+        {"subject": "a\nb"},
+        {"subject": "a" * (limits.BY_CHARACTERS + 1)},
+        {"tenant": ""},
+        {"tenant": "a/b"},
+        {"tenant": "a" * (limits.TENANT_CHARACTERS + 1)},
+        {"may": frozenset({"everything"})},
+        {"may": "read"},
+    ],
+    ids=str,
+)
+def test_caller_that_is_not_valid_is_refused(fields: dict[str, Any]) -> None:
+    """When it is made."""
+    with pytest.raises(errors.ConfigurationError, match=next(iter(fields))):
+        Caller(**{"subject": "anna", "tenant": "acme", **fields})
+
+
+def request(authorization: str | None) -> Request:
+    headers = [] if authorization is None else [(b"authorization", authorization.encode())]
+    return Request({"type": "http", "headers": headers})
+
+
+def test_tokens_of_a_file_are_known_by_their_digest(tmp_path: Path) -> None:
+    """The file has no token."""
+    path = tmp_path / "tokens.toml"
+    digests = [hashlib.sha256(one).hexdigest() for one in (b"one", b"two")]
+    path.write_text(
+        f'[[caller]]\nsha256 = "{digests[0]}"\nsubject = "anna"\ntenant = "acme"\nmay = ["read"]\n'
+        f'[[caller]]\nsha256 = "{digests[1]}"\nsubject = "root"\n',
+        encoding="utf-8",
+    )
+    known = tokens_from(path)
+    found = [
+        known(request(one))
+        for one in ("Bearer one", "bearer two", "Bearer three", "Basic one", "one", "Bearer ", None)
+    ]
+
+    assert found == [
+        Caller("anna", "acme", frozenset({"read"})),
+        Caller("root", None),
+        *[None] * 5,
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        None,
+        "no TOML",
+        "caller = 1",
+        '[[caller]]\nsha256 = "abc"\nsubject = "anna"',
+        f'[[caller]]\nsha256 = "{"0" * 64}"\nsubject = "anna"\ntennant = "acme"',
+        f'[[caller]]\nsha256 = "{"0" * 64}"\nsubject = "anna"\nmay = ["all"]',
+        f'[[caller]]\nsha256 = "{"0" * 64}"\nsubject = "a"\n' * 2,
+    ],
+    ids=str,
+)
+def test_file_of_tokens_that_is_not_valid_is_refused(text: str | None, tmp_path: Path) -> None:
+    """With the name of the file, before anything is served."""
+    path = tmp_path / "tokens.toml"
+    if text is not None:
+        path.write_text(text, encoding="utf-8")
+
+    with pytest.raises(errors.ConfigurationError, match=re.escape(str(path))):
+        tokens_from(path)
+
+
+def test_places_of_streams_are_returned() -> None:
+    """Also after an error; no caller is kept in memory."""
+    places = OpenRequests(2, 1)
+    with pytest.raises(ValueError, match="x"), places.one_of(CALLER):
+        raise ValueError("x")
+
+    assert not places._open
+
+
+@pytest.mark.accepts("H8")
+def test_document_is_valid_and_that_of_the_operations() -> None:
+    """`python -m tests.docs.openapi_document` updates it."""
+    document = openapi_document.document()
+    validate(document)
+
+    assert openapi_document.FILE.read_text(encoding="utf-8") == openapi_document.text()
+    described = {
+        (one["operationId"], path)
+        for methods in document["paths"].values()
+        for path, one in methods.items()
+    }
+    assert described == {(one.name, one.method.lower()) for one in OPERATIONS}
+
+
+def test_ends_of_paths_below_an_id_are_reserved() -> None:
+    """Otherwise the path of a resource is that of another one's part."""
+    ends = {
+        one.path.rpartition("/")[2]
+        for one in OPERATIONS
+        if "{id:path}/" in one.path and one.method == "GET"
+    }
+
+    assert ends <= RESERVED

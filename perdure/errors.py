@@ -37,7 +37,7 @@ PerdureError                        something unexpected; the message says where
     ├── TurnExistsError             this id is taken
     ├── TurnConflictError           this id is taken by another agent or task
     ├── ScheduleNotFoundError       no such schedule
-    ├── ScheduleConflictError       this id is taken by a schedule with another definition
+    ├── ScheduleConflictError       a schedule has this id, or was changed at the same moment
     ├── ScheduleBusyError           a turn of the schedule is running: try again when it is over
     ├── BatchNotFoundError          no such batch, or its retention is over
     ├── BatchConflictError          this id is taken by another batch, or by a turn
@@ -365,7 +365,7 @@ class ScheduleNotFoundError(PerdureError):
 
 
 class ScheduleConflictError(PerdureError):
-    """A schedule of this id exists already, with another definition; change it."""
+    """The schedule has another definition: it exists already, or somebody has just changed it."""
 
     code = "SCHEDULE_CONFLICT"
 

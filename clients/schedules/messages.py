@@ -103,6 +103,8 @@ async def check_session(client: Client, request: TurnRequest) -> None:
         raise errors.SessionClosedError(
             f"session {session_id!r} is closed; choose another one", context=context
         )
+    if MEMO not in found.memo.fields:
+        return  # another program has started it; the session itself knows its agent
     converter = client.data_converter.with_context(
         WorkflowSerializationContext(namespace=client.namespace, workflow_id=session_id)
     )

@@ -14,7 +14,9 @@ from perdure import Agent, Budget, ModelRetryPolicy, Outcome, Task, errors
 from perdure.clients import AgentClient, Schedule, ScheduledTurn, Session
 from perdure.clients.schedules.status import turn_id_of
 from perdure.session.facts import MessageSent
-from perdure.temporal.names import SCHEDULED_MESSAGE
+from perdure.session.wire import SessionRequest
+from perdure.temporal.names import SCHEDULED_MESSAGE, SESSION
+from perdure.temporal.payloads import pack
 from perdure.testing import FunctionModel, ModelRequest, Reply, ScriptedModel, fails, says
 from perdure.testing import Runtime as PlainRuntime
 from perdure.values.messages import Text, UserMessage
@@ -231,7 +233,9 @@ async def message_after(session: Session, message_id: str) -> str:
 
 @pytest.mark.accepts("E107")
 async def test_message_that_the_session_refuses_has_an_error(runtime: Runtime) -> None:
-    """A session that is closed, or has spent its budget; both were fine at the beginning."""
+    """A session that is closed, has spent its budget, or belongs to another agent; each of them was
+    fine at the beginning.
+    """
     model = ScriptedModel(says("expensive", usage=usage(2_000)))
     async with runtime(app(REPORTER), model=model) as client:
         name = new_id("refused")
@@ -248,6 +252,15 @@ async def test_message_that_the_session_refuses_has_an_error(runtime: Runtime) -
         found = await client.schedule(
             name, "reporter", "Go.", **DAILY, session=name, budget=Budget(usd="2")
         )
+        await client.temporal.start_workflow(
+            SESSION,
+            pack(SessionRequest(agent="other")),
+            id=f"{name}-2",
+            task_queue=client.task_queue,
+        )
+        await daily.change(session=f"{name}-2", budget=None)
+        theirs = await refused(daily, await daily.run_now())
+        await client.session(f"{name}-2").close()
         await daily.delete()
 
     assert spent.error is not None
@@ -255,6 +268,8 @@ async def test_message_that_the_session_refuses_has_an_error(runtime: Runtime) -
     assert closed.error is not None
     assert closed.error.code == "SESSION_CLOSED"
     assert found.id == name
+    assert theirs.error is not None
+    assert theirs.error.code == "TURN_CONFLICT"
 
 
 async def refused(schedule: Schedule, message_id: str) -> ScheduledTurn:

@@ -236,6 +236,7 @@ class PerdurePlugin(Plugin):
         config["interceptors"] = [*config.get("interceptors", []), *ours]
         if config.get("activity_executor") is None:
             threads = config.get("max_concurrent_activities") or slots.SDK_SLOTS
+            threads += config.get("max_concurrent_local_activities") or slots.SDK_SLOTS
             self._threads = ThreadPoolExecutor(threads, thread_name_prefix="perdure-activity")
             config["activity_executor"] = self._threads
         if not config.get("graceful_shutdown_timeout"):

@@ -244,6 +244,43 @@ async def test_local_calls_beside_others_or_too_many_of_them_are_activities(
     assert (counted[1][MARKER], counted[1][ACTIVITY] - own) == (3 + 1 + 16 + 1, 1 + 1)
 
 
+@pytest.mark.accepts("T36")
+async def test_local_calls_of_a_workflow_task_have_a_second_together(runtime: Runtime) -> None:
+    """The second call has what the first one leaves; after the activity there is a new second."""
+    stopped_after: list[float] = []
+
+    @tool(read_only=True, local=True)
+    async def nap() -> str:
+        """Take a third of the second."""
+        await asyncio.sleep(0.35)
+        return "slept"
+
+    @tool(read_only=True, local=True)
+    async def find() -> str:
+        """Find."""
+        began = time.monotonic()
+        if stopped_after:
+            return "found"
+        try:
+            await asyncio.sleep(60)
+        finally:
+            stopped_after.append(time.monotonic() - began)
+        return "never"
+
+    agent = Agent(name="seer", model="scripted:x", tools=[nap, find])
+    model = ScriptedModel(calls(call("nap"), call("find"), call("nap")), says("done"))
+
+    async with runtime(agent, model=model) as client:
+        turn = await client.start(agent, "go")
+        report = await turn.result()
+        counted = kinds(await client.history(turn))
+
+    assert [result.content for result in report.steps[0].results] == ["slept", "found", "slept"]
+    assert (counted[MARKER], counted[ACTIVITY]) == (3, 1 + 2 + 1)
+    assert len(stopped_after) == 1
+    assert stopped_after[0] < limits.LOCAL_CALLS.total_seconds() - 0.2
+
+
 @pytest.mark.accepts("T37")
 async def test_result_that_cannot_be_local_comes_from_an_activity(runtime: Runtime) -> None:
     """Images and files; an exception is a result as always."""
@@ -309,7 +346,7 @@ async def test_local_call_waits_for_approval_like_any_other(runtime: Runtime) ->
 @pytest.mark.parametrize("how", ["cancel", "deadline"])
 async def test_turn_is_stopped_at_most_a_second_late(runtime: Runtime, how: str) -> None:
     """A cancel or deadline during a local call takes effect when the call ends, or when its second
-    is over; it is not made as an activity after a deadline.
+    is over.
     """
     began, slow = threading.Event(), Slow()
 

@@ -192,11 +192,10 @@ async def test_call_that_takes_longer_than_a_second_goes_on_as_an_activity(
         counted = kinds(await client.history(turn))
 
     assert [result.content for result in report.steps[0].results] == ["seen", "found"]
+    await eventually(lambda: bool(slow.ended and quick.ended), "both local runs are stopped")
     assert (slow.ended, quick.ended) == (["CancelledError"], ["CancelledError"])
-    assert [fact for fact in facts if isinstance(fact, Scheduled)] == [
-        Scheduled(ToolKey(1, 1)),
-        Scheduled(ToolKey(1, 2)),
-    ]
+    begun = [str(fact.key) for fact in facts if isinstance(fact, Scheduled)]
+    assert sorted(begun) == ["step-1.call-1", "step-1.call-2"]
     assert sum(isinstance(fact, ToolReturned) for fact in facts) == 2
     assert (counted[MARKER], counted[ACTIVITY]) == (2, 1 + 2 + 2)
     for one in (slow, quick):
@@ -230,18 +229,26 @@ async def test_local_calls_beside_others_or_too_many_of_them_are_activities(
     agents = [parallel, in_order]
 
     async with runtime(agents, model=ScriptedModel(*steps, *steps)) as client:
-        counted = []
+        histories = []
         for agent in agents:
             turn = await client.start(agent, "go")
             report = await turn.result()
-            counted.append(kinds(await client.history(turn)))
+            histories.append(await client.history(turn))
             assert [result.content for result in report.steps[2].results] == [
                 str(n) for n in range(len(many))
             ]
 
     own = 1 + 4  # the agent, and model calls
-    assert (counted[0][MARKER], counted[0][ACTIVITY] - own) == (3, 2 + len(many))
-    assert (counted[1][MARKER], counted[1][ACTIVITY] - own) == (3 + 1 + 16 + 1, 1 + 1)
+    at_once, in_turn = map(kinds, histories)
+    tasks = Counter(
+        event.marker_recorded_event_attributes.workflow_task_completed_event_id
+        for event in histories[1].events
+        if event.event_type == MARKER
+    )
+    assert at_once[MARKER] == 3
+    assert at_once[ACTIVITY] >= own + 2 + len(many)
+    assert in_turn[ACTIVITY] >= own + 1 + 1
+    assert 1 < max(tasks.values()) <= limits.LOCAL_CALLS_COUNT
 
 
 @pytest.mark.accepts("T36")

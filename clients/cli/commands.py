@@ -19,6 +19,7 @@ from perdure.clients.cli.exits import OUTCOMES
 from perdure.clients.cli.group import Command, examples
 from perdure.clients.cli.schedule_commands import schedule
 from perdure.clients.cli.serve_command import serve
+from perdure.clients.cli.session_commands import session
 
 if TYPE_CHECKING:
     from perdure.values.moments import Moment
@@ -43,6 +44,7 @@ def register(group: click.Group) -> None:
         schedule,
         batch,
         chat,
+        session,
         setup,
         serve,
         mcp,

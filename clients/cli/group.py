@@ -18,7 +18,7 @@ GROUPS = {
         "resume",
         "cancel",
     ),
-    "Sessions": ("chat",),
+    "Sessions": ("chat", "session"),
     "Standing jobs": ("schedule", "batch"),
     "Workers and servers": ("dev", "worker", "serve", "setup"),
     "Try it": ("ask", "demo"),

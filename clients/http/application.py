@@ -10,13 +10,28 @@ from starlette.routing import Route
 
 from perdure import limits
 from perdure.clients.agent_client import AgentClient
-from perdure.clients.http import openapi, turn_events, turns
+from perdure.clients.http import (
+    batches,
+    openapi,
+    schedules,
+    session_events,
+    sessions,
+    turn_events,
+    turns,
+)
 from perdure.clients.http.auth import Auth, only_loopback
 from perdure.clients.http.operations import AnyOperation, Gateway
 from perdure.clients.http.problems import of_http
 from perdure.clients.http.streams import OpenRequests
 
-OPERATIONS: tuple[AnyOperation, ...] = (*turn_events.OPERATIONS, *turns.OPERATIONS)
+OPERATIONS: tuple[AnyOperation, ...] = (
+    *turn_events.OPERATIONS,
+    *turns.OPERATIONS,
+    *session_events.OPERATIONS,
+    *sessions.OPERATIONS,
+    *schedules.OPERATIONS,
+    *batches.OPERATIONS,
+)
 """Every operation, in the order in which paths are matched."""
 
 

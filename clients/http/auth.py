@@ -26,8 +26,9 @@ Permission = Literal["read", "start", "control", "decide", "budget"]
 """What a caller may do.
 
 `read`: see turns, with their arguments, results and errors. `start`: start, fork and resume turns,
-and create schedules, batches and sessions. `control`: steer, cancel and pause. `decide`: approve
-and deny calls. `budget`: set and add to limits, which override those of the agents.
+and begin sessions, schedules and batches. `control`: steer, cancel, interrupt, pause, close and
+delete. `decide`: approve and deny calls. `budget`: set and add to limits, which override those of
+the agents.
 """
 _ALL: frozenset[Permission] = frozenset(get_args(Permission))
 _TENANT = re.compile(rf"[A-Za-z0-9_-]{{1,{limits.TENANT_CHARACTERS}}}")

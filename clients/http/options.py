@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from perdure import limits
+from perdure.base import Value
 from perdure.clients.http.auth import Caller
 from perdure.clients.http.inputs import Body, Query
 from perdure.values.budgets import Budget, Iterations
@@ -83,6 +84,18 @@ class Reason(Body):
     """The reason for a request, for people."""
 
     reason: str = ""
+
+
+class Cancelled(Value):
+    """Whether there was something to cancel: false for what is over already."""
+
+    cancelled: bool
+
+
+class Reference(Value):
+    """The complete id of what was started, or the id of a message that was accepted."""
+
+    id: str
 
 
 def check_limits(

@@ -18,6 +18,9 @@ from perdure.clients.http.problems import RefusedError
 
 V = TypeVar("V")
 
+_BEGINS_S = 0.5
+"""An iterator that has not failed by then waits for its first item."""
+
 
 class OpenRequests:
     """Counts the streams and long polls that are open in this process.
@@ -112,6 +115,37 @@ async def in_time(items: AsyncGenerator[V, None]) -> AsyncGenerator[V, None]:
             except (StopAsyncIteration, TimeoutError):
                 return
             yield one
+
+
+async def begun(items: AsyncIterator[V]) -> AsyncGenerator[V, None] | None:
+    """Return the items of an iterator that has begun; None if it has none.
+
+    An error with which it begins is raised here, before a response begins. One that waits for its
+    first item has begun.
+    """
+    coming = asyncio.ensure_future(_next(items))
+    try:
+        await asyncio.wait({coming}, timeout=_BEGINS_S)
+        if coming.done() and coming.result() is None:
+            return None
+    except asyncio.CancelledError:
+        coming.cancel()
+        raise
+    return _from(coming, items)
+
+
+async def _from(coming: asyncio.Task[V | None], items: AsyncIterator[V]) -> AsyncGenerator[V, None]:
+    try:
+        while (one := await coming) is not None:
+            yield one
+            coming = asyncio.ensure_future(_next(items))
+    finally:
+        coming.cancel()
+        await asyncio.wait({coming})
+
+
+async def _next(items: AsyncIterator[V]) -> V | None:
+    return await anext(items, None)
 
 
 async def with_first(first: V, rest: AsyncGenerator[V, None]) -> AsyncGenerator[V, None]:

@@ -18,9 +18,11 @@ from perdure.clients.http.ids import checked, new_id
 from perdure.clients.http.inputs import Body, Nothing, Query, key_of
 from perdure.clients.http.operations import AnyOperation, Call, answer, done, operation
 from perdure.clients.http.options import (
+    Cancelled,
     CommonOptions,
     Labelled,
     Reason,
+    Reference,
     Seconds,
     check_limits,
 )
@@ -121,12 +123,6 @@ class TurnResult(Value):
     forked_from: ForkedFrom | None = None
 
 
-class Cancelled(Value):
-    """Whether there was something to cancel: false for what is over already."""
-
-    cancelled: bool
-
-
 class Approve(Body):
     """A call to approve.
 
@@ -173,12 +169,6 @@ class SteerTurn(Body):
     id: str | None = None
     now: bool = False
     deny_pending: bool = False
-
-
-class MessageReference(Value):
-    """The id of a message that was accepted."""
-
-    id: str
 
 
 class ForkTurn(Body):
@@ -408,7 +398,7 @@ async def add_budget(call: Call[MoreBudget, Nothing]) -> Response:
     may="control",
     body=SteerTurn,
     query=Nothing,
-    answers={202: MessageReference},
+    answers={202: Reference},
     takes_key=True,
 )
 async def steer_turn(call: Call[SteerTurn, Nothing]) -> Response:
@@ -424,7 +414,7 @@ async def steer_turn(call: Call[SteerTurn, Nothing]) -> Response:
         deny_pending=body.deny_pending,
         by=call.caller.subject,
     )
-    return answer(MessageReference(id=message_id), 202)
+    return answer(Reference(id=message_id), 202)
 
 
 @operation(

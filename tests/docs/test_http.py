@@ -28,7 +28,9 @@ async def test_gateway_serves_as_the_page_says(
 ) -> None:
     """By curl, and mounted in another application."""
     async with tell("http") as story:
-        model = ScriptedModel(calls(call("refund", euros=40)), says("There is no refund."))
+        model = ScriptedModel(
+            calls(call("refund", euros=40)), says("There is no refund."), says("Good morning.")
+        )
         await story.works(Agent(name="desk", model="main", tools=[refund]), model)
         await story.run(await story.up_to("Start it", "console"))
         [command] = commands(await story.up_to("Start it", "console"))

@@ -40,11 +40,11 @@ class Outage:
         """Start it for the first time."""
         self.address = (await self._server.start()).address
 
-    async def happen(self) -> None:
+    async def happen(self, seconds: float = OUTAGE_S) -> None:
         """Kill it, and start it again later, at the same address."""
         self._server.kill()
         await self._server.stop()
-        await asyncio.sleep(OUTAGE_S)  # the outage itself
+        await asyncio.sleep(seconds)  # the outage itself
         port = int(self.address.rpartition(":")[2])
         self._server = DevServer(folder=self._folder, port=port, ui=False)
         assert (await self._server.start()).address == self.address

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import httpx
@@ -16,6 +16,7 @@ from starlette.requests import Request
 
 from perdure.clients import AgentClient
 from perdure.clients.http import Auth, Caller, app
+from perdure.clients.http.application import OPERATIONS
 
 CALLERS = {
     "anna": Caller("anna@example.com", "acme"),
@@ -85,6 +86,45 @@ async def until(
             if one[1]["kind"] == kind:
                 break
     return seen
+
+
+async def until_not(status: int, ask: Callable[[], Awaitable[int]]) -> int:
+    """The first other status."""
+    async with asyncio.timeout(20):
+        while (found := await ask()) == status:  # noqa: ASYNC110 - it is asked over HTTP
+            await asyncio.sleep(0.05)
+    return found
+
+
+BODIES: dict[str, dict[str, Any]] = {
+    "start_turn": {"agent": "desk", "task": "one"},
+    "approve_call": {"call_id": "call_1_1", "token": "000000000000"},
+    "deny_call": {"call_id": "call_1_1"},
+    "add_budget": {"iterations": 1},
+    "steer_turn": {"text": "Hello."},
+    "fork_turn": {"at_step": 0},
+    "send_message": {"text": "Hello."},
+    "unqueue_message": {"id": "m-1"},
+    "add_to_session": {"budget": {"tokens": 5}},
+    "fork_session": {"id": "forked"},
+    "change_schedule": {"cron": "1 1 * * *"},
+    "backfill_schedule": {"start": "2026-01-01T00:00:00Z", "end": "2026-01-02T00:00:00Z"},
+}
+"""A valid body for each operation on something that exists, if it needs one."""
+
+
+async def answers_to_others(http: httpx.AsyncClient, kind: str, id: str) -> set[tuple[int, str]]:  # noqa: A002
+    """The answers that another tenant gets from all operations on a resource."""
+    found = set()
+    for operation in OPERATIONS:
+        if not operation.path.startswith(f"/v1/{kind}/{{id"):
+            continue
+        for name in (id, f"@acme/{id}", f"@acme%2F{id}", f"@other/../@acme/{id}"):
+            path = operation.path.replace("{id:path}", name)
+            body = BODIES.get(operation.name)
+            response = await http.request(operation.method, path, json=body, headers=as_("otto"))
+            found.add(told(response))
+    return found
 
 
 def told(response: httpx.Response) -> tuple[int, str]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
@@ -17,7 +16,7 @@ from perdure.events import BudgetAdded, Decided, Said
 from perdure.testing import ByTask, ScriptedModel, call, calls, says
 
 from ..conftest import Runtime
-from .gateway import as_, messages, served, told, until
+from .gateway import BODIES, answers_to_others, as_, messages, served, told, until, until_not
 
 
 @tool(requires_approval=True)
@@ -162,15 +161,7 @@ async def test_tenant_sees_nothing_of_another(runtime: Runtime) -> None:
         await waiting(http, "h3-1")
         turn = await client.get("@acme/h3-1")
         before = (await client.status(turn.id)).model_dump(exclude={"spent"})
-        answers = {}
-        for operation in OPERATIONS:
-            if not operation.path.startswith("/v1/turns/{"):
-                continue
-            for name in ("h3-1", "@acme/h3-1", "@acme%2Fh3-1", "@other/../@acme/h3-1"):
-                path = operation.path.replace("{id:path}", name)
-                body = BODIES.get(operation.name)
-                found = await http.request(operation.method, path, json=body, headers=as_("otto"))
-                answers[operation.name, name] = told(found)
+        answers = await answers_to_others(http, "turns", "h3-1")
         lists = [
             (await http.get(path, headers=as_(name))).json()
             for path in ("/v1/turns", "/v1/approvals", "/v1/turns?parent=@acme/h3-1")
@@ -181,25 +172,12 @@ async def test_tenant_sees_nothing_of_another(runtime: Runtime) -> None:
         after = (await client.status(turn.id)).model_dump(exclude={"spent"})
         await turn.cancel()
 
-    assert set(answers.values()) == {(404, "TURN_NOT_FOUND")}
+    assert answers == {(404, "TURN_NOT_FOUND")}
     assert lists == [{"turns": []}, {"approvals": []}, {"turns": []}]
     assert [one["id"] for one in own if one["id"].startswith("@acme/h3")] == ["@acme/h3-1"]
     assert all(one["id"].startswith("@acme/") for one in own)
     assert everything["id"] == "@acme/h3-1"
     assert after == before
-
-
-BODIES: dict[str, dict[str, Any]] = {
-    "start_turn": {"agent": "desk", "task": "one"},
-    "cancel_turn": {},
-    "approve_call": {"call_id": "call_1_1", "token": "000000000000"},
-    "deny_call": {"call_id": "call_1_1"},
-    "add_budget": {"iterations": 1},
-    "steer_turn": {"text": "Hello."},
-    "fork_turn": {"at_step": 0},
-    "resume_turn": {},
-}
-"""A valid body for each operation that has one."""
 
 
 @pytest.mark.accepts("H3")
@@ -323,14 +301,6 @@ async def test_streams_of_a_caller_are_limited_and_others_are_served(runtime: Ru
     assert plain.status_code == 200
     assert told(other) == (404, "TURN_NOT_FOUND")
     assert freed == 200
-
-
-async def until_not(status: int, ask: Callable[[], Awaitable[int]]) -> int:
-    """The first other status."""
-    async with asyncio.timeout(20):
-        while (found := await ask()) == status:  # noqa: ASYNC110 - it is asked over HTTP
-            await asyncio.sleep(0.05)
-    return found
 
 
 async def _status_of(http: httpx.AsyncClient, path: str) -> int:

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from openapi_spec_validator import validate
 from starlette.requests import Request
 
 from perdure import errors, limits
-from perdure.clients.http import Caller, tokens_from
+from perdure.clients.http import Caller, session_events, tokens_from
 from perdure.clients.http.application import OPERATIONS
 from perdure.clients.http.ids import RESERVED
 from perdure.clients.http.problems import STATUS, response_to
 from perdure.clients.http.streams import OpenRequests
+from perdure.session.facts import SessionFact
 
 from ..docs import openapi_document
 
@@ -163,6 +165,13 @@ def test_document_is_valid_and_that_of_the_operations() -> None:
         for path, one in methods.items()
     }
     assert described == {(one.name, one.method.lower()) for one in OPERATIONS}
+
+
+def test_every_fact_of_a_session_has_a_public_view() -> None:
+    """A new one is described, too."""
+    assert set(session_events.SHOWN) == set(get_args(SessionFact))
+    for fact, (_, names) in session_events.SHOWN.items():
+        assert set(names) <= {field.name for field in dataclasses.fields(fact)}
 
 
 def test_ends_of_paths_below_an_id_are_reserved() -> None:

@@ -1,0 +1,185 @@
+"""Sessions, schedules and batches over HTTP."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+
+from perdure import Agent
+from perdure.session.facts import MessageSent
+from perdure.testing import FunctionModel, ModelRequest, Reply, says
+
+from ..conftest import Runtime
+from .gateway import answers_to_others, as_, messages, served, told, until, until_not
+
+DESK = Agent(name="desk", model="main", instructions="Be kind.")
+
+
+def echo(request: ModelRequest) -> Reply:
+    """The last message, once more."""
+    return says(f"You said: {request.messages[-1].text}")  # type: ignore[union-attr]
+
+
+@pytest.mark.accepts("H11", "H2", "H4")
+async def test_session_is_a_conversation_over_http(runtime: Runtime) -> None:
+    """A repeated message is said once; its events go on after a cursor; a tenant has its own."""
+    async with runtime(DESK, model=FunctionModel(echo)) as client, served(client) as http:
+        path = "/v1/sessions/s1"
+        begin = {
+            "agent": "desk",
+            "labels": {"room": "7"},
+            "idle": "P1D",
+            "budget": {"tokens": 10**6},
+        }
+        unknown = await http.post(f"{path}/messages", json={"text": "Hello."})
+        sent, first = [], []
+        for text, key in (("Hello.", "m-1"), ("Hello.", "m-1"), ("Again.", "m-2")):
+            message = {"text": text, "begin": begin}
+            sent.append(
+                await http.post(f"{path}/messages", json=message, headers={"Idempotency-Key": key})
+            )
+            first.append(await _result(http, sent[-1].json()["turn_id"]))
+        seen = await until(http, f"{path}/events", "turn_began")
+        more = await http.post(f"{path}/add-budget", json={"budget": {"tokens": 7}})
+        status = (await http.get(path)).json()
+        said = (await http.get(f"{path}/messages")).json()["messages"]
+        turns = (await http.get(f"{path}/turns")).json()["turns"]
+        others = await answers_to_others(http, "sessions", "s1")
+        lists = [
+            (await http.get("/v1/sessions", headers=as_(name))).json()["sessions"]
+            for name in ("anna", "otto")
+        ]
+        forked = await http.post(f"{path}/fork", json={"id": "s2", "at_turn": 1})
+        idle = [
+            (await http.post(f"{path}/interrupt")).json(),
+            (await http.post(f"{path}/resume")).json(),
+            (await http.post(f"{path}/unqueue", json={"id": "m-1"})).json(),
+        ]
+        closed = [await http.post(f"/v1/sessions/{one}/close") for one in ("s1", "s2")]
+        late = await http.post(f"{path}/messages", json={"text": "Hello?"})
+        rest = [one async for one in messages(http, f"{path}/events", seen[-1][0])]
+        end = await http.get(f"{path}/events", headers={"Last-Event-ID": rest[-1][0]})
+        bad = await http.get(f"{path}/events", headers={"Last-Event-ID": "bad"})
+        [fact] = [
+            one.fact
+            async for one in client.session("@acme/s1").events()
+            if isinstance(one.fact, MessageSent) and one.fact.id == "m-1"
+        ]
+
+    assert told(unknown) == (404, "SESSION_NOT_FOUND")
+    assert [one.json()["turn_id"] for one in sent] == ["@acme/s1/1", "@acme/s1/1", "@acme/s1/2"]
+    assert first == ["You said: Hello.", "You said: Hello.", "You said: Again."]
+    assert (more.status_code, status["turns"], status["budget"]["tokens"]) == (204, 2, 10**6 + 7)
+    assert [one["role"] for one in said].count("user") == 2
+    assert [one["turn_id"] for one in turns] == ["@acme/s1/1", "@acme/s1/2"]
+    assert others == {(404, "SESSION_NOT_FOUND")}
+    assert [[one["id"] for one in entries] for entries in lists] == [["@acme/s1"], []]
+    assert (forked.status_code, forked.json()["id"]) == (202, "@acme/s2")
+    assert idle == [{"cancelled": False}, {"changed": False}, {"changed": False}]
+    assert [one.json() for one in closed] == [{"unread": []}] * 2
+    assert told(late) == (409, "SESSION_CLOSED")
+    kinds = [data["kind"] for _, data in [*seen, *rest]]
+    assert (kinds[0], kinds[-1], kinds.count("turn_began")) == (
+        "session_started",
+        "session_closed",
+        2,
+    )
+    assert (end.status_code, told(bad)) == (204, (422, "INVALID_REQUEST"))
+    assert fact.by == "anna@example.com"
+
+
+async def _result(http: httpx.AsyncClient, turn: str) -> Any:
+    """The output of a turn, which a session may not have begun yet."""
+    path = f"/v1/turns/{turn}/result"
+
+    async def status() -> int:
+        return (await http.get(path)).status_code
+
+    await until_not(404, status)
+    return (await http.get(path, params={"wait": 30})).json()["output"]
+
+
+@pytest.mark.accepts("H11", "H2")
+async def test_schedule_is_created_run_changed_and_deleted_over_http(runtime: Runtime) -> None:
+    """The same definition is the same schedule; its turns are the tenant's."""
+    definition = {
+        "id": "digest",
+        "agent": "desk",
+        "task": "Write it.",
+        "cron": "0 7 * * 1-5",
+        "timezone": "Europe/Berlin",
+        "catch_up": "PT2H",
+    }
+    async with runtime(DESK, model=FunctionModel(echo)) as client, served(client) as http:
+        made = [
+            await http.post("/v1/schedules", json={**definition, **change})
+            for change in ({}, {}, {"cron": "0 8 * * *"}, {"id": "x", "timezone": "Europe/Nowhere"})
+        ]
+        path = "/v1/schedules/digest"
+        run = await http.post(f"{path}/run")
+        output = await _result(http, run.json()["id"])
+        others = await answers_to_others(http, "schedules", "digest")
+        changed = await http.patch(path, json={"cron": "0 9 * * *", "labels": {"a": "b"}})
+        paused = await http.post(f"{path}/pause", json={"reason": "holiday"})
+        status = (await http.get(path)).json()
+        resumed = await http.post(f"{path}/resume")
+        filled = await http.post(
+            f"{path}/backfill",
+            json={"start": "2026-01-05T00:00:00Z", "end": "2026-01-05T23:00:00Z"},
+        )
+        turns = await http.get(f"{path}/turns")
+        deleted = await http.delete(path)
+        gone = await http.get(path)
+
+    assert [one.status_code for one in made] == [200, 200, 409, 422]
+    assert made[0].json()["id"] == "@acme/digest"
+    assert run.json()["id"].startswith("@acme/digest-")
+    assert output.startswith("You said: ")
+    assert others == {(404, "SCHEDULE_NOT_FOUND")}
+    assert (changed.json()["cron"], changed.json()["labels"]) == ("0 9 * * *", {"a": "b"})
+    assert (paused.status_code, resumed.status_code, deleted.status_code) == (204, 204, 204)
+    assert (status["is_paused"], status["reason"], status["catch_up"]) == (True, "holiday", "PT2H")
+    assert [one[:16] for one in filled.json()["slots"]] == ["2026-01-05T09:00"]
+    assert turns.status_code == 200
+    assert told(gone) == (404, "SCHEDULE_NOT_FOUND")
+
+
+@pytest.mark.accepts("H11", "H2", "H6")
+async def test_batch_is_started_and_its_results_are_streamed(runtime: Runtime) -> None:
+    """Each result once, also after every cursor; the same tasks are the same batch."""
+    tasks = ["One.", {"task": "Two.", "id": "second", "labels": {"a": "b"}}, {"task": "Three."}]
+    async with runtime(DESK, model=FunctionModel(echo)) as client, served(client) as http:
+        begun = [
+            await http.post("/v1/batches", json={"id": "b1", "agent": "desk", "tasks": given})
+            for given in (tasks, tasks, ["Other."], [], [{"task": 5}])
+        ]
+        path = "/v1/batches/b1"
+        found = [one async for one in messages(http, f"{path}/results")]
+        again = [
+            [cursor async for cursor, _ in messages(http, f"{path}/results", after)]
+            for after, _ in found[:-1]
+        ]
+        end = await http.get(f"{path}/results", headers={"Last-Event-ID": found[-1][0]})
+        bad = await http.get(f"{path}/results", params={"after": "bad"})
+        status = (await http.get(path)).json()
+        others = await answers_to_others(http, "batches", "b1")
+        cancelled = await http.post(f"{path}/cancel")
+        retried = await http.post(f"{path}/retry", json={"at_once": 2})
+        unknown = await http.get("/v1/batches/b2/results")
+
+    assert [one.status_code for one in begun] == [202, 202, 409, 422, 422]
+    assert {data["id"]: data["output"] for _, data in found} == {
+        "1": "You said: One.",
+        "second": "You said: Two.",
+        "3": "You said: Three.",
+    }
+    cursors = [cursor for cursor, _ in found]
+    assert again == [cursors[number:] for number in (1, 2)]
+    assert (end.status_code, told(bad)) == (204, (422, "INVALID_REQUEST"))
+    assert (status["state"], status["done"]) == ("completed", 3)
+    assert others == {(404, "BATCH_NOT_FOUND")}
+    assert cancelled.json() == {"cancelled": False}
+    assert (retried.status_code, retried.json()["round"]) == (202, 1)
+    assert told(unknown) == (404, "BATCH_NOT_FOUND")

@@ -8,6 +8,7 @@ It also refuses attempts that the workflow has not scheduled. An activity of a t
 but the server dispatches it again after an operator has paused, unpaused or reset it, and after a
 reset of the turn while it ran. The previous attempt may have had its effect, so this one counts as
 lost: the workflow decides what that means, as it does for a worker that died (docs/decisions/0030).
+The activity with which a session records a turn only reads, and may have any number of attempts.
 """
 
 from __future__ import annotations
@@ -109,10 +110,12 @@ def _unheard(*_details: Any) -> None:
 
 
 def _refuse_second_attempt(info: activity.Info) -> None:
-    """Raise for any attempt after the first.
+    """Raise for any attempt after the first, unless the workflow lets the server repeat them.
 
     A reset restarts the count, but keeps the time at which the workflow scheduled the activity.
     """
+    if info.retry_policy is None or info.retry_policy.maximum_attempts != 1:
+        return
     if info.attempt > 1 or info.current_attempt_scheduled_time != info.scheduled_time:
         raise _lost(_AGAIN)
 

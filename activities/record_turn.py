@@ -19,6 +19,7 @@ from perdure.turn.fold import apply
 from perdure.turn.state import TurnState
 from perdure.turn.wire import ChildRun
 from perdure.values.messages import Message, UserMessage, closed
+from perdure.values.tasks import opening
 
 _TURNS = 4
 
@@ -91,11 +92,14 @@ def own_messages(state: TurnState) -> tuple[Message, ...]:
     """Return the messages of a turn that is over, without those that it began with.
 
     Messages that no answer follows are left out: the session gives them to the next turn. Every
-    call has a result.
+    call has a result. A turn that ended while it took over the messages before it has its task.
     """
-    origin = state.request.origin if state.request else None
+    request = state.request
+    origin = request.origin if request else None
     taken_over = origin.steps - state.transcript.absent if origin else 0
     messages = list(state.all_messages[taken_over:])
+    if request is not None and not messages:
+        messages = [opening(request.task, request.context)]
     while messages and _is_left_out(messages[-1]):
         messages.pop()
     return closed(messages)

@@ -463,11 +463,12 @@ class Session:
             SessionClosedError: The session was closed before.
             SessionNotFoundError: Temporal does not have the session, or no longer has it.
         """
-        for turn in reversed((await self._state()).turns):
+        run_id = await self._last_run()
+        for turn in reversed((await self._state(run_id)).turns):
             if message_id in turn.messages:
                 return await self._get_turn(turn.turn_id)
         state = SessionState()
-        async for event in self.events():
+        async for event in self.events(after=_cursor(run_id, 0)):
             state = apply(state, event.fact)
             given = {one.id for one in state.given}
             if state.running is not None and message_id in given:
@@ -512,9 +513,10 @@ class Session:
         except errors.TurnNotFoundError:
             raise self._unknown() from None
 
-    async def _state(self) -> SessionState:
+    async def _state(self, run_id: str = "") -> SessionState:
+        """Return the state of a run; by default, of the last one."""
         try:
-            return await read_session(self._client, self.id, await self._last_run())
+            return await read_session(self._client, self.id, run_id or await self._last_run())
         except RPCError as error:
             raise self._unreadable(error) from error
 

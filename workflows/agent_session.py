@@ -74,6 +74,9 @@ from perdure.workflows.update_answers import UpdateAnswers
 
 _MESSAGE = {"id": validation.MessageId, "text": validation.Message, "by": validation.By | None}
 
+_CONTINUE_FIRST = "continue-as-new-before-a-turn"
+_EARLY_FIRST = "updates-before-a-turn"
+
 Handle = workflow.ChildWorkflowHandle[Any, RawValue]
 
 
@@ -89,6 +92,7 @@ class AgentSession:
         self._news: list[SessionFact] = []
         self._length = -1
         self._update_answers = UpdateAnswers()
+        self._early = 0
         self._turns_of_run = 0
         self._answered: dict[str, Receipt] = {}
 
@@ -96,12 +100,14 @@ class AgentSession:
     async def run(self, start: RawValue = NOTHING) -> RawValue:
         """Run the session until it is closed, idle for too long, or cancelled."""
         self._begin(start)
+        if self._early and self._state.may_start and workflow.patched(_EARLY_FIRST):
+            await workflow.wait_condition(lambda: not self._early)
         try:
             while not self._is_closed:
-                if self._is_full:
-                    await self._continue()
-                elif self._state.may_start:
+                if self._state.may_start and not self._goes_on_first:
                     await self._run_turn()
+                elif self._is_full:
+                    await self._continue()
                 elif not await self._until_there_is_work():
                     break
         except asyncio.CancelledError:
@@ -150,6 +156,14 @@ class AgentSession:
             or info.is_continue_as_new_suggested()
         )
 
+    @property
+    def _goes_on_first(self) -> bool:
+        """Whether messages that wait are left to the next run. Each run has a turn at least.
+
+        A session of an earlier release went on in a new run only when none waited.
+        """
+        return self._turns_of_run > 0 and self._is_full and workflow.patched(_CONTINUE_FIRST)
+
     async def _until_there_is_work(self) -> bool:
         """Wait for a message, or for the end. Returns False when the session was idle too long."""
         assert self._state.request is not None
@@ -167,6 +181,8 @@ class AgentSession:
     async def _continue(self) -> None:
         """Go on in a new run, once every update has its answer."""
         await self._update_answers.until_recorded()
+        if self._is_closed:
+            return  # meanwhile; the session ends
         answered = list(self._answered.items())[-limits.SESSION_RECEIPTS :]
         snapshot = self._state.snapshot(
             tuple(Answered(id=one, receipt=receipt) for one, receipt in answered)
@@ -246,9 +262,14 @@ class AgentSession:
             await workflow.wait([turn])
 
     async def _until_begun(self) -> None:
-        """Wait until the run has its input: the SDK runs the first handlers before `run`."""
+        """Wait until the run has its input: the SDK runs the first handlers before `run`.
+
+        A turn begins after them, as history has it.
+        """
         if self._state.request is None:
+            self._early += 1
             await workflow.wait_condition(lambda: self._state.request is not None)
+            self._early -= 1
 
     @contextlib.asynccontextmanager
     async def _answering(self) -> AsyncIterator[None]:

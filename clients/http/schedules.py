@@ -14,9 +14,10 @@ from perdure.clients.http.inputs import Body, Nothing
 from perdure.clients.http.operations import AnyOperation, Call, answer, done, operation
 from perdure.clients.http.options import CommonOptions, Limit, Reason, Reference, check_limits
 from perdure.clients.http.turns import TurnList
-from perdure.clients.schedules.definition import IfRunning, OnFailure
+from perdure.clients.schedules.definition import OnFailure
 from perdure.clients.schedules.schedule import Schedule
 from perdure.clients.schedules.status import ScheduleEntry, ScheduleStatus
+from perdure.turn.slot import IfRunning
 from perdure.values.tasks import Task
 
 

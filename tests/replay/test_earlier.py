@@ -14,6 +14,7 @@ from perdure.temporal.history import HistoryReader
 from perdure.turn.fold import fold
 from perdure.turn.state import TurnState
 from perdure.workflows import AgentTurn
+from perdure.workflows.agent_session import AgentSession
 
 FOLDER = Path(__file__).parent / "earlier"
 
@@ -35,3 +36,16 @@ async def test_answer_with_more_calls_than_one_may_hold_replays() -> None:
     assert state.ended.summary is not None
     assert len(state.steps[0].results) == 66 > limits.CALLS
     assert (state.transcript.digest, state.tool_calls) == (state.ended.summary.digest, 66)
+
+
+@pytest.mark.accepts("Y6", "E115")
+async def test_session_that_began_a_turn_in_a_full_run_replays() -> None:
+    """A message that came with the beginning of the run was not given to its first turn; and the
+    second turn began although the run was full.
+    """
+    text = (FOLDER / "session_with_waiting_messages.json").read_text(encoding="utf-8")
+    history = WorkflowHistory.from_json("chat", text)
+
+    replayed = await Replayer(workflows=[AgentSession]).replay_workflow(history)
+
+    assert replayed.replay_failure is None

@@ -1,0 +1,248 @@
+"""Sessions that go on in new runs of their workflows, and whose activities lose their workers."""
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from temporalio import activity, workflow
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.update.v1 import UpdateRef
+from temporalio.api.workflowservice.v1 import PollWorkflowExecutionUpdateRequest
+from temporalio.client import Client
+from temporalio.service import RPCError
+from temporalio.worker import (
+    ActivityInboundInterceptor,
+    ExecuteActivityInput,
+    HandleUpdateInput,
+    Interceptor,
+    Worker,
+    WorkflowInboundInterceptor,
+    WorkflowInterceptorClassInput,
+)
+
+from perdure import Budget
+from perdure.clients import Session
+from perdure.errors import InvalidRequestError, TurnCancelledError
+from perdure.session.facts import MessageUnqueued, SessionFact
+from perdure.session.wire import Queued, SessionRequest, SessionSnapshot
+from perdure.temporal.names import CLOSE, RECORD_TURN, SESSION, UNQUEUE
+from perdure.temporal.payloads import pack
+from perdure.temporal.runs import describe, runs_up_to
+from perdure.testing import ScriptedModel, says
+from perdure.testing.runtime import local_runtime
+from perdure.worker import AgentWorker, PerdurePlugin
+from perdure.worker.dev_server import DevServer
+
+from .long_turns import Carries, holding
+from .spending import SOON_S, Queue, app, queue
+from .test_carried_state import with_model
+from .test_sessions import Paced, session_of, texts, until_idle, until_recorded
+
+RUN_EVENTS = 10
+"""The number of events of a run after which the server of these tests suggests a new one."""
+
+
+@contextlib.asynccontextmanager
+async def short_runs() -> AsyncIterator[str]:
+    """A server that suggests new runs soon."""
+    soon = f"--dynamic-config-value=limit.historyCount.suggestContinueAsNew={RUN_EVENTS}"
+    async with DevServer(folder=None, port=0, ui=False, extra_args=[soon]) as server:
+        yield server.address.address
+
+
+@pytest.mark.accepts("E115", "Y51")
+async def test_session_goes_on_in_a_new_run_although_messages_wait() -> None:
+    """The first run is full when its turn ends, so the message that waits is read in the next."""
+    model = Paced(says("one"), says("two"))
+    async with (
+        short_runs() as address,
+        local_runtime(app(), model=model, address=address) as client,
+    ):
+        session = client.session(f"chat-{secrets.token_hex(4)}", "spender")
+        await session.say("first")
+        await model.begun.acquire()
+        second = await session.say("second", id="2")
+        model.let_go(2)
+        await second.result()
+        found = await describe(client.temporal, second.turn_id)
+        runs = await runs_up_to(client.temporal, await describe(client.temporal, session.id))
+
+    assert found.workflow_execution_info.parent_execution.run_id == runs[1]
+    assert texts(model.requests[1].messages) == ["first", "one", "second"]
+
+
+@pytest.mark.accepts("E115")
+async def test_session_that_is_closed_while_its_run_ends_goes_on_in_no_other() -> None:
+    """The run is full, and waits for the answer to another update when the close comes."""
+    model = Paced(says("one"))
+    async with (
+        short_runs() as address,
+        queue(address) as work,
+        intercepted(work, app(), model, SlowAnswers()),
+    ):
+        session = session_of(work.client)
+        await session.say("first")
+        await model.begun.acquire()
+        asking = asyncio.create_task(session.unqueue("none"))
+        await until_fact(session, MessageUnqueued)
+        model.let_go()
+        await until_recorded(session, 1)
+        with pytest.raises(InvalidRequestError):  # it is answered, so the run has gone on
+            await session.add_budget(Budget(usd="1"))
+        await session.close()
+        await asking
+        async for _ in session.events():
+            pass
+        runs = await runs_up_to(
+            work.client.temporal, await describe(work.client.temporal, session.id)
+        )
+
+    assert len(runs) == 1
+
+
+async def until_fact(session: Session, fact: type[SessionFact]) -> None:
+    """Wait until a session has recorded a fact like this."""
+    async with asyncio.timeout(SOON_S):
+        async for event in session.events():
+            if isinstance(event.fact, fact):
+                break
+
+
+class SlowAnswers(Interceptor):
+    """A worker whose sessions answer an `unqueue` only when they are closed."""
+
+    def workflow_interceptor_class(
+        self,
+        input: WorkflowInterceptorClassInput,  # noqa: A002 - Temporal's name
+    ) -> type[WorkflowInboundInterceptor]:
+        """What is around a workflow."""
+        return _SlowAnswer
+
+
+class _SlowAnswer(WorkflowInboundInterceptor):
+    is_closing = False
+
+    # Temporal calls the parameter `input`
+    async def handle_update_handler(self, input: HandleUpdateInput) -> Any:  # noqa: A002
+        self.is_closing |= input.update == CLOSE
+        if input.update == UNQUEUE:
+            await workflow.wait_condition(lambda: self.is_closing)
+        return await super().handle_update_handler(input)
+
+
+@pytest.mark.accepts("E115")
+async def test_message_at_the_beginning_of_a_run_comes_before_its_turn(perdure_server: str) -> None:
+    """The run and its readers agree on what the turn was given, and on what waits."""
+    snapshot = SessionSnapshot(
+        session=SessionRequest(agent="spender"), count=0, queue=(Queued(id="1", text="first"),)
+    )
+    model = ScriptedModel(says("one"))
+    async with queue(perdure_server) as work:
+        session = session_of(work.client)
+        await work.client.temporal.start_workflow(
+            SESSION, pack(snapshot), id=session.id, task_queue=work.client.task_queue
+        )
+        saying = asyncio.create_task(session.say("second", id="2"))
+        await until_sent(work.client.temporal, session, "2")
+        async with work.worker(app(), model):
+            sent = await saying
+            messages = await until_recorded(session, 1)
+            [turn] = await session.turns()
+
+    assert sent.turn_id == turn.turn_id
+    assert turn.messages == ("1", "2")
+    assert texts(messages) == [*texts(model.requests[0].messages), "one"]
+
+
+async def until_sent(client: Client, session: Session, update_id: str) -> None:
+    """Wait until an update waits for a worker of the session."""
+    which = UpdateRef(
+        workflow_execution=WorkflowExecution(workflow_id=session.id), update_id=update_id
+    )
+    request = PollWorkflowExecutionUpdateRequest(namespace=client.namespace, update_ref=which)
+    async with asyncio.timeout(SOON_S):
+        while True:
+            with contextlib.suppress(RPCError):
+                await client.workflow_service.poll_workflow_execution_update(request)
+                return
+            await asyncio.sleep(0.02)
+
+
+@pytest.mark.accepts("E115")
+async def test_message_is_kept_whose_turn_is_cancelled_before_it_has_those_before(
+    perdure_server: str,
+) -> None:
+    """The second turn ends while it takes over the messages of the first."""
+    carries, model = Carries(), ScriptedModel(says("one"), says("two"))
+    async with queue(perdure_server) as work, holding(work, with_model(app(), model), carries):
+        session = session_of(work.client)
+        await (await session.say("first")).result()
+        second = await session.say("second")
+        await carries.begun.wait()
+        third = await session.say("third", if_busy="interrupt")
+        with pytest.raises(TurnCancelledError):
+            await second.result()
+        carries.let_go.set()
+        await third.result()
+
+    assert texts(model.requests[1].messages) == ["first", "one", "second", "third"]
+
+
+@contextlib.asynccontextmanager
+async def intercepted(
+    work: Queue, worker: AgentWorker, model: ScriptedModel, interceptor: Interceptor
+) -> AsyncIterator[None]:
+    """A worker with an interceptor, during the block."""
+    async with Worker(
+        work.client.temporal,
+        task_queue=work.client.task_queue,
+        plugins=[PerdurePlugin(with_model(worker, model))],
+        interceptors=[interceptor],
+    ):
+        yield
+
+
+class Losing(Interceptor):
+    """Loses the first attempt of an activity, as a worker that is killed does."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.attempts: list[int] = []
+
+    def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:  # noqa: A002 - Temporal's name
+        """What is around an activity."""
+        return _Lost(next, self)
+
+
+class _Lost(ActivityInboundInterceptor):
+    def __init__(self, inner: ActivityInboundInterceptor, losing: Losing) -> None:
+        super().__init__(inner)
+        self._losing = losing
+
+    # Temporal calls the parameter `input`
+    async def execute_activity(self, input: ExecuteActivityInput) -> Any:  # noqa: A002
+        if activity.info().activity_type == self._losing.name:
+            self._losing.attempts.append(activity.info().attempt)
+            if activity.info().attempt == 1:
+                raise ConnectionError("the worker is lost")
+        return await super().execute_activity(input)
+
+
+@pytest.mark.accepts("Y51")
+async def test_turn_is_recorded_when_the_worker_that_records_it_is_lost(
+    perdure_server: str,
+) -> None:
+    """Another attempt reads the turn; the session goes on."""
+    losing, model = Losing(RECORD_TURN), ScriptedModel(says("one"), says("two"))
+    async with queue(perdure_server) as work:
+        session = session_of(work.client)
+        async with intercepted(work, app(), model, losing):
+            for text in ("first", "second"):
+                await (await session.say(text)).result()
+            await until_idle(session)
+
+    assert losing.attempts == [1, 2, 1, 2]
+    assert texts(model.requests[1].messages) == ["first", "one", "second"]

@@ -11,8 +11,9 @@ import pytest
 
 from ..integration.gateway import messages
 from .command_line import CommandLine, Started
+from .outages import Outage
 from .stories import Tell, asks, kill, says, use
-from .test_server_outage import Outage, server
+from .test_server_outage import server
 
 __all__ = ["server"]
 

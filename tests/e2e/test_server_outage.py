@@ -5,7 +5,6 @@
 
 import asyncio
 import os
-import random
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,10 +15,10 @@ from perdure import AgentReport
 from perdure.clients import Turn
 from perdure.clients.schedules.status import turn_id_of
 from perdure.errors import TurnNotFoundError
-from perdure.worker.dev_server import DevServer
 
 from ..integration.test_schedules import existing, status_when
 from .app import AGENT
+from .outages import Outage
 from .stories import UNKNOWN, Story, Tell, asks, results, says, use
 
 pytestmark = pytest.mark.slow
@@ -28,38 +27,10 @@ OUTAGE_S = float(os.environ.get("PERDURE_OUTAGE_S", "30"))
 PAUSE_S = 0.3
 
 
-class Outage:
-    """A server that can be down for a while."""
-
-    def __init__(self, folder: Path, port: int) -> None:
-        self._folder = folder
-        self._server = DevServer(folder=folder, port=port, ui=False)
-        self.address = ""
-
-    async def begin(self) -> None:
-        """Start it for the first time."""
-        self.address = (await self._server.start()).address
-
-    async def happen(self, seconds: float = OUTAGE_S) -> None:
-        """Kill it, and start it again later, at the same address."""
-        self._server.kill()
-        await self._server.stop()
-        await asyncio.sleep(seconds)  # the outage itself
-        port = int(self.address.rpartition(":")[2])
-        self._server = DevServer(folder=self._folder, port=port, ui=False)
-        assert (await self._server.start()).address == self.address
-
-    async def end(self) -> None:
-        """Stop it for good."""
-        await self._server.stop()
-
-
 @pytest.fixture
 async def server(tmp_path: Path) -> AsyncIterator[Outage]:
-    """A server with a database file, on a port below the ephemeral range, so that the port stays
-    free while it is down.
-    """
-    outage = Outage(tmp_path / "state", random.randrange(20_000, 30_000))
+    """A server with a database file."""
+    outage = Outage(tmp_path / "state")
     try:
         await outage.begin()
         yield outage
@@ -99,7 +70,7 @@ async def test_turns_and_attached_clients_go_on_after_the_server_was_away(
     async with asyncio.TaskGroup() as following:
         followers = [following.create_task(follow(turn)) for turn in turns]
         await story.asked(5)
-        await server.happen()
+        await server.happen(OUTAGE_S)
         reports = [await story.report(turn) for turn in turns]
     another = await story.connect()
 
@@ -146,7 +117,7 @@ async def test_time_that_the_server_missed_is_made_up_for_unless_it_is_too_late(
     due = (await patient.describe()).next[0]
     # the outage begins just before this time
     await asyncio.sleep((due - datetime.now(UTC) - timedelta(seconds=2)).total_seconds())
-    await server.happen()
+    await server.happen(OUTAGE_S)
     late = await existing(story.client, turn_id_of(patient.id, due))
     report = await late.result()
     status = await status_when(strict, "missed", 1)

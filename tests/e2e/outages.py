@@ -1,0 +1,40 @@
+"""A Temporal server with a database file, which is killed and started again."""
+
+import asyncio
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+from perdure.worker.dev_server import DevServer
+
+
+class Outage:
+    """A server that can be down for a while.
+
+    Its port is below the ephemeral range, so that the port stays free while it is down.
+    """
+
+    def __init__(self, folder: Path, *, extra_args: Sequence[str] = ()) -> None:
+        self._folder = folder
+        self._extra_args = extra_args
+        self._server = self._at(random.randrange(20_000, 30_000))
+        self.address = ""
+
+    def _at(self, port: int) -> DevServer:
+        return DevServer(folder=self._folder, port=port, ui=False, extra_args=self._extra_args)
+
+    async def begin(self) -> None:
+        """Start it for the first time."""
+        self.address = (await self._server.start()).address
+
+    async def happen(self, lasts_s: float) -> None:
+        """Kill it, and start it again later, at the same address."""
+        self._server.kill()
+        await self._server.stop()
+        await asyncio.sleep(lasts_s)  # the outage itself
+        self._server = self._at(int(self.address.rpartition(":")[2]))
+        assert (await self._server.start()).address == self.address
+
+    async def end(self) -> None:
+        """Stop it for good."""
+        await self._server.stop()

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import secrets
 import time
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -22,16 +22,37 @@ from perdure.clients import BatchState
 from perdure.temporal.names import MEMO_BATCH
 from perdure.turn.batch import part_id
 
-from .stories import Tell, kill
+from .stories import Process, Tell, kill
 
 TASKS = int(os.environ.get("PERDURE_BATCH_TASKS", "150"))
 KILLS = int(os.environ.get("PERDURE_BATCH_KILLS", "2"))
 APP = "tests.e2e.batch_app:make"
+SAMPLES = 20
+"""How often the memory is measured."""
+MARGIN_MB = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """The memory after a number of results, of this process and of the larger worker."""
+
+    results: int
+    client_mb: int
+    worker_mb: int
+
+    @classmethod
+    def now(cls, results: int, workers: list[Process]) -> Memory:
+        """What the processes have now."""
+        return cls(
+            results=results,
+            client_mb=memory_mb(os.getpid()),
+            worker_mb=max(memory_mb(worker.pid) for worker in workers),
+        )
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-@pytest.mark.accepts("E75", "E88", "Y54")
+@pytest.mark.accepts("E75", "E88", "E117", "Y54")
 async def test_each_task_of_a_batch_has_one_turn_when_workers_are_killed(
     tell: Tell, tmp_path: Path
 ) -> None:
@@ -55,26 +76,27 @@ async def test_each_task_of_a_batch_has_one_turn_when_workers_are_killed(
         budget=Budget(usd="100", model_calls=TASKS * 10),
     )
     found: Counter[str] = Counter()
-    peak_kb = 0
+    memory: list[Memory] = []
     async for result in batch.results():
         found[result.id] += 1
+        if len(found) % max(1, TASKS // SAMPLES) == 0:
+            memory.append(Memory.now(len(found), workers))
         if len(found) % (TASKS // (KILLS + 1) + 1) == 0:
-            peak_kb = max(peak_kb, *(memory_kb(worker.pid) for worker in workers))
             victim = workers.pop(0)
             await kill(victim)
             workers.append(await story.worker(APP, **environment))
     status = await batch.result()
     took = time.monotonic() - began
-    peak_kb = max(peak_kb, *(memory_kb(worker.pid) for worker in workers))
     sizes = await histories(story.temporal, batch_id)
     asked = Counter((tmp_path / "asked").read_text(encoding="utf-8").splitlines())
 
-    client_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
     print(
-        f"\n{TASKS} tasks, {KILLS} kills: {took:.0f} s; client {client_mb} MB, worker at most"
-        f" {peak_kb // 1024} MB; {sum(asked.values())} requests; {len(sizes)} histories, of at most"
-        f" {max(events for events, _ in sizes)} events and {max(size for _, size in sizes)} bytes"
+        f"\n{TASKS} tasks, {KILLS} kills: {took:.0f} s; {sum(asked.values())} requests;"
+        f" {len(sizes)} histories, of at most {max(events for events, _ in sizes)} events and"
+        f" {max(size for _, size in sizes)} bytes"
     )
+    for one in memory:
+        print(f"after {one.results} results: client {one.client_mb} MB, worker {one.worker_mb} MB")
     assert (status.state, status.done, status.failed) == (BatchState.COMPLETED, TASKS, 0)
     assert found == Counter(f"t{number}" for number in range(1, TASKS + 1))
     assert set(asked) == {f"task {number}" for number in range(1, TASKS + 1)}
@@ -84,6 +106,7 @@ async def test_each_task_of_a_batch_has_one_turn_when_workers_are_killed(
     assert status.cost < 100
     assert max(events for events, _ in sizes) < limits.BATCH_EVENTS + 1_000
     assert max(size for _, size in sizes) < 10_000_000
+    assert_flat(memory)
 
 
 async def histories(client: Client, batch: str) -> list[tuple[int, int]]:
@@ -101,9 +124,19 @@ async def histories(client: Client, batch: str) -> list[tuple[int, int]]:
     return found
 
 
-def memory_kb(pid: int) -> int:
-    """The largest amount of memory that a process has had."""
+def assert_flat(memory: list[Memory]) -> None:
+    """Neither the client nor the larger of its workers needs more at the end than near the
+    beginning.
+    """
+    early, late = memory[SAMPLES // 5 : SAMPLES // 2], memory[-SAMPLES // 4 :]
+    for which in ("client_mb", "worker_mb"):
+        most = max(getattr(one, which) for one in early)
+        assert max(getattr(one, which) for one in late) <= most + MARGIN_MB, which
+
+
+def memory_mb(pid: int) -> int:
+    """The memory that a process has now."""
     for line in Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1])
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) // 1024
     return 0

@@ -1,8 +1,10 @@
 """Heartbeats for Perdure's own activities.
 
-They reveal a dead worker within seconds, and deliver a cancellation within one. This is an
-interceptor, because only there the event loop is available for sync activities too. The user's own
-activities are not affected, and local ones have none: they take a second at most.
+They reveal a dead worker within seconds, and deliver a cancellation. Temporal Cloud bills each, so
+there are few: one every few seconds, and some at once when a turn of this process cancels its
+activity (docs/decisions/0093). This is an interceptor, because only there the event loop is
+available for sync activities too. The user's own activities are not affected, and local ones have
+none: they take a second at most.
 
 It also refuses attempts that the workflow has not scheduled. An activity of a turn has one attempt,
 but the server dispatches it again after an operator has paused, unpaused or reset it, and after a
@@ -14,6 +16,7 @@ The activity with which a session records a turn only reads, and may have any nu
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Container
 from contextvars import ContextVar
 from datetime import timedelta
@@ -28,9 +31,15 @@ from temporalio.worker import (
     Interceptor,
 )
 
+from perdure.temporal.liveness import interval_for
 from perdure.temporal.names import WORKER_SHUTDOWN
 
-INTERVAL = timedelta(seconds=1)
+_AFTER_A_CANCEL_S = (0.05, 0.5, 1.0)
+"""The pauses before the heartbeats that deliver a cancel.
+
+The server has the cancel a few milliseconds after the workflow decided it. The next ones are for a
+busy server.
+"""
 
 Beat = Callable[..., None]
 Prepare = Callable[[ExecuteActivityInput], Awaitable[None]]
@@ -53,19 +62,33 @@ class HeartbeatInterceptor(Interceptor):
     def __init__(self, ours: Container[str], prepare: Prepare) -> None:
         self._ours = ours
         self._prepare = prepare
+        self._running: dict[tuple[str, str], Callable[[], None]] = {}
+
+    def beat_soon(self, run_id: str, activity_id: str) -> None:
+        """Let an activity send heartbeats now if it runs in this process, from any thread."""
+        beat = self._running.get((run_id, activity_id))
+        if beat is not None:
+            with contextlib.suppress(RuntimeError):  # the process is ending
+                beat()
 
     def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:  # noqa: A002 - the SDK's name
         """Wrap every activity of the worker."""
-        return _Heartbeats(next, self._ours, self._prepare)
+        return _Heartbeats(next, self._ours, self._prepare, self._running)
 
 
 class _Heartbeats(ActivityInboundInterceptor):
     def __init__(
-        self, inner: ActivityInboundInterceptor, ours: Container[str], prepare: Prepare
+        self,
+        inner: ActivityInboundInterceptor,
+        ours: Container[str],
+        prepare: Prepare,
+        running: dict[tuple[str, str], Callable[[], None]],
     ) -> None:
         super().__init__(inner)
         self._ours = ours
         self._prepare = prepare
+        self._running = running
+        self._is_cancelled = asyncio.Event()
         self._details: tuple[Any, ...] = ()
 
     def init(self, outbound: ActivityOutboundInterceptor) -> None:
@@ -79,7 +102,10 @@ class _Heartbeats(ActivityInboundInterceptor):
         _refuse_second_attempt(info)
         self._loop = asyncio.get_running_loop()
         _beat.set(_unheard if info.is_local else self._beat_from_anywhere)
-        ticker = None if info.is_local else asyncio.create_task(self._tick())
+        ticker = None if info.is_local else asyncio.create_task(self._tick(_interval(info)))
+        place = (info.workflow_run_id or "", info.activity_id)
+        if ticker is not None:
+            self._running[place] = self._cancelled_from_anywhere
         try:
             await self._prepare(input)
             return await super().execute_activity(input)
@@ -91,6 +117,7 @@ class _Heartbeats(ActivityInboundInterceptor):
         finally:
             if ticker is not None:
                 ticker.cancel()
+                self._running.pop(place, None)
 
     def _beat_from_anywhere(self, *details: Any) -> None:
         self._loop.call_soon_threadsafe(self._note, details)
@@ -99,14 +126,31 @@ class _Heartbeats(ActivityInboundInterceptor):
         self._details = details
         self._outbound.heartbeat(*details)
 
-    async def _tick(self) -> None:
+    def _cancelled_from_anywhere(self) -> None:
+        self._loop.call_soon_threadsafe(self._is_cancelled.set)
+
+    async def _tick(self, interval: timedelta) -> None:
         while True:
-            await asyncio.sleep(INTERVAL.total_seconds())
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._is_cancelled.wait(), interval.total_seconds())
+            if self._is_cancelled.is_set():
+                self._is_cancelled.clear()
+                await self._beat_after_a_cancel()
+            else:
+                self._outbound.heartbeat(*self._details)
+
+    async def _beat_after_a_cancel(self) -> None:
+        for pause_s in _AFTER_A_CANCEL_S:
+            await asyncio.sleep(pause_s)
             self._outbound.heartbeat(*self._details)
 
 
 def _unheard(*_details: Any) -> None:
     """Ignore a heartbeat of a local activity, which has none."""
+
+
+def _interval(info: activity.Info) -> timedelta:
+    return interval_for(info.heartbeat_timeout, info.start_to_close_timeout)
 
 
 def _refuse_second_attempt(info: activity.Info) -> None:

@@ -53,6 +53,8 @@ After that, a call is an ordinary activity.
 """
 LOCAL_CALLS_COUNT = 16
 """The number of local tool calls in one workflow task, whose results go to the server together."""
+HEARTBEAT_INTERVAL = timedelta(minutes=10)
+"""The longest interval between heartbeats that a worker may be set to."""
 USER_CODE = timedelta(seconds=45)
 """The time limit of a policy, a check or the observers of a turn, for each call."""
 MCP_START = timedelta(seconds=20)

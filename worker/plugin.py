@@ -55,8 +55,11 @@ from perdure.temporal.names import (
     ASK_POLICY,
     BATCH,
     BATCH_PART,
+    BEAT_SOON,
     CALL_MODEL,
     CARRY,
+    HEARTBEAT_INTERVAL,
+    IS_AT_HAND,
     READ_CHILD,
     RECORD_TURN,
     RESOLVE_AGENT,
@@ -75,9 +78,9 @@ from perdure.turn.schedule_account import SettleCall
 from perdure.turn.wire import AgentCall, ChildRun, HookCall, ModelCall, ObserverCall, ToolRun
 from perdure.worker import internals, slots
 from perdure.worker.ends import TakenTasks
-from perdure.worker.local_lookups import LocalLookups
 from perdure.worker.queues import ModelQueue, beside
 from perdure.worker.settings import HEARTBEAT_THROTTLE, STICKY_TIMEOUT, WorkerSettings
+from perdure.worker.workflow_functions import WorkflowFunctions
 from perdure.workflows import WORKFLOWS
 from perdure.workflows.single_input import OneInput
 
@@ -223,12 +226,8 @@ class PerdurePlugin(Plugin):
         self._tool_calls.has_storage = storage is not None
         config["workflows"] = [*config.get("workflows", []), *WORKFLOWS]
         config["activities"] = [*config.get("activities", []), *self._activities]
-        ours: list[Interceptor] = [
-            HeartbeatInterceptor(_Ours(self._names(), self._tools), self._prepare),
-            OneInput(),
-        ]
-        if self._settings.local_lookups:
-            ours.append(LocalLookups(self._agents.is_at_hand))
+        beats = HeartbeatInterceptor(_Ours(self._names(), self._tools), self._prepare)
+        ours: list[Interceptor] = [beats, OneInput(), self._functions(beats)]
         if self._telemetry is not None:  # inside the heartbeats, as it may read history first
             ours.append(
                 self._telemetry.interceptor(self._client, _Ours(self._names(), self._tools))
@@ -261,6 +260,16 @@ class PerdurePlugin(Plugin):
         slots.separate(config, self._max_model_calls)
         self._config = config
         return config
+
+    def _functions(self, beats: HeartbeatInterceptor) -> WorkflowFunctions:
+        """Return what the workflows of turns ask their worker."""
+        functions: dict[str, Callable[..., Any]] = {
+            HEARTBEAT_INTERVAL: lambda: self._settings.heartbeat,
+            BEAT_SOON: beats.beat_soon,
+        }
+        if self._settings.local_lookups:
+            functions[IS_AT_HAND] = self._agents.is_at_hand
+        return WorkflowFunctions(functions)
 
     def configure_replayer(self, config: ReplayerConfig) -> ReplayerConfig:
         """Add the workflows of turns, sessions and batches to a replayer."""

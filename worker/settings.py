@@ -10,14 +10,16 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from perdure import errors, limits
+from perdure.temporal.liveness import INTERVAL
 
+_HEARTBEAT = "PERDURE_HEARTBEAT_S"
 STICKY_TIMEOUT = timedelta(seconds=1)
 """How long a turn waits for a killed worker before another takes over; the SDK waits 10 s."""
 
 HEARTBEAT_THROTTLE = timedelta(seconds=0.5)
 """The minimum interval between heartbeats.
 
-They deliver cancellations to an activity, and live text to its readers.
+It holds for live text and for the heartbeats that deliver a cancel.
 """
 
 
@@ -32,6 +34,8 @@ class WorkerSettings:
         max_activities: `PERDURE_MAX_ACTIVITIES`: the number of concurrent activities except for
             model calls, such as tool calls.
         max_model_calls: `PERDURE_MAX_MODEL_CALLS`: the number of concurrent model calls.
+        heartbeat: `PERDURE_HEARTBEAT_S`: the interval between heartbeats of the activities of turns
+            that this worker runs; an activity counts as lost `liveness.SLACK` after a missing one.
         local_lookups: `PERDURE_LOCAL_LOOKUPS`: whether agents are looked up within the first
             workflow task, which workers of an earlier release cannot replay; 0 for no.
         health_port: `PERDURE_HEALTH_PORT`: the port for probes; none by default.
@@ -44,6 +48,7 @@ class WorkerSettings:
     grace: timedelta = limits.MODEL_CALL
     max_activities: int = limits.ACTIVITIES_AT_ONCE
     max_model_calls: int = limits.MODEL_CALLS_AT_ONCE
+    heartbeat: timedelta = INTERVAL
     local_lookups: bool = True
     health_port: int | None = None
     log_format: str = "lines"
@@ -61,11 +66,23 @@ class WorkerSettings:
             grace=timedelta(seconds=_number("PERDURE_GRACE_S", limits.MODEL_CALL.total_seconds())),
             max_activities=_at_least_one("PERDURE_MAX_ACTIVITIES", limits.ACTIVITIES_AT_ONCE),
             max_model_calls=_at_least_one("PERDURE_MAX_MODEL_CALLS", limits.MODEL_CALLS_AT_ONCE),
+            heartbeat=_heartbeat(),
             local_lookups=os.environ.get("PERDURE_LOCAL_LOOKUPS", "1") != "0",
             health_port=int(_number("PERDURE_HEALTH_PORT", 0)) or None,
             log_format=_log_format(),
             otlp=_otlp(),
         )
+
+
+def _heartbeat() -> timedelta:
+    seconds = _number(_HEARTBEAT, INTERVAL.total_seconds())
+    longest = limits.HEARTBEAT_INTERVAL.total_seconds()
+    if not 1 <= seconds <= longest:
+        raise errors.ConfigurationError(
+            f"the environment variable {_HEARTBEAT} is a number of seconds from 1 to {longest:g},"
+            f" not {seconds:g}"
+        )
+    return timedelta(seconds=seconds)
 
 
 def _otlp() -> bool:

@@ -18,12 +18,13 @@ from perdure.session.scheduled import (
     session_of,
 )
 from perdure.temporal import failures
-from perdure.temporal.names import HEARTBEAT_TIMEOUT, SCHEDULED_MESSAGE, SEND_MESSAGE
+from perdure.temporal.names import SCHEDULED_MESSAGE, SEND_MESSAGE
 from perdure.temporal.payloads import NOTHING, pack, unpack
 from perdure.temporal.search_attributes import SCHEDULED_FOR
 from perdure.text import described
 from perdure.turn.slot import Slot
 from perdure.turn.wire import TurnRequest
+from perdure.workflows import heartbeats
 
 
 @workflow.defn(name=SCHEDULED_MESSAGE, sandboxed=False, failure_exception_types=[PerdureError])
@@ -56,7 +57,7 @@ class AgentScheduledMessage:
             pack(call, "the message"),
             result_type=RawValue,
             start_to_close_timeout=limits.CARRY_CALL,
-            heartbeat_timeout=HEARTBEAT_TIMEOUT,
+            heartbeat_timeout=heartbeats.timeout(),
             retry_policy=RetryPolicy(maximum_interval=limits.BENCH),
             summary="the message",
         )

@@ -53,7 +53,6 @@ from perdure.temporal import failures, session_history, start_request, trace_ids
 from perdure.temporal.names import (
     ADD_BUDGET,
     CLOSE,
-    HEARTBEAT_TIMEOUT,
     INTERRUPT,
     RECORD_TURN,
     RESUME,
@@ -68,6 +67,7 @@ from perdure.temporal.session_history import record_key
 from perdure.turn.decide import run_events
 from perdure.turn.wire import Steer
 from perdure.values.budgets import BudgetUpdate
+from perdure.workflows import heartbeats
 from perdure.workflows.calls import has_ended
 from perdure.workflows.session_details import card
 from perdure.workflows.update_answers import UpdateAnswers
@@ -242,7 +242,7 @@ class AgentSession:
                     result_type=RawValue,
                     activity_id=record_key(number, part),
                     start_to_close_timeout=limits.CARRY_CALL,
-                    heartbeat_timeout=HEARTBEAT_TIMEOUT,
+                    heartbeat_timeout=heartbeats.timeout(),
                     retry_policy=RetryPolicy(maximum_interval=limits.BENCH),
                     summary=f"the messages of turn {number}",
                 )

@@ -11,13 +11,13 @@ from temporalio import workflow
 from temporalio.common import RawValue, RetryPolicy
 from temporalio.exceptions import ActivityError
 
-from perdure.temporal import names, outcomes
+from perdure.temporal import outcomes
 from perdure.temporal.payloads import pack
 from perdure.text import one_line
 from perdure.turn.facts import Recorded, Scheduled
 from perdure.turn.keys import ActivityKey, AgentKey, HandoffKey, ModelKey, PolicyKey, ToolKey
 from perdure.turn.wire import ModelCall
-from perdure.workflows import log_events
+from perdure.workflows import heartbeats, log_events
 from perdure.workflows.clock import ended_within
 from perdure.workflows.turn_context import Board
 
@@ -47,13 +47,20 @@ async def has_ended(handle: asyncio.Task[Any]) -> bool:
     return handle.done()
 
 
+def _cancel(key: ActivityKey, handle: Handle) -> bool:
+    """Request the cancellation of an activity, which soon learns of it. Like `Task.cancel`."""
+    is_requested = handle.cancel()
+    heartbeats.beat_soon(str(key))
+    return is_requested
+
+
 class Calls:
     """Runs the activities of one turn."""
 
     def __init__(self, board: Board) -> None:
         self._board = board
         self._left: list[asyncio.Task[None]] = []
-        self._asking: Handle | None = None
+        self._asking: tuple[ModelKey, Handle] | None = None
 
     async def perform(
         self,
@@ -95,18 +102,18 @@ class Calls:
             result_type=RawValue,
             activity_id=str(key),
             start_to_close_timeout=timeout,
-            heartbeat_timeout=names.HEARTBEAT_TIMEOUT,
+            heartbeat_timeout=heartbeats.timeout(),
             retry_policy=ONCE,
             cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
             summary=one_line(summary, 200),
         )
         if isinstance(key, ModelKey) and not is_last:
-            self._asking = handle
+            self._asking = key, handle
         try:
             await self._until(key, handle, has_deadline)
         except asyncio.CancelledError:
             if not await has_ended(handle):
-                handle.cancel()
+                _cancel(key, handle)
                 if self._board.is_new(scheduled):
                     self._board.withdraw(scheduled)
                     raise
@@ -116,8 +123,8 @@ class Calls:
 
     async def interrupt(self) -> None:
         """Stop the model call that is running, so that the model is asked again."""
-        if self._asking is not None and not await has_ended(self._asking):
-            self._asking.cancel()
+        if self._asking is not None and not await has_ended(self._asking[1]):
+            _cancel(*self._asking)
 
     async def _stopped(self, key: ActivityKey, handle: Handle) -> None:
         """Wait for a cancelled activity for a while, which is shorter after the deadline."""
@@ -139,7 +146,7 @@ class Calls:
         while not handle.done():
             left = board.time_for_calls if has_deadline else None
             if left == timedelta() and not await has_ended(handle):
-                is_stopping = is_stopping or handle.cancel()
+                is_stopping = is_stopping or _cancel(key, handle)
                 pauses = board.state.agent is not None and board.state.agent.on_exhausted == "pause"
                 await (
                     workflow.wait([handle])

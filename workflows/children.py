@@ -18,7 +18,7 @@ from perdure.agents import policy
 from perdure.agents.definitions import AgentDefinition
 from perdure.agents.delegates import Ancestor, InheritedTool, Lineage
 from perdure.agents.skills import LOAD_SKILL
-from perdure.temporal import names, outcomes, search_attributes, start_request, trace_ids
+from perdure.temporal import outcomes, search_attributes, start_request, trace_ids
 from perdure.temporal.names import READ_CHILD, TURN
 from perdure.temporal.payloads import pack
 from perdure.turn.decide import Delegate
@@ -30,7 +30,7 @@ from perdure.turn.state import TurnState
 from perdure.turn.wire import ChildRun, TurnRequest
 from perdure.values.budgets import Budget
 from perdure.values.tasks import Task, headline
-from perdure.workflows import ancestors, log_events
+from perdure.workflows import ancestors, heartbeats, log_events
 from perdure.workflows.calls import ONCE, has_ended
 from perdure.workflows.clock import ended_within
 from perdure.workflows.turn_context import Board
@@ -185,7 +185,7 @@ class Children:
                 result_type=RawValue,
                 activity_id=str(place),
                 schedule_to_close_timeout=READ_WITHIN,
-                heartbeat_timeout=names.HEARTBEAT_TIMEOUT,
+                heartbeat_timeout=heartbeats.timeout(),
                 retry_policy=ONCE,
                 summary=f"step {key.step}: {child.turn_id} left no summary",
             )

@@ -12,12 +12,13 @@ from temporalio.common import RawValue, RetryPolicy
 from temporalio.exceptions import ActivityError
 
 from perdure import errors, limits
-from perdure.temporal.names import HEARTBEAT_TIMEOUT, SETTLE_SCHEDULE
+from perdure.temporal.names import SETTLE_SCHEDULE
 from perdure.temporal.payloads import pack
 from perdure.turn.schedule_account import SettleCall
 from perdure.turn.state import TurnState
 from perdure.turn.wire import TurnRequest
 from perdure.values.reports import Outcome
+from perdure.workflows import heartbeats
 
 
 def check(request: TurnRequest) -> None:
@@ -63,7 +64,7 @@ async def _counted(call: SettleCall) -> RawValue:
         pack(call),
         result_type=RawValue,
         start_to_close_timeout=limits.CARRY_CALL,
-        heartbeat_timeout=HEARTBEAT_TIMEOUT,
+        heartbeat_timeout=heartbeats.timeout(),
         retry_policy=RetryPolicy(maximum_interval=limits.BENCH),
         summary="the total budget of the schedule",
     )

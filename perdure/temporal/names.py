@@ -3,8 +3,6 @@
 Tools are activities under their own names, which cannot contain a dot, so the names never collide.
 """
 
-from datetime import timedelta
-
 TURN = "AgentTurn"
 """The workflow type of a turn."""
 
@@ -16,6 +14,12 @@ RESOLVE_AGENT = "perdure.resolve_agent"
 
 IS_AT_HAND = "perdure.is_at_hand"
 """The extern function that tells whether this worker has an agent at hand: `AgentCall -> bool`."""
+
+HEARTBEAT_INTERVAL = "perdure.heartbeat_interval"
+"""The extern function that returns the interval between heartbeats that this worker is set to."""
+
+BEAT_SOON = "perdure.beat_soon"
+"""The extern function that lets an activity of this process send heartbeats: `(run, activity)`."""
 
 CALL_MODEL = "perdure.call_model"
 """`ModelCall -> ModelAnswer`: send one request to a model."""
@@ -115,9 +119,6 @@ BATCH_NEWS = "batch_news"
 
 MEMO_BATCH = "perdure_batch"
 """The memo field with the description of a batch and of its progress: `BatchNote`."""
-
-HEARTBEAT_TIMEOUT = timedelta(seconds=5)
-"""A worker counts as lost after this time without a heartbeat."""
 
 WORKER_SHUTDOWN = "PERDURE_WORKER_SHUTDOWN"
 """The failure type of an attempt that was lost with its worker."""

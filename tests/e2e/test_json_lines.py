@@ -37,7 +37,6 @@ def test_turn_is_told_as_its_events_and_its_report(
     assert (ran.returncode, ran.stderr, shown.returncode, shown.stdout) == (0, "", 0, ran.stdout)
     assert [event["kind"] for event in events] == [
         "turn_started",
-        "scheduled",
         "agent_resolved",
         "scheduled",
         "model_answered",
@@ -51,7 +50,6 @@ def test_turn_is_told_as_its_events_and_its_report(
     assert {event["turn"] for event in (*events, last)} == {new_id}
     assert [event["fact"].get("key") for event in events] == [
         None,
-        "agent",
         "agent",
         "step-1",
         "step-1",

@@ -12,9 +12,8 @@ import pytest
 from temporalio.api.enums.v1 import EventType, PendingWorkflowTaskState
 from temporalio.client import Client, WorkflowExecutionDescription, WorkflowHandle
 
-from perdure.activities.heartbeats import INTERVAL
 from perdure.clients import Turn
-from perdure.temporal.names import HEARTBEAT_TIMEOUT
+from perdure.temporal.liveness import SLACK
 from perdure.turn.facts import WaitBegan
 
 from ..conftest import eventually
@@ -31,7 +30,7 @@ pytestmark = [
 __all__ = ["probe"]
 
 TWO = {"PERDURE_PROCESSES": "2"}
-SOON_S = HEARTBEAT_TIMEOUT.total_seconds() - INTERVAL.total_seconds()
+SOON_S = SLACK.total_seconds()
 """Sooner than any heartbeat timeout; measured is less than half a second."""
 STARTED = PendingWorkflowTaskState.PENDING_WORKFLOW_TASK_STATE_STARTED
 

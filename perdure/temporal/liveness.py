@@ -1,0 +1,32 @@
+"""How often a running activity sends a heartbeat, and when it counts as lost without one.
+
+The worker of a turn sets the timeout of its activities, and the worker of an activity derives the
+interval from that, so that they agree also if their settings differ.
+"""
+
+from datetime import timedelta
+
+INTERVAL = timedelta(seconds=3)
+"""The interval between heartbeats, unless a worker sets another one."""
+
+SLACK = timedelta(seconds=4)
+"""How late a heartbeat may be: a machine is busy, or a connection breaks and is made again."""
+
+_SHORTEST = timedelta(seconds=1)
+_OF_LIMIT = 0.6
+
+
+def timeout_for(interval: timedelta) -> timedelta:
+    """Return the time without a heartbeat after which an activity counts as lost."""
+    return interval + SLACK
+
+
+def interval_for(timeout: timedelta | None, limit: timedelta | None = None) -> timedelta:
+    """Return the interval at which an activity with this timeout sends heartbeats.
+
+    The server shortens the timeout to the time limit of the activity, which then ends it. The one
+    heartbeat before that proves that its worker is not lost.
+    """
+    if timeout is None:
+        return INTERVAL
+    return timeout * _OF_LIMIT if timeout == limit else max(timeout - SLACK, _SHORTEST)

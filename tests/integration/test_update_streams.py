@@ -36,18 +36,18 @@ RUNS = 2
 
 
 async def streaming(
-    over: Callable[[], Awaitable[bool]], *kinds: Callable[[], Awaitable[object]]
+    over: Callable[[], Awaitable[bool]], *clients: Callable[[], Awaitable[object]]
 ) -> None:
-    """Ask for something of each kind, by several clients without a pause, until it is `over`."""
+    """Let each of the clients ask without a pause, until it is `over`."""
     is_over = asyncio.Event()
 
     async def asking(ask: Callable[[], Awaitable[object]]) -> None:
         while not is_over.is_set():
             await ask()
 
-    async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as clients:
-        for ask in kinds * CLIENTS:
-            clients.create_task(asking(ask))
+    async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as tasks:
+        for ask in clients:
+            tasks.create_task(asking(ask))
         while not await over():  # noqa: ASYNC110 - read from the server
             await asyncio.sleep(0.02)
         is_over.set()
@@ -80,7 +80,7 @@ async def test_turn_goes_on_in_new_runs_under_a_stream_of_updates(runtime: Runti
         async def over() -> bool:
             return len(await runs_of(client, turn)) >= RUNS and RUN_ENDS in refusals
 
-        await streaming(over, add, resume)
+        await streaming(over, *[add] * CLIENTS, resume)
         status = await turn.status()
         await turn.cancel("seen enough")
 
@@ -120,7 +120,7 @@ async def test_session_goes_on_in_new_runs_under_a_stream_of_updates(runtime: Ru
             runs.add((await handle.describe()).run_id)
             return len(runs) >= RUNS
 
-        await streaming(over, add, say)
+        await streaming(over, *[add, say] * CLIENTS)
         await until_idle(session)
         status = await session.status()
         read = [one.text for one in await session.messages() if isinstance(one, UserMessage)]

@@ -113,8 +113,6 @@ def _run(command: Coroutine[Any, Any, int], *, verbose: bool, json: bool) -> int
     import asyncio
     import logging
 
-    from perdure.clients.cli.screen import fail
-    from perdure.errors import PerdureError, TurnNotFoundError
     from perdure.worker.logs import Lines
 
     handler = logging.StreamHandler(sys.stderr)
@@ -122,22 +120,35 @@ def _run(command: Coroutine[Any, Any, int], *, verbose: bool, json: bool) -> int
     logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, handlers=[handler])
     try:
         return asyncio.run(command)
-    except PerdureError as error:
-        hint = (
-            "; `perdure list` shows those that there are"
-            if isinstance(error, TurnNotFoundError)
-            else ""
-        )
-        fail("perdure", f"{error.message}{hint}")
-        if json:
-            from perdure.clients.cli.json_lines import tell_error
-
-            tell_error(error)
-        return exits.of_error(error)
     except asyncio.CancelledError:
         return _interrupted()
     except SystemExit as left:
         return left.code if isinstance(left.code, int) else exits.FAILED
+    except Exception as error:
+        code = _failed(error, json=json)
+        if code is None:
+            raise
+        return code
+
+
+def _failed(error: Exception, *, json: bool) -> int | None:
+    """Print an error of Perdure and return its exit code; None for any other.
+
+    Its imports take a third of the memory of a supervisor, which rarely needs them.
+    """
+    from perdure.clients.cli.screen import fail
+    from perdure.errors import PerdureError, TurnNotFoundError
+
+    if not isinstance(error, PerdureError):
+        return None
+    is_unknown = isinstance(error, TurnNotFoundError)
+    hint = "; `perdure list` shows those that there are" if is_unknown else ""
+    fail("perdure", f"{error.message}{hint}")
+    if json:
+        from perdure.clients.cli.json_lines import tell_error
+
+        tell_error(error)
+    return exits.of_error(error)
 
 
 def _unexpected(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from temporalio.client import Client
 from temporalio.converter import DataConverter
-from temporalio.worker import Plugin, UnsandboxedWorkflowRunner, Worker
+from temporalio.worker import Plugin, Worker
 
 from perdure import validation
 from perdure.activities import providers
@@ -32,7 +32,7 @@ from perdure.worker import health, setup_checks, startup
 from perdure.worker.plugin import PerdurePlugin
 from perdure.worker.queues import ModelQueue
 from perdure.worker.settings import WorkerSettings
-from perdure.worker.supervised import Supervised, Watch, WatchedRunner
+from perdure.worker.supervised import HeldRunsPlugin, Supervised
 
 if TYPE_CHECKING:
     from perdure.worker.telemetry import Telemetry
@@ -147,7 +147,16 @@ class AgentWorker:
             ConfigurationError: An agent, a model or a name is not valid.
             DuplicateToolError: Two tools of one agent have the same name.
         """
-        return _worker(self, client, settings or WorkerSettings.from_environment(), plugins)
+        settings = settings or WorkerSettings.from_environment()
+        return Worker(
+            client,
+            task_queue=settings.task_queue or self.task_queue,
+            plugins=[*plugins, PerdurePlugin(self, settings=settings)],
+            build_id=_BUILD,
+            max_concurrent_activities=settings.max_activities,
+            max_concurrent_local_activities=settings.max_activities,
+            graceful_shutdown_timeout=settings.grace,
+        )
 
     @contextlib.asynccontextmanager
     async def running(
@@ -181,37 +190,16 @@ class AgentWorker:
             ConfigurationError: An agent, a model, a name, the lifespan, the port or the data
                 converter is not valid.
         """
-        await serve(self, address, health_port=health_port, on_start=on_start)
-
-
-def _worker(
-    app: AgentWorker,
-    client: Client,
-    settings: WorkerSettings,
-    plugins: Sequence[Plugin] = (),
-    supervised: Supervised | None = None,
-) -> Worker:
-    held = supervised.held if supervised else None
-    return Worker(
-        client,
-        task_queue=settings.task_queue or app.task_queue,
-        plugins=[*plugins, PerdurePlugin(app, settings=settings)],
-        build_id=_BUILD,
-        max_concurrent_activities=settings.max_activities,
-        max_concurrent_local_activities=settings.max_activities,
-        graceful_shutdown_timeout=settings.grace,
-        interceptors=[Watch(held)] if held else [],
-        unsandboxed_workflow_runner=WatchedRunner(held) if held else UnsandboxedWorkflowRunner(),
-    )
+        await serve(self, address, None, health_port=health_port, on_start=on_start)
 
 
 async def serve(
     app: AgentWorker,
     address: str | None,
+    supervised: Supervised | None,
     *,
-    health_port: int | None = None,
-    on_start: Callable[[], None] | None = None,
-    supervised: Supervised | None = None,
+    health_port: int | None,
+    on_start: Callable[[], None] | None,
 ) -> None:
     """Run a worker as `AgentWorker.run` does, possibly in a process that has a supervisor."""
     settings = WorkerSettings.from_environment()
@@ -227,7 +215,8 @@ async def serve(
             supervised.serve(client)
 
     async with _telemetry(app, settings) as telemetry:
-        worker = _worker(replace(app, telemetry=telemetry), client, settings, (), supervised)
+        plugins = [HeldRunsPlugin(supervised.held)] if supervised else []
+        worker = replace(app, telemetry=telemetry).build(client, settings=settings, plugins=plugins)
         startup.prepare(app.registry.agents())
         await _run(worker, client, settings, health_port, begin, supervised)
 

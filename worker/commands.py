@@ -105,6 +105,8 @@ async def worker(
 
     What is in flight gets PERDURE_GRACE_S seconds.
     """
+    if supervisor and not (attached or check or supervised):
+        return await _supervise(app, address, health_port, processes)
     from perdure.errors import ConfigurationError
     from perdure.worker import logs
     from perdure.worker.settings import WorkerSettings
@@ -116,8 +118,6 @@ async def worker(
         return await _check(app, address)
     if supervised:
         return await _supervised(app, address, health_port, supervised)
-    if supervisor and not attached:
-        return await _supervise(app, address, health_port, processes)
     if processes > 1 and not attached:
         raise ConfigurationError("--processes needs the supervisor; leave out --no-supervisor")
     await _agents_run(app, address, health_port)
@@ -125,9 +125,14 @@ async def worker(
 
 
 async def _supervise(app: str, address: str | None, health_port: int | None, processes: int) -> int:
-    """Run worker processes as children."""
+    """Run worker processes as children.
+
+    Settings are not checked here, as that takes 10 MB; the children report what is wrong with them.
+    """
+    from perdure.worker import logs
     from perdure.worker.supervisor import Supervisor, command
 
+    logs.configure(os.environ.get("PERDURE_LOG_FORMAT", "lines"))
     options = [
         *(["--address", address] if address else []),
         *(["--health-port", str(health_port)] if health_port else []),
@@ -162,7 +167,10 @@ async def _agents_run(
             agents.polled_queue,
         )
 
-    await serve(agents, address, health_port=health_port, on_start=told, supervised=supervised)
+    if supervised is None:
+        await agents.run(address, health_port=health_port, on_start=told)
+    else:
+        await serve(agents, address, supervised, health_port=health_port, on_start=told)
 
 
 async def _check(app: str, address: str | None) -> int:

@@ -13,7 +13,7 @@ import os
 import secrets
 import signal
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 from temporalio import activity
@@ -22,9 +22,14 @@ from temporalio.worker import (
     ActivityInboundInterceptor,
     ExecuteActivityInput,
     Interceptor,
+    Plugin,
+    ReplayerConfig,
     UnsandboxedWorkflowRunner,
+    Worker,
+    WorkerConfig,
     WorkflowInstance,
     WorkflowInstanceDetails,
+    WorkflowRunner,
 )
 
 from perdure.worker.held_runs import HeldRuns, WorkerConnection
@@ -85,9 +90,33 @@ class Supervised:
                 loop.remove_signal_handler(number)
 
 
-class Watch(Interceptor):
-    """An interceptor that lists the runs of activities."""
+class HeldRunsPlugin(Plugin):
+    """Has a Temporal worker write down the runs that it holds."""
 
+    def __init__(self, held: HeldRuns) -> None:
+        self._held = held
+
+    def configure_worker(self, config: WorkerConfig) -> WorkerConfig:
+        """Watch activities and workflows."""
+        config["interceptors"] = [_Watch(self._held), *config.get("interceptors", [])]
+        inner = config.get("unsandboxed_workflow_runner") or UnsandboxedWorkflowRunner()
+        config["unsandboxed_workflow_runner"] = _WatchedRunner(inner, self._held)
+        return config
+
+    async def run_worker(self, worker: Worker, next: Callable[[Worker], Awaitable[None]]) -> None:  # noqa: A002 - the SDK's name
+        """Run the worker."""
+        await next(worker)
+
+    def configure_replayer(self, config: ReplayerConfig) -> ReplayerConfig:
+        """Change nothing."""
+        return config
+
+    def run_replayer(self, replayer: Any, histories: Any, next: Any) -> Any:  # noqa: A002 - the SDK's name
+        """Change nothing."""
+        return next(replayer, histories)
+
+
+class _Watch(Interceptor):
     def __init__(self, held: HeldRuns) -> None:
         self._held = held
 
@@ -112,11 +141,9 @@ class _WatchedActivity(ActivityInboundInterceptor):
             asyncio.get_running_loop().call_later(_SENT_S, self._held.end, info.workflow_run_id)
 
 
-class WatchedRunner(WrappedRunner):
-    """A workflow runner that lists the runs whose workflows are in memory."""
-
-    def __init__(self, held: HeldRuns) -> None:
-        super().__init__(UnsandboxedWorkflowRunner())
+class _WatchedRunner(WrappedRunner):
+    def __init__(self, inner: WorkflowRunner, held: HeldRuns) -> None:
+        super().__init__(inner)
         self._held = held
 
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:

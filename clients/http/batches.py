@@ -118,11 +118,11 @@ async def watch_results(call: Call[Nothing, WatchResults]) -> Response:
     The id of each message is the cursor of its result. A client that sends the last one as
     `Last-Event-ID` gets the results after it.
     """
-    batch = await call.client.get_batch(call.id)
     after = call.request.headers.get("last-event-id") or call.query.after
     with contextlib.ExitStack() as held:
         held.enter_context(call.stay_open())
-        items = await begun(batch.results(after))
+        batch = await call.client.get_batch(call.id)
+        items = await begun(batch.results(after), held)
         if items is None:
             return done()
         return EventStream(_messages(items), held.pop_all())

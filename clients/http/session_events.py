@@ -62,7 +62,7 @@ async def watch_session(call: Call[Nothing, WatchSession]) -> Response:
     after = call.request.headers.get("last-event-id") or call.query.after
     with contextlib.ExitStack() as held:
         held.enter_context(call.stay_open())
-        items = await begun(session.events(after))
+        items = await begun(session.events(after), held)
         if items is None:
             return done()
         return EventStream(_messages(items), held.pop_all())

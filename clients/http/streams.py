@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from datetime import timedelta
 from typing import TypeVar
 
 from sse_starlette.event import ServerSentEvent
@@ -74,7 +75,7 @@ class EventStream(EventSourceResponse):
         self, messages: AsyncGenerator[ServerSentEvent, None], held: contextlib.ExitStack
     ) -> None:
         super().__init__(
-            _beginning_with_retry(in_time(messages)),
+            _beginning_with_retry(in_time(messages, limits.HTTP_STREAM)),
             ping=limits.HTTP_PING.seconds,
             sep="\n",
             send_timeout=limits.HTTP_SEND.total_seconds(),
@@ -104,9 +105,9 @@ async def _beginning_with_retry(
         yield message
 
 
-async def in_time(items: AsyncGenerator[V, None]) -> AsyncGenerator[V, None]:
-    """Yield the items of a generator until it ends, or the time of a stream is over."""
-    end = asyncio.get_running_loop().time() + limits.HTTP_STREAM.total_seconds()
+async def in_time(items: AsyncGenerator[V, None], longest: timedelta) -> AsyncGenerator[V, None]:
+    """Yield the items of a generator until it ends, or the time is over."""
+    end = asyncio.get_running_loop().time() + longest.total_seconds()
     async with contextlib.aclosing(items):
         while True:
             try:
@@ -117,20 +118,20 @@ async def in_time(items: AsyncGenerator[V, None]) -> AsyncGenerator[V, None]:
             yield one
 
 
-async def begun(items: AsyncIterator[V]) -> AsyncGenerator[V, None] | None:
+async def begun(
+    items: AsyncIterator[V], held: contextlib.ExitStack
+) -> AsyncGenerator[V, None] | None:
     """Return the items of an iterator that has begun; None if it has none.
 
     An error with which it begins is raised here, before a response begins. One that waits for its
-    first item has begun.
+    first item has begun. It does not wait any longer when `held` is released, also if the response
+    never asks for an item.
     """
     coming = asyncio.ensure_future(_next(items))
-    try:
-        await asyncio.wait({coming}, timeout=_BEGINS_S)
-        if coming.done() and coming.result() is None:
-            return None
-    except asyncio.CancelledError:
-        coming.cancel()
-        raise
+    held.callback(coming.cancel)
+    await asyncio.wait({coming}, timeout=_BEGINS_S)
+    if coming.done() and coming.result() is None:
+        return None
     return _from(coming, items)
 
 

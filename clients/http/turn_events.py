@@ -46,10 +46,10 @@ async def watch_turn(call: Call[Nothing, WatchTurn]) -> Response:
     `Last-Event-ID` gets the events after it, from any process. Messages without an id are text in
     progress and marks. A client that has the last event of a turn gets 204, and need not reconnect.
     """
-    turn = await call.client.get(call.id)
     after = call.request.headers.get("last-event-id") or call.query.after
     with contextlib.ExitStack() as held:
         held.enter_context(call.stay_open())
+        turn = await call.client.get(call.id)
         items = turn.live(after)
         first = await anext(items, None)
         if first is None or await _is_at_the_end(turn, first, after):

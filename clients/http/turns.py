@@ -289,8 +289,8 @@ async def get_result(call: Call[Nothing, WaitFor]) -> Response:
 
     If the turn is not over after the wait, the answer is 202 with its status.
     """
-    turn = await call.client.get(call.id)
     with call.stay_open():
+        turn = await call.client.get(call.id)
         status = await turn.status()
         if status.outcome is None and not await _is_over(turn, call.query.wait):
             return answer(await turn.status(), 202)

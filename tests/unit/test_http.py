@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import dataclasses
 import hashlib
 import json
 import re
+from collections.abc import AsyncGenerator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, get_args
 
@@ -18,7 +22,7 @@ from perdure.clients.http import Caller, session_events, tokens_from
 from perdure.clients.http.application import OPERATIONS
 from perdure.clients.http.ids import RESERVED
 from perdure.clients.http.problems import STATUS, response_to
-from perdure.clients.http.streams import OpenRequests
+from perdure.clients.http.streams import OpenRequests, begun, in_time
 from perdure.session.facts import SessionFact
 
 from ..docs import openapi_document
@@ -150,6 +154,54 @@ def test_places_of_streams_are_returned() -> None:
         raise ValueError("x")
 
     assert not places._open
+
+
+async def _endless(ended: list[str]) -> AsyncGenerator[int, None]:
+    """Items without end, the second one after a day."""
+    try:
+        yield 1
+        await asyncio.sleep(86_400)
+    finally:
+        ended.append("closed")
+
+
+async def test_stream_ends_at_its_time() -> None:
+    """What it waits for is closed."""
+    ended: list[str] = []
+
+    assert [one async for one in in_time(_endless(ended), timedelta(milliseconds=20))] == [1]
+    assert ended == ["closed"]
+
+
+async def test_iterator_that_nobody_reads_does_not_wait_for_ever() -> None:
+    """As when a client is gone before its stream begins."""
+    ended: list[str] = []
+    items = _endless(ended)
+    await anext(items)
+    with contextlib.ExitStack() as held:
+        found = await begun(items, held)
+    async with asyncio.timeout(10):
+        while not ended:  # noqa: ASYNC110 - the loop closes it
+            await asyncio.sleep(0)
+
+    assert found is not None
+
+
+async def test_error_with_which_an_iterator_begins_is_raised_before_the_response() -> None:
+    """And one without items is None."""
+
+    async def failing() -> AsyncGenerator[int, None]:
+        raise errors.InvalidRequestError("bad")
+        yield 1  # type: ignore[unreachable]  # it makes this a generator
+
+    async def empty() -> AsyncGenerator[int, None]:
+        return
+        yield 1  # type: ignore[unreachable]  # it makes this a generator
+
+    with contextlib.ExitStack() as held:
+        with pytest.raises(errors.InvalidRequestError):
+            await begun(failing(), held)
+        assert await begun(empty(), held) is None
 
 
 @pytest.mark.accepts("H8")

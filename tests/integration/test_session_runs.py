@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from temporalio import activity, workflow
+from temporalio import activity
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.update.v1 import UpdateRef
 from temporalio.api.workflowservice.v1 import PollWorkflowExecutionUpdateRequest
@@ -16,27 +16,27 @@ from temporalio.service import RPCError
 from temporalio.worker import (
     ActivityInboundInterceptor,
     ExecuteActivityInput,
-    HandleUpdateInput,
     Interceptor,
     Worker,
-    WorkflowInboundInterceptor,
-    WorkflowInterceptorClassInput,
 )
 
-from perdure import Budget
+from perdure.activities.record_turn import own_messages
 from perdure.clients import Session
-from perdure.errors import InvalidRequestError, TurnCancelledError
-from perdure.session.facts import MessageUnqueued, SessionFact
 from perdure.session.wire import Queued, SessionRequest, SessionSnapshot
-from perdure.temporal.names import CLOSE, RECORD_TURN, SESSION, UNQUEUE
+from perdure.temporal import outcomes
+from perdure.temporal.names import RECORD_TURN, SESSION
 from perdure.temporal.payloads import pack
 from perdure.temporal.runs import describe, runs_up_to
 from perdure.testing import ScriptedModel, says
 from perdure.testing.runtime import local_runtime
+from perdure.turn.facts import CancelRequested
+from perdure.turn.fold import fold
+from perdure.turn.wire import Origin, TurnRequest
+from perdure.values.messages import UserMessage
+from perdure.values.tasks import Task
 from perdure.worker import AgentWorker, PerdurePlugin
 from perdure.worker.dev_server import DevServer
 
-from .long_turns import Carries, holding
 from .spending import SOON_S, Queue, app, queue
 from .test_carried_state import with_model
 from .test_sessions import Paced, session_of, texts, until_idle, until_recorded
@@ -72,65 +72,6 @@ async def test_session_goes_on_in_a_new_run_although_messages_wait() -> None:
 
     assert found.workflow_execution_info.parent_execution.run_id == runs[1]
     assert texts(model.requests[1].messages) == ["first", "one", "second"]
-
-
-@pytest.mark.accepts("E115")
-async def test_session_that_is_closed_while_its_run_ends_goes_on_in_no_other() -> None:
-    """The run is full, and waits for the answer to another update when the close comes."""
-    model = Paced(says("one"))
-    async with (
-        short_runs() as address,
-        queue(address) as work,
-        intercepted(work, app(), model, SlowAnswers()),
-    ):
-        session = session_of(work.client)
-        await session.say("first")
-        await model.begun.acquire()
-        asking = asyncio.create_task(session.unqueue("none"))
-        await until_fact(session, MessageUnqueued)
-        model.let_go()
-        await until_recorded(session, 1)
-        with pytest.raises(InvalidRequestError):  # it is answered, so the run has gone on
-            await session.add_budget(Budget(usd="1"))
-        await session.close()
-        await asking
-        async for _ in session.events():
-            pass
-        runs = await runs_up_to(
-            work.client.temporal, await describe(work.client.temporal, session.id)
-        )
-
-    assert len(runs) == 1
-
-
-async def until_fact(session: Session, fact: type[SessionFact]) -> None:
-    """Wait until a session has recorded a fact like this."""
-    async with asyncio.timeout(SOON_S):
-        async for event in session.events():
-            if isinstance(event.fact, fact):
-                break
-
-
-class SlowAnswers(Interceptor):
-    """A worker whose sessions answer an `unqueue` only when they are closed."""
-
-    def workflow_interceptor_class(
-        self,
-        input: WorkflowInterceptorClassInput,  # noqa: A002 - Temporal's name
-    ) -> type[WorkflowInboundInterceptor]:
-        """What is around a workflow."""
-        return _SlowAnswer
-
-
-class _SlowAnswer(WorkflowInboundInterceptor):
-    is_closing = False
-
-    # Temporal calls the parameter `input`
-    async def handle_update_handler(self, input: HandleUpdateInput) -> Any:  # noqa: A002
-        self.is_closing |= input.update == CLOSE
-        if input.update == UNQUEUE:
-            await workflow.wait_condition(lambda: self.is_closing)
-        return await super().handle_update_handler(input)
 
 
 @pytest.mark.accepts("E115")
@@ -172,23 +113,12 @@ async def until_sent(client: Client, session: Session, update_id: str) -> None:
 
 
 @pytest.mark.accepts("E115")
-async def test_message_is_kept_whose_turn_is_cancelled_before_it_has_those_before(
-    perdure_server: str,
-) -> None:
-    """The second turn ends while it takes over the messages of the first."""
-    carries, model = Carries(), ScriptedModel(says("one"), says("two"))
-    async with queue(perdure_server) as work, holding(work, with_model(app(), model), carries):
-        session = session_of(work.client)
-        await (await session.say("first")).result()
-        second = await session.say("second")
-        await carries.begun.wait()
-        third = await session.say("third", if_busy="interrupt")
-        with pytest.raises(TurnCancelledError):
-            await second.result()
-        carries.let_go.set()
-        await third.result()
-
-    assert texts(model.requests[1].messages) == ["first", "one", "second", "third"]
+def test_turn_that_ended_while_it_took_over_messages_has_its_task() -> None:
+    """As in an earlier release, whose turns began with that: its message is not lost."""
+    origin = Origin(turn_id="s", run_id="r", steps=2, digest="d", is_session=True)
+    request = TurnRequest(agent="a", task=Task(content="second"), session="s", origin=origin)
+    state = fold([outcomes.started(pack(request)), CancelRequested("a new message")])
+    assert own_messages(state) == (UserMessage.of("second"),)
 
 
 @contextlib.asynccontextmanager

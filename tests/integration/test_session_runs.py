@@ -20,20 +20,13 @@ from temporalio.worker import (
     Worker,
 )
 
-from perdure.activities.record_turn import own_messages
 from perdure.clients import Session
 from perdure.session.wire import Queued, SessionRequest, SessionSnapshot
-from perdure.temporal import outcomes
 from perdure.temporal.names import RECORD_TURN, SESSION
 from perdure.temporal.payloads import pack
 from perdure.temporal.runs import describe, runs_up_to
 from perdure.testing import ScriptedModel, says
 from perdure.testing.runtime import local_runtime
-from perdure.turn.facts import CancelRequested
-from perdure.turn.fold import fold
-from perdure.turn.wire import Origin, TurnRequest
-from perdure.values.messages import UserMessage
-from perdure.values.tasks import Task
 from perdure.worker import AgentWorker, PerdurePlugin
 from perdure.worker.dev_server import DevServer
 
@@ -110,15 +103,6 @@ async def until_sent(client: Client, session: Session, update_id: str) -> None:
                 await client.workflow_service.poll_workflow_execution_update(request)
                 return
             await asyncio.sleep(0.02)
-
-
-@pytest.mark.accepts("E115")
-def test_turn_that_ended_while_it_took_over_messages_has_its_task() -> None:
-    """As in an earlier release, whose turns began with that: its message is not lost."""
-    origin = Origin(turn_id="s", run_id="r", steps=2, digest="d", is_session=True)
-    request = TurnRequest(agent="a", task=Task(content="second"), session="s", origin=origin)
-    state = fold([outcomes.started(pack(request)), CancelRequested("a new message")])
-    assert own_messages(state) == (UserMessage.of("second"),)
 
 
 @contextlib.asynccontextmanager

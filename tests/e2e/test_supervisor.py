@@ -308,7 +308,7 @@ async def test_killed_process_is_replaced_while_the_others_go_on(tell: Tell, pro
     await probe.wait("/readyz", READY)
     first, second = supervised(worker.pid)
     os.kill(first, signal.SIGKILL)
-    await eventually(lambda: not alive([first]), "it ends")
+    await eventually(lambda: "killed by SIGKILL" in story.said(), "it is reaped")
     answers = [await probe.get("/healthz") for _ in range(20)]
     await ready(story, 3)
 

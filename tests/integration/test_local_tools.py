@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from temporalio.api.enums.v1 import EventType
+from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client, WorkflowHistory
 from temporalio.converter import DataConverter, ExternalStorage
 from temporalio.worker import Replayer
@@ -22,6 +23,7 @@ from perdure import Agent, Budget, Media, Outcome, Tool, ToolContext, errors, li
 from perdure.activities.provider import ModelRequest
 from perdure.clients import Turn
 from perdure.clients.events import Event
+from perdure.temporal.history import key_of
 from perdure.testing import ScriptedModel, call, calls, says
 from perdure.testing.scripted import Reply
 from perdure.turn.facts import (
@@ -55,9 +57,20 @@ def add(a: int, b: int) -> int:
     return a + b
 
 
+def markers(history: WorkflowHistory) -> list[HistoryEvent]:
+    """The markers of local calls."""
+    return [
+        event
+        for event in history.events
+        if event.event_type == MARKER and isinstance(key_of(event), ToolKey)
+    ]
+
+
 def kinds(history: WorkflowHistory) -> Counter[int]:
-    """The number of events of each kind."""
-    return Counter(event.event_type for event in history.events)
+    """The events by their type. Of the markers, those of local calls count."""
+    counted = Counter[int](event.event_type for event in history.events)
+    counted[MARKER] = len(markers(history))
+    return counted
 
 
 async def events_of(turn: Turn, after: str | None = None) -> list[Event]:
@@ -197,7 +210,7 @@ async def test_call_that_takes_longer_than_a_second_goes_on_as_an_activity(
     begun = [str(fact.key) for fact in facts if isinstance(fact, Scheduled)]
     assert sorted(begun) == ["step-1.call-1", "step-1.call-2"]
     assert sum(isinstance(fact, ToolReturned) for fact in facts) == 2
-    assert (counted[MARKER], counted[ACTIVITY]) == (2, 1 + 2 + 2)
+    assert (counted[MARKER], counted[ACTIVITY]) == (2, 2 + 2)
     for one in (slow, quick):
         assert len({ctx.idempotency_key for ctx in one.contexts}) == 1
         assert len(one.contexts) == 2
@@ -238,12 +251,11 @@ async def test_local_calls_beside_others_or_too_many_of_them_are_activities(
                 str(n) for n in range(len(many))
             ]
 
-    own = 1 + 4  # the agent, and model calls
+    own = 4  # model calls
     at_once, in_turn = map(kinds, histories)
     tasks = Counter(
         event.marker_recorded_event_attributes.workflow_task_completed_event_id
-        for event in histories[1].events
-        if event.event_type == MARKER
+        for event in markers(histories[1])
     )
     assert at_once[MARKER] == 3
     assert at_once[ACTIVITY] >= own + 2 + len(many)
@@ -283,7 +295,7 @@ async def test_local_calls_of_a_workflow_task_have_a_second_together(runtime: Ru
         counted = kinds(await client.history(turn))
 
     assert [result.content for result in report.steps[0].results] == ["slept", "found", "slept"]
-    assert (counted[MARKER], counted[ACTIVITY]) == (3, 1 + 2 + 1)
+    assert (counted[MARKER], counted[ACTIVITY]) == (3, 2 + 1)
     assert len(stopped_after) == 1
     assert stopped_after[0] < limits.LOCAL_CALLS.total_seconds() - 0.2
 
@@ -316,7 +328,7 @@ async def test_result_that_cannot_be_local_comes_from_an_activity(runtime: Runti
     assert shown.media[0].data == "aGk="
     assert (failed.is_error, "no such thing" in failed.content) == (True, True)
     assert (len(runs), len(set(runs))) == (2, 1)
-    assert (counted[MARKER], counted[ACTIVITY]) == (2, 1 + 2 + 1)
+    assert (counted[MARKER], counted[ACTIVITY]) == (2, 2 + 1)
 
 
 @pytest.mark.accepts("T38")
@@ -431,9 +443,9 @@ async def test_definition_decides_whether_a_call_is_local(perdure_server: str, c
         return
     assert results == ["noted 1", "noted 2"]
     assert runs == [f"{change} 1", f"{change} 2"]
-    markers, activities = {"not local": (2, 0), "local": (0, 2), "not read-only": (2, 1)}[change]
-    own = 1 + 3 + 1  # the second model call of the first worker is lost
-    assert (counted[MARKER], counted[ACTIVITY]) == (markers, own + activities)
+    local, activities = {"not local": (2, 0), "local": (0, 2), "not read-only": (2, 1)}[change]
+    own = 3 + 1  # the second model call of the first worker is lost
+    assert (counted[MARKER], counted[ACTIVITY]) == (local, own + activities)
     assert not any(isinstance(fact, ApprovalNeeded) for fact in facts_of(await events_of(turn)))
 
 
@@ -492,7 +504,7 @@ async def test_local_call_with_a_codec_or_external_storage(
         workflows=[AgentTurn], interceptors=[OneInput()], data_converter=converter
     ).replay_workflow(WorkflowHistory(turn.id, history.events))
 
-    [marker] = [event for event in history.events if event.event_type == MARKER]
+    [marker] = markers(WorkflowHistory(turn.id, history.events))
     held = marker.SerializeToString()
     assert report.steps[0].results[0].content == f"seen {secret}" * 20
     assert [type(fact) for fact in facts] == [Scheduled, ToolReturned]
@@ -517,10 +529,11 @@ async def test_local_call_is_a_row_with_a_summary_and_a_record(
         async with runtime(agent, model=model) as client:
             turn = await client.start(agent, "go")
             await turn.result()
+            history = await client.history(turn)
             [row] = [
                 event
-                for event in (await client.history(turn)).events
-                if event.event_type == MARKER
+                for event in history.events
+                if event in markers(history)
                 or event.activity_task_scheduled_event_attributes.activity_id == "step-1.call-1"
             ]
             summaries += await client.temporal.data_converter.decode([row.user_metadata.summary])

@@ -84,6 +84,8 @@ class EventContext:
                     if isinstance(message, AssistantMessage)
                 )
                 self._ids.update(call.id for message in given for call in message.calls)
+                if request.origin is not None and request.origin.preceding is not None:
+                    self._ids.update(request.origin.preceding.call_ids)
             case AgentResolved(_, agent):
                 self._stages = sum(stage.has_after for stage in agent.middleware)
             case ModelAnswered():

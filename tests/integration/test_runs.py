@@ -166,7 +166,7 @@ async def test_turn_of_several_runs_tells_the_same_as_one_of_a_single_run(
 
 
 @pytest.mark.slow
-@pytest.mark.accepts("Y26")
+@pytest.mark.accepts("E9", "Y26")
 async def test_whoever_follows_a_turn_of_several_runs_gets_each_event_once(
     runtime: Runtime,
 ) -> None:

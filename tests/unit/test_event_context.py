@@ -6,11 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 
 from perdure import Outcome
 from perdure.agents.definitions import Stage
 from perdure.clients.event_context import EventContext
+from perdure.turn import carry
 from perdure.turn.facts import (
     AgentResolved,
     Decided,
@@ -29,11 +30,11 @@ from perdure.turn.wire import ToolOutput, TurnRequest
 from perdure.values.answers import ModelAnswer
 from perdure.values.approvals import Decision
 from perdure.values.budgets import Budget
-from perdure.values.messages import AssistantMessage, Text, ToolCall
+from perdure.values.messages import AssistantMessage, Text, ToolCall, UserMessage, closed
 from perdure.values.tasks import Task
 
 from ..thorough import examples
-from .simulated import Played, any_turn
+from .simulated import Played, any_turn, turn
 from .test_fold import AGENT, every_turn
 
 GUARD = {"middleware": (Stage(name="guard", has_before=False, has_after=True),)}
@@ -49,7 +50,7 @@ def by_fold(facts: Sequence[Fact]) -> Iterator[tuple[tuple[ToolCall, ...], str]]
         text = (
             state.output
             if isinstance(fact, TurnEnded)
-            or (isinstance(fact, ModelAnswered) and state.open_step.answer)
+            or (isinstance(fact, ModelAnswered) and _is_taken(before, state))
             else ""
         )
         yield calls_of(before, state, fact), text
@@ -57,7 +58,8 @@ def by_fold(facts: Sequence[Fact]) -> Iterator[tuple[tuple[ToolCall, ...], str]]
 
 def calls_of(before: TurnState, after: TurnState, fact: Fact) -> tuple[ToolCall, ...]:
     if isinstance(fact, ModelAnswered):
-        return after.open_step.answer.message.calls if after.open_step.answer else ()
+        answer = after.open_step.answer
+        return answer.message.calls if answer and _is_taken(before, after) else ()
     if isinstance(fact, Decided):
         return tuple(
             one.call for one in before.open_step.calls if one.call.id == fact.decision.call_id
@@ -77,6 +79,12 @@ def calls_of(before: TurnState, after: TurnState, fact: Fact) -> tuple[ToolCall,
     )
 
 
+def _is_taken(before: TurnState, after: TurnState) -> bool:
+    """Whether an answer is that of its step. One that was given up may come late."""
+    answer = after.open_step.answer
+    return answer is not None and answer is not before.open_step.answer
+
+
 def by_context(facts: Sequence[Fact]) -> Iterator[tuple[tuple[ToolCall, ...], str]]:
     context = EventContext()
     for fact in facts:
@@ -86,6 +94,7 @@ def by_context(facts: Sequence[Fact]) -> Iterator[tuple[tuple[ToolCall, ...], st
 
 @settings(every_turn, max_examples=examples(30))
 @given(any_turn)
+@example(turn(10224838))  # an answer that was given up comes after the last one
 def test_calls_and_text_are_those_of_the_fold(played: Played) -> None:
     """In every turn, including one that continues another, without middleware and with one that
     accepts or refuses the answer.
@@ -149,3 +158,23 @@ def test_answer_that_was_given_up_has_no_text_and_a_late_result_has_its_call(lat
         ["call_1_2"],
     ]
     assert told[-1][1] == "bye"
+
+
+@pytest.mark.accepts("E125")
+def test_calls_of_a_turn_of_a_session_have_other_ids_than_those_before_it() -> None:
+    """Also for a reader that does not have the messages before the turn."""
+    asked = AssistantMessage(parts=(ToolCall(id="a", name="look"),))
+    origin = carry.after_session("s", "r", closed((UserMessage.of("go"), asked)))
+    request = TurnRequest(agent="any", task=Task(content="again"), session="s", origin=origin)
+    facts: list[Fact] = [
+        TurnStarted(request),
+        Scheduled(AgentKey()),
+        AgentResolved(AgentKey(), AGENT),
+        Scheduled(ModelKey(1)),
+        ModelAnswered(ModelKey(1), ModelAnswer(message=asked)),
+    ]
+
+    told = list(by_context(facts))
+
+    assert told == list(by_fold(facts))
+    assert [call.id for call in told[-1][0]] == ["call_1_1"]

@@ -258,6 +258,9 @@ async def check_history(client: Client, turn_id: str, run_id: str | None) -> Non
         await check_history(client, child.turn_id, None)
     if run_after(history.events[-1]):
         await check_next_run(client, state, history)
+    converter = client.data_converter
+    if converter.payload_codec or converter.external_storage:
+        return  # the process that replays histories has neither
     test = os.environ.get("PYTEST_CURRENT_TEST", "").partition(" ")[0].rpartition("::")[2]
     name = "".join(
         letter if letter.isascii() and letter.isalnum() else "-" for letter in f"{test}-{turn_id}"

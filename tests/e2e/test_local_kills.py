@@ -53,7 +53,6 @@ async def test_call_of_a_worker_killed_in_it_is_made_as_an_activity(tell: Tell) 
     assert len(story.keys("two")) == 1
     assert story.requests() == {1: 1, 2: 1}
     assert await story.attempts(turn) == {
-        "agent": 1,
         "step-1": 1,
         "step-1.call-1": 1,
         "step-1.call-2": 1,

@@ -94,7 +94,7 @@ async def test_model_call_of_a_dead_child_is_made_again_at_once(tell: Tell) -> N
     assert story.log()[1].at - killed < SOON_S
     assert report.output == "done #3"
     assert story.requests() == {1: 2, 2: 1}
-    assert await story.attempts(turn) == {"agent": 1, "step-1": 2, "step-1.call-1": 1, "step-2": 1}
+    assert await story.attempts(turn) == {"step-1": 2, "step-1.call-1": 1, "step-2": 1}
     assert "activities=1 workflow_tasks=0" in story.said()
 
 

@@ -38,9 +38,10 @@ from perdure.clients.schedules.stored import definition_of, schedule_of
 from perdure.temporal import schedule_updates, search_attributes
 from perdure.temporal.search_attributes import State
 from perdure.testing import Runtime as PlainRuntime
-from perdure.testing import ScriptedModel, fails, local_runtime, says
+from perdure.testing import ScriptedModel, fails, says
 from perdure.turn.facts import TurnStarted
 from perdure.values.messages import UserMessage
+from perdure.worker import AgentWorker
 
 from .. import encrypting
 from ..conftest import Runtime
@@ -767,12 +768,13 @@ async def test_fork_of_a_turn_of_a_schedule_keeps_its_slot(runtime: Runtime) -> 
 @pytest.mark.slow
 @pytest.mark.accepts("E68")
 async def test_schedule_works_without_search_attributes() -> None:
-    """In a namespace that never had them, and for a client from which they were taken away."""
+    """In a namespace that never had them, and for a client from which they were taken away.
+
+    The worker starts later: it asks for them once.
+    """
     for types in ({}, search_attributes.TYPES):
-        async with (
-            bare_server(search_attributes=types) as address,
-            local_runtime(REPORTER, model=ScriptedModel(says("done")), address=address) as client,
-        ):
+        async with bare_server(search_attributes=types) as address:
+            client = await AgentClient.connect(address)
             if types:
                 await client.schedule("before", "reporter", "Go.", **DAILY, labels={"a": "b"})
                 request = RemoveSearchAttributesRequest(
@@ -780,12 +782,17 @@ async def test_schedule_works_without_search_attributes() -> None:
                     search_attributes=[search_attributes.LABELS.name, search_attributes.AGENT.name],
                 )
                 await client.temporal.operator_service.remove_search_attributes(request)
-            daily = await client.schedule("daily", "reporter", "Go.", **DAILY, labels={"a": "b"})
-            turn_id = await daily.run_now()
-            report = await (await client.get(turn_id)).result()
-            await eventually_listed(client, [turn_id], schedule="daily")
-            await daily.change(labels={"a": "c"})
-            status = await daily.describe()
+            model = ScriptedModel(says("done"))
+            worker = AgentWorker(REPORTER, providers={"scripted": model})
+            async with worker.running(client.temporal):
+                daily = await client.schedule(
+                    "daily", "reporter", "Go.", **DAILY, labels={"a": "b"}
+                )
+                turn_id = await daily.run_now()
+                report = await (await client.get(turn_id)).result()
+                await eventually_listed(client, [turn_id], schedule="daily")
+                await daily.change(labels={"a": "c"})
+                status = await daily.describe()
 
         assert report.output == "done"
         assert (status.labels, status.last[0].id) == ({"a": "c"}, turn_id)

@@ -124,8 +124,8 @@ class PerdurePlugin(Plugin):
         app: The agents, with everything that they need.
         settings: The settings of the worker; by default those of the environment.
         max_model_calls: The maximum number of concurrent model calls, for which the worker's limit
-            of concurrent activities does not apply; by default from `PERDURE_MAX_MODEL_CALLS`, or
-            500. In a worker with a tuner, the tuner's limit applies to model calls too.
+            of concurrent activities does not apply; by default that of `settings`. In a worker with
+            a tuner, the tuner's limit applies to model calls too.
     """
 
     def __init__(

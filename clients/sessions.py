@@ -256,7 +256,7 @@ class Session:
     async def _begin_with(
         self, request: SessionRequest, message: RawValue, message_id: str
     ) -> RawValue:
-        """Start the session with its first message, unless somebody else just did."""
+        """Start the session with its first message, unless another caller just did."""
         operation: WithStartWorkflowOperation[Any, Any] = WithStartWorkflowOperation(
             SESSION,
             pack(request, "the input of the session"),

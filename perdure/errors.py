@@ -365,7 +365,7 @@ class ScheduleNotFoundError(PerdureError):
 
 
 class ScheduleConflictError(PerdureError):
-    """The schedule has another definition: it exists already, or somebody has just changed it."""
+    """The schedule has another definition: it exists already, or has just been changed."""
 
     code = "SCHEDULE_CONFLICT"
 

@@ -179,7 +179,7 @@ class Schedule:
             InvalidRequestError: A value is not valid; nothing is changed then.
             TooLargeError: The input of the turns is too large.
             ConfigurationError: The output type cannot be enforced on a model.
-            ScheduleConflictError: Somebody else has changed the schedule at the same moment, and
+            ScheduleConflictError: Another caller has changed the schedule at the same moment, and
                 nothing is changed; or another program has created or changed it.
             PayloadDecodeError: This process lacks the codec or the key of the schedule.
         """
@@ -201,14 +201,14 @@ class Schedule:
         raise self._conflict("it is changed all the time")
 
     def _refuse_other(self, seen: Definition, now: Definition) -> None:
-        """Refuse to change what somebody else has changed meanwhile; a pause is no change.
+        """Refuse to change what another caller has changed meanwhile; a pause does not count.
 
         Raises:
             ScheduleConflictError: The definition differs.
         """
         names = seen.differences(now)
         if names:
-            raise self._conflict(f"somebody else has changed {', '.join(names)}", differs=[*names])
+            raise self._conflict(f"another caller has changed {', '.join(names)}", differs=[*names])
 
     def _conflict(self, why: str, **context: JsonValue) -> errors.ScheduleConflictError:
         return errors.ScheduleConflictError(

@@ -58,7 +58,7 @@ class Origin(Wire):
     same turn. `say` is a message of the user that a fork adds to them.
 
     With `is_session`, it is a point in the history of a session, after its first `steps` messages.
-    With `preceding`, the turn begins without them, and whoever needs them reads them there.
+    With `preceding`, the turn begins without them, and readers that need them read them there.
     """
 
     turn_id: str

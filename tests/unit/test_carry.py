@@ -23,6 +23,7 @@ from perdure.turn.continuation import Continuation
 from perdure.turn.decide import Stop, next_move
 from perdure.turn.facts import (
     BudgetAdded,
+    CallFailed,
     Decided,
     Recorded,
     Resumed,
@@ -31,12 +32,19 @@ from perdure.turn.facts import (
     TurnContinued,
 )
 from perdure.turn.fold import apply, fold
-from perdure.turn.keys import CarryKey
+from perdure.turn.keys import CarryKey, ModelKey
 from perdure.turn.snapshot import VERSION, Part
 from perdure.turn.state import CarriedOver, TurnState
 from perdure.turn.wire import Origin, TurnRequest
 from perdure.values.approvals import Decision
-from perdure.values.messages import Message, ToolMessage, closed
+from perdure.values.messages import (
+    AssistantMessage,
+    Message,
+    Text,
+    ToolMessage,
+    UserMessage,
+    closed,
+)
 from perdure.values.tasks import Task
 
 from ..thorough import examples
@@ -215,6 +223,25 @@ def test_turn_of_a_session_counts_messages_that_it_does_not_have(
     assert lean.transcript.messages == eager.transcript.messages[len(messages) :]
     assert carry.complete(lean, messages) == eager == begun(origin, *taken_over)
     assert lean.transcript.length == len(eager.transcript.messages)
+
+
+def test_takeover_in_the_middle_of_a_step_keeps_its_failed_attempts() -> None:
+    """A turn of a session takes messages over when a second model has a smaller window."""
+    messages = (UserMessage.of("Hello."), AssistantMessage(parts=(Text(text="Hi."),)))
+    origin = carry.after_session("s", "r", messages)
+    request = TurnRequest(agent="a", task=Task(content="Go on."), session="s", origin=origin)
+    away = CallFailed(ModelKey(1), errors.LLMUnavailableError("away").info(), model="m:m")
+    lost = CallFailed(CarryKey(1), errors.PerdureError("lost").info(), lost=True)
+    began = [outcomes.started(pack(request)), Scheduled(ModelKey(1)), away, Scheduled(CarryKey(1))]
+    [part] = carry.split(carry.Carried(messages, 0))
+    key = CarryKey(1, 2)
+
+    waiting = fold([*began, lost])
+    state = fold([*began, lost, Scheduled(key), outcomes.completed(key, pack(part))])
+
+    assert [waiting.waiting and waiting.waiting.kind, state.waiting] == ["retry", None]
+    assert [one.key for one in state.attempts.failures] == [ModelKey(1)]
+    assert (state.transcript.absent, state.transcript.messages[:2]) == (0, messages)
 
 
 def test_part_that_is_not_sent_is_counted_over_all_runs() -> None:

@@ -81,8 +81,10 @@ class ToolLoop:
         self._keeper = asyncio.run_coroutine_threadsafe(self._keep(opened), self._loop)
         try:
             await asyncio.wrap_future(opened)
-        except Exception as error:
+        except BaseException as error:
             await asyncio.to_thread(self._end_thread)
+            if not isinstance(error, Exception):
+                raise
             what = error.message if isinstance(error, PerdureError) else raised(error)
             failed = errors.ConfigurationError(f"the worker's lifespan failed to open: {what}")
             if place_of(error):

@@ -8,6 +8,8 @@ are kept, under the names of their tests.
 
 import asyncio
 import contextlib
+import gc
+import io
 import os
 import signal
 import subprocess
@@ -15,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from datetime import timedelta
@@ -105,6 +107,27 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for index, item in enumerate(rows):
             if index not in tried:
                 item.add_marker(pytest.mark.slow)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """Say what the tasks of a test waited for, if it took too long."""
+    try:
+        yield
+    except pytest.fail.Exception as error:
+        if str(error).startswith("Timeout"):
+            item.add_report_section("call", "tasks", _tasks())
+        raise
+
+
+def _tasks() -> str:
+    """The stacks of all tasks of this process that are not done."""
+    written = io.StringIO()
+    for task in gc.get_objects():
+        if isinstance(task, asyncio.Task) and not task.done():
+            print(task, file=written)
+            task.print_stack(file=written)
+    return written.getvalue()
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Container, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager
@@ -283,24 +284,27 @@ class PerdurePlugin(Plugin):
 
     async def run_worker(self, worker: Worker, next: Callable[[Worker], Awaitable[None]]) -> None:  # noqa: A002 - the SDK's name
         """Run the worker with the lifespan open around it."""
-        try:
-            await self._loop.open()
-        except PerdureError:
-            internals.mark_ended(worker)
-            raise
-        await self._servers.loop.open()
-        await self._agents.warm(self._client)
-        try:
+        async with contextlib.AsyncExitStack() as opened:
+            try:
+                await self._open(opened)
+            except BaseException:  # a cancellation too
+                internals.mark_ended(worker)
+                raise
             async with beside(
                 worker, [self._asking(name, queue) for name, queue in self._queues.items()]
             ):
                 await next(worker)
-        finally:
-            await self._models.close()
-            await self._servers.loop.close()
-            await self._loop.close()
-            if self._threads is not None:
-                self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _open(self, opened: contextlib.AsyncExitStack) -> None:
+        """Open what the worker needs while it runs; `opened` closes it in the reverse order."""
+        if self._threads is not None:
+            opened.callback(self._threads.shutdown, wait=False, cancel_futures=True)
+        await self._loop.open()
+        opened.push_async_callback(self._loop.close)
+        await self._servers.loop.open()
+        opened.push_async_callback(self._servers.loop.close)
+        opened.push_async_callback(self._models.close)
+        await self._agents.warm(self._client)
 
     def _asking(self, provider: str, queue: ModelQueue) -> Worker:
         """Return a worker for the model calls of one provider."""

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
+from temporalio.client import Client
 
 from perdure import Agent, Registry, ToolContext, errors, tool
 from perdure.testing import ScriptedModel, call, calls, says
@@ -255,6 +256,41 @@ async def test_lifespan_that_fails_ends_the_worker_process_with_a_configuration_
         async with asyncio.timeout(PROMPTLY_S):
             await app.run(perdure_server)
 
+    assert tool_threads() == []
+
+
+@pytest.mark.accepts("T19")
+async def test_worker_that_is_cancelled_while_it_starts_can_be_shut_down(
+    perdure_server: str,
+) -> None:
+    """It never ran. Its lifespan is left, and no thread remains."""
+    log: list[str] = []
+
+    @contextlib.asynccontextmanager
+    async def never_opens() -> AsyncIterator[None]:
+        log.append("opens")
+        try:
+            await asyncio.Event().wait()
+            yield
+        finally:
+            log.append("left")
+
+    app = AgentWorker(
+        LIBRARIAN,
+        lifespan=never_opens,
+        task_queue="test-cancelled-start",
+        providers={"scripted": ScriptedModel()},
+    )
+    worker = app.build(await Client.connect(perdure_server))
+    running = asyncio.create_task(worker.run())
+    await eventually(lambda: log == ["opens"], "the lifespan is opened")
+    running.cancel()
+    async with asyncio.timeout(PROMPTLY_S):
+        await asyncio.wait({running})
+        await worker.shutdown()
+
+    assert running.cancelled()
+    assert log == ["opens", "left"]
     assert tool_threads() == []
 
 

@@ -21,6 +21,7 @@ from perdure.activities.pricing import Prices
 from perdure.activities.profiles import Profiles
 from perdure.activities.provider import Models
 from perdure.activities.user_code import called
+from perdure.activities.webhooks import Webhooks
 from perdure.agents.agent import Agent
 from perdure.agents.definitions import AgentDefinition, Target, define, resolved
 from perdure.agents.delegates import Delegate, InheritedTool, PinnedDelegate, declared
@@ -57,6 +58,7 @@ class Agents:
         servers: Servers,
         activity_of: Callable[[Tool], str],
         model_retry: ModelRetryPolicy,
+        webhooks: Webhooks,
     ) -> None:
         self._registry = registry
         self._models = models
@@ -66,6 +68,7 @@ class Agents:
         self._servers = servers
         self._activity_of = activity_of
         self._model_retry = model_retry
+        self._webhooks = webhooks
         self._index = Index()
         self._skills = PinnedSkills()
         self._made = Recent[tuple[str, str], Agent](_KEPT)
@@ -76,12 +79,15 @@ class Agents:
         """Return the definition that a turn is pinned to.
 
         Raises:
+            WebhookRefusedError: This worker sends no webhooks to the turn's URL.
             UnknownAgentError: There is no agent of this name, or of a delegate's or handoff's.
             DuplicateToolError: Two of its tools have the same name.
             ToolResolverError: Its tool resolver failed.
             ConfigurationError: Its model, a tool or a skill is not set up, or an MCP server is
                 down.
         """
+        if call.on_done is not None:
+            self._webhooks.check(call.on_done)
         client, info = activity.client(), activity.info()
         agent = await self._servers.read(
             await self._skills.read(await self._asked(client, info, call)), call.allowed

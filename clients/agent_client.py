@@ -172,6 +172,8 @@ class AgentClient:
             deadline: The time after which the turn ends at the latest, from its start, or a date
                 with its time zone. Waits for people and the delay are in it, and it holds for
                 delegates.
+            on_done: An https URL that gets a signed webhook when the turn is over, however it ends,
+                unless it is terminated. Its host has to be allowed by the workers.
             live: Whether `Turn.text` yields text while the model generates it. It has no other
                 effect.
             if_exists: What to do if a turn of this id exists, running or over: `attach` to it if
@@ -479,6 +481,7 @@ class AgentClient:
             max_iterations: As for `start`.
             options: As for `start`.
             allowed_tools: As for `start`.
+            on_done: As for `start`. Not with a session.
 
         Raises:
             ScheduleConflictError: A schedule of this id has another definition: `Schedule.change`

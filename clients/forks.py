@@ -55,10 +55,17 @@ class ForkOptions(TypedDict, total=False):
     budget: Budget | None
     max_iterations: int | None
     labels: Mapping[str, str] | None
+    on_done: str | None
 
 
 UNCHANGED = ForkOptions(
-    say=None, agent=None, model=None, budget=None, max_iterations=None, labels=None
+    say=None,
+    agent=None,
+    model=None,
+    budget=None,
+    max_iterations=None,
+    labels=None,
+    on_done=None,
 )
 """The defaults: the fork has what the turn has, and its user says nothing more."""
 

@@ -46,6 +46,7 @@ from perdure.values import keywords
 from perdure.values.approvals import Decision, PendingApproval
 from perdure.values.budgets import ABudget, Budget, BudgetUpdate, Remaining
 from perdure.values.reports import AgentReport, Step
+from perdure.values.webhooks import WebhookUrl
 
 logger = logging.getLogger("perdure")
 
@@ -69,6 +70,7 @@ _FORK = {
     | None,
     "model": validation.Unicode | None,
     "labels": validation.Texts | None,
+    "on_done": WebhookUrl | None,
 }
 _STEER = {
     "text": validation.Message,
@@ -429,6 +431,8 @@ class Turn(Generic[T]):
             id: The new turn's id; the same id is the same turn. Without it, the first free one of
                 `<id>~1`, `<id>~2` and so on.
             labels: The labels of the new turn, in place of those of this one.
+            on_done: The URL of its webhook, as for `AgentClient.start`. That of this turn is not
+                taken over.
 
         Raises:
             InvalidRequestError: The turn has no such complete step, the step is an answer and there

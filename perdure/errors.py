@@ -29,7 +29,8 @@ PerdureError                        something unexpected; the message says where
     ├── UnknownAgentError           no worker knows an agent of this name
     ├── InvalidRequestError         the start input is not valid
     │   ├── StaleCursorError        the cursor is of an earlier run: read from the beginning
-    │   └── TurnOverError           the turn is over: its report says how it ended
+    │   ├── TurnOverError           the turn is over: its report says how it ended
+    │   └── WebhookRefusedError     the workers do not allow this URL: name another one, or allow it
     ├── SessionNotFoundError        no such session, or its retention is over
     ├── SessionClosedError          the session takes no more messages: begin another one
     ├── SessionBusyError            the session is busy, or too much waits in it: try later
@@ -320,6 +321,12 @@ class TurnOverError(InvalidRequestError):
     """The turn is over, or about to end, so the request comes too late."""
 
     code = "TURN_OVER"
+
+
+class WebhookRefusedError(InvalidRequestError):
+    """The worker sends no webhooks to this URL."""
+
+    code = "WEBHOOK_REFUSED"
 
 
 class SessionNotFoundError(PerdureError):

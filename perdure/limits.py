@@ -227,6 +227,17 @@ HTTP_LIST = 200
 TENANT_CHARACTERS = 32
 """The length of the name of a tenant, which the ids of its turns begin with."""
 
+WEBHOOK_URL_CHARACTERS = 2_000
+"""The length of the URL of a webhook."""
+WEBHOOK_CALL = timedelta(seconds=15)
+"""The time in which the receiver of a webhook must answer."""
+WEBHOOK_ATTEMPTS = 10
+"""The number of attempts to deliver a webhook, ..."""
+WEBHOOK_FIRST_PAUSE = timedelta(seconds=5)
+"""... with this pause after the first one, and a four times longer one after each other, ..."""
+WEBHOOK_LONGEST_PAUSE = timedelta(hours=8)
+"""... up to this: 24 hours together. A receiver may also ask for a pause of up to this."""
+
 TRANSIENT_RETRIES = 1
 """How many times a step retries the same model after a transient error."""
 CHAIN = 8

@@ -46,6 +46,8 @@ from perdure.activities.resolve_agent import Agents
 from perdure.activities.settle_schedule import settle_schedule
 from perdure.activities.tool_loop import ToolLoop
 from perdure.activities.transcripts import Transcripts
+from perdure.activities.webhook_rules import Rules
+from perdure.activities.webhooks import Webhooks
 from perdure.agents.definitions import Target, define
 from perdure.clients.schedules.sending import send_message
 from perdure.errors import PerdureError
@@ -59,8 +61,10 @@ from perdure.temporal.names import (
     BEAT_SOON,
     CALL_MODEL,
     CARRY,
+    END_OF_TURN,
     HEARTBEAT_INTERVAL,
     IS_AT_HAND,
+    NOTIFY,
     READ_CHILD,
     RECORD_TURN,
     RESOLVE_AGENT,
@@ -71,11 +75,13 @@ from perdure.temporal.names import (
     SETTLE_SCHEDULE,
     TELL_OBSERVERS,
     TURN,
+    WEBHOOK,
 )
 from perdure.temporal.payloads import V, pack, raw_input, unpack
 from perdure.turn.approvals import PolicyCall
 from perdure.turn.continuation import CarryCall
 from perdure.turn.schedule_account import SettleCall
+from perdure.turn.webhook import Notification, WebhookCall
 from perdure.turn.wire import AgentCall, ChildRun, HookCall, ModelCall, ObserverCall, ToolRun
 from perdure.worker import internals, slots
 from perdure.worker.ends import TakenTasks
@@ -98,6 +104,7 @@ _WORKFLOW_NAMES: dict[str | None, str] = {
     BATCH: "batch",
     BATCH_PART: "part of a batch",
     SCHEDULED_MESSAGE: "message of a schedule",
+    WEBHOOK: "webhook",
 }
 
 _NO_TOOLS = (
@@ -111,6 +118,8 @@ _NO_TOOLS = (
     RECORD_TURN,
     SEND_MESSAGE,
     SETTLE_SCHEDULE,
+    END_OF_TURN,
+    NOTIFY,
 )
 
 Handler = Callable[[RawValue], Any]
@@ -158,6 +167,8 @@ class PerdurePlugin(Plugin):
         )
         self._servers = Servers()
         self._prices = Prices(app.prices)
+        hosts, secrets = self._settings.webhook_hosts, self._settings.webhook_secrets
+        self._webhooks = Webhooks(Rules.of(hosts, secrets))
         self._agents = Agents(
             app.registry,
             self._models,
@@ -167,6 +178,7 @@ class PerdurePlugin(Plugin):
             self._servers,
             self._tools.activity_of,
             app.model_retry,
+            self._webhooks,
         )
         self._check_agents()
         transcripts = Transcripts()
@@ -204,6 +216,8 @@ class PerdurePlugin(Plugin):
             _handler(RECORD_TURN, TurnRecorder().record_turn, RecordCall, may_be_stored=True),
             _handler(SEND_MESSAGE, send_message, MessageCall),
             _handler(SETTLE_SCHEDULE, settle_schedule, SettleCall),
+            _handler(END_OF_TURN, self._webhooks.end_of_turn, WebhookCall),
+            _handler(NOTIFY, self._webhooks.notify, Notification),
             self._call_model,
             *self._tool_calls.handlers(),
         ]

@@ -6,10 +6,11 @@ Temporal's address comes from Temporal's own environment profiles.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 
 from perdure import errors, limits
+from perdure.activities import webhook_rules
 from perdure.temporal.liveness import INTERVAL
 
 _HEARTBEAT = "PERDURE_HEARTBEAT_S"
@@ -38,6 +39,8 @@ class WorkerSettings:
             that this worker runs; an activity counts as lost `liveness.SLACK` after a missing one.
         local_lookups: `PERDURE_LOCAL_LOOKUPS`: whether agents are looked up within the first
             workflow task, which workers of an earlier release cannot replay; 0 for no.
+        webhook_hosts: `PERDURE_WEBHOOK_HOSTS`: the hosts that webhooks may be sent to.
+        webhook_secrets: `PERDURE_WEBHOOK_SECRETS`: the secrets that they are signed with.
         health_port: `PERDURE_HEALTH_PORT`: the port for probes; none by default.
         log_format: `PERDURE_LOG_FORMAT`: `lines` for text, or `json`.
         otlp: `OTEL_EXPORTER_OTLP_ENDPOINT`, or the variable of one signal, unless
@@ -50,6 +53,8 @@ class WorkerSettings:
     max_model_calls: int = limits.MODEL_CALLS_AT_ONCE
     heartbeat: timedelta = INTERVAL
     local_lookups: bool = True
+    webhook_hosts: tuple[str, ...] = ()
+    webhook_secrets: tuple[str, ...] = field(default=(), repr=False)
     health_port: int | None = None
     log_format: str = "lines"
     otlp: bool = False
@@ -68,6 +73,8 @@ class WorkerSettings:
             max_model_calls=_at_least_one("PERDURE_MAX_MODEL_CALLS", limits.MODEL_CALLS_AT_ONCE),
             heartbeat=_heartbeat(),
             local_lookups=os.environ.get("PERDURE_LOCAL_LOOKUPS", "1") != "0",
+            webhook_hosts=_listed(webhook_rules.HOSTS),
+            webhook_secrets=_listed(webhook_rules.SECRETS),
             health_port=int(_number("PERDURE_HEALTH_PORT", 0)) or None,
             log_format=_log_format(),
             otlp=_otlp(),
@@ -100,6 +107,10 @@ def _log_format() -> str:
             f"the environment variable PERDURE_LOG_FORMAT is 'lines' or 'json', not {style!r}"
         )
     return style
+
+
+def _listed(name: str) -> tuple[str, ...]:
+    return tuple(os.environ.get(name, "").replace(",", " ").split())
 
 
 def _at_least_one(name: str, default: int) -> int:

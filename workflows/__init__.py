@@ -5,9 +5,17 @@ from perdure.workflows.agent_batch_part import AgentBatchPart
 from perdure.workflows.agent_scheduled_message import AgentScheduledMessage
 from perdure.workflows.agent_session import AgentSession
 from perdure.workflows.agent_turn import AgentTurn
+from perdure.workflows.agent_webhook import AgentWebhook
 from perdure.workflows.child_turn import run_turn
 
-WORKFLOWS = (AgentTurn, AgentSession, AgentBatch, AgentBatchPart, AgentScheduledMessage)
+WORKFLOWS = (
+    AgentTurn,
+    AgentSession,
+    AgentBatch,
+    AgentBatchPart,
+    AgentScheduledMessage,
+    AgentWebhook,
+)
 """The workflows of Perdure, which a worker of agents runs."""
 
 __all__ = [
@@ -16,5 +24,6 @@ __all__ = [
     "AgentScheduledMessage",
     "AgentSession",
     "AgentTurn",
+    "AgentWebhook",
     "run_turn",
 ]

@@ -69,6 +69,7 @@ from perdure.workflows.clock import run_until
 from perdure.workflows.later_release import NeedsLaterReleaseError
 from perdure.workflows.middleware import Pipeline
 from perdure.workflows.moves import Moves, agent_call
+from perdure.workflows.on_done import OnDone
 from perdure.workflows.runs import Runs
 from perdure.workflows.turn_context import Board
 
@@ -109,6 +110,7 @@ class AgentTurn:
         self._has_begun = False
         self._is_ending = False
         self._runs = Runs(self._board)
+        self._on_done = OnDone()
 
     @workflow.run
     async def run(self, start: RawValue = NOTHING) -> RawValue:
@@ -118,6 +120,7 @@ class AgentTurn:
             agent, done = await self._in_time(lambda: self._turn(fact))
             await self._pipeline.observe(agent, outcome=done.outcome, risk=done.risk)
             await schedule_total.settle(self._board.state, done.outcome)
+            await self._on_done.begin(self._board.state)
             summary = self._board.summary(done.outcome, done.output, done.risk)
         except asyncio.CancelledError:
             summary = await self._cancelled(workflow.cancellation_reason() or "")
@@ -216,6 +219,7 @@ class AgentTurn:
         """Resolve the agent once; a later deploy does not affect this turn."""
         board = self._board
         call = agent_call(request, request.agent, request.model)
+        call = call.model_copy(update={"on_done": request.on_done})
         if local_lookup.is_at_hand(call):
             await local_lookup.resolve(board, call)
         while board.state.agent is None:
@@ -483,6 +487,7 @@ class AgentTurn:
     async def _ended_with(self, error: PerdureError, outcome: Outcome, reason: str = "") -> Summary:
         await self._observe_end(outcome)
         await schedule_total.settle(self._board.state, outcome)
+        await self._on_done.begin(self._board.state, error)
         summary = self._board.summary(outcome, self._board.state.output, error=error)
         self._close(summary, error, reason)
         return summary

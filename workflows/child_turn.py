@@ -61,6 +61,7 @@ async def run_turn(
         allowed_tools: The only tools that are offered; a call of any other ends the turn.
         delay: The time after which the turn begins, or a date with its time zone.
         deadline: The time after which the turn ends at the latest, or a date with its time zone.
+        on_done: An https URL that gets a signed webhook when the turn is over.
         task_queue: The task queue of the agent's workers; by default that of your workflow.
         priority: From 1, the first, to 5, the last; by default that of your workflow.
         fairness: The fairness key; by default that of your workflow.

@@ -19,7 +19,7 @@ from temporalio.worker import (
 
 from perdure import errors
 from perdure.temporal import failures
-from perdure.temporal.names import BATCH, BATCH_PART, SCHEDULED_MESSAGE, TURN
+from perdure.temporal.names import BATCH, BATCH_PART, SCHEDULED_MESSAGE, TURN, WEBHOOK
 from perdure.turn.wire import Summary
 from perdure.values.reports import Outcome
 
@@ -28,6 +28,7 @@ _OURS = {
     BATCH: "batch",
     BATCH_PART: "batch",
     SCHEDULED_MESSAGE: "message of a schedule",
+    WEBHOOK: "webhook",
 }
 
 

@@ -80,6 +80,9 @@ def register(group: click.Group) -> None:
 @options.BUDGET
 @options.iterations("--max-iterations")
 @options.START
+@click.option(
+    "--on-done", metavar="URL", help="An https URL that gets a signed webhook when it is over."
+)
 @options.CONNECTION
 async def run(
     agent: str,
@@ -93,6 +96,7 @@ async def run(
     max_iterations: int | None,
     delay: Moment | None,
     deadline: Moment | None,
+    on_done: str | None,
     fairness: str | None,
     weight: float | None,
     **limits: Any,
@@ -117,6 +121,7 @@ async def run(
         live=stream,
         delay=delay,
         deadline=deadline,
+        on_done=on_done,
         fairness=fairness,
         weight=weight,
     )

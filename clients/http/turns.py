@@ -35,6 +35,7 @@ from perdure.values.budgets import Budget, Iterations, Remaining
 from perdure.values.moments import AMoment
 from perdure.values.reports import AgentReport, ForkedFrom, Outcome, Usage
 from perdure.values.tasks import Task
+from perdure.values.webhooks import WebhookUrl
 
 
 class StartTurn(CommonOptions):
@@ -48,6 +49,8 @@ class StartTurn(CommonOptions):
         context: Named blocks that are placed before the task.
         delay: The time after which the turn begins, such as `PT2H`, or a date with its time zone.
         deadline: The time after which it ends at the latest, from its start, or a date.
+        on_done: An https URL that gets a signed webhook when the turn is over; the workers have to
+            allow its host.
         live: Whether its events have the text of the model while it is generated.
     """
 
@@ -57,6 +60,7 @@ class StartTurn(CommonOptions):
     context: dict[str, str] = {}
     delay: AMoment | None = None
     deadline: AMoment | None = None
+    on_done: WebhookUrl | None = None
     live: bool = False
 
 
@@ -182,6 +186,7 @@ class ForkTurn(Body):
         labels: The labels of the new turn, in place of those of the other.
         budget: The limits of the new turn; it needs the permission `budget`.
         max_iterations: The largest number of its steps; it needs the permission `budget`.
+        on_done: The URL of the new turn's webhook.
     """
 
     at_step: int | None = None
@@ -191,6 +196,7 @@ class ForkTurn(Body):
     labels: dict[str, str] | None = None
     budget: Budget | None = None
     max_iterations: Iterations | None = None
+    on_done: WebhookUrl | None = None
 
 
 class ResumeTurn(Body):
@@ -239,6 +245,7 @@ async def start_turn(call: Call[StartTurn, Nothing]) -> Response:
         context=body.context or None,
         delay=body.delay,
         deadline=body.deadline,
+        on_done=body.on_done,
         **body.common(),
     )
     return _reference(call, turn)
@@ -442,6 +449,7 @@ async def fork_turn(call: Call[ForkTurn, Nothing]) -> Response:
         labels=body.labels,
         budget=body.budget,
         max_iterations=body.max_iterations,
+        on_done=body.on_done,
     )
     return _reference(call, turn)
 

@@ -56,6 +56,21 @@ SEND_MESSAGE = "perdure.send_message"
 SETTLE_SCHEDULE = "perdure.settle_schedule"
 """`SettleCall -> Noted`: count a turn in the budget of its schedule."""
 
+WEBHOOK = "AgentWebhook"
+"""The workflow type that delivers the webhook of a turn."""
+
+END_OF_TURN = "perdure.end_of_turn"
+"""`WebhookCall -> WebhookMessage`: wait until a turn is over, and read how it ended."""
+
+NOTIFY = "perdure.notify"
+"""`Notification -> Delivered`: send a webhook."""
+
+WEBHOOK_FAILED = "WEBHOOK_FAILED"
+"""The failure type of an attempt to deliver a webhook."""
+
+MEMO_WEBHOOK = "perdure_webhook"
+"""The memo field with the state of a webhook's delivery."""
+
 RECORD_TURN = "perdure.record_turn"
 """`RecordCall -> TurnPart`: read the messages of a session's turn that is over."""
 

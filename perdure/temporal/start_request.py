@@ -88,15 +88,16 @@ def fork_of(
 ) -> TurnRequest:
     """Return the input of a turn that goes on from a point of another, whose input is `request`.
 
-    `changes` has the fields that differ; None keeps what the other turn was given. The limits of a
-    budget override those of the other turn one by one. `said` are messages that the other turn's
-    model has not read.
+    `changes` has the fields that differ; None keeps what the other turn was given, except for
+    `on_done`. The limits of a budget override those of the other turn one by one. `said` are
+    messages that the other turn's model has not read.
 
     Raises:
         TooLargeError: The message to the fork, or the labels, are too large.
         InvalidRequestError: A field is not valid.
     """
     given = {name: value for name, value in changes.items() if value is not None}
+    given = {"on_done": None, **given}  # who waits for the other turn did not ask for this one
     budget = given.get("budget")
     if isinstance(budget, Budget):
         given["budget"] = budget.over(request.budget)

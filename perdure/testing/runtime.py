@@ -77,9 +77,7 @@ async def local_runtime(
             server = await stack.enter_async_context(_server())
             address = server.address.address
         client = await connect_local(address, converter=data_converter or worker.data_converter)
-        await stack.enter_async_context(
-            worker.running(client, settings=WorkerSettings(grace=_GRACE))
-        )
+        await stack.enter_async_context(worker.running(client, settings=_settings()))
         yield AgentClient.from_temporal(client, task_queue=worker.task_queue)
 
 
@@ -100,6 +98,14 @@ def server_in_thread() -> Iterator[str]:
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()
+
+
+def _settings() -> WorkerSettings:
+    """Return the settings of a worker in a test; webhooks are allowed by the environment."""
+    given = WorkerSettings.from_environment()
+    return WorkerSettings(
+        grace=_GRACE, webhook_hosts=given.webhook_hosts, webhook_secrets=given.webhook_secrets
+    )
 
 
 def _server() -> DevServer:

@@ -28,6 +28,7 @@ from perdure.values.moments import AMoment, absolute, in_words
 from perdure.values.options import RequestOptions
 from perdure.values.reports import ChildReport, ForkedFrom, Outcome, Usage
 from perdure.values.tasks import Context, Task, TurnInfo, opening
+from perdure.values.webhooks import WebhookUrl
 
 _DIGITS = 16
 """The number of digits of the digest in every model call.
@@ -83,7 +84,7 @@ class TurnRequest(Wire):
     session that the turn belongs to: the budget is then a limit besides that of the agent.
     `schedule` is set by a schedule that starts turns; with a `session`, it sends messages to that
     instead. The turn begins after `delay`, and ends at its `deadline` at the latest; either is a
-    date, or a time after the start.
+    date, or a time after the start. `on_done` is the URL that gets a webhook at its end.
     """
 
     agent: str = Field(min_length=1, max_length=limits.NAME_CHARACTERS)
@@ -105,6 +106,7 @@ class TurnRequest(Wire):
     schedule: ScheduledBy | None = None
     delay: AMoment | None = None
     deadline: AMoment | None = None
+    on_done: WebhookUrl | None = None
 
     @field_validator("task", mode="before")
     @classmethod
@@ -119,11 +121,11 @@ class TurnRequest(Wire):
     def digest(self) -> str:
         """Return the SHA-256 of the request's content, in hex.
 
-        Labels, limits, options, the type of the answer, `live`, `delay` and `deadline` are not part
-        of it: they concern the way in which the turn runs, not its task.
+        Labels, limits, options, the type of the answer, `live`, `delay`, `deadline` and `on_done`
+        are not part of it: they concern the way in which the turn runs, not its task.
         """
         how = {"labels", "budget", "max_iterations", "options", "output_schema", "live"}
-        how |= {"delay", "deadline"}
+        how |= {"delay", "deadline", "on_done"}
         asked = self.model_dump(mode="json", exclude=how, exclude_none=True)
         return hashlib.sha256(to_json(asked)).hexdigest()
 
@@ -245,7 +247,7 @@ class AgentCall(Wire):
 
     The task is in history already, and only a factory reads it. `extra` has the further fields of
     the turn's requests; vendors charge more for some of them. `inherited` has the tools inherited
-    from the turns above.
+    from the turns above. `on_done` is the URL of the turn's webhook, which the worker may refuse.
     """
 
     agent: str
@@ -253,6 +255,7 @@ class AgentCall(Wire):
     extra: dict[str, JsonValue] = {}
     model: str | None = None
     inherited: tuple[InheritedTool, ...] = ()
+    on_done: str | None = None
 
 
 class ModelCall(Wire):

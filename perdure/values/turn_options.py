@@ -27,3 +27,4 @@ class TurnOptions(TypedDict, total=False):
     allowed_tools: Sequence[str] | None
     delay: Moment | None
     deadline: Moment | None
+    on_done: str | None

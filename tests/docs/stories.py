@@ -148,6 +148,7 @@ class Story:
         app: AgentWorker | Agent[Any] | Sequence[Agent[Any]],
         model: Provider | None = None,
         queue: str = TASK_QUEUE,
+        settings: WorkerSettings = _GRACE,
     ) -> AgentClient:
         """A client, and a worker until the end of the page.
 
@@ -159,7 +160,7 @@ class Story:
             app, models={"main": MAIN, **app.models}, providers=providers, task_queue=queue
         )
         client = await connect(self._address)
-        await self._stack.enter_async_context(played.running(client, settings=_GRACE))
+        await self._stack.enter_async_context(played.running(client, settings=settings))
         return AgentClient.from_temporal(client, task_queue=queue)
 
     async def _run_one(self, block: Block) -> None:

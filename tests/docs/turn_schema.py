@@ -44,6 +44,7 @@ DESCRIPTIONS = {
     "live": "whether the text is shown while the model writes it",
     "delay": "when the turn begins: a duration after its start, or a date",
     "deadline": "when the turn ends at the latest: a duration after its start, or a date",
+    "on_done": "the https URL that gets a webhook when the turn is over",
 }
 """Of every field of the input, except for those that only Perdure sets."""
 

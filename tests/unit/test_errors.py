@@ -45,6 +45,7 @@ CODES = {
     "InvalidRequestError": "INVALID_REQUEST",
     "StaleCursorError": "STALE_CURSOR",
     "TurnOverError": "TURN_OVER",
+    "WebhookRefusedError": "WEBHOOK_REFUSED",
     "SessionNotFoundError": "SESSION_NOT_FOUND",
     "SessionClosedError": "SESSION_CLOSED",
     "SessionBusyError": "SESSION_BUSY",

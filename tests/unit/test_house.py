@@ -133,6 +133,7 @@ PUBLIC = {
         "AgentScheduledMessage",
         "AgentSession",
         "AgentTurn",
+        "AgentWebhook",
         "run_turn",
     ],
     perdure.toolboxes: ["calculator", "clock", "fetch", "files", "folder_toolbox", "shell"],

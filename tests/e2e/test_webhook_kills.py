@@ -1,0 +1,65 @@
+"""Webhooks whose worker is killed while it sends them."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from typing import Any
+
+import pytest
+
+from ..integration.test_webhooks import delivered
+from ..receiver import SECRET, Answer, Receiver, receiving
+from .stories import Story, Tell, kill, says
+
+
+async def _worker(story: Story, receiver: Receiver) -> Any:
+    hosts = f"private:127.0.0.1:{receiver.port}"
+    return await story.worker(PERDURE_WEBHOOK_HOSTS=hosts, PERDURE_WEBHOOK_SECRETS=SECRET)
+
+
+@pytest.mark.slow
+@pytest.mark.accepts("H86")
+async def test_webhook_is_delivered_although_its_worker_is_killed(tell: Tell) -> None:
+    """The receiver has the message when the worker is killed, and has not answered yet: it comes
+    again, with the same id. The turn is over before and stays as it is.
+    """
+    held = threading.Event()
+    with receiving() as receiver:
+        story = await tell(says("done"))
+        turn = await story.start(
+            id=f"hook-{secrets.token_hex(4)}", on_done=receiver.url("/done", Answer(hold=held))
+        )
+        worker = await _worker(story, receiver)
+        report = await story.report(turn)
+        await receiver.until("/done")
+        await kill(worker)
+        held.set()
+        await _worker(story, receiver)
+        memo = await delivered(story.client, turn)
+        first, second = receiver.of("/done")
+
+    assert memo == {"state": "delivered", "status": 204, "attempts": 2}
+    assert first.headers["webhook-id"] == second.headers["webhook-id"]
+    assert first.verified() == second.verified()
+    assert second.verified()["data"]["output"] == report.output
+    assert story.requests() == {1: 1}
+
+
+@pytest.mark.slow
+@pytest.mark.accepts("H86")
+async def test_slow_receiver_is_given_up_and_asked_again(tell: Tell) -> None:
+    """After 15 seconds, and 5 seconds later."""
+    held = threading.Event()
+    with receiving() as receiver:
+        story = await tell(says("done"))
+        await _worker(story, receiver)
+        turn = await story.start(
+            id=f"hook-{secrets.token_hex(4)}", on_done=receiver.url("/slow", Answer(hold=held))
+        )
+        await story.report(turn)
+        await receiver.until("/slow", 2)
+        held.set()
+        memo = await delivered(story.client, turn)
+
+    assert memo == {"state": "delivered", "status": 204, "attempts": 2}

@@ -224,6 +224,8 @@ HTTP_STREAMS_OF_CALLER = 100
 """The number of them that one caller may have."""
 HTTP_LIST = 200
 """The number of entries in one list."""
+MCP_POLL = timedelta(seconds=2)
+"""The pause between two looks at a task that clients of MCP are asked for."""
 TENANT_CHARACTERS = 32
 """The length of the name of a tenant, which the ids of its turns begin with."""
 

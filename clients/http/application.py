@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from importlib.util import find_spec
+
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route
 
 from perdure import limits
 from perdure.clients.agent_client import AgentClient
@@ -62,9 +65,18 @@ def app(
             Route("/healthz", _health, name="health"),
             Route("/openapi.json", _document, name="document"),
             *(operation.route(gateway) for operation in OPERATIONS),
+            *_mcp(gateway),
         ],
         exception_handlers={HTTPException: of_http},
     )
+
+
+def _mcp(gateway: Gateway) -> Iterator[BaseRoute]:
+    """Yield the routes of MCP; none without the extra `perdure[mcp]`."""
+    if find_spec("mcp"):
+        from perdure.clients.http import mcp
+
+        yield from mcp.routes(gateway)
 
 
 async def _health(_: Request) -> Response:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from typing import Any
 
+from perdure.clients.http.auth import Caller
 from perdure.clients.http.inputs import key_of
 from perdure.clients.http.operations import Call
 from perdure.clients.http.problems import RefusedError
@@ -30,17 +31,31 @@ def new_id(call: Call[Any, Any], given: str | None, what: str) -> str | None:
     wanted = given if given is not None else key
     if wanted is not None:
         return checked(call, wanted)
-    return f"{call.caller.prefix}{what}/{secrets.token_hex(6)}" if call.caller.prefix else None
+    return random_id(call.caller, what)
+
+
+def random_id(caller: Caller, what: str) -> str | None:
+    """Return a random id that begins with `what`; None for a caller without a tenant."""
+    return f"{caller.prefix}{what}/{secrets.token_hex(6)}" if caller.prefix else None
 
 
 def checked(call: Call[Any, Any], given: str) -> str:
+    """Return the complete id for one that the caller of a request has chosen.
+
+    Raises:
+        RefusedError: It is not valid over HTTP.
+    """
+    return chosen_id(call.caller, given)
+
+
+def chosen_id(caller: Caller, given: str) -> str:
     """Return the complete id for one that a caller has chosen.
 
     Raises:
         RefusedError: It is not valid over HTTP.
     """
-    complete = call.caller.own(given)
-    own = complete.removeprefix(call.caller.prefix)
+    complete = caller.own(given)
+    own = complete.removeprefix(caller.prefix)
     if not own or own.rpartition("/")[2] in RESERVED:
         ends = ", ".join(sorted(RESERVED))
         raise RefusedError(

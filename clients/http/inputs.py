@@ -41,7 +41,7 @@ async def body_of(request: Request, model: type[M]) -> M:
     Raises:
         RefusedError: It is too large, comes too slowly, is not JSON, or is not valid.
     """
-    data = await _read(request)
+    data = await bytes_of(request)
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if data and kind != "application/json":
         raise RefusedError(415, "UNSUPPORTED_MEDIA_TYPE", "the body must be application/json")
@@ -54,10 +54,11 @@ async def body_of(request: Request, model: type[M]) -> M:
     raise _invalid("the body", found, from_json(data or b"{}"))
 
 
-async def _read(request: Request) -> bytes:
-    """Return the bytes of the body. One that is too large is read to its end, and not kept.
+async def bytes_of(request: Request) -> bytes:
+    """Return the bytes of the body of a request.
 
-    A client that still sends would not get the answer.
+    One that is too large is read to its end, and not kept. A client that still sends would not get
+    the answer.
 
     Raises:
         RefusedError: It is too large or comes too slowly.

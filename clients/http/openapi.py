@@ -23,6 +23,8 @@ _TITLE = "Perdure"
 _ABOUT = (
     "Turns of agents: each runs to its end, whatever becomes of a connection. Errors are problem"
     " details (RFC 9457) with a stable `code`. Ids may contain slashes, which need no encoding."
+    " With the extra `perdure[mcp]`, `/mcp` serves the Model Context Protocol, which describes"
+    " itself."
 )
 _KEY: Json = {
     "name": "Idempotency-Key",

@@ -98,7 +98,7 @@ def response_to(error: Exception) -> Response:
             return _problem(
                 error.status, error.code, error.detail, error.headers, invalid=error.invalid
             )
-        case errors.PerdureError() if (status := _status_of(error)) is not None:
+        case errors.PerdureError() if (status := status_of(error)) is not None:
             headers = {"Retry-After": "1"} if status == HTTPStatus.SERVICE_UNAVAILABLE else None
             return _problem(status, error.code, error.message, headers)
         case errors.PerdureError():
@@ -118,7 +118,8 @@ async def of_http(_: Request, error: Exception) -> Response:
     return _problem(error.status_code, code, str(error.detail), error.headers)
 
 
-def _status_of(error: errors.PerdureError) -> int | None:
+def status_of(error: errors.PerdureError) -> int | None:
+    """Return the status of an error; None for one that only the operator can do something about."""
     return next((STATUS[cls] for cls in type(error).__mro__ if cls in STATUS), None)
 
 

@@ -1,1 +1,1 @@
-"""`perdure mcp`: agents as tools of an MCP server."""
+"""Agents as tools and tasks of an MCP server: `perdure mcp`, and over HTTP."""

@@ -15,11 +15,13 @@ from mcp.server.elicitation import AcceptedElicitation, ElicitationResult
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.mcpserver.resolve import Elicit, Resolve
+from mcp_types import ClientCapabilities, Implementation
 from pydantic import BaseModel, ConfigDict, Field
 
 from perdure import errors, limits, validation
-from perdure.clients.mcp.served import Served
+from perdure.clients.mcp.served import Permission, Served
 from perdure.text import arguments_exactly, arguments_in_brief, one_line, quoted, word
+from perdure.values.approvals import PendingApproval
 from perdure.values.budgets import Budget
 
 Ctx = Context[Served, Any]
@@ -92,38 +94,42 @@ class Consent(BaseModel):
 
 async def ask_to_run(turn: str, call: str, digest: str, ctx: Ctx) -> Consent | Elicit[Consent]:
     """Ask the user whether a call may run."""
-    with as_tool_errors():
-        pending = await served_by(ctx).waiting(turn, call, digest)
+    with serving(ctx, "decide") as served:
+        pending = await served.waiting(turn, call, digest)
+    return _ask(ctx, question_of(served.own(turn), pending))
+
+
+def question_of(turn: str, pending: PendingApproval) -> str:
+    """Return the question whether a call of a turn may run."""
     words = arguments_exactly(pending.arguments)
     more = ""
     if len(words) > _SHOWN_CHARACTERS:
         words = arguments_in_brief(pending.arguments)
         more = " (cut; `perdure approvals` with the turn's id shows all)"
     why = f" {quoted(pending.reason)}." if pending.reason else ""
-    return _ask(
-        ctx,
+    return (
         f"Turn {quoted(turn)} wants to call {word(pending.tool)} with {words}{more}.{why} Let it"
-        " run?",
+        " run?"
     )
 
 
 async def ask_to_add(turn: str, more: More, ctx: Ctx) -> Consent | Elicit[Consent]:
     """Ask the user whether a turn may spend more."""
-    with as_tool_errors():
+    with serving(ctx, "budget") as served:
         more.added  # noqa: B018 - report a mistake before the user is asked
-        _, seen = await served_by(ctx).turn(turn)
+        _, seen = await served.turn(turn)
     spent = "" if seen.cost_usd is None else f", which has spent ${seen.cost_usd:f}"
     words = ", ".join(
         f"{name} {word(str(value))}" for name, value in more.model_dump(exclude_none=True).items()
     )
-    return _ask(ctx, f"Add to the budget of turn {quoted(turn)}{spent}: {words}?")
+    return _ask(ctx, f"Add to the budget of turn {quoted(seen.turn)}{spent}: {words}?")
 
 
 async def ask_to_resume(turn: str, ctx: Ctx) -> Consent | Elicit[Consent]:
     """Ask the user whether a turn may ask its model again."""
-    with as_tool_errors():
-        await served_by(ctx).turn(turn)
-    return _ask(ctx, f"Have turn {quoted(turn)} ask its model again?")
+    with serving(ctx, "start") as served:
+        _, seen = await served.turn(turn)
+    return _ask(ctx, f"Have turn {quoted(seen.turn)} ask its model again?")
 
 
 LetsResume = Annotated[ElicitationResult[Consent], Resolve(ask_to_resume)]
@@ -141,32 +147,47 @@ def require(consent: ElicitationResult[Consent], otherwise: str) -> None:
         raise ToolError(otherwise)
 
 
-def served_by(ctx: Ctx) -> Served:
-    """Return the turns that the server of a request offers."""
-    return ctx.request_context.lifespan_context
+@contextlib.contextmanager
+def serving(ctx: Ctx, *permissions: Permission) -> Iterator[Served]:
+    """Yield the turns that the caller is offered, if it has these permissions.
+
+    Errors become error results, which the model reads, instead of failures of the server.
+    """
+    served = ctx.request_context.lifespan_context
+    try:
+        for one in permissions:
+            served.require(one)
+        yield served
+    except Exception as error:
+        if (words := served.in_words(error)) is None:
+            raise
+        raise ToolError(words) from None
 
 
-def client_of(ctx: Ctx) -> str:
-    """Return the name of the MCP client that decides, which is recorded as `by`."""
+def who(ctx: Ctx) -> str:
+    """Return the name of who decides, which is recorded as `by`."""
     params = ctx.session.client_params
-    name = one_line(params.client_info.name, limits.BY_CHARACTERS - len(_MCP)) if params else ""
+    served = ctx.request_context.lifespan_context
+    return served.name_of(program_of(params.client_info if params else None))
+
+
+def program_of(client: Implementation | None) -> str:
+    """Return the name of a client of the protocol, in one line."""
+    name = one_line(client.name, limits.BY_CHARACTERS - len(_MCP)) if client else ""
     return f"{name or 'a client'}{_MCP}"
 
 
-@contextlib.contextmanager
-def as_tool_errors() -> Iterator[None]:
-    """Turn errors into error results, which the model reads, instead of failures of the server."""
-    try:
-        yield
-    except errors.PerdureError as error:
-        raise ToolError(f"{error.code}: {error.message}") from None
+def can_ask(client: ClientCapabilities | None) -> bool:
+    """Whether a client can show its user a form.
+
+    One that declares no mode of elicitation can.
+    """
+    elicitation = client.elicitation if client else None
+    return elicitation is not None and (elicitation.form is not None or elicitation.url is None)
 
 
 def _ask(ctx: Ctx, question: str) -> Consent | Elicit[Consent]:
-    """Ask the user, or take the tool call as consent if the client cannot ask.
-
-    A client that declares no mode of elicitation can show a form.
-    """
-    elicitation = ctx.client_capabilities.elicitation if ctx.client_capabilities else None
-    can_ask = elicitation is not None and (elicitation.form is not None or elicitation.url is None)
-    return Elicit(question, Consent) if can_ask else Consent(approve=True)
+    """Ask the user, or take the tool call as consent if the client cannot ask."""
+    if can_ask(ctx.client_capabilities):
+        return Elicit(question, Consent)
+    return Consent(approve=True)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
+from datetime import timedelta
+from typing import Any, Literal
 
 from perdure import errors
 from perdure.clients.agent_client import AgentClient
 from perdure.clients.feed import state_of
 from perdure.clients.mcp.turn_view import TurnView, view
-from perdure.clients.status import in_words, needs_person
+from perdure.clients.status import TurnStatus, in_words, needs_person
 from perdure.clients.turn import Turn
 from perdure.temporal.history import first_request
 from perdure.text import one_line, word
@@ -22,16 +25,84 @@ from perdure.values.approvals import PendingApproval
 Tell = Callable[[float, float, str], Awaitable[None]]
 """Called with the elapsed seconds, the seconds available, and a description of the progress."""
 
+Permission = Literal["read", "start", "control", "decide", "budget"]
+"""What a caller may do; the same as over HTTP."""
+
+LONGEST_WAIT = timedelta(minutes=10)
+"""The longest time that a tool waits for a turn."""
+
 _TICK_S = 0.5
 _SILENCE_S = 10.0
 
 
+class ForbiddenError(Exception):
+    """The caller lacks a permission."""
+
+
 @dataclass(frozen=True)
 class Served:
-    """The turns of all agents, or of some of them. `agents` is empty for all."""
+    """The turns of all agents, or of some of them. `agents` is empty for all.
+
+    The caller is the user of this machine, who may do everything. A gateway overrides what differs
+    for its callers.
+    """
 
     client: AgentClient
     agents: frozenset[str] = frozenset()
+
+    @property
+    def longest_wait(self) -> timedelta:
+        """The longest time that a call waits for a turn."""
+        return LONGEST_WAIT
+
+    @property
+    def id_prefix(self) -> str | None:
+        """The beginning of the ids that the caller sees; None if it sees all."""
+        return None
+
+    @property
+    def fairness(self) -> str | None:
+        """The fairness key of turns that the caller starts."""
+        return None
+
+    def may(self, permission: Permission) -> bool:
+        """Whether the caller has a permission."""
+        return True
+
+    def require(self, permission: Permission) -> None:
+        """Refuse a call that needs a permission that the caller lacks.
+
+        Raises:
+            ForbiddenError: It does.
+        """
+        if not self.may(permission):
+            raise ForbiddenError(f"this needs the permission {permission!r}")
+
+    def own(self, turn_id: str) -> str:
+        """Return the complete id for an id that the caller gives."""
+        return turn_id
+
+    def new_id(self, agent: str, given: str | None) -> str | None:
+        """Return the complete id of a turn to start; None for one that the client makes."""
+        return given
+
+    def name_of(self, program: str) -> str:
+        """Return the name that decisions are recorded with. `program` is that of the client."""
+        return program
+
+    def stay_open(self) -> AbstractContextManager[None]:
+        """Count a call that waits during a block."""
+        return contextlib.nullcontext()
+
+    def in_words(self, error: Exception) -> str | None:
+        """Return what the caller is told of an error; None for an error of the server itself."""
+        match error:
+            case errors.PerdureError():
+                return f"{error.code}: {error.message}"
+            case ForbiddenError():
+                return f"FORBIDDEN: {error}"
+            case _:
+                return None
 
     def offers(self, agent: str) -> bool:
         """Whether turns of this agent are served."""
@@ -55,10 +126,18 @@ class Served:
             TurnNotFoundError: There is no such turn, or its agent is not served.
             ServerUnreachableError: Temporal does not answer.
         """
-        turn = await self.client.get(turn_id)
+        turn = await self.client.get(self.own(turn_id))
         return turn, await self.look(turn)
 
     async def look(self, turn: Turn[Any]) -> TurnView:
+        """Return the status of a turn, as tools return it.
+
+        Raises:
+            PerdureError: As `status` does.
+        """
+        return view(await self.status(turn))
+
+    async def status(self, turn: Turn[Any]) -> TurnStatus:
         """Return the status of a turn.
 
         Raises:
@@ -69,7 +148,7 @@ class Served:
             raise errors.TurnNotFoundError(
                 f"the agent of turn {turn.id!r} is not one that this server offers: {self._names}"
             )
-        return view(await turn.status())
+        return await turn.status()
 
     async def waiting(self, turn_id: str, call: str, digest: str) -> PendingApproval:
         """Return a call that waits for a person, with the reviewed arguments.
@@ -83,7 +162,7 @@ class Served:
         found = pending.get(call)
         if found is None:
             raise errors.ApprovalConflictError(
-                f"no call {call!r} of turn {turn_id!r} waits for approval (waiting:"
+                f"no call {call!r} of turn {turn.id!r} waits for approval (waiting:"
                 f" {', '.join(map(word, pending)) or 'none'})"
             )
         if found.token != digest:

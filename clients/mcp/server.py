@@ -1,16 +1,18 @@
-"""`perdure mcp`: turns as tools of an MCP server.
+"""Turns as tools of an MCP server, for `perdure mcp` and for the gateway.
 
 An editor or an assistant can start agents, which go on without it, and look after them. Decisions
-that only a person may make are put to the client's user (`questions.py`). Standard output carries
-the protocol only. A client that disconnects does not affect a turn.
+that only a person may make are put to the client's user (`questions.py`). With `perdure mcp`,
+standard output carries the protocol only. A client that disconnects does not affect a turn.
 """
 
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from importlib.metadata import version
-from typing import Annotated
+from typing import Annotated, Any
 
+from mcp.server.context import ServerMiddleware
 from mcp.server.mcpserver import MCPServer
+from mcp.server.request_state import RequestStateSecurity
 from mcp_types import ToolAnnotations
 from pydantic import Field
 
@@ -24,12 +26,12 @@ from perdure.clients.mcp.questions import (
     LetsRun,
     LetsSpend,
     More,
-    as_tool_errors,
-    client_of,
     require,
-    served_by,
+    serving,
+    who,
 )
-from perdure.clients.mcp.served import Served, Watch
+from perdure.clients.mcp.served import LONGEST_WAIT, Served, Watch
+from perdure.clients.mcp.tasks import Tasks
 from perdure.clients.mcp.turn_view import TurnView
 from perdure.temporal.search_attributes import State
 from perdure.values.moments import AMoment
@@ -37,7 +39,6 @@ from perdure.values.moments import AMoment
 DEFAULT_WAIT_S = 45
 """Clients commonly abandon a call after a minute."""
 
-_LONGEST_WAIT_S = 600
 _LONGEST_LIST = 100
 _LOOKS = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
 _STARTS = ToolAnnotations(
@@ -76,17 +77,43 @@ def serve(
             add to budgets, and resume turns.
     """
     served = Served(client, frozenset(agents))
+    return define(lambda: served, agents, approvals=approvals)
+
+
+def define(
+    served: Callable[[], Served],
+    agents: Sequence[str] = (),
+    *,
+    approvals: bool = True,
+    middleware: Sequence[ServerMiddleware[Any]] = (),
+    state: RequestStateSecurity | None = None,
+) -> MCPServer[Served]:
+    """Create an MCP server, for any transport.
+
+    Args:
+        served: Returns the turns that are offered: once for a connection, or over HTTP for each
+            request.
+        agents: The names of the agents to serve, which the instructions list.
+        approvals: Whether it offers actions that need a person's consent.
+        middleware: What wraps each message.
+        state: How the state is sealed that a client carries between a question and its answer. By
+            default it is sealed with a key of this process.
+    """
 
     @contextlib.asynccontextmanager
     async def lifespan(_: MCPServer[Served]) -> AsyncIterator[Served]:
-        yield served
+        yield served()
 
     server = MCPServer[Served](
         "perdure",
         version=version("perdure"),
         instructions=_instructions(agents, approvals),
+        extensions=[Tasks(approvals=approvals)],
         lifespan=lifespan,
         log_level="WARNING",
+        middleware=middleware,
+        request_state_security=state,
+        subscriptions=False,
     )
     server.tool(annotations=_STARTS)(start_turn)
     server.tool(annotations=_LOOKS)(turn_status)
@@ -160,13 +187,15 @@ async def start_turn(
 
     Ask turn_result for its answer.
     """
-    served = served_by(ctx)
-    with as_tool_errors():
+    with serving(ctx, "start") as served:
         served.check(agent)
+        if budget is not None or max_iterations is not None:
+            served.require("budget")  # they override those of the agent
         turn = await served.client.start(
             agent,
             task,
-            id=id,
+            id=served.new_id(agent, id),
+            fairness=served.fairness,
             budget=budget.budget if budget else None,
             max_iterations=max_iterations,
             delay=delay,
@@ -177,8 +206,7 @@ async def start_turn(
 
 async def turn_status(turn: TurnId, ctx: Ctx) -> TurnView:
     """How far a turn is, what it does or waits for, and when it is over its answer."""
-    served = served_by(ctx)
-    with as_tool_errors():
+    with serving(ctx, "read") as served:
         return (await served.turn(turn))[1]
 
 
@@ -186,17 +214,19 @@ async def turn_result(
     turn: TurnId,
     ctx: Ctx,
     wait_s: Annotated[
-        int, Field(description="Seconds to wait at most.", ge=0, le=_LONGEST_WAIT_S)
+        int, Field(description="Seconds to wait at most.", ge=0, le=LONGEST_WAIT.seconds)
     ] = DEFAULT_WAIT_S,
 ) -> TurnView:
     """Wait for the end of a turn, or until it waits for a person.
 
-    When the time is up it says how far it is, and may be asked again.
+    When the time is up, or the server waits no longer, it says how far it is, and may be asked
+    again.
     """
-    served = served_by(ctx)
-    with as_tool_errors():
+    with serving(ctx, "read") as served:
         found, _ = await served.turn(turn)
-        await Watch(served, found).wait(wait_s, ctx.report_progress)
+        with served.stay_open():
+            longest = served.longest_wait.total_seconds()
+            await Watch(served, found).wait(min(wait_s, longest), ctx.report_progress)
         return await served.look(found)
 
 
@@ -207,12 +237,11 @@ async def list_turns(
     limit: Annotated[int, Field(ge=1, le=_LONGEST_LIST)] = 20,
 ) -> list[TurnEntry]:
     """The turns there are: first those that are not over, then the last that ended."""
-    served = served_by(ctx)
-    with as_tool_errors():
+    with serving(ctx, "read") as served:
         if agent is not None:
             served.check(agent)
         found: list[TurnEntry] = []
-        async for entry in served.client.list(agent, state=state):
+        async for entry in served.client.list(agent, state=state, id_prefix=served.id_prefix):
             if served.offers(entry.agent):
                 found.append(entry)
             if len(found) == limit:
@@ -229,10 +258,9 @@ async def steer_turn(
     ] = False,
 ) -> TurnView:
     """Send a message to a running turn. Its agent reads it before its next step."""
-    served = served_by(ctx)
-    with as_tool_errors():
+    with serving(ctx, "control") as served:
         found, _ = await served.turn(turn)
-        await found.steer(text, now=now, by=client_of(ctx))
+        await found.steer(text, now=now, by=who(ctx))
         return await served.look(found)
 
 
@@ -242,8 +270,7 @@ async def cancel_turn(
     reason: Annotated[str, Field(description="Why; its report says it.")] = "",
 ) -> TurnView:
     """Ask a turn to stop. It keeps what it has done, and ends within seconds."""
-    served = served_by(ctx)
-    with as_tool_errors():
+    with serving(ctx, "control") as served:
         found, _ = await served.turn(turn)
         await found.cancel(reason)
         return await served.look(found)
@@ -254,11 +281,10 @@ async def add_budget(turn: TurnId, more: More, consent: LetsSpend, ctx: Ctx) -> 
 
     Only after the user has said yes.
     """
-    served = served_by(ctx)
-    with as_tool_errors():
+    with serving(ctx, "budget") as served:
         require(consent, "the user did not agree; nothing was added")
         found, _ = await served.turn(turn)
-        await found.add_budget(more.added, iterations=more.iterations, by=client_of(ctx))
+        await found.add_budget(more.added, iterations=more.iterations, by=who(ctx))
         return await served.look(found)
 
 
@@ -268,8 +294,7 @@ async def resume_turn(turn: TurnId, consent: LetsResume, ctx: Ctx) -> TurnView:
     The turn must be waiting for a provider, or paused because a provider was unavailable.
     Only after the user has said yes.
     """
-    served = served_by(ctx)
-    with as_tool_errors():
+    with serving(ctx, "start") as served:
         require(consent, "the user did not agree; the turn waits on")
         found, _ = await served.turn(turn)
         if await found.resume_step() is not None:
@@ -293,13 +318,10 @@ async def approve_call(
 
     Only after the user has seen its tool and arguments and has said yes.
     """
-    served = served_by(ctx)
-    with as_tool_errors():
+    with serving(ctx, "decide") as served:
         require(consent, "the user did not approve it; the call waits on. deny_call refuses it")
         found, _ = await served.turn(turn)
-        await found.approve(
-            await served.waiting(turn, call, digest), reason=reason, by=client_of(ctx)
-        )
+        await found.approve(await served.waiting(turn, call, digest), reason=reason, by=who(ctx))
         return await served.look(found)
 
 
@@ -311,8 +333,7 @@ async def deny_call(
     reason: Annotated[str, Field(description="Why; the agent is told.")] = "",
 ) -> TurnView:
     """Refuse a waiting call. The agent is told why and goes on without it."""
-    served = served_by(ctx)
-    with as_tool_errors():
+    with serving(ctx, "decide") as served:
         found, _ = await served.turn(turn)
-        await found.deny(await served.waiting(turn, call, digest), reason, by=client_of(ctx))
+        await found.deny(await served.waiting(turn, call, digest), reason, by=who(ctx))
         return await served.look(found)

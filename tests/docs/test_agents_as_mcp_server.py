@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from urllib.parse import urlsplit
 
 import pytest
 
 from perdure import Agent
 from perdure.testing import ScriptedModel
 
+from .commands import commands
 from .conftest import Tell
 from .pages import page
 
@@ -17,6 +19,8 @@ pytest.importorskip("mcp", reason="the extra perdure[mcp] is not installed")
 
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
+
+from perdure.clients.mcp.server import serve
 
 
 @pytest.mark.slow
@@ -45,3 +49,21 @@ async def test_client_with_the_settings_of_the_page_has_its_tools(tell: Tell) ->
     )
     rows = re.findall(r"^\| (`[^|]+) \|", words.partition("\n## ")[0], re.MULTILINE)
     assert tools == {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+
+
+@pytest.mark.slow
+@pytest.mark.accepts("H40")
+async def test_client_with_the_url_of_the_page_has_the_same_tools(tell: Tell) -> None:
+    """From a process of `perdure serve`, which answers on another port in the test."""
+    async with tell("agents-as-mcp-server") as story:
+        await story.works(Agent(name="support", model="main"), ScriptedModel())
+        await story.up_to("Set it up", "json")
+        _, command = commands(await story.up_to("Over HTTP", "console"))
+        async with story.terminal.stays(command) as (_, printed):
+            settings = await story.up_to("Over HTTP", "json")
+            (one,) = json.loads(settings.text)["mcpServers"].values()
+            [url] = re.findall(r"http://[^;\s]+", printed)
+            async with Client(url + urlsplit(one["url"]).path) as client:
+                tools = [tool.name for tool in (await client.list_tools()).tools]
+
+    assert tools == [tool.name for tool in await serve(None, ()).list_tools()]  # type: ignore[arg-type]

@@ -108,9 +108,10 @@ lock: $(READY)        ## pin the newest versions that pyproject.toml allows
 	  --no-emit-index-url --no-annotate --quiet --custom-compile-command "make lock" -o requirements.lock
 
 MCP_SERVERS = @modelcontextprotocol/server-everything@2026.8.31 @modelcontextprotocol/server-filesystem@2026.8.31
+AGUI_CLIENT = @ag-ui/client@1.0.0
 
-mcp-servers:          ## MCP servers that others have written in TypeScript, into node_modules, for tests; needs Node.js
-	@npm install --silent --no-save --no-package-lock --no-fund --no-audit --prefix . $(MCP_SERVERS)
+mcp-servers:          ## MCP servers and a client of AG-UI that others have written in TypeScript, into node_modules, for tests; needs Node.js
+	@npm install --silent --no-save --no-package-lock --no-fund --no-audit --prefix . $(MCP_SERVERS) $(AGUI_CLIENT)
 
 deploy-check: deploy-tools  ## deploy/: the image by hadolint, the compose file and the manifests by their schemas, all by each other
 	@$(BIN)/pytest -q -rs tests/unit/test_deploy.py tests/integration/test_compose_scripts.py

@@ -7,6 +7,7 @@ import base64
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Annotated, Any, Literal
 from uuid import uuid4
 
@@ -109,6 +110,28 @@ class SessionStatus(Value):
     turns: int = 0
     spent: Spending = Spending()
     budget: Budget | None = None
+
+
+class TurnMessages(Value):
+    """The messages of a turn that is over, with its number, from 1."""
+
+    number: int
+    messages: tuple[Message, ...]
+
+
+class Conversation(Value):
+    """A session as a whole, as it is at one moment.
+
+    Attributes:
+        agent: The name of the agent that it was begun with.
+        turns: The last 50 turns that are over and the running one, in order.
+        parts: The messages of each turn that is over, in order; the oldest turns are left out of a
+            session whose messages are more than 800 kB.
+    """
+
+    agent: str
+    turns: tuple[SessionTurn, ...] = ()
+    parts: tuple[TurnMessages, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,12 +355,24 @@ class Session:
         Raises:
             SessionNotFoundError: Temporal does not have the session, or no longer has it.
         """
+        return _turns_of(await self._state())
+
+    async def conversation(self) -> Conversation:
+        """Return the turns and the messages of the session, by turn. Needs no worker.
+
+        Raises:
+            SessionNotFoundError: Temporal does not have the session, or no longer has it.
+        """
         state = await self._state()
-        running = state.running
-        if running is None:
-            return state.turns
-        given = tuple(one.id for one in state.given)
-        return (*state.turns, running.model_copy(update={"messages": given}))
+        bounds = pairwise((*state.starts, len(state.messages)))
+        return Conversation(
+            agent=state.request.agent if state.request else "",
+            turns=_turns_of(state),
+            parts=tuple(
+                TurnMessages(number=number, messages=state.messages[start:end])
+                for number, (start, end) in enumerate(bounds, state.dropped + 1)
+            ),
+        )
 
     async def events(self, after: str | None = None) -> AsyncIterator[SessionEvent]:
         """Yield every fact of the session as it is recorded, until it is closed. Needs no worker.
@@ -613,6 +648,14 @@ def _state_of(state: SessionState) -> State:
     if state.closed is not None:
         return "closed"
     return "running" if state.running is not None or state.may_start else "idle"
+
+
+def _turns_of(state: SessionState) -> tuple[SessionTurn, ...]:
+    """Return the last turns that are over and the running one, with the messages that it has."""
+    if state.running is None:
+        return state.turns
+    given = tuple(one.id for one in state.given)
+    return (*state.turns, state.running.model_copy(update={"messages": given}))
 
 
 def _introduced(request: SessionRequest) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from perdure.clients.http import (
     turns,
 )
 from perdure.clients.http.auth import Auth, only_loopback
+from perdure.clients.http.extras import of_extra
 from perdure.clients.http.operations import AnyOperation, Gateway
 from perdure.clients.http.problems import of_http
 from perdure.clients.http.streams import OpenRequests
@@ -34,8 +35,12 @@ OPERATIONS: tuple[AnyOperation, ...] = (
     *sessions.OPERATIONS,
     *schedules.OPERATIONS,
     *batches.OPERATIONS,
+    *of_extra("agui", needs="ag_ui"),
 )
-"""Every operation, in the order in which paths are matched."""
+"""Every operation, in the order in which paths are matched.
+
+Those of a protocol are left out if its extra is not installed.
+"""
 
 
 def app(

@@ -96,7 +96,7 @@ def _operation(
         "operationId": one.name,
         "summary": " ".join(summary.split()),
         "description": f"{' '.join(description.split())} {needs}".strip(),
-        "tags": [one.path.split("/")[2]],
+        "tags": [_tag(one.path)],
         "parameters": [*_parameters(one, queries.get(one.query, {}))],
         "responses": {**dict(_answers(one, refs)), "default": _problem(refs)},
     }
@@ -105,6 +105,11 @@ def _operation(
         is_required = any(field.is_required() for field in one.body.model_fields.values())
         told["requestBody"] = {"content": content, "required": is_required}
     return told
+
+
+def _tag(path: str) -> str:
+    """Return the first part of a path after the version."""
+    return next(part for part in path.split("/") if part not in ("", "v1"))
 
 
 def _parameters(one: AnyOperation, query: Json) -> Iterator[Json]:

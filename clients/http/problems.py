@@ -111,6 +111,15 @@ def response_to(error: Exception) -> Response:
             return _problem(500, "INTERNAL", "the log of the server has the reason")
 
 
+def in_brief(error: Exception) -> tuple[str, str]:
+    """Return the code and the detail of an error, for a stream that has begun.
+
+    The log gets what `response_to` does not tell the caller.
+    """
+    problem = Problem.model_validate_json(bytes(response_to(error).body))
+    return problem.code, problem.detail
+
+
 async def of_http(_: Request, error: Exception) -> Response:
     """Return the response to a request that no route takes."""
     assert isinstance(error, HTTPException)

@@ -100,7 +100,7 @@ class EventStream(EventSourceResponse):
 async def _beginning_with_retry(
     messages: AsyncIterator[ServerSentEvent],
 ) -> AsyncIterator[ServerSentEvent]:
-    yield ServerSentEvent(retry=limits.HTTP_RETRY.seconds * 1000)
+    yield ServerSentEvent(retry=limits.HTTP_RETRY.seconds * 1000, sep="\n")
     async for message in messages:
         yield message
 

@@ -26,6 +26,7 @@ from perdure.clients.http.auth import Auth, only_loopback
 from perdure.clients.http.extras import of_extra
 from perdure.clients.http.operations import AnyOperation, Gateway
 from perdure.clients.http.problems import of_http
+from perdure.clients.http.responses import operations as responses
 from perdure.clients.http.streams import OpenRequests
 
 OPERATIONS: tuple[AnyOperation, ...] = (
@@ -69,7 +70,7 @@ def app(
         routes=[
             Route("/healthz", _health, name="health"),
             Route("/openapi.json", _document, name="document"),
-            *(operation.route(gateway) for operation in OPERATIONS),
+            *(operation.route(gateway) for operation in (*OPERATIONS, *responses.OPERATIONS)),
             *_mcp(gateway),
         ],
         exception_handlers={HTTPException: of_http},

@@ -78,6 +78,7 @@ class Call(Generic[B, Q]):
 
 
 Handler = Callable[[Call[B, Q]], Awaitable[Response]]
+Refuse = Callable[[Exception], Response]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +94,7 @@ class Operation(Generic[B, Q]):
         answers: The model of the answer for each status of success; None for an empty answer.
         handler: The function that answers.
         takes_key: Whether it takes the header `Idempotency-Key`.
+        refuse: Returns the response to a request that failed.
     """
 
     method: Method
@@ -103,6 +105,7 @@ class Operation(Generic[B, Q]):
     answers: Answers
     handler: Handler[B, Q]
     takes_key: bool = False
+    refuse: Refuse = response_to
 
     @property
     def name(self) -> str:
@@ -121,7 +124,7 @@ class Operation(Generic[B, Q]):
             try:
                 response = await self._answer(request, gateway)
             except Exception as error:  # noqa: BLE001 - every error is answered
-                response = response_to(error)
+                response = self.refuse(error)
             response.headers.setdefault("Cache-Control", "no-store")
             response.headers["X-Content-Type-Options"] = "nosniff"
             return response
@@ -146,11 +149,12 @@ def operation(
     query: type[Q],
     answers: Answers,
     takes_key: bool = False,
+    refuse: Refuse = response_to,
 ) -> Callable[[Handler[B, Q]], Operation[B, Q]]:
     """Declare the operation that a handler implements."""
 
     def declared(handler: Handler[B, Q]) -> Operation[B, Q]:
-        return Operation(method, path, may, body, query, answers, handler, takes_key)
+        return Operation(method, path, may, body, query, answers, handler, takes_key, refuse)
 
     return declared
 

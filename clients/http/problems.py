@@ -89,42 +89,38 @@ class RefusedError(Exception):
 
 
 def response_to(error: Exception) -> Response:
-    """Return the response to a request that failed.
+    """Return the response to a request that failed."""
+    return _response(*problem_of(error))
+
+
+def problem_of(error: Exception) -> tuple[Problem, Mapping[str, str] | None]:
+    """Return the problem of a request that failed, and the headers of the response.
 
     An error that only the operator can fix goes to the log, and the caller gets its code.
     """
     match error:
         case RefusedError():
-            return _problem(
-                error.status, error.code, error.detail, error.headers, invalid=error.invalid
-            )
+            problem = _problem(error.status, error.code, error.detail, error.invalid)
+            return problem, error.headers
         case errors.PerdureError() if (status := status_of(error)) is not None:
             headers = {"Retry-After": "1"} if status == HTTPStatus.SERVICE_UNAVAILABLE else None
-            return _problem(status, error.code, error.message, headers)
+            return _problem(status, error.code, error.message), headers
         case errors.PerdureError():
             logger.error("a request over HTTP failed: %s: %s", error.code, error.message)
-            return _problem(500, error.code, "the log of the server has the reason")
+            return _problem(500, error.code, "the log of the server has the reason"), None
         case TimeoutError():
-            return _problem(504, "TIMEOUT", "the request took too long; it may still take effect")
+            detail = "the request took too long; it may still take effect"
+            return _problem(504, "TIMEOUT", detail), None
         case _:
             logger.error("a request over HTTP failed", exc_info=error)
-            return _problem(500, "INTERNAL", "the log of the server has the reason")
-
-
-def in_brief(error: Exception) -> tuple[str, str]:
-    """Return the code and the detail of an error, for a stream that has begun.
-
-    The log gets what `response_to` does not tell the caller.
-    """
-    problem = Problem.model_validate_json(bytes(response_to(error).body))
-    return problem.code, problem.detail
+            return _problem(500, "INTERNAL", "the log of the server has the reason"), None
 
 
 async def of_http(_: Request, error: Exception) -> Response:
     """Return the response to a request that no route takes."""
     assert isinstance(error, HTTPException)
     code = _CODES.get(error.status_code, HTTPStatus(error.status_code).name)
-    return _problem(error.status_code, code, str(error.detail), error.headers)
+    return _response(_problem(error.status_code, code, str(error.detail)), error.headers)
 
 
 def status_of(error: errors.PerdureError) -> int | None:
@@ -132,15 +128,8 @@ def status_of(error: errors.PerdureError) -> int | None:
     return next((STATUS[cls] for cls in type(error).__mro__ if cls in STATUS), None)
 
 
-def _problem(
-    status: int,
-    code: str,
-    detail: str,
-    headers: Mapping[str, str] | None = None,
-    *,
-    invalid: tuple[Invalid, ...] = (),
-) -> Response:
-    problem = Problem(
+def _problem(status: int, code: str, detail: str, invalid: tuple[Invalid, ...] = ()) -> Problem:
+    return Problem(
         type=f"urn:perdure:problem:{code}",
         title=HTTPStatus(status).phrase,
         status=status,
@@ -148,5 +137,8 @@ def _problem(
         detail=detail,
         errors=invalid,
     )
+
+
+def _response(problem: Problem, headers: Mapping[str, str] | None) -> Response:
     told: dict[str, JsonValue | Any] = problem.model_dump(mode="json", exclude_defaults=True)
-    return JSONResponse(told, status, headers, MEDIA_TYPE)
+    return JSONResponse(told, problem.status, headers, MEDIA_TYPE)

@@ -68,14 +68,20 @@ class EventStream(EventSourceResponse):
     """A stream of server-sent events, with a comment every 15 seconds.
 
     It ends with its messages, when the client disconnects or does not read, or after an hour; a
-    client resumes it after the last id. `held` is released at its end.
+    client resumes it after the last id. `held` is released at its end. Without `retry`, it does
+    not begin with the pause after which a client resumes it.
     """
 
     def __init__(
-        self, messages: AsyncGenerator[ServerSentEvent, None], held: contextlib.ExitStack
+        self,
+        messages: AsyncGenerator[ServerSentEvent, None],
+        held: contextlib.ExitStack,
+        *,
+        retry: bool = True,
     ) -> None:
+        timed = in_time(messages, limits.HTTP_STREAM)
         super().__init__(
-            _beginning_with_retry(in_time(messages, limits.HTTP_STREAM)),
+            _beginning_with_retry(timed) if retry else timed,
             ping=limits.HTTP_PING.seconds,
             sep="\n",
             send_timeout=limits.HTTP_SEND.total_seconds(),

@@ -18,7 +18,7 @@ from perdure.clients.http.agui.threads import Thread, decide, open_thread
 from perdure.clients.http.agui.translation import Names, Told, Translation
 from perdure.clients.http.inputs import Nothing
 from perdure.clients.http.operations import EVENTS, AnyOperation, Call, operation
-from perdure.clients.http.problems import in_brief
+from perdure.clients.http.problems import problem_of
 from perdure.clients.http.streams import EventStream
 from perdure.clients.status import Wait, needs_person
 from perdure.clients.turn import Turn
@@ -111,8 +111,8 @@ async def _messages(
             async for message in _following(run, items, turn):
                 yield message
         except PerdureError as error:
-            code, detail = in_brief(error)
-            for message in _frames([run.failed(code, detail)]):
+            problem, _ = problem_of(error)
+            for message in _frames([run.failed(problem.code, problem.detail)]):
                 yield message
 
 

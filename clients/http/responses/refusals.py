@@ -1,0 +1,60 @@
+"""Errors in the form of OpenAI's API, with Perdure's codes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from http import HTTPStatus
+
+from starlette.responses import JSONResponse, Response
+
+from perdure.clients.http.problems import Invalid, RefusedError, problem_of
+
+_STATUS: Mapping[int, int] = {410: 400, 413: 400, 415: 400, 422: 400}
+"""OpenAI's clients have a class for 400, and none for these."""
+_TYPES: Mapping[int, str] = {
+    401: "authentication_error",
+    403: "permission_error",
+    429: "rate_limit_error",
+}
+_AGAIN = {HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE}
+_DIGITS = re.compile(r"\.(\d+)(?=\.|$)")
+
+
+def refusal(error: Exception) -> Response:
+    """Return the response to a request that failed.
+
+    OpenAI's clients repeat a request after a conflict and after an error of the server. That could
+    start a turn twice, so they are told not to, unless nothing was done.
+    """
+    problem, headers = problem_of(error)
+    status = _STATUS.get(problem.status, problem.status)
+    is_ours = status >= HTTPStatus.INTERNAL_SERVER_ERROR
+    otherwise = "server_error" if is_ours else "invalid_request_error"
+    told = {
+        "message": problem.detail,
+        "type": _TYPES.get(status, otherwise),
+        "param": _parameter(problem.errors),
+        "code": problem.code,
+    }
+    again = {"X-Should-Retry": "true" if status in _AGAIN else "false"}
+    return JSONResponse({"error": told}, status, {**(headers or {}), **again})
+
+
+def bad(parameter: str, detail: str) -> RefusedError:
+    """Return the error for a parameter that is not valid, such as `input[0].content`."""
+    pointer = "#/" + re.sub(r"\[(\d+)\]", r"/\1", parameter).replace(".", "/")
+    return RefusedError(
+        422,
+        "INVALID_REQUEST",
+        f"{parameter}: {detail}",
+        invalid=[Invalid(pointer=pointer, detail=detail)],
+    )
+
+
+def _parameter(invalid: tuple[Invalid, ...]) -> str | None:
+    """Return the name of the first parameter that is not valid."""
+    if not invalid or invalid[0].pointer == "#":
+        return None
+    dotted = invalid[0].pointer.removeprefix("#/").replace("/", ".")
+    return _DIGITS.sub(r"[\1]", dotted)

@@ -1,0 +1,166 @@
+"""The Response object and its items, as OpenAI's API describes them."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import JsonValue
+
+from perdure.base import Value
+
+SERVER = "perdure"
+"""The label of the server that runs the tools: the agent's own, not the client."""
+
+Status = Literal["queued", "in_progress", "completed", "failed", "incomplete", "cancelled"]
+ItemStatus = Literal["in_progress", "completed", "incomplete"]
+ErrorCode = Literal["server_error", "rate_limit_exceeded", "invalid_prompt"]
+
+
+class OutputText(Value):
+    """Text of the model."""
+
+    type: Literal["output_text"] = "output_text"
+    text: str
+    annotations: tuple[()] = ()
+    logprobs: tuple[()] = ()
+
+
+class OutputMessage(Value):
+    """A text of the model: `commentary` if the answer also calls tools."""
+
+    type: Literal["message"] = "message"
+    id: str
+    role: Literal["assistant"] = "assistant"
+    status: ItemStatus
+    content: tuple[OutputText, ...] = ()
+    phase: Literal["commentary", "final_answer"]
+
+
+class ToolError(Value):
+    """The error result of a tool."""
+
+    type: Literal["mcp_tool_execution_error"] = "mcp_tool_execution_error"
+    content: str
+
+
+class ToolCallItem(Value):
+    """A call of one of the agent's tools, which the client has nothing to do with."""
+
+    type: Literal["mcp_call"] = "mcp_call"
+    id: str
+    server_label: str = SERVER
+    name: str
+    arguments: str
+    status: Literal["in_progress", "completed", "incomplete", "failed"] = "in_progress"
+    approval_request_id: str | None = None
+    output: str | None = None
+    error: ToolError | None = None
+
+
+class ApprovalRequest(Value):
+    """A call that waits for a person."""
+
+    type: Literal["mcp_approval_request"] = "mcp_approval_request"
+    id: str
+    server_label: str = SERVER
+    name: str
+    arguments: str
+
+
+Item = OutputMessage | ToolCallItem | ApprovalRequest
+
+
+class InputDetails(Value):
+    """Which input tokens a prompt cache had."""
+
+    cached_tokens: int
+    cache_write_tokens: int
+
+
+class OutputDetails(Value):
+    """The tokens of reasoning, which are not known apart from the others."""
+
+    reasoning_tokens: int = 0
+
+
+class ResponseUsage(Value):
+    """The tokens of a turn's own model calls."""
+
+    input_tokens: int
+    input_tokens_details: InputDetails
+    output_tokens: int
+    output_tokens_details: OutputDetails = OutputDetails()
+    total_tokens: int
+
+
+class ResponseError(Value):
+    """The error of a turn without an answer; the message begins with Perdure's code."""
+
+    code: ErrorCode
+    message: str
+
+
+class IncompleteDetails(Value):
+    """Why an answer is incomplete: a limit cut it, or made it the last one."""
+
+    reason: Literal["max_output_tokens"] = "max_output_tokens"
+
+
+class ConversationRef(Value):
+    """The session of a turn."""
+
+    id: str
+
+
+class ResponseObject(Value):
+    """A turn as a response.
+
+    Attributes:
+        id: The turn's id.
+        object: Always `response`.
+        created_at: The start of the turn, in seconds since 1970.
+        completed_at: The end of a turn with an answer.
+        status: `queued` until the agent is known, then `in_progress`, also while the turn waits.
+        model: The agent that the turn was started with.
+        output: Texts of the model, calls of tools, and calls that wait, in the order of history.
+        error: The error of a turn that failed.
+        incomplete_details: Why its answer is incomplete.
+        usage: Its tokens, at the end.
+        metadata: Its labels.
+        previous_response_id: The turn from which it was forked.
+        conversation: The session that it belongs to.
+        background: Always true: a turn does not depend on the request that started it.
+        store: Always true: a turn is in Temporal until its retention is over.
+        temperature: The temperature that the request gave.
+        max_output_tokens: The limit of each answer of the model that the request gave.
+        instructions: Always null: they belong to the agent.
+        parallel_tool_calls: Whether the agent runs the calls of an answer at the same time.
+        tool_choice: `none` if the request said so.
+        tools: Always empty: they belong to the agent.
+    """
+
+    id: str
+    object: Literal["response"] = "response"
+    created_at: float
+    completed_at: float | None = None
+    status: Status
+    model: str
+    output: tuple[Item, ...] = ()
+    error: ResponseError | None = None
+    incomplete_details: IncompleteDetails | None = None
+    usage: ResponseUsage | None = None
+    metadata: dict[str, str] = {}
+    previous_response_id: str | None = None
+    conversation: ConversationRef | None = None
+    background: Literal[True] = True
+    store: Literal[True] = True
+    temperature: float | None = None
+    max_output_tokens: int | None = None
+    instructions: None = None
+    parallel_tool_calls: bool = False
+    tool_choice: str = "auto"
+    tools: tuple[()] = ()
+
+
+Event = dict[str, JsonValue]
+"""An event of a stream, as JSON values."""

@@ -1,0 +1,45 @@
+"""Run the code blocks of `docs/http-responses.md` against a gateway."""
+
+import pytest
+
+from perdure import Agent, tool
+from perdure.testing import ScriptedModel, call, calls, says
+
+from ..integration.gateway import served
+from .conftest import Tell
+
+
+@tool(requires_approval=True)
+def refund(euros: int) -> str:
+    """Pay back."""
+    return f"paid {euros} euros"
+
+
+@pytest.mark.slow
+@pytest.mark.accepts("H20", "H21", "H23")
+async def test_openai_client_runs_agents_as_the_page_says(
+    tell: Tell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the first request to a conversation."""
+    model = ScriptedModel(
+        calls(call("refund", euros=40)),
+        *(says(text) for text in ("Paid.", "No.", "Good morning.", "Good morning.")),
+    )
+    async with tell("http-responses") as story:
+        client = await story.works(Agent(name="desk", model="main", tools=[refund]), model)
+        async with served(client, name="root") as http:
+            monkeypatch.setenv("PERDURE", str(http.base_url).rstrip("/"))
+            monkeypatch.setenv("PERDURE_TOKEN", "root")
+            async with (await story.defining("connect"))() as ai:
+                asked = await (await story.defining("ask"))(ai)
+                follow = await story.defining("follow")
+                paid = await (await story.defining("approve"))(ai, "ticket-4711")
+                printed = await story.prints(follow(ai, "ticket-4711"))
+                more = await (await story.defining("go_on"))(ai, "ticket-4711")
+                said = await story["talk"](ai)
+            turns = await client.session("customer-42").turns()
+            await client.session("customer-42").close()
+
+    assert asked == "ticket-4711: in_progress, "
+    assert (paid, printed, more, said) == ("Paid.", "Paid.\n", "No.", "Good morning.")
+    assert [one.turn_id for one in turns] == ["customer-42/1", "customer-42/2"]

@@ -23,11 +23,12 @@ from perdure.clients.http.responses.operations import OPERATIONS
 from perdure.events import Decided
 from perdure.testing import ByTask, ScriptedModel, call, calls, says
 from perdure.values.messages import Media, UserMessage
-from perdure.values.reports import StopReason
+from perdure.values.reports import StopReason, Usage
 
 from ..conftest import Runtime
 from ..thorough import some
 from .gateway import as_, served, until_not
+from .long_turns import SHORT_TASK, begin, filling, reader, runs_of
 
 
 @tool(requires_approval=True)
@@ -45,9 +46,11 @@ def look_up(order: int) -> str:
 
 
 DESK = Agent(name="desk", model="main", tools=[refund, look_up], instructions="Be kind.")
+USED = Usage(input_tokens=10, output_tokens=5, cache_read_tokens=4)
 CALLERS = {
     "anna": Caller("anna@example.com", "ai"),
     "rita": Caller("rita@example.com", "ai", frozenset({"read"})),
+    "nora": Caller("nora@example.com", "ai", frozenset({"read", "start"})),
     "otto": Caller("otto@example.com", "other"),
 }
 EVENTS: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
@@ -61,7 +64,8 @@ def by_name(request: Request) -> Caller | None:
 def asks(*answers: str) -> ScriptedModel:
     """A model that wants to pay back, and then answers."""
     return ScriptedModel(
-        calls(call("refund", euros=40), text="I pay."), *(says(answer) for answer in answers)
+        calls(call("refund", euros=40), text="I pay.", usage=USED),
+        *(says(answer) for answer in answers),
     )
 
 
@@ -147,7 +151,6 @@ async def test_response_is_created_approved_and_read(runtime: Runtime) -> None:
             await ai.responses.create(model="desk", previous_response_id=waits.id, input=[decision])
         read = await ai.responses.retrieve(waits.id)
         turn = await client.get("@ai/r1-a")
-        report = await turn.result()
         [fact] = [one.fact async for one in turn.events() if isinstance(one.fact, Decided)]
 
     assert background.id == waits.id == done.id == "@ai/r1-a"
@@ -172,10 +175,12 @@ async def test_response_is_created_approved_and_read(runtime: Runtime) -> None:
         "final_answer",
     ]
     assert done.usage is not None
-    assert (done.usage.input_tokens, done.usage.output_tokens) == (
-        report.usage.input_tokens,
-        report.usage.output_tokens,
+    assert (done.usage.input_tokens, done.usage.output_tokens, done.usage.total_tokens) == (
+        10,
+        5,
+        15,
     )
+    assert done.usage.input_tokens_details.cached_tokens == 4
     assert (fact.decision.by, fact.decision.reason) == ("anna@example.com", "fine")
 
 
@@ -246,7 +251,9 @@ async def test_stream_goes_on_after_every_number_in_another_process(runtime: Run
 @pytest.mark.accepts("H23")
 async def test_response_goes_on_after_another_and_in_a_conversation(runtime: Runtime) -> None:
     """A fork knows the messages before it, and so does the next message of a conversation."""
-    model = ScriptedModel(says("Hello."), says("Again."), says("One."), says("Two."), says("Bye."))
+    model = ScriptedModel(
+        says("Hello."), says("Again."), says("One."), says("Two."), says("Yes."), says("Bye.")
+    )
     async with desk(runtime, Hi=model, More=model, Yes=model) as (client, _, ai):
         first = await ai.responses.create(model="desk", input="Hi", extra_headers=key("r3-a"))
         second = await ai.responses.create(
@@ -258,6 +265,12 @@ async def test_response_goes_on_after_another_and_in_a_conversation(runtime: Run
         talk = [
             await ai.responses.create(model="desk", input=text, conversation="r3-talk")
             for text in ("Hi", "More")
+        ]
+        said = [
+            await ai.responses.create(
+                model="desk", input="Yes", conversation="r3-talk", extra_headers=key("m-3")
+            )
+            for _ in range(2)
         ]
         given: Any = [
             {"role": "user", "content": "Hi"},
@@ -281,7 +294,10 @@ async def test_response_goes_on_after_another_and_in_a_conversation(runtime: Run
     assert [one.output_text for one in talk] == ["One.", "Two."]
     assert [one.id for one in talk] == ["@ai/r3-talk/1", "@ai/r3-talk/2"]
     assert [one.conversation and one.conversation.id for one in talk] == ["@ai/r3-talk"] * 2
-    assert [one.text for one in messages if one.role != "tool"] == ["Hi", "One.", "More", "Two."]
+    assert [one.text for one in messages if one.role != "tool"] == [
+        *("Hi", "One.", "More", "Two.", "Yes", "Yes."),
+    ]
+    assert said[0] == said[1]
     assert stateless.output_text == "Bye."
     assert [one.role for one in model.requests[-1].messages] == ["user", "assistant", "user"]
 
@@ -344,6 +360,7 @@ async def test_response_says_how_its_turn_ended(runtime: Runtime) -> None:
         "secret": ScriptedModel(says("The secret.")),
         "long": ScriptedModel(says("Half", stop=StopReason.MAX_TOKENS)),
         "calls": asks(),
+        "more": ScriptedModel(*(calls(call("look_up", order=n)) for n in (1, 2))),
         "picture": ScriptedModel(says("A cat.")),
     }
     async with desk(runtime, DESK, typed, guarded, **models) as (client, _, ai):
@@ -357,11 +374,12 @@ async def test_response_says_how_its_turn_ended(runtime: Runtime) -> None:
                 ],
             }
         ]
-        number, secret, long, spent, cat, unknown = await asyncio.gather(
+        number, secret, long, spent, more, cat, unknown = await asyncio.gather(
             ai.responses.create(model="typed", input="number"),
             ai.responses.create(model="guarded", input="secret"),
             ai.responses.create(model="desk", input="long", max_output_tokens=50, temperature=0.5),
             ai.responses.create(model="desk", input="calls", background=True),
+            ai.responses.create(model="desk", input="more", max_tool_calls=1),
             ai.responses.create(model="desk", input=picture, tool_choice="none"),
             ai.responses.create(model="nobody", input="x"),
         )
@@ -373,7 +391,7 @@ async def test_response_says_how_its_turn_ended(runtime: Runtime) -> None:
             str(await resume(ai, one.id, -1)) for one in (number, secret, long, ended, cat)
         ]
 
-    for one in (number, secret, long, ended, cat, unknown):
+    for one in (number, secret, long, ended, more, cat, unknown):
         checked(one)
     assert (number.status, number.output_text) == ("completed", '{"value": 7}')
     assert (secret.status, secret.output) == ("failed", [])
@@ -390,6 +408,8 @@ async def test_response_says_how_its_turn_ended(runtime: Runtime) -> None:
     assert (ended.status, ended.error.message[:17]) == ("failed", "TURN_TERMINATED: ")
     assert ended.output[1].type == "mcp_call"
     assert ended.output[1].status == "incomplete"
+    assert more.error is not None
+    assert (more.status, more.error.message[:22]) == ("failed", "TURN_BUDGET_EXCEEDED: ")
     asked = models["picture"].requests[0]
     [message] = asked.messages
     assert isinstance(message, UserMessage)
@@ -561,10 +581,23 @@ async def test_tenants_permissions_and_limits_hold(runtime: Runtime) -> None:
                 ),
             ]
 
-        async with openai_of(http, "otto") as otto, openai_of(http, "rita") as rita:
+        async with (
+            openai_of(http, "otto") as otto,
+            openai_of(http, "rita") as rita,
+            openai_of(http, "nora") as nora,
+        ):
             others = [await code_of(one) for one in (*reads(otto), *acts(otto))]
             readers = [await code_of(one) for one in acts(rita)]
             readers.append(await code_of(rita.responses.create(model="desk", input="x")))
+            readers += [
+                await code_of(nora.responses.cancel(first.id)),
+                await code_of(
+                    nora.responses.create(
+                        model="desk", input=decision, previous_response_id=first.id
+                    )
+                ),
+                await code_of(nora.responses.create(model="desk", input="x", max_tool_calls=1)),
+            ]
             seen = await rita.responses.retrieve(first.id)
         async with openai_of(http, "nobody") as nobody:
             unknown = [await code_of(one) for one in (*reads(nobody), *acts(nobody))]
@@ -611,3 +644,27 @@ async def test_request_ends_after_a_minute_and_the_turn_goes_on(runtime: Runtime
     assert (waited.id, waited.status) == ("@ai/r8-a", "queued")
     assert busy == (openai.ConflictError, "CONVERSATION_BUSY")
     assert status.state == "waiting"
+
+
+@pytest.mark.slow
+@pytest.mark.accepts("H22")
+async def test_numbers_go_on_in_later_runs_of_a_turn(runtime: Runtime) -> None:
+    """The events of a turn that has gone on in new runs are those of one response."""
+    model = ScriptedModel(*filling(3, usage=USED), says("Done."))
+    async with runtime(reader(), model=model) as client:
+        turn = await begin(client, timeout=SHORT_TASK)
+        await turn.result()
+        runs = await runs_of(client, turn)
+        async with served(client, None) as http, openai_of(http) as ai:
+            events = await resume(ai, turn.id, -1)
+            later = await resume(ai, turn.id, len(events) // 2)
+            read = await ai.responses.retrieve(turn.id)
+
+    assert len(runs) > 1
+    assert [one["sequence_number"] for one in events] == list(range(len(events)))
+    assert later == events[len(events) // 2 + 1 :]
+    assert kinds(events).count("created") == kinds(events).count("in_progress") == 1
+    assert {one.status for one in read.output if one.type == "mcp_call"} == {"completed"}
+    assert read.output_text == "Done."
+    assert read.usage is not None
+    assert read.usage.total_tokens == 45

@@ -17,7 +17,8 @@ _TYPES: Mapping[int, str] = {
     403: "permission_error",
     429: "rate_limit_error",
 }
-_AGAIN = {HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE}
+_AGAIN = "TOO_MANY_REQUESTS"
+"""The code of requests that were refused before anything was done."""
 _DIGITS = re.compile(r"\.(\d+)(?=\.|$)")
 
 
@@ -25,7 +26,7 @@ def refusal(error: Exception) -> Response:
     """Return the response to a request that failed.
 
     OpenAI's clients repeat a request after a conflict and after an error of the server. That could
-    start a turn twice, so they are told not to, unless nothing was done.
+    start a turn twice, so they are told not to, unless too many requests are open.
     """
     problem, headers = problem_of(error)
     status = _STATUS.get(problem.status, problem.status)
@@ -37,7 +38,7 @@ def refusal(error: Exception) -> Response:
         "param": _parameter(problem.errors),
         "code": problem.code,
     }
-    again = {"X-Should-Retry": "true" if status in _AGAIN else "false"}
+    again = {"X-Should-Retry": "true" if problem.code == _AGAIN else "false"}
     return JSONResponse({"error": told}, status, {**(headers or {}), **again})
 
 

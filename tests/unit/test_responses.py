@@ -1,0 +1,140 @@
+"""The output and the events of a response, for simulated turns and stored histories."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from openai.types.responses import Response, ResponseStreamEvent
+from pydantic import TypeAdapter
+from pydantic_core import to_jsonable_python
+from temporalio.converter import DataConverter
+
+from perdure import errors
+from perdure.clients.event_context import EventContext
+from perdure.clients.events import Event, is_event
+from perdure.clients.http.problems import RefusedError
+from perdure.clients.http.responses.composing import Composer
+from perdure.clients.http.responses.refusals import refusal
+from perdure.temporal.history import HistoryReader
+from perdure.turn.facts import Recorded
+from perdure.values.reports import Outcome
+
+from ..replay.test_replay import OUTCOMES, STORED, stored
+from ..thorough import examples
+from .simulated import Played, any_turn
+from .test_fold import every_turn
+
+EVENTS: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
+START = datetime(2026, 11, 23, 12, tzinfo=UTC)
+STATUS = {"truncated": "incomplete", "finished": "incomplete", "cancelled": "cancelled"}
+"""The statuses of stored turns that neither completed nor failed."""
+
+
+def events_of(facts: Iterable[Recorded]) -> Iterator[Event]:
+    """The events of a turn, as a client reads them."""
+    context, hidden = EventContext(), list[Recorded]()
+    for number, fact in enumerate(facts):
+        told = context.of(fact)
+        if not is_event(fact):
+            hidden.append(fact)
+            continue
+        at = START + timedelta(seconds=number)
+        yield Event(str(number), at, fact, "t", before=tuple(hidden), **told)
+        hidden.clear()
+
+
+def composed(facts: Iterable[Recorded]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The response and its events, which are valid by OpenAI's types and agree with each other."""
+    composer, found = Composer("t", "r"), list[dict[str, Any]]()
+    for event in events_of(facts):
+        for number, told in composer.see(event):
+            EVENTS.validate_python(told)
+            assert number == told["sequence_number"] == len(found)
+            found.append(told)
+    response = to_jsonable_python(composer.response)
+    Response.model_validate(response)
+    check(response, found)
+    return response, found
+
+
+def check(response: dict[str, Any], events: list[dict[str, Any]]) -> None:
+    """The items that the events add and complete are the output, in its order."""
+    output: list[dict[str, Any]] = []
+    done: set[int] = set()
+    for one in events:
+        if one["type"] == "response.output_item.added":
+            assert one["output_index"] == len(output)
+            output.append(one["item"])
+        elif one["type"] == "response.output_item.done":
+            assert one["output_index"] not in done
+            done.add(one["output_index"])
+            assert output[one["output_index"]]["id"] == one["item"]["id"]
+            output[one["output_index"]] = one["item"]
+        elif "item_id" in one:
+            assert output[one["output_index"]]["id"] == one["item_id"]
+    ids = [one["id"] for one in output]
+    assert len(set(ids)) == len(ids)
+    assert [one["type"] for one in events[:1]] == ["response.created"][: len(events)]
+    if response["status"] in ("queued", "in_progress"):
+        return
+    assert events[-1]["response"] == response
+    assert response["output"] == output
+    assert done == set(range(len(output)))
+    assert all(one.get("status") != "in_progress" for one in output)
+
+
+@pytest.mark.accepts("H26")
+@pytest.mark.parametrize(
+    ("error", "status", "again"),
+    [
+        (errors.ServerUnreachableError("gone"), 503, "false"),
+        (errors.TurnConflictError("another"), 409, "false"),
+        (TimeoutError(), 504, "false"),
+        (ValueError("a bug"), 500, "false"),
+        (RefusedError(429, "TOO_MANY_REQUESTS", "later"), 429, "true"),
+    ],
+    ids=str,
+)
+def test_clients_repeat_only_what_has_had_no_effect(
+    error: Exception, status: int, again: str
+) -> None:
+    """OpenAI's client obeys the header."""
+    response = refusal(error)
+
+    assert (response.status_code, response.headers["x-should-retry"]) == (status, again)
+    assert "a bug" not in bytes(response.body).decode()
+
+
+@pytest.mark.accepts("H22")
+@settings(every_turn, max_examples=examples(60))
+@given(any_turn)
+def test_events_of_every_turn_are_valid_and_make_its_output(played: Played) -> None:
+    """Whatever calls, waits, errors and ends it has; a part of the facts makes the beginning of
+    the same events.
+    """
+    _, events = composed(played.facts)
+    middle = len(played.facts) // 2
+    _, begun = composed(played.facts[:middle])
+
+    assert events[: len(begun)] == begun
+
+
+@pytest.mark.accepts("H22", "H25")
+@pytest.mark.parametrize("path", STORED, ids=lambda path: path.stem)
+async def test_events_of_stored_histories_are_valid(path: Any) -> None:
+    """Also of turns that earlier releases have run."""
+    reader, facts = HistoryReader(DataConverter.default), list[Recorded]()
+    for event in stored(path).events:
+        facts += await reader.facts(event)
+    response, events = composed(facts)
+    outcome = OUTCOMES[path.stem]
+    otherwise = "completed" if outcome is Outcome.COMPLETED else "failed"
+
+    expected = STATUS.get(path.stem, otherwise) if outcome is not None else "in_progress"
+    assert response["status"] == expected
+    assert json.loads(json.dumps(events)) == events

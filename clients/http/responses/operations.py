@@ -284,7 +284,7 @@ async def _messages(turn: Turn[Any], after: int) -> AsyncGenerator[ServerSentEve
     async for event in turn.events():
         for number, told in composer.see(event):
             if number > after:
-                yield ServerSentEvent(json.dumps(told), event=str(told["type"]))
+                yield ServerSentEvent(json.dumps(told), event=str(told["type"]), sep="\n")
 
 
 OPERATIONS: tuple[AnyOperation, ...] = (create_response, cancel_response, retrieve_response)

@@ -15,7 +15,8 @@ from mcp.server.elicitation import AcceptedElicitation, ElicitationResult
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.mcpserver.resolve import Elicit, Resolve
-from mcp_types import ClientCapabilities, Implementation
+from mcp.server.session import ServerSession
+from mcp_types import ClientCapabilities
 from pydantic import BaseModel, ConfigDict, Field
 
 from perdure import errors, limits, validation
@@ -164,17 +165,11 @@ def serving(ctx: Ctx, *permissions: Permission) -> Iterator[Served]:
         raise ToolError(words) from None
 
 
-def who(ctx: Ctx) -> str:
+def who(served: Served, session: ServerSession) -> str:
     """Return the name of who decides, which is recorded as `by`."""
-    params = ctx.session.client_params
-    served = ctx.request_context.lifespan_context
-    return served.name_of(program_of(params.client_info if params else None))
-
-
-def program_of(client: Implementation | None) -> str:
-    """Return the name of a client of the protocol, in one line."""
-    name = one_line(client.name, limits.BY_CHARACTERS - len(_MCP)) if client else ""
-    return f"{name or 'a client'}{_MCP}"
+    params = session.client_params
+    name = one_line(params.client_info.name, limits.BY_CHARACTERS - len(_MCP)) if params else ""
+    return served.name_of(f"{name or 'a client'}{_MCP}")
 
 
 def can_ask(client: ClientCapabilities | None) -> bool:

@@ -260,7 +260,7 @@ async def steer_turn(
     """Send a message to a running turn. Its agent reads it before its next step."""
     with serving(ctx, "control") as served:
         found, _ = await served.turn(turn)
-        await found.steer(text, now=now, by=who(ctx))
+        await found.steer(text, now=now, by=who(served, ctx.session))
         return await served.look(found)
 
 
@@ -284,7 +284,7 @@ async def add_budget(turn: TurnId, more: More, consent: LetsSpend, ctx: Ctx) -> 
     with serving(ctx, "budget") as served:
         require(consent, "the user did not agree; nothing was added")
         found, _ = await served.turn(turn)
-        await found.add_budget(more.added, iterations=more.iterations, by=who(ctx))
+        await found.add_budget(more.added, iterations=more.iterations, by=who(served, ctx.session))
         return await served.look(found)
 
 
@@ -321,7 +321,9 @@ async def approve_call(
     with serving(ctx, "decide") as served:
         require(consent, "the user did not approve it; the call waits on. deny_call refuses it")
         found, _ = await served.turn(turn)
-        await found.approve(await served.waiting(turn, call, digest), reason=reason, by=who(ctx))
+        await found.approve(
+            await served.waiting(turn, call, digest), reason=reason, by=who(served, ctx.session)
+        )
         return await served.look(found)
 
 
@@ -335,5 +337,7 @@ async def deny_call(
     """Refuse a waiting call. The agent is told why and goes on without it."""
     with serving(ctx, "decide") as served:
         found, _ = await served.turn(turn)
-        await found.deny(await served.waiting(turn, call, digest), reason, by=who(ctx))
+        await found.deny(
+            await served.waiting(turn, call, digest), reason, by=who(served, ctx.session)
+        )
         return await served.look(found)

@@ -37,7 +37,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from perdure import errors, limits
-from perdure.clients.mcp.questions import can_ask, program_of, question_of
+from perdure.clients.mcp.questions import can_ask, question_of, who
 from perdure.clients.mcp.served import Served
 from perdure.clients.mcp.turn_view import view
 from perdure.clients.status import TurnStatus
@@ -148,7 +148,7 @@ class Tasks(Extension):
         with _answering(ctx, params) as served:
             served.require("control")
             turn, _ = await served.turn(params.task_id)
-            await turn.cancel(f"by {_who(ctx)}")
+            await turn.cancel(f"by {who(served, ctx.session)}")
         return {}
 
     def _asked(self, ctx: Ctx, status: TurnStatus) -> Asked:
@@ -204,11 +204,6 @@ def _code_of(error: Exception) -> int:
             return INTERNAL_ERROR
         case _:
             return INVALID_REQUEST
-
-
-def _who(ctx: Ctx) -> str:
-    params = ctx.session.client_params
-    return ctx.lifespan_context.name_of(program_of(params.client_info if params else None))
 
 
 async def _status(ctx: Ctx, task_id: str) -> TurnStatus:
@@ -279,8 +274,10 @@ def _key(call: PendingApproval) -> str:
 
     A call that is asked about again, because a deploy has changed its tool, has another one.
     """
-    again = f".{hashlib.sha256(call.reason.encode()).hexdigest()[:8]}" if call.reason else ""
-    return f"{call.token}{again}"
+    if not call.reason:
+        return call.token
+    why = hashlib.sha256(call.reason.encode("utf-8", "replace")).hexdigest()
+    return f"{call.token}.{why[:8]}"
 
 
 def _question(turn_id: str, call: PendingApproval) -> Json:
@@ -316,12 +313,13 @@ def _answer(key: str, given: JsonValue) -> Verdict | None:
 
 async def _decide(ctx: Ctx, wait: tuple[str, PendingApproval], answer: Verdict | None) -> None:
     """Record a decision. One that comes too late is ignored, as the extension asks for."""
-    turn_id, call = wait
     if answer is None:
         return
-    turn = await ctx.lifespan_context.client.get(turn_id)
+    turn_id, call = wait
+    served = ctx.lifespan_context
+    turn, by = await served.client.get(turn_id), who(served, ctx.session)
     with contextlib.suppress(errors.ApprovalConflictError, errors.TurnOverError):
         if answer.approve:
-            await turn.approve(call, reason=answer.reason, by=_who(ctx))
+            await turn.approve(call, reason=answer.reason, by=by)
         else:
-            await turn.deny(call, answer.reason, by=_who(ctx))
+            await turn.deny(call, answer.reason, by=by)

@@ -13,7 +13,7 @@ import httpx
 import httpx2
 from mcp import Client
 from mcp.client.extension import ClaimContext, ClientExtension, ResultClaim
-from mcp.client.session import ClientSession
+from mcp.client.session import ClientSession, ElicitationFnT
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 from mcp_types import (
@@ -67,7 +67,7 @@ class WithTasks(ClientExtension):
 
     identifier = TASKS
 
-    def __init__(self, user: User | None = None) -> None:
+    def __init__(self, user: ElicitationFnT | None = None) -> None:
         self.user = user
         self.created: list[Created] = []
 
@@ -109,9 +109,10 @@ async def until(session: ClientSession, task: str, *statuses: str) -> dict[str, 
     return found
 
 
-async def over(session: ClientSession, task: str, user: User | None) -> dict[str, Any]:
+async def over(session: ClientSession, task: str, user: ElicitationFnT | None) -> dict[str, Any]:
     """The task at its end. The user answers each question once."""
     answered: set[str] = set()
+    nothing: Any = None
     while True:
         found = await until(session, task, "input_required", "completed", "cancelled")
         if found["status"] != "input_required":
@@ -119,7 +120,7 @@ async def over(session: ClientSession, task: str, user: User | None) -> dict[str
         asked = {key: one for key, one in found["inputRequests"].items() if key not in answered}
         for key, one in asked.items():
             assert user is not None
-            answer = await user(None, ElicitRequest.model_validate(one).params)
+            answer = await user(nothing, ElicitRequest.model_validate(one).params)
             written = answer.model_dump(mode="json", exclude_none=True)
             await ask(session, "tasks/update", task, {key: written})
             answered.add(key)
@@ -129,7 +130,7 @@ async def over(session: ClientSession, task: str, user: User | None) -> dict[str
 async def assistant(
     *gateways: httpx.AsyncClient,
     name: str = "anna",
-    user: User | None = None,
+    user: ElicitationFnT | None = None,
     extensions: Sequence[ClientExtension] = (),
     mode: str = "auto",
 ) -> AsyncIterator[Client]:

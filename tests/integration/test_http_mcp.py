@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import sys
 from collections.abc import AsyncIterator
@@ -24,6 +25,10 @@ from ..conftest import Runtime
 from .gateway import as_, served, told
 
 pytest.importorskip("mcp", reason="the extra perdure[mcp] is not installed")
+
+from mcp import Client
+from mcp.shared.exceptions import MCPError
+from mcp_types import InputRequiredResult, InputResponses
 
 from .mcp_tasks import TASKS, User, WithTasks, ask, assistant, refusal, until, use
 
@@ -299,6 +304,41 @@ TASK_REQUESTS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.accepts("H44")
+async def test_state_of_a_question_is_of_its_caller_alone(runtime: Runtime) -> None:
+    """Another caller cannot go on with it, nor can it be used for another call."""
+    async with gateways(runtime, one=asks()) as (client, http, other):
+        turn = await client.start("desk", "one", id="@acme/m44-sealed")
+        status = await turn.wait(timeout=30)
+        [pending] = [one.call for one in status.waits if one.call]
+        named = {"turn": turn.id, "call": pending.call_id, "digest": pending.token}
+        async with (
+            assistant(http, user=User()) as anna,
+            assistant(other, user=User(), name="root") as root,
+        ):
+            asked = await anna.session.call_tool("approve_call", named, allow_input_required=True)
+            assert isinstance(asked, InputRequiredResult)
+            assert asked.input_requests
+            yes = User(approve=True).answer
+            answers: InputResponses = dict.fromkeys(asked.input_requests, yes)
+            refused = []
+            for who, arguments, state in (
+                (root, named, asked.request_state),
+                (anna, {**named, "reason": "x"}, asked.request_state),
+                (anna, named, "v1.forged"),
+            ):
+                with pytest.raises(MCPError) as error:
+                    await who.session.call_tool(
+                        "approve_call", arguments, input_responses=answers, request_state=state
+                    )
+                refused.append(error.value.error.code)
+        after = await client.status(turn.id)
+        await turn.cancel()
+
+    assert refused == [-32602] * 3
+    assert after.waits == status.waits
+
+
 @pytest.mark.accepts("H45")
 async def test_bad_input_is_refused_and_nothing_is_started(runtime: Runtime) -> None:
     """Bad JSON and messages, other sites, and strange ids; the server continues."""
@@ -346,21 +386,33 @@ async def test_bad_input_is_refused_and_nothing_is_started(runtime: Runtime) -> 
 
 @pytest.mark.accepts("H46")
 async def test_calls_that_wait_are_counted(runtime: Runtime) -> None:
-    """Among the streams of the caller; other calls are answered."""
+    """Among the streams of the caller, until they end or are given up. Others are answered."""
     async with (
-        runtime(DESK, model=ByTask({"one": asks()})) as client,
-        served(client, max_streams_of_caller=0) as http,
+        runtime(DESK, model=ByTask({})) as client,
+        served(client, max_streams_of_caller=1) as http,
         assistant(http) as mcp,
     ):
-        turn = await use(mcp, "start_turn", agent="desk", task="one", id="m46-one")
-        waited = await use(mcp, "turn_result", turn="m46-one")
+        asked = {"agent": "desk", "task": "one", "id": "m46-one", "delay": "PT1H"}
+        await use(mcp, "start_turn", **asked)
+        waits = asyncio.create_task(use(mcp, "turn_result", turn="m46-one"))
+        refused = await result_once(mcp, "m46-one", is_refused=True)
         seen = await use(mcp, "turn_status", turn="m46-one")
+        waits.cancel()
+        given = await result_once(mcp, "m46-one", is_refused=False)
         await use(mcp, "cancel_turn", turn="m46-one")
 
-    assert waited["refused"].startswith(
-        "TOO_MANY_REQUESTS: 0 streams and long polls of this caller"
-    )
-    assert turn["turn"] == seen["turn"] == "@acme/m46-one"
+    assert refused["refused"].startswith("TOO_MANY_REQUESTS: 1 streams and long polls of this")
+    assert seen == given
+
+
+async def result_once(mcp: Client, turn: str, *, is_refused: bool) -> Any:
+    """What `turn_result` answers without a wait, when it is refused, or no longer is."""
+    async with asyncio.timeout(20):
+        while True:
+            found = await use(mcp, "turn_result", turn=turn, wait_s=0)
+            if ("refused" in found) == is_refused:
+                return found
+            await asyncio.sleep(0.05)
 
 
 @pytest.mark.accepts("H46")

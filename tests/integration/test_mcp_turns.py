@@ -28,6 +28,8 @@ from mcp_types import ElicitRequestParams, ElicitResult
 
 from perdure.clients.mcp.server import serve
 
+from .mcp_tasks import WithTasks, ask
+
 MODES = ("legacy", "auto")
 """The two modes of clients of the protocol: with a handshake, and since 2026 without one."""
 
@@ -138,6 +140,32 @@ async def test_turn_is_started_waited_for_and_found_again(runtime: Runtime, mode
         "",
     )
     assert again == ended == status
+
+
+@pytest.mark.accepts("H41", "H42")
+async def test_turn_is_a_task_for_a_client_that_knows_them(runtime: Runtime) -> None:
+    """Its question is the user's, unless the server leaves approvals out."""
+    user = User(action="accept", content={"approve": True, "reason": "fine"})
+    model = ScriptedModel(calls(call("send", to="Ann")), says("done"))
+    async with runtime(clerk, model=model) as perdure:
+        turn = await perdure.start("clerk", "go", id="mcp-task")
+        await turn.wait(timeout=30)
+        seen = []
+        for approvals in (False, True):
+            async with Client(
+                serve(perdure, approvals=approvals),
+                elicitation_callback=user,
+                extensions=[WithTasks(user)],
+            ) as client:
+                seen.append((await ask(client.session, "tasks/get", "mcp-task"))["status"])
+                if approvals:
+                    ended = await use(client, "start_turn", agent="clerk", task="go", id="mcp-task")
+        report = await turn.result()
+
+    assert seen == ["working", "input_required"]
+    assert user.asked == ['Turn "mcp-task" wants to call send with {"to": "Ann"}. Let it run?']
+    assert (ended["turn"], ended["output"]) == ("mcp-task", "done")
+    assert [one.by for one in report.steps[0].decisions] == ["mcp (MCP)"]
 
 
 @pytest.mark.accepts("E96")

@@ -34,7 +34,7 @@ from perdure.clients.http.auth import Caller, caller_of
 from perdure.clients.http.ids import chosen_id, random_id
 from perdure.clients.http.inputs import bytes_of
 from perdure.clients.http.operations import Gateway
-from perdure.clients.http.problems import RefusedError, response_to, status_of
+from perdure.clients.http.problems import STATUS, RefusedError, response_to
 from perdure.clients.http.streams import OpenRequests
 from perdure.clients.mcp.served import Permission, Served
 from perdure.clients.mcp.server import define
@@ -42,6 +42,7 @@ from perdure.clients.mcp.server import define
 logger = logging.getLogger("perdure")
 
 PATH = "/mcp"
+_TALKATIVE = logging.getLogger(StreamableHTTPSessionManager.__module__)
 
 
 def routes(gateway: Gateway) -> tuple[Route, ...]:
@@ -109,7 +110,7 @@ class ServedToCaller(Served):
         match error:
             case RefusedError():
                 return f"{error.code}: {error.detail}"
-            case errors.PerdureError() if status_of(error) is None:
+            case errors.PerdureError() if not isinstance(error, tuple(STATUS)):
                 logger.error("a request over MCP failed: %s: %s", error.code, error.message)
                 return f"{error.code}: the log of the server has the reason"
             case _:
@@ -152,6 +153,8 @@ class Endpoint:
 
 def _server() -> Server[Served]:
     """Return the server of the SDK, for the transport of each request."""
+    if _TALKATIVE.level == logging.NOTSET:
+        _TALKATIVE.setLevel(logging.WARNING)  # it announces its start, which is each request
     with _logging_left_alone():
         server = define(
             _served.get,

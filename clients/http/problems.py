@@ -102,7 +102,7 @@ def problem_of(error: Exception) -> tuple[Problem, Mapping[str, str] | None]:
         case RefusedError():
             problem = _problem(error.status, error.code, error.detail, error.invalid)
             return problem, error.headers
-        case errors.PerdureError() if (status := status_of(error)) is not None:
+        case errors.PerdureError() if (status := _status_of(error)) is not None:
             headers = {"Retry-After": "1"} if status == HTTPStatus.SERVICE_UNAVAILABLE else None
             return _problem(status, error.code, error.message), headers
         case errors.PerdureError():
@@ -123,8 +123,7 @@ async def of_http(_: Request, error: Exception) -> Response:
     return _response(_problem(error.status_code, code, str(error.detail)), error.headers)
 
 
-def status_of(error: errors.PerdureError) -> int | None:
-    """Return the status of an error; None for one that only the operator can do something about."""
+def _status_of(error: errors.PerdureError) -> int | None:
     return next((STATUS[cls] for cls in type(error).__mro__ if cls in STATUS), None)
 
 

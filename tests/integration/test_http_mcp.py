@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import sys
 from collections.abc import AsyncIterator
 from typing import Any
@@ -419,14 +420,20 @@ async def result_once(mcp: Client, turn: str, *, is_refused: bool) -> Any:
 async def test_without_the_extra_there_is_no_mcp(
     runtime: Runtime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The other routes are there, and the log is configured by nobody."""
+    """The other routes are there. With it, the log stays as it is configured."""
     async with runtime(DESK, model=ByTask({})) as client:
         with monkeypatch.context() as patch:
             patch.setitem(sys.modules, "mcp", None)
-            without = app(client)
-        extra = paths(app(client)) - paths(without)
+            without = paths(app(client))
+        root = logging.getLogger()
+        with monkeypatch.context() as patch:
+            patch.setattr(root, "handlers", [])
+            before = root.level
+            found = paths(app(client))
+            after = (root.handlers, root.level)
 
-    assert extra == {"/mcp"}
+    assert found - without == {"/mcp"}
+    assert after == ([], before)
 
 
 def paths(application: Starlette) -> set[str]:

@@ -149,15 +149,16 @@ def require(consent: ElicitationResult[Consent], otherwise: str) -> None:
 
 
 @contextlib.contextmanager
-def serving(ctx: Ctx, *permissions: Permission) -> Iterator[Served]:
-    """Yield the turns that the caller is offered, if it has these permissions.
+def serving(ctx: Ctx, permission: Permission) -> Iterator[Served]:
+    """Yield the turns that the caller is offered, if it has this permission.
 
-    Errors become error results, which the model reads, instead of failures of the server.
+    It also needs `read`, because tools return the status of the turn. Errors become error results,
+    which the model reads, instead of failures of the server.
     """
     served = ctx.request_context.lifespan_context
     try:
-        for one in permissions:
-            served.require(one)
+        served.require("read")
+        served.require(permission)
         yield served
     except Exception as error:
         if (words := served.in_words(error)) is None:

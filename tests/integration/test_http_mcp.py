@@ -7,6 +7,7 @@ import contextlib
 import logging
 import sys
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from typing import Any
 
 import httpx
@@ -17,7 +18,8 @@ from starlette.routing import Route
 
 from perdure import Agent, tool
 from perdure.clients import AgentClient
-from perdure.clients.http import app
+from perdure.clients.http import Caller, app
+from perdure.clients.http.auth import Permission
 from perdure.errors import LLMAuthError
 from perdure.events import Decided
 from perdure.testing import ByTask, ScriptedModel, call, calls, fails, says
@@ -233,7 +235,8 @@ async def test_client_gets_only_what_it_can_handle(runtime: Runtime) -> None:
         f"the request needs the extension {TASKS}, which the client does not declare",
     )
     assert [code for code, _ in refused] == [-32021, -32021, -32601, -32601]
-    assert [(one["status"], "inputRequests" in one) for one in seen] == [("working", False)] * 2
+    assert [(one["status"], one["ttlMs"]) for one in seen] == [("working", None)] * 2
+    assert not any("inputRequests" in one for one in seen)
     assert "waits for approval" in seen[0]["statusMessage"]
     assert TASKS in offered[0]
 
@@ -303,6 +306,32 @@ TASK_REQUESTS: dict[str, dict[str, Any]] = {
     "tasks/update": {"responses": {}},
     "tasks/cancel": {},
 }
+
+
+@pytest.mark.accepts("H44")
+async def test_tool_tells_nothing_to_who_may_not_read(runtime: Runtime) -> None:
+    """Also one that does something. A task can be cancelled, which returns nothing."""
+    may = frozenset[Permission]({"start", "control", "decide", "budget"})
+    async with (
+        runtime(DESK, model=ByTask({})) as client,
+        served(client, lambda _: Caller("robot", "acme", may)) as http,
+        assistant(http, user=User(), extensions=[WithTasks()]) as mcp,
+    ):
+        turn = await client.start("desk", "one", delay=timedelta(hours=1), id="@acme/m44-blind")
+        refused = [
+            await use(mcp, "start_turn", agent="desk", task="one", id="m44-blind"),
+            await use(mcp, "steer_turn", turn="m44-blind", text="Hello."),
+            await use(mcp, "add_budget", turn="m44-blind", more={"tokens": 5}),
+        ]
+        hidden = await refusal(mcp.session, "tasks/get", "m44-blind")
+        nothing = await ask(mcp.session, "tasks/cancel", "m44-blind")
+        status = await turn.wait(timeout=30)
+
+    assert refused == [{"refused": "FORBIDDEN: this needs the permission 'read'"}] * 3
+    assert hidden == (-32600, "FORBIDDEN: this needs the permission 'read'")
+    assert nothing == {"resultType": "complete"}
+    assert status.error is not None
+    assert status.error.message == "the turn was cancelled: by robot"
 
 
 @pytest.mark.accepts("H44")

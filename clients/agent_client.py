@@ -615,6 +615,7 @@ class AgentClient:
             max_iterations: The largest number of steps of each turn.
             options: Temperature, output limit and the like.
             allowed_tools: The only tools that are offered.
+            on_done: As for `start`, for each turn.
 
         Raises:
             BatchConflictError: A batch of this id has another agent or other tasks, or the id is

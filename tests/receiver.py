@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import ssl
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -74,8 +75,8 @@ class Receiver:
 
 
 @contextlib.contextmanager
-def receiving() -> Iterator[Receiver]:
-    """A receiver that runs during the block."""
+def receiving(certificate: ssl.SSLContext | None = None) -> Iterator[Receiver]:
+    """A receiver that runs during the block, over https with a certificate."""
     receiver = Receiver(0)
 
     class Handler(BaseHTTPRequestHandler):
@@ -103,6 +104,8 @@ def receiving() -> Iterator[Receiver]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
+    if certificate is not None:
+        server.socket = certificate.wrap_socket(server.socket, server_side=True)
     receiver.port = server.server_address[1]
     thread = threading.Thread(target=server.serve_forever, args=(0.05,))
     thread.start()

@@ -12,6 +12,7 @@ from perdure.activities import skill_folders
 from perdure.activities.mcp.toolboxes import Servers
 from perdure.activities.pricing import Prices
 from perdure.activities.provider import Models
+from perdure.activities.webhook_rules import Rules
 from perdure.agents.agent import Agent
 from perdure.agents.mcp_servers import MCPServer
 from perdure.errors import PerdureError
@@ -19,6 +20,7 @@ from perdure.temporal import namespace_check
 from perdure.temporal.connect import connect
 from perdure.worker.agent_worker import AgentWorker
 from perdure.worker.loading import load
+from perdure.worker.settings import WorkerSettings
 from perdure.worker.setup_checks import Finding, found
 
 
@@ -43,6 +45,8 @@ async def findings(target: str, address: str | None) -> AsyncIterator[Finding]:
         failed = {finding.subject for finding in known if finding.state == "failed"}
         for finding in [*_prices(app), *await _skills(app, failed), *await _servers(app, failed)]:
             yield finding
+    for finding in _settings():
+        yield finding
     async for finding in _temporal(address):
         yield finding
 
@@ -111,6 +115,18 @@ async def _servers(app: AgentWorker, failed: set[str]) -> list[Finding]:
         return list(await asyncio.gather(*map(ask, tried)))
     finally:
         await servers.loop.close()
+
+
+def _settings() -> Iterator[Finding]:
+    """Check the settings from the environment; those of webhooks are shown if there are any."""
+    try:
+        settings = WorkerSettings.from_environment()
+        Rules.of(settings.webhook_hosts, settings.webhook_secrets)
+    except PerdureError as error:
+        yield Finding("settings", "failed", error.message)
+    else:
+        if settings.webhook_hosts:
+            yield Finding("webhooks", "ok", f"to {', '.join(settings.webhook_hosts)}")
 
 
 async def _temporal(address: str | None) -> AsyncIterator[Finding]:

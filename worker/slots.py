@@ -1,7 +1,8 @@
-"""Slots for activities: model calls have slots of their own.
+"""Slots for activities: model calls have slots of their own, which webhooks share.
 
-A worker reserves a slot before it polls for a task, when it cannot know the task. A reserved slot
-therefore counts as an activity and as a model call, until its task is known.
+Both wait for the network. A worker reserves a slot before it polls for a task, when it cannot know
+the task. A reserved slot therefore counts as an activity and as a model call, until its task is
+known.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from temporalio.worker import (
 )
 
 from perdure import errors
-from perdure.temporal.names import CALL_MODEL
+from perdure.temporal.names import CALL_MODEL, NOTIFY
 
 SDK_SLOTS = 100
 """The SDK's default for each kind of slot."""
@@ -63,7 +64,7 @@ def _or_default(slots: int | None) -> int:
 
 @dataclass(eq=False)
 class _Permit(SlotPermit):
-    """A reserved slot; `is_model` is None until its task is known."""
+    """A reserved slot; `is_model` is None until its task is known. It is True for a webhook too."""
 
     is_model: bool | None = None
 
@@ -132,7 +133,7 @@ class ActivitySlots(CustomSlotSupplier):
         permit, info = ctx.permit, ctx.slot_info
         assert isinstance(permit, _Permit)
         assert isinstance(info, ActivitySlotInfo)
-        permit.is_model = info.activity_type == CALL_MODEL
+        permit.is_model = info.activity_type in (CALL_MODEL, NOTIFY)
         with self._lock:
             self._reserved -= 1
             self._used[permit.is_model] += 1

@@ -21,6 +21,7 @@ from perdure.clients.http.streams import EventStream, begun
 from perdure.turn.batch import OnError
 from perdure.values.budgets import Budget
 from perdure.values.tasks import Task
+from perdure.values.webhooks import WebhookUrl
 
 AtOnce = Annotated[int, Field(ge=1, le=limits.BATCH_AT_ONCE)]
 
@@ -45,6 +46,7 @@ class StartBatch(CommonOptions):
         turn_budget: The limits of each turn.
         at_once: The largest number of turns that run at the same time.
         on_error: What to do after a turn without an answer: `go on`, or `stop` to start no more.
+        on_done: The URL of the webhook of each turn.
     """
 
     id: str
@@ -54,6 +56,7 @@ class StartBatch(CommonOptions):
     turn_budget: Budget | None = None
     at_once: AtOnce = 10
     on_error: OnError = "go on"
+    on_done: WebhookUrl | None = None
 
 
 class RetryBatch(Body):
@@ -98,6 +101,7 @@ async def start_batch(call: Call[StartBatch, Nothing]) -> Response:
         at_once=body.at_once,
         turn_budget=body.turn_budget,
         on_error=body.on_error,
+        on_done=body.on_done,
         context=body.context or None,
         **body.common(),
     )

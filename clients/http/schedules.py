@@ -19,6 +19,7 @@ from perdure.clients.schedules.schedule import Schedule
 from perdure.clients.schedules.status import ScheduleEntry, ScheduleStatus
 from perdure.turn.slot import IfRunning
 from perdure.values.tasks import Task
+from perdure.values.webhooks import WebhookUrl
 
 
 class _Timing(CommonOptions):
@@ -32,6 +33,7 @@ class _Timing(CommonOptions):
     jitter: timedelta | None = None
     starts: datetime | None = None
     ends: datetime | None = None
+    on_done: WebhookUrl | None = None
 
     def given(self) -> dict[str, Any]:
         """Return the fields of the request, as arguments of the client."""
@@ -57,6 +59,7 @@ class CreateSchedule(_Timing):
         jitter: The largest random delay of a turn.
         starts: No turn starts before this time.
         ends: No turn starts after this time.
+        on_done: The URL of the webhook of each turn.
     """
 
     id: str

@@ -8,6 +8,7 @@ import logging
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -22,6 +23,7 @@ from perdure.clients import AgentClient, Turn
 from perdure.temporal.names import MEMO_WEBHOOK, TURN
 from perdure.testing import ByTask, ScriptedModel, call, calls, fails, says
 from perdure.worker import AgentWorker
+from perdure.worker.settings import WorkerSettings
 from perdure.workflows import AgentWebhook
 
 from .. import encrypting
@@ -29,7 +31,8 @@ from ..conftest import Runtime, assert_no_task_failed
 from ..receiver import OLD_SECRET, SECRET, Answer, Receiver, receiving
 from .gateway import served
 from .long_turns import begin, filling, reader, runs_of
-from .spending import ended
+from .resets import reset, task_ends
+from .spending import ended, queue
 from .test_schedules import DAILY, new_id
 
 INITIATED = EventType.EVENT_TYPE_START_CHILD_WORKFLOW_EXECUTION_INITIATED
@@ -279,13 +282,17 @@ async def test_url_that_no_worker_allows_is_refused_before_any_model_call(
     assert receiver.hooks == []
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("H84")
 async def test_all_ways_to_start_a_turn_take_a_webhook(
     runtime: Runtime, receiver: Receiver, perdure_server: str
 ) -> None:
-    """The client, a fork, a schedule, HTTP, the command line, and JSON for Temporal."""
-    paths = ("/run", "/fork", "/schedule", "/http", "/command", "/json")
-    async with runtime(desk(), model=ScriptedModel(*[says("Done.")] * 7)) as client:
+    """The client, a fork, schedules, batches, HTTP, the command line, and JSON for Temporal."""
+    paths = (
+        *("/run", "/fork", "/schedule", "/batch", "/command", "/json"),
+        *("/http", "/http-schedule", "/http-batch"),
+    )
+    async with runtime(desk(), model=ScriptedModel(*[says("Done.")] * 10)) as client:
         url = {path: receiver.url(path) for path in paths}
         await client.run("desk", "/run", id=new_id("hook"), on_done=url["/run"])
         first = await client.start("desk", "/fork", id=new_id("hook"))
@@ -297,9 +304,16 @@ async def test_all_ways_to_start_a_turn_take_a_webhook(
         await daily.run_now()
         with pytest.raises(errors.InvalidRequestError, match="on_done"):
             await daily.change(session=new_id("hook"), if_running="queue")
+        await client.batch(new_id("hook"), "desk", ["one"], on_done=url["/batch"])
         async with served(client) as http:
             body = {"agent": "desk", "task": "/http", "on_done": url["/http"]}
             begun = await http.post("/v1/turns", json=body)
+            weekly = {**DAILY, "id": new_id("hook"), "agent": "desk", "task": "go"}
+            weekly["on_done"] = url["/http-schedule"]
+            scheduled = await http.post("/v1/schedules", json=weekly)
+            await http.post(f"/v1/schedules/{weekly['id']}/run")
+            batch = {"agent": "desk", "tasks": ["one"], "on_done": url["/http-batch"]}
+            batched = await http.post("/v1/batches", json={**batch, "id": new_id("hook")})
             wrong = await http.post("/v1/turns", json={**body, "on_done": "ftp://x/"})
         await asyncio.to_thread(
             command,
@@ -318,10 +332,66 @@ async def test_all_ways_to_start_a_turn_take_a_webhook(
             await receiver.until(path)
         await daily.delete()
 
-    assert (begun.status_code, wrong.status_code) == (202, 422)
+    assert [one.status_code for one in (begun, scheduled, batched)] == [202, 200, 202]
+    assert wrong.status_code == 422
     assert wrong.json()["errors"][0]["pointer"] == "#/on_done"
     assert [receiver.of("/http")[0].verified()["data"]["id"]] == [begun.json()["id"]]
     assert {path: len(receiver.of(path)) for path in paths} == dict.fromkeys(paths, 1)
+
+
+@pytest.mark.accepts("H88")
+async def test_receivers_that_hang_keep_no_tool_from_running(
+    perdure_server: str, receiver: Receiver
+) -> None:
+    """The worker has one slot for activities, and sends three webhooks."""
+
+    @tool(read_only=True)
+    def look() -> str:
+        """Look."""
+        return "seen"
+
+    held, paths = threading.Event(), ("/1", "/2", "/3")
+    settings = replace(
+        WorkerSettings.from_environment(), grace=timedelta(seconds=0.1), max_activities=1
+    )
+    model = ScriptedModel(*[says("Done.")] * 3, calls(call("look")), says("Seen."))
+    async with queue(perdure_server) as used:
+        agent = Agent(name="desk", model="scripted:m", tools=[look])
+        app = AgentWorker(agent, task_queue=used.client.task_queue, providers={"scripted": model})
+        async with app.running(used.client.temporal, settings=settings):
+            for path in paths:
+                url = receiver.url(path, Answer(hold=held))
+                await used.client.run("desk", "go", id=new_id("hook"), on_done=url)
+                await receiver.until(path)
+            report = await used.client.run("desk", "go", id=new_id("hook"))
+            held.set()
+
+    assert (report.output, report.tool_calls) == ("Seen.", 1)
+
+
+@pytest.mark.slow
+@pytest.mark.accepts("H89")
+async def test_turn_that_was_reset_sends_a_message_about_its_new_end(
+    runtime: Runtime, receiver: Receiver
+) -> None:
+    """It is another message. Where the start of the delivery is in history, there is none."""
+    async with runtime(desk(), model=ScriptedModel(says("One."), says("Two."))) as client:
+        turn = await client.start("desk", "go", id=new_id("hook"), on_done=receiver.url("/reset"))
+        await turn.result()
+        await receiver.until("/reset")
+        ends = task_ends(await client.history(turn))
+        again = await reset(client, turn, ends[0])
+        report = await again.result()
+        await receiver.until("/reset", 2)
+        last = await reset(client, again, task_ends(await client.history(again))[-1])
+        await last.result()
+        await asyncio.sleep(1)  # nothing is to come
+
+    first, second = receiver.of("/reset")
+    assert (report.output, len(ends)) == ("Two.", 3)
+    assert first.headers["webhook-id"] != second.headers["webhook-id"]
+    outputs = [hook.verified()["data"]["output"] for hook in (first, second)]
+    assert outputs == ["One.", "Two."]
 
 
 @pytest.mark.slow

@@ -16,6 +16,7 @@ from perdure.worker import AgentWorker, check
 from perdure.worker.setup_checks import Finding
 
 from ..e2e.command_line import closed_port
+from ..receiver import SECRET
 
 __all__ = ["closed_port"]
 SERVER = Path(__file__).with_name("mcp_server.py")
@@ -135,3 +136,22 @@ async def test_worker_warns_when_it_starts(
         ),
         (logging.ERROR, caught.value.message, True),
     ]
+
+
+@pytest.mark.accepts("H87", "O25")
+async def test_check_reads_the_settings_of_webhooks(
+    closed_port: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a server, and without showing a secret."""
+    told = []
+    for secret in (SECRET, "whsec_" + "c2hvcnQ="):
+        monkeypatch.setenv("PERDURE_WEBHOOK_HOSTS", "hooks.example.com,*.example.org")
+        monkeypatch.setenv("PERDURE_WEBHOOK_SECRETS", secret)
+        app = "perdure.worker.librarian:make"
+        tried = [str(one) async for one in check.findings(app, closed_port)]
+        told.append([one for one in tried if one.startswith(("webhooks", "settings"))])
+
+    assert told[0] == ["webhooks: to hooks.example.com, *.example.org"]
+    [[failed]] = told[1:]
+    assert failed.startswith("settings: PERDURE_WEBHOOK_SECRETS takes secrets")
+    assert "c2hvcnQ" not in failed

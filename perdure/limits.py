@@ -226,6 +226,10 @@ HTTP_LIST = 200
 """The number of entries in one list."""
 MCP_POLL = timedelta(seconds=2)
 """The pause between two looks at a task that clients of MCP are asked for."""
+A2A_IDLE = timedelta(days=30)
+"""A context of A2A is closed after this time without a message and without a running task."""
+A2A_CANCEL = timedelta(seconds=10)
+"""How long a request of A2A to cancel a task waits for its end."""
 TENANT_CHARACTERS = 32
 """The length of the name of a tenant, which the ids of its turns begin with."""
 

@@ -38,9 +38,21 @@ from perdure.clients.cli.group import Command, examples
     metavar="FILE",
     help="Who may call: a TOML file with the SHA-256 of bearer tokens.",
 )
+@click.option(
+    "--a2a",
+    "a2a_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="The agents to serve over A2A as well: a TOML file with their names and descriptions.",
+)
 @options.CONNECTION
 async def serve(
-    host: str, port: int, tokens_file: Path | None, address: str | None, task_queue: str
+    host: str,
+    port: int,
+    tokens_file: Path | None,
+    a2a_file: Path | None,
+    address: str | None,
+    task_queue: str,
 ) -> int:
     """Serve turns over HTTP until SIGTERM or Ctrl-C.
 
@@ -56,5 +68,5 @@ async def serve(
             "perdure serve needs more packages: pip install 'perdure[http]'"
         ) from None
     serving.check_reach(host, tokens_file)
-    await serving.serve(await connected(address, task_queue), host, port, tokens_file)
+    await serving.serve(await connected(address, task_queue), host, port, tokens_file, a2a_file)
     return 0

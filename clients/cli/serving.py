@@ -15,23 +15,27 @@ import uvicorn
 from perdure import errors
 from perdure.clients.agent_client import AgentClient
 from perdure.clients.cli.screen import note
-from perdure.clients.http import app, tokens_from
+from perdure.clients.http import a2a_agents_from, app, tokens_from
 
 _GRACE_S = 1
 """The time to end streams and long polls at the end; their clients go on elsewhere."""
 _BACKLOG = 2048
 
 
-async def serve(client: AgentClient, host: str, port: int, tokens: Path | None) -> None:
+async def serve(
+    client: AgentClient, host: str, port: int, tokens: Path | None, a2a: Path | None
+) -> None:
     """Serve turns until SIGTERM or Ctrl-C.
 
     Raises:
-        ConfigurationError: The address is taken, or the file of tokens is not valid.
+        ConfigurationError: The address is taken, a file of tokens or agents is not valid, or the
+            packages for A2A are missing.
     """
     auth = None if tokens is None else tokens_from(tokens)
+    served = app(client, auth, a2a_agents=() if a2a is None else a2a_agents_from(a2a))
     listening = _listening(host, port)
     config = uvicorn.Config(
-        app(client, auth),
+        served,
         log_config=None,
         proxy_headers=False,
         timeout_graceful_shutdown=_GRACE_S,

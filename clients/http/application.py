@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 
 from starlette.applications import Starlette
@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from perdure import limits
+from perdure import errors, limits
 from perdure.clients.agent_client import AgentClient
 from perdure.clients.http import (
     batches,
@@ -22,6 +22,7 @@ from perdure.clients.http import (
     turn_events,
     turns,
 )
+from perdure.clients.http.a2a.agents import A2AAgent
 from perdure.clients.http.auth import Auth, only_loopback
 from perdure.clients.http.extras import of_extra
 from perdure.clients.http.operations import AnyOperation, Gateway
@@ -48,6 +49,7 @@ def app(
     client: AgentClient,
     auth: Auth | None = None,
     *,
+    a2a_agents: Sequence[A2AAgent] = (),
     max_streams: int = limits.HTTP_STREAMS,
     max_streams_of_caller: int = limits.HTTP_STREAMS_OF_CALLER,
 ) -> Starlette:
@@ -60,8 +62,13 @@ def app(
         auth: Returns the caller of a request, or None if it is not known; may be async.
             `tokens_from` makes one from a file. Without it, only programs on the same machine are
             served, and they see everything.
+        a2a_agents: The agents that are served over A2A as well, which needs `perdure[a2a]`.
         max_streams: The largest number of streams and long polls that are open in this process.
         max_streams_of_caller: The largest number of them for one caller.
+
+    Raises:
+        ConfigurationError: There are agents for A2A, and its packages are missing or two agents
+            have the same name.
     """
     gateway = Gateway(
         client, auth or only_loopback, OpenRequests(max_streams, max_streams_of_caller)
@@ -72,6 +79,7 @@ def app(
             Route("/openapi.json", _document, name="document"),
             *(operation.route(gateway) for operation in (*OPERATIONS, *responses.OPERATIONS)),
             *_mcp(gateway),
+            *_a2a(gateway, a2a_agents),
         ],
         exception_handlers={HTTPException: of_http},
     )
@@ -83,6 +91,19 @@ def _mcp(gateway: Gateway) -> Iterator[BaseRoute]:
         from perdure.clients.http import mcp
 
         yield from mcp.routes(gateway)
+
+
+def _a2a(gateway: Gateway, agents: Sequence[A2AAgent]) -> list[Route]:
+    """Return the routes of agents that are served over A2A."""
+    if not agents:
+        return []
+    try:
+        from perdure.clients.http.a2a.routes import routes
+    except ImportError:
+        raise errors.ConfigurationError(
+            "agents over A2A need more packages: pip install 'perdure[a2a]'"
+        ) from None
+    return routes(gateway, agents)
 
 
 async def _health(_: Request) -> Response:

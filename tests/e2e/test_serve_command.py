@@ -78,6 +78,7 @@ async def test_gateway_serves_callers_by_their_tokens_until_it_is_stopped(
     [
         (("--host", "0.0.0.0"), "without --tokens, anybody who reaches 0.0.0.0"),
         (("--host", "example.com"), "without --tokens, anybody who reaches example.com"),
+        (("--a2a", "nothing.toml"), "the agents of nothing.toml cannot be read"),
         (("--tokens", "nothing.toml"), "the tokens of nothing.toml cannot be read"),
         (("--host", "192.0.2.1", "--tokens", "tokens.toml"), "cannot listen on 192.0.2.1"),
         (("--port", "70000"), "Invalid value for '--port'"),

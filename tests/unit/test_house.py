@@ -125,7 +125,15 @@ PUBLIC = {
         "TurnStatus",
         "Wait",
     ],
-    perdure.clients.http: ["Auth", "Caller", "Permission", "app", "tokens_from"],
+    perdure.clients.http: [
+        "A2AAgent",
+        "Auth",
+        "Caller",
+        "Permission",
+        "a2a_agents_from",
+        "app",
+        "tokens_from",
+    ],
     perdure.worker: ["AgentWorker", "ModelQueue", "PerdurePlugin"],
     perdure.workflows: [
         "AgentBatch",

@@ -1,0 +1,153 @@
+"""The routes of agents that are served over A2A: a card, and JSON-RPC."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import Counter
+from collections.abc import AsyncGenerator, Sequence
+
+from a2a.server.context import ServerCallContext
+from a2a.server.routes.common import ServerCallContextBuilder
+from a2a.server.routes.jsonrpc_dispatcher import JsonRpcDispatcher
+from a2a.utils.constants import AGENT_CARD_WELL_KNOWN_PATH
+from google.protobuf.json_format import MessageToDict
+from pydantic_core import from_json
+from sse_starlette.event import ServerSentEvent
+from sse_starlette.sse import EventSourceResponse
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import Message, Receive
+
+from perdure import errors, limits
+from perdure.clients.http.a2a.agents import A2AAgent
+from perdure.clients.http.a2a.cards import card
+from perdure.clients.http.a2a.handler import CALL, HELD, NotOfProtocolError, Tasks
+from perdure.clients.http.auth import caller_of, only_loopback
+from perdure.clients.http.inputs import Nothing, read
+from perdure.clients.http.operations import Call, Gateway
+from perdure.clients.http.problems import response_to
+from perdure.clients.http.streams import EventStream
+from perdure.text import one_line
+
+_LOGGERS = (
+    "a2a.server.routes.jsonrpc_dispatcher",
+    "a2a.server.request_handlers.response_helpers",
+    "a2a.utils.version_validator",
+)
+_LOGGED = 500
+
+
+def routes(gateway: Gateway, agents: Sequence[A2AAgent]) -> list[Route]:
+    """Return the routes of agents.
+
+    Raises:
+        ConfigurationError: Two of them have the same name.
+    """
+    twice = [name for name, count in Counter(one.name for one in agents).items() if count > 1]
+    if twice:
+        raise errors.ConfigurationError(f"agent {twice[0]!r} is served twice over A2A")
+    for name in _LOGGERS:
+        logging.getLogger(name).addFilter(_in_one_line)
+    return [route for agent in agents for route in _routes_of(gateway, agent)]
+
+
+def _routes_of(gateway: Gateway, agent: A2AAgent) -> list[Route]:
+    path = f"/a2a/{agent.name}"
+    dispatcher = JsonRpcDispatcher(Tasks(agent.name), _Contexts())
+    needs_token = gateway.auth is not only_loopback
+
+    async def tell(request: Request) -> Response:
+        url = f"{str(request.base_url).rstrip('/')}{path}"
+        told = MessageToDict(card(agent, url, needs_token=needs_token))
+        return _closed_up(JSONResponse(told))
+
+    async def answer(request: Request) -> Response:
+        try:
+            return _closed_up(await _answer(request, gateway, dispatcher))
+        except NotOfProtocolError as error:
+            return _closed_up(error.response)
+        except Exception as error:  # noqa: BLE001 - every error is answered
+            return _closed_up(response_to(error))
+
+    return [
+        Route(f"{path}{AGENT_CARD_WELL_KNOWN_PATH}", tell, methods=["GET"]),
+        Route(path, answer, methods=["POST"]),
+    ]
+
+
+async def _answer(request: Request, gateway: Gateway, dispatcher: JsonRpcDispatcher) -> Response:
+    caller = await caller_of(request, gateway.auth)
+    body = await read(request)
+    with contextlib.ExitStack() as held:
+        again = Request(request.scope, _replayed(body if _is_json(body) else b"", request))
+        nothing = Nothing()
+        again.state.call = Call(gateway, caller, request, nothing, nothing)
+        again.state.held = held
+        async with asyncio.timeout(limits.HTTP_REQUEST.total_seconds()):
+            response = await dispatcher.handle_requests(again)
+        if isinstance(response, EventSourceResponse):
+            return EventStream(_events(response), held.pop_all())
+        return response
+
+
+async def _events(response: EventSourceResponse) -> AsyncGenerator[ServerSentEvent, None]:
+    """Yield the messages of a stream of the SDK, for one with our limits."""
+    async for one in response.body_iterator:
+        assert isinstance(one, dict)
+        yield ServerSentEvent(**one)
+
+
+def _replayed(body: bytes, request: Request) -> Receive:
+    """Return what receives a body that was read, and then what the client does."""
+    is_sent = False
+
+    async def receive() -> Message:
+        nonlocal is_sent
+        if is_sent:
+            return await request.receive()
+        is_sent = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return receive
+
+
+def _is_json(body: bytes) -> bool:
+    """Whether the body is JSON without anything that its answer could not hold."""
+    try:
+        from_json(body, allow_inf_nan=False)
+    except ValueError:
+        return False
+    return True
+
+
+def _closed_up(response: Response) -> Response:
+    response.headers["Cache-Control"] = "no-store"
+    response.headers["X-Content-Type-Options"] = "nosniff"
+    return response
+
+
+class _Contexts(ServerCallContextBuilder):
+    """Gives the methods the caller of their request."""
+
+    def build(self, request: Request) -> ServerCallContext:
+        """Return the context of a request."""
+        state = {
+            "headers": dict(request.headers),
+            CALL: request.state.call,
+            HELD: request.state.held,
+        }
+        return ServerCallContext(state=state)
+
+
+def _in_one_line(record: logging.LogRecord) -> bool:
+    """Keep texts of callers, which the SDK logs, from forging lines of the log.
+
+    A record with a traceback is followed by one without it, and is left out.
+    """
+    if record.exc_info:
+        return False
+    record.msg, record.args = one_line(record.getMessage(), _LOGGED), ()
+    return True

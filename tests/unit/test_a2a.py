@@ -1,0 +1,217 @@
+"""Rules of A2A: published agents, and the forms of tasks and messages."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from a2a.types import Message, Part, TaskState
+from a2a.utils.errors import InvalidParamsError
+from google.protobuf.json_format import MessageToDict, ParseDict
+
+from perdure import errors
+from perdure.clients.http import A2AAgent, a2a_agents_from
+from perdure.clients.http.a2a.messages import answer_of, text_of
+from perdure.clients.http.a2a.tasks import Ids, data_part, status_of
+from perdure.clients.status import TurnStatus, Wait
+from perdure.errors import Severity
+from perdure.temporal.search_attributes import State
+from perdure.values.reports import Outcome
+
+IDS = Ids("c/1", "c")
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@pytest.mark.accepts("H50")
+def test_agents_of_a_file_are_published(tmp_path: Path) -> None:
+    """With what the file says of them."""
+    path = tmp_path / "agents.toml"
+    path.write_text(
+        '[[agent]]\nname = "desk"\ndescription = "Pays."\ntags = ["money"]\n'
+        '[[agent]]\nname = "clerk"\ndescription = "Knows."\nurl = "https://x.example/a2a/clerk"\n',
+        encoding="utf-8",
+    )
+
+    assert a2a_agents_from(path) == (
+        A2AAgent("desk", "Pays.", tags=("money",)),
+        A2AAgent("clerk", "Knows.", url="https://x.example/a2a/clerk"),
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        None,
+        "no TOML",
+        "agent = 1",
+        '[[agent]]\nname = "desk"',
+        '[[agent]]\nname = "desk"\ndescription = "x"\nskils = []',
+    ],
+    ids=str,
+)
+def test_file_of_agents_that_is_not_valid_is_refused(text: str | None, tmp_path: Path) -> None:
+    """With the name of the file, before anything is served."""
+    path = tmp_path / "agents.toml"
+    if text is not None:
+        path.write_text(text, encoding="utf-8")
+
+    with pytest.raises(errors.ConfigurationError, match=re.escape(str(path))):
+        a2a_agents_from(path)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"name": "a/b"},
+        {"name": ""},
+        {"description": " "},
+        {"description": "\ud800"},
+        {"tags": "money"},
+        {"tags": ("",)},
+        {"url": "agents.example.com"},
+        {"url": "javascript:x"},
+        {"url": "https://[x"},
+    ],
+    ids=str,
+)
+def test_agent_that_is_not_valid_is_refused(given: dict[str, Any]) -> None:
+    """When it is made."""
+    with pytest.raises(errors.ConfigurationError, match=next(iter(given))):
+        A2AAgent(**{"name": "desk", "description": "Pays.", **given})
+
+
+@pytest.mark.parametrize(
+    ("before", "agents", "words"),
+    [
+        ("sys.modules['a2a'] = None", "[A2AAgent('desk', 'x')]", "pip install 'perdure[a2a]'"),
+        ("", "[A2AAgent('desk', 'x')] * 2", "agent 'desk' is served twice over A2A"),
+    ],
+    ids=["packages", "twice"],
+)
+def test_agents_that_cannot_be_served_are_named(before: str, agents: str, words: str) -> None:
+    """When the application is made; without agents, no packages are needed."""
+    code = (
+        f"import sys; {before}\n"
+        "from perdure.clients.http import A2AAgent, app\n"
+        "app(None)\n"
+        f"try: app(None, a2a_agents={agents})\n"
+        "except Exception as error: print(type(error).__name__, error)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout.startswith("ConfigurationError ")
+    assert words in done.stdout
+
+
+def status(**given: Any) -> TurnStatus:
+    return TurnStatus(
+        id="a2a/desk/c/1",
+        run_id="r",
+        agent="desk",
+        doing="",
+        since=NOW,
+        **{"state": State.RUNNING, **given},
+    )
+
+
+def failed(code: str) -> TurnStatus:
+    error = errors.ErrorInfo(code=code, severity=Severity.ERROR, message="No.")
+    return status(state=State.ENDED, outcome=Outcome.FAILED, error=error)
+
+
+@pytest.mark.accepts("H51")
+@pytest.mark.parametrize(
+    ("seen", "state", "words"),
+    [
+        (status(), TaskState.TASK_STATE_WORKING, None),
+        (
+            status(waits=(Wait(kind="provider", turn_id="x"),)),
+            TaskState.TASK_STATE_WORKING,
+            None,
+        ),
+        (
+            status(waits=(Wait(kind="budget", turn_id="x", reason="0.50 USD are spent"),)),
+            TaskState.TASK_STATE_INPUT_REQUIRED,
+            "0.50 USD are spent",
+        ),
+        (
+            status(state=State.ENDED, outcome=Outcome.TRUNCATED),
+            TaskState.TASK_STATE_COMPLETED,
+            None,
+        ),
+        (failed("GUARDRAIL"), TaskState.TASK_STATE_REJECTED, "GUARDRAIL: No."),
+        (failed("LLM_ERROR"), TaskState.TASK_STATE_FAILED, "LLM_ERROR: No."),
+    ],
+    ids=["runs", "provider", "budget", "truncated", "guardrail", "model"],
+)
+def test_state_and_reason_of_a_task_follow_from_its_turn(
+    seen: TurnStatus, state: TaskState, words: str | None
+) -> None:
+    """A message says what a task waits for, or why it has no answer."""
+    told = status_of(IDS, seen)
+
+    assert told.state == state
+    assert told.timestamp.ToDatetime(UTC) == NOW
+    assert told.HasField("message") == (words is not None)
+    assert words is None or words in told.message.parts[0].text
+
+
+@pytest.mark.parametrize(
+    "task", ["", "1", "/1", "c/", "c/x", "c/-1", "c/²", "c/1/2", "c/" + "1" * 10]
+)
+def test_other_texts_are_no_ids_of_tasks(task: str) -> None:
+    """They are not asked for in Temporal."""
+    assert Ids.of(task) is None
+    assert Ids.of("c/12") == Ids("c/12", "c")
+
+
+@pytest.mark.accepts("H51")
+def test_data_keeps_whole_numbers_and_any_depth() -> None:
+    """Data that is deeper than the protocol allows is text."""
+    deep: Any = 1
+    for _ in range(150):
+        deep = [deep]
+    shallow = {"n": 40, "x": 0.5, "many": [2**53, None, True]}
+    message = Message(parts=[Part(text="See:"), data_part(shallow)])
+
+    assert text_of(message) == 'See:\n\n{"many":[9007199254740992,null,true],"n":40,"x":0.5}'
+    assert MessageToDict(data_part({"x": float("nan")}))["data"] == {"x": None}
+    assert data_part(deep).text == "[" * 150 + "1" + "]" * 150
+
+
+@pytest.mark.accepts("H52")
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"approve": True},
+        {"approve": "yes", "callId": "c", "token": "t"},
+        {"approve": True, "callId": "c", "token": "t", "by": "otto"},
+        {"approve": True, "callId": 7, "token": "t"},
+        {"approve": True, "callId": "c", "token": "t", "arguments": [1]},
+    ],
+    ids=str,
+)
+def test_decision_that_is_not_valid_is_refused(data: dict[str, Any]) -> None:
+    """It is neither taken as another decision nor sent to the model as text."""
+    part = ParseDict({"data": data}, Part())
+
+    with pytest.raises(InvalidParamsError):
+        answer_of(Message(parts=[part]))
+
+
+@pytest.mark.accepts("H52")
+def test_decision_is_the_only_part_of_its_message() -> None:
+    """Other data is no decision."""
+    decision = ParseDict({"data": {"approve": False, "callId": "c", "token": "t"}}, Part())
+    answer = answer_of(Message(parts=[decision]))
+
+    assert answer is not None
+    assert (answer.approve, answer.call_id) == (False, "c")
+    assert answer_of(Message(parts=[Part(text="approve"), data_part({"x": 1})])) is None
+    with pytest.raises(InvalidParamsError):
+        answer_of(Message(parts=[decision, Part(text="please")]))

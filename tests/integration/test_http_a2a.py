@@ -53,9 +53,11 @@ from perdure.testing import (
 from perdure.values.answers import ModelAnswer
 
 from ..conftest import Runtime
-from .gateway import as_, served
+from .delegating import delegate
+from .gateway import as_, served, until_not
 
 _COMPLETED = TaskState.TASK_STATE_COMPLETED
+_WORKS = TaskState.TASK_STATE_WORKING
 _ASKS = TaskState.TASK_STATE_INPUT_REQUIRED
 
 
@@ -238,11 +240,17 @@ async def test_task_is_sent_asks_for_approval_and_is_completed(runtime: Runtime)
 @pytest.mark.accepts("H53")
 async def test_task_is_streamed_and_subscribed_to_from_another_process(runtime: Runtime) -> None:
     """A client that goes away affects nothing; a stream ends when the task asks or is over."""
-    async with desk(runtime, lost=asks("Done.")) as (client, http):
+    model = Held(calls(call("refund", euros=40), text="I pay."), says("Done."))
+    async with (
+        runtime(DESK, model=model) as client,
+        served(client, a2a_agents=PUBLISHED) as http,
+    ):
         agent = await agent_of(http, streams=True)
         request = SendMessageRequest(message=message("lost", "a2a2-m1"))
-        first = [one async for one in agent.send_message(request)]
-        task = first[0].task
+        sent = agent.send_message(request)
+        task = (await anext(sent)).task
+        model.go_on.set()
+        changes = [one.status_update.status async for one in sent]
         again = [one async for one in agent.send_message(request)]
         elsewhere = AgentClient.from_temporal(client.temporal)
         async with served(elsewhere, a2a_agents=PUBLISHED) as other:
@@ -257,8 +265,11 @@ async def test_task_is_streamed_and_subscribed_to_from_another_process(runtime: 
             over = await refused(anext(there.subscribe(SubscribeToTaskRequest(id=task.id))))
 
     assert [one.task.status.state for one in late] == [_COMPLETED]
-    assert first[0].HasField("task")
-    assert _ASKS in (first[-1].status_update.status.state, first[-1].task.status.state)
+    assert task.status.state == _WORKS
+    assert [(one.state, one.message.parts[0].text[:6]) for one in changes] == [
+        (_WORKS, "I pay."),
+        (_ASKS, "The ca"),
+    ]
     assert [one.task.status.state for one in again] == [_ASKS]
     assert followed[0].task.status.state == _ASKS
     assert [one.WhichOneof("payload") for one in followed[-2:]] == [
@@ -332,7 +343,7 @@ async def test_working_task_is_steered_and_has_typed_output(runtime: Runtime) ->
         again = await send(agent, said)
         whole = await get(agent, task.id)
 
-    assert task.status.state == TaskState.TASK_STATE_WORKING
+    assert task.status.state == _WORKS
     assert [one.id for one in steered] == [task.id] * 2
     assert done == again == whole
     assert done.status.state == _COMPLETED
@@ -341,6 +352,33 @@ async def test_working_task_is_steered_and_has_typed_output(runtime: Runtime) ->
         (f"{task.id}/task", "price"),
         ("a2a4-m2", "In euros."),
     ]
+
+
+@pytest.mark.accepts("H52", "H53")
+async def test_call_of_a_delegate_is_decided_through_its_task(runtime: Runtime) -> None:
+    """The stream of the task tells of it, and the delegate is no task of its own."""
+    boss = Agent(name="desk", model="main", delegates=["helper"])
+    helper = Agent(name="helper", model="main", tools=[refund], description="Pays.")
+    models = {
+        "go": ScriptedModel(delegate("helper", "pay"), says("All is paid.")),
+        "pay": asks("Paid."),
+    }
+    async with (
+        runtime([boss, helper], model=ByTask(models)) as client,
+        served(client, a2a_agents=PUBLISHED) as http,
+    ):
+        agent = await agent_of(http, streams=True)
+        request = SendMessageRequest(message=message("go", "a2a7-m1", context_id="a2a7"))
+        asked = [one async for one in agent.send_message(request)]
+        waiting = await get(agent, "a2a7/1")
+        answer = SendMessageRequest(message=decision(waiting, "a2a7-m2"))
+        answered = [one async for one in agent.send_message(answer)]
+        listed = await agent.list_tasks(ListTasksRequest(context_id="a2a7"))
+
+    last = asked[-1].status_update if len(asked) > 1 else asked[-1].task
+    assert last.status.state == waiting.status.state == _ASKS
+    assert end_of(answered) == (_COMPLETED, "All is paid.")
+    assert [one.id for one in listed.tasks] == ["a2a7/1"]
 
 
 @pytest.mark.accepts("H55")
@@ -454,7 +492,7 @@ async def test_bad_messages_are_refused_and_start_nothing(
 async def test_streams_over_a2a_count_as_open_requests(runtime: Runtime) -> None:
     """A task can still be looked at and cancelled, and a place is free when a stream ends."""
     async with (
-        runtime(DESK, model=asks("Done.")) as client,
+        runtime(DESK, model=ByTask({"one": asks(), "two": asks()})) as client,
         served(client, a2a_agents=PUBLISHED, max_streams_of_caller=1) as http,
     ):
         agent, streaming = await agent_of(http), await agent_of(http, streams=True)
@@ -465,9 +503,22 @@ async def test_streams_over_a2a_count_as_open_requests(runtime: Runtime) -> None
         plain = await get(agent, task.id)
         await agent.cancel_task(CancelTaskRequest(id=task.id))
         last = [one async for one in stream]
-        again = await send(agent, message("two", "a2a6-m3"), at_once=True)
+        running = await send(agent, message("two", "a2a6-m3"))
+        left = streaming.subscribe(SubscribeToTaskRequest(id=running.id))
+        await anext(left)
+        await left.aclose()  # type: ignore[attr-defined]  # an async generator
+        freed = await until_not(429, lambda: _status_of(http, running.id))
+        await agent.cancel_task(CancelTaskRequest(id=running.id))
 
     assert "429" in second.message
     assert plain.status == task.status
     assert last[-1].status_update.status.state == TaskState.TASK_STATE_CANCELED
-    assert again.id != task.id
+    assert freed == 200
+
+
+async def _status_of(http: httpx.AsyncClient, task: str) -> int:
+    """The status of a subscription, which its client leaves."""
+    body = {"jsonrpc": "2.0", "id": 1, "method": "SubscribeToTask", "params": {"id": task}}
+    headers = {"A2A-Version": "1.0"}
+    async with http.stream("POST", "/a2a/desk", json=body, headers=headers) as stream:
+        return stream.status_code

@@ -48,7 +48,7 @@ async def test_session_is_a_conversation_over_http(runtime: Runtime) -> None:
         turns = (await http.get(f"{path}/turns")).json()["turns"]
         others = await answers_to_others(http, "sessions", "s1")
         lists = [
-            (await http.get("/v1/sessions", headers=as_(name))).json()["sessions"]
+            (await http.get("/v1/sessions?label=room=7", headers=as_(name))).json()["sessions"]
             for name in ("anna", "otto")
         ]
         forked = await http.post(f"{path}/fork", json={"id": "s2", "at_turn": 1})

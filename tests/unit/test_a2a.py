@@ -16,6 +16,7 @@ from google.protobuf.json_format import MessageToDict, ParseDict
 
 from perdure import errors
 from perdure.clients.http import A2AAgent, a2a_agents_from
+from perdure.clients.http.a2a.cards import card
 from perdure.clients.http.a2a.messages import answer_of, text_of
 from perdure.clients.http.a2a.tasks import Ids, data_part, status_of
 from perdure.clients.status import TurnStatus, Wait
@@ -106,6 +107,18 @@ def test_agents_that_cannot_be_served_are_named(before: str, agents: str, words:
 
     assert done.stdout.startswith("ConfigurationError ")
     assert words in done.stdout
+
+
+@pytest.mark.accepts("H50")
+def test_card_names_tokens_only_where_they_are_needed() -> None:
+    """A gateway without authentication takes none."""
+    agent, url = A2AAgent("desk", "Pays."), "http://127.0.0.1:8000/a2a/desk"
+    bare, guarded = (card(agent, url, needs_token=needs) for needs in (False, True))
+
+    assert not bare.security_requirements
+    assert not bare.security_schemes
+    assert list(guarded.security_requirements[0].schemes) == ["bearer"]
+    assert [list(one.skills[0].tags) for one in (bare, guarded)] == [["desk"]] * 2
 
 
 def status(**given: Any) -> TurnStatus:

@@ -92,12 +92,14 @@ class Found:
         return self.place.client.session(f"{self.place.prefix}{self.ids.context}")
 
     async def is_queued(self) -> bool:
-        """Whether the next turn of the session will be this one."""
+        """Whether the next turn of the session will be this one, or it is about to exist."""
         try:
             status = await self.session.status()
         except (errors.SessionNotFoundError, errors.InvalidRequestError):
             return False
-        return bool(status.queue) and self.ids.number == status.turns + 1
+        if self.ids.number == status.turns:
+            return status.state == "running"
+        return self.ids.number == status.turns + 1 and bool(status.queue)
 
     async def begun(self) -> Turn[Any]:
         """Return the turn, as soon as it has begun.

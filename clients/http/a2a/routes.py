@@ -26,7 +26,7 @@ from perdure.clients.http.a2a.agents import A2AAgent
 from perdure.clients.http.a2a.cards import card
 from perdure.clients.http.a2a.handler import CALL, HELD, NotOfProtocolError, Tasks
 from perdure.clients.http.auth import caller_of, only_loopback
-from perdure.clients.http.inputs import Nothing, read
+from perdure.clients.http.inputs import Nothing, bytes_of
 from perdure.clients.http.operations import Call, Gateway
 from perdure.clients.http.problems import response_to
 from perdure.clients.http.streams import EventStream
@@ -80,7 +80,7 @@ def _routes_of(gateway: Gateway, agent: A2AAgent) -> list[Route]:
 
 async def _answer(request: Request, gateway: Gateway, dispatcher: JsonRpcDispatcher) -> Response:
     caller = await caller_of(request, gateway.auth)
-    body = await read(request)
+    body = await bytes_of(request)
     with contextlib.ExitStack() as held:
         again = Request(request.scope, _replayed(body if _is_json(body) else b"", request))
         nothing = Nothing()

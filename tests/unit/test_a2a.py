@@ -7,7 +7,7 @@ import subprocess
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from a2a.types import Message, Part, TaskState
@@ -15,7 +15,8 @@ from a2a.utils.errors import InvalidParamsError
 from google.protobuf.json_format import MessageToDict, ParseDict
 
 from perdure import errors
-from perdure.clients.http import A2AAgent, a2a_agents_from
+from perdure.clients import AgentClient
+from perdure.clients.http import A2AAgent, a2a_agents_from, app
 from perdure.clients.http.a2a.cards import card
 from perdure.clients.http.a2a.messages import answer_of, text_of
 from perdure.clients.http.a2a.tasks import Ids, data_part, status_of
@@ -86,27 +87,28 @@ def test_agent_that_is_not_valid_is_refused(given: dict[str, Any]) -> None:
         A2AAgent(**{"name": "desk", "description": "Pays.", **given})
 
 
-@pytest.mark.parametrize(
-    ("before", "agents", "words"),
-    [
-        ("sys.modules['a2a'] = None", "[A2AAgent('desk', 'x')]", "pip install 'perdure[a2a]'"),
-        ("", "[A2AAgent('desk', 'x')] * 2", "agent 'desk' is served twice over A2A"),
-    ],
-    ids=["packages", "twice"],
-)
-def test_agents_that_cannot_be_served_are_named(before: str, agents: str, words: str) -> None:
-    """When the application is made; without agents, no packages are needed."""
+def test_missing_packages_are_named() -> None:
+    """When the application is made; without agents, none are needed."""
     code = (
-        f"import sys; {before}\n"
+        "import sys; sys.modules['a2a'] = None\n"
         "from perdure.clients.http import A2AAgent, app\n"
         "app(None)\n"
-        f"try: app(None, a2a_agents={agents})\n"
+        "try: app(None, a2a_agents=[A2AAgent('desk', 'Pays.')])\n"
         "except Exception as error: print(type(error).__name__, error)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
-    assert done.stdout.startswith("ConfigurationError ")
-    assert words in done.stdout
+    assert done.stdout == (
+        "ConfigurationError agents over A2A need more packages: pip install 'perdure[a2a]'\n"
+    )
+
+
+def test_agent_is_not_served_twice() -> None:
+    """Its tasks would be those of the other."""
+    agents = [A2AAgent("desk", "Pays."), A2AAgent("desk", "Knows.")]
+
+    with pytest.raises(errors.ConfigurationError, match="agent 'desk' is served twice"):
+        app(cast("AgentClient", None), a2a_agents=agents)
 
 
 @pytest.mark.accepts("H50")

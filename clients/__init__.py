@@ -16,7 +16,13 @@ if TYPE_CHECKING:
     from perdure.clients.schedules.schedule import Schedule
     from perdure.clients.schedules.status import ScheduledTurn, ScheduleEntry, ScheduleStatus
     from perdure.clients.session_listing import SessionEntry
-    from perdure.clients.sessions import Sent, Session, SessionEvent, SessionStatus
+    from perdure.clients.sessions import (
+        Conversation,
+        Sent,
+        Session,
+        SessionEvent,
+        SessionStatus,
+    )
     from perdure.clients.status import ChildStatus, Spent, TurnStatus, Wait
     from perdure.clients.tool_progress import ToolProgress
     from perdure.clients.turn import Turn
@@ -39,7 +45,13 @@ else:
             "perdure.clients.forks": ["Effect"],
             "perdure.clients.live_text": ["TextBegins", "TextVoid"],
             "perdure.clients.session_listing": ["SessionEntry"],
-            "perdure.clients.sessions": ["Sent", "Session", "SessionEvent", "SessionStatus"],
+            "perdure.clients.sessions": [
+                "Conversation",
+                "Sent",
+                "Session",
+                "SessionEvent",
+                "SessionStatus",
+            ],
             "perdure.clients.schedules.schedule": ["Schedule"],
             "perdure.clients.schedules.status": [
                 "ScheduleEntry",
@@ -60,6 +72,7 @@ __all__ = [
     "BatchStatus",
     "CaughtUp",
     "ChildStatus",
+    "Conversation",
     "Effect",
     "Event",
     "Schedule",

@@ -9,6 +9,7 @@ import os
 import shutil
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,11 @@ import httpx
 from ag_ui.core import BaseEvent, Event
 from httpx_sse import aconnect_sse
 from pydantic import TypeAdapter
+from starlette.requests import Request
+
+from perdure.clients.http import Caller
+
+from . import gateway
 
 _EVENT: TypeAdapter[Any] = TypeAdapter(Event)
 _ENDS = ("RUN_FINISHED", "RUN_ERROR")
@@ -34,6 +40,20 @@ _CLOSED = {
     "SUBAGENT_ERROR": "SUBAGENT_STARTED",
     "REASONING_END": "REASONING_START",
 }
+
+_CALLERS = {
+    "iris": Caller("iris@example.com", "agui"),
+    "ivan": Caller("ivan@example.com", "agui", frozenset({"read"})),
+    "olga": Caller("olga@example.com", "theirs"),
+}
+"""Callers of tenants of their own: other tests compare all sessions of theirs."""
+
+
+def _by_name(request: Request) -> Caller | None:
+    return _CALLERS.get(request.headers.get("authorization", "").removeprefix("Bearer "))
+
+
+served = partial(gateway.served, auth=_by_name, name="iris")
 
 
 def user(text: str, id: str) -> dict[str, Any]:  # noqa: A002 - the field's name
@@ -142,6 +162,26 @@ def hold_to_the_rules(told: Told) -> None:
         elif kind == "RUN_FINISHED":
             assert not +is_open, is_open
         assert set(is_open.values()) <= {0, 1}, is_open
+
+
+def shown(told: Told) -> dict[str, str]:
+    """The texts of the messages, by id, that a page shows after these events."""
+    texts: dict[str, str] = {}
+    for event in told:
+        match event.type.value:
+            case "MESSAGES_SNAPSHOT":
+                texts = {one.id: str(one.content) for one in event.messages}
+            case "TEXT_MESSAGE_START":
+                texts.setdefault(event.message_id, "")
+            case "TEXT_MESSAGE_CONTENT":
+                texts[event.message_id] += event.delta
+            case "TOOL_CALL_START":
+                texts.setdefault(event.parent_message_id, str(None))
+            case "TOOL_CALL_RESULT":
+                texts[event.message_id] = event.content
+            case "REASONING_MESSAGE_CONTENT":
+                texts[event.message_id] = event.delta
+    return texts
 
 
 def official_client() -> tuple[str, str] | None:

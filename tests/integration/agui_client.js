@@ -1,13 +1,9 @@
-// Drives a thread with the client of AG-UI: node agui_client.js URL TOKEN
+// Drives threads with the client of AG-UI: node agui_client.js URL TOKEN
 const { HttpAgent } = require("@ag-ui/client");
 
-async function main() {
-  const [url, token] = process.argv.slice(2);
-  const agent = new HttpAgent({
-    url,
-    headers: { Authorization: `Bearer ${token}` },
-    threadId: "js",
-  });
+function agentOf(base, token, name, threadId) {
+  const headers = { Authorization: `Bearer ${token}` };
+  const agent = new HttpAgent({ url: `${base}/agui/${name}`, headers, threadId });
   const runs = [];
   const run = async (parameters) => {
     const seen = [];
@@ -16,23 +12,45 @@ async function main() {
         seen.push(event.type);
       },
     });
-    runs.push({ seen, result, interrupts: agent.pendingInterrupts.length });
+    const interrupts = agent.pendingInterrupts.map((one) => one.subagentRunId ?? "");
+    runs.push({ seen, result, interrupts });
   };
+  const approve = () => {
+    const answered = { status: "resolved", payload: { approved: true } };
+    const resume = agent.pendingInterrupts.map(({ id }) => ({ interruptId: id, ...answered }));
+    return run({ resume });
+  };
+  const say = (id, content) => {
+    agent.addMessage({ id, role: "user", content });
+    return run();
+  };
+  return { agent, runs, run, say, approve };
+}
 
-  agent.addMessage({ id: "m-1", role: "user", content: "lost" });
-  await run({ runId: "r-1" });
-  const [interrupt] = agent.pendingInterrupts;
-  const answer = { interruptId: interrupt.id, status: "resolved", payload: { approved: true } };
-  await run({ runId: "r-2", resume: [answer] });
-  agent.addMessage({ id: "m-2", role: "user", content: "Thanks." });
-  await run({ runId: "r-3" });
+async function main() {
+  const [base, token] = process.argv.slice(2);
+  const desk = agentOf(base, token, "desk", "js-1");
+  await desk.say("m-1", "It is lost.");
+  await desk.approve();
+  await desk.say("m-2", "Thanks.");
 
-  const other = new HttpAgent({ url, headers: agent.headers, threadId: "js" });
-  await other.runAgent({ runId: "r-4" });
-  const failed = await other
-    .runAgent({ runId: "r-5", tools: [{ name: "alert", description: "Show." }] })
-    .then(() => "", (error) => String(error.message ?? error));
-  console.log(JSON.stringify({ runs, messages: agent.messages, other: other.messages, failed }));
+  const editor = agentOf(base, token, "editor", "js-2");
+  await editor.say("m-1", "Pay.");
+  await editor.approve();
+
+  const other = agentOf(base, token, "desk", "js-1");
+  await other.run();
+  const tools = [{ name: "alert", description: "Show." }];
+  const refused = await other.run({ tools }).then(() => "", String);
+  console.log(
+    JSON.stringify({
+      desk: desk.runs,
+      editor: editor.runs,
+      messages: desk.agent.messages,
+      others: other.agent.messages,
+      refused,
+    }),
+  );
 }
 
 main().catch((error) => {

@@ -7,7 +7,7 @@ import contextlib
 import json
 import os
 from asyncio.subprocess import PIPE
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -19,15 +19,15 @@ pytest.importorskip("ag_ui", reason="the extra perdure[agui] is not installed")
 
 from ag_ui.core import PROTOCOL_VERSION
 
-from perdure import Agent, tool
+from perdure import Agent, Budget, errors, tool
 from perdure.clients import AgentClient, cursors
 from perdure.events import Decided
-from perdure.testing import ByTask, ScriptedModel, call, calls, says, slowly
+from perdure.testing import ByTask, ScriptedModel, call, calls, fails, says, slowly
 
 from ..conftest import Runtime
-from .agui import Told, answering, asking, events, official_client, run, user
+from .agui import Told, answering, asking, events, official_client, run, served, shown, user
 from .delegating import app, delegate, researcher, writer
-from .gateway import as_, served, told
+from .gateway import as_, told
 
 
 @tool(requires_approval=True)
@@ -61,6 +61,11 @@ def pays(*answers: str) -> ScriptedModel:
     )
 
 
+async def together(runs: Mapping[str, Coroutine[Any, Any, Told]]) -> dict[str, Told]:
+    """The events of several runs at once, by name."""
+    return dict(zip(runs, await asyncio.gather(*runs.values()), strict=True))
+
+
 def brief(told: Told) -> list[tuple[str, str]]:
     """The role and the text of the messages of the last snapshot."""
     return [(one.role, str(one.content)) for one in told.snapshot]
@@ -75,12 +80,14 @@ async def test_thread_of_runs(runtime: Runtime) -> None:
         says("Good bye."),
     )
     async with runtime(DESK, model=model) as client, served(client) as http:
-        hello, bye = user("What is 7?", "m-1"), user("Bye.", "m-2")
+        image = {"type": "image", "source": {"type": "url", "value": "https://example.com/a.png"}}
+        hello = user("What is 7?", "m-1")
+        bye = {"id": "m-2", "role": "user", "content": [{"type": "text", "text": "Bye."}, image]}
         first = await run(http, "desk", asking("t1", "r-1", hello))
         again = await run(http, "desk", asking("t1", "r-1", hello))
         second = await run(http, "desk", asking("t1", "r-2", hello, bye, parentRunId="r-1"))
         joined = await run(http, "desk", asking("t1", "r-3"))
-        turns = await client.session("@acme/t1").turns()
+        turns = await client.session("@agui/t1").turns()
 
     assert [one for one in first.kinds if not one.startswith("REASONING")] == [
         "RUN_STARTED",
@@ -114,6 +121,7 @@ async def test_thread_of_runs(runtime: Runtime) -> None:
     assert [one.id for one in second.snapshot[:-1]] == [one.id for one in again.snapshot]
     assert second.text == second.end.result == "Good bye."
     assert second[0].parent_run_id == "r-1"
+    assert "images" in second.of("CUSTOM")[0].value[0]
     assert brief(joined) == [*brief(second), ("assistant", "Good bye.")]
     assert [one.messages for one in turns] == [("m-1",), ("m-2",)]
     assert model.call_count == 3
@@ -124,10 +132,12 @@ async def test_interrupts_are_approvals(runtime: Runtime) -> None:
     """They are approved with other arguments, denied, and abandoned; who decided is the caller."""
     models = {"one": pays("Paid."), "two": pays("Not paid."), "three": pays("Never mind.")}
     async with desk(runtime, **models) as (client, http):
-        asked = {
-            name: await run(http, "desk", asking(f"i-{name}", "r-1", user(name, f"m-{name}")))
-            for name in models
-        }
+        asked = await together(
+            {
+                name: run(http, "desk", asking(f"i-{name}", "r-1", user(name, f"m-{name}")))
+                for name in models
+            }
+        )
         payloads = {
             "one": {"approved": True, "editedArgs": {"euros": 5}},
             "two": {"approved": False, "reason": "too much"},
@@ -137,11 +147,14 @@ async def test_interrupts_are_approvals(runtime: Runtime) -> None:
             name: answering(f"i-{name}", "r-2", asked[name].interrupts, **payloads[name])
             for name in models
         }
-        done = {name: await run(http, "desk", one) for name, one in inputs.items()}
+        done = await together({name: run(http, "desk", one) for name, one in inputs.items()})
         again = await run(http, "desk", inputs["one"])
-        other = answering("i-one", "r-3", asked["one"].interrupts, approved=False)
-        conflict = await http.post("/agui/desk", json=other)
-        turn = await client.get("@acme/i-one/1")
+        others = [
+            answering("i-one", "r-3", asked["one"].interrupts, **payload)
+            for payload in ({"approved": False}, {"approved": True})  # the latter as it was
+        ]
+        conflicts = [await http.post("/agui/desk", json=one) for one in others]
+        turn = await client.get("@agui/i-one/1")
         [decided] = [one.fact async for one in turn.events() if isinstance(one.fact, Decided)]
 
     [interrupt] = asked["one"].interrupts
@@ -160,8 +173,8 @@ async def test_interrupts_are_approvals(runtime: Runtime) -> None:
     assert [one.text for one in done.values()] == ["Paid.", "Not paid.", "Never mind."]
     assert done["one"].of("STEP_STARTED")[0].step_name == "step 1"
     assert (again.kinds[-1], again.end.result) == ("RUN_FINISHED", "Paid.")
-    assert told(conflict) == (409, "APPROVAL_CONFLICT")
-    assert decided.decision.by == "anna@example.com"
+    assert [told(one) for one in conflicts] == [(409, "APPROVAL_CONFLICT")] * 2
+    assert decided.decision.by == "iris@example.com"
 
 
 @pytest.mark.accepts("H32")
@@ -192,6 +205,7 @@ async def test_running_run_is_followed_by_another_process_and_cancelled(runtime:
     assert told(busy) == (409, "SESSION_BUSY")
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("H33")
 async def test_run_goes_on_after_every_cursor(runtime: Runtime) -> None:
     """The messages so far and those that follow are all messages, each once."""
@@ -218,21 +232,63 @@ async def test_run_goes_on_after_every_cursor(runtime: Runtime) -> None:
             ]
 
     assert len(whole.ids) > 5
+    everything = {message.id: str(message.content) for message in messages}
     for one in resumed:
-        known = [message.id for message in one.snapshot]
-        told_after = [
-            event.message_id
-            for event in one
-            if event.type.value in ("TEXT_MESSAGE_START", "TOOL_CALL_RESULT")
-        ]
-        answers = {event.parent_message_id for event in one.of("TOOL_CALL_START")}
-        assert not {*known} & {*told_after}
-        assert {*known, *told_after, *answers} == {message.id for message in messages}
+        assert shown(one) == everything
         assert one.end.result == "Done."
     assert [told(one) for one in strange] == [
         (410, "STALE_CURSOR"),
         *[(422, "INVALID_REQUEST")] * 2,
     ]
+
+
+@pytest.mark.slow
+@pytest.mark.accepts("H32")
+async def test_text_of_a_failed_call_is_void(runtime: Runtime) -> None:
+    """A snapshot without it comes before the text of the next attempt."""
+    gone = slowly(
+        fails(errors.LLMUnavailableError("gone")),
+        pieces=["I th", "ink, "],
+        pause=timedelta(seconds=1.5),
+    )
+    model = ScriptedModel(gone, says("Done."))
+    async with runtime(DESK, model=model) as client, served(client) as http:
+        seen = await run(http, "desk", asking("v1", "r-1", user("one", "m-1")))
+
+    assert seen.kinds.count("MESSAGES_SNAPSHOT") == 2
+    assert seen.text.startswith("I th")
+    assert seen.text.endswith("Done.")
+    assert list(shown(seen).values()) == ["one", "Done."]
+    assert seen.end.result == "Done."
+
+
+@pytest.mark.slow
+@pytest.mark.accepts("H31")
+async def test_turn_that_waits_for_budget_ends_its_run(runtime: Runtime) -> None:
+    """No answer of the protocol ends that wait; the REST API does, and the run is followed."""
+    spender = Agent(
+        name="spender",
+        model="main",
+        tools=[look_up],
+        budget=Budget(model_calls=1),
+        on_exhausted="pause",
+    )
+    model = ScriptedModel(calls(call("look_up", order=1)), says("Done."))
+    async with runtime(spender, model=model) as client, served(client) as http:
+        given = asking("p1", "r-1", user("one", "m-1"))
+        paused = await run(http, "spender", given)
+        [interrupt] = paused.interrupts
+        resume = [{"interruptId": interrupt.id, "status": "resolved", "payload": True}]
+        again = await run(http, "spender", asking("p1", "r-2", resume=resume))
+        more = {"budget": {"model_calls": 1}}
+        added = await http.post("/v1/turns/p1/1/add-budget", json=more)
+        done = await run(http, "spender", given)
+
+    assert (interrupt.reason, interrupt.response_schema) == ("perdure:budget", None)
+    assert "not an interrupt that an answer ends" in again.of("CUSTOM")[0].value[0]
+    assert [one.id for one in again.interrupts] == [interrupt.id]
+    assert added.status_code == 200
+    assert done.end.result == "Done."
 
 
 @pytest.mark.accepts("H35")
@@ -256,7 +312,7 @@ async def test_delegates_are_subagents(runtime: Runtime) -> None:
     assert goes_on.subagent_run_id == begun.subagent_run_id == interrupt.subagent_run_id
     assert suspended.outcome.type == "suspended"
     assert suspended.outcome.interrupt_ids == [interrupt.id]
-    assert interrupt.tool_call_id is None
+    assert (interrupt.reason, interrupt.tool_call_id) == ("confirmation", None)
     assert interrupt.metadata["perdure"]["tool"] == "refund"
     assert (finished.outcome, finished.result) == (None, "Paid.")
     assert done.end.result == "It is paid."
@@ -308,15 +364,15 @@ async def test_bad_input_is_refused_and_tenants_are_apart(runtime: Runtime) -> N
             place: await http.post("/agui/desk", json=body) for place, body in NOT_VALID.items()
         }
         refused = [await http.post("/agui/desk", json=body) for _, _, body in REFUSED]
-        begun = [one async for one in client.sessions(id_prefix="@acme/b1")]
+        begun = [one async for one in client.sessions(id_prefix="@agui/b1")]
         asked = await run(http, "desk", saying("b2"))
         [interrupt] = asked.interrupts
-        stranger = as_("otto")
+        stranger = as_("olga")
         hidden = [
             await http.post("/agui/desk", json=asking(thread, "r-1"), headers=stranger)
-            for thread in ("b2", "@acme/b2", "@other/../@acme/b2")
+            for thread in ("b2", "@agui/b2", "@theirs/../@agui/b2")
         ]
-        reader = as_("rita")
+        reader = as_("ivan")
         lacking = [
             await http.post("/agui/desk", json=body, headers=reader)
             for body in (saying("b3"), denying("b2", interrupt.id, approved=True))
@@ -326,8 +382,8 @@ async def test_bad_input_is_refused_and_tenants_are_apart(runtime: Runtime) -> N
         theirs = await run(http, "desk", denying("b2", interrupt.id, approved=True), **stranger)
         conflict = await http.post("/agui/other", json=asking("b2", "r-1"))
         unknown = await run(http, "nobody", saying("b4"))
-        waits = (await client.status("@acme/b2/1")).waits
-        for turn in ("@acme/b2/1", "@other/b2/1"):
+        waits = (await client.status("@agui/b2/1")).waits
+        for turn in ("@agui/b2/1", "@theirs/b2/1"):
             await (await client.get(turn)).cancel()
 
     assert {told(one) for one in invalid.values()} == {(422, "INVALID_REQUEST")}
@@ -340,7 +396,7 @@ async def test_bad_input_is_refused_and_tenants_are_apart(runtime: Runtime) -> N
     assert {told(one) for one in lacking} == {(403, "FORBIDDEN")}
     assert [one.id for one in seen.interrupts] == [interrupt.id]
     assert "not an interrupt of the last run" in theirs.of("CUSTOM")[0].value[0]
-    assert theirs.interrupts[0].id.startswith("@other/")
+    assert theirs.interrupts[0].id.startswith("@theirs/")
     assert told(conflict) == (409, "TURN_CONFLICT")
     assert (unknown.end.type.value, unknown.end.code) == ("RUN_ERROR", "UNKNOWN_AGENT")
     assert [one.call.call_id for one in waits if one.call] == [interrupt.tool_call_id]
@@ -354,37 +410,47 @@ async def test_client_of_the_protocol(runtime: Runtime) -> None:
     if found is None:
         pytest.skip("@ag-ui/client is not installed: make mcp-servers")
     node, modules = found
-    model = ScriptedModel(
-        calls(call("refund", euros=40), text="I pay."),
-        says("Done.", thinking="Paid."),
-        says("You are welcome."),
-    )
-    async with runtime(DESK, model=model) as client, served(client) as http:
+    gone = fails(errors.LLMUnavailableError("gone"))
+    models = {
+        "desk": ScriptedModel(
+            calls(call("refund", euros=40), text="I pay."),
+            says("Done.", thinking="Paid."),
+            slowly(gone, pieces=["You ", "are "], pause=timedelta(seconds=1.5)),
+            says("You are welcome."),
+        ),
+        "editor": ScriptedModel(delegate("writer", "Pay."), says("It is paid.")),
+        "writer": ScriptedModel(calls(call("refund", euros=40)), says("Paid.")),
+    }
+    agents = app(researcher(), writer(tools=[refund]), DESK)
+    async with runtime(agents, model=models) as client, served(client) as http:
+        program = str(Path(__file__).with_name("agui_client.js"))
         process = await asyncio.create_subprocess_exec(
-            node,
-            str(Path(__file__).with_name("agui_client.js")),
-            f"{http.base_url}/agui/desk",
-            "anna",
+            *(node, program, str(http.base_url).rstrip("/"), "iris"),
             stdout=PIPE,
             stderr=PIPE,
             env={**os.environ, "NODE_PATH": modules},
         )
-        out, errors = await process.communicate()
-    assert process.returncode == 0, errors.decode()
+        out, err = await process.communicate()
+    assert process.returncode == 0, err.decode()
 
     done = json.loads(out)
-    first, second, third = done["runs"]
-    assert (first["interrupts"], second["interrupts"]) == (1, 0)
-    assert (second["result"], third["result"]) == ("Done.", "You are welcome.")
-    assert "TOOL_CALL_RESULT" in second["seen"]
-    assert [one["role"] for one in done["messages"] if one["role"] != "reasoning"] == [
-        *("user", "assistant", "tool", "assistant"),
-        *("user", "assistant"),
+    asked, paid, thanked = done["desk"]
+    delegated, back = done["editor"]
+    assert (asked["interrupts"], delegated["interrupts"]) == ([""], ["@agui/js-2/1/writer-1"])
+    assert [one["result"] for one in (paid, thanked, back)] == [
+        "Done.",
+        "You are welcome.",
+        "It is paid.",
     ]
-    by_id = {one["id"]: one for one in done["messages"]}
-    assert by_id == {one["id"]: one for one in done["other"]}
-    assert len(by_id) == len(done["messages"])
-    assert "tools has to be empty" in done["failed"]
+    assert "TOOL_CALL_RESULT" in paid["seen"]
+    assert thanked["seen"].count("MESSAGES_SNAPSHOT") == 2  # the second without what does not count
+    assert "SUBAGENT_FINISHED" in delegated["seen"]
+    roles = [one["role"] for one in done["messages"] if one["role"] != "reasoning"]
+    assert roles == ["user", "assistant", "tool", "assistant", "user", "assistant"]
+    assert {one["id"]: one for one in done["messages"]} == {
+        one["id"]: one for one in done["others"]
+    }
+    assert "tools has to be empty" in done["refused"]
 
 
 def cursor_at(cursor: str, event: int) -> str:

@@ -104,6 +104,7 @@ PUBLIC = {
         "BatchStatus",
         "CaughtUp",
         "ChildStatus",
+        "Conversation",
         "Effect",
         "Event",
         "Schedule",

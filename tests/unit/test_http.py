@@ -20,6 +20,7 @@ from starlette.requests import Request
 from perdure import errors, limits
 from perdure.clients.http import Caller, session_events, tokens_from
 from perdure.clients.http.application import OPERATIONS
+from perdure.clients.http.extras import of_extra
 from perdure.clients.http.ids import RESERVED
 from perdure.clients.http.problems import STATUS, response_to
 from perdure.clients.http.streams import OpenRequests, begun, in_time
@@ -235,3 +236,9 @@ def test_ends_of_paths_below_an_id_are_reserved() -> None:
     }
 
     assert ends <= RESERVED
+
+
+def test_protocol_without_its_extra_is_left_out() -> None:
+    """The gateway then serves without it."""
+    assert of_extra("agui", needs="package_that_is_not_installed") == ()
+    assert of_extra("agui", needs="ag_ui")[0] in OPERATIONS

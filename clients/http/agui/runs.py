@@ -51,7 +51,8 @@ async def run_agent(call: Call[RunInput, Nothing]) -> Response:
         async with contextlib.AsyncExitStack() as followed:
             items = await followed.enter_async_context(contextlib.aclosing(thread.turn.live()))
             run = Translation(_names(call.body, thread))
-            cursor = await _pass_over(run, items, thread, call.request.headers.get("last-event-id"))
+            after = None if thread.is_new else call.request.headers.get("last-event-id") or None
+            cursor = await _pass_over(run, items, thread, after)
             ignored = await decide(call.client, thread, wanted.answers, call.caller.subject)
             opening = run.opening((*wanted.ignored, *ignored))
             messages = _messages(run, items, thread.turn, _frames(opening, cursor))
@@ -76,8 +77,8 @@ async def _pass_over(
 ) -> str | None:
     """Let a run see what precedes it, and return the cursor of the last event of that.
 
-    A run that follows a new turn begins after the first event, one with a cursor after its event,
-    and every other one after the events that history has.
+    A run that follows a new turn begins after its first event, one with a cursor after the event of
+    the cursor, and every other one after the events that history has.
 
     Raises:
         StaleCursorError: The cursor is of another turn or of another run of it.
@@ -91,8 +92,8 @@ async def _pass_over(
         cursor = one.cursor if isinstance(one, Event) else cursor
         if isinstance(one, CaughtUp) and after is not None:
             raise errors.InvalidRequestError("the cursor is not that of an event of the run")
-        is_first = isinstance(one, Event) and thread.is_new and after is None
-        if is_first or isinstance(one, CaughtUp) or (after is not None and cursor == after):
+        begins_here = thread.is_new if after is None else cursor == after
+        if (cursor is not None and begins_here) or isinstance(one, CaughtUp):
             break
     return cursor
 

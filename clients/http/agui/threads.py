@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic_core import from_json
+
 from perdure import errors
 from perdure.clients.agent_client import AgentClient
 from perdure.clients.events import CaughtUp, Event
@@ -19,6 +21,7 @@ from perdure.clients.sessions import Conversation, Session
 from perdure.clients.turn import Turn
 from perdure.session.wire import SessionTurn
 from perdure.turn.facts import Decided
+from perdure.values.approvals import Decision
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,13 +169,17 @@ async def _decide(client: AgentClient, answer: Answer, by: str) -> None:
 async def _was_decided(client: AgentClient, answer: Answer) -> bool:
     """Whether history has the same decision about a call."""
     turn = await client.get(answer.call.turn_id)
-    is_same = False
     async with contextlib.aclosing(turn.live()) as items:
         async for one in items:
-            if isinstance(one, CaughtUp):
-                break
-            if isinstance(one, Event) and isinstance(one.fact, Decided):
-                decision = one.fact.decision
-                if decision.call_id == answer.call.call_id:
-                    is_same = decision.approve == answer.approve
-    return is_same
+            match one:
+                case Event(fact=Decided(decision)) if _is_same(decision, answer):
+                    return True
+                case CaughtUp():
+                    break
+    return False
+
+
+def _is_same(decision: Decision, answer: Answer) -> bool:
+    arguments = None if decision.arguments is None else from_json(decision.arguments)
+    decided = decision.call_id, decision.approve, arguments
+    return decided == (answer.call.call_id, answer.approve, answer.arguments)

@@ -295,7 +295,7 @@ class Translation:
         call = wait.call
         return Interrupt(
             id=str(run_input.CallName(wait.turn_id, call.call_id, call.token)),
-            reason="tool_call",
+            reason="tool_call" if own else "confirmation",
             message=call.reason or f"The call of {call.tool} needs approval.",
             tool_call_id=call.call_id if own else None,
             response_schema=run_input.RESPONSE,

@@ -7,6 +7,7 @@ the server: a failed poll is repeated from the same page, and event ids identify
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
@@ -134,6 +135,28 @@ class Feed:
             TurnNotFoundError: Temporal does not have the turn, or no longer has it.
             StaleCursorError: The turn is over and had no such run.
         """
+        async with contextlib.aclosing(self.ticking(after, until=until)) as watching:
+            async for one in watching:
+                if one is not None:
+                    yield one
+
+    async def ticking(
+        self,
+        after: Cursor | None = None,
+        *,
+        until: Cursor | None = None,
+        pause_s: Callable[[], float | None] = lambda: None,
+    ) -> AsyncGenerator[Event | CaughtUp | None, None]:
+        """Yield what `watch` yields, and None when no event comes for a time.
+
+        Args:
+            after: As of `watch`.
+            until: As of `watch`.
+            pause_s: Returns that time in seconds before each wait; None for no limit.
+
+        Raises:
+            PerdureError: As `watch` does.
+        """
         seen = 0
         self._join()
         try:
@@ -148,10 +171,20 @@ class Feed:
                     yield CaughtUp()
                 elif self._ends_after(seen, after):
                     return
-                else:
-                    await self._news.wait()
+                elif not await self._has_news(pause_s()):
+                    yield None
         finally:
             await self._leave()
+
+    async def _has_news(self, pause_s: float | None) -> bool:
+        """Wait for news, and return whether there are any."""
+        news = self._news
+        if pause_s is None:
+            return await news.wait()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(pause_s):
+                await news.wait()
+        return news.is_set()
 
     def _join(self) -> None:
         """Add a watcher. The first one starts the poll."""

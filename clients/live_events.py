@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+import contextlib
+from collections.abc import AsyncGenerator, Iterator
 
 from perdure import errors
 from perdure.clients.cursors import Cursor
@@ -41,32 +41,22 @@ async def told(
         raise errors.InvalidRequestError(
             "the cursor is beyond the end of the turn's history, so it is not one of its events"
         )
-    listener, events = _Listener(tools=not only_words), feed.watch(until=end)
-    coming = asyncio.create_task(_next(events))
-    try:
-        while True:
-            await asyncio.wait({coming}, timeout=listener.pause_s)
-            if not coming.done():
-                for heard in await feed.ear.listen():
-                    for one in listener.hear(heard):
-                        yield one
-                continue
-            event = coming.result()
+    listener, is_new = _Listener(tools=not only_words), after is None
+    watching = feed.ticking(until=end, pause_s=lambda: listener.pause_s)
+    async with contextlib.aclosing(watching) as events:
+        async for event in events:
             if event is None:
-                return
-            is_new = isinstance(event, CaughtUp) or feed.is_after(event, after)
+                for one in await _heard(feed, listener):
+                    yield one
+                continue
+            is_new = is_new or isinstance(event, CaughtUp) or feed.is_after(event, after)
             for one in listener.see(event):  # the listener sees the old ones, too
                 if is_new:
                     yield one
-            coming = asyncio.create_task(_next(events))
-    finally:
-        coming.cancel()
-        await asyncio.wait({coming})
-        await events.aclose()
 
 
-async def _next(events: AsyncIterator[Event | CaughtUp]) -> Event | CaughtUp | None:
-    return await anext(events, None)
+async def _heard(feed: Feed, listener: _Listener) -> list[Told]:
+    return [one for heard in await feed.ear.listen() for one in listener.hear(heard)]
 
 
 class _Listener:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from perdure import limits
 from perdure.clients.cli import options
 from perdure.clients.cli.common import connected
 from perdure.clients.cli.group import Command, examples
@@ -45,12 +46,26 @@ from perdure.clients.cli.group import Command, examples
     metavar="FILE",
     help="The agents to serve over A2A as well: a TOML file with their names and descriptions.",
 )
+@click.option(
+    "--max-streams",
+    type=click.IntRange(1),
+    metavar="N",
+    help=f"The most open streams and long polls of the process (default: {limits.HTTP_STREAMS}).",
+)
+@click.option(
+    "--max-streams-of-caller",
+    type=click.IntRange(1),
+    metavar="N",
+    help=f"The same for one caller (default: {limits.HTTP_STREAMS_OF_CALLER}).",
+)
 @options.CONNECTION
 async def serve(
     host: str,
     port: int,
     tokens_file: Path | None,
     a2a_file: Path | None,
+    max_streams: int | None,
+    max_streams_of_caller: int | None,
     address: str | None,
     task_queue: str,
 ) -> int:
@@ -68,5 +83,13 @@ async def serve(
             "perdure serve needs more packages: pip install 'perdure[http]'"
         ) from None
     serving.check_reach(host, tokens_file)
-    await serving.serve(await connected(address, task_queue), host, port, tokens_file, a2a_file)
+    await serving.serve(
+        await connected(address, task_queue),
+        host,
+        port,
+        tokens_file,
+        a2a_file,
+        max_streams=max_streams or limits.HTTP_STREAMS,
+        max_streams_of_caller=max_streams_of_caller or limits.HTTP_STREAMS_OF_CALLER,
+    )
     return 0

@@ -23,7 +23,14 @@ _BACKLOG = 2048
 
 
 async def serve(
-    client: AgentClient, host: str, port: int, tokens: Path | None, a2a: Path | None
+    client: AgentClient,
+    host: str,
+    port: int,
+    tokens: Path | None,
+    a2a: Path | None,
+    *,
+    max_streams: int,
+    max_streams_of_caller: int,
 ) -> None:
     """Serve turns until SIGTERM or Ctrl-C.
 
@@ -32,7 +39,13 @@ async def serve(
             packages for A2A are missing.
     """
     auth = None if tokens is None else tokens_from(tokens)
-    served = app(client, auth, a2a_agents=() if a2a is None else a2a_agents_from(a2a))
+    served = app(
+        client,
+        auth,
+        a2a_agents=() if a2a is None else a2a_agents_from(a2a),
+        max_streams=max_streams,
+        max_streams_of_caller=max_streams_of_caller,
+    )
     listening = _listening(host, port)
     config = uvicorn.Config(
         served,

@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import inspect
 import ipaddress
+import logging
 import re
+import time
 import tomllib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -22,13 +24,15 @@ from perdure.clients.http.problems import RefusedError
 from perdure.temporal.payloads import explain
 from perdure.validation import Must
 
-Permission = Literal["read", "start", "control", "decide", "budget"]
+logger = logging.getLogger("perdure")
+
+Permission = Literal["read", "start", "control", "decide", "budget", "override"]
 """What a caller may do.
 
 `read`: see turns, with their arguments, results and errors. `start`: start, fork and resume turns,
 and begin sessions, schedules and batches. `control`: steer, cancel, interrupt, pause, close and
 delete. `decide`: approve and deny calls. `budget`: set and add to limits, which override those of
-the agents.
+the agents. `override`: choose the model of a fork, and the priority of a turn.
 """
 _ALL: frozenset[Permission] = frozenset(get_args(Permission))
 _TENANT = re.compile(rf"[A-Za-z0-9_-]{{1,{limits.TENANT_CHARACTERS}}}")
@@ -42,6 +46,8 @@ Tenant = Annotated[
 Permissions = Annotated[
     frozenset[Permission], Must(f"a frozenset of {', '.join(map(repr, sorted(_ALL)))}")
 ]
+_SETTLES_S = 1.0
+"""A file that was written a shorter time ago may not be complete."""
 _LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")
 _FORWARDED = ("forwarded", "x-forwarded-for", "x-real-ip")
 
@@ -132,30 +138,71 @@ def tokens_from(path: Path) -> Auth:
     """Return the function that knows the callers by the bearer tokens of a TOML file.
 
     The file has a table `[[caller]]` for each, with `sha256`, the SHA-256 of the token in
-    hexadecimal digits; `subject`; and if needed `tenant` and `may`. It is read once.
+    hexadecimal digits; `subject`; and if needed `tenant` and `may`. It is read again when it has
+    changed. If it cannot be read then, or is not valid, the callers stay as they are, and the log
+    has the reason.
 
     Raises:
         ConfigurationError: The file cannot be read, or is not valid.
     """
+    return _Tokens(path).caller_of
+
+
+class _Tokens:
+    """The callers of a file of tokens, as it was when it was last valid."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._seen = _stamp(path)
+        self._known = _callers_in(path)
+
+    def caller_of(self, request: Request) -> Caller | None:
+        """Return the caller of a request, by its bearer token; None if it is not known."""
+        self._look()
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer":
+            return None
+        return self._known.get(hashlib.sha256(token.strip().encode()).hexdigest())
+
+    def _look(self) -> None:
+        """Read the file if it has changed, unless somebody may still be writing it."""
+        now = _stamp(self._path)
+        if now == self._seen or (now is not None and 0 <= time.time() - now[0] / 1e9 < _SETTLES_S):
+            return
+        self._seen = now
+        try:
+            self._known = _callers_in(self._path)
+        except errors.ConfigurationError as error:
+            logger.error("the callers of the gateway stay as they were: %s", error.message)
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    """Return what changes with a file: its time in nanoseconds, its size and its inode."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def _callers_in(path: Path) -> dict[str, Caller]:
+    """Return the callers of a file, by the digests of their tokens.
+
+    Raises:
+        ConfigurationError: It cannot be read, or is not valid.
+    """
     try:
         given = _File.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+        known = {one.sha256: Caller(one.subject, one.tenant, one.may) for one in given.caller}
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise errors.ConfigurationError(f"the tokens of {path} cannot be read: {error}") from None
     except ValidationError as error:
         raise errors.ConfigurationError(
             f"the tokens of {path} are not valid: {explain(error)}"
         ) from None
-    known = {one.sha256: Caller(one.subject, one.tenant, one.may) for one in given.caller}
     if len(known) < len(given.caller):
         raise errors.ConfigurationError(f"two callers of {path} have the same token")
-
-    def known_by_token(request: Request) -> Caller | None:
-        scheme, _, token = request.headers.get("authorization", "").partition(" ")
-        if scheme.lower() != "bearer":
-            return None
-        return known.get(hashlib.sha256(token.strip().encode()).hexdigest())
-
-    return known_by_token
+    return known
 
 
 def only_loopback(request: Request) -> Caller:

@@ -64,6 +64,10 @@ def _busy(status: int, what: str) -> RefusedError:
     )
 
 
+Frame = ServerSentEvent | bytes
+"""A message of a stream; bytes are sent as they are."""
+
+
 class EventStream(EventSourceResponse):
     """A stream of server-sent events, with a comment every 15 seconds.
 
@@ -74,19 +78,20 @@ class EventStream(EventSourceResponse):
 
     def __init__(
         self,
-        messages: AsyncGenerator[ServerSentEvent, None],
+        messages: AsyncGenerator[Frame, None],
         held: contextlib.ExitStack,
         *,
+        longest: timedelta = limits.HTTP_STREAM,
         retry: bool = True,
     ) -> None:
-        timed = in_time(messages, limits.HTTP_STREAM)
         super().__init__(
-            _beginning_with_retry(timed) if retry else timed,
+            _beginning_with_retry(messages) if retry else messages,
             ping=limits.HTTP_PING.seconds,
             sep="\n",
             send_timeout=limits.HTTP_SEND.total_seconds(),
         )
         self._held = held
+        self._longest = longest
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the stream, and end it where the server stops before its last message."""
@@ -97,31 +102,21 @@ class EventStream(EventSourceResponse):
             await send(message)
             is_open = message.get("more_body", True)
 
-        with self._held, contextlib.suppress(SendTimeoutError):
-            await super().__call__(scope, receive, noting)
+        with self._held:
+            with contextlib.suppress(SendTimeoutError, TimeoutError):
+                async with asyncio.timeout(self._longest.total_seconds()):
+                    await super().__call__(scope, receive, noting)
             if is_open:
                 await send({"type": "http.response.body"})
 
 
 async def _beginning_with_retry(
-    messages: AsyncIterator[ServerSentEvent],
-) -> AsyncIterator[ServerSentEvent]:
-    yield ServerSentEvent(retry=limits.HTTP_RETRY.seconds * 1000, sep="\n")
-    async for message in messages:
-        yield message
-
-
-async def in_time(items: AsyncGenerator[V, None], longest: timedelta) -> AsyncGenerator[V, None]:
-    """Yield the items of a generator until it ends, or the time is over."""
-    end = asyncio.get_running_loop().time() + longest.total_seconds()
-    async with contextlib.aclosing(items):
-        while True:
-            try:
-                async with asyncio.timeout_at(end):
-                    one = await anext(items)
-            except (StopAsyncIteration, TimeoutError):
-                return
-            yield one
+    messages: AsyncGenerator[Frame, None],
+) -> AsyncGenerator[Frame, None]:
+    async with contextlib.aclosing(messages):
+        yield ServerSentEvent(retry=limits.HTTP_RETRY.seconds * 1000, sep="\n")
+        async for message in messages:
+            yield message
 
 
 async def begun(

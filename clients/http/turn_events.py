@@ -13,8 +13,11 @@ from starlette.responses import Response
 from perdure.clients.events import VERSION, CaughtUp, Event, Private
 from perdure.clients.http.inputs import Nothing, Query
 from perdure.clients.http.operations import EVENTS, AnyOperation, Call, done, operation
-from perdure.clients.http.streams import EventStream, with_first
+from perdure.clients.http.streams import EventStream, Frame, with_first
 from perdure.clients.turn import Turn
+from perdure.temporal.recent import Recent
+
+_KEPT = 2_000
 
 
 class WatchTurn(Query):
@@ -68,11 +71,12 @@ async def _is_at_the_end(turn: Turn[Any], first: object, after: str | None) -> b
 
 async def _messages(
     items: AsyncGenerator[Any, None], query: WatchTurn
-) -> AsyncGenerator[ServerSentEvent, None]:
+) -> AsyncGenerator[Frame, None]:
+    include = frozenset(query.include)
     async with contextlib.aclosing(items):
         async for one in items:
             if isinstance(one, Event):
-                yield ServerSentEvent(json.dumps(one.public(query.include)), id=one.cursor)
+                yield _written(one, include)
             elif query.live or isinstance(one, CaughtUp):
                 told = (
                     {"v": VERSION, "kind": "text", "text": one}
@@ -80,6 +84,20 @@ async def _messages(
                     else one.to_json()
                 )
                 yield ServerSentEvent(json.dumps(told))
+
+
+_WRITTEN: Recent[tuple[int, frozenset[Private]], tuple[Event, bytes]] = Recent(_KEPT)
+"""The last events that were written. All streams of a turn share its events and send the same."""
+
+
+def _written(event: Event, include: frozenset[Private]) -> bytes:
+    known = _WRITTEN.get((id(event), include))
+    if known is not None:
+        return known[1]  # the event is kept with it, so no other one has its id
+    message = ServerSentEvent(json.dumps(event.public(include)), id=event.cursor, sep="\n")
+    written = message.encode()
+    _WRITTEN.put((id(event), include), (event, written))
+    return written
 
 
 OPERATIONS: tuple[AnyOperation, ...] = (watch_turn,)

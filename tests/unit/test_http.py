@@ -7,7 +7,9 @@ import contextlib
 import dataclasses
 import hashlib
 import json
+import os
 import re
+import time
 from collections.abc import AsyncGenerator
 from datetime import timedelta
 from pathlib import Path
@@ -15,7 +17,9 @@ from typing import Any, get_args
 
 import pytest
 from openapi_spec_validator import validate
+from sse_starlette.event import ServerSentEvent
 from starlette.requests import Request
+from starlette.types import Message
 
 from perdure import errors, limits
 from perdure.clients.http import Caller, session_events, tokens_from
@@ -23,7 +27,7 @@ from perdure.clients.http.application import OPERATIONS
 from perdure.clients.http.extras import of_extra
 from perdure.clients.http.ids import RESERVED
 from perdure.clients.http.problems import STATUS, response_to
-from perdure.clients.http.streams import OpenRequests, begun, in_time
+from perdure.clients.http.streams import EventStream, OpenRequests, begun
 from perdure.session.facts import SessionFact
 
 from ..docs import openapi_document
@@ -148,6 +152,44 @@ def test_file_of_tokens_that_is_not_valid_is_refused(text: str | None, tmp_path:
         tokens_from(path)
 
 
+def entry(token: bytes, subject: str) -> str:
+    return f'[[caller]]\nsha256 = "{hashlib.sha256(token).hexdigest()}"\nsubject = "{subject}"\n'
+
+
+@pytest.mark.accepts("H16")
+def test_file_of_tokens_is_read_again_when_it_has_changed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Not while it is being written; one that is not valid, or is gone, changes nothing."""
+    path = tmp_path / "tokens.toml"
+
+    def write(text: str, age_s: float) -> None:
+        path.write_text(text, encoding="utf-8")
+        written = time.time() - age_s
+        os.utime(path, (written, written))
+
+    def callers() -> list[str]:
+        found = (known(request(f"Bearer {one}")) for one in ("one", "two"))
+        return [one.subject for one in found if isinstance(one, Caller)]
+
+    write(entry(b"one", "anna"), 60)
+    known = tokens_from(path)
+    seen = [callers()]
+    write(entry(b"two", "bert"), 0)
+    seen.append(callers())
+    write(entry(b"two", "bert"), 5)
+    seen.append(callers())
+    write(entry(b"one", "anna") + "[[caller", 4)
+    seen += [callers(), callers()]
+    path.unlink()
+    seen.append(callers())
+    write(entry(b"one", "anna") + entry(b"two", "bert"), -3600)
+    seen.append(callers())
+
+    assert seen == [["anna"], ["anna"], *[["bert"]] * 4, ["anna", "bert"]]
+    assert len(caplog.records) == 2
+
+
 def test_places_of_streams_are_returned() -> None:
     """Also after an error; no caller is kept in memory."""
     places = OpenRequests(2, 1)
@@ -167,11 +209,29 @@ async def _endless(ended: list[str]) -> AsyncGenerator[int, None]:
 
 
 async def test_stream_ends_at_its_time() -> None:
-    """What it waits for is closed."""
+    """With the end of its body; what it waits for is closed, and its place is free."""
     ended: list[str] = []
+    sent: list[Message] = []
+    held = contextlib.ExitStack()
+    held.callback(ended.append, "released")
 
-    assert [one async for one in in_time(_endless(ended), timedelta(milliseconds=20))] == [1]
-    assert ended == ["closed"]
+    async def messages() -> AsyncGenerator[ServerSentEvent, None]:
+        async with contextlib.aclosing(_endless(ended)) as items:
+            async for one in items:
+                yield ServerSentEvent(one)
+
+    async def receive() -> Message:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    stream = EventStream(messages(), held, longest=timedelta(milliseconds=20))
+    await stream({"type": "http", "method": "GET"}, receive, send)
+
+    assert [one.get("more_body", False) for one in sent[1:]] == [True, True, False]
+    assert ended == ["closed", "released"]
 
 
 async def test_iterator_that_nobody_reads_does_not_wait_for_ever() -> None:
@@ -230,12 +290,12 @@ def test_every_fact_of_a_session_has_a_public_view() -> None:
 def test_ends_of_paths_below_an_id_are_reserved() -> None:
     """Otherwise the path of a resource is that of another one's part."""
     ends = {
-        one.path.rpartition("/")[2]
+        one.path.partition("{id:path}/")[2]
         for one in OPERATIONS
         if "{id:path}/" in one.path and one.method == "GET"
     }
 
-    assert ends <= RESERVED
+    assert ends - {"messages/{message_id}"} <= RESERVED
 
 
 def test_protocol_without_its_extra_is_left_out() -> None:

@@ -12,12 +12,14 @@ if TYPE_CHECKING:
     from perdure.clients.entries import TurnEntry
     from perdure.clients.events import CaughtUp, Event
     from perdure.clients.forks import Effect
+    from perdure.clients.listing import Listing, Page
     from perdure.clients.live_text import TextBegins, TextVoid
     from perdure.clients.schedules.schedule import Schedule
     from perdure.clients.schedules.status import ScheduledTurn, ScheduleEntry, ScheduleStatus
     from perdure.clients.session_listing import SessionEntry
     from perdure.clients.sessions import (
         Conversation,
+        MessageStatus,
         Sent,
         Session,
         SessionEvent,
@@ -43,10 +45,12 @@ else:
             "perdure.clients.entries": ["TurnEntry"],
             "perdure.clients.events": ["CaughtUp", "Event"],
             "perdure.clients.forks": ["Effect"],
+            "perdure.clients.listing": ["Listing", "Page"],
             "perdure.clients.live_text": ["TextBegins", "TextVoid"],
             "perdure.clients.session_listing": ["SessionEntry"],
             "perdure.clients.sessions": [
                 "Conversation",
+                "MessageStatus",
                 "Sent",
                 "Session",
                 "SessionEvent",
@@ -75,6 +79,9 @@ __all__ = [
     "Conversation",
     "Effect",
     "Event",
+    "Listing",
+    "MessageStatus",
+    "Page",
     "Schedule",
     "ScheduleEntry",
     "ScheduleStatus",

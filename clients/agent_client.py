@@ -23,6 +23,7 @@ from perdure.clients.entries import TurnEntry
 from perdure.clients.feed import Feed, runs_of
 from perdure.clients.filters import Filter, member
 from perdure.clients.forks import UNCHANGED, ForkOptions, Forks
+from perdure.clients.listing import Listing
 from perdure.clients.schedules.definition import OnFailure, ScheduleChanges
 from perdure.clients.schedules.schedule import Schedule
 from perdure.clients.schedules.schedules import Schedules
@@ -66,6 +67,7 @@ _FILTERS = {
 class StartOptions(TurnOptions, total=False):
     """The options of `AgentClient.start`, which describes them."""
 
+    output_schema: Mapping[str, JsonValue] | None
     id: str | None
     live: bool
     if_exists: IfExists
@@ -138,6 +140,7 @@ class AgentClient:
         task: str | Task,
         *,
         output: type[R] | None = None,
+        output_schema: Mapping[str, JsonValue] | None = None,
         id: str | None = None,  # noqa: A002 - what callers know it as
         live: bool = False,
         if_exists: IfExists = "attach",
@@ -154,6 +157,8 @@ class AgentClient:
             task: The task. It may be empty only if there is a context.
             output: The type of the answer; it overrides the agent's. Its schema is sent to the
                 worker.
+            output_schema: The JSON schema of the answer in place of a type: the report's output is
+                then JSON values.
             id: The turn's id, at most 100 characters; the same id is the same turn. Without it,
                 `<agent>/<12 random characters>`.
             context: Named blocks that are placed before the task.
@@ -195,8 +200,11 @@ class AgentClient:
             ConfigurationError: The output type cannot be enforced on a model.
             ServerUnreachableError: Temporal does not answer.
         """
-        wanted = start_request.type_of(agent, output)
-        request = start_request.turn_request(agent, task, output=output, live=live, **given)
+        is_typed = output_schema is None
+        wanted = start_request.type_of(agent, output) if is_typed else None
+        request = start_request.turn_request(
+            agent, task, output=output, output_schema=output_schema, live=live, **given
+        )
         order = priority_of(priority, fairness, weight)
         started = await self._starter.start(request, id, if_exists=if_exists, priority=order)
         turn = self._turn(started.turn_id, started.runs)
@@ -548,10 +556,10 @@ class AgentClient:
         labels: Mapping[str, str] | None = None,
         id_prefix: str | None = None,
         limit: int | None = None,
-    ) -> AsyncIterator[SessionEntry]:
+    ) -> Listing[SessionEntry]:
         """List the sessions of the namespace, open ones first, then the last ended first.
 
-        Temporal's list may lag a second behind.
+        They are iterated, or read by `page`. Temporal's list may lag a second behind.
 
         Args:
             agent: Only sessions that were begun with this agent.
@@ -755,11 +763,11 @@ class AgentClient:
         schedule: str | None = None,
         id_prefix: str | None = None,
         limit: int | None = None,
-    ) -> AsyncIterator[TurnEntry]:
+    ) -> Listing[TurnEntry]:
         """List the turns of the namespace, of all task queues.
 
-        Turns that are not over come first, then the others, the last ended first. Temporal's list
-        may lag a second behind.
+        Turns that are not over come first, then the others, the last ended first. They are
+        iterated, or read by `page`. Temporal's list may lag a second behind.
 
         Args:
             agent: Only turns of this agent.

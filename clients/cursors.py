@@ -1,9 +1,10 @@
-"""Cursors: positions in the history of a turn, as text."""
+"""Cursors: positions in the history of a turn, and in a list, as text."""
 
 from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 import re
 from typing import NamedTuple
 
@@ -13,6 +14,7 @@ from perdure.text import one_line
 _PLACE = re.compile(
     r"(?:(?P<first>[^/:]+)/)?(?P<run>[^/:]+):(?P<event>[1-9][0-9]{0,8})(?P<within>\+?)"
 )
+_DIGEST_BYTES = 8
 
 
 class Cursor(NamedTuple):
@@ -56,3 +58,39 @@ def read(text: str) -> Cursor:
         raise errors.InvalidRequestError(f"{one_line(text, 100)!r} is not a cursor of turn events")
     first, run = found["first"] or found["run"], found["run"]
     return Cursor(first, run, int(found["event"]), is_within=bool(found["within"]))
+
+
+def of_token(token: bytes, query: str) -> str | None:
+    """Return the cursor of the next page of a list; None without a token.
+
+    Args:
+        token: Temporal's token of the next page.
+        query: The filter of the list, in Temporal's words.
+    """
+    return base64.urlsafe_b64encode(_digest(token, query) + token).decode() if token else None
+
+
+def token_in(cursor: str | None, query: str) -> bytes:
+    """Return Temporal's token from the cursor of a page; empty without one.
+
+    Raises:
+        InvalidRequestError: It is not a cursor of a list with this filter.
+    """
+    if cursor is None:
+        return b""
+    try:
+        given = base64.b64decode(cursor.encode(), altchars=b"-_", validate=True)
+    except (ValueError, binascii.Error):
+        given = b""
+    digest, token = given[:_DIGEST_BYTES], given[_DIGEST_BYTES:]
+    if not token or digest != _digest(token, query):
+        raise errors.InvalidRequestError(
+            f"{one_line(cursor, 100)!r} is not a cursor of a list with these filters; begin with"
+            " its first page"
+        )
+    return token
+
+
+def _digest(token: bytes, query: str) -> bytes:
+    """Return a checksum, which finds mistakes; anybody can compute it."""
+    return hashlib.sha256(query.encode() + b"\n" + token).digest()[:_DIGEST_BYTES]

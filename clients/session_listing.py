@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 
 from temporalio.api.enums.v1 import WorkflowExecutionStatus
@@ -12,8 +10,8 @@ from temporalio.client import Client
 from temporalio.converter import decode_typed_search_attributes
 
 from perdure.base import Value
-from perdure.clients import listing
 from perdure.clients.filters import Filter
+from perdure.clients.listing import Listing
 from perdure.temporal import search_attributes
 from perdure.temporal.namespace_check import Index
 
@@ -41,28 +39,26 @@ class SessionEntry(Value):
     ended_at: datetime | None = None
 
 
-async def sessions(
+def sessions(
     client: Client, index: Index, wanted: Filter, limit: int | None
-) -> AsyncIterator[SessionEntry]:
-    """Yield the sessions that match a filter by agent and labels, open ones first.
+) -> Listing[SessionEntry]:
+    """Return the sessions that match a filter by agent and labels, open ones first.
 
     Raises:
         PerdureError: As `perdure.clients.listing.turns` does.
     """
-    shown = 0
-    async with contextlib.aclosing(listing.workflows(client, index, wanted, limit)) as found:
-        async for info in found:
-            entry = _entry_of(info)
-            # a store may find other cases of letters
-            if (
-                wanted.agent in (None, entry.agent)
-                and wanted.labels.items() <= entry.labels.items()
-                and wanted.admits_id(entry.id)
-            ):
-                yield entry
-                shown += 1
-                if shown == limit:
-                    return
+
+    async def read(info: WorkflowExecutionInfo) -> SessionEntry | None:
+        entry = _entry_of(info)
+        # a store may find other cases of letters
+        is_wanted = (
+            wanted.agent in (None, entry.agent)
+            and wanted.labels.items() <= entry.labels.items()
+            and wanted.admits_id(entry.id)
+        )
+        return entry if is_wanted else None
+
+    return Listing(client, index, wanted, limit, read)
 
 
 def _entry_of(info: WorkflowExecutionInfo) -> SessionEntry:

@@ -134,6 +134,18 @@ class Conversation(Value):
     parts: tuple[TurnMessages, ...] = ()
 
 
+class MessageStatus(Value):
+    """The status of a message that a session has accepted.
+
+    Attributes:
+        id: The id of the message.
+        turn_id: The id of the turn that was given it; None while it waits.
+    """
+
+    id: str
+    turn_id: str | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class SessionEvent:
     """A fact of a session, with the time at which it was recorded.
@@ -490,6 +502,23 @@ class Session:
         except RPCError as error:
             raise self._unreadable(error) from error
         return Session(self._client, self._task_queue, self._marks, id, request, self._get_turn)
+
+    async def find(self, message_id: str) -> MessageStatus | None:
+        """Return the status of a message; None for one that the session does not know.
+
+        It knows those of its last 50 turns, and those that wait. Needs no worker.
+
+        Raises:
+            SessionNotFoundError: Temporal does not have the session, or no longer has it.
+        """
+        state = await self._state()
+        for turn in reversed(state.turns):
+            if message_id in turn.messages:
+                return MessageStatus(id=message_id, turn_id=turn.turn_id)
+        if state.running is not None and message_id in {one.id for one in state.given}:
+            return MessageStatus(id=message_id, turn_id=state.running.turn_id)
+        is_queued = message_id in {one.id for one in state.queue}
+        return MessageStatus(id=message_id) if is_queued else None
 
     async def turn_of(self, message_id: str) -> Turn[Any]:
         """Return the turn that was given a message, as soon as it has begun.

@@ -12,6 +12,8 @@ from perdure.clients.http.problems import RefusedError
 
 RESERVED = frozenset({"events", "messages", "result", "results", "turns"})
 """The ends of paths below a resource. An id with such an end could not be told from them."""
+_BEFORE_THE_LAST = "messages"
+"""A path below a session ends in `/messages/ID`."""
 
 
 def new_id(call: Call[Any, Any], given: str | None, what: str) -> str | None:
@@ -56,9 +58,13 @@ def chosen_id(caller: Caller, given: str) -> str:
     """
     complete = caller.own(given)
     own = complete.removeprefix(caller.prefix)
-    if not own or own.rpartition("/")[2] in RESERVED:
+    before, _, last = own.rpartition("/")
+    if not own or last in RESERVED or before.rpartition("/")[2] == _BEFORE_THE_LAST:
         ends = ", ".join(sorted(RESERVED))
         raise RefusedError(
-            422, "INVALID_REQUEST", f"an id is not empty, and its last part is none of {ends}"
+            422,
+            "INVALID_REQUEST",
+            f"an id is not empty, its last part is none of {ends}, and the one before it is not"
+            f" {_BEFORE_THE_LAST}",
         )
     return complete

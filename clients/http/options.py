@@ -64,6 +64,12 @@ class Limit(Query):
     limit: Annotated[int, Field(ge=1, le=limits.HTTP_LIST)] = 50
 
 
+class Paged(Limit):
+    """The query of a list with pages. `after` is the cursor `next` of the page before."""
+
+    after: Annotated[str, Field(max_length=1_000)] | None = None
+
+
 class Labelled(Limit):
     """The query of a list with filters. `label` is `NAME=VALUE`, and may be repeated."""
 
@@ -75,6 +81,10 @@ class Labelled(Limit):
         """The labels as a mapping."""
         pairs = (one.partition("=") for one in self.label)
         return {name: value for name, _, value in pairs}
+
+
+class LabelledPages(Labelled, Paged):
+    """The query of a list with filters and pages."""
 
 
 Seconds = Annotated[float, Field(ge=0, le=limits.HTTP_WAIT.total_seconds(), allow_inf_nan=False)]

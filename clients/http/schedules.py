@@ -12,7 +12,14 @@ from perdure.base import Value
 from perdure.clients.http.ids import checked
 from perdure.clients.http.inputs import Body, Nothing
 from perdure.clients.http.operations import AnyOperation, Call, answer, done, operation
-from perdure.clients.http.options import CommonOptions, Limit, Reason, Reference, check_limits
+from perdure.clients.http.options import (
+    CommonOptions,
+    Limit,
+    Paged,
+    Reason,
+    Reference,
+    check_limits,
+)
 from perdure.clients.http.turns import TurnList
 from perdure.clients.schedules.definition import OnFailure
 from perdure.clients.schedules.schedule import Schedule
@@ -133,13 +140,14 @@ async def list_schedules(call: Call[Nothing, Limit]) -> Response:
     "/v1/schedules/{id:path}/turns",
     may="read",
     body=Nothing,
-    query=Limit,
+    query=Paged,
     answers={200: TurnList},
 )
-async def get_scheduled_turns(call: Call[Nothing, Limit]) -> Response:
-    """List the turns of a schedule."""
-    turns = (await _schedule(call)).turns(call.query.limit)
-    return answer(TurnList(turns=tuple([one async for one in turns])))
+async def get_scheduled_turns(call: Call[Nothing, Paged]) -> Response:
+    """List the turns of a schedule, page by page."""
+    turns = (await _schedule(call)).turns()
+    page = await turns.page(call.query.after, size=call.query.limit)
+    return answer(TurnList(turns=page.entries, next=page.next))
 
 
 @operation(

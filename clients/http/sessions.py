@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from datetime import timedelta
 
 from starlette.responses import Response
 
+from perdure import errors
 from perdure.base import Value
 from perdure.clients.http.ids import checked
 from perdure.clients.http.inputs import Body, Nothing, key_of
 from perdure.clients.http.operations import AnyOperation, Call, answer, done, operation
-from perdure.clients.http.options import Cancelled, CommonOptions, Labelled, Reason, check_limits
+from perdure.clients.http.options import (
+    Cancelled,
+    CommonOptions,
+    LabelledPages,
+    Reason,
+    check_limits,
+)
+from perdure.clients.http.problems import RefusedError
+from perdure.clients.http.turns import WaitFor
 from perdure.clients.session_listing import SessionEntry
-from perdure.clients.sessions import Session, SessionStatus
+from perdure.clients.sessions import MessageStatus, Session, SessionStatus
 from perdure.session.wire import Disposition, IfBusy, Queued, SessionTurn
 from perdure.values.budgets import Budget
 from perdure.values.messages import Message
@@ -63,9 +74,13 @@ class SentMessage(Value):
 
 
 class SessionList(Value):
-    """Sessions in a list: open ones first, then the last ended first."""
+    """Sessions in a list: open ones first, then the last ended first.
+
+    `next` is the cursor of the next page; null if there is none.
+    """
 
     sessions: tuple[SessionEntry, ...]
+    next: str | None = None
 
 
 class SessionMessages(Value):
@@ -150,18 +165,16 @@ def _session(call: Call[SendMessage, Nothing], begin: BeginSession | None) -> Se
 
 
 @operation(
-    "GET", "/v1/sessions", may="read", body=Nothing, query=Labelled, answers={200: SessionList}
+    "GET", "/v1/sessions", may="read", body=Nothing, query=LabelledPages, answers={200: SessionList}
 )
-async def list_sessions(call: Call[Nothing, Labelled]) -> Response:
-    """List sessions. The list may lag a second behind."""
+async def list_sessions(call: Call[Nothing, LabelledPages]) -> Response:
+    """List sessions, page by page. The list may lag a second behind."""
     query = call.query
-    found = call.client.sessions(
-        query.agent,
-        labels=query.labels,
-        id_prefix=call.caller.prefix or None,
-        limit=query.limit,
+    listing = call.client.sessions(
+        query.agent, labels=query.labels, id_prefix=call.caller.prefix or None
     )
-    return answer(SessionList(sessions=tuple([one async for one in found])))
+    page = await listing.page(query.after, size=query.limit)
+    return answer(SessionList(sessions=page.entries, next=page.next))
 
 
 @operation(
@@ -176,6 +189,34 @@ async def get_messages(call: Call[Nothing, Nothing]) -> Response:
     """Return the messages of the turns that are over; the oldest are left out beyond 800 kB."""
     messages = await call.client.session(call.id).messages()
     return answer(SessionMessages(messages=messages))
+
+
+@operation(
+    "GET",
+    "/v1/sessions/{id:path}/messages/{message_id}",
+    may="read",
+    body=Nothing,
+    query=WaitFor,
+    answers={200: MessageStatus},
+)
+async def get_message(call: Call[Nothing, WaitFor]) -> Response:
+    """Return the turn of a message; null while it waits in the queue.
+
+    With `wait`, the answer comes as soon as a turn has been given it. A session knows the messages
+    of its last 50 turns.
+    """
+    session, message_id = call.client.session(call.id), call.request.path_params["message_id"]
+    found = await session.find(message_id)
+    if found is not None and found.turn_id is None and call.query.wait:
+        with call.stay_open(), contextlib.suppress(TimeoutError, errors.SessionClosedError):
+            async with asyncio.timeout(call.query.wait):
+                await session.turn_of(message_id)
+        found = await session.find(message_id)
+    if found is None:
+        raise RefusedError(
+            404, "MESSAGE_NOT_FOUND", "the session has no such message, or it is too old"
+        )
+    return answer(found)
 
 
 @operation(
@@ -291,6 +332,7 @@ OPERATIONS: tuple[AnyOperation, ...] = (
     send_message,
     list_sessions,
     get_messages,
+    get_message,
     get_turns,
     get_session,
     interrupt_session,

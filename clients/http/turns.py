@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 from decimal import Decimal
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import quote
 
-from pydantic import JsonValue
+from pydantic import Field, JsonValue
 from starlette.responses import Response
 
 from perdure import errors
@@ -21,17 +21,21 @@ from perdure.clients.http.options import (
     Cancelled,
     CommonOptions,
     Labelled,
+    LabelledPages,
     Reason,
     Reference,
     Seconds,
     check_limits,
 )
+from perdure.clients.http.problems import RefusedError
 from perdure.clients.status import TurnStatus
 from perdure.clients.turn import Turn
 from perdure.errors import ErrorInfo
+from perdure.temporal.priorities import LAST_PRIORITY
 from perdure.temporal.search_attributes import State
 from perdure.values.approvals import PendingApproval
 from perdure.values.budgets import Budget, Iterations, Remaining
+from perdure.values.messages import Message
 from perdure.values.moments import AMoment
 from perdure.values.reports import AgentReport, ForkedFrom, Outcome, Usage
 from perdure.values.tasks import Task
@@ -52,6 +56,10 @@ class StartTurn(CommonOptions):
         on_done: An https URL that gets a signed webhook when the turn is over; the workers have to
             allow its host.
         live: Whether its events have the text of the model while it is generated.
+        history: Messages of an earlier turn to continue from, as `/messages` returns them.
+        output_schema: The JSON schema of the answer; it overrides the type of the agent's.
+        priority: From 1, the first, to 5, the last, where work waits for workers; 3 by default. It
+            needs the permission `override`.
     """
 
     agent: str
@@ -62,6 +70,9 @@ class StartTurn(CommonOptions):
     deadline: AMoment | None = None
     on_done: WebhookUrl | None = None
     live: bool = False
+    history: tuple[Message, ...] = ()
+    output_schema: dict[str, JsonValue] | None = None
+    priority: Annotated[int, Field(ge=1, le=LAST_PRIORITY)] | None = None
 
 
 class TurnReference(Value):
@@ -72,12 +83,22 @@ class TurnReference(Value):
 
 
 class TurnList(Value):
-    """Turns in a list: those that are not over first, then the others, the last ended first."""
+    """Turns in a list: those that are not over first, then the others, the last ended first.
+
+    `next` is the cursor of the next page; null if there is none.
+    """
 
     turns: tuple[TurnEntry, ...]
+    next: str | None = None
 
 
-class ListTurns(Labelled):
+class TurnMessages(Value):
+    """The messages of a turn that is over: the task, the answers of the model, and results."""
+
+    messages: tuple[Message, ...]
+
+
+class ListTurns(LabelledPages):
     """Which turns to list. `parent` and `schedule` are ids."""
 
     state: State | None = None
@@ -182,6 +203,7 @@ class ForkTurn(Body):
         at_step: The number of a complete step; 0 for the task alone, null for the last one.
         say: A message of the user. It is required after a last answer.
         agent: The agent of the new turn.
+        model: The model of the new turn; it needs the permission `override`.
         id: The new turn's id, or the header `Idempotency-Key`.
         labels: The labels of the new turn, in place of those of the other.
         budget: The limits of the new turn; it needs the permission `budget`.
@@ -192,6 +214,7 @@ class ForkTurn(Body):
     at_step: int | None = None
     say: str | None = None
     agent: str | None = None
+    model: str | None = None
     id: str | None = None
     labels: dict[str, str] | None = None
     budget: Budget | None = None
@@ -236,6 +259,8 @@ async def start_turn(call: Call[StartTurn, Nothing]) -> Response:
     """
     body, caller = call.body, call.caller
     check_limits(caller, body.budget, body.max_iterations, body.task)
+    if body.priority is not None:
+        caller.require("override")
     turn = await call.client.start(
         body.agent,
         body.task,
@@ -246,6 +271,9 @@ async def start_turn(call: Call[StartTurn, Nothing]) -> Response:
         delay=body.delay,
         deadline=body.deadline,
         on_done=body.on_done,
+        history=body.history,
+        output_schema=body.output_schema,
+        priority=body.priority,
         **body.common(),
     )
     return _reference(call, turn)
@@ -253,9 +281,12 @@ async def start_turn(call: Call[StartTurn, Nothing]) -> Response:
 
 @operation("GET", "/v1/turns", may="read", body=Nothing, query=ListTurns, answers={200: TurnList})
 async def list_turns(call: Call[Nothing, ListTurns]) -> Response:
-    """List turns, delegates included. The list may lag a second behind."""
+    """List turns, delegates included, page by page. The list may lag a second behind.
+
+    A page may have fewer turns than the limit before the end.
+    """
     query, own = call.query, call.caller.own
-    entries = call.client.list(
+    listing = call.client.list(
         query.agent,
         outcome=query.outcome,
         state=query.state,
@@ -263,9 +294,9 @@ async def list_turns(call: Call[Nothing, ListTurns]) -> Response:
         parent=query.parent and own(query.parent),
         schedule=query.schedule and own(query.schedule),
         id_prefix=call.caller.prefix or None,
-        limit=query.limit,
     )
-    return answer(TurnList(turns=tuple([one async for one in entries])))
+    page = await listing.page(query.after, size=query.limit)
+    return answer(TurnList(turns=page.entries, next=page.next))
 
 
 @operation(
@@ -301,13 +332,24 @@ async def get_result(call: Call[Nothing, WaitFor]) -> Response:
         status = await turn.status()
         if status.outcome is None and not await _is_over(turn, call.query.wait):
             return answer(await turn.status(), 202)
-        try:
-            report, error = await turn.result(), None
-        except errors.PerdureError as raised:
-            if raised.report is None:
-                raise
-            report, error = raised.report, raised.info()
-    return answer(_result(report, error))
+        return answer(_result(*await _ended(turn)))
+
+
+@operation(
+    "GET",
+    "/v1/turns/{id:path}/messages",
+    may="read",
+    body=Nothing,
+    query=Nothing,
+    answers={200: TurnMessages},
+)
+async def get_turn_messages(call: Call[Nothing, Nothing]) -> Response:
+    """Return the messages of a turn that is over, with which another one can begin."""
+    turn = await call.client.get(call.id)
+    if (await turn.status()).outcome is None:
+        raise RefusedError(409, "TURN_RUNNING", "the turn is not over, so its messages change")
+    report, _ = await _ended(turn)
+    return answer(TurnMessages(messages=report.messages))
 
 
 @operation(
@@ -440,12 +482,15 @@ async def fork_turn(call: Call[ForkTurn, Nothing]) -> Response:
     """
     body = call.body
     check_limits(call.caller, body.budget, body.max_iterations)
+    if body.model is not None:
+        call.caller.require("override")
     turn = await call.client.fork(
         call.id,
         body.at_step,
         new_id=_optional_id(call, body.id),
         say=body.say,
         agent=body.agent,
+        model=body.model,
         labels=body.labels,
         budget=body.budget,
         max_iterations=body.max_iterations,
@@ -501,6 +546,16 @@ async def _is_over(turn: Turn[Any], wait: float) -> bool:
     return True
 
 
+async def _ended(turn: Turn[Any]) -> tuple[AgentReport[Any], ErrorInfo | None]:
+    """Return the report of a turn that is over, and why there is no answer."""
+    try:
+        return await turn.result(), None
+    except errors.PerdureError as raised:
+        if raised.report is None:
+            raise
+        return raised.report, raised.info()
+
+
 def _result(report: AgentReport[Any], error: ErrorInfo | None) -> TurnResult:
     return TurnResult(
         id=report.turn_id,
@@ -524,6 +579,7 @@ OPERATIONS: tuple[AnyOperation, ...] = (
     list_turns,
     list_approvals,
     get_result,
+    get_turn_messages,
     get_turn,
     cancel_turn,
     approve_call,

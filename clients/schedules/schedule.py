@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple, Unpack
@@ -27,6 +26,7 @@ from perdure import errors, limits, validation
 from perdure.clients import listing
 from perdure.clients.entries import TurnEntry
 from perdure.clients.filters import Filter
+from perdure.clients.listing import Listing
 from perdure.clients.schedules import messages, server, zones
 from perdure.clients.schedules.definition import MOMENT, Definition, ScheduleChanges
 from perdure.clients.schedules.status import ScheduleStatus, status, turn_id_of
@@ -72,7 +72,7 @@ class Schedule:
         """
         return await status(self._client, self.id, await self._described())
 
-    def turns(self, limit: int | None = None) -> AsyncIterator[TurnEntry]:
+    def turns(self, limit: int | None = None) -> Listing[TurnEntry]:
         """List the turns of the schedule: those that are not over first, then the last ended first.
 
         With a session there are none: `Session.turns` has those of the session.

@@ -26,6 +26,7 @@ def turn_request(
     task: str | Task,
     *,
     output: Any = None,
+    output_schema: Mapping[str, Any] | None = None,
     model: str | None = None,
     live: bool = False,
     **given: Unpack[TurnOptions],
@@ -39,8 +40,12 @@ def turn_request(
         ConfigurationError: The output type is not supported.
     """
     keywords.check("a turn", given, TurnOptions)
+    if output is not None and output_schema is not None:
+        raise errors.InvalidRequestError("the turn: give output or output_schema, not both")
     asked = {"agent": agent, "task": task, "output": output, **given}
     fields = {**_fields(asked), "model": model, "live": live}
+    if output_schema is not None:
+        fields["output_schema"] = output_schema
     try:
         request = TurnRequest.model_validate(fields)
         request.check()

@@ -72,6 +72,8 @@ async def test_client_does_what_the_page_says(tell: Tell) -> None:
         answers = [await answer(turn) for turn in (await client.get("ticket-4712"), failing)]
         failed_for = await story.defining("failed_for")
         failed = await until(lambda: failed_for(client, "Jo"), "the turn that failed is listed")
+        one_page = await story.defining("one_page")
+        page = await one_page(client, None)
         context = await story.up_to("Context and history", "text")
         scripts.scripts[context.text.strip()] = ScriptedModel("two months")
         knowing = await client.run(
@@ -89,6 +91,7 @@ async def test_client_does_what_the_page_says(tell: Tell) -> None:
         )
         summed_up = await (await client.get(nightly[0])).result()
 
+    assert page == ([], None)
     assert values == "12.50\n2026-12-01\nreminder\n"
     assert "TurnStarted" in followed.splitlines()[0]
     assert (public[0]["kind"], public[-1]["text"], far) == (

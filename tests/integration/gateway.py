@@ -21,6 +21,7 @@ from perdure.clients.http.application import OPERATIONS
 CALLERS = {
     "anna": Caller("anna@example.com", "acme"),
     "rita": Caller("rita@example.com", "acme", frozenset({"read"})),
+    "sam": Caller("sam@example.com", "acme", frozenset({"read", "start"})),
     "otto": Caller("otto@example.com", "other"),
     "root": Caller("root@example.com", None),
 }

@@ -173,7 +173,8 @@ async def test_tenant_sees_nothing_of_another(runtime: Runtime) -> None:
         await turn.cancel()
 
     assert answers == {(404, "TURN_NOT_FOUND")}
-    assert lists == [{"turns": []}, {"approvals": []}, {"turns": []}]
+    empty: dict[str, Any] = {"turns": [], "next": None}
+    assert lists == [empty, {"approvals": []}, empty]
     assert [one["id"] for one in own if one["id"].startswith("@acme/h3")] == ["@acme/h3-1"]
     assert all(one["id"].startswith("@acme/") for one in own)
     assert everything["id"] == "@acme/h3-1"

@@ -87,9 +87,10 @@ bench-local: $(READY)  ## what a local tool saves, against an ordinary one, as r
 bench-long: $(READY)  ## a turn of 10,000 steps over many runs: how long a continue-as-new takes, and how soon another worker goes on after a kill; a quarter of an hour
 	@$(BIN)/python -m benchmarks.long_turns $(ARGS)
 
-screenshots: $(READY)  ## pictures of turns in Temporal's web UI, for docs/
+screenshots: $(READY)  ## pictures of turns in Temporal's web UI and on the page, for docs/
 	@$(BIN)/pip install --quiet --disable-pip-version-check playwright
 	@$(BIN)/python docs/pictures/take.py
+	@$(BIN)/python docs/pictures/take_page.py
 
 acceptance: $(READY)  ## which test shows which statement of docs/acceptance.md
 	@$(BIN)/python tests/acceptance.py

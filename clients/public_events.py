@@ -75,6 +75,8 @@ def _shown(fact: Fact, calls: Sequence[ToolCall], include: frozenset[str]) -> Sh
 def _of_start(fact: TurnStarted, include: frozenset[str]) -> Shown:
     request, slot = fact.request, fact.slot
     yield from _asked_for(include, task=headline(request.task))
+    if "task" in include:
+        yield "text", request.task.text
     if slot is not None and request.schedule is not None:
         yield "schedule", {"id": request.schedule.id, "at": slot.at}
     if request.forked_from is not None:

@@ -220,7 +220,7 @@ def _loaded(target: str) -> AgentWorker:
     default=STATE,
     help="The database's folder (default: .perdure).",
 )
-@click.option("--no-ui", is_flag=True, help="Run no web UI.")
+@click.option("--no-ui", is_flag=True, help="Run no web UI, and no page.")
 @click.option(
     "--reload",
     "reloads",
@@ -263,7 +263,9 @@ async def dev(
     async with contextlib.AsyncExitStack() as stack:
         stopped = stack.enter_context(_stop_signals()) if agents is None else asyncio.Event()
         where, is_new = await stack.enter_async_context(_server(state, port, ui=not no_ui))
-        _introduce(where, is_new=is_new, as_json=as_json)
+        has_page = not (no_ui or attached) and (is_new or app is not None)
+        page = await _page(stack, where, agents, port) if has_page else None
+        _introduce(where, page, is_new=is_new, as_json=as_json)
         if reloads and app:
             process = _serving(app, state, where.address)
             code = 0 if stopped.is_set() else await reload.supervise(process)
@@ -292,6 +294,15 @@ async def _server(
         return
     async with DevServer(folder=folder, port=port, ui=ui) as server:
         yield server.address, True
+
+
+async def _page(
+    stack: contextlib.AsyncExitStack, where: ServerAddress, agents: AgentWorker | None, port: int
+) -> str | None:
+    """Serve the page until the stack is closed, and return its address."""
+    from perdure.worker import dev_page
+
+    return await stack.enter_async_context(dev_page.page(where, agents, any_port=not port))
 
 
 async def _work(agents: AgentWorker, app: str, state: Path, address: str) -> None:
@@ -352,13 +363,14 @@ def _until_mended(error: PerdureError, watcher: Watcher) -> int:
     return CHANGED
 
 
-def _introduce(where: ServerAddress, *, is_new: bool, as_json: bool) -> None:
+def _introduce(where: ServerAddress, page: str | None, *, is_new: bool, as_json: bool) -> None:
     if as_json:
         print(
             json.dumps(
                 {
                     "address": where.address,
                     "ui": where.ui,
+                    "page": page,
                     "started": is_new,
                     "server": where.binary,
                 }
@@ -378,6 +390,8 @@ def _introduce(where: ServerAddress, *, is_new: bool, as_json: bool) -> None:
         _say(f"server    {where.binary}")
     if where.ui:
         _say(f"web UI    {where.ui}")
+    if page:
+        _say(f"page      {page}")
     if is_new:
         _say("Ctrl-C stops it")
 

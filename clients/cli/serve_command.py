@@ -14,7 +14,7 @@ from perdure.clients.cli.group import Command, examples
 
 @click.command(
     cls=Command,
-    short_help="turns over HTTP: REST and server-sent events",
+    short_help="turns over HTTP: REST, server-sent events, and a page",
     epilog=examples(
         "perdure serve", "perdure serve --tokens tokens.toml --host 0.0.0.0 --port 8080"
     ),
@@ -58,6 +58,12 @@ from perdure.clients.cli.group import Command, examples
     metavar="N",
     help=f"The same for one caller (default: {limits.HTTP_STREAMS_OF_CALLER}).",
 )
+@click.option(
+    "--temporal-ui",
+    envvar="PERDURE_TEMPORAL_UI",
+    metavar="URL",
+    help="Temporal's web UI, to which the page links (default: PERDURE_TEMPORAL_UI, if set).",
+)
 @options.CONNECTION
 async def serve(
     host: str,
@@ -66,30 +72,33 @@ async def serve(
     a2a_file: Path | None,
     max_streams: int | None,
     max_streams_of_caller: int | None,
+    temporal_ui: str | None,
     address: str | None,
     task_queue: str,
 ) -> int:
     """Serve turns over HTTP until SIGTERM or Ctrl-C.
 
     Any number of processes can serve the same turns. Without --tokens, only programs on this
-    machine are served. /openapi.json describes all operations.
+    machine are served. /ui/ is a page for people, /openapi.json describes all operations.
     """
     from perdure import errors
 
     try:
         from perdure.clients.cli import serving
+        from perdure.clients.http import a2a_agents_from, app, tokens_from
     except ImportError:
         raise errors.ConfigurationError(
             "perdure serve needs more packages: pip install 'perdure[http]'"
         ) from None
     serving.check_reach(host, tokens_file)
-    await serving.serve(
-        await connected(address, task_queue),
-        host,
-        port,
-        tokens_file,
-        a2a_file,
+    client = await connected(address, task_queue)
+    application = app(
+        client,
+        None if tokens_file is None else tokens_from(tokens_file),
+        a2a_agents=() if a2a_file is None else a2a_agents_from(a2a_file),
         max_streams=max_streams or limits.HTTP_STREAMS,
         max_streams_of_caller=max_streams_of_caller or limits.HTTP_STREAMS_OF_CALLER,
+        temporal_ui=temporal_ui,
     )
+    await serving.serve(application, host, port)
     return 0

@@ -1,4 +1,4 @@
-"""Runs the application of `perdure serve` until a signal comes."""
+"""Runs the application of `perdure serve` until a signal comes, and that of `perdure dev`."""
 
 from __future__ import annotations
 
@@ -7,48 +7,58 @@ import contextlib
 import ipaddress
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from pathlib import Path
 
 import uvicorn
+from starlette.applications import Starlette
 
 from perdure import errors
-from perdure.clients.agent_client import AgentClient
 from perdure.clients.cli.screen import note
-from perdure.clients.http import a2a_agents_from, app, tokens_from
 
 _GRACE_S = 1
 """The time to end streams and long polls at the end; their clients go on elsewhere."""
 _BACKLOG = 2048
+_LOOPBACK = "127.0.0.1"
 
 
-async def serve(
-    client: AgentClient,
-    host: str,
-    port: int,
-    tokens: Path | None,
-    a2a: Path | None,
-    *,
-    max_streams: int,
-    max_streams_of_caller: int,
-) -> None:
-    """Serve turns until SIGTERM or Ctrl-C.
+async def serve(application: Starlette, host: str, port: int) -> None:
+    """Serve an application until SIGTERM or Ctrl-C.
 
     Raises:
-        ConfigurationError: The address is taken, a file of tokens or agents is not valid, or the
-            packages for A2A are missing.
+        ConfigurationError: The address is taken.
     """
-    auth = None if tokens is None else tokens_from(tokens)
-    served = app(
-        client,
-        auth,
-        a2a_agents=() if a2a is None else a2a_agents_from(a2a),
-        max_streams=max_streams,
-        max_streams_of_caller=max_streams_of_caller,
-    )
     listening = _listening(host, port)
-    config = uvicorn.Config(
-        served,
+    note(f"serving on {_url(host, listening)}; Ctrl-C stops it")
+    await _Server(_config(application)).serve([listening])
+
+
+@contextlib.asynccontextmanager
+async def served(application: Starlette, ports: Iterable[int]) -> AsyncIterator[str]:
+    """Serve an application to programs on this machine during the block, and yield the address.
+
+    Signals are left to the caller.
+
+    Args:
+        application: What `perdure.clients.http.app` returns.
+        ports: The ports to try, in order.
+
+    Raises:
+        ConfigurationError: No port is free.
+    """
+    listening = _first_free(ports)
+    server = _Embedded(_config(application))
+    serving = asyncio.create_task(server.serve([listening]))
+    try:
+        yield _url(_LOOPBACK, listening)
+    finally:
+        server.should_exit = True
+        await serving
+
+
+def _config(application: Starlette) -> uvicorn.Config:
+    return uvicorn.Config(
+        application,
         log_config=None,
         proxy_headers=False,
         timeout_graceful_shutdown=_GRACE_S,
@@ -56,8 +66,6 @@ async def serve(
         ws="none",
         lifespan="off",
     )
-    note(f"serving on {_url(host, listening)}; Ctrl-C stops it")
-    await _Server(config).serve([listening])
 
 
 def check_reach(host: str, tokens: Path | None) -> None:
@@ -90,6 +98,16 @@ def _listening(host: str, port: int) -> socket.socket:
         ) from None
 
 
+def _first_free(ports: Iterable[int]) -> socket.socket:
+    refused = None
+    for port in ports:
+        try:
+            return _listening(_LOOPBACK, port)
+        except errors.ConfigurationError as error:
+            refused = error
+    raise refused or errors.ConfigurationError("there is no port to listen on")
+
+
 def _url(host: str, listening: socket.socket) -> str:
     port = listening.getsockname()[1]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
@@ -109,3 +127,12 @@ class _Server(uvicorn.Server):
         finally:
             for number in numbers:
                 loop.remove_signal_handler(number)
+
+
+class _Embedded(uvicorn.Server):
+    """A server in a process that handles signals itself."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Handle no signals."""
+        yield

@@ -14,11 +14,13 @@ from starlette.routing import BaseRoute, Route
 from perdure import errors, limits
 from perdure.clients.agent_client import AgentClient
 from perdure.clients.http import (
+    about,
     batches,
     openapi,
     schedules,
     session_events,
     sessions,
+    static_page,
     turn_events,
     turns,
 )
@@ -38,6 +40,7 @@ OPERATIONS: tuple[AnyOperation, ...] = (
     *schedules.OPERATIONS,
     *batches.OPERATIONS,
     *of_extra("agui", needs="ag_ui"),
+    *about.OPERATIONS,
 )
 """Every operation, in the order in which paths are matched.
 
@@ -52,6 +55,7 @@ def app(
     a2a_agents: Sequence[A2AAgent] = (),
     max_streams: int = limits.HTTP_STREAMS,
     max_streams_of_caller: int = limits.HTTP_STREAMS_OF_CALLER,
+    temporal_ui: str | None = None,
 ) -> Starlette:
     """Create an application that serves turns over HTTP, to mount or to run.
 
@@ -65,13 +69,18 @@ def app(
         a2a_agents: The agents that are served over A2A as well, which needs `perdure[a2a]`.
         max_streams: The largest number of streams and long polls that are open in this process.
         max_streams_of_caller: The largest number of them for one caller.
+        temporal_ui: The address of Temporal's web UI, such as `http://localhost:8233`, to which the
+            page links.
 
     Raises:
         ConfigurationError: There are agents for A2A, and its packages are missing or two agents
-            have the same name.
+            have the same name; or the address of the web UI is not one of the web.
     """
     gateway = Gateway(
-        client, auth or only_loopback, OpenRequests(max_streams, max_streams_of_caller)
+        client,
+        auth or only_loopback,
+        OpenRequests(max_streams, max_streams_of_caller),
+        about.workflows_in(temporal_ui, client.temporal.namespace) if temporal_ui else None,
     )
     return Starlette(
         routes=[
@@ -80,6 +89,7 @@ def app(
             *(operation.route(gateway) for operation in (*OPERATIONS, *responses.OPERATIONS)),
             *_mcp(gateway),
             *_a2a(gateway, a2a_agents),
+            *static_page.routes(),
         ],
         exception_handlers={HTTPException: of_http},
     )

@@ -42,6 +42,7 @@ class Gateway:
     client: AgentClient
     auth: Auth
     open_requests: OpenRequests
+    temporal_ui: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

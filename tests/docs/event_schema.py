@@ -62,6 +62,7 @@ PENDING = {**CALL, "properties": {**CALL["properties"], "expires_at": TIME}}  # 
 PUBLIC: dict[str, dict[str, Any]] = {
     "turn_started": {
         "task": STRING,
+        "text": STRING,
         "forked_from": {"type": "object", "properties": {"turn_id": STRING, "step": COUNT}},
         "schedule": {"type": "object", "properties": {"id": STRING, "at": TIME}},
     },

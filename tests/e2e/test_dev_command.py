@@ -5,25 +5,31 @@ from __future__ import annotations
 import json
 import socket
 
+import httpx
 import pytest
 
 from .command_line import NO_MODEL, CommandLine, is_alive, status_of
 
 
+@pytest.mark.accepts("H72")
 def test_dev_serves_until_ctrl_c_and_leaves_nothing_running(perdure: CommandLine) -> None:
-    """It prints the addresses of the server and the web UI, both answer, and after Ctrl-C both are
-    gone with exit code 0.
+    """It prints the addresses of the server, the web UI and the page, all answer, and after Ctrl-C
+    all are gone with exit code 0.
     """
     with perdure.started("dev", "--port", "0") as dev:
         address = dev.wait_for(r"Temporal  (\S+)")[1]
         ui = dev.wait_for(r"web UI    (\S+)")[1]
+        page = dev.wait_for(r"page      (\S+)")[1]
         dev.wait_for("Ctrl-C")
         note = json.loads((perdure.folder / ".perdure/server.json").read_text(encoding="utf-8"))
-        answered = status_of(ui)
+        answered = status_of(ui), status_of(page)
+        about = httpx.get(page.replace("/ui/", "/v1/about")).json()
         again = perdure("dev")
         code = dev.interrupt()
 
-    assert (note["address"], note["ui"], answered) == (address, ui, 200)
+    assert (note["address"], note["ui"], answered) == (address, ui, (200, 200))
+    assert about["temporal_ui"] == f"{ui}/namespaces/default/workflows"
+    assert "page      " not in again.stderr
     assert (again.returncode, "is already running" in again.stderr, address in again.stderr) == (
         0,
         True,

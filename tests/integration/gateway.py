@@ -39,10 +39,15 @@ def as_(name: str) -> dict[str, str]:
 
 @contextlib.asynccontextmanager
 async def served(
-    client: AgentClient, auth: Auth | None = by_name, *, name: str = "anna", **options: Any
+    client: AgentClient,
+    auth: Auth | None = by_name,
+    *,
+    name: str = "anna",
+    port: int = 0,
+    **options: Any,
 ) -> AsyncIterator[httpx.AsyncClient]:
     """An HTTP client, of the caller with this name, of a gateway that runs during the block."""
-    listening = socket.create_server(("127.0.0.1", 0))
+    listening = socket.create_server(("127.0.0.1", port))
     config = uvicorn.Config(
         app(client, auth, **options),
         log_config=None,

@@ -90,7 +90,7 @@ async def test_events_are_told_as_json_and_to_a_browser_without_what_is_private(
         says("REFUSED-6 is the word"),
     )
     async with runtime(agent, model=model) as client:
-        turn = await client.start(agent, "PROMPT-1", id="told")
+        turn = await client.start(agent, f"PROMPT-1\n{'more ' * 99}", id="told")
         [wait] = (await turn.wait(20)).waits
         assert wait.call is not None
         await turn.approve(wait.call, reason="REASON-5")
@@ -111,6 +111,7 @@ async def test_events_are_told_as_json_and_to_a_browser_without_what_is_private(
         "REFUSED-6",
     ]
     assert [secret for secret in SECRETS if secret not in json.dumps(whole)] == []
+    assert everything[0]["text"] == f"PROMPT-1\n{'more ' * 99}"
     assert {(one["v"], one["turn"], one["agent"]) for one in public} == {(1, "told", "clerk")}
     scheduled = [
         (one["activity"], one["tool"], one["call_id"], one["step"])

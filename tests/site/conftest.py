@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import threading
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
@@ -11,14 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from ..browser import launched
 from .site import SITE
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser
-
-CHROMIUM = (
-    shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-)
 
 
 class Quiet(SimpleHTTPRequestHandler):
@@ -42,14 +38,5 @@ def address() -> Iterator[str]:
 @pytest.fixture(scope="session")
 async def chromium() -> AsyncIterator[Browser]:
     """One browser for the session."""
-    playwright = pytest.importorskip(
-        "playwright.async_api", reason="make docs-check installs Playwright"
-    )
-    if CHROMIUM is None:
-        pytest.skip("no Chromium on the path: nobody has looked at the pages")
-    async with playwright.async_playwright() as driver:
-        browser = await driver.chromium.launch(
-            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"]
-        )
+    async with launched() as browser:
         yield browser
-        await browser.close()

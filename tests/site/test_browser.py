@@ -4,63 +4,17 @@ phone; search finds pages; the copy buttons copy commands only.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
+from ..browser import PHONE, WIDTHS, opened
 from .site import NOT_BUILT, PAGES, SITE
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, Page
 
 pytestmark = [pytest.mark.skipif(SITE is None, reason=NOT_BUILT), pytest.mark.timeout(120)]
-PHONE = {"width": 390, "height": 844}
-DESK = {"width": 1400, "height": 1000}
-WIDTHS = "[document.documentElement.scrollWidth, window.innerWidth]"
-
-
-class Watched:
-    """A page, and its errors.
-
-    Attributes:
-        page: The page.
-        said: Errors of its console and of its scripts, and requests that failed.
-        asked: Every requested address.
-    """
-
-    def __init__(self, page: Page) -> None:
-        self.page = page
-        self.said: list[str] = []
-        self.asked: list[str] = []
-        page.on(
-            "console",
-            lambda message: (
-                self.said.append(message.text) if message.type in {"error", "warning"} else None
-            ),
-        )
-        page.on("pageerror", lambda error: self.said.append(str(error)))
-        page.on(
-            "requestfailed", lambda request: self.said.append(f"{request.url}: {request.failure}")
-        )
-        page.on("request", lambda request: self.asked.append(request.url))
-
-    def elsewhere(self, address: str) -> list[str]:
-        """The requests to other hosts."""
-        return [url for url in self.asked if not url.startswith((f"{address}/", "data:", "blob:"))]
-
-
-@contextlib.asynccontextmanager
-async def opened(chromium: Browser, url: str, **options: Any) -> AsyncIterator[Watched]:
-    """A page, once all of its requests have completed."""
-    context = await chromium.new_context(**{"viewport": DESK, **options})
-    try:
-        watched = Watched(await context.new_page())
-        await watched.page.goto(url, wait_until="networkidle", timeout=60_000)
-        yield watched
-    finally:
-        await context.close()
 
 
 async def search(page: Page, word: str) -> None:

@@ -1,0 +1,22 @@
+"""Run the code blocks of `docs/http-page.md` with the real `perdure serve`."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from .commands import commands
+from .conftest import Tell
+
+
+@pytest.mark.accepts("H73")
+async def test_gateway_says_what_the_page_of_the_docs_says(tell: Tell) -> None:
+    """With the address of Temporal's web UI that the operator gave."""
+    async with tell("http-page") as story:
+        await story.run(await story.up_to("Open it", "console"))
+        [command] = commands(await story.up_to("Open it", "console"))
+        async with story.terminal.stays(command) as (_, printed):
+            [url] = re.findall(r"http://[^;\s]+", printed)
+            story.terminal.environment["PERDURE"] = url
+            await story.through("Who may use it")

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 
+import httpx
 import pytest
+from starlette.applications import Starlette
+from starlette.routing import Mount
 
 from perdure import Agent, errors
 from perdure.clients.http import app
@@ -38,6 +41,9 @@ async def test_page_is_served_without_a_token_and_with_a_strict_policy(runtime: 
             for path in ("/ui/nothing.js", "/ui/../about.py", "/ui/%2e%2e/about.py", "/ui/%00")
         ]
         post = await http.post("/ui/")
+        transport = httpx.ASGITransport(Starlette(routes=[Mount("/agents", app(client))]))
+        async with httpx.AsyncClient(transport=transport, base_url="http://x") as mounted:
+            below = await mounted.get("/agents/", follow_redirects=True)
 
     assert [(one.status_code, one.headers["location"]) for one in start] == [(307, "/ui/")] * 2
     assert {one.status_code for one in (index, *files.values())} == {200}
@@ -58,6 +64,11 @@ async def test_page_is_served_without_a_token_and_with_a_strict_policy(runtime: 
         assert one.headers["x-content-type-options"] == "nosniff"
         assert one.headers["cache-control"] == "no-cache"
     assert again.status_code == 304
+    assert (below.status_code, below.url.path, below.content) == (
+        200,
+        "/agents/ui/",
+        index.content,
+    )
     assert [told(one) for one in strange] == [(404, "NOT_FOUND")] * 4
     assert told(post) == (405, "METHOD_NOT_ALLOWED")
 

@@ -534,3 +534,37 @@ async def test_text_is_shown_while_it_is_generated(runtime: Runtime, chromium: B
         assert before is None
         assert texts == 1
         assert watched.said == []
+
+
+@pytest.mark.slow
+@pytest.mark.accepts("H70")
+async def test_hidden_page_has_no_stream_and_goes_on_when_it_is_seen(
+    runtime: Runtime, chromium: Browser
+) -> None:
+    """Browsers open six connections to a host, so tabs that are not seen must not hold them."""
+    async with page_of(runtime, chromium, refunds("It is paid.")) as (client, _, watched):
+        page = watched.page
+        turn = await client.start("desk", "Lost.", id="page-10")
+        await show(page, "turns", turn.id)
+        await page.locator(CARD).wait_for()
+        async with page.expect_event("requestfailed", lambda one: "/events" in one.url):
+            await be_hidden(page, "true")
+        [pending] = await turn.pending_approvals()
+        await turn.approve(pending)
+        await turn.result()
+        before = await page.get_by_text("It is paid.").count()
+        await be_hidden(page, "false")
+        await has(page, "It is paid.")
+        tasks = await page.locator("article.user").count()
+        answers = await page.get_by_text("It is paid.").count()
+
+        assert (before, tasks, answers) == (0, 1, 1)
+        assert watched.said == []
+
+
+async def be_hidden(page: Page, value: str) -> None:
+    """Tell the page that it is hidden, or seen again."""
+    await page.evaluate(
+        f"Object.defineProperty(document, 'hidden', {{get: () => {value}, configurable: true}});"
+        " document.dispatchEvent(new Event('visibilitychange'))"
+    )

@@ -96,38 +96,63 @@ async function problemOf(response) {
 
 /**
  * Follow a stream of events until it ends, the signal is aborted, or an error that a repetition
- * does not mend. After a lost connection it goes on after the last known event.
+ * does not mend. After a lost connection it goes on after the last known event. A page that is
+ * hidden has no connection, because browsers open only six to a host.
  *
  * `onMessage` gets each message; `onConnection` gets whether there is a connection.
  */
 export async function follow(where, { query = {}, signal, onMessage, onConnection = () => {} }) {
   const place = { last: "", pause: FIRST_PAUSE };
   while (!signal.aborted) {
-    const response = await connected(where, { query, signal, place, onConnection });
+    await visible();
+    const until = AbortSignal.any([signal, hidden()]);
+    const response = await connected(where, { query, until, place, onConnection });
     if (response?.status === 204) return;
     for await (const { id, data } of response ? messagesOf(response.body) : []) {
       place.pause = FIRST_PAUSE;
       if (id) place.last = id;
       onMessage(JSON.parse(data));
     }
-    await sleep(place.pause, signal);
+    await sleep(until.aborted ? 0 : place.pause, signal);
   }
 }
 
 /** The response to a request for a stream; null if another attempt may succeed. */
-async function connected(where, { query, signal, place, onConnection }) {
+async function connected(where, { query, until, place, onConnection }) {
   const headers = { Accept: "text/event-stream", ...(place.last ? { "Last-Event-ID": place.last } : {}) };
   try {
-    const response = await asked("GET", where, { query, signal, headers });
+    const response = await asked("GET", where, { query, signal: until, headers });
     if (!response.ok) throw await problemOf(response);
     onConnection(true);
     return response;
   } catch (error) {
-    if (!signal.aborted && !PASSING.includes(error.status)) throw error;
+    if (until.aborted) return null;
+    if (!PASSING.includes(error.status)) throw error;
     onConnection(false);
     place.pause = Math.min(place.pause * 2, LONGEST_PAUSE);
     return null;
   }
+}
+
+function visible() {
+  return new Promise((resolve) => changed(() => !document.hidden, resolve));
+}
+
+function hidden() {
+  const controller = new AbortController();
+  changed(() => document.hidden, () => controller.abort());
+  return controller.signal;
+}
+
+/** Call a function as soon as a condition on the visibility of the page is true. */
+function changed(condition, action) {
+  const look = () => {
+    if (!condition()) return;
+    document.removeEventListener("visibilitychange", look);
+    action();
+  };
+  document.addEventListener("visibilitychange", look);
+  look();
 }
 
 async function* messagesOf(body) {

@@ -13,6 +13,7 @@ import { Timeline } from "./timeline.js";
 
 const PRIVATE = ["task", "arguments", "results", "errors"];
 const SOON = 250;
+const SHARE = 4;  // of the time, a status may take one part
 const EVERY = 8_000;
 
 export function turn(main, signal, id) {
@@ -26,6 +27,7 @@ class View {
     this.signal = signal;
     this.status = null;
     this.timer = null;
+    this.took = 0;
     this.timeline = new Timeline();
     this.parts = {
       head: h("div"), trouble: h("div"), line: h("p.connection", { role: "status" }), waits: h("div.waits"),
@@ -83,14 +85,16 @@ class View {
   }
 
   soon() {
-    this.timer ??= setTimeout(() => this.refresh(), SOON);
+    this.timer ??= setTimeout(() => this.refresh(), Math.max(SOON, this.took * SHARE));
   }
 
   async refresh() {
     clearTimeout(this.timer);
     this.timer = null;
+    const began = performance.now();
     try {
       this.status = await get(path("turns", this.id), {}, this.signal);
+      this.took = performance.now() - began;
       this.show();
     } catch (error) {
       if (!this.signal.aborted && !(error.status === 0 && this.status)) fill(this.parts.trouble, problem(error));

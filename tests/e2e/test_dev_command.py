@@ -87,3 +87,21 @@ def test_dev_refuses_what_is_no_agent_before_it_starts_a_server(perdure: Command
 
     assert done.returncode == 2
     assert not (perdure.folder / ".perdure").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.accepts("H72")
+def test_dev_without_the_extra_http_has_no_page(perdure: CommandLine) -> None:
+    """It runs as before; `--no-ui` leaves the page out too."""
+    (perdure.folder / "missing").mkdir()
+    (perdure.folder / "missing/starlette.py").write_text("raise ImportError", encoding="utf-8")
+    told = []
+    for options, path in (((), perdure.folder / "missing"), (("--no-ui",), perdure.folder)):
+        perdure.environment["PYTHONPATH"] = str(path)
+        with perdure.started("dev", "agents:talker", "--port", "0", *options) as dev:
+            dev.wait_for("talker on task queue 'perdure'")
+            told.append(dev.stderr)
+            dev.interrupt()
+
+    assert ["web UI    " in one for one in told] == [True, False]
+    assert ["page      " in one for one in told] == [False, False]

@@ -494,7 +494,7 @@ async def test_stream_goes_on_when_the_gateway_is_back(runtime: Runtime, chromiu
     do.
     """
     async with runtime(priced(DESK), model=refunds("It is paid.")) as client:
-        turn = await client.start("desk", "Lost.", id="page-8")
+        turn = await client.start("desk", "Lost.", id="page-8", budget=Budget(usd="1"))
         async with contextlib.AsyncExitStack() as stack:
             async with served(client, None) as http:
                 base = str(http.base_url).rstrip("/")
@@ -511,9 +511,21 @@ async def test_stream_goes_on_when_the_gateway_is_back(runtime: Runtime, chromiu
                 await has(page, "It is paid.")
                 tasks = await page.locator("article.user").count()
                 answers = await page.get_by_text("It is paid.").count()
+                await press(page, "Fork")
+                dialog = page.get_by_role("dialog")
+                await dialog.locator("[name=usd]").fill("much")
+                await dialog.get_by_role("button", name="Fork").click()
+                refused = await dialog.get_by_role("alert").inner_text()
+                await page.keyboard.press("Escape")
+                await show(page, "turns", "page-nothing")
+                await has(page, "It may be too old")
+                alerts = await page.get_by_role("alert").count()
         await turn.result()
 
         assert (tasks, answers) == (1, 1)
+        assert "'much' is not a number" in refused
+        assert "Correct it and try again." in refused
+        assert alerts == 1
 
 
 @pytest.mark.slow

@@ -27,6 +27,7 @@ const ADVICE = {
   APPROVAL_CONFLICT: "The call was decided elsewhere, or its arguments changed. Look at it again.",
   TURN_OVER: "The turn has ended. Fork it to go on from one of its steps.",
   TURN_CONFLICT: "A turn of this id has another agent or task. Give another id.",
+  INVALID_REQUEST: "Correct it and try again.",
   SESSION_CLOSED: "A closed session takes no messages. Begin another one.",
   403: "Ask for a token with this permission.",
   404: "It may be too old for Temporal to have it, or belong to another tenant.",

@@ -7,7 +7,7 @@ export function problem(error) {
   return h("div.problem", { role: "alert" },
     h("strong", null, error.title ?? "Something went wrong"),
     h("p", null, error.message),
-    (error.errors ?? []).map((one) => h("p.small", null, `${one.pointer}: ${one.detail}`)),
+    (error.errors?.length > 1 ? error.errors : []).map((one) => h("p.small", null, `${one.pointer}: ${one.detail}`)),
     error.advice ? h("p.advice", null, error.advice) : null,
   );
 }

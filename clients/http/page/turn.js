@@ -23,6 +23,7 @@ export function turn(main, signal, id) {
 
 class View {
   constructor(main, id, signal) {
+    this.main = main;
     this.id = id;
     this.signal = signal;
     this.status = null;
@@ -69,7 +70,7 @@ class View {
         return;
       }
       if (!(error instanceof Problem)) throw error;
-      fill(this.parts.line, problem(error));
+      this.fail(error, this.parts.line);
     }
   }
 
@@ -97,8 +98,14 @@ class View {
       this.took = performance.now() - began;
       this.show();
     } catch (error) {
-      if (!this.signal.aborted && !(error.status === 0 && this.status)) fill(this.parts.trouble, problem(error));
+      if (!this.signal.aborted && !(error.status === 0 && this.status)) this.fail(error, this.parts.trouble);
     }
+  }
+
+  /** Show a problem: alone, if there is nothing else to show. */
+  fail(error, element) {
+    if (this.status || error.status !== 404) fill(element, problem(error));
+    else fill(this.main, crumbs(this.id), problem(error));
   }
 
   show() {
@@ -127,10 +134,14 @@ function headOf(status) {
   return { id, run_id, agent, last_agent, task, state, outcome, error, ended_at, doing, kinds, budget, max_iterations };
 }
 
+function crumbs(id) {
+  return h("p.crumbs", null, h("a", { href: "#/turns" }, "Turns"), " / ", h("span.id", null, id));
+}
+
 function heading(status, latest, onDone) {
   const ui = inTemporal(status.id, status.run_id);
   return h("div", null,
-    h("p.crumbs", null, h("a", { href: "#/turns" }, "Turns"), " / ", h("span.id", null, status.id)),
+    crumbs(status.id),
     h("div.head", null, h("h1", null, status.task || status.id)),
     h("p.muted", null, badge(status.state, status.outcome), " ", status.last_agent && status.last_agent !== status.agent ? `${status.agent} → ${status.last_agent}` : status.agent,
       status.outcome ? [" · ended ", ago(status.ended_at)] : status.waits.length ? "" : ` · ${status.doing}`,

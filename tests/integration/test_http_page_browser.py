@@ -12,7 +12,7 @@ import httpx
 import pytest
 from axe_playwright_python.async_playwright import Axe
 
-from perdure import Agent, Budget, Price, tool
+from perdure import Agent, Budget, Price, UserMessage, tool
 from perdure.clients import AgentClient
 from perdure.events import Decided
 from perdure.testing import ByTask, ScriptedModel, call, calls, says, slowly
@@ -484,6 +484,42 @@ async def test_session_is_a_chat_and_a_tree_shows_its_money(
         assert "waiting" in delegates
         assert "$" in delegates
         assert "delegate_to_agent: desk" in timeline
+        assert watched.said == []
+
+
+@pytest.mark.slow
+@pytest.mark.accepts("H67")
+async def test_queue_and_budget_of_a_session_are_changed_by_clicks(
+    runtime: Runtime, chromium: Browser
+) -> None:
+    """Messages wait while a turn runs, are taken out, and are read after an interruption."""
+    model = ScriptedModel(calls(call("refund", euros=40)), says("Read."))
+    async with page_of(runtime, chromium, model) as (client, base, watched):
+        page = watched.page
+        await page.goto(f"{base}/ui/#/sessions")
+        await press(page, "Begin a session")
+        await confirm(page, "Begin", agent="desk", id="page-chat", text="One.", usd="1")
+        await page.locator(CARD).wait_for()
+        for text in ("Two.", "Three."):
+            await page.get_by_role("textbox", name="Message").fill(text)
+            await press(page, "Send")
+            await page.locator(".queued", has_text=text).wait_for()
+        await page.locator(".queued", has_text="Two.").get_by_role("button").click()
+        await page.locator(".queued", has_text="Two.").wait_for(state="detached")
+        await press(page, "Top up")
+        paid = await confirm(page, "Add", usd="2")
+        await has(page, "of $3.00")
+        await press(page, "Interrupt")
+        await confirm(page, "Interrupt", reason="wait")
+        await press(page, "Read the queue")
+        await has(page, "Read.")
+        await press(page, "Close")
+        await confirm(page, "Close")
+        await page.locator(".badge", has_text="closed").wait_for()
+        messages = await client.session("page-chat").messages()
+
+        assert "Now $1.00" in paid
+        assert [one.text for one in messages if isinstance(one, UserMessage)][-1] == "Three."
         assert watched.said == []
 
 

@@ -80,7 +80,7 @@ class Chat {
       head: h("div"), trouble: h("div"),
       said: h("div.log", { role: "log", "aria-label": "Messages" }),
       running: h("div.log", { "aria-label": "Running turn", role: "log" }), waits: h("div.waits"),
-      queue: h("div"), money: h("div"),
+      queue: h("div.log"),
     };
     const { head, trouble, said, running, waits, queue } = this.parts;
     fill(main, h("div.chat", null, head, trouble, said, running, waits, queue, may("start") ? this.form() : null));
@@ -115,15 +115,14 @@ class Chat {
   show(status, messages, turns) {
     const { parts } = this;
     document.title = `${status.id} · Perdure`;
-    reconcile(parts.head, [{ ...status, queue: null, turns }], () => "head", () => this.heading(status, turns));
+    reconcile(parts.head, [{ ...status, turns }], () => "head", () => this.heading(status, turns));
     const texts = messages.filter((one) => one.role !== "system");
     const results = resultsOf(texts);
     reconcile(parts.said, texts.filter((one) => one.role !== "tool").map((message, place) => ({ message, place })),
       (one) => String(one.place), (one) => bubble(one.message, results));
     const open = turns.findLast((one) => one.outcome === null);
     this.run(status.turn ?? open?.turn_id ?? null);
-    fill(parts.queue, status.queue.map((one) => h("article.message.user.queued", null,
-      h("header", null, "Waits for the next turn"), words(one.text))));
+    reconcile(parts.queue, status.queue, (one) => one.id, (one) => this.queued(one));
     if (texts.length > this.shown) {
       this.shown = texts.length;
       this.toEnd();
@@ -154,11 +153,50 @@ class Chat {
             h("span", null, badge("running", one.outcome), " ", turnLink(one.turn_id)),
             h("span.amount", null, one.outcome ? money(one.cost) : "…"))))),
         ])),
-      h("div.buttons.actions", { role: "group", "aria-label": "Actions" },
-        status.state === "running" && may("control")
-          ? h("button", { type: "button", onclick: () => this.interrupt() }, "Interrupt") : null,
-        status.state !== "closed" && may("control")
-          ? h("button.danger", { type: "button", onclick: () => this.close() }, "Close") : null));
+      this.actions(status));
+  }
+
+  actions(status) {
+    const open = status.state !== "closed";
+    const waits = status.state === "idle" && status.queue.length > 0;
+    const offered = [
+      [waits && may("start"), "Read the queue", () => this.change("resume", {})],
+      [open && status.budget?.usd && may("budget"), "Top up", () => this.topUp()],
+      [status.state === "running" && may("control"), "Interrupt", () => this.interrupt()],
+      [open && may("control"), "Close", () => this.close()],
+    ];
+    return h("div.buttons.actions", { role: "group", "aria-label": "Actions" }, offered
+      .filter(([is]) => is)
+      .map(([, label, onclick]) =>
+        h(label === "Close" ? "button.danger" : "button", { type: "button", onclick }, label)));
+  }
+
+  queued(message) {
+    const takeOut = () => this.change("unqueue", { id: message.id });
+    return h("article.message.user.queued", null,
+      h("header", null, "Waits for the next turn"), words(message.text),
+      may("control") ? h("button.link", { type: "button", onclick: takeOut }, "Take out") : null);
+  }
+
+  async change(what, body) {
+    try {
+      await post(path("sessions", this.id, what), body);
+      this.refresh();
+    } catch (error) {
+      fill(this.parts.trouble, problem(error));
+    }
+  }
+
+  async topUp() {
+    const { budget, spent } = this.status;
+    await ask({
+      title: "Top up", action: "Add",
+      about: ["The turns of the session may spend this in addition. If it waits for that, it goes on at once."],
+      fields: [{ name: "usd", label: "Add US dollars", inputmode: "decimal",
+        hint: `Now ${money(budget.usd)}, of which ${money(spent.usd)} are spent.` }],
+      send: ({ usd }) => post(path("sessions", this.id, "add-budget"), { budget: { usd: usd.replace(",", ".") } }),
+    });
+    this.refresh();
   }
 
   /** Show the running turn while it runs. */

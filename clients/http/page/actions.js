@@ -7,14 +7,19 @@ import { h } from "./dom.js";
 import { money, plural } from "./format.js";
 import { hashOf } from "./parts.js";
 
-/** What may be spent by a turn with this budget. */
-function price(budget, most) {
+/** What a new turn with the limits of this one may spend. */
+function price({ budget, max_iterations: most }) {
   const usd = budget?.usd ? `at most ${money(budget.usd)}` : "money without a limit";
   const tokens = budget?.tokens ? `, ${plural(budget.tokens, "token")}` : "";
   return `${usd}${tokens}${most ? `, in at most ${plural(most, "step")}` : ""}`;
 }
 
-const USD = { name: "usd", label: "Budget in US dollars", inputmode: "decimal", placeholder: "0.50" };
+const USD = {
+  name: "usd",
+  label: "Budget in US dollars",
+  inputmode: "decimal",
+  placeholder: "0.50",
+};
 
 const budgetOf = (values) => (values.usd ? { usd: values.usd.replace(",", ".") } : null);
 
@@ -23,27 +28,36 @@ function go(reference) {
 }
 
 function optional(values) {
-  return Object.fromEntries(Object.entries(values).filter(([, value]) => value !== "" && value !== null));
+  return Object.fromEntries(
+    Object.entries(values).filter(([, value]) => value !== "" && value !== null),
+  );
 }
 
 export async function startTurn(agents) {
   const id = randomId();
-  go(await ask({
-    title: "Start a turn",
-    about: ["The turn spends money until it ends, up to its budget, or else to that of its agent."],
-    fields: [
-      { name: "agent", label: "Agent", value: agents[0] ?? "", list: "agents" },
-      { name: "task", label: "Task", type: "textarea" },
-      ...(may("budget") ? [{ ...USD, hint: "Empty for the budget of the agent." }] : []),
-    ],
-    action: "Start",
-    send: ({ agent, task, ...values }) =>
-      post("v1/turns", { agent, task, live: true, ...optional({ budget: budgetOf(values) }) },
-        `${agent}/${id}`),
-  }));
+  go(
+    await ask({
+      title: "Start a turn",
+      about: [
+        "The turn spends money until it ends, up to its budget, or else to that of its agent.",
+      ],
+      fields: [
+        { name: "agent", label: "Agent", value: agents[0] ?? "", list: "agents" },
+        { name: "task", label: "Task", type: "textarea" },
+        ...(may("budget") ? [{ ...USD, hint: "Empty for the budget of the agent." }] : []),
+      ],
+      action: "Start",
+      send: ({ agent, task, ...values }) =>
+        post(
+          "v1/turns",
+          { agent, task, live: true, ...optional({ budget: budgetOf(values) }) },
+          `${agent}/${id}`,
+        ),
+    }),
+  );
 }
 
-export function steer(turn) {
+function steer(turn) {
   const key = randomId();
   const waits = turn.waits.some((one) => one.call && one.turn_id === turn.id);
   return ask({
@@ -51,9 +65,19 @@ export function steer(turn) {
     about: ["The model reads it with its next call. It stays within the budget of the turn."],
     fields: [
       { name: "text", label: "Message", type: "textarea" },
-      { name: "now", label: "Now: stop a running model call, which is charged and made again", type: "checkbox" },
+      {
+        name: "now",
+        label: "Now: stop a running model call, which is charged and made again",
+        type: "checkbox",
+      },
       ...(waits && may("decide")
-        ? [{ name: "deny_pending", label: "Deny the calls that wait for approval", type: "checkbox" }]
+        ? [
+            {
+              name: "deny_pending",
+              label: "Deny the calls that wait for approval",
+              type: "checkbox",
+            },
+          ]
         : []),
     ],
     action: "Send",
@@ -65,10 +89,25 @@ export function topUp(turn) {
   const has = turn.budget ?? {};
   const wants = new Set(turn.waits.map((one) => one.kind));
   const fields = [
-    ...(has.usd ? [{ ...USD, label: "Add US dollars", hint: `Now ${money(has.usd)}, of which ${money(turn.spent.usd)} are spent.` }] : []),
+    ...(has.usd
+      ? [
+          {
+            ...USD,
+            label: "Add US dollars",
+            hint: `Now ${money(has.usd)}, of which ${money(turn.spent.usd)} are spent.`,
+          },
+        ]
+      : []),
     ...(has.tokens ? [{ name: "tokens", label: "Add tokens", inputmode: "numeric" }] : []),
     ...(turn.max_iterations
-      ? [{ name: "iterations", label: "Add steps", inputmode: "numeric", hint: `Now at most ${turn.max_iterations}.` }]
+      ? [
+          {
+            name: "iterations",
+            label: "Add steps",
+            inputmode: "numeric",
+            hint: `Now at most ${turn.max_iterations}.`,
+          },
+        ]
       : []),
   ];
   if (wants.has("iterations")) fields.reverse();
@@ -82,17 +121,23 @@ export function topUp(turn) {
 }
 
 function moreOf({ usd, tokens, iterations }) {
-  const budget = optional({ usd: usd?.replace(",", ".") ?? "", tokens: tokens ? Number(tokens) : "" });
+  const budget = optional({
+    usd: usd?.replace(",", ".") ?? "",
+    tokens: tokens ? Number(tokens) : "",
+  });
   return optional({
     budget: Object.keys(budget).length ? budget : "",
     iterations: iterations ? Number(iterations) : "",
   });
 }
 
-export function cancel(turn) {
+function cancel(turn) {
   return ask({
     title: "Cancel the turn",
-    about: [`It ends within seconds, with its delegates. ${money(turn.spent.usd)} are spent and stay spent; what tools did stays done.`],
+    about: [
+      "It ends within seconds, with its delegates.",
+      `${money(turn.spent.usd)} are spent and stay spent; what tools did stays done.`,
+    ],
     fields: [{ name: "reason", label: "Reason", hint: "It is recorded in the result." }],
     action: "Cancel the turn",
     danger: true,
@@ -100,36 +145,53 @@ export function cancel(turn) {
   });
 }
 
-export async function fork(turn) {
-  go(await ask({
-    title: "Fork the turn",
-    about: [
-      `A new turn goes on from a step of this one, which stays as it is. It may spend ${price(turn.budget, turn.max_iterations)}.`,
-      "Tools may run again, with what they do in the world.",
-    ],
-    fields: [
-      { name: "at_step", label: "From step", value: String(turn.steps), inputmode: "numeric", hint: `0 for the task alone, ${turn.steps} for the last complete step.` },
-      { name: "say", label: "Message", type: "textarea", hint: "Needed after a last answer." },
-      ...(may("budget") ? [{ ...USD, hint: "Empty for the budget of this turn." }] : []),
-    ],
-    action: "Fork",
-    send: ({ at_step: step, say, ...values }) =>
-      post(path("turns", turn.id, "fork"),
-        optional({ at_step: step === "" ? null : Number(step), say, budget: budgetOf(values) })),
-  }));
+async function fork(turn) {
+  go(
+    await ask({
+      title: "Fork the turn",
+      about: [
+        "A new turn goes on from a step of this one, which stays as it is." +
+          ` It may spend ${price(turn)}.`,
+        "Tools may run again, with what they do in the world.",
+      ],
+      fields: [
+        {
+          name: "at_step",
+          label: "From step",
+          value: String(turn.steps),
+          inputmode: "numeric",
+          hint: `0 for the task alone, ${turn.steps} for the last complete step.`,
+        },
+        { name: "say", label: "Message", type: "textarea", hint: "Needed after a last answer." },
+        ...(may("budget") ? [{ ...USD, hint: "Empty for the budget of this turn." }] : []),
+      ],
+      action: "Fork",
+      send: ({ at_step: step, say, ...values }) =>
+        post(
+          path("turns", turn.id, "fork"),
+          optional({ at_step: step === "" ? null : Number(step), say, budget: budgetOf(values) }),
+        ),
+    }),
+  );
 }
 
-export async function resume(turn) {
+async function resume(turn) {
   const ended = turn.outcome !== null;
-  go(await ask({
-    title: "Resume the turn",
-    about: [ended
-      ? `A new turn goes on where this one ended. It may spend ${price(turn.budget, turn.max_iterations)}.`
-      : "The turn asks its provider again, within its budget."],
-    fields: ended && may("budget") ? [{ ...USD, hint: "Empty for the budget of this turn." }] : [],
-    action: "Resume",
-    send: (values) => post(path("turns", turn.id, "resume"), optional({ budget: budgetOf(values) })),
-  }));
+  go(
+    await ask({
+      title: "Resume the turn",
+      about: [
+        ended
+          ? `A new turn goes on where this one ended. It may spend ${price(turn)}.`
+          : "The turn asks its provider again, within its budget.",
+      ],
+      fields:
+        ended && may("budget") ? [{ ...USD, hint: "Empty for the budget of this turn." }] : [],
+      action: "Resume",
+      send: (values) =>
+        post(path("turns", turn.id, "resume"), optional({ budget: budgetOf(values) })),
+    }),
+  );
 }
 
 /**
@@ -139,7 +201,9 @@ export async function resume(turn) {
 export function buttons(turn, latest, onDone) {
   const over = turn.outcome !== null;
   const limited = turn.budget?.usd || turn.budget?.tokens || turn.max_iterations;
-  const resumes = over ? turn.outcome !== "completed" : turn.waits.some((one) => one.kind === "resume" || one.kind === "provider");
+  const resumes = over
+    ? turn.outcome !== "completed"
+    : turn.waits.some((one) => one.kind === "resume" || one.kind === "provider");
   const offered = [
     [!over && may("control"), "Steer", steer],
     [!over && may("budget") && limited, "Top up", topUp],
@@ -147,14 +211,23 @@ export function buttons(turn, latest, onDone) {
     [may("start"), "Fork", fork],
     [!over && may("control"), "Cancel", cancel],
   ];
-  return h("div.buttons.actions", { role: "group", "aria-label": "Actions" }, offered
-    .filter(([is]) => is)
-    .map(([, label, action]) =>
-      h(label === "Cancel" ? "button.danger" : "button", {
-        type: "button",
-        onclick: async () => {
-          await action(latest());
-          onDone();
-        },
-      }, label)));
+  return h(
+    "div.buttons.actions",
+    { role: "group", "aria-label": "Actions" },
+    offered
+      .filter(([is]) => is)
+      .map(([, label, action]) =>
+        h(
+          label === "Cancel" ? "button.danger" : "button",
+          {
+            type: "button",
+            onclick: async () => {
+              await action(latest());
+              onDone();
+            },
+          },
+          label,
+        ),
+      ),
+  );
 }

@@ -1,4 +1,5 @@
-// The gateway's REST and server-sent events. Paths are relative, so the page works below any prefix.
+// The gateway's REST and server-sent events. Paths are relative, so that the page works below any
+// prefix.
 
 const ROOT = new URL("../", document.baseURI);
 const TOKEN = "perdure.token";
@@ -23,7 +24,8 @@ export class Problem extends Error {
 }
 
 const ADVICE = {
-  OFFLINE: "Check that the gateway runs; the page tries again by itself where it follows something.",
+  OFFLINE:
+    "Check that the gateway runs; the page tries again by itself where it follows something.",
   APPROVAL_CONFLICT: "The call was decided elsewhere, or its arguments changed. Look at it again.",
   TURN_OVER: "The turn has ended. Fork it to go on from one of its steps.",
   TURN_CONFLICT: "A turn of this id has another agent or task. Give another id.",
@@ -54,7 +56,10 @@ export function get(where, query = {}, signal = undefined) {
 
 /** Send a body: a value, or a text that is JSON already. */
 export function post(where, body, key = undefined) {
-  return answered("POST", where, { body: typeof body === "string" ? body : JSON.stringify(body), key });
+  return answered("POST", where, {
+    body: typeof body === "string" ? body : JSON.stringify(body),
+    key,
+  });
 }
 
 async function answered(method, where, options) {
@@ -76,10 +81,21 @@ async function asked(method, where, { query = {}, body, key, signal, headers = {
   if (body !== undefined) sent["Content-Type"] = "application/json";
   if (key) sent["Idempotency-Key"] = key;
   try {
-    return await fetch(url, { method, body, signal, headers: sent, cache: "no-store", redirect: "error" });
+    return await fetch(url, {
+      method,
+      body,
+      signal,
+      headers: sent,
+      cache: "no-store",
+      redirect: "error",
+    });
   } catch (error) {
     if (signal?.aborted) throw error;
-    throw new Problem(0, { title: "No connection", detail: "the gateway does not answer", code: "OFFLINE" });
+    throw new Problem(0, {
+      title: "No connection",
+      detail: "the gateway does not answer",
+      code: "OFFLINE",
+    });
   }
 }
 
@@ -91,7 +107,8 @@ async function problemOf(response) {
     // a proxy's page is no problem document
   }
   const problem = new Problem(response.status, body);
-  if (response.status === 401) dispatchEvent(new CustomEvent("unauthenticated", { detail: problem }));
+  if (response.status === 401)
+    dispatchEvent(new CustomEvent("unauthenticated", { detail: problem }));
   return problem;
 }
 
@@ -120,7 +137,10 @@ export async function follow(where, { query = {}, signal, onMessage, onConnectio
 
 /** The response to a request for a stream; null if another attempt may succeed. */
 async function connected(where, { query, until, place, onConnection }) {
-  const headers = { Accept: "text/event-stream", ...(place.last ? { "Last-Event-ID": place.last } : {}) };
+  const headers = {
+    Accept: "text/event-stream",
+    ...(place.last ? { "Last-Event-ID": place.last } : {}),
+  };
   try {
     const response = await asked("GET", where, { query, signal: until, headers });
     if (!response.ok) throw await problemOf(response);
@@ -141,7 +161,10 @@ function visible() {
 
 function hidden() {
   const controller = new AbortController();
-  changed(() => document.hidden, () => controller.abort());
+  changed(
+    () => document.hidden,
+    () => controller.abort(),
+  );
   return controller.signal;
 }
 
@@ -186,13 +209,17 @@ async function read(reader) {
 }
 
 /** Wait, or return when the signal is aborted. */
-export function sleep(milliseconds, signal) {
+function sleep(milliseconds, signal) {
   return new Promise((resolve) => {
     const timer = setTimeout(resolve, milliseconds);
-    signal?.addEventListener("abort", () => {
-      clearTimeout(timer);
-      resolve();
-    }, { once: true });
+    signal?.addEventListener(
+      "abort",
+      () => {
+        clearTimeout(timer);
+        resolve();
+      },
+      { once: true },
+    );
   });
 }
 
@@ -207,5 +234,6 @@ export async function repeat(milliseconds, signal, action) {
 /** A random id, for requests that may be repeated. */
 export function randomId() {
   return Array.from(crypto.getRandomValues(new Uint8Array(6)), (byte) =>
-    byte.toString(16).padStart(2, "0")).join("");
+    byte.toString(16).padStart(2, "0"),
+  ).join("");
 }

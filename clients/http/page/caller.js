@@ -11,8 +11,12 @@ export async function load() {
   known = await get("v1/about");
   const who = document.getElementById("who");
   const leave = h("button.link", { type: "button", onclick: forget }, "Forget token");
-  fill(who, known.tenant ? `${known.subject} · ${known.tenant}` : known.subject, " ",
-    token.get() ? leave : null);
+  fill(
+    who,
+    known.tenant ? `${known.subject} · ${known.tenant}` : known.subject,
+    " ",
+    token.get() ? leave : null,
+  );
 }
 
 function forget() {
@@ -32,15 +36,29 @@ export function inTemporal(turnId, runId) {
 
 /** A form for the token, which stays in this tab and is never in an address. */
 export function tokenForm(error, onToken) {
-  const input = h("input", { type: "password", id: "token", autocomplete: "off", required: true,
-    "aria-describedby": "token-hint" });
-  const form = h("form.card.narrow", null,
+  const input = h("input", {
+    type: "password",
+    id: "token",
+    autocomplete: "off",
+    required: true,
+    "aria-describedby": "token-hint",
+  });
+  const form = h(
+    "form.card.narrow",
+    null,
     h("h1", null, "Who are you?"),
     token.get() ? problem(error) : null,
-    h("div.field", null,
-      h("label", { for: "token" }, "Token"), input,
-      h("span.hint", { id: "token-hint" },
-        "The bearer token that the operator of this gateway gave you. It stays in this tab.")),
+    h(
+      "div.field",
+      null,
+      h("label", { for: "token" }, "Token"),
+      input,
+      h(
+        "span.hint",
+        { id: "token-hint" },
+        "The bearer token that the operator of this gateway gave you. It stays in this tab.",
+      ),
+    ),
     h("div.buttons", null, h("button.primary", { type: "submit" }, "Continue")),
   );
   form.addEventListener("submit", (event) => {

@@ -12,7 +12,6 @@ export class Conversation {
     this.asked = asked;
     this.tools = new Map();
     this.draft = null;
-    this.step = 0;
     this.lastText = "";
   }
 
@@ -28,10 +27,17 @@ export class Conversation {
   begin(step, attempt) {
     this.end();
     const text = document.createTextNode("");
-    const element = h("article.message.assistant.draft", { "aria-busy": "true" },
-      h("header", null, `Step ${step}${attempt > 1 ? `, attempt ${attempt}` : ""}`,
-        h("span.thinking", { "aria-hidden": "true" }, " ···")),
-      h("div.words", { dir: "auto" }, text));
+    const element = h(
+      "article.message.assistant.draft",
+      { "aria-busy": "true" },
+      h(
+        "header",
+        null,
+        `Step ${step}${attempt > 1 ? `, attempt ${attempt}` : ""}`,
+        h("span.thinking", { "aria-hidden": "true" }, " ···"),
+      ),
+      h("div.words", { dir: "auto" }, text),
+    );
     this.element.append(element);
     this.draft = { element, text, step, attempt };
   }
@@ -61,7 +67,12 @@ class ToolCall {
     this.state = h("span.state", null, "asked for");
     this.extra = h("div.small.extra");
     const summary = [h("code", null, name ?? "tool"), " ", this.state];
-    this.element = h("div.tool", { "data-call": id }, folded(summary, () => this.content()), this.extra);
+    this.element = h(
+      "div.tool",
+      { "data-call": id },
+      folded(summary, () => this.content()),
+      this.extra,
+    );
   }
 
   content() {
@@ -78,10 +89,13 @@ class ToolCall {
 
   show() {
     if (!this.inside) return;
-    fill(this.inside,
-      h("h4", null, "Arguments"), json(this.given ?? "{}"),
+    fill(
+      this.inside,
+      h("h4", null, "Arguments"),
+      json(this.given ?? "{}"),
       this.result !== null ? [h("h4", null, "Result"), json(this.result)] : null,
-      this.error ? [h("h4", null, "Error"), words(this.error)] : null);
+      this.error ? [h("h4", null, "Error"), words(this.error)] : null,
+    );
   }
 
   took(at) {
@@ -94,8 +108,14 @@ const SHOWN = {
     const from = event.forked_from;
     if (from) this.note(event, "Goes on from ", turnLink(from.turn_id), `, step ${from.step}`);
     if (!(event.text || event.task)) return;
-    this.element.append(h("article.message.user", null, h("header", null, `${this.asked} · `, clock(event.at)),
-      words(event.text || event.task)));
+    this.element.append(
+      h(
+        "article.message.user",
+        null,
+        h("header", null, `${this.asked} · `, clock(event.at)),
+        words(event.text || event.task),
+      ),
+    );
   },
   scheduled(event) {
     if (event.activity === "model") this.begin(event.step, event.attempt);
@@ -117,8 +137,13 @@ const SHOWN = {
   model_answered(event) {
     this.end();
     const used = event.usage ? count(event.usage.input_tokens + event.usage.output_tokens) : null;
-    const header = h("header", null, `Step ${event.step} · `, clock(event.at),
-      used ? ` · ${used} tokens` : "");
+    const header = h(
+      "header",
+      null,
+      `Step ${event.step} · `,
+      clock(event.at),
+      used ? ` · ${used} tokens` : "",
+    );
     if (event.text) {
       this.lastText = event.text;
       this.element.append(h("article.message.assistant", null, header, words(event.text)));
@@ -135,8 +160,12 @@ const SHOWN = {
     const tool = this.tool(event);
     tool.result = event.result ?? "";
     fill(tool.extra);
-    tool.set(event.is_error ? `answered with an error${tool.took(event.at)}` : `done${tool.took(event.at)}`,
-      event.is_error ? "bad" : "good");
+    tool.set(
+      event.is_error
+        ? `answered with an error${tool.took(event.at)}`
+        : `done${tool.took(event.at)}`,
+      event.is_error ? "bad" : "good",
+    );
   },
   tool_lost(event) {
     const tool = this.tool(event);
@@ -151,8 +180,12 @@ const SHOWN = {
       return;
     }
     this.end();
-    this.note(event, h("span.bad", null, event.lost ? "Attempt lost" : "Attempt failed"), ` in step ${event.step}`,
-      event.message ? `: ${event.message}` : event.error ? `: ${event.error}` : "");
+    this.note(
+      event,
+      h("span.bad", null, event.lost ? "Attempt lost" : "Attempt failed"),
+      ` in step ${event.step}`,
+      event.message ? `: ${event.message}` : event.error ? `: ${event.error}` : "",
+    );
   },
   child_scheduled(event) {
     const tool = this.tool(event);
@@ -162,27 +195,53 @@ const SHOWN = {
   },
   child_ended(event) {
     const tool = this.tool(event);
-    if (event.result) tool.result = tool.result ? `${tool.result}\n\n${event.result}` : event.result;
+    if (event.result)
+      tool.result = tool.result ? `${tool.result}\n\n${event.result}` : event.result;
     if (event.message) tool.error = event.message;
     const state = event.outcome ? `ended: ${event.outcome.replaceAll("_", " ")}` : "ended";
     tool.set(`${state}${tool.took(event.at)}`, event.outcome === "completed" ? "good" : "bad");
   },
   decided(event) {
-    const words_ = event.approve ? (event.arguments ? "approved with other arguments" : "approved") : "denied";
+    const verdict = event.approve
+      ? event.arguments
+        ? "approved with other arguments"
+        : "approved"
+      : "denied";
     if (event.call_id && event.arguments) this.tool(event).given = event.arguments;
-    if (event.call_id) this.tool(event).set(words_, event.approve ? "good" : "bad");
-    this.note(event, event.tool ? h("code", null, event.tool) : "The call", ` ${words_}`,
-      event.message ? `: ${event.message}` : "");
+    if (event.call_id) this.tool(event).set(verdict, event.approve ? "good" : "bad");
+    this.note(
+      event,
+      event.tool ? h("code", null, event.tool) : "The call",
+      ` ${verdict}`,
+      event.message ? `: ${event.message}` : "",
+    );
   },
   said(event) {
-    this.element.append(h("article.message.user", null,
-      h("header", null, "Message · ", clock(event.at)), words(event.text ?? "")));
+    this.element.append(
+      h(
+        "article.message.user",
+        null,
+        h("header", null, "Message · ", clock(event.at)),
+        words(event.text ?? ""),
+      ),
+    );
   },
   budget_added(event) {
     const more = event.more?.usd ? money(event.more.usd) : null;
-    const rest = Object.entries(event.more ?? {}).filter(([name, value]) => name !== "usd" && value);
-    this.note(event, "Added: ", [more, ...rest.map(([name, value]) => `${value} ${name.replaceAll("_", " ")}`),
-      event.iterations ? `${event.iterations} steps` : null].filter(Boolean).join(", "));
+    const rest = Object.entries(event.more ?? {}).filter(
+      ([name, value]) => name !== "usd" && value,
+    );
+    this.note(
+      event,
+      "Added: ",
+      [
+        more,
+        ...rest.map(([name, value]) => `${value} ${name.replaceAll("_", " ")}`),
+        event.iterations ? `${event.iterations} steps` : null,
+      ]
+        .filter(Boolean)
+        .join(", "),
+    );
   },
   wait_began(event) {
     for (const one of event.pending ?? []) this.tool(one).set("waits for approval", "wait");
@@ -203,8 +262,14 @@ const SHOWN = {
   turn_ended(event) {
     this.end();
     if (event.text && event.text !== this.lastText) {
-      this.element.append(h("article.message.assistant", null, h("header", null, "Answer"), words(event.text)));
+      this.element.append(
+        h("article.message.assistant", null, h("header", null, "Answer"), words(event.text)),
+      );
     }
-    this.note(event, badge("ended", event.outcome), event.message ? ` ${event.error}: ${event.message}` : "");
+    this.note(
+      event,
+      badge("ended", event.outcome),
+      event.message ? ` ${event.error}: ${event.message}` : "",
+    );
   },
 };

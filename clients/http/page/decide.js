@@ -11,31 +11,60 @@ import { json, turnLink } from "./parts.js";
 export function decision({ turnId, call, since, about = null, onDone = () => {} }) {
   const body = h("div");
   const trouble = h("div");
-  const reason = h("input", { type: "text", autocomplete: "off", "aria-label": `Reason about ${call.tool}`,
-    placeholder: "Reason, if any" });
-  const card = h("article.card.decision", { "aria-label": `Call of ${call.tool} waits for you` },
-    h("div.line", null,
+  const reason = h("input", {
+    type: "text",
+    autocomplete: "off",
+    "aria-label": `Reason about ${call.tool}`,
+    placeholder: "Reason, if any",
+  });
+  const card = h(
+    "article.card.decision",
+    { "aria-label": `Call of ${call.tool} waits for you` },
+    h(
+      "div.line",
+      null,
       h("h3", null, h("code", null, call.tool), " waits for approval"),
-      h("span.small.muted", null, since ? [ago(since), " · "] : null, `expires ${until(call.expires_at)}`)),
+      h(
+        "span.small.muted",
+        null,
+        since ? [ago(since), " · "] : null,
+        `expires ${until(call.expires_at)}`,
+      ),
+    ),
     about ? h("p.small", null, about) : null,
     call.reason ? h("p.small", null, call.reason) : null,
-    body, trouble,
+    body,
+    trouble,
   );
 
   let edited = null;
   const view = () => {
     edited = null;
-    fill(body, json(call.arguments), may("decide") ? [h("div.field", null, reason), buttons()] : refusal());
+    fill(
+      body,
+      json(call.arguments),
+      may("decide") ? [h("div.field", null, reason), buttons()] : refusal(),
+    );
   };
   const refusal = () => h("p.small.muted", null, "You may look, but not decide.");
-  const buttons = () => h("div.buttons", null,
-    h("button", { type: "button", onclick: edit }, "Edit arguments"),
-    h("button.danger", { type: "button", onclick: () => send("deny") }, "Deny"),
-    h("button.primary", { type: "button", onclick: () => send("approve") },
-      edited ? "Approve these" : "Approve"),
-  );
+  const buttons = () =>
+    h(
+      "div.buttons",
+      null,
+      h("button", { type: "button", onclick: edit }, "Edit arguments"),
+      h("button.danger", { type: "button", onclick: () => send("deny") }, "Deny"),
+      h(
+        "button.primary",
+        { type: "button", onclick: () => send("approve") },
+        edited ? "Approve these" : "Approve",
+      ),
+    );
   const edit = () => {
-    edited = h("textarea.code", { rows: 8, spellcheck: "false", "aria-label": `Arguments of ${call.tool}` });
+    edited = h("textarea.code", {
+      rows: 8,
+      spellcheck: "false",
+      "aria-label": `Arguments of ${call.tool}`,
+    });
     edited.value = indented(call.arguments);
     const back = h("button.link", { type: "button", onclick: view }, "Keep the model's arguments");
     fill(body, edited, h("p.small", null, back), h("div.field", null, reason), buttons());
@@ -44,12 +73,20 @@ export function decision({ turnId, call, since, about = null, onDone = () => {} 
   const send = async (what) => {
     fill(trouble);
     if (what === "approve" && edited && !isObject(edited.value)) {
-      fill(trouble, problem(new Error("The arguments are not a JSON object. Correct them, or keep the model's.")));
+      fill(
+        trouble,
+        problem(
+          new Error("The arguments are not a JSON object. Correct them, or keep the model's."),
+        ),
+      );
       return;
     }
     setDisabled(card, true);
     try {
-      await post(path("turns", turnId, what), bodyOf(what, call, reason.value.trim(), edited?.value));
+      await post(
+        path("turns", turnId, what),
+        bodyOf(what, call, reason.value.trim(), edited?.value),
+      );
       announce(`${call.tool}: ${what === "approve" ? "approved" : "denied"}`);
       fill(body, h("p", null, what === "approve" ? "✓ Approved" : "⊘ Denied"));
       onDone();
@@ -62,7 +99,7 @@ export function decision({ turnId, call, since, about = null, onDone = () => {} 
   return card;
 }
 
-/** The body of a decision. Edited arguments are sent as they were written, so no number is rounded. */
+/** The body of a decision. Edited arguments are sent as written, so no number is rounded. */
 function bodyOf(what, call, reason, edited) {
   if (what === "deny") return JSON.stringify({ call_id: call.call_id, reason });
   const plain = JSON.stringify({ call_id: call.call_id, token: call.token, reason });

@@ -4,16 +4,20 @@ import { announce, fill, h } from "./dom.js";
 
 /** A problem with its title, what happened, and what to do. */
 export function problem(error) {
-  return h("div.problem", { role: "alert" },
+  return h(
+    "div.problem",
+    { role: "alert" },
     h("strong", null, error.title ?? "Something went wrong"),
     h("p", null, error.message),
-    (error.errors?.length > 1 ? error.errors : []).map((one) => h("p.small", null, `${one.pointer}: ${one.detail}`)),
+    (error.errors?.length > 1 ? error.errors : []).map((one) =>
+      h("p.small", null, `${one.pointer}: ${one.detail}`),
+    ),
     error.advice ? h("p.advice", null, error.advice) : null,
   );
 }
 
 /**
- * Ask for values and send them. Return what `send` returns, or null if the person closes the dialog.
+ * Ask for values and send them. Return what `send` returns, or null if the dialog is closed.
  *
  * Each field has a name and a label, and may have a type, a value, a hint and options. A problem is
  * shown in the dialog, which stays open.
@@ -22,13 +26,19 @@ export function ask({ title, about = [], fields = [], action, danger = false, se
   return new Promise((resolve) => {
     const trouble = h("div");
     const confirm = h(danger ? "button.danger" : "button.primary", { type: "submit" }, action);
-    const form = h("form", { method: "dialog", novalidate: true },
+    const form = h(
+      "form",
+      { method: "dialog", novalidate: true },
       h("h2", { id: "dialog-title" }, title),
       about.map((one) => (one instanceof Node ? one : h("p", null, one))),
       fields.map(row),
       trouble,
-      h("div.buttons", null,
-        h("button", { type: "button", onclick: () => dialog.close() }, "Back"), confirm),
+      h(
+        "div.buttons",
+        null,
+        h("button", { type: "button", onclick: () => dialog.close() }, "Back"),
+        confirm,
+      ),
     );
     const dialog = h("dialog", { "aria-labelledby": "dialog-title" }, form);
     let result = null;
@@ -74,8 +84,11 @@ function controlOf(type, attributes, value, options) {
     return area;
   }
   if (type === "select") {
-    return h("select", attributes, options.map(([one, label]) =>
-      h("option", { value: one, selected: one === value }, label)));
+    return h(
+      "select",
+      attributes,
+      options.map(([one, label]) => h("option", { value: one, selected: one === value }, label)),
+    );
   }
   if (type === "checkbox") return h("input", { type, checked: Boolean(value), ...attributes });
   const given = h("input", { type, autocomplete: "off", ...attributes });
@@ -84,8 +97,10 @@ function controlOf(type, attributes, value, options) {
 }
 
 function valuesOf(form, fields) {
-  return Object.fromEntries(fields.map(({ name, type }) => {
-    const control = form.elements.namedItem(name);
-    return [name, type === "checkbox" ? control.checked : control.value.trim()];
-  }));
+  return Object.fromEntries(
+    fields.map(({ name, type }) => {
+      const control = form.elements.namedItem(name);
+      return [name, type === "checkbox" ? control.checked : control.value.trim()];
+    }),
+  );
 }

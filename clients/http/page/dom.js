@@ -1,25 +1,34 @@
 // Creates elements. Strings become text nodes, so a text is never HTML.
 
-const UNSEEN =
-  /[\p{C}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}\u2800\u{16fe4}\u{1d159}]/gu;
+const UNSEEN = /[\p{C}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}\u2800\u{16fe4}\u{1d159}]/gu;
 const SPACES = /(?! )\p{Zs}/gu;
 const FORMS = "\u200c\u200d\ufe0e\ufe0f";
 
 /** Escape characters that are invisible, or that change the direction of the text around them. */
 export function seen(text) {
-  return String(text).replace(/\r\n/g, "\n").replace(UNSEEN, (letter, place, all) =>
-    letter === "\n" || letter === "\t" || isForm(letter, all[place - 1] ?? "", all[place + 1] ?? "")
-      ? letter : escaped(letter));
+  return String(text)
+    .replace(/\r\n/g, "\n")
+    .replace(UNSEEN, (letter, place, all) =>
+      letter === "\n" ||
+      letter === "\t" ||
+      isForm(letter, all[place - 1] ?? "", all[place + 1] ?? "")
+        ? letter
+        : escaped(letter),
+    );
 }
 
 /** Escape the same characters and all unusual spaces in JSON, which does not change its value. */
 export function exact(json) {
-  return json.replace(UNSEEN, (letter) => (letter === "\n" ? letter : escaped(letter))).replace(SPACES, escaped);
+  return json
+    .replace(UNSEEN, (letter) => (letter === "\n" ? letter : escaped(letter)))
+    .replace(SPACES, escaped);
 }
 
 function escaped(letter) {
-  return Array.from({ length: letter.length }, (_, unit) =>
-    `\\u${letter.charCodeAt(unit).toString(16).padStart(4, "0")}`).join("");
+  return Array.from(
+    { length: letter.length },
+    (_, unit) => `\\u${letter.charCodeAt(unit).toString(16).padStart(4, "0")}`,
+  ).join("");
 }
 
 /** Whether a character only affects its neighbours, as in emoji, Persian and Hindi. */
@@ -68,7 +77,11 @@ export function words(text, tag = "div.words") {
   const element = h(tag, { dir: "auto" });
   if (text.length <= SHOWN * 1.5) return fill(element, text);
   const rest = text.length - SHOWN;
-  const more = h("button.link", { type: "button" }, `Show ${rest.toLocaleString()} more characters`);
+  const more = h(
+    "button.link",
+    { type: "button" },
+    `Show ${rest.toLocaleString()} more characters`,
+  );
   more.addEventListener("click", () => fill(element, text));
   return fill(element, `${text.slice(0, SHOWN)}…`, h("div", null, more));
 }
@@ -91,7 +104,8 @@ export function reconcile(element, items, keyOf, render) {
       if (child) replaceKeepingFocus(child, fresh);
       child = fresh;
     }
-    if (element.children[place] !== child) element.insertBefore(child, element.children[place] ?? null);
+    if (element.children[place] !== child)
+      element.insertBefore(child, element.children[place] ?? null);
   });
   for (const child of known.values()) child.remove();
 }
@@ -101,7 +115,10 @@ function replaceKeepingFocus(old, fresh) {
   old.replaceWith(fresh);
   if (!focused) return;
   const all = [fresh, ...fresh.querySelectorAll("a, button, input, textarea, summary")];
-  (all.find((one) => one.tagName === focused.tagName && one.textContent === focused.textContent) ?? all[1])?.focus();
+  (
+    all.find((one) => one.tagName === focused.tagName && one.textContent === focused.textContent) ??
+    all[1]
+  )?.focus();
 }
 
 /** Say something to people who do not see the page. */

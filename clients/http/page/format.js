@@ -23,9 +23,10 @@ export function plural(number, one, many = `${one}s`) {
 
 /** The seconds of an ISO 8601 duration, such as PT1H2M3.5S. */
 export function seconds(duration) {
-  const found = /^(-)?P(?:(\d+)Y)?(?:(\d+)D)?(?:T(?:([\d.]+)H)?(?:([\d.]+)M)?(?:([\d.]+)S)?)?$/.exec(
-    duration ?? "",
-  );
+  const found =
+    /^(-)?P(?:(\d+)Y)?(?:(\d+)D)?(?:T(?:([\d.]+)H)?(?:([\d.]+)M)?(?:([\d.]+)S)?)?$/.exec(
+      duration ?? "",
+    );
   if (!found) return 0;
   const [years, days, hours, minutes, rest] = found.slice(2).map((part) => Number(part ?? 0));
   const total = (((years * 365 + days) * 24 + hours) * 60 + minutes) * 60 + rest;
@@ -50,7 +51,7 @@ export function duration(total) {
     .join(" ");
 }
 
-export function age(moment) {
+function age(moment) {
   const passed = (Date.now() - new Date(moment)) / 1000;
   return passed < 5 ? "now" : `${rough(passed)} ago`;
 }
@@ -62,7 +63,11 @@ export function until(moment) {
 
 /** A duration in seconds, in one unit. */
 function rough(total) {
-  const [size, unit] = [[86400, "d"], [3600, "h"], [60, "min"]].find(([one]) => total >= one) ?? [1, "s"];
+  const [size, unit] = [
+    [86400, "d"],
+    [3600, "h"],
+    [60, "min"],
+  ].find(([one]) => total >= one) ?? [1, "s"];
   return `${Math.round(total / size)} ${unit}`;
 }
 
@@ -70,14 +75,20 @@ const FULL = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle
 const CLOCK = new Intl.DateTimeFormat(undefined, { timeStyle: "medium" });
 
 export function clock(moment) {
-  return h("time", { datetime: moment, title: FULL.format(new Date(moment)) },
-    CLOCK.format(new Date(moment)));
+  return h(
+    "time",
+    { datetime: moment, title: FULL.format(new Date(moment)) },
+    CLOCK.format(new Date(moment)),
+  );
 }
 
 /** A time as its age, which ticks; the full date is its title. */
 export function ago(moment) {
-  return h("time", { datetime: moment, title: FULL.format(new Date(moment)), "data-age": true },
-    age(moment));
+  return h(
+    "time",
+    { datetime: moment, title: FULL.format(new Date(moment)), "data-age": true },
+    age(moment),
+  );
 }
 
 setInterval(() => {

@@ -17,9 +17,23 @@ export function inbox(main, signal) {
       const { approvals } = await get("v1/approvals", { limit: 100 }, signal);
       fill(trouble);
       empty.hidden = approvals.length > 0;
-      reconcile(list, approvals.map(({ turn, call }) => ({ id: turn.id, agent: turn.agent, task: turn.task, call })),
+      reconcile(
+        list,
+        approvals.map(({ turn, call }) => ({
+          id: turn.id,
+          agent: turn.agent,
+          task: turn.task,
+          call,
+        })),
         (one) => `${one.id} ${one.call.token}`,
-        (one) => decision({ turnId: one.id, call: one.call, about: origin(one), onDone: () => setTimeout(refresh, 800) }));
+        (one) =>
+          decision({
+            turnId: one.id,
+            call: one.call,
+            about: origin(one),
+            onDone: () => setTimeout(refresh, 800),
+          }),
+      );
       count(approvals.length);
     } catch (error) {
       if (!signal.aborted) fill(trouble, problem(error));
@@ -34,8 +48,13 @@ let last = 0;
 export function count(number) {
   const element = document.getElementById("waiting");
   element.hidden = number === 0;
-  fill(element, String(number), h("span.unseen", null, number === 1 ? " call waits" : " calls wait"));
-  if (number > last) announce(number === 1 ? "A call waits for a decision" : `${number} calls wait for a decision`);
+  fill(
+    element,
+    String(number),
+    h("span.unseen", null, number === 1 ? " call waits" : " calls wait"),
+  );
+  if (number > last)
+    announce(number === 1 ? "A call waits for a decision" : `${number} calls wait for a decision`);
   last = number;
 }
 

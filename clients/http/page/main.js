@@ -5,7 +5,8 @@ import { load, tokenForm } from "./caller.js";
 import { fill, h } from "./dom.js";
 import { problem } from "./dialogs.js";
 import { inbox, watchCount } from "./inbox.js";
-import { session, sessions } from "./sessions.js";
+import { session } from "./session.js";
+import { sessions } from "./sessions.js";
 import { turn } from "./turn.js";
 import { turns } from "./turns.js";
 
@@ -66,8 +67,29 @@ async function start() {
   } catch (error) {
     if (error.status !== 401) {
       const again = h("button.primary", { type: "button", onclick: start }, "Try again");
-      fill(main, h("h1", null, "Perdure"), problem(error), h("div.buttons", null, again,
-        token.get() ? h("button", { type: "button", onclick: () => { token.forget(); start(); } }, "Forget token") : null));
+      fill(
+        main,
+        h("h1", null, "Perdure"),
+        problem(error),
+        h(
+          "div.buttons",
+          null,
+          again,
+          token.get()
+            ? h(
+                "button",
+                {
+                  type: "button",
+                  onclick: () => {
+                    token.forget();
+                    start();
+                  },
+                },
+                "Forget token",
+              )
+            : null,
+        ),
+      );
     }
     return;
   }

@@ -4,8 +4,15 @@ import { h, words } from "./dom.js";
 import { count, duration, indented, money, plural, seconds } from "./format.js";
 
 const KINDS = {
-  completed: "good", running: "busy", waiting: "wait", paused: "wait", truncated: "wait",
-  idle: "calm", open: "calm", closed: "calm", cancelled: "calm",
+  completed: "good",
+  running: "busy",
+  waiting: "wait",
+  paused: "wait",
+  truncated: "wait",
+  idle: "calm",
+  open: "calm",
+  closed: "calm",
+  cancelled: "calm",
 };
 
 /** The state of a turn, or its outcome. */
@@ -23,16 +30,28 @@ export function turnLink(id, text = id) {
 }
 
 /** What is spent of a limit, as a bar with words. */
-export function bar(label, spent, limit, text) {
+function bar(label, spent, limit, text) {
   const part = limit ? Math.min(1, spent / limit) : 0;
   const inner = h("span.filled");
   inner.style.width = `${(part * 100).toFixed(1)}%`;
   const level = part >= 1 ? "full" : part >= 0.8 ? "high" : "low";
-  return h("div.spending", null,
+  return h(
+    "div.spending",
+    null,
     h("div.line", null, h("span", null, label), h("span.amount", null, text)),
     limit
-      ? h(`div.bar.${level}`, { role: "meter", "aria-label": label, "aria-valuemin": 0,
-          "aria-valuemax": limit, "aria-valuenow": Math.min(spent, limit), "aria-valuetext": text }, inner)
+      ? h(
+          `div.bar.${level}`,
+          {
+            role: "meter",
+            "aria-label": label,
+            "aria-valuemin": 0,
+            "aria-valuemax": limit,
+            "aria-valuenow": Math.min(spent, limit),
+            "aria-valuetext": text,
+          },
+          inner,
+        )
       : null,
   );
 }
@@ -42,15 +61,28 @@ export function bars({ spent, budget, steps = 0, max_iterations: most = null }) 
   const limits = budget ?? {};
   const of = (text, limit) => (limit ? `${text} of ${limit}` : `${text}, no limit`);
   const rows = [
-    bar("Cost", Number(spent.usd ?? 0), Number(limits.usd ?? 0),
-      of(money(spent.usd), limits.usd && money(limits.usd))),
+    bar(
+      "Cost",
+      Number(spent.usd ?? 0),
+      Number(limits.usd ?? 0),
+      of(money(spent.usd), limits.usd && money(limits.usd)),
+    ),
     bar("Steps", steps, most, of(count(steps), most && count(most))),
-    bar("Tokens", spent.tokens, limits.tokens, of(count(spent.tokens), limits.tokens && count(limits.tokens))),
-    bar("Time", seconds(spent.time), seconds(limits.time),
-      of(duration(seconds(spent.time)), limits.time && duration(seconds(limits.time)))),
+    bar(
+      "Tokens",
+      spent.tokens,
+      limits.tokens,
+      of(count(spent.tokens), limits.tokens && count(limits.tokens)),
+    ),
+    bar(
+      "Time",
+      seconds(spent.time),
+      seconds(limits.time),
+      of(duration(seconds(spent.time)), limits.time && duration(seconds(limits.time))),
+    ),
   ];
-  const calls = `${plural(spent.model_calls, "model call")}, ${plural(spent.tool_calls, "tool call")}`;
-  return h("div.bars", null, rows, h("p.small.muted", null, calls));
+  const calls = [plural(spent.model_calls, "model call"), plural(spent.tool_calls, "tool call")];
+  return h("div.bars", null, rows, h("p.small.muted", null, calls.join(", ")));
 }
 
 /** JSON, such as the arguments of a call. */
@@ -62,7 +94,8 @@ export function json(text) {
 export function folded(summary, content, { open = false } = {}) {
   const element = h("details", { open }, h("summary", null, summary));
   const make = () => {
-    if (element.open && element.children.length === 1) element.append(h("div.inside", null, content()));
+    if (element.open && element.children.length === 1)
+      element.append(h("div.inside", null, content()));
   };
   element.addEventListener("toggle", make);
   make();

@@ -1,25 +1,32 @@
-// Sessions: a list, and each as a chat.
+// The list of sessions.
 
-import { Problem, follow, get, path, post, randomId, repeat } from "./api.js";
+import { get, path, post, randomId, repeat } from "./api.js";
 import { may } from "./caller.js";
-import { Conversation } from "./conversation.js";
-import { decision } from "./decide.js";
-import { announce, fill, h, reconcile, words } from "./dom.js";
+import { fill, h, reconcile } from "./dom.js";
 import { ask, problem } from "./dialogs.js";
-import { ago, money } from "./format.js";
-import { badge, bars, folded, hashOf, json, turnLink } from "./parts.js";
+import { ago } from "./format.js";
+import { badge, hashOf } from "./parts.js";
 
 const EVERY = 5_000;
-const SOON = 200;
 
 export function sessions(main, signal) {
   const trouble = h("div");
   const list = h("ul.rows", { "aria-label": "Sessions" });
   const empty = h("p.muted", { hidden: true }, "No sessions.");
-  fill(main,
-    h("div.head", null, h("h1", null, "Sessions"),
-      may("start") ? h("button.primary", { type: "button", onclick: begin }, "Begin a session") : null),
-    trouble, empty, list);
+  fill(
+    main,
+    h(
+      "div.head",
+      null,
+      h("h1", null, "Sessions"),
+      may("start")
+        ? h("button.primary", { type: "button", onclick: begin }, "Begin a session")
+        : null,
+    ),
+    trouble,
+    empty,
+    list,
+  );
   repeat(EVERY, signal, async () => {
     try {
       const found = (await get("v1/sessions", { limit: 100 }, signal)).sessions;
@@ -33,11 +40,30 @@ export function sessions(main, signal) {
 }
 
 function row(entry) {
-  return h("li", null, h("a.row", { href: hashOf("sessions", entry.id) },
-    h("span.first", null, badge(entry.is_open ? "open" : "closed"), h("span.task", null, entry.id)),
-    h("span.numbers", null, h("span.muted", null, ago(entry.started_at))),
-    h("span.second.muted", null, entry.agent,
-      Object.entries(entry.labels).map(([name, value]) => [" ", h("span.label", null, `${name}=${value}`)]))));
+  return h(
+    "li",
+    null,
+    h(
+      "a.row",
+      { href: hashOf("sessions", entry.id) },
+      h(
+        "span.first",
+        null,
+        badge(entry.is_open ? "open" : "closed"),
+        h("span.task", null, entry.id),
+      ),
+      h("span.numbers", null, h("span.muted", null, ago(entry.started_at))),
+      h(
+        "span.second.muted",
+        null,
+        entry.agent,
+        Object.entries(entry.labels).map(([name, value]) => [
+          " ",
+          h("span.label", null, `${name}=${value}`),
+        ]),
+      ),
+    ),
+  );
 }
 
 async function begin() {
@@ -51,265 +77,26 @@ async function begin() {
       { name: "id", label: "Id", value: `chat-${key}` },
       { name: "text", label: "First message", type: "textarea" },
       ...(may("budget")
-        ? [{ name: "usd", label: "Budget of the session in US dollars", inputmode: "decimal", hint: "Empty for none." }]
+        ? [
+            {
+              name: "usd",
+              label: "Budget of the session in US dollars",
+              inputmode: "decimal",
+              hint: "Empty for none.",
+            },
+          ]
         : []),
     ],
     action: "Begin",
     send: ({ agent, id: given, text, usd }) => {
       id = given;
       const budget = usd ? { budget: { usd: usd.replace(",", ".") } } : {};
-      return post(path("sessions", id, "messages"), { text, begin: { agent, live: true, ...budget } }, key);
+      return post(
+        path("sessions", id, "messages"),
+        { text, begin: { agent, live: true, ...budget } },
+        key,
+      );
     },
   });
   if (sent) location.hash = hashOf("sessions", id);
-}
-
-export function session(main, signal, id) {
-  new Chat(main, id, signal).start();
-}
-
-class Chat {
-  constructor(main, id, signal) {
-    this.id = id;
-    this.signal = signal;
-    this.timer = null;
-    this.turn = null;
-    this.follows = null;
-    this.shown = 0;
-    this.parts = {
-      head: h("div"), trouble: h("div"),
-      said: h("div.log", { role: "log", "aria-label": "Messages" }),
-      running: h("div.log", { "aria-label": "Running turn", role: "log" }), waits: h("div.waits"),
-      queue: h("div.log"),
-    };
-    const { head, trouble, said, running, waits, queue } = this.parts;
-    fill(main, h("div.chat", null, head, trouble, said, running, waits, queue, may("start") ? this.form() : null));
-  }
-
-  start() {
-    this.refresh();
-    follow(path("sessions", this.id, "events"), {
-      signal: this.signal,
-      onMessage: () => { this.timer ??= setTimeout(() => this.refresh(), SOON); },
-    }).catch((error) => fill(this.parts.trouble, problem(error)));
-    repeat(EVERY, this.signal, () => this.turn && this.look());
-  }
-
-  async refresh() {
-    clearTimeout(this.timer);
-    this.timer = null;
-    try {
-      const [status, { messages }, { turns }] = await Promise.all([
-        get(path("sessions", this.id), {}, this.signal),
-        get(path("sessions", this.id, "messages"), {}, this.signal),
-        get(path("sessions", this.id, "turns"), {}, this.signal),
-      ]);
-      this.status = status;
-      fill(this.parts.trouble);
-      this.show(status, messages, turns);
-    } catch (error) {
-      if (!this.signal.aborted) fill(this.parts.trouble, problem(error));
-    }
-  }
-
-  show(status, messages, turns) {
-    const { parts } = this;
-    document.title = `${status.id} · Perdure`;
-    reconcile(parts.head, [{ ...status, turns }], () => "head", () => this.heading(status, turns));
-    const texts = messages.filter((one) => one.role !== "system");
-    const results = resultsOf(texts);
-    reconcile(parts.said, texts.filter((one) => one.role !== "tool").map((message, place) => ({ message, place })),
-      (one) => String(one.place), (one) => bubble(one.message, results));
-    const open = turns.findLast((one) => one.outcome === null);
-    this.run(status.turn ?? open?.turn_id ?? null);
-    reconcile(parts.queue, status.queue, (one) => one.id, (one) => this.queued(one));
-    if (texts.length > this.shown) {
-      this.shown = texts.length;
-      this.toEnd();
-    }
-  }
-
-  /** Change the view, and stay at its end if that is shown. */
-  staying(change) {
-    const isAtEnd = window.innerHeight + window.scrollY >= document.body.scrollHeight - 80;
-    change();
-    if (isAtEnd) this.toEnd();
-  }
-
-  toEnd() {
-    window.scrollTo({ top: document.body.scrollHeight });
-  }
-
-  heading(status, turns) {
-    return h("div", null,
-      h("p.crumbs", null, h("a", { href: "#/sessions" }, "Sessions"), " / ", h("span.id", null, status.id)),
-      h("div.head", null, h("h1", null, status.id), badge(status.state)),
-      h("p.muted", null, status.last_agent || status.agent),
-      h("div.card", null,
-        folded(h("span", null, `Turns: ${turns.length} · spent ${money(status.spent.usd)}`,
-          status.budget?.usd ? ` of ${money(status.budget.usd)}` : ""), () => [
-          bars({ spent: { ...status.spent, time: "PT0S" }, budget: status.budget, steps: status.turns }),
-          h("ul.tree", null, turns.map((one) => h("li", null, h("div.line", null,
-            h("span", null, badge("running", one.outcome), " ", turnLink(one.turn_id)),
-            h("span.amount", null, one.outcome ? money(one.cost) : "…"))))),
-        ])),
-      this.actions(status));
-  }
-
-  actions(status) {
-    const open = status.state !== "closed";
-    const waits = status.state === "idle" && status.queue.length > 0;
-    const offered = [
-      [waits && may("start"), "Read the queue", () => this.change("resume", {})],
-      [open && status.budget?.usd && may("budget"), "Top up", () => this.topUp()],
-      [status.state === "running" && may("control"), "Interrupt", () => this.interrupt()],
-      [open && may("control"), "Close", () => this.close()],
-    ];
-    return h("div.buttons.actions", { role: "group", "aria-label": "Actions" }, offered
-      .filter(([is]) => is)
-      .map(([, label, onclick]) =>
-        h(label === "Close" ? "button.danger" : "button", { type: "button", onclick }, label)));
-  }
-
-  queued(message) {
-    const takeOut = () => this.change("unqueue", { id: message.id });
-    return h("article.message.user.queued", null,
-      h("header", null, "Waits for the next turn"), words(message.text),
-      may("control") ? h("button.link", { type: "button", onclick: takeOut }, "Take out") : null);
-  }
-
-  async change(what, body) {
-    try {
-      await post(path("sessions", this.id, what), body);
-      this.refresh();
-    } catch (error) {
-      fill(this.parts.trouble, problem(error));
-    }
-  }
-
-  async topUp() {
-    const { budget, spent } = this.status;
-    await ask({
-      title: "Top up", action: "Add",
-      about: ["The turns of the session may spend this in addition. If it waits for that, it goes on at once."],
-      fields: [{ name: "usd", label: "Add US dollars", inputmode: "decimal",
-        hint: `Now ${money(budget.usd)}, of which ${money(spent.usd)} are spent.` }],
-      send: ({ usd }) => post(path("sessions", this.id, "add-budget"), { budget: { usd: usd.replace(",", ".") } }),
-    });
-    this.refresh();
-  }
-
-  /** Show the running turn while it runs. */
-  run(turnId) {
-    if (turnId === this.turn) return;
-    this.follows?.abort();
-    this.turn = turnId;
-    fill(this.parts.running);
-    fill(this.parts.waits);
-    if (!turnId) return;
-    this.follows = new AbortController();
-    const signal = AbortSignal.any([this.signal, this.follows.signal]);
-    const conversation = new Conversation(this.parts.running, { asked: "Message" });
-    follow(path("turns", turnId, "events"), {
-      query: { include: ["task", "arguments", "results", "errors"] },
-      signal,
-      onMessage: (event) => {
-        this.staying(() => conversation.see(event));
-        if (["wait_began", "wait_ended", "decided", "child_told", "caught_up"].includes(event.kind)) this.look();
-      },
-    }).catch((error) => {
-      if (!(error instanceof Problem && error.status === 404)) fill(this.parts.trouble, problem(error));
-    });
-  }
-
-  /** Ask what the running turn waits for. */
-  async look() {
-    try {
-      const { waits } = await get(path("turns", this.turn), {}, this.signal);
-      const card = (one) =>
-        decision({ turnId: one.turn_id, call: one.call, since: one.since, onDone: () => this.look() });
-      this.staying(() =>
-        reconcile(this.parts.waits, waits.filter((one) => one.call), (one) => one.call.token, card));
-    } catch {
-      // the stream of the turn shows what is wrong
-    }
-  }
-
-  form() {
-    const text = h("textarea", { rows: 1, dir: "auto", "aria-label": "Message", placeholder: "Message" });
-    const busy = h("select", { "aria-label": "If a turn runs" },
-      [["queue", "Queue it"], ...(may("control") ? [["steer", "Steer the turn"], ["interrupt", "Interrupt the turn"]] : [])]
-        .map(([value, label]) => h("option", { value }, label)));
-    const button = h("button.primary", { type: "submit" }, "Send");
-    const trouble = h("div");
-    const form = h("form.compose", null, trouble, text,
-      h("div.buttons", null, h("span.small.muted", null, "A message starts a turn, which costs money. If one runs: "), busy, button));
-    let key = randomId();
-    const send = async (event) => {
-      event.preventDefault();
-      if (!text.value.trim()) return;
-      button.disabled = true;
-      try {
-        await post(path("sessions", this.id, "messages"), { text: text.value, if_busy: busy.value }, key);
-        text.value = "";
-        key = randomId();
-        fill(trouble);
-        announce("Sent");
-        this.refresh();
-      } catch (error) {
-        fill(trouble, problem(error));
-      }
-      button.disabled = false;
-      text.focus();
-    };
-    form.addEventListener("submit", send);
-    text.addEventListener("keydown", (event) => {
-      if (event.key === "Enter" && !event.shiftKey && !event.isComposing) send(event);
-    });
-    return form;
-  }
-
-  async interrupt() {
-    await ask({
-      title: "Interrupt the turn", danger: true, action: "Interrupt",
-      about: ["The running turn is cancelled; what it has spent stays spent. Messages in the queue wait for the next one."],
-      fields: [{ name: "reason", label: "Reason" }],
-      send: (values) => post(path("sessions", this.id, "interrupt"), values),
-    });
-    this.refresh();
-  }
-
-  async close() {
-    await ask({
-      title: "Close the session", danger: true, action: "Close",
-      about: ["It takes no more messages, and cannot be opened again. A running turn goes on to its end."],
-      fields: [{ name: "reason", label: "Reason" }],
-      send: (values) => post(path("sessions", this.id, "close"), values),
-    });
-    this.refresh();
-  }
-}
-
-/** The results of calls by the id of the call. */
-function resultsOf(messages) {
-  const results = messages.filter((one) => one.role === "tool").flatMap((one) => one.results);
-  return new Map(results.map((one) => [one.call_id, one]));
-}
-
-function bubble(message, results) {
-  const { parts } = message;
-  const texts = parts.filter((one) => one.type === "text").map((one) => words(one.text));
-  const media = parts.filter((one) => one.type === "media").map((one) => h("p.note", null, `[${one.media_type}]`));
-  const calls = parts.filter((one) => one.type === "tool_call").map((one) => call(one, results.get(one.id)));
-  const kind = message.role === "user" ? "user" : "assistant";
-  return h("div.turnpart", null,
-    texts.length || media.length ? h(`article.message.${kind}`, null, texts, media) : null, calls);
-}
-
-function call(one, result) {
-  const content = () => [h("h4", null, "Arguments"), json(one.arguments),
-    result ? [h("h4", null, "Result"), json(result.content)] : null];
-  const [kind, state] = !result ? ["wait", "no result"] : result.is_error ? ["bad", "error"] : ["good", "done"];
-  return h("div.tool", null,
-    folded([h("code", null, one.name), " ", h(`span.state.${kind}`, null, state)], content));
 }

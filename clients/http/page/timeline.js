@@ -41,11 +41,22 @@ export class Timeline {
 
   endOf(event, key, at) {
     const kind = {
-      agent_resolved: "agent", model_answered: "model", tool_returned: "tool", tool_lost: "tool",
-      child_ended: "tool", approval_needed: "tool", policy_answered: "policy", hook_ended: "middleware",
+      agent_resolved: "agent",
+      model_answered: "model",
+      tool_returned: "tool",
+      tool_lost: "tool",
+      child_ended: "tool",
+      approval_needed: "tool",
+      policy_answered: "policy",
+      hook_ended: "middleware",
       call_failed: event.call_id ? "tool" : event.step ? "model" : "agent",
     }[event.kind];
-    if (kind) this.end(`${kind}:${key}`, at, event.kind === "call_failed" || event.kind === "tool_lost" || event.is_error);
+    if (kind)
+      this.end(
+        `${kind}:${key}`,
+        at,
+        event.kind === "call_failed" || event.kind === "tool_lost" || event.is_error,
+      );
   }
 
   begin(key, name, kind, at) {
@@ -59,7 +70,9 @@ export class Timeline {
   }
 
   end(key, at, bad = false) {
-    const open = [...this.parts].findLast(([known, part]) => known.split("#")[0] === key && part.end === null);
+    const open = [...this.parts].findLast(
+      ([known, part]) => known.split("#")[0] === key && part.end === null,
+    );
     if (open) Object.assign(open[1], { end: at, bad });
   }
 
@@ -70,9 +83,17 @@ export class Timeline {
     if (!shown.length) return fill(element, h("p.muted.small", null, "Nothing has happened yet."));
     const first = shown.length < all.length ? shown[0].begin : this.began;
     const scale = Math.max(1, last - first);
-    return fill(element,
-      shown.length < all.length ? h("p.small.muted", null, `The last ${MOST} of ${all.length} parts.`) : null,
-      h("ol.timeline", null, shown.map((part) => rowOf(part, first, scale, last))));
+    return fill(
+      element,
+      shown.length < all.length
+        ? h("p.small.muted", null, `The last ${MOST} of ${all.length} parts.`)
+        : null,
+      h(
+        "ol.timeline",
+        null,
+        shown.map((part) => rowOf(part, first, scale, last)),
+      ),
+    );
   }
 }
 
@@ -82,13 +103,17 @@ function rowOf(part, first, scale, last) {
   filled.style.left = `${(((part.begin - first) / scale) * 100).toFixed(2)}%`;
   filled.style.width = `${(((end - part.begin) / scale) * 100).toFixed(2)}%`;
   const took = duration((end - part.begin) / 1000);
-  return h("li", null,
+  return h(
+    "li",
+    null,
     h("span.name", null, part.name, part.bad ? " ✕" : ""),
     h("span.track", { "aria-hidden": "true" }, filled),
-    h("span.took", null, part.end === null ? `${took} …` : took));
+    h("span.took", null, part.end === null ? `${took} …` : took),
+  );
 }
 
 function nameOf(event) {
-  const name = event.tool ?? { model: "model", agent: "looks up its agent" }[event.activity] ?? event.activity;
+  const name =
+    event.tool ?? { model: "model", agent: "looks up its agent" }[event.activity] ?? event.activity;
   return event.attempt > 1 ? `${name}, attempt ${event.attempt}` : name;
 }

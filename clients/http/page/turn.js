@@ -13,7 +13,7 @@ import { Timeline } from "./timeline.js";
 
 const PRIVATE = ["task", "arguments", "results", "errors"];
 const SOON = 250;
-const SHARE = 4;  // of the time, a status may take one part
+const SHARE = 4; // the status of a long turn takes time: at most a fourth of it
 const EVERY = 8_000;
 
 export function turn(main, signal, id) {
@@ -29,9 +29,13 @@ class View {
     this.status = null;
     this.timer = null;
     this.took = 0;
+    this.asked = null;
     this.timeline = new Timeline();
     this.parts = {
-      head: h("div"), trouble: h("div"), line: h("p.connection", { role: "status" }), waits: h("div.waits"),
+      head: h("div"),
+      trouble: h("div"),
+      line: h("p.connection", { role: "status" }),
+      waits: h("div.waits"),
       log: h("div.log", { role: "log", "aria-label": "Conversation", "aria-busy": "true" }),
       money: h("section.card", { "aria-label": "Spending" }),
       tree: h("section.card", { "aria-label": "Delegates", hidden: true }),
@@ -39,11 +43,25 @@ class View {
       timeline: h("div"),
     };
     const { head, trouble, line, waits, log, money: spending, tree, facts } = this.parts;
-    const when = h("section.card", { "aria-label": "Timeline" },
-      folded(h("h2", null, "Timeline"), () => this.parts.timeline));
-    when.firstElementChild.addEventListener("toggle", () => this.timeline.draw(this.parts.timeline));
-    fill(main, head, trouble, h("div.columns", null,
-      h("div.wide", null, waits, log, line), h("aside", { "aria-label": "About the turn" }, spending, tree, when, facts)));
+    const when = h(
+      "section.card",
+      { "aria-label": "Timeline" },
+      folded(h("h2", null, "Timeline"), () => this.parts.timeline),
+    );
+    when.firstElementChild.addEventListener("toggle", () =>
+      this.timeline.draw(this.parts.timeline),
+    );
+    fill(
+      main,
+      head,
+      trouble,
+      h(
+        "div.columns",
+        null,
+        h("div.wide", null, waits, log, line),
+        h("aside", { "aria-label": "About the turn" }, spending, tree, when, facts),
+      ),
+    );
   }
 
   start() {
@@ -60,7 +78,8 @@ class View {
         query: { include: PRIVATE },
         signal: this.signal,
         onMessage: (event) => this.see(event),
-        onConnection: (is) => fill(this.parts.line, is ? "" : "The connection is lost; the page tries again …"),
+        onConnection: (is) =>
+          fill(this.parts.line, is ? "" : "The connection is lost; the page tries again …"),
       });
     } catch (error) {
       if (error instanceof Problem && error.code === "STALE_CURSOR") {
@@ -82,7 +101,8 @@ class View {
     this.timeline.see(event);
     if (follows) window.scrollTo({ top: document.body.scrollHeight });
     if (event.cursor) this.soon();
-    if (event.kind === "turn_ended" && log.getAttribute("aria-busy") === "false") announce(`The turn has ended: ${event.outcome}`);
+    if (event.kind === "turn_ended" && log.getAttribute("aria-busy") === "false")
+      announce(`The turn has ended: ${event.outcome}`);
   }
 
   soon() {
@@ -93,13 +113,27 @@ class View {
     clearTimeout(this.timer);
     this.timer = null;
     const began = performance.now();
+    this.asked = began;
     try {
-      this.status = await get(path("turns", this.id), {}, this.signal);
+      const status = await get(path("turns", this.id), {}, this.signal);
+      if (this.asked !== began) return; // a later question has a later answer
+      this.status = status;
       this.took = performance.now() - began;
       this.show();
     } catch (error) {
-      if (!this.signal.aborted && !(error.status === 0 && this.status)) this.fail(error, this.parts.trouble);
+      if (!this.signal.aborted && !(error.status === 0 && this.status))
+        this.fail(error, this.parts.trouble);
     }
+  }
+
+  /** Make the content of an element again only when what it shows has changed. */
+  once(element, shown, make) {
+    reconcile(
+      element,
+      [shown],
+      () => "all",
+      () => h("div", null, make()),
+    );
   }
 
   /** Show a problem: alone, if there is nothing else to show. */
@@ -112,13 +146,19 @@ class View {
     const { status, parts } = this;
     document.title = `${status.task || status.id} · Perdure`;
     fill(parts.trouble);
-    reconcile(parts.head, [headOf(status)], () => "head", () => heading(status, () => this.status, () => this.refresh()));
-    reconcile(parts.waits, status.waits, (one) => one.call?.token ?? `${one.turn_id} ${one.kind}`,
-      (one) => waitOf(one, status, () => this.refresh()));
+    const onDone = () => this.refresh();
+    this.once(parts.head, headOf(status), () => heading(status, () => this.status, onDone));
+    reconcile(
+      parts.waits,
+      status.waits,
+      (one) => one.call?.token ?? `${one.turn_id} ${one.kind}`,
+      (one) => waitOf(one, () => this.status, onDone),
+    );
     fill(parts.money, h("h2", null, "Spending"), bars(status));
     parts.tree.hidden = !status.children.length;
-    fill(parts.tree, h("h2", null, "Delegates"), tree(status));
-    fill(parts.facts, h("h2", null, "Details"), facts(status));
+    this.once(parts.tree, status.children, () => [h("h2", null, "Delegates"), tree(status)]);
+    const { spent, doing, since, ...fixed } = status;
+    this.once(parts.facts, fixed, () => [h("h2", null, "Details"), facts(status)]);
     if (parts.timeline.isConnected) this.timeline.draw(parts.timeline);
   }
 }
@@ -127,11 +167,10 @@ function atTheEnd() {
   return window.innerHeight + window.scrollY >= document.body.scrollHeight - 80;
 }
 
-/** What the head of the page shows. */
+/** A status without what changes all the time, which the head of the page does not show. */
 function headOf(status) {
-  const { id, run_id, agent, last_agent, task, state, outcome, error, ended_at, doing, waits, budget, max_iterations } = status;
-  const kinds = waits.map((one) => one.kind);
-  return { id, run_id, agent, last_agent, task, state, outcome, error, ended_at, doing, kinds, budget, max_iterations };
+  const { spent, since, step, steps, children, last_text, ...shown } = status;
+  return shown;
 }
 
 function crumbs(id) {
@@ -140,39 +179,110 @@ function crumbs(id) {
 
 function heading(status, latest, onDone) {
   const ui = inTemporal(status.id, status.run_id);
-  return h("div", null,
+  return h(
+    "div",
+    null,
     crumbs(status.id),
     h("div.head", null, h("h1", null, status.task || status.id)),
-    h("p.muted", null, badge(status.state, status.outcome), " ", status.last_agent && status.last_agent !== status.agent ? `${status.agent} → ${status.last_agent}` : status.agent,
-      status.outcome ? [" · ended ", ago(status.ended_at)] : status.waits.length ? "" : ` · ${status.doing}`,
-      ui ? [" · ", h("a", { href: ui, target: "_blank", rel: "noopener noreferrer" }, "Temporal UI ↗")] : null),
-    status.error ? h("div.problem", null, h("strong", null, status.error.code), h("p", null, status.error.message)) : null,
-    buttons(status, latest, onDone));
+    h(
+      "p.muted",
+      null,
+      badge(status.state, status.outcome),
+      " ",
+      status.last_agent && status.last_agent !== status.agent
+        ? `${status.agent} → ${status.last_agent}`
+        : status.agent,
+      status.outcome
+        ? [" · ended ", ago(status.ended_at)]
+        : status.waits.length
+          ? ""
+          : ` · ${status.doing}`,
+      ui
+        ? [
+            " · ",
+            h("a", { href: ui, target: "_blank", rel: "noopener noreferrer" }, "Temporal UI ↗"),
+          ]
+        : null,
+    ),
+    status.error
+      ? h(
+          "div.problem",
+          null,
+          h("strong", null, status.error.code),
+          h("p", null, status.error.message),
+        )
+      : null,
+    buttons(status, latest, onDone),
+  );
 }
 
-function waitOf(wait, status, onDone) {
-  const elsewhere = wait.turn_id === status.id ? null : ["In the delegate ", turnLink(wait.turn_id)];
-  if (wait.call) return decision({ turnId: wait.turn_id, call: wait.call, since: wait.since, about: elsewhere, onDone });
-  const pays = ["budget", "iterations"].includes(wait.kind) && wait.turn_id === status.id && may("budget");
-  return h("article.card.decision", null,
+function waitOf(wait, latest, onDone) {
+  const { id } = latest();
+  const elsewhere = wait.turn_id === id ? null : ["In the delegate ", turnLink(wait.turn_id)];
+  if (wait.call)
+    return decision({
+      turnId: wait.turn_id,
+      call: wait.call,
+      since: wait.since,
+      about: elsewhere,
+      onDone,
+    });
+  const pays = ["budget", "iterations"].includes(wait.kind) && wait.turn_id === id && may("budget");
+  return h(
+    "article.card.decision",
+    null,
     h("h3", null, `Waits for ${wait.kind}`),
     elsewhere ? h("p.small", null, elsewhere) : null,
     h("p", null, wait.reason),
     wait.until ? h("p.small.muted", null, "Until ", clock(wait.until)) : null,
     pays
-      ? h("div.buttons", null, h("button.primary", { type: "button", onclick: async () => { await topUp(status); onDone(); } }, "Top up"))
-      : null);
+      ? h(
+          "div.buttons",
+          null,
+          h(
+            "button.primary",
+            {
+              type: "button",
+              onclick: async () => {
+                await topUp(latest());
+                onDone();
+              },
+            },
+            "Top up",
+          ),
+        )
+      : null,
+  );
 }
 
 /** The delegates, with the money of each. */
 function tree(node) {
-  return h("ul.tree", null, node.children.map((child) =>
-    h("li", null,
-      h("div.line", null,
-        h("span", null, badge(child.state, child.outcome), " ", turnLink(child.id, child.agent)),
-        h("span.amount", null, money(child.spent.usd))),
-      h("p.small.muted", null, child.task, " · ", plural(child.steps, "step"), " · ", duration(seconds(child.spent.time))),
-      child.children.length ? tree(child) : null)));
+  return h(
+    "ul.tree",
+    null,
+    node.children.map((child) =>
+      h(
+        "li",
+        null,
+        h(
+          "div.line",
+          null,
+          h("span", null, badge(child.state, child.outcome), " ", turnLink(child.id, child.agent)),
+          h("span.amount", null, money(child.spent.usd)),
+        ),
+        h(
+          "p.small.muted",
+          null,
+          child.task,
+          " · ",
+          plural(child.steps, "step"),
+          " · ",
+          duration(seconds(child.spent.time)),
+        ),
+        child.children.length ? tree(child) : null,
+      ),
+    ),
+  );
 }
 
 function facts(status) {
@@ -182,9 +292,20 @@ function facts(status) {
     ["Ended", status.ended_at ? ago(status.ended_at) : null],
     ["Deadline", status.deadline ? clock(status.deadline) : null],
     ["Goes on from", from ? [turnLink(from.turn_id), `, step ${from.step}`] : null],
-    ["Labels", Object.entries(status.labels).map(([name, value]) => [h("span.label", null, `${name}=${value}`), " "])],
+    [
+      "Labels",
+      Object.entries(status.labels).map(([name, value]) => [
+        h("span.label", null, `${name}=${value}`),
+        " ",
+      ]),
+    ],
     ["Run", h("span.id", null, status.run_id)],
   ];
-  return h("dl", null, rows.filter(([, value]) => value && value.length !== 0)
-    .map(([name, value]) => [h("dt", null, name), h("dd", null, value)]));
+  return h(
+    "dl",
+    null,
+    rows
+      .filter(([, value]) => value && value.length !== 0)
+      .map(([name, value]) => [h("dt", null, name), h("dd", null, value)]),
+  );
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import get_args
 
 import httpx
 import pytest
@@ -11,7 +12,7 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from perdure import Agent, errors
-from perdure.clients.http import app
+from perdure.clients.http import Permission, app
 from perdure.clients.http.static_page import FOLDER
 from perdure.testing import ScriptedModel
 
@@ -103,12 +104,11 @@ async def test_gateway_says_what_the_caller_may_and_where_temporal_is(runtime: R
             app(client, temporal_ui="javascript:alert(1)")
         namespace = client.temporal.namespace
 
-    everything = ["budget", "control", "decide", "read", "start"]
     assert about["root"] | {"version": ""} == {
         "version": "",
         "subject": "root@example.com",
         "tenant": None,
-        "may": everything,
+        "may": sorted(get_args(Permission)),
         "temporal_ui": f"http://localhost:8233/namespaces/{namespace}/workflows",
     }
     assert (about["rita"]["tenant"], about["rita"]["may"]) == ("acme", ["read"])

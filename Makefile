@@ -8,7 +8,7 @@ WORKERS ?= 4
 
 unexport PYTHONDONTWRITEBYTECODE  # or each process would rewrite the asserts of all tests anew
 
-.PHONY: demo test check dev test-slow soak soak-sessions test-local-model local-model-tools bench bench-attacks bench-budgets bench-actions bench-trees bench-long bench-recovery bench-sessions bench-streams bench-local bench-peers screenshots acceptance bad-input mistakes lock format deploy-check deploy-tools mcp-servers docs docs-check docs-serve docs-tools clean
+.PHONY: demo test check dev test-slow soak soak-sessions test-local-model local-model-tools bench bench-attacks bench-attacks-http bench-budgets bench-actions bench-trees bench-long bench-recovery bench-sessions bench-streams bench-local bench-peers screenshots acceptance bad-input mistakes lock format deploy-check deploy-tools mcp-servers docs docs-check docs-serve docs-tools clean
 
 demo: $(READY)        ## a real turn on a real Temporal server; its worker is killed in the middle
 	@$(BIN)/perdure demo $(ARGS)
@@ -64,6 +64,9 @@ bench-budgets: $(READY)  ## does the bill stay within the budget? A model that n
 
 bench-attacks: $(READY)  ## does an honest turn notice what is done to its worker? Seventeen attacks, each on a worker of its own; a quarter of an hour
 	@$(BIN)/python -m benchmarks.attacks $(ARGS)
+
+bench-attacks-http: $(READY)  ## do the requests of a caller notice what another does to the gateway? Ten attacks; five minutes
+	@$(BIN)/python -m benchmarks.attacks_http $(ARGS)
 
 bench-actions: $(READY)  ## how many actions Temporal Cloud would bill for a turn and a step, by the server's own count; five minutes
 	@$(BIN)/python -m benchmarks.actions $(ARGS)

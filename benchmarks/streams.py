@@ -96,13 +96,13 @@ class Stream(asyncio.Protocol):
 
 
 @contextlib.asynccontextmanager
-async def gateway(address: str) -> AsyncIterator[Gateway]:
+async def gateway(address: str, *arguments: str) -> AsyncIterator[Gateway]:
     """A gateway process, which is ended with the block."""
     most = str(2 * STREAMS)
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "perdure", "serve", "--port", "0"),
         *("--address", address, "--task-queue", QUEUE),
-        *("--max-streams", most, "--max-streams-of-caller", most),
+        *(arguments or ("--max-streams", most, "--max-streams-of-caller", most)),
         stderr=asyncio.subprocess.PIPE,
     )
     assert process.stderr is not None
@@ -133,11 +133,13 @@ async def opened(at: Gateway, turns: Sequence[str], count: int) -> list[Stream]:
     return await asyncio.gather(*(one(turn) for turn in chosen))
 
 
-async def request_ms(at: Gateway, path: str) -> float:
+async def request_ms(at: Gateway, path: str, token: str = "") -> float:
     """How long a request of another client takes, with its connection."""
     began = time.perf_counter()
     reading, writing = await asyncio.open_connection("127.0.0.1", at.port)
-    writing.write(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
+    who = f"Authorization: Bearer {token}\r\n" if token else ""
+    head = f"GET {path} HTTP/1.1\r\nHost: localhost\r\n{who}Connection: close\r\n\r\n"
+    writing.write(head.encode())
     answer = await reading.read()
     writing.close()
     assert b" 200 " in answer[:20], answer

@@ -201,8 +201,19 @@ BATCH_EVENTS = 1_000
 BATCH_ROUNDS = 20
 """The number of times that a batch may be run, the first one included."""
 
+HTTP_CONNECTIONS = 4_000
+"""The number of connections of a process of `perdure serve`. Beyond it, the one that has waited
+longest without a request is closed, or else a new one is refused."""
+HTTP_HEAD = timedelta(seconds=10)
+"""The time in which a connection must send the head of a request."""
 HTTP_BODY_BYTES = 4 * 1024 * 1024
 """The size of the body of an HTTP request, ..."""
+HTTP_BODY_VALUES = 20_000
+"""... the number of JSON values in it, ..."""
+HTTP_BATCH_VALUES = 200_000
+"""... or in the body that starts a batch, ..."""
+HTTP_MEMBERS = 1_000
+"""... the number of members of one object in it, ..."""
 HTTP_BODY = timedelta(seconds=10)
 """... and the time in which it must arrive."""
 HTTP_REQUEST = timedelta(minutes=2)

@@ -47,6 +47,12 @@ from perdure.clients.cli.group import Command, examples
     help="The agents to serve over A2A as well: a TOML file with their names and descriptions.",
 )
 @click.option(
+    "--max-connections",
+    type=click.IntRange(1),
+    metavar="N",
+    help=f"The most connections of the process (default: {limits.HTTP_CONNECTIONS}).",
+)
+@click.option(
     "--max-streams",
     type=click.IntRange(1),
     metavar="N",
@@ -70,6 +76,7 @@ async def serve(
     port: int,
     tokens_file: Path | None,
     a2a_file: Path | None,
+    max_connections: int | None,
     max_streams: int | None,
     max_streams_of_caller: int | None,
     temporal_ui: str | None,
@@ -100,5 +107,7 @@ async def serve(
         max_streams_of_caller=max_streams_of_caller or limits.HTTP_STREAMS_OF_CALLER,
         temporal_ui=temporal_ui,
     )
-    await serving.serve(application, host, port)
+    await serving.serve(
+        application, host, port, max_connections=max_connections or limits.HTTP_CONNECTIONS
+    )
     return 0

@@ -13,7 +13,8 @@ from pathlib import Path
 import uvicorn
 from starlette.applications import Starlette
 
-from perdure import errors
+from perdure import errors, limits
+from perdure.clients.cli.connections import Connections
 from perdure.clients.cli.screen import note
 
 _GRACE_S = 1
@@ -22,7 +23,7 @@ _BACKLOG = 2048
 _LOOPBACK = "127.0.0.1"
 
 
-async def serve(application: Starlette, host: str, port: int) -> None:
+async def serve(application: Starlette, host: str, port: int, *, max_connections: int) -> None:
     """Serve an application until SIGTERM or Ctrl-C.
 
     Raises:
@@ -30,7 +31,7 @@ async def serve(application: Starlette, host: str, port: int) -> None:
     """
     listening = _listening(host, port)
     note(f"serving on {_url(host, listening)}; Ctrl-C stops it")
-    await _Server(_config(application)).serve([listening])
+    await _Server(_config(application, max_connections)).serve([listening])
 
 
 @contextlib.asynccontextmanager
@@ -47,7 +48,7 @@ async def served(application: Starlette, ports: Iterable[int]) -> AsyncIterator[
         ConfigurationError: No port is free.
     """
     listening = _first_free(ports)
-    server = _Embedded(_config(application))
+    server = _Embedded(_config(application, limits.HTTP_CONNECTIONS))
     serving = asyncio.create_task(server.serve([listening]))
     try:
         yield _url(_LOOPBACK, listening)
@@ -56,13 +57,13 @@ async def served(application: Starlette, ports: Iterable[int]) -> AsyncIterator[
         await serving
 
 
-def _config(application: Starlette) -> uvicorn.Config:
+def _config(application: Starlette, max_connections: int) -> uvicorn.Config:
     return uvicorn.Config(
         application,
         log_config=None,
         proxy_headers=False,
         timeout_graceful_shutdown=_GRACE_S,
-        http="h11",
+        http=Connections(max_connections).protocol,  # type: ignore[arg-type]  # it is called only
         ws="none",
         lifespan="off",
     )

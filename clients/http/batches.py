@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncGenerator
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 from pydantic_core import to_json
@@ -49,9 +49,11 @@ class StartBatch(CommonOptions):
         on_done: The URL of the webhook of each turn.
     """
 
+    most_values: ClassVar[int] = limits.HTTP_BATCH_VALUES
+
     id: str
     agent: str
-    tasks: Annotated[tuple[str | BatchTask, ...], Field(min_length=1)]
+    tasks: Annotated[tuple[str | BatchTask, ...], Field(min_length=1, fail_fast=True)]
     context: dict[str, str] = {}
     turn_budget: Budget | None = None
     at_once: AtOnce = 10

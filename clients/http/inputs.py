@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from typing import Any, TypeVar, get_origin
+from typing import Any, ClassVar, TypeVar, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails, from_json
@@ -26,6 +26,9 @@ class Body(Value):
 
     model_config = ConfigDict(strict=True)
 
+    most_values: ClassVar[int] = limits.HTTP_BODY_VALUES
+    """The largest number of JSON values in it."""
+
 
 class Query(Value):
     """The query of a request. It rejects unknown names."""
@@ -45,6 +48,7 @@ async def body_of(request: Request, model: type[M]) -> M:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if data and kind != "application/json":
         raise RefusedError(415, "UNSUPPORTED_MEDIA_TYPE", "the body must be application/json")
+    _check_values(data, model.most_values if issubclass(model, Body) else limits.HTTP_BODY_VALUES)
     try:
         return model.model_validate_json(data or b"{}")
     except ValidationError as error:
@@ -84,6 +88,31 @@ async def bytes_of(request: Request) -> bytes:
             413, "TOO_LARGE", f"the body is larger than {limits.HTTP_BODY_BYTES} bytes"
         )
     return b"".join(chunks)
+
+
+def _check_values(data: bytes, most: int) -> None:
+    """Refuse a body with too many values. To validate and to describe them would take seconds.
+
+    Raises:
+        RefusedError: It has too many values, or an object with too many members.
+    """
+    try:
+        level: list[Any] = [from_json(data or b"{}")]
+    except ValueError:
+        return  # to validate it finds the same error, with its place
+    count = 0
+    while level:
+        inner: list[Any] = []
+        for value in level:
+            if isinstance(value, dict) and len(value) > limits.HTTP_MEMBERS:
+                raise RefusedError(
+                    413, "TOO_LARGE", f"an object has more than {limits.HTTP_MEMBERS} members"
+                )
+            if isinstance(value, dict | list):
+                inner.extend(value.values() if isinstance(value, dict) else value)
+        count, level = count + len(inner), inner
+        if count > most:
+            raise RefusedError(413, "TOO_LARGE", f"the body has more than {most} values")
 
 
 def query_of(request: Request, model: type[M]) -> M:

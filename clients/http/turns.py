@@ -70,7 +70,7 @@ class StartTurn(CommonOptions):
     deadline: AMoment | None = None
     on_done: WebhookUrl | None = None
     live: bool = False
-    history: tuple[Message, ...] = ()
+    history: Annotated[tuple[Message, ...], Field(fail_fast=True)] = ()
     output_schema: dict[str, JsonValue] | None = None
     priority: Annotated[int, Field(ge=1, le=LAST_PRIORITY)] | None = None
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from perdure import Agent
+from perdure import Agent, limits
 from perdure.testing import ScriptedModel, says
 
 from ..conftest import Runtime
@@ -70,6 +70,89 @@ async def test_gateway_serves_callers_by_their_tokens_until_it_is_stopped(
     assert "turn_started" in rest
     assert (code, took < 10) == (0, True)
     assert len(said.splitlines()) == 1
+
+
+@pytest.mark.slow  # it waits for the time limit of a request's head
+@pytest.mark.accepts("H17")
+async def test_connections_that_send_no_request_are_closed(
+    perdure: CommandLine, runtime: Runtime
+) -> None:
+    """Also between two requests, and one that sends a head slowly; a stream stays open."""
+    agent = Agent(name="desk", model="scripted:x")
+    async with runtime(agent, model=ScriptedModel()) as client:
+        turn = await client.start(agent, "Help.", id="silent-1", delay=timedelta(days=7))
+        with perdure.started("serve", "--port", "0") as started:
+            port = int((await url_of(started)).rpartition(":")[2])
+            begun = time.monotonic()
+            stream = await _connected(port, _request("/v1/turns/silent-1/events"))
+            silent = await _connected(port, b"")
+            used = await _connected(port, _request("/healthz"))
+            await used[0].readuntil(b"ok")
+            used[1].write(b"G")  # else it would be closed earlier, as one that is kept alive
+            slow = await _connected(port, b"GET /healthz HTTP/1.1\r\n")
+            dripping = asyncio.create_task(_drip(slow[1]))
+            async with asyncio.timeout(30):
+                rest = [await one.read() for one, _ in (silent, slow, used)]
+            took = time.monotonic() - begun
+            await asyncio.wait({dripping})
+            stream[1].write(b"")
+            first = await stream[0].readuntil(b"turn_started")
+            is_open = not stream[0].at_eof()
+            for _, writing in (stream, silent, used, slow):
+                writing.close()
+        await turn.cancel()
+
+    assert rest[:2] == [b"", b""]
+    assert limits.HTTP_HEAD.total_seconds() <= took < limits.HTTP_HEAD.total_seconds() + 10
+    assert (first.startswith(b"HTTP/1.1 200"), is_open) == (True, True)
+
+
+@pytest.mark.accepts("H17")
+async def test_idle_connections_make_room_for_others(
+    perdure: CommandLine, runtime: Runtime
+) -> None:
+    """The one that has waited longest is closed first; if all are used, a new one is refused."""
+    agent = Agent(name="desk", model="scripted:x")
+    async with runtime(agent, model=ScriptedModel()) as client:
+        turn = await client.start(agent, "Help.", id="room-1", delay=timedelta(days=7))
+        with perdure.started("serve", "--port", "0", "--max-connections", "2") as started:
+            port = int((await url_of(started)).rpartition(":")[2])
+            first, second = [await _connected(port, b"") for _ in range(2)]
+            stream = await _connected(port, _request("/v1/turns/room-1/events"))
+            closed = await first[0].read()
+            await stream[0].readuntil(b"turn_started")
+            other = await _connected(port, _request("/v1/turns/room-1/events"))
+            replaced = await second[0].read()
+            await other[0].readuntil(b"turn_started")
+            third = await _connected(port, b"")
+            refused = await third[0].read()
+            for _, writing in (first, second, third, stream, other):
+                writing.close()
+        await turn.cancel()
+
+    assert (closed, replaced) == (b"", b"")
+    assert refused.startswith(b"HTTP/1.1 503 ")
+
+
+Ends = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+async def _connected(port: int, sent: bytes) -> Ends:
+    """A connection on which this was sent."""
+    reading, writing = await asyncio.open_connection("127.0.0.1", port)
+    writing.write(sent)
+    return reading, writing
+
+
+def _request(path: str) -> bytes:
+    return f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
+
+
+async def _drip(writing: asyncio.StreamWriter) -> None:
+    """Send headers that do not end, until the connection is closed."""
+    while not writing.is_closing():
+        writing.write(b"x: y\r\n")
+        await asyncio.sleep(0.5)
 
 
 @pytest.mark.accepts("H10")

@@ -60,6 +60,12 @@ BODIES: dict[str, tuple[bytes | dict[str, Any], tuple[int, str]]] = {
     "a long id": ({**GOOD, "id": "b" * 99}, (422, "INVALID_REQUEST")),
     "an id of two lines": ({**GOOD, "id": "a\nb"}, (422, "INVALID_REQUEST")),
     "a large task": ({**GOOD, "task": "x" * (limits.TASK_BYTES + 1)}, (413, "TOO_LARGE")),
+    "many values": (b"[%s1]" % (b"1," * limits.HTTP_BODY_VALUES), (413, "TOO_LARGE")),
+    "many fields": (
+        {f"f{number}": 1 for number in range(limits.HTTP_MEMBERS + 1)},
+        (413, "TOO_LARGE"),
+    ),
+    "a history of numbers": ({**GOOD, "history": [1] * 10_000}, (422, "INVALID_REQUEST")),
     "a huge body": (b" " * (limits.HTTP_BODY_BYTES + 1), (413, "TOO_LARGE")),
 }
 
@@ -123,6 +129,21 @@ async def _huge() -> AsyncIterator[bytes]:
     """A body without a length."""
     for _ in range(5):
         yield b" " * 1024 * 1024
+
+
+@pytest.mark.accepts("H5")
+async def test_batch_of_many_bad_tasks_is_refused_in_a_moment(runtime: Runtime) -> None:
+    """A description of each of them took 44 seconds, in which nobody else was served."""
+    body = b'{"id": "b", "agent": "desk", "tasks": [%s1]}'
+    found = []
+    async with runtime(DESK, model=ScriptedModel()) as client, served(client) as http:
+        for count in (limits.HTTP_BATCH_VALUES - 10, limits.HTTP_BODY_BYTES // 2 - 100):
+            began = time.process_time()
+            data = body % (b"1," * count)
+            response = await http.post("/v1/batches", content=data, headers=JSON)
+            found.append((told(response), time.process_time() - began < 2))
+
+    assert found == [((422, "INVALID_REQUEST"), True), ((413, "TOO_LARGE"), True)]
 
 
 @pytest.mark.slow  # it waits for the time limit of a body and for the first comment of a stream

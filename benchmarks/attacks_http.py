@@ -1,0 +1,182 @@
+"""How much do attacks on a gateway slow down the requests of other callers?
+
+`make bench-attacks-http`, or `python -m benchmarks.attacks_http NAME …` for some of them.
+
+Blocks of quiet requests and of requests under attack alternate on the same gateway process, so that
+the conditions are the same for both. The attacker has a token of its own, or none. The results are
+ratios of times; the clients and the attacker share the processor with the gateway, so an attack of
+plain, valid requests is the one to compare with.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import itertools
+import json
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+from benchmarks.attacks import Result, p99
+from benchmarks.bench import working
+from benchmarks.streams import MODULE, QUEUE, WAITS, Gateway, gateway, request_ms
+from perdure.clients import AgentClient
+from perdure.worker.dev_server import DevServer
+
+BLOCKS, REQUESTS, PAUSE_S = 6, 40, 0.02
+GOAL = 2.0
+TURNS = 100
+TOKENS = {"honest": None, "evil": "evil"}
+"""The tenants of the callers."""
+
+Attack = Callable[[Gateway], Awaitable[None]]
+HEAD = "Host: localhost\r\nAuthorization: Bearer evil\r\n"
+
+
+async def hold(at: Gateway, sent: bytes, drip: bytes = b"") -> None:
+    """Hold a connection until the gateway closes it, or the attack ends."""
+    reading, writing = await asyncio.open_connection("127.0.0.1", at.port)
+    with contextlib.closing(writing):
+        writing.write(sent)
+        while not reading.at_eof():
+            with contextlib.suppress(TimeoutError, OSError):
+                async with asyncio.timeout(1):
+                    await reading.read(65_536)
+                continue
+            writing.write(drip)
+
+
+def held(count: int, sent: Callable[[int], bytes], drip: bytes = b"") -> Attack:
+    """An attack of connections that are held."""
+
+    async def attack(at: Gateway) -> None:
+        numbers = itertools.count()
+        places = asyncio.Semaphore(50)
+
+        async def one() -> None:
+            while True:
+                async with places:
+                    await asyncio.sleep(0.05)
+                with contextlib.suppress(OSError):
+                    await hold(at, sent(next(numbers)), drip)
+
+        await asyncio.gather(*(one() for _ in range(count)))
+
+    return attack
+
+
+def posts(body: bytes, at_once: int = 2, path: str = "/v1/turns") -> Attack:
+    """An attack of requests with a body, one after the other."""
+    head = f"POST {path} HTTP/1.1\r\n{HEAD}Content-Type: application/json\r\n"
+    sent = f"{head}Connection: close\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+
+    async def attack(at: Gateway) -> None:
+        async def one() -> None:
+            while True:
+                with contextlib.suppress(OSError):
+                    await hold(at, sent)
+
+        await asyncio.gather(*(one() for _ in range(at_once)))
+
+    return attack
+
+
+def get(path: str) -> bytes:
+    return f"GET {path} HTTP/1.1\r\n{HEAD}\r\n".encode()
+
+
+SLOW = (
+    f"POST /v1/turns HTTP/1.1\r\n{HEAD}"
+    "Content-Type: application/json\r\nContent-Length: 9999\r\n\r\n"
+)
+FLOOD = json.dumps({"agent": "job", "task": "x" * 100, "unknown": 1}).encode()
+MANY = b'{"id": "b", "agent": "job", "tasks": [' + b"1," * 199_000 + b"1]}"
+FIELDS = b"{" + b",".join(b'"f%d":1' % number for number in range(300_000)) + b"}"
+
+ATTACKS: dict[str, Attack] = {
+    "nothing": lambda _: asyncio.sleep(3600),
+    "two callers with plain requests": posts(FLOOD),
+    "1,000 streams of one caller": held(1000, lambda n: get(f"/v1/turns/waits-{n % TURNS}/events")),
+    "2,000 silent connections": held(2000, lambda _: b""),
+    "500 heads that do not end": held(500, lambda _: b"GET / HTTP/1.1\r\n", b"x: y\r\n"),
+    "500 bodies, a byte a second": held(500, lambda _: SLOW.encode(), b" "),
+    "two bodies of 100 MB": posts(b" " * 100_000_000),
+    "two bodies of 200,000 bad tasks": posts(MANY, path="/v1/batches"),
+    "two bodies of 300,000 fields": posts(FIELDS),
+    "two bodies of brackets": posts(b"[" * 4_000_000),
+}
+
+
+async def honest_s(at: Gateway) -> float:
+    return await request_ms(at, "/v1/turns/quick", token="honest") / 1000
+
+
+async def measure(at: Gateway, attack: Attack) -> Result:
+    """Alternating blocks of quiet requests and of requests under attack."""
+    result = Result()
+    for _ in range(BLOCKS):
+        for taken in (result.quiet, result.beside):
+            async with under(attack, at) if taken is result.beside else contextlib.nullcontext():
+                for _ in range(REQUESTS):
+                    taken.append(await honest_s(at))
+                    await asyncio.sleep(PAUSE_S)
+    return result
+
+
+@contextlib.asynccontextmanager
+async def under(attack: Attack, at: Gateway) -> AsyncIterator[None]:
+    """The attack, until the end of the block."""
+    attacking = asyncio.ensure_future(attack(at))
+    await asyncio.sleep(1)  # it has begun
+    try:
+        yield
+    finally:
+        attacking.cancel()
+        await asyncio.wait([attacking])
+        await asyncio.sleep(0.5)
+
+
+def tokens(folder: Path) -> Path:
+    """The file of tokens: each is the name of its caller."""
+    path = folder / "tokens.toml"
+    entries = [
+        f'[[caller]]\nsha256 = "{hashlib.sha256(name.encode()).hexdigest()}"\nsubject = "{name}"\n'
+        + (f'tenant = "{tenant}"\n' if tenant else "")
+        for name, tenant in TOKENS.items()
+    ]
+    path.write_text("\n".join(entries), encoding="utf-8")
+    return path
+
+
+async def main(names: list[str]) -> bool:
+    """Print the table; return whether the goal is met everywhere."""
+    is_well = True
+    async with contextlib.AsyncExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="perdure-attacks-")))
+        server = await stack.enter_async_context(DevServer(folder=None, port=0, ui=False))
+        address = server.address.address
+        client = await AgentClient.connect(address, task_queue=QUEUE)
+        await stack.enter_async_context(working(MODULE, address, QUEUE))
+        await client.run("job", "1 100 0", id="quick")
+        for number in range(TURNS):
+            await client.start("job", "1 1 0", id=f"@evil/waits-{number}", delay=WAITS)
+        print(
+            f"{'milliseconds of another request':<34}    quiet p50, p99   attack p50, p99   ratios"
+        )
+        for name, attack in ATTACKS.items():
+            if names and not any(wanted in name for wanted in names):
+                continue
+            async with gateway(address, "--tokens", str(tokens(folder))) as at:
+                await request_ms(at, "/v1/turns/quick", token="honest")
+                before = at.megabytes()
+                result = await measure(at, attack)
+                print(f"{result.row(name)}   {before:.0f} -> {at.megabytes():.0f} MB", flush=True)
+                is_well = is_well and p99(result.beside) <= GOAL * p99(result.quiet)
+    return is_well
+
+
+if __name__ == "__main__":
+    sys.exit(0 if asyncio.run(main(sys.argv[1:])) else 1)

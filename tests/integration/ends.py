@@ -244,6 +244,10 @@ ELSEWHERE = {
         "no server, no turn",
         "integration/test_client.py::test_closed_port_is_an_unreachable_server",
     ),
+    errors.WebhookRefusedError: (
+        "the turn has a URL that no worker allows",
+        "integration/test_webhooks.py::test_url_that_no_worker_allows_is_refused_before_any_model_call",
+    ),
     errors.ApprovalConflictError: (
         "told to who decides",
         "integration/test_approvals.py::test_approval_is_bound_to_arguments_and_used_once",

@@ -23,6 +23,7 @@ CALLERS = {
     "rita": Caller("rita@example.com", "acme", frozenset({"read"})),
     "sam": Caller("sam@example.com", "acme", frozenset({"read", "start"})),
     "otto": Caller("otto@example.com", "other"),
+    "tess": Caller("tess@example.com", "third"),
     "root": Caller("root@example.com", None),
 }
 

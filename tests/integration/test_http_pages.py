@@ -61,7 +61,7 @@ async def test_list_is_read_page_by_page_while_turns_are_added(runtime: Runtime)
     async with runtime(paged, model=ScriptedModel()) as client, served(client) as http:
         ids = [f"@acme/page-{number}" for number in range(5)]
         own = [await client.start(paged, "Later.", id=one, delay=WAITS) for one in ids]
-        own.append(await client.start(paged, "Later.", id="@other/page-1", delay=WAITS))
+        own.append(await client.start(paged, "Later.", id="@third/page-1", delay=WAITS))
         await listed(http, 5)
         wanted: dict[str, Any] = {"limit": 2, "agent": "paged"}
         first = (await http.get("/v1/turns", params=wanted)).json()
@@ -69,14 +69,14 @@ async def test_list_is_read_page_by_page_while_turns_are_added(runtime: Runtime)
         await listed(http, 6)
         rest = await pages(http, "/v1/turns", **wanted, after=first["next"])
         everything = await pages(http, "/v1/turns", **wanted)
-        other = await pages(http, "/v1/turns", agent="paged", limit=1, as_name="otto")
+        other = await pages(http, "/v1/turns", agent="paged", limit=1, as_name="tess")
         query = client.list("paged", id_prefix="@acme/")._wanted.query()
         forged = cursors.of_token(b'{"CloseTime": "x"}', query)
         refused = [
             await http.get("/v1/turns", params={**wanted, **change}, headers=as_(name))
             for name, change in (
                 ("anna", {"after": first["next"], "state": "running"}),
-                ("otto", {"after": first["next"]}),
+                ("tess", {"after": first["next"]}),
                 ("anna", {"after": forged}),
                 ("anna", {"after": "bad"}),
                 ("anna", {"after": "x" * 1001}),
@@ -89,7 +89,7 @@ async def test_list_is_read_page_by_page_while_turns_are_added(runtime: Runtime)
     assert sorted(found) == ids
     assert max(map(len, everything)) == 2
     assert sorted(one for page in everything for one in page) == [*ids, "@acme/page-new"]
-    assert [one for page in other for one in page] == ["@other/page-1"]
+    assert [one for page in other for one in page] == ["@third/page-1"]
     assert [told(one) for one in refused] == [(422, "INVALID_REQUEST")] * 5
 
 

@@ -214,6 +214,8 @@ HTTP_BATCH_VALUES = 200_000
 """... or in the body that starts a batch, ..."""
 HTTP_MEMBERS = 1_000
 """... the number of members of one object in it, ..."""
+HTTP_BODIES_BYTES = 64 * 1024 * 1024
+"""... the size of all bodies that a process reads at the same time, ..."""
 HTTP_BODY = timedelta(seconds=10)
 """... and the time in which it must arrive."""
 HTTP_REQUEST = timedelta(minutes=2)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+import contextlib
+import time
+from collections.abc import AsyncIterator, Iterator
 from typing import Any, ClassVar, TypeVar, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -17,6 +19,13 @@ from perdure.text import one_line
 
 _SHOWN = 300
 _PROBLEMS = 10
+_CONTAINERS = (dict, list)
+_SMALL_BYTES = 64 * 1024
+"""A smaller body is validated at once."""
+_DROPPING_S = 0.01
+"""The pause after each part of a body that is dropped."""
+_PAUSES = 3
+"""Large bodies take at most a quarter of the time of a process."""
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -38,13 +47,72 @@ class Nothing(Query):
     """No body, or no query."""
 
 
-async def body_of(request: Request, model: type[M]) -> M:
+class Bodies:
+    """The bodies of a process that are being read: their memory, and the time to validate them."""
+
+    def __init__(self, most_bytes: int = limits.HTTP_BODIES_BYTES) -> None:
+        self._most_bytes = most_bytes
+        self._bytes = 0
+        self._validating = asyncio.Lock()
+
+    def keep(self, size: int) -> bool:
+        """Reserve memory, and return whether there is enough."""
+        if self._bytes + size > self._most_bytes:
+            return False
+        self._bytes += size
+        return True
+
+    def drop(self, size: int) -> None:
+        """Return memory that was reserved."""
+        self._bytes -= size
+
+    @contextlib.asynccontextmanager
+    async def turn_of(self, size: int) -> AsyncIterator[None]:
+        """Wait until a large body may be validated, one at a time, with pauses for all others."""
+        if size <= _SMALL_BYTES:
+            yield
+            return
+        async with self._validating:
+            began = time.perf_counter()
+            try:
+                yield
+            finally:
+                await asyncio.sleep(_PAUSES * (time.perf_counter() - began))
+
+
+async def body_of(request: Request, model: type[M], bodies: Bodies) -> M:
     """Return the body of a request.
 
     Raises:
-        RefusedError: It is too large, comes too slowly, is not JSON, or is not valid.
+        RefusedError: It is too large, comes too slowly, is not JSON, or is not valid; or bodies of
+            other requests take all of the memory for them.
     """
-    data = await bytes_of(request)
+    async with _kept(request, bodies) as data, bodies.turn_of(len(data)):
+        return _validated(request, data, model)
+
+
+async def bytes_of(request: Request, bodies: Bodies) -> bytes:
+    """Return the bytes of the body of a request.
+
+    Raises:
+        RefusedError: It is too large or comes too slowly, or there is no memory for it.
+    """
+    async with _kept(request, bodies) as data:
+        return data
+
+
+@contextlib.asynccontextmanager
+async def _kept(request: Request, bodies: Bodies) -> AsyncIterator[bytes]:
+    """Read the body of a request, with its memory reserved during the block."""
+    kept: list[bytes] = []
+    try:
+        await _read(request, kept, bodies)
+        yield b"".join(kept)
+    finally:
+        bodies.drop(sum(map(len, kept)))
+
+
+def _validated(request: Request, data: bytes, model: type[M]) -> M:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if data and kind != "application/json":
         raise RefusedError(415, "UNSUPPORTED_MEDIA_TYPE", "the body must be application/json")
@@ -58,22 +126,25 @@ async def body_of(request: Request, model: type[M]) -> M:
     raise _invalid("the body", found, from_json(data or b"{}"))
 
 
-async def bytes_of(request: Request) -> bytes:
-    """Return the bytes of the body of a request.
+async def _read(request: Request, kept: list[bytes], bodies: Bodies) -> None:
+    """Read the body into `kept`. One that is too large is read to its end, and not kept.
 
-    One that is too large is read to its end, and not kept. A client that still sends would not get
-    the answer.
+    A client that still sends would not get the answer.
 
     Raises:
-        RefusedError: It is too large or comes too slowly.
+        RefusedError: It is too large or comes too slowly, or there is no memory for it.
     """
-    chunks, size = [], 0
+    size, has_room = 0, True
     try:
         async with asyncio.timeout(limits.HTTP_BODY.total_seconds()):
             async for chunk in request.stream():
                 size += len(chunk)
-                if size <= limits.HTTP_BODY_BYTES:
-                    chunks.append(chunk)
+                if size > limits.HTTP_BODY_BYTES:
+                    await asyncio.sleep(_DROPPING_S)
+                    continue
+                has_room = has_room and bodies.keep(len(chunk))
+                if has_room:
+                    kept.append(chunk)
     except TimeoutError:
         raise RefusedError(
             408,
@@ -87,7 +158,13 @@ async def bytes_of(request: Request) -> bytes:
         raise RefusedError(
             413, "TOO_LARGE", f"the body is larger than {limits.HTTP_BODY_BYTES} bytes"
         )
-    return b"".join(chunks)
+    if not has_room:
+        raise RefusedError(
+            503,
+            "TOO_MANY_REQUESTS",
+            "too many large bodies are being read; try again later",
+            headers={"Retry-After": str(limits.HTTP_RETRY.seconds)},
+        )
 
 
 def _check_values(data: bytes, most: int) -> None:
@@ -97,9 +174,10 @@ def _check_values(data: bytes, most: int) -> None:
         RefusedError: It has too many values, or an object with too many members.
     """
     try:
-        level: list[Any] = [from_json(data or b"{}")]
+        document = from_json(data or b"{}", cache_strings="none")
     except ValueError:
         return  # to validate it finds the same error, with its place
+    level: list[Any] = [document] if type(document) in _CONTAINERS else []
     count = 0
     while level:
         inner: list[Any] = []
@@ -108,9 +186,10 @@ def _check_values(data: bytes, most: int) -> None:
                 raise RefusedError(
                     413, "TOO_LARGE", f"an object has more than {limits.HTTP_MEMBERS} members"
                 )
-            if isinstance(value, dict | list):
-                inner.extend(value.values() if isinstance(value, dict) else value)
-        count, level = count + len(inner), inner
+            count += len(value)
+            found = value.values() if isinstance(value, dict) else value
+            inner += [one for one in found if type(one) in _CONTAINERS]
+        level = inner
         if count > most:
             raise RefusedError(413, "TOO_LARGE", f"the body has more than {most} values")
 
@@ -174,7 +253,7 @@ def _parts(
     place: tuple[int | str, ...], document: object, *, is_missing: bool
 ) -> Iterator[int | str]:
     """Yield the parts of a place that the document has; pydantic's also name types of a union."""
-    for part in place[:-1] if is_missing else place:
+    for part in place:
         match document:
             case dict() if part in document:
                 document = document[part]

@@ -133,7 +133,7 @@ class Endpoint:
         request, send = Request(scope, receive), _uncached(send)
         try:
             caller = await caller_of(request, self._gateway.auth)
-            body = await bytes_of(request)
+            body = await bytes_of(request, self._gateway.bodies)
         except Exception as error:  # noqa: BLE001 - every error is answered
             await response_to(error)(scope, receive, send)
             return

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Generic, Literal, TypeVar
 
 from pydantic import BaseModel
@@ -43,6 +43,7 @@ class Gateway:
     auth: Auth
     open_requests: OpenRequests
     temporal_ui: str | None = None
+    bodies: inputs.Bodies = field(default_factory=inputs.Bodies)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +137,7 @@ class Operation(Generic[B, Q]):
         caller = await caller_of(request, gateway.auth)
         caller.require(self.may)
         query = inputs.query_of(request, self.query)
-        body = await inputs.body_of(request, self.body)
+        body = await inputs.body_of(request, self.body, gateway.bodies)
         async with asyncio.timeout(limits.HTTP_REQUEST.total_seconds()):
             return await self.handler(Call(gateway, caller, request, body, query))
 

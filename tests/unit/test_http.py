@@ -26,7 +26,9 @@ from perdure.clients.http import Caller, session_events, tokens_from
 from perdure.clients.http.application import OPERATIONS
 from perdure.clients.http.extras import of_extra
 from perdure.clients.http.ids import RESERVED
-from perdure.clients.http.problems import STATUS, response_to
+from perdure.clients.http.inputs import Bodies, Nothing, body_of
+from perdure.clients.http.problems import STATUS, RefusedError, response_to
+from perdure.clients.http.sessions import SendMessage
 from perdure.clients.http.streams import EventStream, OpenRequests, begun
 from perdure.session.facts import SessionFact
 
@@ -197,6 +199,57 @@ def test_places_of_streams_are_returned() -> None:
         raise ValueError("x")
 
     assert not places._open
+
+
+@pytest.mark.accepts("H18")
+async def test_bodies_of_a_process_have_a_memory_of_their_own() -> None:
+    """One without room is read to its end and refused, and the memory is returned."""
+    bodies, ends = Bodies(most_bytes=10), asyncio.Event()
+    sending = asyncio.create_task(body_of(_sends(b'{"text"', ends), SendMessage, bodies))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    with pytest.raises(RefusedError) as refused:
+        await body_of(_sends(b'{"text":1}'), SendMessage, bodies)
+    ends.set()
+    with pytest.raises(RefusedError, match="EOF"):
+        await sending
+    small = await body_of(_sends(b"{}"), Nothing, bodies)
+
+    assert (refused.value.status, refused.value.code) == (503, "TOO_MANY_REQUESTS")
+    assert small == Nothing()
+    assert bodies.keep(10)
+
+
+@pytest.mark.accepts("H18")
+async def test_large_bodies_are_validated_one_at_a_time_with_pauses() -> None:
+    """Others are served in the pauses."""
+    bodies, order = Bodies(), []
+
+    async def one(name: str, size: int) -> None:
+        async with bodies.turn_of(size):
+            order.append(name)
+            time.sleep(0.02)  # noqa: ASYNC251 - as validation does
+
+    began = time.perf_counter()
+    await asyncio.gather(one("large", 10**6), one("larger", 10**6), one("small", 1))
+    took = time.perf_counter() - began
+
+    assert order == ["large", "small", "larger"]
+    assert took >= 0.16
+
+
+def _sends(data: bytes, ends: asyncio.Event | None = None) -> Request:
+    """A request with a body, whose last part comes when the event is set."""
+    parts = [data] if ends is None else [data, b""]
+
+    async def receive() -> Message:
+        part = parts.pop(0)
+        if ends is not None and not parts:
+            await ends.wait()
+        return {"type": "http.request", "body": part, "more_body": bool(parts)}
+
+    headers = [(b"content-type", b"application/json")]
+    return Request({"type": "http", "method": "POST", "headers": headers}, receive)
 
 
 async def _endless(ended: list[str]) -> AsyncGenerator[int, None]:

@@ -80,7 +80,7 @@ def _routes_of(gateway: Gateway, agent: A2AAgent) -> list[Route]:
 
 async def _answer(request: Request, gateway: Gateway, dispatcher: JsonRpcDispatcher) -> Response:
     caller = await caller_of(request, gateway.auth)
-    body = await bytes_of(request)
+    body = await bytes_of(request, gateway.bodies)
     with contextlib.ExitStack() as held:
         again = Request(request.scope, _replayed(body if _is_json(body) else b"", request))
         nothing = Nothing()

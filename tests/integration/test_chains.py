@@ -4,8 +4,6 @@ reports.
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from decimal import Decimal
 from typing import Any
 
@@ -31,7 +29,7 @@ from perdure.activities.provider import Provider
 from perdure.errors import PerdureError
 from perdure.temporal.names import CALL_MODEL
 from perdure.testing import ScriptedModel, call, calls, fails, says
-from perdure.turn.facts import CallFailed, ModelAnswered
+from perdure.turn.facts import CallFailed, WaitBegan
 from perdure.values.answers import ModelAnswer
 from perdure.values.messages import AssistantMessage, Thinking
 from perdure.values.reports import Tried
@@ -129,23 +127,17 @@ async def test_what_one_turn_has_seen_helps_the_others_of_its_worker(runtime: Ru
 @pytest.mark.accepts("M1")
 async def test_turn_remembers_who_failed_when_its_worker_is_another(perdure_server: str) -> None:
     """The new worker has no health data; the turn does not call the benched model again."""
-    let_go = threading.Event()
     first = ScriptedModel(COME_BACK_LATER, "never")
-    second = ScriptedModel(calls(call("hold")), "done")
+    second = ScriptedModel(calls(call("look")), "done")
 
-    @tool(idempotent=True)
-    async def hold() -> str:
-        """Wait."""
-        await asyncio.to_thread(let_go.wait, 60)
-        return "held"
-
-    worker = app(providers={"a": first, "b": second}, tools=[hold])
+    worker = app(providers={"a": first, "b": second}, approval="all")
     async with queue(perdure_server) as work:
         async with work.worker(worker):
             turn = await work.client.start("asker", "go")
-            await until(turn, ModelAnswered)
-        let_go.set()
+            await until(turn, WaitBegan)
         async with work.worker(worker):
+            [asked] = await turn.pending_approvals()
+            await turn.approve(asked)
             report = await turn.result()
 
     assert (report.output, first.call_count) == ("done", 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
@@ -245,6 +246,34 @@ async def test_stream_goes_on_after_every_cursor_in_another_process(runtime: Run
     assert [one["kind"] for _, one in plain if "cursor" not in one] == ["caught_up"]
     assert not any(word in str(whole) for word in ("euros", "Be kind"))
     assert "paid 40 euros" in str(private)
+
+
+@pytest.mark.accepts("H12", "H6")
+async def test_streams_of_a_turn_get_the_same_and_what_they_asked_for(runtime: Runtime) -> None:
+    """They share the messages that are written, but not with those that see private fields."""
+    async with desk(runtime, lost=asks("Done.")) as (_, http):
+        await start(http, "h12-1", "lost")
+        pending = await waiting(http, "h12-1")
+        path = "/v1/turns/h12-1/events"
+        following = [
+            asyncio.create_task(_all_of(http, path, **query))
+            for query in ({}, {"include": ["arguments", "results"]}) * 10
+        ]
+        decision = {"call_id": pending["call_id"], "token": pending["token"]}
+        await http.post("/v1/turns/h12-1/approve", json=decision)
+        found = [await one for one in following]
+
+    assert all(one == found[0] for one in found[::2])
+    assert all(one == found[1] for one in found[1::2])
+    assert found[0][-1][1]["kind"] == "turn_ended"
+    assert ("euros" in str(found[0]), "paid 40 euros" in str(found[1])) == (False, True)
+
+
+async def _all_of(
+    http: httpx.AsyncClient, path: str, **query: Any
+) -> list[tuple[str, dict[str, Any]]]:
+    """The events of a stream, without marks, whose place depends on when it began."""
+    return [one async for one in messages(http, path, **query) if one[0]]
 
 
 @pytest.mark.accepts("H6", "H5")

@@ -253,7 +253,7 @@ def _parts(
     place: tuple[int | str, ...], document: object, *, is_missing: bool
 ) -> Iterator[int | str]:
     """Yield the parts of a place that the document has; pydantic's also name types of a union."""
-    for part in place:
+    for part in place[:-1] if is_missing else place:
         match document:
             case dict() if part in document:
                 document = document[part]

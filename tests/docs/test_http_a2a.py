@@ -20,6 +20,7 @@ def refund(euros: int) -> str:
     return f"paid {euros} euros"
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("H50", "H51")
 async def test_agent_is_served_over_a2a_as_the_page_says(tell: Tell) -> None:
     """It is published by a file, asks for approval, and answers."""

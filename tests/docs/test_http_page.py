@@ -10,6 +10,7 @@ from .commands import commands
 from .conftest import Tell
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("H73")
 async def test_gateway_says_what_the_page_of_the_docs_says(tell: Tell) -> None:
     """With the address of Temporal's web UI that the operator gave."""

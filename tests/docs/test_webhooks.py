@@ -25,6 +25,7 @@ def shape(message: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("H80", "H82")
 async def test_receiver_gets_what_the_page_shows(tell: Tell) -> None:
     """With every field, and verified as the page does it. The query finds a failed delivery."""

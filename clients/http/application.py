@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from importlib.util import find_spec
+from collections.abc import Sequence
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import Route
 
 from perdure import errors, limits
 from perdure.clients.agent_client import AgentClient
 from perdure.clients.http import (
     about,
     batches,
+    extras,
     openapi,
     schedules,
     session_events,
@@ -26,7 +26,6 @@ from perdure.clients.http import (
 )
 from perdure.clients.http.a2a.agents import A2AAgent
 from perdure.clients.http.auth import Auth, only_loopback
-from perdure.clients.http.extras import of_extra
 from perdure.clients.http.operations import AnyOperation, Gateway
 from perdure.clients.http.problems import of_http
 from perdure.clients.http.responses import operations as responses
@@ -39,13 +38,17 @@ OPERATIONS: tuple[AnyOperation, ...] = (
     *sessions.OPERATIONS,
     *schedules.OPERATIONS,
     *batches.OPERATIONS,
-    *of_extra("agui", needs="ag_ui"),
     *about.OPERATIONS,
 )
-"""Every operation, in the order in which paths are matched.
+"""Every operation but those of the protocols of others, in the order in which paths are matched."""
 
-Those of a protocol are left out if its extra is not installed.
-"""
+
+def operations() -> tuple[AnyOperation, ...]:
+    """Return every operation that the document describes.
+
+    Those of a protocol are left out if its extra is not installed.
+    """
+    return (*OPERATIONS, *extras.operations())
 
 
 def app(
@@ -87,20 +90,12 @@ def app(
             Route("/healthz", _health, name="health"),
             Route("/openapi.json", _document, name="document"),
             *(operation.route(gateway) for operation in (*OPERATIONS, *responses.OPERATIONS)),
-            *_mcp(gateway),
+            *extras.routes(gateway),
             *_a2a(gateway, a2a_agents),
             *static_page.routes(),
         ],
         exception_handlers={HTTPException: of_http},
     )
-
-
-def _mcp(gateway: Gateway) -> Iterator[BaseRoute]:
-    """Yield the routes of MCP; none without the extra `perdure[mcp]`."""
-    if find_spec("mcp"):
-        from perdure.clients.http import mcp
-
-        yield from mcp.routes(gateway)
 
 
 def _a2a(gateway: Gateway, agents: Sequence[A2AAgent]) -> list[Route]:
@@ -122,4 +117,4 @@ async def _health(_: Request) -> Response:
 
 
 async def _document(_: Request) -> Response:
-    return JSONResponse(openapi.document(OPERATIONS))
+    return JSONResponse(openapi.document(operations()))

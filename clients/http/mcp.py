@@ -26,7 +26,6 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR
 from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
-from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
 from perdure import errors, limits
@@ -41,13 +40,7 @@ from perdure.clients.mcp.server import define
 
 logger = logging.getLogger("perdure")
 
-PATH = "/mcp"
 _TALKATIVE = logging.getLogger(StreamableHTTPSessionManager.__module__)
-
-
-def routes(gateway: Gateway) -> tuple[Route, ...]:
-    """Return the routes of MCP: one, for POST."""
-    return (Route(PATH, Endpoint(gateway), methods=["POST"], name="mcp"),)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from perdure.clients.http import openapi
-from perdure.clients.http.application import OPERATIONS
+from perdure.clients.http.application import operations
 
 FILE = Path(__file__).parents[2] / "docs/assets/openapi.json"
 
 
 def document() -> dict[str, Any]:
     """The document that the gateway serves."""
-    return openapi.document(OPERATIONS)
+    return openapi.document(operations())
 
 
 def text() -> str:

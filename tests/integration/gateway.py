@@ -16,7 +16,7 @@ from starlette.requests import Request
 
 from perdure.clients import AgentClient
 from perdure.clients.http import Auth, Caller, app
-from perdure.clients.http.application import OPERATIONS
+from perdure.clients.http.application import operations
 
 CALLERS = {
     "anna": Caller("anna@example.com", "acme"),
@@ -124,7 +124,7 @@ BODIES: dict[str, dict[str, Any]] = {
 async def answers_to_others(http: httpx.AsyncClient, kind: str, id: str) -> set[tuple[int, str]]:  # noqa: A002
     """The answers that another tenant gets from all operations on a resource."""
     found = set()
-    for operation in OPERATIONS:
+    for operation in operations():
         if not operation.path.startswith(f"/v1/{kind}/{{id"):
             continue
         for name in (id, f"@acme/{id}", f"@acme%2F{id}", f"@other/../@acme/{id}"):

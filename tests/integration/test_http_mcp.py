@@ -458,11 +458,13 @@ async def test_without_the_extra_there_is_no_mcp(
         with monkeypatch.context() as patch:
             patch.setattr(root, "handlers", [])
             before = root.level
-            found = paths(app(client))
+            async with served(client) as http:
+                answered = await http.post("/mcp", json={})
             after = (root.handlers, root.level)
+        found = paths(app(client))
 
     assert found - without == {"/mcp"}
-    assert after == ([], before)
+    assert (answered.status_code, after) == (400, ([], before))
 
 
 def paths(application: Starlette) -> set[str]:

@@ -12,7 +12,7 @@ import pytest
 
 from perdure import Agent, tool
 from perdure.clients import AgentClient
-from perdure.clients.http.application import OPERATIONS
+from perdure.clients.http.application import operations
 from perdure.events import BudgetAdded, Decided, Said
 from perdure.testing import ByTask, ScriptedModel, call, calls, says
 
@@ -187,7 +187,7 @@ async def test_every_operation_needs_a_token_and_its_permission(runtime: Runtime
     """Nothing is done without: no turn, no decision."""
     async with desk(runtime) as (client, http):
         found = {}
-        for operation in OPERATIONS:
+        for operation in operations():
             path = operation.path.replace("{id:path}", "h4-1")
             for name in ("nobody", "rita"):
                 body = BODIES.get(operation.name)

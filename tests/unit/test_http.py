@@ -9,6 +9,8 @@ import hashlib
 import json
 import os
 import re
+import subprocess
+import sys
 import time
 from collections.abc import AsyncGenerator
 from datetime import timedelta
@@ -19,12 +21,12 @@ import pytest
 from openapi_spec_validator import validate
 from sse_starlette.event import ServerSentEvent
 from starlette.requests import Request
+from starlette.routing import Route
 from starlette.types import Message
 
 from perdure import errors, limits
-from perdure.clients.http import Caller, session_events, tokens_from
-from perdure.clients.http.application import OPERATIONS
-from perdure.clients.http.extras import of_extra
+from perdure.clients.http import Caller, extras, session_events, tokens_from
+from perdure.clients.http.application import operations
 from perdure.clients.http.ids import RESERVED
 from perdure.clients.http.inputs import Bodies, Nothing, body_of
 from perdure.clients.http.problems import STATUS, RefusedError, response_to
@@ -330,7 +332,7 @@ def test_document_is_valid_and_that_of_the_operations() -> None:
         for methods in document["paths"].values()
         for path, one in methods.items()
     }
-    assert described == {(one.name, one.method.lower()) for one in OPERATIONS}
+    assert described == {(one.name, one.method.lower()) for one in operations()}
 
 
 def test_every_fact_of_a_session_has_a_public_view() -> None:
@@ -344,14 +346,33 @@ def test_ends_of_paths_below_an_id_are_reserved() -> None:
     """Otherwise the path of a resource is that of another one's part."""
     ends = {
         one.path.partition("{id:path}/")[2]
-        for one in OPERATIONS
+        for one in operations()
         if "{id:path}/" in one.path and one.method == "GET"
     }
 
     assert ends - {"messages/{message_id}"} <= RESERVED
 
 
-def test_protocol_without_its_extra_is_left_out() -> None:
+def test_protocol_without_its_extra_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """The gateway then serves without it."""
-    assert of_extra("agui", needs="package_that_is_not_installed") == ()
-    assert of_extra("agui", needs="ag_ui")[0] in OPERATIONS
+    gateway: Any = None
+    served = [route.path for route in extras.routes(gateway) if isinstance(route, Route)]
+    described = {operation.path for operation in operations()}
+    for package in ("ag_ui", "mcp"):
+        monkeypatch.setitem(sys.modules, package, None)
+
+    assert (served, list(extras.routes(gateway))) == (["/agui/{agent}", "/mcp"], [])
+    assert described - {operation.path for operation in operations()} == {"/agui/{agent}"}
+
+
+def test_protocols_are_imported_with_their_first_request() -> None:
+    """Each takes half a second, which `perdure serve` would need at its start."""
+    code = (
+        "import sys\n"
+        "from perdure.clients.http import app\n"
+        "app(None)\n"
+        "print(sorted({'ag_ui', 'mcp', 'a2a'} & sys.modules.keys()))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout == "[]\n"

@@ -35,6 +35,7 @@ async def temporal(address: str, *arguments: str) -> None:
 
 
 @pytest.mark.accepts("P15", "P16")
+@pytest.mark.slow
 async def test_namespace_is_prepared_watched_and_encrypted_as_the_page_says(
     tell: Tell, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -102,6 +102,7 @@ def test_file_has_each_result_once(worked: InProcess, tasks: Path, tmp_path: Pat
 
 
 @pytest.mark.accepts("E79", "E82", "E87")
+@pytest.mark.slow
 def test_retry_completes_the_file(worked: InProcess, tasks: Path, tmp_path: Path) -> None:
     """A task that failed and those not started are run again, and their lines replaced; mistakes
     are one line.

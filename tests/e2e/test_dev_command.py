@@ -57,6 +57,7 @@ def test_dev_moves_from_a_taken_port_and_says_so(perdure: CommandLine) -> None:
 
 
 @pytest.mark.accepts("P30")
+@pytest.mark.slow
 def test_dev_with_agents_runs_their_turns_and_no_second_program_gets_them(
     perdure: CommandLine,
 ) -> None:

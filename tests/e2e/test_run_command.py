@@ -70,6 +70,7 @@ def test_show_prints_a_turn_from_its_beginning(
     )
 
 
+@pytest.mark.slow
 def test_output_that_knows_few_letters_is_no_reason_to_fail(
     perdure: CommandLine, at_work: list[str], new_id: str
 ) -> None:

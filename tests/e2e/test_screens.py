@@ -477,6 +477,7 @@ def test_approvals_are_shown_with_all_arguments(see: See, perdure: CommandLine) 
 
 
 @pytest.mark.accepts("E39")
+@pytest.mark.slow
 def test_fork_asks_before_calls_happen_again(
     see: See, perdure: CommandLine, tmp_path: Path
 ) -> None:

@@ -168,6 +168,7 @@ async def _drip(writing: asyncio.StreamWriter) -> None:
     ],
     ids=str,
 )
+@pytest.mark.table(1)
 def test_gateway_that_is_not_safe_or_not_valid_is_refused(
     perdure: CommandLine, arguments: tuple[str, ...], words: str
 ) -> None:

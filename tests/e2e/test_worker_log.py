@@ -73,6 +73,7 @@ def test_core_logs_through_python_and_never_to_standard_output(
 
 
 @pytest.mark.accepts("O20", "O25")
+@pytest.mark.slow
 def test_module_that_does_not_import_is_shown_with_its_line_and_traceback(
     perdure: CommandLine, perdure_server: str, tmp_path: Path
 ) -> None:

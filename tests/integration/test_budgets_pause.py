@@ -217,6 +217,7 @@ async def test_turn_that_waits_can_be_cancelled(runtime: Runtime) -> None:
 
 
 @pytest.mark.accepts("B8")
+@pytest.mark.slow
 async def test_turns_whose_time_is_up_wait_for_more_of_it(runtime: Runtime) -> None:
     """A running tool was stopped, and the model is told so. A model call that was stopped is
     charged, and made again after the wait, as a second attempt. Time that is added before moves the

@@ -104,6 +104,7 @@ async def test_tools_slower_than_the_time_left_are_stopped_or_named(runtime: Run
 
 
 @pytest.mark.accepts("B8")
+@pytest.mark.slow
 async def test_model_calls_in_flight_at_the_deadline_are_charged(runtime: Runtime) -> None:
     """One is cancelled, but may be billed. One cannot be stopped: it is named, and a call that is
     still open when a turn ends costs its reservation.
@@ -172,6 +173,7 @@ async def test_time_in_the_queue_counts(perdure_server: str) -> None:
 
 
 @pytest.mark.accepts("B16")
+@pytest.mark.slow
 async def test_worker_that_was_away_while_the_time_ran_out_calls_nothing(
     perdure_server: str,
 ) -> None:

@@ -290,6 +290,7 @@ async def test_list_finds_the_turns_that_a_turn_delegated_to(
     assert (child.agent, child.task, child.parent) == ("researcher", "find", root)
 
 
+@pytest.mark.slow
 async def test_tree_runs_in_a_namespace_without_search_attributes(traces: Traces) -> None:
     """No child is started with attributes that the server would refuse."""
     async with (

@@ -350,6 +350,7 @@ async def follow(turn: Turn[Any], change: Change) -> Went:
 
 
 @pytest.mark.accepts("T27", "T28", "T29")
+@pytest.mark.slow
 async def test_call_that_fits_runs_and_any_other_goes_back_to_whom_it_concerns(
     perdure_server: str,
 ) -> None:

@@ -281,6 +281,7 @@ async def test_task_is_streamed_and_subscribed_to_from_another_process(runtime: 
 
 
 @pytest.mark.accepts("H54")
+@pytest.mark.slow
 async def test_task_is_queued_steered_listed_and_cancelled(runtime: Runtime) -> None:
     """A message to a context whose task runs is a task that has not begun, until that is over."""
     async with desk(runtime, one=asks("Done.")) as (client, http):
@@ -489,6 +490,7 @@ async def test_bad_messages_are_refused_and_start_nothing(
 
 
 @pytest.mark.accepts("H57")
+@pytest.mark.slow
 async def test_streams_over_a2a_count_as_open_requests(runtime: Runtime) -> None:
     """A task can still be looked at and cancelled, and a place is free when a stream ends."""
     async with (

@@ -292,6 +292,7 @@ async def test_turn_that_waits_for_budget_ends_its_run(runtime: Runtime) -> None
 
 
 @pytest.mark.accepts("H35")
+@pytest.mark.slow
 async def test_delegates_are_subagents(runtime: Runtime) -> None:
     """An interrupt of a delegate suspends it, and the answer lets it go on under the same id."""
     models = {

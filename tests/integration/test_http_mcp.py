@@ -335,6 +335,7 @@ async def test_tool_tells_nothing_to_who_may_not_read(runtime: Runtime) -> None:
 
 
 @pytest.mark.accepts("H44")
+@pytest.mark.slow
 async def test_state_of_a_question_is_of_its_caller_alone(runtime: Runtime) -> None:
     """Another caller cannot go on with it, nor can it be used for another call."""
     async with gateways(runtime, one=asks()) as (client, http, other):

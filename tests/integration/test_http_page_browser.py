@@ -131,6 +131,7 @@ async def has(page: Page, text: str) -> None:
 
 
 @pytest.mark.accepts("H60", "H62")
+@pytest.mark.slow
 async def test_turn_is_followed_and_approved_by_clicks(runtime: Runtime, chromium: Browser) -> None:
     """From the list to the answer, with the text as it comes; nothing is asked of another host."""
     async with page_of(runtime, chromium, refunds("It is paid.")) as (client, _, watched):

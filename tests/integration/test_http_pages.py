@@ -94,6 +94,7 @@ async def test_list_is_read_page_by_page_while_turns_are_added(runtime: Runtime)
 
 
 @pytest.mark.accepts("H14", "H13", "H2")
+@pytest.mark.slow
 async def test_message_that_waits_names_its_turn_as_soon_as_it_has_one(runtime: Runtime) -> None:
     """Its turn is null until then; others do not see it. Sessions have pages, too."""
     model = ScriptedModel(calls(wants("refund", euros=40)), says("Done."), says("Again."))

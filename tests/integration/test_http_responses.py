@@ -249,6 +249,7 @@ async def test_stream_goes_on_after_every_number_in_another_process(runtime: Run
 
 
 @pytest.mark.accepts("H23")
+@pytest.mark.slow
 async def test_response_goes_on_after_another_and_in_a_conversation(runtime: Runtime) -> None:
     """A fork knows the messages before it, and so does the next message of a conversation."""
     model = ScriptedModel(
@@ -303,6 +304,7 @@ async def test_response_goes_on_after_another_and_in_a_conversation(runtime: Run
 
 
 @pytest.mark.accepts("H23", "H24")
+@pytest.mark.slow
 async def test_message_to_a_busy_conversation_is_queued_and_a_response_cancelled(
     runtime: Runtime,
 ) -> None:
@@ -347,6 +349,7 @@ async def test_message_to_a_busy_conversation_is_queued_and_a_response_cancelled
 
 
 @pytest.mark.accepts("H25")
+@pytest.mark.slow
 async def test_response_says_how_its_turn_ended(runtime: Runtime) -> None:
     """An answer of a type is alone in the text; what a guardrail has refused is in none; a limit
     and a failure are told apart; options reach the model.

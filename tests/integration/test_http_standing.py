@@ -102,6 +102,7 @@ async def _result(http: httpx.AsyncClient, turn: str) -> Any:
 
 
 @pytest.mark.accepts("H11", "H2")
+@pytest.mark.slow
 async def test_schedule_is_created_run_changed_and_deleted_over_http(runtime: Runtime) -> None:
     """The same definition is the same schedule; its turns are the tenant's."""
     definition = {

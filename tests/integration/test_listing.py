@@ -601,6 +601,7 @@ async def test_filter_that_cannot_be_is_refused_at_once(
         client.list(**wanted)
 
 
+@pytest.mark.slow
 async def test_namespace_without_search_attributes_runs_turns_and_says_so_once(
     agent: Agent, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -635,6 +636,7 @@ async def test_namespace_without_search_attributes_runs_turns_and_says_so_once(
         assert [entry.steps async for entry in client.list()] == [1, 1, 1]
 
 
+@pytest.mark.slow
 async def test_attribute_of_another_type_counts_as_missing(
     agent: Agent, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -688,6 +690,7 @@ async def test_index_is_asked_again_only_while_something_is_missing() -> None:
         assert (there, counting.asked) == ([False, True, True, True], 4)
 
 
+@pytest.mark.slow
 async def test_operator_service_need_not_be_allowed(perdure_server: str, agent: Agent) -> None:
     """Behind an authorizer, a count shows whether the attributes exist, and those that cannot be
     registered are printed as commands for an administrator.

@@ -158,6 +158,7 @@ async def test_text_is_seen_before_the_answer_is_complete(runtime: Runtime) -> N
 
 
 @pytest.mark.accepts("E2")
+@pytest.mark.slow
 async def test_live_text_adds_no_event_to_history(runtime: Runtime) -> None:
     """The same turn, live with two watchers and not live: the same events in the same order."""
     histories = []

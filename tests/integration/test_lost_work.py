@@ -31,6 +31,7 @@ async def temporal(perdure_server: str) -> Client:
 
 
 @pytest.mark.accepts("P39")
+@pytest.mark.slow
 async def test_call_of_another_worker_is_not_touched(runtime: Runtime, perdure_server: str) -> None:
     """A list may name runs whose calls are elsewhere by now, or that are over."""
     began, go_on = asyncio.Event(), asyncio.Event()

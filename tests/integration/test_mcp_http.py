@@ -154,6 +154,7 @@ async def test_server_that_is_gone_is_an_error_result_and_one_that_is_back_is_us
 
 
 @pytest.mark.accepts("T15")
+@pytest.mark.slow
 async def test_call_over_http_is_stopped_at_its_timeout_and_a_long_answer_at_its_limit(
     run: Run, served: Served
 ) -> None:

@@ -196,6 +196,7 @@ async def test_turn_is_started_later_and_with_a_deadline(runtime: Runtime) -> No
     assert ended["outcome"] == "cancelled"
 
 
+@pytest.mark.slow
 async def test_result_says_how_far_a_turn_is_when_the_time_is_up(runtime: Runtime) -> None:
     """Progress is sent while waiting, and the turn continues."""
     model = Held(says("30 days"))

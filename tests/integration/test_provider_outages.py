@@ -266,6 +266,7 @@ async def test_turn_that_pauses_goes_on_when_time_is_added(runtime: Runtime) -> 
     assert report.output == "done"
 
 
+@pytest.mark.slow
 async def test_policy_of_an_agent_overrides_that_of_its_worker(runtime: Runtime) -> None:
     """Each turn is pinned to its own policy."""
     agents = [

@@ -122,6 +122,7 @@ async def test_tool_that_was_paused_is_not_run_a_second_time_unless_it_may_be(
 @pytest.mark.accepts("Y15")
 @pytest.mark.parametrize("word", ["unpause", "reset"])
 @pytest.mark.table(1)
+@pytest.mark.slow
 async def test_model_call_that_was_paused_is_charged_and_made_again_with_a_reservation_of_its_own(
     runtime: Runtime, word: str
 ) -> None:
@@ -143,6 +144,7 @@ async def test_model_call_that_was_paused_is_charged_and_made_again_with_a_reser
 
 
 @pytest.mark.accepts("Y15")
+@pytest.mark.slow
 async def test_check_that_was_paused_is_made_again_as_a_lost_one_is(runtime: Runtime) -> None:
     """The workflow schedules it again, so the attempt has a key of its own in history."""
     begun.clear()
@@ -163,6 +165,7 @@ async def test_check_that_was_paused_is_made_again_as_a_lost_one_is(runtime: Run
 
 @pytest.mark.accepts("Y15")
 @pytest.mark.parametrize("name", ["pay", "put"])
+@pytest.mark.slow
 async def test_running_tool_that_is_reset_counts_as_lost(runtime: Runtime, name: str) -> None:
     """`temporal activity reset` stops the attempt; a tool that may not be repeated is not."""
     begun.clear()

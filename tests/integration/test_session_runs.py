@@ -47,6 +47,7 @@ async def short_runs() -> AsyncIterator[str]:
 
 
 @pytest.mark.accepts("E115", "Y51")
+@pytest.mark.slow
 async def test_session_goes_on_in_a_new_run_although_messages_wait() -> None:
     """The first run is full when its turn ends, so the message that waits is read in the next."""
     model = Paced(says("one"), says("two"))
@@ -146,6 +147,7 @@ class _Lost(ActivityInboundInterceptor):
 
 
 @pytest.mark.accepts("Y51")
+@pytest.mark.slow
 async def test_turn_is_recorded_when_the_worker_that_records_it_is_lost(
     perdure_server: str,
 ) -> None:

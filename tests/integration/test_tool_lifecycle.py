@@ -133,6 +133,7 @@ async def test_async_tool_whose_name_a_sync_tool_of_another_agent_has_is_stopped
 
 
 @pytest.mark.accepts("T21")
+@pytest.mark.slow
 async def test_tool_that_blocks_does_not_repeat_the_model_call_of_another_turn(
     runtime: Runtime,
 ) -> None:

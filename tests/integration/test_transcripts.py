@@ -138,6 +138,7 @@ async def test_two_workers_that_share_a_turn_ask_what_one_would_ask(perdure_serv
 
 
 @pytest.mark.accepts("M4")
+@pytest.mark.slow
 async def test_worker_that_never_saw_the_turn_reads_all_of_it(perdure_server: str) -> None:
     """The first worker stops while the turn waits for a retry; another one continues with exactly
     the same request.

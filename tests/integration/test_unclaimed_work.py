@@ -29,6 +29,7 @@ async def hold() -> str:
 
 
 @pytest.mark.accepts("O19")
+@pytest.mark.slow
 async def test_caller_is_told_to_start_a_worker_only_where_none_polls(
     perdure_server: str, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -54,6 +54,7 @@ async def streaming(
 
 
 @pytest.mark.accepts("Y59", "Y61")
+@pytest.mark.slow
 async def test_turn_goes_on_in_new_runs_under_a_stream_of_updates(runtime: Runtime) -> None:
     """A caller without Perdure's client is told to send its update again."""
     added, refusals = 0, dict[str | None, str]()

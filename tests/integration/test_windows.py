@@ -110,6 +110,7 @@ async def test_transcript_that_outgrows_the_window_is_sent_shortened(runtime: Ru
 
 
 @pytest.mark.accepts("L18")
+@pytest.mark.slow
 async def test_beginning_of_what_is_sent_stays_the_same_for_many_steps(runtime: Runtime) -> None:
     """So that a provider's prompt cache finds it: requests grow at their end, except for a few."""
     model = long_script()

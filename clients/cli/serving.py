@@ -30,8 +30,8 @@ async def serve(application: Starlette, host: str, port: int, *, max_connections
         ConfigurationError: The address is taken.
     """
     listening = _listening(host, port)
-    note(f"serving on {_url(host, listening)}; Ctrl-C stops it")
-    await _Server(_config(application, max_connections)).serve([listening])
+    greeting = f"serving on {_url(host, listening)}; Ctrl-C stops it"
+    await _Server(_config(application, max_connections), greeting).serve([listening])
 
 
 @contextlib.asynccontextmanager
@@ -115,7 +115,19 @@ def _url(host: str, listening: socket.socket) -> str:
 
 
 class _Server(uvicorn.Server):
-    """A server that returns after a signal; uvicorn's own sends itself the signal once more."""
+    """A server that returns after a signal; uvicorn's own sends itself the signal once more.
+
+    It prints the greeting once it serves and handles signals.
+    """
+
+    def __init__(self, config: uvicorn.Config, greeting: str) -> None:
+        super().__init__(config)
+        self._greeting = greeting
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to serve."""
+        await super().startup(sockets)
+        note(self._greeting)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

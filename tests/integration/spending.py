@@ -14,7 +14,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowHandle
 from temporalio.testing import TimeSkippingConfig, WorkflowEnvironment
 from temporalio.worker import Worker
 
@@ -197,13 +197,23 @@ async def skipping(*, by_hand: bool = True) -> AsyncIterator[WorkflowEnvironment
         yield environment
 
 
-async def sleep_through(environment: WorkflowEnvironment, turn: Turn, time: timedelta) -> None:
-    """Skip this much time for a turn, once it does nothing but wait."""
-    handle = environment.client.get_workflow_handle(turn.id)
+async def until_idle(handle: WorkflowHandle[Any, Any]) -> None:
+    """Wait until a workflow does nothing but wait.
+
+    A worker that is stopped before that may take a workflow task with it, which the server hands
+    out again after 20 s.
+    """
     async with asyncio.timeout(SOON_S):
         while True:
             state = (await handle.describe()).raw_description
             if not state.pending_activities and not state.HasField("pending_workflow_task"):
-                break
+                return
             await asyncio.sleep(0.02)
+
+
+async def sleep_through(environment: WorkflowEnvironment, turn: Turn, time: timedelta) -> None:
+    """Skip this much time for a turn, once it does nothing but wait."""
+    handle = environment.client.get_workflow_handle(turn.id)
+    await until_idle(handle)
+    async with asyncio.timeout(SOON_S):
         await environment.fast_forward(handle, time)

@@ -20,7 +20,7 @@ from perdure.worker import AgentWorker
 
 from ..conftest import RecordingClient, Runtime
 from .long_turns import bulky, delete, looks, runs_of
-from .spending import SOON_S, look, queue
+from .spending import SOON_S, look, queue, until_idle
 from .test_windows import fetch
 
 WINDOW = 5_600
@@ -170,6 +170,7 @@ async def test_another_worker_reads_the_messages_of_the_session(perdure_server: 
         session = session_of(work.client)
         async with work.worker(worker, model):
             await say(session, "A certain first message.")
+            await until_idle(work.client.temporal.get_workflow_handle(session.id))
         async with work.worker(worker, model):
             turn, report = await say(session, "And then?")
             forked = await turn.fork(at_step=1, say="Instead?")

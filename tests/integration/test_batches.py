@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 
 import pytest
 from pydantic import BaseModel
-from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
@@ -49,7 +48,7 @@ from perdure.values.messages import UserMessage
 from perdure.workflows import WORKFLOWS
 
 from .. import encrypting
-from ..conftest import Runtime, eventually
+from ..conftest import Runtime, assert_no_task_failed, eventually
 from .spending import TOKEN, app, usage
 
 
@@ -130,12 +129,7 @@ async def check(client: Client, batch: str) -> dict[str, int]:
     ]
     for workflow_id in ids:
         history = await client.get_workflow_handle(workflow_id).fetch_history()
-        failed = [
-            event
-            for event in history.events
-            if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED
-        ]
-        assert failed == [], f"{workflow_id}: {failed}"
+        assert_no_task_failed(history)
         await Replayer(workflows=WORKFLOWS).replay_workflow(history)
         sizes[workflow_id] = len(history.events)
     return sizes

@@ -434,8 +434,8 @@ async def test_call_is_approved_by_keyboard_alone(runtime: Runtime, chromium: Br
         await page.get_by_role("link", name="By keys.").wait_for()
         await tab_to(page, "Inbox")
         await page.keyboard.press("Enter")
-        await page.locator(CARD).wait_for()
-        await tab_to(page, "Approve")
+        await page.locator(CARD, has_text="page-7").wait_for()
+        await tab_to(page, "Approve", within="page-7")
         outline = await page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
         await page.keyboard.press("Enter")
         report = await turn.result()
@@ -444,11 +444,13 @@ async def test_call_is_approved_by_keyboard_alone(runtime: Runtime, chromium: Br
         assert report.output == "It is paid."
 
 
-async def tab_to(page: Page, name: str) -> None:
-    """Press Tab until the element with this text has the focus."""
-    for _ in range(40):
+async def tab_to(page: Page, name: str, *, within: str = "") -> None:
+    """Press Tab until the element with this text, in a card with that one, has the focus."""
+    for _ in range(200):
         await page.keyboard.press("Tab")
-        if (await page.evaluate("document.activeElement.textContent")).strip().startswith(name):
+        focused = await page.evaluate("document.activeElement.textContent")
+        card = await page.evaluate("document.activeElement.closest('article')?.textContent ?? ''")
+        if focused.strip().startswith(name) and within in card:
             return
     raise AssertionError(f"Tab does not reach {name!r}")
 
@@ -462,8 +464,9 @@ async def test_session_is_a_chat_and_a_tree_shows_its_money(
     async with furnished(runtime, chromium, "seen") as (_, base, watched):
         page = watched.page
         await page.goto(f"{base}/ui/#/inbox")
-        await page.locator(CARD).nth(1).wait_for()
-        calls_ = await page.locator(CARD).count()
+        own = page.locator(CARD, has_text="seen/")  # other tests of the server have calls that wait
+        await own.nth(1).wait_for()
+        calls_ = await own.count()
         await page.goto(f"{base}/ui/#/turns/seen/delegates")
         tree = page.get_by_role("region", name="Delegates")
         await tree.get_by_role("link", name="desk").wait_for()

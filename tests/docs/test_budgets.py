@@ -3,6 +3,8 @@
 from dataclasses import replace
 from decimal import Decimal
 
+import pytest
+
 from perdure import Agent, Budget, Price, Registry, RequestOptions, Usage, tool
 from perdure.testing import ByTask, ScriptedModel, call, calls, says
 from perdure.worker import AgentWorker
@@ -33,6 +35,7 @@ are.
 """
 
 
+@pytest.mark.slow
 async def test_turns_spend_pause_and_are_priced_as_the_page_says(tell: Tell) -> None:
     """A turn within its budget, one whose budget is increased in Python and on the command line,
     and one with a custom price.

@@ -24,6 +24,7 @@ def lines(text: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.accepts("P4", "E15")
+@pytest.mark.slow
 def test_turn_is_told_as_its_events_and_its_report(
     perdure: CommandLine, at_work: list[str], new_id: str
 ) -> None:

@@ -328,6 +328,7 @@ async def test_parallel_tools_overlap_and_keep_their_order(runtime: Runtime) -> 
 
 
 @pytest.mark.accepts("A1", "A3")
+@pytest.mark.slow
 async def test_call_that_has_expired_does_not_keep_one_that_was_approved(runtime: Runtime) -> None:
     """Two expiries: the second call is approved after the first has expired, and the turn continues
     at once.

@@ -67,6 +67,7 @@ TOLD: dict[str, PerdureError | Reply] = {
 
 
 @pytest.mark.accepts("B8")
+@pytest.mark.slow
 async def test_attempt_without_an_answer_is_charged_by_what_is_known_of_it(
     runtime: Runtime,
 ) -> None:

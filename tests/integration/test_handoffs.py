@@ -418,6 +418,7 @@ async def test_skill_of_the_other_agent_is_read_by_another_worker(perdure_server
 
 
 @pytest.mark.accepts("D50")
+@pytest.mark.slow
 async def test_fork_goes_on_with_the_agent_at_its_step(runtime: Runtime) -> None:
     """Before the handoff the first one, after it the second one, or the one that is named."""
     models = {
@@ -742,6 +743,7 @@ async def test_cancel_during_a_handoff_ends_the_turn(runtime: Runtime) -> None:
 
 
 @pytest.mark.accepts("D41")
+@pytest.mark.slow
 async def test_conversation_that_is_too_long_for_the_other_agent_is_shortened(
     runtime: Runtime,
 ) -> None:

@@ -148,6 +148,7 @@ async def test_schedule_is_created_run_changed_and_deleted_over_http(runtime: Ru
 
 
 @pytest.mark.accepts("H11", "H2", "H6")
+@pytest.mark.slow
 async def test_batch_is_started_and_its_results_are_streamed(runtime: Runtime) -> None:
     """Each result once, also after every cursor; the same tasks are the same batch."""
     tasks = ["One.", {"task": "Two.", "id": "second", "labels": {"a": "b"}}, {"task": "Three."}]

@@ -113,6 +113,7 @@ async def eventually_listed(client: AgentClient, ids: Iterable[str], **wanted: A
 
 
 @pytest.mark.accepts("O11")
+@pytest.mark.slow
 async def test_turns_are_found_by_the_beginning_of_their_ids(runtime: Runtime) -> None:
     """Delegates included; other cases of letters, quotes and wildcards are taken as they are."""
     one = secrets.token_hex(4)
@@ -675,6 +676,7 @@ async def test_attributes_that_are_removed_do_not_keep_turns_from_starting(agent
         await eventually_listed(client, ["after", "before"])
 
 
+@pytest.mark.slow
 async def test_index_is_asked_again_only_while_something_is_missing() -> None:
     """One request per client, as long as all attributes are there."""
     async with bare_server() as address:

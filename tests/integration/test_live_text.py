@@ -223,6 +223,7 @@ async def test_many_listeners_look_as_often_as_one(runtime: Runtime) -> None:
 
 
 @pytest.mark.parametrize("live", [True, False])
+@pytest.mark.slow
 async def test_model_is_streamed_only_where_that_is_asked_for(runtime: Runtime, live: bool) -> None:
     """Otherwise the text of a step comes when it is recorded."""
     pause = timedelta(seconds=0.7 if live else 0)

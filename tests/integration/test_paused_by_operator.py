@@ -52,6 +52,7 @@ async def test_turn_that_an_operator_paused_is_listed(pausable: str) -> None:
     assert await listed(client, agent="listed") == ["rests", "runs"]
 
 
+@pytest.mark.slow
 async def test_turn_that_an_operator_paused_is_found_followed_and_cancelled(
     pausable: str, caplog: pytest.LogCaptureFixture
 ) -> None:

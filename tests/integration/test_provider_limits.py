@@ -43,6 +43,7 @@ class Sees(Observer):
 
 
 @pytest.mark.accepts("M40", "M41")
+@pytest.mark.slow
 async def test_limit_is_waited_for_outside_of_the_time_of_a_turn(runtime: Runtime) -> None:
     """For hours beyond its budget; the wait shows its end everywhere. Failures after it are retried
     as if they were the first.

@@ -215,6 +215,7 @@ async def test_wait_survives_a_top_up_and_a_restart_and_is_cut_short_by_resume(
 
 
 @pytest.mark.accepts("M12", "M13")
+@pytest.mark.slow
 async def test_turn_that_pauses_waits_until_it_is_resumed(
     runtime: Runtime, capsys: pytest.CaptureFixture[str]
 ) -> None:

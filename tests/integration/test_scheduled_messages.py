@@ -232,6 +232,7 @@ async def message_after(session: Session, message_id: str) -> str:
 
 
 @pytest.mark.accepts("E107")
+@pytest.mark.slow
 async def test_message_that_the_session_refuses_has_an_error(runtime: Runtime) -> None:
     """A session that is closed, has spent its budget, or belongs to another agent; each of them was
     fine at the beginning.

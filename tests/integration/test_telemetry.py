@@ -461,6 +461,7 @@ async def test_each_attempt_of_a_model_call_has_its_span(runtime: Runtime, trace
     ]
 
 
+@pytest.mark.slow
 async def test_tool_that_is_stopped_at_its_timeout_says_so(
     runtime: Runtime, traces: Traces
 ) -> None:

@@ -165,6 +165,7 @@ async def test_only_model_whose_window_is_too_small_says_so(runtime: Runtime) ->
 
 
 @pytest.mark.accepts("L18")
+@pytest.mark.slow
 async def test_each_model_of_a_chain_gets_what_its_own_window_holds(runtime: Runtime) -> None:
     """The second one answers when the first one fails, and gets the whole transcript although that
     was shortened for the first one.

@@ -270,6 +270,7 @@ async def test_histories_of_every_kind_replay_in_a_fresh_process(
 
 
 @pytest.mark.accepts("Y5")
+@pytest.mark.slow
 async def test_history_of_another_decision_does_not_replay(tmp_path: Path) -> None:
     """A check of the check: a history whose first model call has another name is refused by the
     fresh process.

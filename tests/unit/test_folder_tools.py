@@ -556,6 +556,7 @@ def test_limit_is_at_least_one_and_at_most_25(root: Path) -> None:
         run(root, "search_files", query="lighthouse", limit=0)
 
 
+@pytest.mark.slow
 def test_search_that_stops_early_says_so(root: Path) -> None:
     """5,000 files are searched at most."""
     for number in range(5_000):

@@ -215,6 +215,7 @@ async def test_command_may_clean_up_when_it_is_stopped(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 async def test_command_that_will_not_end_is_killed(tmp_path: Path) -> None:
     """SIGKILL comes half a second later, for the group."""
     command = (

@@ -18,7 +18,7 @@ from .test_server_outage import server
 __all__ = ["server"]
 
 _OUTAGE_S = 3.0
-_STEPS = 8
+_STEPS = 10
 
 
 class Browser:
@@ -66,19 +66,20 @@ async def test_client_goes_on_after_kills_of_gateway_worker_and_server(
         address=server.address,
     )
     worker = await story.worker()
-    turn = await story.start()
-    path, here = f"/v1/turns/{turn.id}/events", CommandLine(tmp_path)
-    command = ("serve", "--address", server.address, "--port", "0")
+    here, command = CommandLine(tmp_path), ("serve", "--address", server.address, "--port", "0")
     with here.started(*command) as first, here.started(*command) as second:
-        browser = Browser(await url_of(first), path)
+        gateways = [await url_of(one) for one in (first, second)]
+        turn = await story.start()
+        path = f"/v1/turns/{turn.id}/events"
+        browser = Browser(gateways[0], path)
         following = asyncio.create_task(browser.follow())
         await story.asked(2)
         await kill(worker)
         await story.worker()
-        await story.asked(4)
+        await story.asked(len(story.log()) + 1)
         first.process.kill()
-        browser.gateway = await url_of(second)
-        await story.asked(6)
+        browser.gateway = gateways[1]
+        await story.asked(len(story.log()) + 1)
         await server.happen(_OUTAGE_S)
         await story.report(turn)
         await asyncio.wait_for(following, 60)

@@ -178,7 +178,7 @@ async def _page(
     """Return a page from Temporal.
 
     A server has no error of its own for a token that it did not make, so `is_trusted` says whether
-    the token can be from somebody else.
+    the token can be from another program.
     """
     try:
         return await client.workflow_service.list_workflow_executions(request, retry=is_trusted)

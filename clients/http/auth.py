@@ -165,7 +165,7 @@ class _Tokens:
         return self._known.get(hashlib.sha256(token.strip().encode()).hexdigest())
 
     def _look(self) -> None:
-        """Read the file if it has changed, unless somebody may still be writing it."""
+        """Read the file if it has changed, unless it may still be being written."""
         now = _stamp(self._path)
         if now == self._seen or (now is not None and 0 <= time.time() - now[0] / 1e9 < _SETTLES_S):
             return

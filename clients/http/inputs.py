@@ -11,6 +11,7 @@ from typing import Any, ClassVar, TypeVar, get_origin
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails, from_json
 from starlette.requests import ClientDisconnect, Request
+from starlette.types import Message, Receive
 
 from perdure import limits
 from perdure.base import Value
@@ -99,6 +100,16 @@ async def bytes_of(request: Request, bodies: Bodies) -> bytes:
     """
     async with _kept(request, bodies) as data:
         return data
+
+
+def replayed(body: bytes, receive: Receive) -> Receive:
+    """Return a function that receives a body that was read, and then what follows."""
+    coming: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def received() -> Message:
+        return coming.pop() if coming else await receive()
+
+    return received
 
 
 @contextlib.asynccontextmanager

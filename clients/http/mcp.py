@@ -31,7 +31,7 @@ from starlette.types import Message, Receive, Scope, Send
 from perdure import errors, limits
 from perdure.clients.http.auth import Caller, caller_of
 from perdure.clients.http.ids import chosen_id, random_id
-from perdure.clients.http.inputs import bytes_of
+from perdure.clients.http.inputs import bytes_of, replayed
 from perdure.clients.http.operations import Gateway
 from perdure.clients.http.problems import STATUS, RefusedError, response_to
 from perdure.clients.http.streams import OpenRequests
@@ -141,7 +141,7 @@ class Endpoint:
             self._server, stateless=True, security_settings=_same_origin(request)
         )
         async with manager.run():
-            await manager.handle_request(scope, _again(body, receive), send)
+            await manager.handle_request(scope, replayed(body, receive), send)
 
 
 def _server() -> Server[Served]:
@@ -195,16 +195,6 @@ def _same_origin(request: Request) -> TransportSecuritySettings:
     return TransportSecuritySettings(
         allowed_hosts=[host], allowed_origins=[f"http://{host}", f"https://{host}"]
     )
-
-
-def _again(body: bytes, receive: Receive) -> Receive:
-    """Return a function that receives a body that was read, and then what follows."""
-    coming: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
-
-    async def received() -> Message:
-        return coming.pop() if coming else await receive()
-
-    return received
 
 
 def _uncached(send: Send) -> Send:

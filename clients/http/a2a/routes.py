@@ -19,14 +19,13 @@ from sse_starlette.sse import EventSourceResponse
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
-from starlette.types import Message, Receive
 
 from perdure import errors, limits
 from perdure.clients.http.a2a.agents import A2AAgent
 from perdure.clients.http.a2a.cards import card
 from perdure.clients.http.a2a.handler import CALL, HELD, NotOfProtocolError, Tasks
 from perdure.clients.http.auth import caller_of, only_loopback
-from perdure.clients.http.inputs import Nothing, bytes_of
+from perdure.clients.http.inputs import Nothing, bytes_of, replayed
 from perdure.clients.http.operations import Call, Gateway
 from perdure.clients.http.problems import response_to
 from perdure.clients.http.streams import EventStream
@@ -82,7 +81,7 @@ async def _answer(request: Request, gateway: Gateway, dispatcher: JsonRpcDispatc
     caller = await caller_of(request, gateway.auth)
     body = await bytes_of(request, gateway.bodies)
     with contextlib.ExitStack() as held:
-        again = Request(request.scope, _replayed(body if _is_json(body) else b"", request))
+        again = Request(request.scope, replayed(body if _is_json(body) else b"", request.receive))
         nothing = Nothing()
         again.state.call = Call(gateway, caller, request, nothing, nothing)
         again.state.held = held
@@ -98,20 +97,6 @@ async def _events(response: EventSourceResponse) -> AsyncGenerator[ServerSentEve
     async for one in response.body_iterator:
         assert isinstance(one, dict)
         yield ServerSentEvent(**one)
-
-
-def _replayed(body: bytes, request: Request) -> Receive:
-    """Return what receives a body that was read, and then what the client does."""
-    is_sent = False
-
-    async def receive() -> Message:
-        nonlocal is_sent
-        if is_sent:
-            return await request.receive()
-        is_sent = True
-        return {"type": "http.request", "body": body, "more_body": False}
-
-    return receive
 
 
 def _is_json(body: bytes) -> bool:

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from perdure import errors
 from perdure.activities.toolboxes.addresses import may_connect
-from perdure.activities.toolboxes.targets import Resolver, resolve
+from perdure.activities.toolboxes.targets import Resolver, is_address, resolve
 from perdure.text import one_line
 from perdure.values.webhooks import is_loopback
 
@@ -123,7 +123,7 @@ class Rules:
             OSError: The host is not known; or a UnicodeError.
         """
         host, url = receiver.host, receiver.url
-        if _is_address(host):
+        if is_address(host):
             found: Sequence[str] = [host]
         else:
             found = await self.resolver(host, url.port or _PORTS[url.scheme])
@@ -146,14 +146,6 @@ class Rules:
         return " ".join(f"v1,{base64.b64encode(digest).decode()}" for digest in digests)
 
 
-def _is_address(host: str) -> bool:
-    try:
-        ip_address(host)
-    except ValueError:
-        return False
-    return True
-
-
 def _host(text: str) -> Host:
     given = text.removeprefix(_PRIVATE).lower()
     try:
@@ -161,7 +153,7 @@ def _host(text: str) -> Host:
         name, port = parts.hostname or "", parts.port
     except ValueError:
         name, port = "", None
-    is_host = _is_address(name) or (_NAME.fullmatch(name) and not name.endswith(".."))
+    is_host = is_address(name) or (_NAME.fullmatch(name) and not name.endswith(".."))
     spelled = f"[{name}]" if ":" in name else name
     is_whole = given == (spelled if port is None else f"{spelled}:{port}")
     if not is_host or not is_whole:

@@ -69,7 +69,7 @@ class Rules:
             raise ValueError(
                 f"port {port} is not allowed; allowed: {', '.join(map(str, sorted(self.ports)))}"
             )
-        addresses = [host] if _is_address(host) else await self._resolved(host, port)
+        addresses = [host] if is_address(host) else await self._resolved(host, port)
         if not addresses or not all(may_connect(address, self.networks) for address in addresses):
             raise ValueError(
                 f"{_shown(host)} is not on the public internet, or not only there; it is not read"
@@ -77,7 +77,7 @@ class Rules:
         return Target(parsed, host, addresses[:_ADDRESSES])
 
     def _check_host(self, host: str) -> None:
-        if not _is_address(host):
+        if not is_address(host):
             if len(host) > _HOST_CHARACTERS or not _HOST.fullmatch(host):
                 raise ValueError(f"{_shown(host)} is no name of a host")
             if _NUMBER.fullmatch(host.rpartition(".")[2]):
@@ -128,7 +128,8 @@ async def resolve(host: str, port: int) -> Sequence[str]:
     return [str(address[0]) for *_, address in found]
 
 
-def _is_address(host: str) -> bool:
+def is_address(host: str) -> bool:
+    """Whether a host is an IP address, and not a name."""
     try:
         ip_address(host)
     except ValueError:

@@ -16,8 +16,10 @@ from temporalio import activity
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client
-from temporalio.service import RPCError
+from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError, RPCStatusCode
 
+from perdure import errors
 from perdure.temporal.runs import last_recorded
 from perdure.turn import ending
 from perdure.turn.child import Child
@@ -37,6 +39,19 @@ async def read_child(run: ChildRun) -> TurnRead:
         RPCError: The server does not have the history, or does not answer.
     """
     return await _read(activity.client(), run, asyncio.get_running_loop().time() + _WAIT_S)
+
+
+def unread(turn_id: str, error: RPCError) -> Exception:
+    """Return what an activity raises that cannot read the history of a turn.
+
+    Returns:
+        A `TurnNotFoundError` if the history is gone, or else an error that is tried again.
+    """
+    if error.status is not RPCStatusCode.NOT_FOUND:
+        return ApplicationError(error.message, type="UNAVAILABLE")
+    return errors.TurnNotFoundError(
+        f"the history of turn {turn_id!r} is gone: it was deleted", context={"turn_id": turn_id}
+    )
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from temporalio import activity
 from temporalio.client import Client
-from temporalio.exceptions import ApplicationError
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.service import RPCError
 
 from perdure import errors, limits
-from perdure.activities.read_child import read_child
+from perdure.activities.read_child import read_child, unread
 from perdure.session.wire import RecordCall, TurnEnd, TurnPart
 from perdure.temporal.history import recorded
 from perdure.temporal.recent import Recent
@@ -53,12 +52,7 @@ async def _read(client: Client, call: RecordCall) -> tuple[TurnPart, ...]:
         state = await _state(client, call)
         told = (await read_child(ChildRun(turn_id=call.turn_id, run_id=call.run_id))).summary
     except RPCError as error:
-        if error.status is not RPCStatusCode.NOT_FOUND:
-            raise ApplicationError(error.message, type="UNAVAILABLE") from error  # is retried
-        raise errors.TurnNotFoundError(
-            f"the history of turn {call.turn_id!r} is gone: it was deleted",
-            context={"turn_id": call.turn_id},
-        ) from error
+        raise unread(call.turn_id, error) from error
     end = TurnEnd(
         outcome=told.outcome,
         spent=told.spent,

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING
 from temporalio import activity
 from temporalio.client import Client, WorkflowHistoryEventFilterType
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.service import RPCError
 
-from perdure import errors, limits
+from perdure import limits
 from perdure.activities.providers.http import retry_after_s
-from perdure.activities.read_child import read_child
+from perdure.activities.read_child import read_child, unread
 from perdure.activities.webhook_rules import Receiver, Rules
 from perdure.temporal.names import WEBHOOK_FAILED
 from perdure.temporal.runs import last_recorded
@@ -83,12 +83,7 @@ class Webhooks:
                 run = ChildRun(turn_id=call.turn_id, run_id=call.run_id)
                 summary = (await read_child(run)).summary
         except RPCError as error:
-            if error.status is not RPCStatusCode.NOT_FOUND:
-                raise ApplicationError(error.message, type="UNAVAILABLE") from error  # is retried
-            raise errors.TurnNotFoundError(
-                f"the history of turn {call.turn_id!r} is gone: it was deleted",
-                context={"turn_id": call.turn_id},
-            ) from error
+            raise unread(call.turn_id, error) from error
         return message_about(call.turn_id, state, summary, ended_at)
 
     async def notify(self, sent: Notification) -> Delivered:

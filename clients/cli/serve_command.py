@@ -49,18 +49,21 @@ from perdure.clients.cli.group import Command, examples
 @click.option(
     "--max-connections",
     type=click.IntRange(1),
+    default=limits.HTTP_CONNECTIONS,
     metavar="N",
     help=f"The most connections of the process (default: {limits.HTTP_CONNECTIONS}).",
 )
 @click.option(
     "--max-streams",
     type=click.IntRange(1),
+    default=limits.HTTP_STREAMS,
     metavar="N",
     help=f"The most open streams and long polls of the process (default: {limits.HTTP_STREAMS}).",
 )
 @click.option(
     "--max-streams-of-caller",
     type=click.IntRange(1),
+    default=limits.HTTP_STREAMS_OF_CALLER,
     metavar="N",
     help=f"The same for one caller (default: {limits.HTTP_STREAMS_OF_CALLER}).",
 )
@@ -76,9 +79,9 @@ async def serve(
     port: int,
     tokens_file: Path | None,
     a2a_file: Path | None,
-    max_connections: int | None,
-    max_streams: int | None,
-    max_streams_of_caller: int | None,
+    max_connections: int,
+    max_streams: int,
+    max_streams_of_caller: int,
     temporal_ui: str | None,
     address: str | None,
     task_queue: str,
@@ -103,11 +106,9 @@ async def serve(
         client,
         None if tokens_file is None else tokens_from(tokens_file),
         a2a_agents=() if a2a_file is None else a2a_agents_from(a2a_file),
-        max_streams=max_streams or limits.HTTP_STREAMS,
-        max_streams_of_caller=max_streams_of_caller or limits.HTTP_STREAMS_OF_CALLER,
+        max_streams=max_streams,
+        max_streams_of_caller=max_streams_of_caller,
         temporal_ui=temporal_ui,
     )
-    await serving.serve(
-        application, host, port, max_connections=max_connections or limits.HTTP_CONNECTIONS
-    )
+    await serving.serve(application, host, port, max_connections=max_connections)
     return 0

@@ -112,7 +112,7 @@ class SessionStatus(Value):
     budget: Budget | None = None
 
 
-class TurnMessages(Value):
+class ConversationPart(Value):
     """The messages of a turn that is over, with its number, from 1."""
 
     number: int
@@ -131,7 +131,7 @@ class Conversation(Value):
 
     agent: str
     turns: tuple[SessionTurn, ...] = ()
-    parts: tuple[TurnMessages, ...] = ()
+    parts: tuple[ConversationPart, ...] = ()
 
 
 class MessageStatus(Value):
@@ -381,7 +381,7 @@ class Session:
             agent=state.request.agent if state.request else "",
             turns=_turns_of(state),
             parts=tuple(
-                TurnMessages(number=number, messages=state.messages[start:end])
+                ConversationPart(number=number, messages=state.messages[start:end])
                 for number, (start, end) in enumerate(bounds, state.dropped + 1)
             ),
         )

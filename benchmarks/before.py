@@ -64,10 +64,15 @@ async def turn(client: Client, queue: str, steps: int) -> tuple[float, int]:
 
 
 def cpu_ms(pid: int) -> float:
-    """The CPU time that a process has used, in milliseconds (Linux)."""
+    """The CPU time that a process and those below it have used, in milliseconds (Linux).
+
+    A worker is the child of its supervisor.
+    """
     after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     user, system = int(after_name[11]), int(after_name[12])
-    return 1000 * (user + system) / os.sysconf("SC_CLK_TCK")
+    own = 1000 * (user + system) / os.sysconf("SC_CLK_TCK")
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return own + sum(cpu_ms(int(child)) for child in children)
 
 
 async def compare(before: Path, steps: int, count: int) -> None:

@@ -9,7 +9,7 @@ from datetime import timedelta
 INTERVAL = timedelta(seconds=3)
 """The interval between heartbeats, unless a worker sets another one."""
 
-SLACK = timedelta(seconds=4)
+SLACK = timedelta(seconds=2.5)
 """How late a heartbeat may be: a machine is busy, or a connection breaks and is made again."""
 
 _SHORTEST = timedelta(seconds=1)

@@ -13,7 +13,7 @@ from temporalio.api.enums.v1 import EventType, PendingWorkflowTaskState
 from temporalio.client import Client, WorkflowExecutionDescription, WorkflowHandle
 
 from perdure.clients import Turn
-from perdure.temporal.liveness import SLACK
+from perdure.temporal.liveness import INTERVAL, timeout_for
 from perdure.turn.facts import WaitBegan
 
 from ..conftest import eventually
@@ -30,8 +30,8 @@ pytestmark = [
 __all__ = ["probe"]
 
 TWO = {"PERDURE_PROCESSES": "2"}
-SOON_S = SLACK.total_seconds()
-"""Sooner than any heartbeat timeout; measured is less than half a second."""
+SOON_S = timeout_for(INTERVAL).total_seconds() / 2
+"""Sooner than the heartbeat timeout of a call that has just begun; measured is half a second."""
 STARTED = PendingWorkflowTaskState.PENDING_WORKFLOW_TASK_STATE_STARTED
 
 

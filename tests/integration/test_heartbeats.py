@@ -67,7 +67,7 @@ async def test_cancel_reaches_an_activity_in_the_process_of_its_turn_before_its_
     assert isinstance(end, errors.TurnCancelledError)
     assert end.report is not None
     assert (end.report.unstopped, took < SOON_S) == ((), True)
-    assert pending.activity_options.heartbeat_timeout.ToTimedelta() == timedelta(seconds=44)
+    assert pending.activity_options.heartbeat_timeout.ToTimedelta() == timedelta(seconds=42.5)
 
 
 @pytest.mark.accepts("O26")
@@ -92,7 +92,7 @@ async def test_heartbeats_are_as_far_apart_as_the_timeout_of_the_activity_says(
 
     took = pending.last_heartbeat_time.ToDatetime() - pending.last_started_time.ToDatetime()
     assert timedelta(seconds=0.9) < took < timedelta(seconds=SOON_S)
-    assert pending.activity_options.heartbeat_timeout.ToTimedelta() == timedelta(seconds=5)
+    assert pending.activity_options.heartbeat_timeout.ToTimedelta() == timedelta(seconds=3.5)
 
 
 @pytest.mark.accepts("O26")
@@ -108,9 +108,10 @@ def test_setting_and_its_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
         refused.append(caught.value.message)
 
     assert WorkerSettings().heartbeat == INTERVAL == timedelta(seconds=3)
-    assert (ten, timeout_for(ten)) == (timedelta(seconds=10), timedelta(seconds=14))
+    assert (ten, timeout_for(ten)) == (timedelta(seconds=10), timedelta(seconds=12.5))
     assert [interval_for(timeout_for(one)) for one in (INTERVAL, ten)] == [INTERVAL, ten]
-    assert interval_for(timedelta(seconds=5)) == timedelta(seconds=1)
+    assert interval_for(timedelta(seconds=3.5)) == timedelta(seconds=1)
+    assert interval_for(timedelta(seconds=5)) == timedelta(seconds=2.5)
     assert interval_for(timedelta(seconds=2)) == timedelta(seconds=1)
     assert interval_for(None) == INTERVAL
     minute = timedelta(minutes=1)

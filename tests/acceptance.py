@@ -2,13 +2,13 @@
 which statements have no test yet.
 
 `make acceptance` prints the list; `--check` only fails if a test names an id that is not in the
-document.
+document, or if two statements have the same id.
 """
 
 import ast
 import re
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,10 +16,10 @@ ROOT = Path(__file__).parent.parent
 STATEMENT = re.compile(r"^- ([A-Z]\d+) (.*)$", re.MULTILINE)
 
 
-def statements() -> dict[str, str]:
-    """The statements of the document by id, in the document's order."""
+def statements() -> list[tuple[str, str]]:
+    """The ids and the statements of the document, in its order."""
     text = (ROOT / "docs/acceptance.md").read_text(encoding="utf-8")
-    return {match[1]: match[2] for match in STATEMENT.finditer(text)}
+    return STATEMENT.findall(text)
 
 
 def marked(path: Path) -> Iterator[tuple[str, str]]:
@@ -39,7 +39,11 @@ def marked(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def main() -> int:
-    known = statements()
+    found = statements()
+    known = dict(found)
+    twice = [accepted for accepted, count in Counter(one for one, _ in found).items() if count > 1]
+    for accepted in twice:
+        print(f"{accepted} is the id of several statements in docs/acceptance.md")
     shown: dict[str, list[str]] = defaultdict(list)
     for path in sorted((ROOT / "tests").rglob("*.py")):
         for accepted, test in marked(path):
@@ -57,7 +61,7 @@ def main() -> int:
             f"\n{len(known) - len(missing)} of {len(known)} statements are shown by a test. Not"
             f" yet: {' '.join(missing)}"
         )
-    return 1 if unknown else 0
+    return 1 if unknown or twice else 0
 
 
 if __name__ == "__main__":

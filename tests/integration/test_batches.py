@@ -154,7 +154,7 @@ TASKS = [
 """Two parts: their tasks are long."""
 
 
-@pytest.mark.accepts("E75", "E76", "E77", "Y50")
+@pytest.mark.accepts("E75", "E76", "E77", "Y65")
 async def test_each_task_runs_once_and_no_more_at_once_than_allowed(runtime: Runtime) -> None:
     """Also with a second start, which finds the batch; results can be read again from any place,
     without a worker, and turns are listed, but not the batch.
@@ -272,7 +272,7 @@ async def test_broken_tasks_are_named_and_nothing_is_started(
     assert not model.asked
 
 
-@pytest.mark.accepts("E80", "E82", "Y51")
+@pytest.mark.accepts("E80", "E82", "Y66")
 async def test_failure_stops_a_batch_and_the_rest_is_run_again(runtime: Runtime) -> None:
     """Nothing starts after the failure; the tasks without an answer get new turns, the others
     none.
@@ -440,7 +440,7 @@ async def test_terminated_batch_leaves_no_turn_running(runtime: Runtime) -> None
 
 
 @pytest.mark.slow
-@pytest.mark.accepts("E85", "Y52")
+@pytest.mark.accepts("E85", "Y67")
 async def test_interrupted_upload_starts_nothing_and_is_repeated(runtime: Runtime) -> None:
     """A part that is stored waits, and ends after a day; the same call later stores all parts, and
     starts the batch. A part of a batch that runs waits longer.
@@ -544,7 +544,7 @@ async def test_input_that_is_no_batch_fails_typed(runtime: Runtime, kind: str) -
 
 
 @pytest.mark.slow
-@pytest.mark.accepts("E88", "Y50")
+@pytest.mark.accepts("E88", "Y65")
 async def test_batch_with_a_long_history_goes_on_in_a_new_run(runtime: Runtime) -> None:
     """It takes over places, money and counters; its parts have one task each here."""
     batch_id, count = new_id(), 130

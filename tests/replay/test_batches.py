@@ -21,7 +21,7 @@ def stored(name: str) -> WorkflowHistory:
     return WorkflowHistory.from_json(f"nightly/{name}", text)
 
 
-@pytest.mark.accepts("Y6", "Y50")
+@pytest.mark.accepts("Y6", "Y65")
 @pytest.mark.parametrize("name", ["batch", "part"])
 async def test_stored_history_of_a_batch_replays(name: str) -> None:
     """The current code makes the same decisions as the code that recorded it."""

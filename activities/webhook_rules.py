@@ -109,8 +109,8 @@ class Rules:
         if found is None or parsed.userinfo or not is_safe:
             where = host if port is None else f"{host}:{port}"
             raise errors.WebhookRefusedError(
-                f"this worker sends no webhooks to {one_line(where, 200)!r}; name another URL as"
-                f" on_done, or allow the host in {HOSTS} of all workers",
+                f"this worker sends no webhooks to {one_line(where, 200)!r}; give another URL, or"
+                f" allow the host in {HOSTS} of all workers",
                 context={"host": one_line(where, 200)},
             )
         return Receiver(parsed, host, found.is_private)

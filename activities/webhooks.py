@@ -10,22 +10,22 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from temporalio import activity
-from temporalio.client import Client, WorkflowHistoryEventFilterType
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.service import RPCError
 
 from perdure import limits
 from perdure.activities.providers.http import retry_after_s
-from perdure.activities.read_child import read_child, unread
+from perdure.activities.read_child import end_of_run, read_child, unread
 from perdure.activities.webhook_rules import Receiver, Rules
 from perdure.temporal.names import WEBHOOK_FAILED
 from perdure.temporal.runs import last_recorded
 from perdure.turn.fold import apply
+from perdure.turn.push import PushCall
 from perdure.turn.state import TurnState
 from perdure.turn.webhook import (
     Delivered,
@@ -34,7 +34,7 @@ from perdure.turn.webhook import (
     WebhookMessage,
     message_about,
 )
-from perdure.turn.wire import ChildRun
+from perdure.turn.wire import ChildRun, Noted
 
 if TYPE_CHECKING:
     import ssl
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 _CONNECT_S = 5.0
 _GONE = 410
+_TOKEN = "x-a2a-notification-token"  # noqa: S105 - the name of the header
 _MAY_PASS = frozenset({408, 409, 425, 429})
 """The statuses from 400 to 499 after which the message is sent again."""
 
@@ -61,6 +62,15 @@ class Webhooks:
         """
         self._rules.receiver(url)
 
+    async def check_receiver(self, call: PushCall) -> Noted:
+        """Refuse the address of push notifications that this worker does not send to.
+
+        Raises:
+            WebhookRefusedError: Its host is not allowed.
+        """
+        self.check(call.url)
+        return Noted()
+
     async def end_of_turn(self, call: WebhookCall) -> WebhookMessage:
         """Wait until a turn is over, and return the message about its end.
 
@@ -73,7 +83,7 @@ class Webhooks:
         """
         client = activity.client()
         try:
-            ended_at = await _end(client, call)
+            ended_at = await end_of_run(client, call.turn_id, call.run_id)
             state = TurnState()
             for _, fact in await last_recorded(client, call.turn_id, call.run_id, is_worker=True):
                 state = state if fact is None else apply(state, fact)
@@ -95,14 +105,13 @@ class Webhooks:
                 says that this would not help.
         """
         receiver = self._rules.receiver(sent.url)
-        body = sent.message.model_dump_json().encode()
-        status, headers = await self._answer(receiver, sent.id, body)
+        status, headers = await self._answer(receiver, sent)
         if 200 <= status < 300:
             return Delivered(status=status, attempts=activity.info().attempt)
         raise _not_delivered(receiver, status, headers)
 
     async def _answer(
-        self, receiver: Receiver, message_id: str, body: bytes
+        self, receiver: Receiver, sent: Notification
     ) -> tuple[int, Mapping[str, str]]:
         """Return the status and the headers of the receiver's answer.
 
@@ -114,7 +123,7 @@ class Webhooks:
         limit_s = limits.WEBHOOK_CALL.total_seconds()
         try:
             async with asyncio.timeout(limit_s):
-                async with self._response(receiver, message_id, body) as response:
+                async with self._response(receiver, sent) as response:
                     return response.status_code, response.headers
         except TimeoutError:
             raise _failure(f"{receiver.host} did not answer within {limit_s:g} s") from None
@@ -125,7 +134,7 @@ class Webhooks:
 
     @contextlib.asynccontextmanager
     async def _response(
-        self, receiver: Receiver, message_id: str, body: bytes
+        self, receiver: Receiver, sent: Notification
     ) -> AsyncIterator[httpx.Response]:
         """Yield the response of the first reachable address, before its body.
 
@@ -133,15 +142,17 @@ class Webhooks:
         """
         import httpx
 
-        sent_at = int(time.time())
+        sent_at, body = int(time.time()), sent.message.body()
         headers = {
             "host": receiver.url.netloc.decode("ascii"),
             "content-type": "application/json",
             "user-agent": "perdure",
-            "webhook-id": message_id,
+            "webhook-id": sent.id,
             "webhook-timestamp": str(sent_at),
-            "webhook-signature": self._rules.signatures(message_id, sent_at, body),
+            "webhook-signature": self._rules.signatures(sent.id, sent_at, body),
         }
+        if sent.token is not None:
+            headers[_TOKEN] = sent.token
         transport = httpx.AsyncHTTPTransport(verify=self._certificates, trust_env=False)
         timeout = httpx.Timeout(limits.WEBHOOK_CALL.total_seconds(), connect=_CONNECT_S)
         failure: httpx.HTTPError | None = None
@@ -173,16 +184,6 @@ class Webhooks:
         import httpx
 
         return httpx.create_ssl_context()
-
-
-async def _end(client: Client, call: WebhookCall) -> datetime:
-    """Wait for the end of a run, and return its time."""
-    handle = client.get_workflow_handle(call.turn_id, run_id=call.run_id)
-    async for event in handle.fetch_history_events(
-        wait_new_event=True, event_filter_type=WorkflowHistoryEventFilterType.CLOSE_EVENT
-    ):
-        return event.event_time.ToDatetime(tzinfo=UTC)
-    raise ApplicationError("the turn is not over yet", type="UNAVAILABLE")  # is retried
 
 
 def _not_delivered(receiver: Receiver, status: int, headers: Mapping[str, str]) -> ApplicationError:

@@ -133,6 +133,11 @@ class AgentClient:
         """The underlying Temporal client, for features that Perdure does not offer."""
         return self._client
 
+    @property
+    def task_queue(self) -> str:
+        """The task queue of the workers that run what this client starts."""
+        return self._task_queue
+
     @keywords.shows(TurnOptions)
     async def start(
         self,

@@ -17,8 +17,6 @@ from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryRequest
 from temporalio.client import (
     Client,
     WithStartWorkflowOperation,
-    WorkflowUpdateFailedError,
-    WorkflowUpdateRPCTimeoutOrCancelledError,
 )
 from temporalio.common import RawValue, WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
@@ -47,7 +45,6 @@ from perdure.session.wire import (
     SessionTurn,
     Unqueue,
 )
-from perdure.temporal import failures
 from perdure.temporal.names import (
     ADD_BUDGET,
     CLOSE,
@@ -302,31 +299,15 @@ class Session:
             search_attributes=await self._marks.of(request),
             **_introduced(request),
         )
-        caller = asyncio.current_task()
-        cancels = caller.cancelling() if caller else 0
+        what = f"the first message of session {self.id!r}"
         try:
-            async with asyncio.timeout(updates.WAIT.total_seconds()):
-                answer: RawValue = await self._client.execute_update_with_start_workflow(
-                    SAY,
-                    message,
-                    start_workflow_operation=operation,
-                    id=message_id,
-                    result_type=RawValue,
-                )
-        except WorkflowUpdateFailedError as error:
-            raise errors.from_info(failures.error_in(error.cause)) from None
+            return await updates.ask_and_start(
+                self._client, operation, SAY, message, what, message_id
+            )
         except WorkflowAlreadyStartedError:
             raise self._closed() from None
-        except (TimeoutError, WorkflowUpdateRPCTimeoutOrCancelledError):
-            if caller is not None and caller.cancelling() > cancels:  # the SDK has one for both
-                raise asyncio.CancelledError from None
-            raise errors.ServerUnreachableError(
-                f"no worker took in the first message of session {self.id!r} within"
-                f" {updates.WAIT.total_seconds():g} s; is one running?"
-            ) from None
         except RPCError as error:
             raise self._unreadable(error) from error
-        return answer
 
     async def status(self) -> SessionStatus:
         """Return the current status of the session, from its history. Needs no worker.

@@ -19,7 +19,6 @@ from perdure.text import clip
 from perdure.turn import ending
 from perdure.turn.keys import ChildKey, ReadKey
 from perdure.turn.state import TurnState
-from perdure.turn.waiting import PEOPLE
 from perdure.values.approvals import PendingApproval
 from perdure.values.budgets import Budget, Spending
 from perdure.values.reports import ChildReport, ForkedFrom, Outcome
@@ -209,13 +208,6 @@ def where(state: TurnState) -> State:
     if state.waiting is not None and state.waiting.is_told:
         return search_attributes.state_of(state.waiting.kind)
     return State.RUNNING
-
-
-def needs_person(state: TurnState) -> bool:
-    """Whether the turn, or a turn below it, needs a person."""
-    return (state.ended is None and state.waits_for_people) or any(
-        child.waits_for in PEOPLE and not child.ended for child in state.children
-    )
 
 
 def in_words(state: TurnState) -> str:

@@ -29,7 +29,7 @@ from perdure.clients.feed import Feed, state_of, unreadable
 from perdure.clients.forks import UNCHANGED, Effect, ForkOptions, Forks
 from perdure.clients.live_events import told
 from perdure.clients.live_text import TextBegins, TextVoid
-from perdure.clients.status import TurnStatus, needs_person, pending
+from perdure.clients.status import TurnStatus, pending
 from perdure.clients.status_reader import look
 from perdure.clients.tool_progress import ToolProgress
 from perdure.temporal import start_request
@@ -233,7 +233,7 @@ class Turn(Generic[T]):
             async for one in watching:
                 state = one.onto(state) if isinstance(one, Event) else state
                 is_now = is_now or isinstance(one, CaughtUp)  # past waits are in its history, too
-                if is_now and needs_person(fold(self._feed.unfolded, state)):
+                if is_now and fold(self._feed.unfolded, state).needs_person:
                     return
 
     async def result(self, *, on_step: OnStep | None = None) -> AgentReport[T]:

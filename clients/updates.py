@@ -14,6 +14,7 @@ from uuid import uuid4
 
 from temporalio.client import (
     Client,
+    WithStartWorkflowOperation,
     WorkflowHandle,
     WorkflowUpdateFailedError,
     WorkflowUpdateRPCTimeoutOrCancelledError,
@@ -97,6 +98,52 @@ async def ask(
         ) from error
     except RPCError as error:
         raise unreadable(turn_id, error) from error
+
+
+async def ask_and_start(
+    client: Client,
+    operation: WithStartWorkflowOperation[Any, Any],
+    update: str,
+    given: RawValue,
+    what: str,
+    update_id: str | None = None,
+) -> RawValue:
+    """Start a workflow, unless it runs, with an update to it, and wait for the answer.
+
+    Args:
+        client: Temporal's client.
+        operation: The workflow.
+        update: The name of the update.
+        given: Its input.
+        what: What the workflow is, for errors.
+        update_id: The id of the update; a random one without it.
+
+    Raises:
+        PerdureError: The workflow refused the update.
+        ServerUnreachableError: No worker accepted it.
+        WorkflowAlreadyStartedError: The policy of the operation does not allow another one.
+        RPCError: Temporal does not answer, or refused it.
+    """
+    caller = asyncio.current_task()
+    cancels = caller.cancelling() if caller else 0
+    try:
+        async with asyncio.timeout(WAIT.total_seconds()):
+            answer: RawValue = await client.execute_update_with_start_workflow(
+                update,
+                given,
+                start_workflow_operation=operation,
+                id=update_id,
+                result_type=RawValue,
+            )
+    except WorkflowUpdateFailedError as error:
+        raise errors.from_info(failures.error_in(error.cause)) from None
+    except (TimeoutError, WorkflowUpdateRPCTimeoutOrCancelledError):
+        if caller is not None and caller.cancelling() > cancels:  # the SDK has one for both
+            raise asyncio.CancelledError from None
+        raise errors.ServerUnreachableError(
+            f"no worker took in {what} within {WAIT.total_seconds():g} s; is one running?"
+        ) from None
+    return answer
 
 
 class _Over(Exception):  # noqa: N818 - the turn may go on in another run

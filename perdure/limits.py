@@ -243,6 +243,18 @@ A2A_IDLE = timedelta(days=30)
 """A context of A2A is closed after this time without a message and without a running task."""
 A2A_CANCEL = timedelta(seconds=10)
 """How long a request of A2A to cancel a task waits for its end."""
+A2A_PUSH_CHARACTERS = 500
+"""The length of the id and of the token of a configuration of push notifications."""
+A2A_PUSHES = 10
+"""The number of configurations of push notifications for one task."""
+FOLLOWERS = 50
+"""The number of workflows that one turn tells its news."""
+A2A_PUSH_LIFE = timedelta(days=90)
+"""Push notifications about a task end after this time, also if it is not over."""
+A2A_PUSH_LOOK = timedelta(hours=1)
+"""How often a task is looked at that sends no news, because it was terminated, ..."""
+A2A_PUSH_RETRY = timedelta(seconds=30)
+"""... and one that has not begun, after shorter pauses at first."""
 TENANT_CHARACTERS = 32
 """The length of the name of a tenant, which the ids of its turns begin with."""
 

@@ -40,6 +40,7 @@ from perdure.activities.policies import Policies
 from perdure.activities.pricing import Prices
 from perdure.activities.profiles import Profiles
 from perdure.activities.provider import Models
+from perdure.activities.read_change import read_change
 from perdure.activities.read_child import read_child
 from perdure.activities.record_turn import TurnRecorder
 from perdure.activities.resolve_agent import Agents
@@ -61,10 +62,13 @@ from perdure.temporal.names import (
     BEAT_SOON,
     CALL_MODEL,
     CARRY,
+    CHECK_RECEIVER,
     END_OF_TURN,
     HEARTBEAT_INTERVAL,
     IS_AT_HAND,
     NOTIFY,
+    PUSH,
+    READ_CHANGE,
     READ_CHILD,
     RECORD_TURN,
     RESOLVE_AGENT,
@@ -80,6 +84,7 @@ from perdure.temporal.names import (
 from perdure.temporal.payloads import V, pack, raw_input, unpack
 from perdure.turn.approvals import PolicyCall
 from perdure.turn.continuation import CarryCall
+from perdure.turn.push import ChangeCall, PushCall
 from perdure.turn.schedule_account import SettleCall
 from perdure.turn.webhook import Notification, WebhookCall
 from perdure.turn.wire import AgentCall, ChildRun, HookCall, ModelCall, ObserverCall, ToolRun
@@ -105,6 +110,7 @@ _WORKFLOW_NAMES: dict[str | None, str] = {
     BATCH_PART: "part of a batch",
     SCHEDULED_MESSAGE: "message of a schedule",
     WEBHOOK: "webhook",
+    PUSH: "push notification",
 }
 
 _NO_TOOLS = (
@@ -120,6 +126,8 @@ _NO_TOOLS = (
     SETTLE_SCHEDULE,
     END_OF_TURN,
     NOTIFY,
+    CHECK_RECEIVER,
+    READ_CHANGE,
 )
 
 Handler = Callable[[RawValue], Any]
@@ -218,6 +226,8 @@ class PerdurePlugin(Plugin):
             _handler(SETTLE_SCHEDULE, settle_schedule, SettleCall),
             _handler(END_OF_TURN, self._webhooks.end_of_turn, WebhookCall),
             _handler(NOTIFY, self._webhooks.notify, Notification),
+            _handler(CHECK_RECEIVER, self._webhooks.check_receiver, PushCall),
+            _handler(READ_CHANGE, read_change, ChangeCall),
             self._call_model,
             *self._tool_calls.handlers(),
         ]

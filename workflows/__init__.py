@@ -2,6 +2,7 @@
 
 from perdure.workflows.agent_batch import AgentBatch
 from perdure.workflows.agent_batch_part import AgentBatchPart
+from perdure.workflows.agent_push import AgentPush
 from perdure.workflows.agent_scheduled_message import AgentScheduledMessage
 from perdure.workflows.agent_session import AgentSession
 from perdure.workflows.agent_turn import AgentTurn
@@ -15,12 +16,14 @@ WORKFLOWS = (
     AgentBatchPart,
     AgentScheduledMessage,
     AgentWebhook,
+    AgentPush,
 )
 """The workflows of Perdure, which a worker of agents runs."""
 
 __all__ = [
     "AgentBatch",
     "AgentBatchPart",
+    "AgentPush",
     "AgentScheduledMessage",
     "AgentSession",
     "AgentTurn",

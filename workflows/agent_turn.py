@@ -22,6 +22,7 @@ from perdure.temporal.names import (
     ADD_BUDGET,
     CHILD_NEWS,
     DECIDE,
+    FOLLOW,
     RESOLVE_AGENT,
     RESUME,
     STEER,
@@ -66,6 +67,7 @@ from perdure.workflows import ancestors, local_lookup, log_events, schedule_tota
 from perdure.workflows.calls import Calls
 from perdure.workflows.children import Children
 from perdure.workflows.clock import run_until
+from perdure.workflows.followers import Followers
 from perdure.workflows.later_release import NeedsLaterReleaseError
 from perdure.workflows.middleware import Pipeline
 from perdure.workflows.moves import Moves, agent_call
@@ -111,6 +113,7 @@ class AgentTurn:
         self._is_ending = False
         self._runs = Runs(self._board)
         self._on_done = OnDone()
+        self._followers = Followers(self._board)
 
     @workflow.run
     async def run(self, start: RawValue = NOTHING) -> RawValue:
@@ -121,6 +124,7 @@ class AgentTurn:
             await self._pipeline.observe(agent, outcome=done.outcome, risk=done.risk)
             await schedule_total.settle(self._board.state, done.outcome)
             await self._on_done.begin(self._board.state)
+            await self._followers.tell_end()
             summary = self._board.summary(done.outcome, done.output, done.risk)
         except asyncio.CancelledError:
             summary = await self._cancelled(workflow.cancellation_reason() or "")
@@ -156,6 +160,7 @@ class AgentTurn:
                 self._has_begun = True
                 self._moves.health = Health(continuation.health)
                 self._runs.resume(continuation, self._pipeline)
+                self._followers.resume((*self._followers.ids, *continuation.followers))
         return fact
 
     async def _in_time(self, turn: Callable[[], Coroutine[Any, Any, _Ended]]) -> _Ended:
@@ -241,7 +246,7 @@ class AgentTurn:
             await self._pipeline.observe(agent)
             if self._runs.is_full():
                 await self._take_over_session()
-                await self._runs.go_on(self._moves.health, self._pipeline)
+                await self._runs.go_on(self._moves.health, self._pipeline, self._followers.ids)
             match next_move(
                 self._board.state,
                 agent,
@@ -438,6 +443,11 @@ class AgentTurn:
         if fact is not None:
             await self._children.told(fact)
 
+    @workflow.signal(name=FOLLOW)
+    def follow(self, given: RawValue = NOTHING) -> None:
+        """Tell the sender from now on when the turn needs a person, and when it ends."""
+        self._followers.add(given)
+
     @workflow.update(name=DECIDE)
     async def decide(self, given: RawValue = NOTHING) -> None:
         """Approve or deny a waiting call."""
@@ -488,6 +498,7 @@ class AgentTurn:
         await self._observe_end(outcome)
         await schedule_total.settle(self._board.state, outcome)
         await self._on_done.begin(self._board.state, error)
+        await self._followers.tell_end()
         summary = self._board.summary(outcome, self._board.state.output, error=error)
         self._close(summary, error, reason)
         return summary

@@ -113,14 +113,14 @@ class Runs:
         is_free = not self._board.state.in_flight and not _is_cancelled()
         return is_due and is_free and workflow.patched(_PATCH)
 
-    async def go_on(self, health: Health, pipeline: Pipeline) -> None:
+    async def go_on(self, health: Health, pipeline: Pipeline, followers: tuple[str, ...]) -> None:
         """Go on in a new run, once every update has its answer."""
         await self.answers.until_recorded()
         if _is_cancelled():
             return  # the next await ends the turn
         # larger than a payload only if the request is, which external storage then holds
         given = pack(
-            self._continuation(health, pipeline),
+            self._continuation(health, pipeline).model_copy(update={"followers": followers}),
             "the next run's input",
             most_bytes=limits.STORED_BYTES,
         )

@@ -19,7 +19,7 @@ from temporalio.worker import (
 
 from perdure import errors
 from perdure.temporal import failures
-from perdure.temporal.names import BATCH, BATCH_PART, SCHEDULED_MESSAGE, TURN, WEBHOOK
+from perdure.temporal.names import BATCH, BATCH_PART, PUSH, SCHEDULED_MESSAGE, TURN, WEBHOOK
 from perdure.turn.wire import Summary
 from perdure.values.reports import Outcome
 
@@ -29,6 +29,7 @@ _OURS = {
     BATCH_PART: "batch",
     SCHEDULED_MESSAGE: "message of a schedule",
     WEBHOOK: "webhook",
+    PUSH: "push notification",
 }
 
 

@@ -15,7 +15,7 @@ from perdure import errors
 from perdure.clients.agent_client import AgentClient
 from perdure.clients.feed import state_of
 from perdure.clients.mcp.turn_view import TurnView, view
-from perdure.clients.status import TurnStatus, in_words, needs_person
+from perdure.clients.status import TurnStatus, in_words
 from perdure.clients.turn import Turn
 from perdure.temporal.history import first_request
 from perdure.text import one_line, word
@@ -219,7 +219,7 @@ class Watch:
         async for event in self._turn.events():
             self._state = event.onto(self._state)
             # past waits are in its history, too
-            if needs_person(self._state) and needs_person(await self._now()):
+            if self._state.needs_person and (await self._now()).needs_person:
                 return
 
     async def _now(self) -> TurnState:

@@ -65,6 +65,27 @@ END_OF_TURN = "perdure.end_of_turn"
 NOTIFY = "perdure.notify"
 """`Notification -> Delivered`: send a webhook."""
 
+PUSH = "AgentPush"
+"""The workflow type that notifies a receiver about a task of A2A."""
+
+BEGIN_PUSH = "begin_push"
+"""The update that returns once a receiver is accepted: `PushCall`, without result."""
+
+CHECK_RECEIVER = "perdure.check_receiver"
+"""`PushCall -> Noted`: refuse an address that the worker does not send to."""
+
+READ_CHANGE = "perdure.read_change"
+"""`ChangeCall -> Change`: read the last change of a task."""
+
+FOLLOW = "follow"
+"""The signal that asks a turn to tell another workflow its news: `Follow`."""
+
+TURN_NEWS = "turn_news"
+"""The signal from a turn to a follower: `TurnNews`."""
+
+MEMO_PUSH = "perdure_push"
+"""The memo field with the configuration of push notifications: its id and its address."""
+
 WEBHOOK_FAILED = "WEBHOOK_FAILED"
 """The failure type of an attempt to deliver a webhook."""
 

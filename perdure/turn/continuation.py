@@ -33,6 +33,7 @@ class Continuation(Wire):
         notified: The number of notifications of observers.
         entered: When the turn entered each middleware, the outermost first.
         updates: The ids of the last updates: the server repeats them in a later run.
+        followers: The workflows that are told the news of the turn.
     """
 
     continues: Origin
@@ -49,6 +50,7 @@ class Continuation(Wire):
     notified: int = Field(default=0, ge=0)
     entered: tuple[datetime, ...] = ()
     updates: tuple[str, ...] = ()
+    followers: tuple[str, ...] = ()
 
 
 class CarryCall(Wire):

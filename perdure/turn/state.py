@@ -397,6 +397,13 @@ class TurnState:
         return self.waiting is not None and self.waiting.kind in PEOPLE
 
     @property
+    def needs_person(self) -> bool:
+        """Whether the turn, or a turn below it, needs a person."""
+        return (self.ended is None and self.waits_for_people) or any(
+            child.waits_for in PEOPLE and not child.ended for child in self.children
+        )
+
+    @property
     def is_untimed(self) -> bool:
         """Whether the turn itself waits, and the wait does not count towards its time."""
         return self.waiting is not None and not self.waiting.is_timed

@@ -10,6 +10,7 @@ from decimal import Decimal
 
 from perdure.base import Wire
 from perdure.turn import ending
+from perdure.turn.push import PushMessage
 from perdure.turn.state import TurnState
 from perdure.turn.wire import Summary
 from perdure.values.reports import Outcome, Usage
@@ -87,13 +88,21 @@ class WebhookMessage(Wire):
     timestamp: datetime
     data: WebhookTurn
 
+    def body(self) -> bytes:
+        """Return the body of the request."""
+        return self.model_dump_json().encode()
+
 
 class Notification(Wire):
-    """Input of the activity that sends a message. `id` is that of the message."""
+    """Input of the activity that sends a message.
+
+    `id` is that of the message. `token` is sent with a message about a task of A2A.
+    """
 
     id: str
     url: str
-    message: WebhookMessage
+    message: WebhookMessage | PushMessage
+    token: str | None = None
 
 
 class Delivered(Wire):

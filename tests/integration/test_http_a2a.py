@@ -22,14 +22,12 @@ from a2a.types import (
     StreamResponse,
     SubscribeToTaskRequest,
     Task,
-    TaskPushNotificationConfig,
     TaskState,
 )
 from a2a.utils.errors import (
     A2AError,
     ContentTypeNotSupportedError,
     InvalidParamsError,
-    PushNotificationNotSupportedError,
     TaskNotCancelableError,
     TaskNotFoundError,
     UnsupportedOperationError,
@@ -180,7 +178,7 @@ async def test_card_tells_what_the_operator_publishes(runtime: Runtime) -> None:
     [interface] = card.supported_interfaces
     assert (interface.url, interface.protocol_binding) == (url, "JSONRPC")
     assert interface.protocol_version == "1.0"
-    assert (card.capabilities.streaming, card.capabilities.push_notifications) == (True, False)
+    assert (card.capabilities.streaming, card.capabilities.push_notifications) == (True, True)
     assert card.security_schemes["bearer"].http_auth_security_scheme.scheme == "bearer"
     assert [list(one.schemes) for one in card.security_requirements] == [["bearer"]]
     [skill] = card.skills
@@ -449,11 +447,6 @@ async def test_bad_messages_are_refused_and_start_nothing(
         for name, (part, _) in BAD_MESSAGES.items():
             given = ParseDict({**good, **part}, Message())
             found[name] = type(await refused(send(agent, given)))
-        request = SendMessageRequest(message=message("x", "bad-2"))
-        request.configuration.task_push_notification_config.url = "https://x"
-        push = await refused(anext(agent.send_message(request)))
-        config = TaskPushNotificationConfig(task_id="bad/1", url="https://x")
-        pushed = await refused(agent.create_task_push_notification_config(config))
         lists = [
             await refused(agent.list_tasks(ListTasksRequest(**more)))
             for more in ({"page_size": 0}, {"page_size": 101}, {"page_token": "bad"})
@@ -478,8 +471,6 @@ async def test_bad_messages_are_refused_and_start_nothing(
         started = [one async for one in client.list(id_prefix="@acme/a2a/desk/bad")]
 
     assert found == {name: cls for name, (_, cls) in BAD_MESSAGES.items()}
-    assert isinstance(push, PushNotificationNotSupportedError)
-    assert isinstance(pushed, PushNotificationNotSupportedError)
     assert {type(one) for one in lists} == {InvalidParamsError}
     assert {body: answer["error"]["code"] for body, answer in answers.items()} == bodies
     assert old.json()["error"]["code"] == -32009

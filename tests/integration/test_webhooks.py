@@ -7,7 +7,6 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -28,7 +27,8 @@ from perdure.workflows import AgentWebhook
 
 from .. import encrypting
 from ..conftest import Runtime, assert_no_task_failed
-from ..receiver import OLD_SECRET, SECRET, Answer, Receiver, receiving
+from ..receiver import OLD_SECRET, Answer, Receiver
+from .conftest import HOST
 from .gateway import served
 from .long_turns import begin, filling, reader, runs_of
 from .resets import reset, task_ends
@@ -36,16 +36,6 @@ from .spending import ended, queue
 from .test_schedules import DAILY, new_id
 
 INITIATED = EventType.EVENT_TYPE_START_CHILD_WORKFLOW_EXECUTION_INITIATED
-HOST = "PERDURE_WEBHOOK_HOSTS"
-
-
-@pytest.fixture
-def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
-    """A receiver that the workers of the test may send to."""
-    with receiving() as found:
-        monkeypatch.setenv(HOST, f"private:127.0.0.1:{found.port}")
-        monkeypatch.setenv("PERDURE_WEBHOOK_SECRETS", f"{SECRET},{OLD_SECRET}")
-        yield found
 
 
 @tool(requires_approval=True)

@@ -142,6 +142,7 @@ PUBLIC = {
     perdure.workflows: [
         "AgentBatch",
         "AgentBatchPart",
+        "AgentPush",
         "AgentScheduledMessage",
         "AgentSession",
         "AgentTurn",

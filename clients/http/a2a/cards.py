@@ -33,7 +33,7 @@ def card(agent: A2AAgent, url: str, *, needs_token: bool) -> AgentCard:
                 protocol_version=PROTOCOL_VERSION_1_0,
             )
         ],
-        capabilities=AgentCapabilities(streaming=True, push_notifications=False),
+        capabilities=AgentCapabilities(streaming=True, push_notifications=True),
         default_input_modes=_MODES,
         default_output_modes=_MODES,
         skills=[

@@ -26,7 +26,6 @@ from perdure.clients.http.a2a import tasks
 from perdure.clients.http.a2a.tasks import Ids
 from perdure.clients.http.auth import Caller
 from perdure.clients.sessions import Session
-from perdure.clients.status import needs_person
 from perdure.clients.turn import Turn
 from perdure.session.facts import TurnBegan
 from perdure.turn.facts import Decided, Said
@@ -219,7 +218,7 @@ async def _moments(turn: Turn[Any], ids: Ids) -> AsyncGenerator[Message | None, 
                 yield None
             elif isinstance(one, Event):
                 state = one.onto(state)
-                was_needed, is_needed = is_needed, needs_person(state)
+                was_needed, is_needed = is_needed, state.needs_person
                 message = tasks.said_in(ids, one)
                 if is_now and message is not None and message.role == Role.ROLE_AGENT:
                     yield message

@@ -33,7 +33,6 @@ from a2a.types import (
 from a2a.utils.errors import (
     A2AError,
     InvalidParamsError,
-    PushNotificationNotSupportedError,
     TaskNotCancelableError,
     TaskNotFoundError,
     UnsupportedOperationError,
@@ -44,6 +43,7 @@ from google.protobuf.message import Message as Params
 from starlette.exceptions import HTTPException
 
 from perdure import errors, limits
+from perdure.clients.http.a2a import pushes
 from perdure.clients.http.a2a.found import Found, Place, Update
 from perdure.clients.http.a2a.listing import list_tasks
 from perdure.clients.http.a2a.messages import Answer, answer_of, text_of
@@ -54,6 +54,7 @@ from perdure.clients.http.operations import Call
 from perdure.clients.http.problems import RefusedError, response_to
 from perdure.clients.turn import Turn
 from perdure.session.wire import Disposition
+from perdure.turn.push import PushCall
 
 CALL: Final = "call"
 """The name of the `Call` in the state of a context."""
@@ -199,10 +200,20 @@ class Tasks(RequestHandler):
         return Place(call.client, call.caller, self._agent)
 
     async def _take(self, call: AnyCall, params: SendMessageRequest) -> Found:
-        """Take a message in, and return its task. The same message again changes nothing."""
-        message = params.message
-        if params.configuration.HasField("task_push_notification_config"):
-            raise PushNotificationNotSupportedError
+        """Take a message in, and return its task. The same message again changes nothing.
+
+        A receiver of push notifications that is not valid is refused before.
+        """
+        push = _push_of(params.configuration)
+        if push is not None:
+            call.caller.require("control" if params.message.task_id else "start")
+            await pushes.check(self._place(call), push)
+        found = await self._read(call, params.message)
+        if push is not None:
+            await pushes.begin(found, push)
+        return found
+
+    async def _read(self, call: AnyCall, message: Message) -> Found:
         if message.role != Role.ROLE_USER:
             raise InvalidParamsError("the role of a message to an agent is ROLE_USER")
         if not message.task_id:
@@ -248,26 +259,37 @@ class Tasks(RequestHandler):
     async def on_create_task_push_notification_config(
         self, params: TaskPushNotificationConfig, context: ServerCallContext
     ) -> TaskPushNotificationConfig:
-        """Refuse: there are no push notifications."""
-        raise PushNotificationNotSupportedError
+        """Begin to notify a receiver about a task."""
+        with as_protocol_errors():
+            call = _admitted(params, context)
+            call.caller.require("control")
+            wanted = pushes.call_of(params)
+            return await pushes.begin(await self._place(call).find(params.task_id), wanted)
 
     async def on_get_task_push_notification_config(
         self, params: GetTaskPushNotificationConfigRequest, context: ServerCallContext
     ) -> TaskPushNotificationConfig:
-        """Refuse: there are no push notifications."""
-        raise PushNotificationNotSupportedError
+        """Return a configuration, without its token."""
+        with as_protocol_errors():
+            call = _admitted(params, context)
+            return await pushes.get(await self._place(call).find(params.task_id), params.id)
 
     async def on_list_task_push_notification_configs(
         self, params: ListTaskPushNotificationConfigsRequest, context: ServerCallContext
     ) -> ListTaskPushNotificationConfigsResponse:
-        """Refuse: there are no push notifications."""
-        raise PushNotificationNotSupportedError
+        """Return the configurations of a task, without their tokens."""
+        with as_protocol_errors():
+            call = _admitted(params, context)
+            return await pushes.list_of(await self._place(call).find(params.task_id), params)
 
     async def on_delete_task_push_notification_config(
         self, params: DeleteTaskPushNotificationConfigRequest, context: ServerCallContext
     ) -> None:
-        """Refuse: there are no push notifications."""
-        raise PushNotificationNotSupportedError
+        """Notify a receiver no more."""
+        with as_protocol_errors():
+            call = _admitted(params, context)
+            call.caller.require("control")
+            await pushes.delete(await self._place(call).find(params.task_id), params.id)
 
     async def on_get_extended_agent_card(
         self, params: GetExtendedAgentCardRequest, context: ServerCallContext
@@ -282,6 +304,13 @@ def _admitted(params: Params, context: ServerCallContext) -> AnyCall:
     call: AnyCall = context.state[CALL]
     call.caller.require("read")
     return call
+
+
+def _push_of(settings: SendMessageConfiguration) -> PushCall | None:
+    """Return the push notifications that a message asks for."""
+    if not settings.HasField("task_push_notification_config"):
+        return None
+    return pushes.call_of(settings.task_push_notification_config)
 
 
 def _stay_open(context: ServerCallContext) -> None:

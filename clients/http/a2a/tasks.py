@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from a2a.types import Artifact, Message, Part, Role, Task, TaskState, TaskStatus
 from google.protobuf.json_format import ParseDict, ParseError
@@ -16,6 +16,7 @@ from perdure.clients.events import Event
 from perdure.clients.status import TurnStatus, Wait
 from perdure.temporal.search_attributes import State
 from perdure.text import quoted
+from perdure.turn import push
 from perdure.turn.facts import ModelAnswered, Said, TurnStarted
 from perdure.turn.waiting import PEOPLE
 from perdure.values.approvals import PendingApproval
@@ -30,11 +31,6 @@ OVER = frozenset(
     }
 )
 """The states of a task that is over."""
-_REJECTED = frozenset(
-    cls.code
-    for cls in (errors.GuardrailError, errors.InvalidRequestError, errors.UnknownAgentError)
-)
-"""The errors with which an agent refuses a task, other than failing at it."""
 _OUTPUT = "output"
 _NUMBER_DIGITS = 9
 
@@ -124,12 +120,8 @@ def state_of_entry(entry: TurnEntry) -> TaskState | None:
 
 
 def _end(outcome: Outcome | None, error: errors.ErrorInfo | None) -> TaskState:
-    if outcome is Outcome.CANCELLED:
-        return TaskState.TASK_STATE_CANCELED
-    if error is None:
-        return TaskState.TASK_STATE_COMPLETED
-    is_rejected = error.code in _REJECTED
-    return TaskState.TASK_STATE_REJECTED if is_rejected else TaskState.TASK_STATE_FAILED
+    name = push.end_of_task(outcome, None if error is None else error.code)
+    return cast("TaskState", TaskState.Value(name))
 
 
 def _place(status: TurnStatus) -> str:

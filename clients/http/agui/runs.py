@@ -20,7 +20,7 @@ from perdure.clients.http.inputs import Nothing
 from perdure.clients.http.operations import EVENTS, AnyOperation, Call, operation
 from perdure.clients.http.problems import problem_of
 from perdure.clients.http.streams import EventStream
-from perdure.clients.status import Wait, needs_person
+from perdure.clients.status import Wait
 from perdure.clients.turn import Turn
 from perdure.errors import PerdureError
 from perdure.turn.waiting import PEOPLE
@@ -132,7 +132,7 @@ async def _following(
 
 async def _waits(run: Translation, turn: Turn[Any]) -> Sequence[Wait]:
     """Return what a turn and those below it wait for now, if only people can end that."""
-    if not run.has_caught_up or not needs_person(run.state):
+    if not run.has_caught_up or not run.state.needs_person:
         return ()
     return [wait for wait in (await turn.status()).waits if wait.kind in PEOPLE]
 

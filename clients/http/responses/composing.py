@@ -29,7 +29,7 @@ from perdure.clients.http.responses.values import (
     ToolCallItem,
     ToolError,
 )
-from perdure.clients.status import needs_person, pending
+from perdure.clients.status import pending
 from perdure.errors import PerdureError
 from perdure.turn import ending
 from perdure.turn.facts import Decided, ModelAnswered, TurnContinued, TurnEnded
@@ -76,7 +76,7 @@ class Composer:
         """Whether the turn, or one below it, waits for a person who has not decided yet."""
         waiting = self.state.waiting
         is_decided = waiting is not None and bool(waiting.pending) and not self.state.asked.calls
-        return needs_person(self.state) and not is_decided
+        return self.state.needs_person and not is_decided
 
     @property
     def response(self) -> ResponseObject:

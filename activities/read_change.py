@@ -1,0 +1,61 @@
+"""Reads the last change of a task of A2A from the history of its turn."""
+
+from __future__ import annotations
+
+from datetime import UTC
+
+from temporalio import activity
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.service import RPCError, RPCStatusCode
+
+from perdure.activities.read_child import end_of_run, unread
+from perdure.temporal.runs import Read, last_recorded, last_run
+from perdure.turn import ending
+from perdure.turn.fold import apply
+from perdure.turn.push import ASKS, Change, ChangeCall, PushCall, PushMessage, end_of_task
+from perdure.turn.state import TurnState
+
+
+async def read_change(call: ChangeCall) -> Change:
+    """Return the last change of a task that its client is told of.
+
+    Raises:
+        ApplicationError: The server does not answer; this is tried again.
+    """
+    client, turn_id = activity.client(), call.push.turn_id
+    try:
+        run_id = await last_run(client, turn_id, "")
+        if call.is_ending:
+            await end_of_run(client, turn_id, run_id)
+        return _change(call.push, await last_recorded(client, turn_id, run_id, is_worker=True))
+    except RPCError as error:
+        if error.status is RPCStatusCode.NOT_FOUND:
+            return Change()  # the turn has not begun
+        raise unread(turn_id, error) from error
+
+
+def _change(push: PushCall, history: list[Read]) -> Change:
+    state, asked = TurnState(), None
+    for event, fact in history:
+        was_needed = state.needs_person
+        state = state if fact is None else apply(state, fact)
+        if state.needs_person and not was_needed:
+            asked = event
+    last, _ = history[-1]
+    if state.ended is not None:
+        error = ending.error_of(state.ended, state.cancel_reason)
+        name = end_of_task(state.ended.outcome, None if error is None else error.code)
+        return Change(message=_message(push, name, last), place=_place(last), is_last=True)
+    if state.needs_person and asked is not None and _place(asked) != push.told:
+        return Change(message=_message(push, ASKS, asked), place=_place(asked))
+    return Change()
+
+
+def _message(push: PushCall, state: str, event: HistoryEvent) -> PushMessage:
+    at = event.event_time.ToDatetime(tzinfo=UTC)
+    return PushMessage(task=push.task, context=push.context, state=state, timestamp=at)
+
+
+def _place(event: HistoryEvent) -> str:
+    """Return what tells an event from those of other runs, too: its time and its id."""
+    return f"{event.event_time.ToNanoseconds()}-{event.event_id}"

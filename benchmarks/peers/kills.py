@@ -36,7 +36,7 @@ from perdure.worker.dev_server import DevServer
 
 PATIENCE, LONGEST = 10.0, 400.0
 IN_MODEL, IN_TOOL = "model call", "tool call"
-CASES = {IN_MODEL: ("2 5000 8", "0", "asked", 2), IN_TOOL: ("2 5000 0", "8", "ran", 1)}
+CASES = {IN_MODEL: ("2 5000 15", "0", "asked", 2), IN_TOOL: ("2 5000 0", "15", "ran", 1)}
 """The task, how long a tool takes, and in which line the kill comes: the second model call, or the
 first tool call.
 """

@@ -184,6 +184,9 @@ def _check_values(data: bytes, most: int) -> None:
     Raises:
         RefusedError: It has too many values, or an object with too many members.
     """
+    too_many = RefusedError(413, "TOO_LARGE", f"the body has more than {most} values")
+    if least_values(data) > most:
+        raise too_many
     try:
         document = from_json(data or b"{}", cache_strings="none")
     except ValueError:
@@ -202,7 +205,16 @@ def _check_values(data: bytes, most: int) -> None:
             inner += [one for one in found if type(one) in _CONTAINERS]
         level = inner
         if count > most:
-            raise RefusedError(413, "TOO_LARGE", f"the body has more than {most} values")
+            raise too_many
+
+
+def least_values(data: bytes) -> int:
+    """Return a number of values that a JSON document has at least, without reading it.
+
+    Quotes that are not escaped begin or end a string, and a value has two strings at most: its name
+    and itself. Quotes after a backslash are left out, also if that is escaped itself.
+    """
+    return (data.count(b'"') - data.count(b'\\"')) // 4
 
 
 def query_of(request: Request, model: type[M]) -> M:

@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from openapi_spec_validator import validate
 from sse_starlette.event import ServerSentEvent
 from starlette.requests import Request
@@ -28,7 +30,7 @@ from perdure import errors, limits
 from perdure.clients.http import Caller, extras, session_events, tokens_from
 from perdure.clients.http.application import operations
 from perdure.clients.http.ids import RESERVED
-from perdure.clients.http.inputs import Bodies, Nothing, body_of
+from perdure.clients.http.inputs import Bodies, Nothing, body_of, least_values
 from perdure.clients.http.problems import STATUS, RefusedError, response_to
 from perdure.clients.http.sessions import SendMessage
 from perdure.clients.http.streams import EventStream, OpenRequests, begun
@@ -376,3 +378,34 @@ def test_protocols_are_imported_with_their_first_request() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     assert done.stdout == "[]\n"
+
+
+ODD = st.text(alphabet='"\\a:,{[')
+DOCUMENTS = st.recursive(
+    st.none() | st.integers() | ODD,
+    lambda inner: st.lists(inner) | st.dictionaries(ODD, inner),
+    max_leaves=30,
+)
+
+
+def values_in(document: object) -> int:
+    """The number of members and elements, at any depth."""
+    match document:
+        case dict():
+            return len(document) + sum(map(values_in, document.values()))
+        case list():
+            return len(document) + sum(map(values_in, document))
+        case _:
+            return 0
+
+
+@pytest.mark.accepts("H18")
+@given(DOCUMENTS)
+def test_number_of_values_is_not_overestimated(document: object) -> None:
+    """Whatever quotes and backslashes are in them; one of many members is recognized."""
+    for separators in ((",", ":"), (" , ", " : ")):
+        assert least_values(json.dumps(document, separators=separators).encode()) <= values_in(
+            document
+        )
+    many = {f"f{number}": document for number in range(1000)}
+    assert least_values(json.dumps(many).encode()) >= 500

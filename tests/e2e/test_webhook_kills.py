@@ -8,9 +8,16 @@ from typing import Any
 
 import pytest
 
+from perdure.clients.http import A2AAgent
+
+from ..conftest import eventually
+from ..integration.gateway import served
+from ..integration.test_http_a2a import agent_of
+from ..integration.test_http_a2a_push import begin, told
 from ..integration.test_webhooks import delivered
 from ..receiver import SECRET, Answer, Receiver, receiving
-from .stories import Story, Tell, kill, says
+from .app import AGENT
+from .stories import Story, Tell, asks, kill, says, use
 
 
 async def _worker(story: Story, receiver: Receiver) -> Any:
@@ -63,3 +70,31 @@ async def test_slow_receiver_is_given_up_and_asked_again(tell: Tell) -> None:
         memo = await delivered(story.client, turn)
 
     assert memo == {"state": "delivered", "status": 204, "attempts": 2}
+
+
+@pytest.mark.slow
+@pytest.mark.accepts("H58")
+async def test_push_notification_comes_although_gateway_and_workers_are_killed(tell: Tell) -> None:
+    """The gateway ends when the task has begun. One worker is killed while it runs a tool, and the
+    next one while it sends the message.
+    """
+    held = threading.Event()
+    with receiving() as receiver:
+        story = await tell(asks(use("fetch", "slow", first_s=60)), says("done"))
+        worker = await _worker(story, receiver)
+        async with served(story.client, None, a2a_agents=[A2AAgent(AGENT, "Fetches.")]) as http:
+            agent, url = await agent_of(http, agent=AGENT), receiver.url("/push", Answer(hold=held))
+            task = await begin(agent, "go", f"kill-{secrets.token_hex(4)}", url=url)
+        await eventually(lambda: ("slow", 1) in story.ran(), "the tool runs")
+        await kill(worker)
+        worker = await _worker(story, receiver)
+        await receiver.until("/push")
+        await kill(worker)
+        held.set()
+        await _worker(story, receiver)
+        states = await told(receiver, "/push", 2)
+        first, second = receiver.of("/push")
+
+    assert states == [(task.id, "TASK_STATE_COMPLETED")] * 2
+    assert first.headers["webhook-id"] == second.headers["webhook-id"]
+    assert story.requests() == {1: 1, 2: 1}

@@ -140,6 +140,7 @@ async def delete(found: Found, config_id: str) -> None:
 async def _start(client: AgentClient, call: PushCall, workflow_id: str) -> None:
     """Start the workflow of a configuration, and wait until a worker has accepted the receiver."""
     given = pack(call, "the configuration")
+    about = call.task or "a task that is to begin"
     operation: WithStartWorkflowOperation[Any, Any] = WithStartWorkflowOperation(
         PUSH,
         given,
@@ -149,7 +150,7 @@ async def _start(client: AgentClient, call: PushCall, workflow_id: str) -> None:
         execution_timeout=limits.A2A_PUSH_LIFE,
         task_timeout=limits.TASK_TIMEOUT,
         memo={MEMO_PUSH: {"id": call.id, "url": call.url}},
-        static_summary=one_line(f"push notifications about {call.task}", 200),
+        static_summary=one_line(f"push notifications about {about}", 200),
     )
     try:
         await updates.ask_and_start(

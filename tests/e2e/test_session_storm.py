@@ -6,6 +6,7 @@ those of kills of a worker and of the server, and `PERDURE_SESSION_SEED` the see
 """
 
 import asyncio
+import itertools
 import os
 import random
 from collections import Counter
@@ -36,7 +37,7 @@ SESSIONS = int(os.environ.get("PERDURE_SESSIONS", "10"))
 KILLS = int(os.environ.get("PERDURE_SESSION_KILLS", "2"))
 OUTAGES = int(os.environ.get("PERDURE_SESSION_OUTAGES", "1"))
 SEED = os.environ.get("PERDURE_SESSION_SEED", "0")
-MESSAGES = 8
+MESSAGES, SLOW_S = 8, 3.0
 RUN_EVENTS = 40
 """The number of events of a run after which the server suggests a new one; by default 4,096."""
 BETWEEN = max(1, SESSIONS * MESSAGES // (4 * (KILLS + OUTAGES)))
@@ -113,9 +114,11 @@ async def test_every_accepted_message_is_read_once(server: Outage, tmp_path: Pat
             for number in range(SESSIONS)
         ]
         async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
+            is_wrecked = asyncio.Event()
             for one in talks:
-                group.create_task(talk(one))
+                group.create_task(talk(one, is_wrecked))
             await wreck(story, server, workers)
+            is_wrecked.set()
         histories = [await histories_of(story.temporal, one.session.id) for one in talks]
 
     for one in talks:
@@ -147,11 +150,17 @@ async def wreck(story: Story, server: Outage, workers: list[Any]) -> None:
             workers.append(await story.worker())
 
 
-async def talk(one: Talk) -> None:
-    """Send messages of all kinds, some twice, and close the session, some while messages wait."""
-    for number in range(MESSAGES):
+async def talk(one: Talk, is_wrecked: asyncio.Event) -> None:
+    """Send messages of all kinds, some twice, and close the session, some while messages wait.
+
+    As long as something is to be killed, it goes on, slowly.
+    """
+    for number in itertools.count():
+        if number >= MESSAGES and is_wrecked.is_set():
+            break
         how = one.luck.choice(POLICIES)
-        await asyncio.sleep(one.luck.choice([0, 0.05, 0.3]))  # the pace of the sender
+        pause_s = one.luck.choice([0, 0.05, 0.3]) if number < MESSAGES else SLOW_S
+        await asyncio.sleep(pause_s)  # the pace of the sender
         await send(one, f"{one.session.id} message {number} {how}", how)
     for end in ["almost the end", "too late"] if one.ends_early else ["the end"]:
         await send(one, f"{one.session.id} {end}", "queue")

@@ -4,8 +4,8 @@
 
 Blocks of quiet requests and of requests under attack alternate on the same gateway process, so that
 the conditions are the same for both. The attacker has a token of its own, or none. The results are
-ratios of times; the clients and the attacker share the processor with the gateway, so an attack of
-plain, valid requests is the one to compare with.
+ratios of times. The attacker is a process of its own (`--port PORT NAME`); it shares the processor
+with the gateway, so an attack of plain requests is the one to compare with.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ import itertools
 import json
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
+from typing import Any
 
 from benchmarks.attacks import Result, p99
 from benchmarks.bench import working
@@ -32,7 +33,7 @@ TURNS = 100
 TOKENS = {"honest": None, "evil": "evil"}
 """The tenants of the callers."""
 
-Attack = Callable[[Gateway], Awaitable[None]]
+Attack = Callable[[Gateway], Coroutine[Any, Any, None]]
 HEAD = "Host: localhost\r\nAuthorization: Bearer evil\r\n"
 
 
@@ -114,7 +115,7 @@ async def honest_s(at: Gateway) -> float:
     return await request_ms(at, "/v1/turns/quick", token="honest") / 1000
 
 
-async def measure(at: Gateway, attack: Attack) -> Result:
+async def measure(at: Gateway, attack: str) -> Result:
     """Alternating blocks of quiet requests and of requests under attack."""
     result = Result()
     for _ in range(BLOCKS):
@@ -127,15 +128,17 @@ async def measure(at: Gateway, attack: Attack) -> Result:
 
 
 @contextlib.asynccontextmanager
-async def under(attack: Attack, at: Gateway) -> AsyncIterator[None]:
+async def under(attack: str, at: Gateway) -> AsyncIterator[None]:
     """The attack, until the end of the block."""
-    attacking = asyncio.ensure_future(attack(at))
-    await asyncio.sleep(1)  # it has begun
+    attacking = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "benchmarks.attacks_http", "--port", str(at.port), attack)
+    )
+    await asyncio.sleep(2)  # it has begun
     try:
         yield
     finally:
-        attacking.cancel()
-        await asyncio.wait([attacking])
+        attacking.kill()
+        await attacking.wait()
         await asyncio.sleep(0.5)
 
 
@@ -166,17 +169,20 @@ async def main(names: list[str]) -> bool:
         print(
             f"{'milliseconds of another request':<34}    quiet p50, p99   attack p50, p99   ratios"
         )
-        for name, attack in ATTACKS.items():
+        for name in ATTACKS:
             if names and not any(wanted in name for wanted in names):
                 continue
             async with gateway(address, "--tokens", str(tokens(folder))) as at:
                 await request_ms(at, "/v1/turns/quick", token="honest")
                 before = at.megabytes()
-                result = await measure(at, attack)
+                result = await measure(at, name)
                 print(f"{result.row(name)}   {before:.0f} -> {at.megabytes():.0f} MB", flush=True)
                 is_well = is_well and p99(result.beside) <= GOAL * p99(result.quiet)
     return is_well
 
 
 if __name__ == "__main__":
+    match sys.argv[1:]:
+        case ["--port", port, name]:
+            asyncio.run(ATTACKS[name](Gateway(int(port), 0)))
     sys.exit(0 if asyncio.run(main(sys.argv[1:])) else 1)

@@ -188,9 +188,10 @@ async def test_delegates_have_the_deadline_of_the_turn_above_them(runtime: Runti
     """It ends them as well; what they did is in the report, and a fork has no deadline."""
     parent = spender(name="parent", delegates=["helper"])
     helper = spender(name="helper", model="scripted:helper", tools=[pay])
+    late = says("alone", delay=timedelta(seconds=3))
     models = {
-        # the delegate may end a moment before the parent, which then asks its model once more
-        "parent": ScriptedModel(delegate("helper", "help"), says("alone"), says("alone")),
+        # the delegate may end a moment before the parent, which then asks its model in vain
+        "parent": ScriptedModel(delegate("helper", "help"), late, late),
         "helper": ScriptedModel(calls(call("pay"))),
     }
     async with runtime(AgentWorker([parent, helper], prices=FREE), model=models) as client:

@@ -8,8 +8,8 @@ from temporalio import activity
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.service import RPCError, RPCStatusCode
 
-from perdure.activities.read_child import end_of_run, unread
-from perdure.temporal.runs import Read, last_recorded, last_run
+from perdure.activities.read_child import unread
+from perdure.temporal.runs import Read, end_of_run, last_recorded, last_run
 from perdure.turn import ending
 from perdure.turn.fold import apply
 from perdure.turn.push import ASKS, Change, ChangeCall, PushCall, PushMessage, end_of_task

@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from temporalio import activity
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
-from temporalio.client import Client, WorkflowHistoryEventFilterType
+from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -52,21 +52,6 @@ def unread(turn_id: str, error: RPCError) -> Exception:
     return errors.TurnNotFoundError(
         f"the history of turn {turn_id!r} is gone: it was deleted", context={"turn_id": turn_id}
     )
-
-
-async def end_of_run(client: Client, turn_id: str, run_id: str) -> datetime:
-    """Wait for the end of a run, and return its time.
-
-    Raises:
-        RPCError: The server does not have the run, or does not answer.
-        ApplicationError: It has not ended yet; this is tried again.
-    """
-    handle = client.get_workflow_handle(turn_id, run_id=run_id)
-    async for event in handle.fetch_history_events(
-        wait_new_event=True, event_filter_type=WorkflowHistoryEventFilterType.CLOSE_EVENT
-    ):
-        return event.event_time.ToDatetime(tzinfo=UTC)
-    raise ApplicationError("the turn is not over yet", type="UNAVAILABLE")
 
 
 @dataclass(frozen=True)

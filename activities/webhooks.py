@@ -20,10 +20,10 @@ from temporalio.service import RPCError
 
 from perdure import limits
 from perdure.activities.providers.http import retry_after_s
-from perdure.activities.read_child import end_of_run, read_child, unread
+from perdure.activities.read_child import read_child, unread
 from perdure.activities.webhook_rules import Receiver, Rules
 from perdure.temporal.names import WEBHOOK_FAILED
-from perdure.temporal.runs import last_recorded
+from perdure.temporal.runs import end_of_run, last_recorded
 from perdure.turn.fold import apply
 from perdure.turn.push import PushCall
 from perdure.turn.state import TurnState

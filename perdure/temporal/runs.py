@@ -7,6 +7,7 @@ that began that.
 from __future__ import annotations
 
 import contextlib
+from datetime import UTC, datetime
 from typing import Any
 
 from temporalio.api.common.v1 import WorkflowExecution
@@ -17,7 +18,8 @@ from temporalio.api.workflowservice.v1 import (
     DescribeWorkflowExecutionResponse,
     GetWorkflowExecutionHistoryRequest,
 )
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowHistoryEventFilterType
+from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from perdure.temporal.history import first_event, recorded
@@ -77,6 +79,21 @@ async def runs_up_to(client: Client, found: DescribeWorkflowExecutionResponse) -
         if not before:
             return tuple(runs)
         runs.insert(0, before)
+
+
+async def end_of_run(client: Client, turn_id: str, run_id: str) -> datetime:
+    """Wait for the end of a run, and return its time.
+
+    Raises:
+        RPCError: The server does not have the run, or does not answer.
+        ApplicationError: It has not ended yet; an activity is tried again.
+    """
+    handle = client.get_workflow_handle(turn_id, run_id=run_id)
+    async for event in handle.fetch_history_events(
+        wait_new_event=True, event_filter_type=WorkflowHistoryEventFilterType.CLOSE_EVENT
+    ):
+        return event.event_time.ToDatetime(tzinfo=UTC)
+    raise ApplicationError("the turn is not over yet", type="UNAVAILABLE")
 
 
 async def last_recorded(

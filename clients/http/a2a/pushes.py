@@ -131,7 +131,7 @@ async def delete(found: Found, config_id: str) -> None:
     """Notify a receiver no more. It is no error if there is no such configuration."""
     handle = found.place.client.temporal.get_workflow_handle(_workflow_id(found, config_id))
     try:
-        await handle.cancel()
+        await handle.terminate("its client deleted it")  # at once: it may be created anew
     except RPCError as error:
         if error.status is not RPCStatusCode.NOT_FOUND:
             raise unreadable(found.turn_id, error) from error

@@ -25,7 +25,6 @@ from perdure.temporal.names import (
     TURN_NEWS,
 )
 from perdure.temporal.payloads import NOTHING, pack, unpack
-from perdure.text import described
 from perdure.turn.push import Change, ChangeCall, Follow, PushCall, PushMessage, TurnNews
 from perdure.turn.webhook import Notification
 from perdure.workflows import deliveries
@@ -53,24 +52,12 @@ class AgentPush:
         Raises:
             ApplicationError: The receiver is refused, or refused a message; the error says why.
         """
-        turn_id = ""
-        try:
+        with failures.typed():
             self._call = call = unpack(start, PushCall)
-            turn_id = call.turn_id
+        with deliveries.failing(call.turn_id):
             await self._accept(call)
-            if turn_id:
+            if call.turn_id:
                 await self._follow(call)
-        except ActivityError as error:
-            if is_cancelled_exception(error):
-                raise
-            failure = deliveries.failure(error)
-            deliveries.record(turn_id, "failed", error=failure.message)
-            raise failure from error
-        except PerdureError as error:
-            raise failures.of_activity(error) from error
-        except Exception as error:  # a bug must not make the workflow task fail for ever
-            workflow.logger.exception("push notifications failed unexpectedly")
-            raise failures.of_activity(PerdureError(described(error))) from error
         await workflow.wait_condition(workflow.all_handlers_finished)
 
     async def _accept(self, call: PushCall) -> None:
@@ -152,22 +139,21 @@ class AgentPush:
         """Return once the receiver is accepted.
 
         Raises:
-            PerdureError: The worker does not send to it.
+            PerdureError: The worker does not send to it, or this configuration differs from the one
+                with the same id.
         """
-        with self._answers.answering():
+        with self._answers.answering(), failures.typed():
+            wanted = unpack(given, PushCall)
             await workflow.wait_condition(lambda: self._is_accepted or self._refusal is not None)
             if self._refusal is not None:
-                with failures.typed():
-                    raise self._refusal
+                raise self._refusal
+            if self._call is None or not wanted.is_same(self._call):
+                raise errors.TurnConflictError(
+                    f"the push notifications {wanted.id!r} have another URL or token; delete them"
+                    " first, or choose another id"
+                )
 
     @begin.validator
     def check_begin(self, given: RawValue = NOTHING) -> None:
-        """Refuse a configuration that differs from the one with the same id."""
+        """Refuse an update that comes while the run is about to go on in a new one."""
         self._answers.check_open()
-        with failures.typed():
-            wanted = unpack(given, PushCall)
-            if self._call is not None and not wanted.is_same(self._call):
-                raise errors.TurnConflictError(
-                    f"the push notifications {self._call.id!r} have another URL or token; delete"
-                    " them first, or choose another id"
-                )

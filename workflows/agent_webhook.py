@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from temporalio import workflow
 from temporalio.common import RawValue
-from temporalio.exceptions import ActivityError, is_cancelled_exception
 
 from perdure.errors import PerdureError
 from perdure.temporal import failures
 from perdure.temporal.names import END_OF_TURN, WEBHOOK
 from perdure.temporal.payloads import NOTHING, pack, unpack
-from perdure.text import described
 from perdure.turn.webhook import Delivered, Notification, WebhookCall, WebhookMessage
 from perdure.workflows import deliveries
 
@@ -29,24 +27,12 @@ class AgentWebhook:
         Raises:
             ApplicationError: It is not delivered; the error says why.
         """
-        turn_id = ""
-        try:
+        with failures.typed():
             call = unpack(start, WebhookCall)
-            turn_id = call.turn_id
+        with deliveries.failing(call.turn_id):
             delivered = await _deliver(call)
-        except ActivityError as error:
-            if is_cancelled_exception(error):
-                raise
-            failure = deliveries.failure(error)
-            deliveries.record(turn_id, "failed", error=failure.message)
-            raise failure from error
-        except PerdureError as error:
-            raise failures.of_activity(error) from error
-        except Exception as error:  # a bug must not make the workflow task fail for ever
-            workflow.logger.exception("a webhook failed unexpectedly")
-            raise failures.of_activity(PerdureError(described(error))) from error
         told = {"status": delivered.status, "attempts": delivered.attempts}
-        deliveries.record(turn_id, "delivered", **told)
+        deliveries.record(call.turn_id, "delivered", **told)
         return pack(delivered)
 
 

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+from collections.abc import Iterator
 from datetime import timedelta
 
 from pydantic import BaseModel
 from temporalio import workflow
 from temporalio.common import RawValue, RetryPolicy
-from temporalio.exceptions import ActivityError, ApplicationError, ApplicationErrorCategory
+from temporalio.exceptions import (
+    ActivityError,
+    ApplicationError,
+    ApplicationErrorCategory,
+    is_cancelled_exception,
+)
 
 from perdure import limits
+from perdure.errors import PerdureError
+from perdure.temporal import failures
 from perdure.temporal.names import MEMO_WEBHOOK, NOTIFY, WEBHOOK_FAILED
 from perdure.temporal.payloads import pack, unpack
 from perdure.text import described, one_line, word
@@ -60,7 +69,29 @@ async def _perform(
     return result
 
 
-def failure(error: ActivityError) -> ApplicationError:
+@contextlib.contextmanager
+def failing(turn_id: str) -> Iterator[None]:
+    """Fail the workflow of a delivery typed, and record the failure of an activity.
+
+    Raises:
+        ApplicationError: The block has failed; the error says why.
+    """
+    try:
+        yield
+    except ActivityError as error:
+        if is_cancelled_exception(error):
+            raise
+        failure = _failure(error)
+        record(turn_id, "failed", error=failure.message)
+        raise failure from error
+    except PerdureError as error:
+        raise failures.of_activity(error) from error
+    except Exception as error:  # a bug must not make the workflow task fail for ever
+        workflow.logger.exception("a delivery failed unexpectedly")
+        raise failures.of_activity(PerdureError(described(error))) from error
+
+
+def _failure(error: ActivityError) -> ApplicationError:
     """Return the failure of a delivery: that of the last attempt."""
     cause = error.cause
     if isinstance(cause, ApplicationError):

@@ -23,16 +23,17 @@ from a2a.types import (
 )
 from a2a.utils.errors import InvalidParamsError, TaskNotFoundError
 from google.protobuf.json_format import Parse
+from temporalio.api.enums.v1 import EventType
 from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError, WorkflowHandle
 from temporalio.worker import Replayer
 
 from perdure import Agent, errors, limits
 from perdure.clients import AgentClient
 from perdure.clients.http import A2AAgent
-from perdure.temporal.names import PUSH
+from perdure.temporal.names import FOLLOW, PUSH
 from perdure.temporal.payloads import pack
 from perdure.testing import ByTask, ScriptedModel, call, calls, fails, says, skip_time
-from perdure.turn.push import PushCall
+from perdure.turn.push import Follow, PushCall
 from perdure.workflows import AgentPush
 
 from ..conftest import Runtime, assert_no_task_failed
@@ -44,6 +45,7 @@ from .long_turns import filling, reader, runs_of
 from .spending import look
 from .test_http_a2a import DESK, agent_of, asks, decision, get, message, refund, refused, send
 
+SIGNALS = EventType.EVENT_TYPE_SIGNAL_EXTERNAL_WORKFLOW_EXECUTION_INITIATED
 BOSS = Agent(name="boss", model="main", delegates=["payer"])
 PAYER = Agent(name="payer", model="main", description="Pays.", tools=[refund])
 PUBLISHED = (A2AAgent("desk", "Pays back."), A2AAgent("boss", "Has others pay back."))
@@ -145,9 +147,11 @@ async def test_receiver_is_told_of_a_wait_and_of_the_end(
         for _ in range(2):
             await agent.delete_task_push_notification_config(gone)
         await until_known(agent, task, 2)
+        await create(agent, task, id="gone", url=receiver.url("/anew"))
+        anew = await told(receiver, "/anew", 1)
         asked = await send(agent, message("what is it?", "a2ap1-m2", task_id=task.id))
         done = await send(agent, decision(asked, "a2ap1-m3"))
-        ends = [await told(receiver, path, 2) for path in ("/one", "/later")]
+        ends = [await told(receiver, path, 2) for path in ("/one", "/later", "/anew")]
         await deliveries(client, task, "desk")
         over = await refused(agent.get_task_push_notification_config(wanted))
         after = await create(agent, task, url=receiver.url("/after"))
@@ -156,17 +160,18 @@ async def test_receiver_is_told_of_a_wait_and_of_the_end(
     asking = (task.id, "TASK_STATE_INPUT_REQUIRED")
     completed = (task.id, "TASK_STATE_COMPLETED")
     assert (again.id, one, waiting) == (task.id, [asking], [[asking]] * 2)
-    assert ends == [[asking, completed]] * 2
+    assert anew == [asking]
+    assert ends == [[asking, completed]] * 3
     assert last == [completed]
     assert done.status.state == TaskState.TASK_STATE_COMPLETED
     assert later[0] == later[1]
     assert (found.id, found.url, found.task_id) == ("one", first["url"], task.id)
     assert (found.token, after.token) == ("", "")
     assert isinstance(over, TaskNotFoundError)
-    paths = ("/one", "/later", "/gone", "/after")
-    assert [len(receiver.of(path)) for path in paths] == [2, 2, 1, 1]
+    paths = ("/one", "/later", "/gone", "/anew", "/after")
+    assert [len(receiver.of(path)) for path in paths] == [2, 2, 1, 2, 1]
     tokens = {hook.path: hook.headers.get("x-a2a-notification-token") for hook in receiver.hooks}
-    assert tokens == {"/one": "for one", "/later": None, "/gone": None, "/after": None}
+    assert tokens == {"/one": "for one"} | dict.fromkeys(paths[1:])
     assert not any(b"refund" in hook.body or b"Done." in hook.body for hook in receiver.hooks)
 
 
@@ -316,12 +321,15 @@ async def test_end_of_a_turn_that_tells_no_news_is_told(
             async for one in client.temporal.list_workflows(f"WorkflowType = '{PUSH}'")
             if one.id.startswith(f"@acme/a2a/desk/{task.id}/")
         ]
+        config = (await client.temporal.get_workflow_handle(push.id).describe()).raw_description
+        life = config.execution_config.workflow_execution_timeout.ToTimedelta()
         skipped: Any = push
         await skip_time(client, skipped, limits.A2A_PUSH_LOOK)
         states = [state for _, state in await told(receiver, "/lost", 2)]
         await deliveries(client, task, "desk")
 
     assert states == ["TASK_STATE_INPUT_REQUIRED", "TASK_STATE_FAILED"]
+    assert life == limits.A2A_PUSH_LIFE
 
 
 @pytest.mark.slow
@@ -353,3 +361,23 @@ async def test_turn_of_several_runs_tells_its_news_in_each(
     assert len(runs) > 1
     assert asked == [("c/1", "TASK_STATE_INPUT_REQUIRED")]
     assert both == [*asked, ("c/1", "TASK_STATE_COMPLETED")]
+
+
+@pytest.mark.accepts("H59")
+async def test_turn_tells_its_news_to_a_limited_number_of_followers(runtime: Runtime) -> None:
+    """One of them twice is one, and those that are not there keep no turn from ending."""
+    async with runtime([DESK], model=asks("Done.")) as client:
+        turn = await client.start("desk", "lost", id="a2ap6")
+        await turn.wait(30)
+        handle = client.temporal.get_workflow_handle(turn.id)
+        for number in [0, 0, *range(limits.FOLLOWERS + 5)]:
+            await handle.signal(FOLLOW, pack(Follow(follower=f"nobody-{number}")))
+        await handle.signal(FOLLOW, "no follower")
+        [wait] = (await turn.status()).waits
+        assert wait.call is not None
+        await turn.approve(wait.call)
+        report = await turn.result()
+        events = [one.event_type async for one in handle.fetch_history_events()]
+
+    assert report.output == "Done."
+    assert events.count(SIGNALS) == limits.FOLLOWERS

@@ -20,7 +20,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from google.protobuf.duration_pb2 import Duration
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import (
     ApplicationErrorCategory,
@@ -142,7 +141,6 @@ class _Report:
             application_failure_info=ApplicationFailureInfo(
                 type=WORKER_SHUTDOWN,
                 category=ApplicationErrorCategory.APPLICATION_ERROR_CATEGORY_BENIGN,
-                next_retry_delay=Duration(),
             ),
         )
         request = RespondActivityTaskFailedByIdRequest(

@@ -185,6 +185,15 @@ class Story:
         self.workers.append(process)
         return process
 
+    async def replace(self, worker: Process, app: str = "", **environment: str) -> Process:
+        """`kill -9` of a worker. Its supervisor starts another one; without one, this does.
+
+        Returns:
+            The process to kill next.
+        """
+        await kill(worker)
+        return worker if self._supervised else await self.worker(app, **environment)
+
     def said(self, worker: int = 0) -> str:
         """The log of a worker process."""
         return (self._folder / f"worker-{worker}.log").read_text(encoding="utf-8")
@@ -279,6 +288,16 @@ Tell = Callable[..., Awaitable[Story]]
 def has_supervisor() -> bool:
     """Whether the workers of a story have supervisors."""
     return False
+
+
+@pytest.fixture(
+    params=[True, pytest.param(False, marks=pytest.mark.slow)], ids=["supervised", "alone"]
+)
+def with_and_without_supervisor(request: pytest.FixtureRequest) -> bool:
+    """Each test of a module that imports this as `has_supervisor` runs twice: the process that is
+    killed is the child of a supervisor, as users run it, or the worker itself.
+    """
+    return bool(request.param)
 
 
 @pytest.fixture

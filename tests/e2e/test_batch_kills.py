@@ -22,7 +22,10 @@ from perdure.clients import BatchState
 from perdure.temporal.names import MEMO_BATCH
 from perdure.turn.batch import part_id
 
-from .stories import Process, Tell, kill
+from .stories import Process, Tell, supervised
+from .stories import with_and_without_supervisor as has_supervisor
+
+__all__ = ["has_supervisor"]
 
 TASKS = int(os.environ.get("PERDURE_BATCH_TASKS", "150"))
 KILLS = int(os.environ.get("PERDURE_BATCH_KILLS", "2"))
@@ -46,8 +49,13 @@ class Memory:
         return cls(
             results=results,
             client_mb=memory_mb(os.getpid()),
-            worker_mb=max(memory_mb(worker.pid) for worker in workers),
+            worker_mb=max(memory_mb(process) for worker in workers for process in _of(worker)),
         )
+
+
+def _of(worker: Process) -> list[int]:
+    """The processes that do the work: those below a supervisor, or the worker itself."""
+    return supervised(worker.pid) or [worker.pid]
 
 
 @pytest.mark.slow
@@ -82,9 +90,7 @@ async def test_each_task_of_a_batch_has_one_turn_when_workers_are_killed(
         if len(found) % max(1, TASKS // SAMPLES) == 0:
             memory.append(Memory.now(len(found), workers))
         if len(found) % (TASKS // (KILLS + 1) + 1) == 0:
-            victim = workers.pop(0)
-            await kill(victim)
-            workers.append(await story.worker(APP, **environment))
+            workers.append(await story.replace(workers.pop(0), APP, **environment))
     status = await batch.result()
     took = time.monotonic() - began
     sizes = await histories(story.temporal, batch_id)

@@ -13,6 +13,7 @@ from perdure.turn.facts import WaitBegan, WaitEnded
 from ..integration.long_turns import events_of as all_of
 from ..integration.spending import until
 from .stories import UNKNOWN, Story, Tell, asks, kill, recorded, results, says, use
+from .stories import with_and_without_supervisor as has_supervisor
 
 DELAY = timedelta(seconds=12)
 """Longer than it takes to kill a worker and to start another one."""
@@ -22,10 +23,7 @@ worker.
 """
 
 
-@pytest.fixture(params=[False, pytest.param(True, marks=pytest.mark.slow)], ids=["alone", "child"])
-def has_supervisor(request: pytest.FixtureRequest) -> bool:
-    """Each story is told twice: the worker is killed, or the child of its supervisor."""
-    return bool(request.param)
+__all__ = ["has_supervisor"]
 
 
 @pytest.mark.accepts("Y1")

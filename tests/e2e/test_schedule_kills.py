@@ -15,7 +15,10 @@ from perdure.session.facts import MessageSent
 from ..integration.test_scheduled_messages import turn_with
 from ..integration.test_schedules import existing
 from .app import AGENT
-from .stories import Tell, asks, kill, says, use
+from .stories import Tell, asks, kill_all, says, use
+from .stories import with_and_without_supervisor as has_supervisor
+
+__all__ = ["has_supervisor"]
 
 FIRST = datetime(2026, 10, 24, 7, tzinfo=ZoneInfo("Europe/Berlin"))
 
@@ -42,13 +45,12 @@ async def test_each_time_has_one_turn_although_workers_are_killed(tell: Tell) ->
     await daily.backfill(slots[0], slots[0])
     first = await existing(story.client, turn_id_of(daily.id, slots[0]))
     await first.result()
-    await kill(worker)
+    await kill_all(worker)
     backfilled = await daily.backfill(slots[0], slots[2])
     second = await existing(story.client, turn_id_of(daily.id, slots[1]))
     worker = await story.worker()
     await story.asked(4)
-    await kill(worker)
-    await story.worker()
+    await story.replace(worker)
     await second.result()
     third = await existing(story.client, turn_id_of(daily.id, slots[2]))
     reports = [await story.report(turn) for turn in (first, second, third)]
@@ -84,8 +86,7 @@ async def test_message_of_a_schedule_is_said_once_although_workers_are_killed(te
     waiting = await daily.describe()
     worker = await story.worker()
     await story.asked(1)
-    await kill(worker)
-    await story.worker()
+    await story.replace(worker)
     ids = [turn_id_of(name, slot) for slot in slots]
     for message_id in ids:
         turn = await turn_with(session, message_id)

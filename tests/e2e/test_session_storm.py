@@ -31,7 +31,10 @@ from perdure.workflows.single_input import OneInput
 from ..conftest import assert_no_task_failed, eventually
 from .app import AGENT
 from .outages import Outage
-from .stories import Story, kill, use
+from .stories import Story, use
+from .stories import with_and_without_supervisor as has_supervisor
+
+__all__ = ["has_supervisor"]
 
 SESSIONS = int(os.environ.get("PERDURE_SESSIONS", "10"))
 KILLS = int(os.environ.get("PERDURE_SESSION_KILLS", "2"))
@@ -101,13 +104,15 @@ async def server(tmp_path: Path) -> AsyncIterator[Outage]:
 @pytest.mark.slow
 @pytest.mark.timeout(2 * PATIENCE_S)
 @pytest.mark.accepts("Y52", "E115", "E116")
-async def test_every_accepted_message_is_read_once(server: Outage, tmp_path: Path) -> None:
+async def test_every_accepted_message_is_read_once(
+    server: Outage, tmp_path: Path, has_supervisor: bool
+) -> None:
     """In the order of sending, but for those that were steered past the queue; or it is listed as
     unread when the session is closed.
     """
     print(f"PERDURE_SESSION_SEED={SEED}")
     stub = Chatterbox(SEED)
-    async with Story(server.address, tmp_path, stub=stub) as story:
+    async with Story(server.address, tmp_path, stub=stub, supervised=has_supervisor) as story:
         workers = [await story.worker(), await story.worker()]
         talks = [
             Talk(story.client.session(f"s-{number}", AGENT), luck_of(number), number % 3 == 0)
@@ -146,8 +151,7 @@ async def wreck(story: Story, server: Outage, workers: list[Any]) -> None:
         if what == "server":
             await server.happen(OUTAGE_S)
         else:
-            await kill(workers.pop(0))
-            workers.append(await story.worker())
+            workers.append(await story.replace(workers.pop(0)))
 
 
 async def talk(one: Talk, is_wrecked: asyncio.Event) -> None:

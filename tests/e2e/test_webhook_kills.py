@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 import threading
-from typing import Any
 
 import pytest
 
@@ -17,12 +16,15 @@ from ..integration.test_http_a2a_push import begin, told
 from ..integration.test_webhooks import delivered
 from ..receiver import SECRET, Answer, Receiver, receiving
 from .app import AGENT
-from .stories import Story, Tell, asks, kill, says, use
+from .stories import Tell, asks, says, use
+from .stories import with_and_without_supervisor as has_supervisor
+
+__all__ = ["has_supervisor"]
 
 
-async def _worker(story: Story, receiver: Receiver) -> Any:
+def _environment(receiver: Receiver) -> dict[str, str]:
     hosts = f"private:127.0.0.1:{receiver.port}"
-    return await story.worker(PERDURE_WEBHOOK_HOSTS=hosts, PERDURE_WEBHOOK_SECRETS=SECRET)
+    return {"PERDURE_WEBHOOK_HOSTS": hosts, "PERDURE_WEBHOOK_SECRETS": SECRET}
 
 
 @pytest.mark.slow
@@ -37,12 +39,11 @@ async def test_webhook_is_delivered_although_its_worker_is_killed(tell: Tell) ->
         turn = await story.start(
             id=f"hook-{secrets.token_hex(4)}", on_done=receiver.url("/done", Answer(hold=held))
         )
-        worker = await _worker(story, receiver)
+        worker = await story.worker(**_environment(receiver))
         report = await story.report(turn)
         await receiver.until("/done")
-        await kill(worker)
+        await story.replace(worker, **_environment(receiver))
         held.set()
-        await _worker(story, receiver)
         memo = await delivered(story.client, turn)
         first, second = receiver.of("/done")
 
@@ -60,7 +61,7 @@ async def test_slow_receiver_is_given_up_and_asked_again(tell: Tell) -> None:
     held = threading.Event()
     with receiving() as receiver:
         story = await tell(says("done"))
-        await _worker(story, receiver)
+        await story.worker(**_environment(receiver))
         turn = await story.start(
             id=f"hook-{secrets.token_hex(4)}", on_done=receiver.url("/slow", Answer(hold=held))
         )
@@ -81,17 +82,15 @@ async def test_push_notification_comes_although_gateway_and_workers_are_killed(t
     held = threading.Event()
     with receiving() as receiver:
         story = await tell(asks(use("fetch", "slow", first_s=60)), says("done"))
-        worker = await _worker(story, receiver)
+        worker = await story.worker(**_environment(receiver))
         async with served(story.client, None, a2a_agents=[A2AAgent(AGENT, "Fetches.")]) as http:
             agent, url = await agent_of(http, agent=AGENT), receiver.url("/push", Answer(hold=held))
             task = await begin(agent, "go", f"kill-{secrets.token_hex(4)}", url=url)
         await eventually(lambda: ("slow", 1) in story.ran(), "the tool runs")
-        await kill(worker)
-        worker = await _worker(story, receiver)
+        worker = await story.replace(worker, **_environment(receiver))
         await receiver.until("/push")
-        await kill(worker)
+        await story.replace(worker, **_environment(receiver))
         held.set()
-        await _worker(story, receiver)
         states = await told(receiver, "/push", 2)
         first, second = receiver.of("/push")
 

@@ -85,6 +85,40 @@ def posts(body: bytes, at_once: int = 2, path: str = "/v1/turns") -> Attack:
     return attack
 
 
+def reads(path: str, at_once: int) -> Attack:
+    """An attack of requests without a token, one after the other."""
+    sent = f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode()
+
+    async def attack(at: Gateway) -> None:
+        async def one() -> None:
+            while True:
+                with contextlib.suppress(OSError):
+                    await hold(at, sent)
+
+        await asyncio.gather(*(one() for _ in range(at_once)))
+
+    return attack
+
+
+def unread(path: str, count: int, requests: int) -> Attack:
+    """An attack of connections that send many requests in one packet, and read nothing."""
+    sent = f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode() * requests
+
+    async def attack(at: Gateway) -> None:
+        while True:
+            opened = []
+            for _ in range(count):
+                with contextlib.suppress(OSError):
+                    _, writing = await asyncio.open_connection("127.0.0.1", at.port, limit=1)
+                    writing.write(sent)
+                    opened.append(writing)
+            await asyncio.sleep(2)
+            for writing in opened:
+                writing.close()
+
+    return attack
+
+
 def get(path: str) -> bytes:
     return f"GET {path} HTTP/1.1\r\n{HEAD}\r\n".encode()
 
@@ -100,6 +134,8 @@ FIELDS = b"{" + b",".join(b'"f%d":1' % number for number in range(300_000)) + b"
 ATTACKS: dict[str, Attack] = {
     "nothing": lambda _: asyncio.sleep(3600),
     "two callers with plain requests": posts(FLOOD),
+    "ten readers of the document": reads("/openapi.json", 10),
+    "300 connections that read nothing": unread("/openapi.json", 300, 60),
     "1,000 streams of one caller": held(1000, lambda n: get(f"/v1/turns/waits-{n % TURNS}/events")),
     "2,000 silent connections": held(2000, lambda _: b""),
     "500 heads that do not end": held(500, lambda _: b"GET / HTTP/1.1\r\n", b"x: y\r\n"),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
+from pydantic_core import to_json
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -29,6 +31,7 @@ from perdure.clients.http.auth import Auth, only_loopback
 from perdure.clients.http.operations import AnyOperation, Gateway
 from perdure.clients.http.problems import of_http
 from perdure.clients.http.responses import operations as responses
+from perdure.clients.http.static_answers import static_answer
 from perdure.clients.http.streams import OpenRequests
 
 OPERATIONS: tuple[AnyOperation, ...] = (
@@ -116,5 +119,11 @@ async def _health(_: Request) -> Response:
     return JSONResponse({"status": "ok"})
 
 
-async def _document(_: Request) -> Response:
-    return JSONResponse(openapi.document(operations()))
+async def _document(request: Request) -> Response:
+    return static_answer(request, document_bytes())
+
+
+@functools.cache
+def document_bytes() -> bytes:
+    """Return the document, which takes 0.1 s to make and does not change in a process."""
+    return to_json(openapi.document(operations()))

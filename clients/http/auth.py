@@ -49,7 +49,19 @@ Permissions = Annotated[
 _SETTLES_S = 1.0
 """A file that was written a shorter time ago may not be complete."""
 _LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")
-_FORWARDED = ("forwarded", "x-forwarded-for", "x-real-ip")
+_FORWARDED = (
+    "forwarded",
+    "via",
+    "x-forwarded-for",
+    "x-forwarded-host",
+    "x-forwarded-proto",
+    "x-real-ip",
+    "cf-connecting-ip",
+    "true-client-ip",
+)
+"""Headers that proxies add. Some add none, so their absence proves nothing."""
+_OF_THE_SITE = ("same-origin", "none")
+"""The values of `Sec-Fetch-Site` of a page of the gateway itself, and of an address typed in."""
 
 
 @dataclass(frozen=True)
@@ -219,7 +231,7 @@ def only_loopback(request: Request) -> Caller:
         and _is_loopback(request.client.host)
         and _is_local_name(headers.get("host", ""))
         and not any(name in headers for name in _FORWARDED)
-        and _is_of_this_machine(headers)
+        and is_same_origin(headers)
     )
     if not is_local:
         raise RefusedError(
@@ -240,7 +252,15 @@ def _is_local_name(host: str) -> bool:
     return (name if name and port.isdigit() else host) in _LOCAL_NAMES
 
 
-def _is_of_this_machine(headers: Headers) -> bool:
-    """Whether the request is not from the page of another site."""
+def is_same_origin(headers: Headers) -> bool:
+    """Whether the request is not from the page of another site, which another port is as well."""
+    if headers.get("sec-fetch-site", "none") not in _OF_THE_SITE:
+        return False
     origin = headers.get("origin")
-    return origin is None or _is_local_name(origin.partition("://")[2])
+    return origin is None or origin in origins_of(headers)
+
+
+def origins_of(headers: Headers) -> list[str]:
+    """Return the origins of pages at the host that a request is sent to."""
+    host = headers.get("host", "")
+    return [f"http://{host}", f"https://{host}"]

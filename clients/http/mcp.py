@@ -29,7 +29,7 @@ from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
 from perdure import errors, limits
-from perdure.clients.http.auth import Caller, caller_of
+from perdure.clients.http.auth import Caller, caller_of, origins_of
 from perdure.clients.http.ids import chosen_id, random_id
 from perdure.clients.http.inputs import bytes_of, replayed
 from perdure.clients.http.operations import Gateway
@@ -193,7 +193,7 @@ def _same_origin(request: Request) -> TransportSecuritySettings:
     """Refuse requests from the pages of other sites. Without authentication, so does the caller."""
     host = request.headers.get("host", "")
     return TransportSecuritySettings(
-        allowed_hosts=[host], allowed_origins=[f"http://{host}", f"https://{host}"]
+        allowed_hosts=[host], allowed_origins=origins_of(request.headers)
     )
 
 

@@ -168,12 +168,15 @@ async def test_card_tells_what_the_operator_publishes(runtime: Runtime) -> None:
         path = "/a2a/desk/.well-known/agent-card.json"
         async with httpx.AsyncClient(base_url=http.base_url) as nobody:
             public = await nobody.get(path)
+            known = {"If-None-Match": public.headers["etag"]}
+            unchanged = await nobody.get(path, headers=known)
             card = await A2ACardResolver(nobody, f"{http.base_url}/a2a/desk").get_agent_card()
             other = await A2ACardResolver(nobody, f"{http.base_url}/a2a/clerk").get_agent_card()
             missing = await nobody.get("/a2a/other/.well-known/agent-card.json")
         url = f"{http.base_url}/a2a/desk"
 
-    assert public.headers["cache-control"] == "no-store"
+    assert public.headers["cache-control"] == "public, max-age=300"
+    assert unchanged.status_code == 304
     assert (card.name, card.description, card.version) == ("desk", "Pays back.", "2")
     [interface] = card.supported_interfaces
     assert (interface.url, interface.protocol_binding) == (url, "JSONRPC")

@@ -12,6 +12,7 @@ import pytest
 
 from perdure import Agent, tool
 from perdure.clients import AgentClient
+from perdure.clients.http import application
 from perdure.clients.http.application import operations
 from perdure.events import BudgetAdded, Decided, Said
 from perdure.testing import ByTask, ScriptedModel, call, calls, says
@@ -344,7 +345,12 @@ async def test_without_authentication_only_this_machine_is_served(runtime: Runti
     async with runtime(DESK, model=ScriptedModel()) as client, served(client, None) as http:
         fine = [
             await http.get("/v1/turns", headers=headers)
-            for headers in ({}, {"Host": "localhost:80"}, {"Origin": "http://localhost:3000"})
+            for headers in (
+                {},
+                {"Host": "localhost:80"},
+                {"Host": "localhost:80", "Origin": "http://localhost:80"},
+                {"Sec-Fetch-Site": "same-origin"},
+            )
         ]
         refused = [
             await http.get("/v1/turns", headers=headers)
@@ -352,10 +358,36 @@ async def test_without_authentication_only_this_machine_is_served(runtime: Runti
                 {"Host": "evil.example"},
                 {"Origin": "https://evil.example"},
                 {"Origin": "null"},
+                {"Host": "localhost:80", "Origin": "http://localhost:3000"},
+                {"Origin": "moz-extension://localhost"},
+                {"Sec-Fetch-Site": "cross-site"},
+                {"Sec-Fetch-Site": "same-site"},
                 {"X-Forwarded-For": "10.0.0.1"},
                 {"Forwarded": "for=10.0.0.1"},
+                {"Via": "1.1 proxy"},
+                {"X-Forwarded-Host": "agents.example.com"},
+                {"X-Forwarded-Proto": "https"},
+                {"CF-Connecting-IP": "10.0.0.1"},
+                {"True-Client-IP": "10.0.0.1"},
             )
         ]
 
-    assert [one.status_code for one in fine] == [200] * 3
-    assert [told(one) for one in refused] == [(403, "FORBIDDEN")] * 5
+    assert [one.status_code for one in fine] == [200] * 4
+    assert [told(one) for one in refused] == [(403, "FORBIDDEN")] * len(refused)
+
+
+@pytest.mark.accepts("H90")
+async def test_document_is_made_once_and_has_an_entity_tag(runtime: Runtime) -> None:
+    """Anyone may read it, so it must cost nothing: later answers take no time to make."""
+    async with runtime(DESK, model=ScriptedModel()) as client, served(client, None) as http:
+        first = await http.get("/openapi.json")
+        again = await http.get(
+            "/openapi.json", headers={"If-None-Match": f"W/{first.headers['etag']}"}
+        )
+        others = await asyncio.gather(*(http.get("/openapi.json") for _ in range(20)))
+
+    assert first.headers["cache-control"] == "public, max-age=300"
+    assert first.json()["openapi"] == "3.1.0"
+    assert (again.status_code, again.content) == (304, b"")
+    assert {other.content for other in others} == {first.content}
+    assert application.document_bytes() is application.document_bytes()

@@ -13,11 +13,11 @@ from a2a.server.routes.common import ServerCallContextBuilder
 from a2a.server.routes.jsonrpc_dispatcher import JsonRpcDispatcher
 from a2a.utils.constants import AGENT_CARD_WELL_KNOWN_PATH
 from google.protobuf.json_format import MessageToDict
-from pydantic_core import from_json
+from pydantic_core import from_json, to_json
 from sse_starlette.event import ServerSentEvent
 from sse_starlette.sse import EventSourceResponse
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from perdure import errors, limits
@@ -28,6 +28,7 @@ from perdure.clients.http.auth import caller_of, only_loopback
 from perdure.clients.http.inputs import Nothing, bytes_of, replayed
 from perdure.clients.http.operations import Call, Gateway
 from perdure.clients.http.problems import response_to
+from perdure.clients.http.static_answers import static_answer
 from perdure.clients.http.streams import EventStream
 from perdure.text import one_line
 
@@ -61,7 +62,7 @@ def _routes_of(gateway: Gateway, agent: A2AAgent) -> list[Route]:
     async def tell(request: Request) -> Response:
         url = f"{str(request.base_url).rstrip('/')}{path}"
         told = MessageToDict(card(agent, url, needs_token=needs_token))
-        return _closed_up(JSONResponse(told))
+        return static_answer(request, to_json(told))
 
     async def answer(request: Request) -> Response:
         try:

@@ -19,6 +19,7 @@ from perdure.clients import listing, session_listing, waiting
 from perdure.clients.batches.batch import Batch, described
 from perdure.clients.batches.items import Tasks
 from perdure.clients.batches.starting import BatchStarter
+from perdure.clients.connecting import Connecting
 from perdure.clients.entries import TurnEntry
 from perdure.clients.feed import Feed, runs_of
 from perdure.clients.filters import Filter, member
@@ -36,6 +37,7 @@ from perdure.clients.status import TurnStatus
 from perdure.clients.turn import OnStep, Turn
 from perdure.temporal import start_request
 from perdure.temporal.connect import connect
+from perdure.temporal.core_exit import stop_core_at_exit
 from perdure.temporal.data_converter import check
 from perdure.temporal.names import GENERATE, SESSION, TASK_QUEUE
 from perdure.temporal.priorities import priority_of
@@ -90,15 +92,15 @@ class AgentClient:
         self._feeds: WeakValueDictionary[tuple[str, str], Feed] = WeakValueDictionary()
 
     @classmethod
-    async def connect(
+    def connect(
         cls,
         address: str | None = None,
         *,
         namespace: str | None = None,
         task_queue: str = TASK_QUEUE,
         data_converter: DataConverter | None = None,
-    ) -> AgentClient:
-        """Connect to Temporal.
+    ) -> Connecting:
+        """Connect to Temporal: `await` it, or enter it with `async with` to close it afterwards.
 
         Args:
             address: `host:port`. The default is that of Temporal's environment profiles
@@ -114,9 +116,12 @@ class AgentClient:
             ConfigurationError: The data converter cannot be loaded, or cannot carry Perdure's
                 payloads.
         """
-        return cls(
-            await connect(address, namespace=namespace, converter=data_converter), task_queue
-        )
+
+        async def connected() -> AgentClient:
+            client = await connect(address, namespace=namespace, converter=data_converter)
+            return cls(client, task_queue)
+
+        return Connecting(connected())
 
     @classmethod
     def from_temporal(cls, client: Client, *, task_queue: str = TASK_QUEUE) -> AgentClient:
@@ -126,6 +131,7 @@ class AgentClient:
             ConfigurationError: Its data converter cannot carry Perdure's payloads.
         """
         check(client.data_converter)
+        stop_core_at_exit()
         return cls(client, task_queue)
 
     @property

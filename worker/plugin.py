@@ -55,6 +55,7 @@ from perdure.errors import PerdureError
 from perdure.session.scheduled import MessageCall
 from perdure.session.wire import RecordCall
 from perdure.temporal import data_converter, failures
+from perdure.temporal.core_exit import stop_core_at_exit
 from perdure.temporal.names import (
     ASK_POLICY,
     BATCH,
@@ -153,6 +154,7 @@ class PerdurePlugin(Plugin):
         settings: WorkerSettings | None = None,
         max_model_calls: int | None = None,
     ) -> None:
+        stop_core_at_exit()
         self._settings = settings or WorkerSettings.from_environment()
         self._max_model_calls = (
             self._settings.max_model_calls if max_model_calls is None else max_model_calls

@@ -17,6 +17,7 @@ from temporalio.service import GrpcCompression
 
 from perdure import errors
 from perdure.temporal import data_converter, secrets
+from perdure.temporal.core_exit import stop_core_at_exit
 
 TIMEOUT_S = 10.0
 CORE_LOGGER = "temporalio.core"
@@ -30,8 +31,9 @@ def log_core() -> None:
     """Route the logs of Temporal's core to Python's logging, once per process.
 
     By default they are printed to standard output, in colours. This sets the process's default
-    `Runtime`; one that the program has set is kept.
+    `Runtime`; one that the program has set is kept. At exit it is stopped.
     """
+    stop_core_at_exit()
     forwarding = LogForwardingConfig(
         logger=logging.getLogger(CORE_LOGGER), append_target_to_name=False
     )
@@ -107,6 +109,14 @@ async def connect(
             " TEMPORAL_ADDRESS",
             context={"address": target},
         ) from error
+
+
+def disconnect(client: Client) -> None:
+    """Close the connection of a client, which connects again if it is used.
+
+    Temporal's library closes a connection when nothing refers to it.
+    """
+    client.service_client._bridge_client = None  # type: ignore[attr-defined]  # noqa: SLF001
 
 
 def compression_for(address: str) -> GrpcCompression:

@@ -50,6 +50,10 @@ async def test_client_does_what_the_page_says(tell: Tell) -> None:
     async with tell("clients") as story:
         await story.works([SUPPORT, CLERK, PAYER], scripts)
         client = await (await story.defining("connect"))()
+        assert (
+            await (await story.defining("count"))(story.terminal.environment["TEMPORAL_ADDRESS"])
+            == 0
+        )
         story.given(client=client, Invoice=given.Invoice, Kind=given.Kind)
         await (await story.defining("examples"))(client)
         values = await story.prints((await story.defining("values"))(client))

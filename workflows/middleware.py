@@ -28,6 +28,9 @@ from perdure.workflows.turn_context import Board
 
 Turn = Callable[[], Coroutine[Any, Any, Done]]
 
+_CHECKS_MESSAGES = "messages-are-checked"
+"""Turns of an earlier release checked the task alone."""
+
 
 class Pipeline:
     """The middleware and the observers of one turn.
@@ -46,6 +49,8 @@ class Pipeline:
         self.observed = 0
         self.notified = 0
         self.entered: list[datetime] = []
+        self._checks = 0
+        self._passed: set[str] = set()
 
     async def through(self, agent: AgentDefinition, turn: Turn, place: int = 0) -> Done:
         """Run `turn` inside the middleware from `place` onwards.
@@ -69,8 +74,38 @@ class Pipeline:
                 log_events.passed(self._board.state, "turn_in", stage.log_level)
             return await self._logged(stage.log_level, self.entered[place], inner)
         if stage.has_before and not is_entered:
-            await self._hook(stage, HookCall(agent=self._started, place=place, moment="before"))
+            call = HookCall(agent=self._started, place=place, moment="before")
+            await self._hook(stage, call, HookKey("before", place + 1), "before the turn")
         return await self._checked(stage, place, inner)
+
+    async def check_messages(self, agent: AgentDefinition) -> bool:
+        """Have the middleware check the messages that the model is about to read.
+
+        Returns whether there were any besides those that the turn began with.
+
+        Raises:
+            GuardrailError: A middleware rejected one.
+            PerdureError: A middleware failed.
+        """
+        stages = [(place, stage) for place, stage in enumerate(agent.middleware)]
+        checks = [(place, stage) for place, stage in stages if stage.has_before]
+        has_checked = False
+        while checks and (new := self._unchecked) and workflow.patched(_CHECKS_MESSAGES):
+            for place, stage in checks:
+                self._checks += 1
+                call = HookCall(agent=self._started, place=place, moment="before", messages=new)
+                await self._hook(stage, call, HookKey("message", self._checks), "a message")
+            self._passed.update(new)
+            has_checked = True
+        return has_checked
+
+    @property
+    def _unchecked(self) -> tuple[str, ...]:
+        """The ids of the unread messages that the middleware has not checked in this run."""
+        request, unread = self._board.state.request, self._board.state.inbox.unread
+        begun_with = {message.id for message in request.said or ()} if request else set()
+        passed = self._passed | begun_with
+        return tuple(message.id for message in unread if message.id and message.id not in passed)
 
     async def observe(
         self,
@@ -112,25 +147,18 @@ class Pipeline:
     async def _checked(self, stage: Stage, place: int, inner: Turn) -> Done:
         done = await inner()
         if stage.has_after:
-            await self._hook(
-                stage,
-                HookCall(
-                    agent=self._started,
-                    place=place,
-                    moment="after",
-                    outcome=done.outcome,
-                    risk=done.risk,
-                ),
+            call = HookCall(
+                agent=self._started,
+                place=place,
+                moment="after",
+                outcome=done.outcome,
+                risk=done.risk,
             )
+            await self._hook(stage, call, HookKey("after", place + 1), "after the turn")
         return done
 
-    async def _hook(self, stage: Stage, call: HookCall) -> None:
-        ended = await self._run(
-            HookKey(call.moment, call.place + 1),
-            RUN_MIDDLEWARE,
-            call,
-            f"{stage.name}, {call.moment} the turn",
-        )
+    async def _hook(self, stage: Stage, call: HookCall, key: HookKey, what: str) -> None:
+        ended = await self._run(key, RUN_MIDDLEWARE, call, f"{stage.name}, {what}")
         if ended.error is not None:
             raise errors.from_info(ended.error)
 

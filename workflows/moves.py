@@ -131,8 +131,11 @@ class Moves:
         if choice.delay and not await self._pause(move, agent):
             return
         key, board = move.key, self._board
+        has_waited = bool(choice.delay)
+        if not key.is_last:  # before a last answer, the model reads no messages
+            has_waited |= await self._pipeline.check_messages(agent)
         state = ready_for(board.state, key)
-        if choice.delay:  # the budget may have been added to meanwhile
+        if has_waited:  # the budget may have been added to meanwhile
             reservation = reservations.for_call(state, agent, target, choice.cut)
         call = ModelCall.of(
             state.transcript.digest,

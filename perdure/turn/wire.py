@@ -307,7 +307,8 @@ class HookCall(Wire):
     """Input of a middleware's activity.
 
     `place` is the middleware's index in the agent, from 0, and `moment` is when it runs. After a
-    turn, `outcome` and `risk` have its result.
+    turn, `outcome` and `risk` have its result. With `messages`, the ids of messages to the running
+    turn, those are checked instead of what the turn began with.
     """
 
     agent: str
@@ -315,6 +316,7 @@ class HookCall(Wire):
     moment: Literal["before", "after"]
     outcome: Outcome | None = None
     risk: str | None = None
+    messages: tuple[str, ...] = ()
 
 
 class ObserverCall(Wire):

@@ -177,7 +177,13 @@ class AgentTurn:
             " turn.resume()",
             context={"deadline": deadline.isoformat()},
         )
-        return await run_until(deadline, turn, "the deadline of the turn", error)
+        try:
+            return await run_until(deadline, turn, "the deadline of the turn", error)
+        except errors.TurnTimeoutError as raised:
+            failures = self._board.state.attempts.unpardoned
+            if raised is error and failures:
+                raise error from errors.from_info(failures[-1].error)
+            raise
 
     async def _turn(self, fact: TurnStarted | TurnContinued) -> _Ended:
         """Run the turn, or go on with it in a later run. Returns its agent and its end."""

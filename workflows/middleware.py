@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -72,7 +72,7 @@ class Pipeline:
         if stage.log_level is not None:
             if not is_entered:
                 log_events.passed(self._board.state, "turn_in", stage.log_level)
-            return await self._logged(stage.log_level, self.entered[place], inner)
+            return await self._logged(agent, place, stage.log_level, inner)
         if stage.has_before and not is_entered:
             call = HookCall(agent=self._started, place=place, moment="before")
             await self._hook(stage, call, HookKey("before", place + 1), "before the turn")
@@ -178,18 +178,29 @@ class Pipeline:
                 return fact
             attempt += 1
 
-    async def _logged(self, level: int, began: datetime, inner: Turn) -> Done:
+    async def _logged(self, agent: AgentDefinition, place: int, level: int, inner: Turn) -> Done:
         """Log the end of `inner`. A continue-as-new is not one."""
+        began = self.entered[place]
         try:
             done = await inner()
-        except PerdureError as error:
-            self._log_out(level, began, error.code)
+        except PerdureError as failure:
+            self._log_out(level, began, failure.code)
             raise
         except asyncio.CancelledError:
-            self._log_out(level, began, errors.TurnCancelledError.code)
+            is_late = self._board.is_too_late or self._is_timed_out(agent.middleware[:place])
+            error = errors.TurnTimeoutError if is_late else errors.TurnCancelledError
+            self._log_out(level, began, error.code)
             raise
         self._log_out(level, began)
         return done
+
+    def _is_timed_out(self, outer: Sequence[Stage]) -> bool:
+        """Return whether the time of one of these stages is up, which cancels what is inside."""
+        return any(
+            stage.timeout_s is not None
+            and workflow.now() >= entered + timedelta(seconds=stage.timeout_s)
+            for stage, entered in zip(outer, self.entered, strict=False)
+        )
 
     def _log_out(self, level: int, began: datetime, error: str = "") -> None:
         took_ms = int((workflow.now() - began).total_seconds() * 1000)

@@ -212,7 +212,12 @@ def _asked(provider: Provider, request: ModelRequest, state: TurnState) -> Await
 
 
 async def _answer(asked: Awaitable[ModelAnswer], model: str) -> ModelAnswer:
-    """Await the provider's answer within the time limit."""
+    """Await the provider's answer within the time limit.
+
+    Raises:
+        LLMError: The provider's error. Whatever else it raises becomes one, even what would stop
+            the worker, and the attempt may have been billed.
+    """
     try:
         async with asyncio.timeout(limits.MODEL_CALL.total_seconds()):
             return await asked
@@ -220,11 +225,16 @@ async def _answer(asked: Awaitable[ModelAnswer], model: str) -> ModelAnswer:
         raise errors.LLMTimeoutError(
             f"{model} did not answer within {limits.MODEL_CALL.total_seconds():g} s"
         ) from error
-    except (PerdureError, FailureError):
+    except (PerdureError, FailureError, asyncio.CancelledError):
         raise
-    except Exception as error:
-        raise PerdureError(
-            f"the provider {model.partition(':')[0]!r} raised {raised(error)}"
+    except BaseException as error:
+        context: dict[str, JsonValue] = {
+            "model": model,
+            "charged": True,
+            "raised": type(error).__name__,
+        }
+        raise errors.LLMError(
+            f"the provider {model.partition(':')[0]!r} raised {raised(error)}", context=context
         ) from error
 
 

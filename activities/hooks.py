@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -29,6 +29,7 @@ from perdure.schemas.strict_schema import Schema
 from perdure.turn import ending
 from perdure.turn.state import TurnState
 from perdure.turn.wire import HookCall, Noted, ObserverCall
+from perdure.values.messages import Media, UserMessage
 from perdure.values.reports import AgentReport, Outcome
 from perdure.values.tasks import Task
 
@@ -64,20 +65,10 @@ class Hooks:
         )
         report = report.model_copy(update={"output": state.last_words})
         if call.moment == "before":
-            subject: Task | AgentReport[Any] = state.request.task
+            for what, task in _tasks(state, call.messages):
+                await _pass(item, call, task, what)
         else:
-            subject = await _typed(report, state, agent)
-        try:
-            said = await _ask(item, call, subject)
-        except errors.GuardrailError:
-            raise
-        except Exception as error:
-            what = error.message if isinstance(error, PerdureError) else raised(error)
-            raise PerdureError(
-                f"the middleware {type(item).__name__} of agent {call.agent} failed: {what}"
-            ) from error
-        if isinstance(item, InputGuardrail | OutputGuardrail):
-            item.judge(said)
+            await _pass(item, call, await _typed(report, state, agent), "the answer")
         return Noted()
 
     async def tell_observers(self, call: ObserverCall) -> Noted:
@@ -109,6 +100,51 @@ def _deployed(agent: Agent[Any], pinned: Sequence[str], place: int) -> Middlewar
             f" was a {name}"
         )
     return agent.middleware[place]
+
+
+def _tasks(state: TurnState, messages: Sequence[str]) -> Iterator[tuple[str, Task]]:
+    """Yield what the user has said, as tasks, each with what it is.
+
+    These are the messages with these ids, or all that the turn begins with.
+    """
+    request = state.request
+    assert request is not None
+    if messages:
+        said = [message for message in state.inbox.unread if message.id in messages]
+        if len(said) < len(messages):
+            raise PerdureError(f"history does not have all of the messages {', '.join(messages)}")
+    else:
+        yield "the task", request.task
+        say = request.origin.say if request.origin else ""
+        said = [*([UserMessage.of(say)] if say else []), *(request.said or ())]
+    for message in said:
+        has_media = any(isinstance(part, Media) for part in message.parts)
+        content = message.parts if has_media else message.text
+        yield "a message", request.task.model_copy(update={"content": content})
+
+
+async def _pass(
+    item: Middleware, call: HookCall, subject: Task | AgentReport[Any], what: str
+) -> None:
+    """Have a middleware check a task, a message or an answer.
+
+    Raises:
+        GuardrailError: It refuses.
+        PerdureError: It failed.
+    """
+    try:
+        said = await _ask(item, call, subject)
+    except errors.GuardrailError:
+        raise
+    except Exception as error:
+        reason = error.message if isinstance(error, PerdureError) else raised(error)
+        raise PerdureError(
+            f"the middleware {type(item).__name__} of agent {call.agent} failed: {reason}"
+        ) from error
+    if isinstance(item, InputGuardrail):
+        item.judge(said, what)
+    elif isinstance(item, OutputGuardrail):
+        item.judge(said)
 
 
 async def _ask(item: Middleware, call: HookCall, subject: Task | AgentReport[Any]) -> object:

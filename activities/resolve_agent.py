@@ -35,6 +35,7 @@ from perdure.temporal.history import first_request
 from perdure.temporal.names import GENERATE
 from perdure.temporal.namespace_check import Index
 from perdure.temporal.recent import Recent
+from perdure.turn import handoffs
 from perdure.turn.wire import AgentCall
 from perdure.values.model_retry import ModelRetryPolicy
 
@@ -88,6 +89,14 @@ class Agents:
         """
         if call.on_done is not None:
             self._webhooks.check(call.on_done)
+        definition = await self._defined(call)
+        if call.handed_to is None:
+            return definition
+        other = call.model_copy(update={"agent": call.handed_to, "handed_to": None})
+        return handoffs.taken_over(await self._defined(other), definition)
+
+    async def _defined(self, call: AgentCall) -> AgentDefinition:
+        """Return the definition of the agent that `call` names."""
         client, info = activity.client(), activity.info()
         agent = await self._servers.read(
             await self._skills.read(await self._asked(client, info, call)), call.allowed
@@ -128,7 +137,7 @@ class Agents:
         """
         owners = {item.owner for item in call.inherited}
         if call.agent != GENERATE:
-            owners.add(call.agent)
+            owners.update(filter(None, (call.agent, call.handed_to)))
         return self._index.is_known and all(map(_is_static, map(self._entry, owners)))
 
     async def warm(self, client: Client) -> None:
@@ -249,6 +258,8 @@ class Agents:
         if call.agent == GENERATE:
             return Agent(name="generate", model=call.model or "")
         agent = await self._agent(client, info, call.agent)
+        if call.handed_to is not None:  # the model is for that agent
+            return agent
         return replace(agent, model=call.model) if call.model else agent
 
     async def _agent(self, client: Client, info: activity.Info, name: str) -> Agent:

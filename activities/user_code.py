@@ -25,7 +25,8 @@ async def called(function: Callable[..., Any], *arguments: object, limit: timede
 
     Raises:
         PerdureError: It takes longer than `limit`, or raises something that is not an `Exception`,
-            such as `SystemExit`, or an unrequested cancellation.
+            such as `SystemExit` or `KeyboardInterrupt`, which would stop the worker, or an
+            unrequested cancellation.
         Exception: Whatever the function raises.
     """
     deadline = asyncio.timeout(limit.total_seconds())
@@ -48,7 +49,7 @@ async def called(function: Callable[..., Any], *arguments: object, limit: timede
         raise
     except SystemExit:
         raise PerdureError("it called sys.exit") from None
-    except (Exception, KeyboardInterrupt):
+    except Exception:
         raise
     except BaseException as error:
         raise PerdureError(described(error)) from error

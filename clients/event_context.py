@@ -77,7 +77,7 @@ class EventContext:
     def _see(self, fact: Recorded) -> tuple[tuple[ToolCall, ...], str]:
         match fact:
             case TurnStarted(request):
-                self._agent = request.agent
+                self._agent, self._last_agent = request.agent, request.handed_to or ""
                 given = (
                     message
                     for message in closed(request.history)

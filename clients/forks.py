@@ -111,16 +111,14 @@ class Point:
     def request(self) -> TurnRequest:
         """The input of a fork that keeps the agent at the point, also after a handoff.
 
-        Another agent than the one that the turn was started with has its own model, and gives an
-        answer of the type that the turn has, if it has one.
+        The rules stay those of the agent that the turn was started with. The agent that a model has
+        handed over to since then has its own model.
         """
         state, request = self.state, self.state.request
         assert request is not None
-        if not state.other_agent or state.agent is None:
+        if state.agent is None or state.last_agent == (request.handed_to or request.agent):
             return request
-        schema = state.output_schema(state.agent)
-        given = {"agent": state.other_agent, "model": None, "output_schema": schema}
-        return request.model_copy(update=given)
+        return request.model_copy(update={"handed_to": state.other_agent or None, "model": None})
 
     @property
     def carried(self) -> Carried:

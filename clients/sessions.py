@@ -697,6 +697,7 @@ def _until(state: SessionState, at_turn: int | None, request: SessionRequest) ->
         session=request,
         count=0,
         agent=state.agent,
+        named=state.named,
         messages=state.messages[:end],
         starts=state.starts[:kept],
         ledger=Ledger(request.budget),

@@ -177,7 +177,13 @@ class AgentTurn:
             " turn.resume()",
             context={"deadline": deadline.isoformat()},
         )
-        return await run_until(deadline, turn, "the deadline of the turn", error)
+        try:
+            return await run_until(deadline, turn, "the deadline of the turn", error)
+        except errors.TurnTimeoutError as raised:
+            failures = self._board.state.attempts.unpardoned
+            if raised is error and failures:
+                raise error from errors.from_info(failures[-1].error)
+            raise
 
     async def _turn(self, fact: TurnStarted | TurnContinued) -> _Ended:
         """Run the turn, or go on with it in a later run. Returns its agent and its end."""
@@ -224,7 +230,7 @@ class AgentTurn:
         """Resolve the agent once; a later deploy does not affect this turn."""
         board = self._board
         call = agent_call(request, request.agent, request.model)
-        call = call.model_copy(update={"on_done": request.on_done})
+        call = call.model_copy(update={"on_done": request.on_done, "handed_to": request.handed_to})
         if local_lookup.is_at_hand(call):
             await local_lookup.resolve(board, call)
         while board.state.agent is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -28,6 +28,9 @@ from perdure.workflows.turn_context import Board
 
 Turn = Callable[[], Coroutine[Any, Any, Done]]
 
+_CHECKS_MESSAGES = "messages-are-checked"
+"""Turns of an earlier release checked the task alone."""
+
 
 class Pipeline:
     """The middleware and the observers of one turn.
@@ -46,6 +49,8 @@ class Pipeline:
         self.observed = 0
         self.notified = 0
         self.entered: list[datetime] = []
+        self._checks = 0
+        self._passed: set[str] = set()
 
     async def through(self, agent: AgentDefinition, turn: Turn, place: int = 0) -> Done:
         """Run `turn` inside the middleware from `place` onwards.
@@ -67,10 +72,40 @@ class Pipeline:
         if stage.log_level is not None:
             if not is_entered:
                 log_events.passed(self._board.state, "turn_in", stage.log_level)
-            return await self._logged(stage.log_level, self.entered[place], inner)
+            return await self._logged(agent, place, stage.log_level, inner)
         if stage.has_before and not is_entered:
-            await self._hook(stage, HookCall(agent=self._started, place=place, moment="before"))
+            call = HookCall(agent=self._started, place=place, moment="before")
+            await self._hook(stage, call, HookKey("before", place + 1), "before the turn")
         return await self._checked(stage, place, inner)
+
+    async def check_messages(self, agent: AgentDefinition) -> bool:
+        """Have the middleware check the messages that the model is about to read.
+
+        Returns whether there were any besides those that the turn began with.
+
+        Raises:
+            GuardrailError: A middleware rejected one.
+            PerdureError: A middleware failed.
+        """
+        stages = [(place, stage) for place, stage in enumerate(agent.middleware)]
+        checks = [(place, stage) for place, stage in stages if stage.has_before]
+        has_checked = False
+        while checks and (new := self._unchecked) and workflow.patched(_CHECKS_MESSAGES):
+            for place, stage in checks:
+                self._checks += 1
+                call = HookCall(agent=self._started, place=place, moment="before", messages=new)
+                await self._hook(stage, call, HookKey("message", self._checks), "a message")
+            self._passed.update(new)
+            has_checked = True
+        return has_checked
+
+    @property
+    def _unchecked(self) -> tuple[str, ...]:
+        """The ids of the unread messages that the middleware has not checked in this run."""
+        request, unread = self._board.state.request, self._board.state.inbox.unread
+        begun_with = {message.id for message in request.said or ()} if request else set()
+        passed = self._passed | begun_with
+        return tuple(message.id for message in unread if message.id and message.id not in passed)
 
     async def observe(
         self,
@@ -112,25 +147,18 @@ class Pipeline:
     async def _checked(self, stage: Stage, place: int, inner: Turn) -> Done:
         done = await inner()
         if stage.has_after:
-            await self._hook(
-                stage,
-                HookCall(
-                    agent=self._started,
-                    place=place,
-                    moment="after",
-                    outcome=done.outcome,
-                    risk=done.risk,
-                ),
+            call = HookCall(
+                agent=self._started,
+                place=place,
+                moment="after",
+                outcome=done.outcome,
+                risk=done.risk,
             )
+            await self._hook(stage, call, HookKey("after", place + 1), "after the turn")
         return done
 
-    async def _hook(self, stage: Stage, call: HookCall) -> None:
-        ended = await self._run(
-            HookKey(call.moment, call.place + 1),
-            RUN_MIDDLEWARE,
-            call,
-            f"{stage.name}, {call.moment} the turn",
-        )
+    async def _hook(self, stage: Stage, call: HookCall, key: HookKey, what: str) -> None:
+        ended = await self._run(key, RUN_MIDDLEWARE, call, f"{stage.name}, {what}")
         if ended.error is not None:
             raise errors.from_info(ended.error)
 
@@ -150,18 +178,29 @@ class Pipeline:
                 return fact
             attempt += 1
 
-    async def _logged(self, level: int, began: datetime, inner: Turn) -> Done:
+    async def _logged(self, agent: AgentDefinition, place: int, level: int, inner: Turn) -> Done:
         """Log the end of `inner`. A continue-as-new is not one."""
+        began = self.entered[place]
         try:
             done = await inner()
-        except PerdureError as error:
-            self._log_out(level, began, error.code)
+        except PerdureError as failure:
+            self._log_out(level, began, failure.code)
             raise
         except asyncio.CancelledError:
-            self._log_out(level, began, errors.TurnCancelledError.code)
+            is_late = self._board.is_too_late or self._is_timed_out(agent.middleware[:place])
+            error = errors.TurnTimeoutError if is_late else errors.TurnCancelledError
+            self._log_out(level, began, error.code)
             raise
         self._log_out(level, began)
         return done
+
+    def _is_timed_out(self, outer: Sequence[Stage]) -> bool:
+        """Return whether the time of one of these stages is up, which cancels what is inside."""
+        return any(
+            stage.timeout_s is not None
+            and workflow.now() >= entered + timedelta(seconds=stage.timeout_s)
+            for stage, entered in zip(outer, self.entered, strict=False)
+        )
 
     def _log_out(self, level: int, began: datetime, error: str = "") -> None:
         took_ms = int((workflow.now() - began).total_seconds() * 1000)

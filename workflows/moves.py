@@ -131,8 +131,11 @@ class Moves:
         if choice.delay and not await self._pause(move, agent):
             return
         key, board = move.key, self._board
+        has_waited = bool(choice.delay)
+        if not key.is_last:  # before a last answer, the model reads no messages
+            has_waited |= await self._pipeline.check_messages(agent)
         state = ready_for(board.state, key)
-        if choice.delay:  # the budget may have been added to meanwhile
+        if has_waited:  # the budget may have been added to meanwhile
             reservation = reservations.for_call(state, agent, target, choice.cut)
         call = ModelCall.of(
             state.transcript.digest,
@@ -182,14 +185,24 @@ class Moves:
         return await waits.for_provider(self._board, choice, move.key)
 
     def outage(self, agent: AgentDefinition) -> Outage:
-        """Return the failed calls of the open step, by the workflow's clock."""
+        """Return the failed calls of the open step, by the workflow's clock.
+
+        An agent that waits for a person when it gives up may be resumed until the deadline.
+        """
         now = workflow.time()
         asked = {
             target.model: left
             for target in agent.chain
             if (left := self.health.asked_s(target.model, now))
         }
-        return Outage(self._board.failing_for, None, asked, workflow.info().workflow_id)
+        pauses = agent.model_retry is not None and agent.model_retry.pauses
+        deadline = None if pauses or agent.rules < 4 else self._board.deadline
+        return Outage(
+            lasted=self._board.failing_for,
+            asked_s=asked,
+            turn_id=workflow.info().workflow_id,
+            until_deadline=None if deadline is None else deadline - workflow.now(),
+        )
 
     def benched(self, agent: AgentDefinition) -> list[str]:
         """Return the models that this turn skips for now.

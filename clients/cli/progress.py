@@ -195,7 +195,10 @@ def _text(fact: Fact, answered: Callable[[ModelKey, str], Text]) -> Text:
     match fact:
         case TurnStarted(request):
             return Text.assemble(
-                (word(request.agent), "bold"), _origin(fact), ": ", headline(request.task)
+                (agents(request.agent, request.handed_to or ""), "bold"),
+                _origin(fact),
+                ": ",
+                headline(request.task),
             )
         case AgentResolved() | HandedOver():
             return _agent(fact)

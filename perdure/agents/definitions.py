@@ -71,7 +71,7 @@ class ToolDefinition(Wire):
         return timedelta(seconds=self.timeout_s)
 
 
-RULES = 3
+RULES = 4
 """The rules of new turns."""
 
 
@@ -132,10 +132,12 @@ class AgentDefinition(Wire):
     turn, so that a release that changes them does not affect running turns. 1: an exception of a
     resolver when its tool is called ends the turn, and a loop is equal steps with equal results
     instead of equal calls. 2: an agent that pauses when its budget is spent also pauses at its
-    limit of iterations. 3: results of tools may have images and
-    files. `model_retry` is None in a definition of an earlier release: then a model that fails is
-    asked once more. `indexed` means that the namespace has Perdure's search
-    attributes. A turn may neither find that out itself, nor set them if they are missing.
+    limit of iterations. 3: results of tools may have images and files. 4: a pause before a model
+    is asked again that would end after the deadline is not begun, and steps in which every tool
+    failed warn the model instead of ending the turn. `model_retry` is None in a definition of an
+    earlier release: then a model that fails is asked once more. `indexed` means that the namespace
+    has Perdure's search attributes. A turn may neither find that out itself, nor set them if they
+    are missing.
     """
 
     name: str

@@ -27,7 +27,11 @@ class Middleware:
     """Base class of user-defined middleware: override one of the two methods, or both."""
 
     async def before(self, task: Task) -> None:
-        """Called before the first step. Raise `GuardrailError` to refuse the task."""
+        """Called before the first step. Raise `GuardrailError` to refuse the task.
+
+        Called as well with each further message of the user, as the content of the task, before the
+        model reads it.
+        """
 
     async def after(self, report: AgentReport) -> None:
         """Called with the report of a turn that has an answer; its output has the agent's type.
@@ -43,7 +47,10 @@ Check = Callable[..., bool | str | Awaitable[bool | str]]
 
 @dataclass(frozen=True)
 class InputGuardrail(Middleware):
-    """Refuses a task with `check(task)`, before anything is spent."""
+    """Refuses a task with `check(task)`, before anything is spent.
+
+    Each further message of the user is checked like a task, before the model reads it.
+    """
 
     check: Annotated[Check, validation.FUNCTION]
 
@@ -54,14 +61,14 @@ class InputGuardrail(Middleware):
         """Call the check. A worker calls it in a thread, where it may block."""
         self.judge(await _said(self.check(task)))
 
-    def judge(self, said: object) -> None:
-        """Refuse the task, depending on the result of the check.
+    def judge(self, said: object, what: str = "the task") -> None:
+        """Refuse the task or a message, depending on the result of the check.
 
         Raises:
-            GuardrailError: The check refused the task.
+            GuardrailError: The check refused it.
             ConfigurationError: The check returned neither a bool nor a string.
         """
-        _judge(self.check, said, "the task")
+        _judge(self.check, said, what)
 
 
 @dataclass(frozen=True)

@@ -48,6 +48,7 @@ class SessionState:
     Attributes:
         request: The input of the session.
         agent: The agent that answers the next message: the one that answered last.
+        named: The agent that a caller named last, whose rules hold in the turns.
         count: The number of turns that were started.
         turns: The last turns that are over, with their ends.
         running: The turn that runs, or whose messages are not recorded yet.
@@ -67,6 +68,7 @@ class SessionState:
 
     request: SessionRequest | None = None
     agent: str = ""
+    named: str = ""
     count: int = 0
     turns: tuple[SessionTurn, ...] = ()
     running: SessionTurn | None = None
@@ -129,9 +131,10 @@ class SessionState:
         """
         assert self.request is not None
         first, *others = self.queue
-        chosen = [one.agent for one in self.queue if one.agent is not None]
+        named, agent = self.chosen
         return TurnRequest(
-            agent=chosen[-1] if chosen else self.agent,
+            agent=named,
+            handed_to=None if agent == named else agent,
             task=Task(content=first.text),
             labels=self.request.labels,
             budget=self._left,
@@ -143,6 +146,12 @@ class SessionState:
             session=session_id,
             origin=carry.after_session(session_id, run_id, self.messages),
         )
+
+    @property
+    def chosen(self) -> tuple[str, str]:
+        """The agent whose rules hold in the next turn, and the one that begins it."""
+        chosen = [one.agent for one in self.queue if one.agent is not None]
+        return (chosen[-1], chosen[-1]) if chosen else (self.named, self.agent)
 
     @property
     def _left(self) -> Budget | None:
@@ -162,6 +171,7 @@ class SessionState:
                 "count": self.count,
                 "turns": self.turns,
                 "agent": self.agent,
+                "named": self.named,
                 "queue": self.queue,
                 "is_parked": self.is_parked,
                 "messages": self.messages,
@@ -183,7 +193,8 @@ def apply(state: SessionState, fact: SessionFact) -> SessionState:
     match fact:
         case SessionStarted(request):
             ledger = Ledger(request.budget)
-            return replace(state, request=request, agent=request.agent, ledger=ledger)
+            named = request.agent
+            return replace(state, request=request, agent=named, named=named, ledger=ledger)
         case SessionContinued(snapshot):
             return _continued(snapshot)
         case MessageSent() | MessageSteered() | SteeringFailed() | MessageUnqueued():
@@ -208,6 +219,7 @@ def _continued(snapshot: SessionSnapshot) -> SessionState:
         count=snapshot.count,
         turns=snapshot.turns,
         agent=snapshot.agent or snapshot.session.agent,
+        named=snapshot.named or snapshot.session.agent,
         queue=snapshot.queue,
         messages=snapshot.messages,
         starts=snapshot.starts,
@@ -265,9 +277,12 @@ def _of_turn(state: SessionState, fact: TurnBegan | TurnOver | TurnRecorded) -> 
 def _begun(state: SessionState, number: int, turn_id: str) -> SessionState:
     ids = tuple(one.id for one in state.queue)
     lease = {name: state.ledger.remaining(name) or 0 for name in DIMENSIONS}
+    named, agent = state.chosen
     return replace(
         state,
         count=number,
+        named=named,
+        agent=agent,
         running=SessionTurn(number=number, turn_id=turn_id, messages=ids),
         is_over=False,
         is_interrupted=False,

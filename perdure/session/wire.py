@@ -172,6 +172,8 @@ class SessionSnapshot(Wire):
         count: The number of turns so far.
         turns: The last turns.
         agent: The agent that answers the next message.
+        named: The agent that a caller named last, whose rules hold; empty in a snapshot of an
+            earlier release, for the session's own.
         queue: The messages that wait.
         is_parked: Whether they wait for the next message, after a turn was cancelled.
         messages: The messages that the next turn begins with.
@@ -185,6 +187,7 @@ class SessionSnapshot(Wire):
     count: int
     turns: tuple[SessionTurn, ...] = ()
     agent: str = ""
+    named: str = ""
     queue: tuple[Queued, ...] = ()
     is_parked: bool = False
     messages: tuple[Message, ...] = ()

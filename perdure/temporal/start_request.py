@@ -107,8 +107,8 @@ def fork_of(
     if isinstance(budget, Budget):
         given["budget"] = budget.over(request.budget)
     agent = given.get("agent")
-    if isinstance(agent, Agent):
-        given["agent"] = agent.name
+    if agent is not None:  # the caller's choice, whose own rules hold
+        given |= {"agent": agent.name if isinstance(agent, Agent) else agent, "handed_to": None}
     here: dict[str, Any] = {"context": None, "history": (), "lineage": None, "origin": origin}
     here |= {"said": said or None, "session": None, "schedule": None}
     here |= {"delay": None, "deadline": None}  # moments in the life of the other turn

@@ -88,6 +88,7 @@ def choose(
         PerdureError: The last attempt's own error, if another would not help or would be too late.
         ModelChainExhaustedError: The same for a chain of several models.
         TurnBudgetExceededError: The next attempt would come after the time of the turn is up.
+        TurnTimeoutError: It would come after the deadline of the turn.
     """
     choice = _choose(state, agent, benched, outage)
     cut = _cut(state, agent, choice.target)
@@ -241,6 +242,7 @@ def _next_round(
     may_finish = (
         agent.on_exhausted == "finish"
         and not state.finishing
+        and not outages.is_past_deadline(delay, outage)
         and not outages.is_over_elapsed(policy, delay, outage)
     )
     # time is reserved for the last answer, and a late request for it is better than none

@@ -384,6 +384,7 @@ def _resolved(state: TurnState, agent: AgentDefinition) -> TurnState:
     state = replace(
         state,
         agent=agent,
+        handoffs=handoffs.at_start(state, agent),
         attempts=Attempts(),
         accounts=replace(accounts, ledger=ledger, added=()),
     )

@@ -49,10 +49,14 @@ def check_allowed(agent: AgentDefinition, calls: Sequence[ToolCall]) -> None:
 def check_loop(state: TurnState, agent: AgentDefinition) -> None:
     """Check that the model does not repeat itself.
 
+    Since rules 4, steps in which every tool failed are no loop, unless they are equal.
+
     Raises:
         LoopDetectedError: It does, and the agent's `on_loop` is `fail`.
     """
-    found = loop_in(state.steps, agent) if agent.on_loop == "fail" else None
+    if agent.on_loop != "fail":
+        return
+    found = repeated_in(state.steps, agent) if agent.rules >= 4 else loop_in(state.steps, agent)
     if found:
         raise errors.LoopDetectedError(
             f"{agent.name} {found}; change its instructions or tools, or let it go on with"
@@ -69,10 +73,17 @@ def warned_of_loop(state: TurnState, agent: AgentDefinition) -> bool:
     )
 
 
+def warns(steps: tuple[Step, ...], agent: AgentDefinition) -> bool:
+    """Return whether the model is warned after the last of these steps."""
+    if agent.on_loop == "ignore" or (agent.on_loop == "fail" and agent.rules < 4):
+        return False
+    is_fatal = agent.on_loop == "fail" and repeated_in(steps, agent) is not None
+    return not is_fatal and loop_in(steps, agent) is not None
+
+
 def loop_in(steps: tuple[Step, ...], agent: AgentDefinition) -> str | None:
     """Describe the repetition at the end of these steps; None if there is none."""
-    lately = steps[-limits.SAME_CALLS :]
-    repeated = _repeated_steps(lately) if agent.rules >= 1 else _repeated_calls(lately)
+    lately, repeated = steps[-limits.SAME_CALLS :], repeated_in(steps, agent)
     if (
         repeated is None
         and len(lately) == limits.SAME_CALLS
@@ -80,6 +91,12 @@ def loop_in(steps: tuple[Step, ...], agent: AgentDefinition) -> str | None:
     ):
         return f"made {limits.SAME_CALLS} steps in a row in which every tool failed"
     return repeated
+
+
+def repeated_in(steps: tuple[Step, ...], agent: AgentDefinition) -> str | None:
+    """Describe equal calls at the end of these steps; None if there are none."""
+    lately = steps[-limits.SAME_CALLS :]
+    return _repeated_steps(lately) if agent.rules >= 1 else _repeated_calls(lately)
 
 
 def _repeated_steps(lately: tuple[Step, ...]) -> str | None:

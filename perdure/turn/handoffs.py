@@ -161,10 +161,22 @@ def apply(state: TurnState, fact: HandedOver) -> TurnState:
     place = len(state.transcript.messages) - 1
     done = DONE.format(agent=fact.agent.name)
     state = steps.give(state, _tool_key(fact.key), done, is_error=False)
-    state = replace(state, agent=_taken_over(fact.agent, before), open_step=OpenStep())
+    state = replace(state, agent=taken_over(fact.agent, before), open_step=OpenStep())
     state = _shown(_counted(state), found.keep if found else "all", place, before.name, message)
     by = (*state.handoffs.by, before.name)
     return replace(state, handoffs=Handoffs(by, place=len(state.transcript.messages)))
+
+
+def at_start(state: TurnState, agent: AgentDefinition) -> Handoffs:
+    """Return the handoffs of a turn whose agent is resolved: one, if it begins with another agent.
+
+    The work of that agent is in the messages before, so it may hand back at once.
+    """
+    request = state.request
+    if request is None or request.handed_to in (None, request.agent):
+        return Handoffs()
+    is_other = agent.name == request.handed_to  # an earlier release resolves the first agent
+    return Handoffs((request.agent,), worked=True) if is_other else Handoffs()
 
 
 def without_earlier_thoughts(state: TurnState) -> Transcript:
@@ -217,8 +229,11 @@ def _is_open(state: TurnState, key: HandoffKey) -> bool:
     return steps.is_open(state, _tool_key(key))
 
 
-def _taken_over(agent: AgentDefinition, before: AgentDefinition) -> AgentDefinition:
-    """Return the definition of an agent that goes on with the limits of the turn."""
+def taken_over(agent: AgentDefinition, before: AgentDefinition) -> AgentDefinition:
+    """Return the definition of an agent that goes on with the limits of the turn.
+
+    `before` is the definition of an agent with these limits.
+    """
     return agent.model_copy(update={name: getattr(before, name) for name in _OF_THE_TURN})
 
 

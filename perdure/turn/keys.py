@@ -4,9 +4,10 @@ The text of a key is the activity's id in Temporal. `step-3` asks the model for 
 `step-3.call-2` runs the second tool call of that answer, `step-3.call-2.try-2` runs it again
 because the first attempt was lost or needed an approval first, and `step-4.last` asks for a last
 answer because the budget is spent. `step-3.call-2.policy` asks the agent's policy about that call.
-`before-1`, `after-1` and `observe-4` are hooks: middleware and observers. `step-3.call-1.child-2`
-is the turn of a delegate: its lease is reserved under this key; its own id is readable.
-`step-3.call-1.child-2.read` reads the history of that turn, if it ended without a summary.
+`before-1`, `message-2`, `after-1` and `observe-4` are hooks: middleware and observers.
+`step-3.call-1.child-2` is the turn of a delegate: its lease is reserved under this key; its own id
+is readable. `step-3.call-1.child-2.read` reads the history of that turn, if it ended without a
+summary.
 `step-3.call-1.agent` resolves the agent to which that call hands the turn over.
 `carry-1` carries over the first part of another run's state.
 
@@ -19,12 +20,12 @@ import re
 from dataclasses import dataclass
 from typing import ClassVar, Literal, cast
 
-Moment = Literal["before", "after", "observe"]
+Moment = Literal["before", "message", "after", "observe"]
 
 _KEY = re.compile(
     r"(?:agent"
     r"|step-(?P<step>\d+)(?:\.(?P<last>last)|\.call-(?P<call>\d+)(?:\.(?P<policy>policy)|\.(?P<handoff>agent)|\.child-(?P<child>\d+)(?P<read>\.read)?)?)?"
-    r"|(?P<hook>before|after|observe)-(?P<place>\d+)"
+    r"|(?P<hook>before|message|after|observe)-(?P<place>\d+)"
     r"|carry-(?P<part>\d+)"
     r")(?:\.try-(?P<attempt>\d+))?"
 )

@@ -33,15 +33,17 @@ _OTHERS_FAULT = (400, 422)
 class Outage:
     """The failed calls of the open step, by the clock of the turn.
 
-    `lasted` is the time since the first failure, and `time_left` the rest of the turn's time, None
-    without a limit. `asked_s` has the remaining seconds of the pauses that providers asked for, by
-    model. `turn_id` makes the pauses differ between turns that fail at the same moment.
+    `lasted` is the time since the first failure, `time_left` the rest of the turn's time, and
+    `until_deadline` the time until its deadline; both are None without a limit. `asked_s` has the
+    remaining seconds of the pauses that providers asked for, by model. `turn_id` makes the pauses
+    differ between turns that fail at the same moment.
     """
 
     lasted: timedelta = timedelta()
     time_left: timedelta | None = None
     asked_s: Mapping[str, float] = field(default_factory=dict)
     turn_id: str = ""
+    until_deadline: timedelta | None = None
 
 
 NO_OUTAGE = Outage()
@@ -93,7 +95,11 @@ def is_told(number: int, delay: timedelta) -> bool:
 
 def lasts_too_long(policy: PinnedRetry, delay: timedelta, outage: Outage) -> bool:
     """Return whether the attempt after a pause would come too late."""
-    return is_over_elapsed(policy, delay, outage) or is_over_time(delay, outage)
+    return (
+        is_over_elapsed(policy, delay, outage)
+        or is_over_time(delay, outage)
+        or is_past_deadline(delay, outage)
+    )
 
 
 def given_up(
@@ -101,8 +107,9 @@ def given_up(
 ) -> PerdureError:
     """Return the error of a turn that gives up before a pause.
 
-    This is the last error, with the number of attempts and their duration. If the time budget ends
-    the turn, it is a `TurnBudgetExceededError` whose cause is the last error.
+    This is the last error, with the number of attempts and their duration. If the deadline or the
+    time budget ends the turn, it is a `TurnTimeoutError` or a `TurnBudgetExceededError` whose cause
+    is the last error.
     """
     tried = "once" if attempts == 1 else f"{attempts} times in {_words(outage.lasted)}"
     told = (
@@ -121,6 +128,12 @@ def given_up(
             " allows"
         )
         return type(error)(told, severity=error.severity, context=context)
+    raised: PerdureError
+    if is_past_deadline(delay, outage):
+        told += "after the deadline of the turn; go on after the end with turn.resume()"
+        raised = errors.TurnTimeoutError(told, context={ATTEMPTS: attempts})
+        raised.__cause__ = error
+        return raised
     assert outage.time_left is not None
     told += (
         f"after the time of the turn is up, of which {_words(outage.time_left)} are left; raise the"
@@ -140,6 +153,11 @@ def is_over_elapsed(policy: PinnedRetry, delay: timedelta, outage: Outage) -> bo
 def is_over_time(delay: timedelta, outage: Outage) -> bool:
     """Return whether the time of the turn ends before this pause does."""
     return outage.time_left is not None and delay >= outage.time_left
+
+
+def is_past_deadline(delay: timedelta, outage: Outage) -> bool:
+    """Return whether the turn ends at its deadline before this pause does."""
+    return outage.until_deadline is not None and delay >= outage.until_deadline
 
 
 def _chance(turn_id: str, number: int) -> float:

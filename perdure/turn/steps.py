@@ -131,11 +131,11 @@ def settle(state: TurnState, step: int) -> TurnState:
 def _with_warning(
     state: TurnState, results: tuple[ToolResult, ...], number: int
 ) -> tuple[ToolResult, ...]:
-    """Add a warning for a model that repeats itself, with `on_loop="warn"`."""
-    if state.agent is None or state.agent.on_loop != "warn" or not results:
+    """Add a warning for a model that repeats itself, or whose tools all failed lately."""
+    if state.agent is None or not results:
         return results
     step = close(state, number, results).steps[-1]
-    if not guards.loop_in((*state.steps, step), state.agent):
+    if not guards.warns((*state.steps, step), state.agent):
         return results
     warning = guards.LOOP_WARNING.format(times=limits.SAME_CALLS)
     return (

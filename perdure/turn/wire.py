@@ -84,7 +84,9 @@ class TurnRequest(Wire):
     session that the turn belongs to: the budget is then a limit besides that of the agent.
     `schedule` is set by a schedule that starts turns; with a `session`, it sends messages to that
     instead. The turn begins after `delay`, and ends at its `deadline` at the latest; either is a
-    date, or a time after the start. `on_done` is the URL that gets a webhook at its end.
+    date, or a time after the start. `on_done` is the URL that gets a webhook at its end. The rules
+    of `agent` hold; `handed_to` is the agent that has the turn at its start instead, because a turn
+    before it was handed over: `model` is then for that one.
     """
 
     agent: str = Field(min_length=1, max_length=limits.NAME_CHARACTERS)
@@ -107,6 +109,7 @@ class TurnRequest(Wire):
     delay: AMoment | None = None
     deadline: AMoment | None = None
     on_done: WebhookUrl | None = None
+    handed_to: str | None = None
 
     @field_validator("task", mode="before")
     @classmethod
@@ -248,6 +251,7 @@ class AgentCall(Wire):
     The task is in history already, and only a factory reads it. `extra` has the further fields of
     the turn's requests; vendors charge more for some of them. `inherited` has the tools inherited
     from the turns above. `on_done` is the URL of the turn's webhook, which the worker may refuse.
+    With `handed_to`, that agent is resolved, with the rules of `agent`.
     """
 
     agent: str
@@ -256,6 +260,7 @@ class AgentCall(Wire):
     model: str | None = None
     inherited: tuple[InheritedTool, ...] = ()
     on_done: str | None = None
+    handed_to: str | None = None
 
 
 class ModelCall(Wire):
@@ -302,7 +307,8 @@ class HookCall(Wire):
     """Input of a middleware's activity.
 
     `place` is the middleware's index in the agent, from 0, and `moment` is when it runs. After a
-    turn, `outcome` and `risk` have its result.
+    turn, `outcome` and `risk` have its result. With `messages`, the ids of messages to the running
+    turn, those are checked instead of what the turn began with.
     """
 
     agent: str
@@ -310,6 +316,7 @@ class HookCall(Wire):
     moment: Literal["before", "after"]
     outcome: Outcome | None = None
     risk: str | None = None
+    messages: tuple[str, ...] = ()
 
 
 class ObserverCall(Wire):

@@ -25,10 +25,11 @@ from perdure import (
     errors,
     tool,
 )
-from perdure.activities.provider import Provider
+from perdure.activities.provider import ModelRequest, Provider
 from perdure.errors import PerdureError
 from perdure.temporal.names import CALL_MODEL
-from perdure.testing import ScriptedModel, call, calls, fails, says
+from perdure.testing import FunctionModel, ScriptedModel, call, calls, fails, says
+from perdure.testing.scripted import Reply
 from perdure.turn.facts import CallFailed, WaitBegan
 from perdure.values.answers import ModelAnswer
 from perdure.values.messages import AssistantMessage, Thinking
@@ -36,7 +37,7 @@ from perdure.values.reports import Tried
 from perdure.worker import AgentWorker
 
 from ..conftest import RecordingClient, Runtime
-from .spending import queue, until
+from .spending import ended, queue, until
 
 BUSY = fails(errors.LLMUnavailableError("overloaded", context={"status": 529}))
 COME_BACK_LATER = fails(
@@ -315,3 +316,28 @@ async def test_second_model_is_paid_also_where_the_first_costs_nothing(
 
     assert (report.spent.usd, report.steps[0].cost) == (Decimal("0.3"), Decimal("0.3"))
     assert report.cost == (Decimal("0.3") if first else None)
+
+
+@pytest.mark.accepts("M46")
+async def test_exception_of_a_provider_moves_on(runtime: Runtime) -> None:
+    """The attempt may have been billed, so it costs what was reserved; its class is in the error,
+    which is that of a turn without another model.
+    """
+
+    def broken(_: ModelRequest) -> Reply:
+        raise TypeError("no")
+
+    models: dict[str, Provider] = {"a": FunctionModel(broken), "b": ScriptedModel(says("fine"))}
+    async with runtime(app(providers=models)) as client:
+        turn = await client.start("asker", "go", budget=Budget(tokens=100_000))
+        report = await turn.result()
+        events = [event.fact async for event in turn.events()]
+    async with runtime(app("a", providers=models)) as client:
+        error = await ended(await client.start("asker", "go"))
+
+    [failed] = [fact for fact in events if isinstance(fact, CallFailed)]
+    assert (failed.error.code, failed.error.context["raised"]) == ("LLM_ERROR", "TypeError")
+    assert report.output == "fine"
+    assert report.steps[0].tried == (Tried(model="a:m", reason="LLM_ERROR"),)
+    assert report.spent.tokens > 1000
+    assert type(error) is errors.LLMError

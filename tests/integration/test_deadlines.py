@@ -146,11 +146,6 @@ WAITING: dict[str, tuple[dict[str, Any], dict[str, Any], list[Reply]]] = {
         {},
         [calls(call("look"))],
     ),
-    "provider": (
-        {"model_retry": WAITS.model_copy(update={"maximum_elapsed": 99 * HOUR})},
-        {},
-        [DOWN],
-    ),
     "limit": ({"model_retry": ModelRetryPolicy(on_limit="wait")}, {}, [FULL]),
     "resume": (
         {
@@ -180,6 +175,30 @@ async def test_turn_that_waits_ends_at_its_deadline(runtime: Runtime, kind: str)
     assert began.fact.kind == ("provider" if kind == "limit" else kind)
     assert report.model_calls == 1
     assert (memo["perdure"]["outcome"], "perdure_waits_for" in memo) == ("timed_out", False)
+
+
+@pytest.mark.accepts("M47")
+@pytest.mark.parametrize("asked_s", [None, 300])
+async def test_pause_that_ends_after_the_deadline_is_not_begun(
+    runtime: Runtime, asked_s: int | None
+) -> None:
+    """The turn ends at once, with the error of its provider as the cause, whoever wants the pause."""
+    policy = WAITS.model_copy(update={"maximum_elapsed": 99 * HOUR})
+    fields: dict[str, Any] = {"model_retry": policy}
+    context: dict[str, Any] = {"status": 503}
+    if asked_s is not None:
+        fields, context = {"model_retry": ModelRetryPolicy()}, {"retry_after_s": asked_s}
+    busy = fails(errors.LLMRateLimitError("too many", context=context))
+    model = ScriptedModel(busy, busy)
+    async with runtime(app(spender(**fields)), model=model) as client:
+        turn = await client.start("spender", "go", deadline=timedelta(seconds=100))
+        error = await ended(turn)
+        report = timed_out(error)
+
+    assert isinstance(error, errors.TurnTimeoutError)
+    assert "after the deadline of the turn" in error.message
+    assert isinstance(error.__cause__, errors.LLMRateLimitError)
+    assert report.duration < timedelta(seconds=60)
 
 
 @pytest.mark.slow

@@ -361,7 +361,7 @@ async def test_last_answer_of_a_spent_budget_is_the_other_agents(runtime: Runtim
 async def test_handoff_in_the_last_iteration_is_resumed_by_the_other_agent(
     runtime: Runtime,
 ) -> None:
-    """The turn ends at its limit; the new one is the other agent's, and has the same type."""
+    """The turn ends at its limit; the new one is the other agent's, with the same type."""
     models = {"support": ScriptedModel(over()), "billing": ScriptedModel(says('{"paid": 7}'))}
     async with runtime(worker(support(output=Answer), billing()), model=models) as client:
         turn = await client.start("support", "go", max_iterations=1)
@@ -371,7 +371,7 @@ async def test_handoff_in_the_last_iteration_is_resumed_by_the_other_agent(
         resumed = await turn.resume(max_iterations=3)
         report = await resumed.result()
 
-    assert (report.agent, report.output) == ("billing", {"paid": 7})
+    assert (report.agent, report.last_agent, report.output) == ("support", "billing", {"paid": 7})
     assert results(models["billing"].requests[0]) == [
         "Handed over to billing, which goes on from here."
     ]
@@ -391,6 +391,47 @@ async def test_paused_turn_goes_on_with_the_other_agent(runtime: Runtime) -> Non
 
     assert (status.last_agent, [wait.kind for wait in status.waits]) == ("billing", ["iterations"])
     assert (report.output, report.last_agent) == ("done", "billing")
+
+
+@pytest.mark.accepts("U20")
+async def test_fork_and_resume_keep_the_rules_of_the_agent_that_was_started(
+    runtime: Runtime,
+) -> None:
+    """Its guardrails, limits and observers, after a chain of handoffs and in a fork of a resumed
+    turn. An agent that the caller names has its own.
+    """
+    seen, secret = Seen(), "the PASSWORD is hunter2"
+    guard = OutputGuardrail(lambda report: "PASSWORD" not in str(report.output))
+    front = support(middleware=[guard], observers=[seen], max_iterations=4)
+    agents = (
+        front,
+        billing(max_iterations=40, handoffs=["legal"]),
+        Agent(name="legal", description="Knows the law.", model="scripted:legal"),
+    )
+    looks = [calls(call("refund", order=number)) for number in "12345678"]
+    models = {
+        "support": ScriptedModel(over()),
+        "billing": ScriptedModel(over("legal"), *looks, says(secret)),
+        "legal": ScriptedModel(says(secret), says(secret), says("fine")),
+    }
+    async with runtime(worker(*agents), model=models) as client:
+        turn = await client.start("support", "go")
+        failed = await ended(turn)
+        resumed = await turn.resume()
+        failed_again = await ended(resumed)
+        report = await (await resumed.fork(say="without the password")).result()
+        many = await ended(await turn.fork(1))
+        chosen = await (await turn.fork(1, agent="billing")).result()
+
+    assert [type(error) for error in (failed, failed_again, many)] == [
+        errors.GuardrailError,
+        errors.GuardrailError,
+        errors.MaxIterationsError,
+    ]
+    assert (report.agent, report.last_agent, report.output) == ("support", "legal", "fine")
+    assert [step.agent for step in report.steps] == ["legal"]
+    assert seen.ends == ["legal", "legal", "legal", "billing"]
+    assert (chosen.agent, chosen.output, len(chosen.steps)) == ("billing", secret, 5)
 
 
 @pytest.mark.accepts("D47")
@@ -435,7 +476,7 @@ async def test_fork_goes_on_with_the_agent_at_its_step(runtime: Runtime) -> None
             await (await turn.fork(3, say="more")).result(),
         ]
 
-    assert [(one.agent, one.output) for one in made] == [
+    assert [(one.last_agent, one.output) for one in made] == [
         ("support", "a"),
         ("billing", "c"),
         ("support", "b"),

@@ -64,10 +64,14 @@ CIRCLES = {
     "same call": steps("a", "a", "a"),
     "same call after another": steps("b", "a", "a", "a"),
     "same calls": steps("aab", "aab", "aab"),
+}
+"""Each is a loop with its last step, and not before."""
+
+FAILING = {
     "failing tools": steps("s", "t", "su"),
     "tools that are not there": steps("s", "x", "t"),
 }
-"""Each is a loop with its last step, and not before."""
+"""After each, the model is warned: its tools fail, and it does not repeat itself."""
 
 NONE = {
     "other arguments": steps("a", "b", "c"),
@@ -132,6 +136,22 @@ async def test_model_that_gets_somewhere_is_left_alone(runtime: Runtime) -> None
     assert {
         name: (report.output, report.risk) for name, report in reports.items()
     } == dict.fromkeys(NONE, ("done", None))
+
+
+@pytest.mark.accepts("L17", "U23")
+async def test_turn_outlives_tools_that_all_fail(runtime: Runtime) -> None:
+    """Its model is warned after three such steps, and goes on; the answer is no risk."""
+    models = {name: ScriptedModel(*replies, says("done")) for name, replies in FAILING.items()}
+
+    ends = await play(runtime, models, "fail")
+
+    reports = {name: end for name, end in ends.items() if isinstance(end, AgentReport)}
+    assert {
+        name: (report.output, report.risk) for name, report in reports.items()
+    } == dict.fromkeys(FAILING, ("done", None))
+    for report in reports.values():
+        warned = ["3 times in a row" in step.results[-1].content for step in report.steps[:-1]]
+        assert warned == [False, False, True]
 
 
 @pytest.mark.accepts("L17")

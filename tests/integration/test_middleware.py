@@ -329,13 +329,20 @@ async def test_logger_writes_a_line_at_its_place(
 @pytest.mark.accepts("O17")
 @pytest.mark.parametrize(
     ("ends", "error"),
-    [("timeout", "TURN_CANCELLED"), ("cancel", "TURN_CANCELLED"), ("fail", "LLM_AUTH")],
+    [
+        ("timeout", "TURN_TIMEOUT"),
+        ("deadline", "TURN_TIMEOUT"),
+        ("cancel", "TURN_CANCELLED"),
+        ("fail", "LLM_AUTH"),
+    ],
 )
 @pytest.mark.table(1)
 async def test_logger_writes_error_and_duration_however_the_turn_goes_out(
     runtime: Runtime, caplog: pytest.LogCaptureFixture, ends: str, error: str
 ) -> None:
-    """Even if a timeout outside of it, or a cancel, stops the inner part."""
+    """Even if a timeout outside of it, the deadline or a cancel stops the inner part: with the code
+    of the turn's error.
+    """
     caplog.set_level(logging.INFO, "perdure")
     stages = [Timeout(timedelta(seconds=1 if ends == "timeout" else 60)), Logger()]
     reply = (
@@ -344,7 +351,8 @@ async def test_logger_writes_error_and_duration_however_the_turn_goes_out(
         else says("late", delay=timedelta(seconds=30))
     )
     async with runtime(agent(middleware=stages), model=ScriptedModel(reply)) as client:
-        turn = await client.start("looker", "go")
+        deadline = timedelta(seconds=1) if ends == "deadline" else None
+        turn = await client.start("looker", "go", deadline=deadline)
         if ends == "cancel":
             await until(turn, AgentResolved)
             await turn.cancel()

@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
-from perdure import Agent, Allow, Deny, Outcome, ProposedCall, tool
-from perdure.testing import ScriptedModel, call, calls, says
+from perdure import Agent, Allow, Deny, Outcome, ProposedCall, errors, tool
+from perdure.activities.provider import ModelRequest
+from perdure.testing import FunctionModel, ScriptedModel, call, calls, says
+from perdure.testing.scripted import Reply
 from perdure.worker import AgentWorker
 
 from ..conftest import Runtime
-from .spending import queue, report_of
+from .spending import ended, queue, report_of
 from .test_approvals import pending
 
 
@@ -124,3 +126,29 @@ async def test_reason_of_a_denial_needs_no_name(runtime: Runtime) -> None:
     assert [result.content for result in report.steps[0].results] == [
         "This call was not run: it was denied: no looking"
     ]
+
+
+@pytest.mark.accepts("U22")
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, GeneratorExit])
+async def test_policy_that_would_stop_the_worker_denies(
+    runtime: Runtime, kind: type[BaseException]
+) -> None:
+    """The worker goes on, also if the provider raises the same then: that is the turn's error."""
+
+    async def rules(_: ProposedCall) -> Any:
+        raise kind("enough")
+
+    def reply(request: ModelRequest) -> Reply:
+        if len(request.messages) == 1:
+            return calls(call("look"))
+        raise kind("provider")
+
+    async with runtime(agent(policy=rules), model=FunctionModel(reply)) as client:
+        turn = await client.start("clerk", "go")
+        error = await ended(turn)
+        report = await report_of(turn)
+
+    [result] = report.steps[0].results
+    assert result.content.startswith("This call was not run: it was denied: the policy failed:")
+    assert isinstance(error, errors.LLMError)
+    assert error.context["raised"] == kind.__name__

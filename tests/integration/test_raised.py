@@ -178,7 +178,7 @@ async def test_what_ends_a_turn_is_named_with_its_place_and_logged(
             errors.ToolResolverError,
             f"agent resolving: the resolver failed for 'extra': {RAISED}",
         ),
-        "broken": (PerdureError, f"the provider 'scripted' raised {RAISED}"),
+        "broken": (errors.LLMError, f"the provider 'scripted' raised {RAISED}"),
     }
 
     async with runtime(app, model=models) as client:

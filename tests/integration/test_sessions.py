@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from perdure import Agent, Budget, Outcome, errors, limits
+from perdure import Agent, Budget, Outcome, OutputGuardrail, errors, limits
 from perdure.activities.provider import ModelRequest
 from perdure.clients import Session, SessionEntry
 from perdure.session.facts import TurnOver, TurnRecorded
@@ -17,7 +17,7 @@ from perdure.values.answers import ModelAnswer
 from perdure.values.messages import AssistantMessage, Message, UserMessage
 
 from ..conftest import RecordingClient, Runtime
-from .spending import SOON_S, app, queue, spender
+from .spending import SOON_S, app, look, queue, spender
 
 
 def texts(messages: Sequence[Message]) -> list[str]:
@@ -368,8 +368,39 @@ async def test_session_remembers_who_answered_last(runtime: Runtime) -> None:
 
     assert (first.agent, first.last_agent, first.output) == ("spender", "billing", "billed")
     assert (status.agent, status.last_agent) == ("spender", "billing")
-    assert (second.agent, second.output) == ("billing", "billed again")
+    assert (second.agent, second.last_agent) == ("spender", "billing")
+    assert second.output == "billed again"
     assert (third.agent, third.output) == ("spender", "front again")
+
+
+@pytest.mark.accepts("U20")
+async def test_handoff_in_a_session_does_not_change_whose_rules_hold(runtime: Runtime) -> None:
+    """The guardrail of the session's agent checks the later turns, also in a fork; an agent that a
+    message names has its own rules.
+    """
+    secret = "the PASSWORD is hunter2"
+    guard = OutputGuardrail(lambda report: "PASSWORD" not in str(report.output))
+    front = spender(handoffs=["billing"], middleware=[guard], max_iterations=2)
+    looks = [calls(call("look", number=number)) for number in range(3)]
+    models = {
+        "spender": ScriptedModel(calls(call("hand_over", agent="billing", message="A bill."))),
+        "billing": ScriptedModel(says("billed"), says(secret), says(secret), *looks, says(secret)),
+    }
+    billing = Agent(name="billing", model="scripted:billing", tools=[look])
+    async with runtime(app(front, billing), model=models) as client:
+        session = session_of(client)
+        await (await session.say("My bill?")).result()
+        with pytest.raises(errors.GuardrailError) as refused:
+            await (await session.say("The password?")).result()
+        await until_recorded(session, 2)
+        fork = await session.fork(1, id=f"{session.id}-b")
+        with pytest.raises(errors.GuardrailError):
+            await (await fork.say("The password?")).result()
+        chosen = await (await session.say("Look.", agent="billing")).result()
+
+    assert refused.value.report is not None
+    assert (refused.value.report.agent, refused.value.report.last_agent) == ("spender", "billing")
+    assert (chosen.agent, chosen.output, len(chosen.steps)) == ("billing", secret, 4)
 
 
 @pytest.mark.accepts("E58")

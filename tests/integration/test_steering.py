@@ -11,7 +11,7 @@ import pytest
 from temporalio.client import WithStartWorkflowOperation, WorkflowUpdateFailedError
 from temporalio.common import WorkflowIDConflictPolicy
 
-from perdure import Agent, Budget, Outcome, errors, limits, tool
+from perdure import Agent, AgentReport, Budget, InputGuardrail, Outcome, Task, errors, limits, tool
 from perdure.activities.provider import ModelRequest
 from perdure.clients import Turn
 from perdure.events import Said, WaitBegan
@@ -368,3 +368,64 @@ async def test_message_in_the_first_task_of_a_turn_is_read(runtime: Runtime) -> 
         await (await client.get(turn_id)).result()
 
     assert texts(model.requests[0].messages) == ["Price it.", NEWS]
+
+
+def guarded(seen: list[str]) -> Agent:
+    """An agent that refuses what is bad; `seen` has what its guardrail was asked about."""
+
+    def is_good(task: Task) -> bool | str:
+        seen.append(task.content if isinstance(task.content, str) else "")
+        return "bad" not in seen[-1] or "it is bad"
+
+    return spender(middleware=[InputGuardrail(is_good)])
+
+
+@pytest.mark.accepts("U21")
+async def test_input_guardrail_sees_messages_to_the_running_turn(runtime: Runtime) -> None:
+    """Each once; the model is not asked about a refused one, which ends the turn, and a turn that
+    is resumed with it too. What is said to a fork is checked as well.
+    """
+    model = Talked(calls(call("look")), calls(call("look")), says("fine"))
+    seen: list[str] = []
+    async with runtime(app(guarded(seen)), model=model) as client:
+        model.during = {1: says_to(model, "good", id="m-1"), 2: says_to(model, "a bad one")}
+        turn = await begin(client, model)
+        error = await ended(turn)
+        resumed = await ended(await turn.resume())
+        forked = await ended(await turn.fork(1, say="also bad"))
+        said = await ended(await turn.fork(1, say="all good"))
+
+    assert isinstance(error, errors.GuardrailError)
+    assert error.message == "a guardrail refused a message: it is bad"
+    assert error.report is not None
+    assert [message.text for message in error.report.unread] == ["a bad one"]
+    assert isinstance(resumed, errors.GuardrailError)
+    assert isinstance(forked, errors.GuardrailError)
+    assert isinstance(said, AgentReport)
+    assert said.output == "fine"
+    assert seen[:4] == ["Price it.", "good", "a bad one", "Price it."]
+    assert model.call_count == 3
+
+
+@pytest.mark.accepts("U21")
+async def test_input_guardrail_sees_each_message_that_waited_in_a_session(runtime: Runtime) -> None:
+    """Those that a turn begins with, and one that is steered."""
+    model = Talked(says("one"), says("two"))
+    seen: list[str] = []
+    async with runtime(app(guarded(seen)), model=model) as client:
+        session = client.session(f"chat-{secrets.token_hex(4)}", "spender")
+
+        async def say_more() -> None:
+            await session.say("second", id="m-2")
+            await session.say("a bad third", id="m-3")
+
+        model.during = {1: say_more}
+        first = await session.say("first")
+        assert (await first.result()).output == "one"
+        with pytest.raises(errors.GuardrailError):
+            await (await session.turn_of("m-2")).result()
+        with pytest.raises(errors.GuardrailError):
+            await (await session.turn_of("m-3")).result()
+
+    assert seen[:3] == ["first", "second", "a bad third"]
+    assert model.call_count == 1

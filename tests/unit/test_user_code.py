@@ -57,10 +57,23 @@ async def _cancels_itself() -> None:
     raise asyncio.CancelledError
 
 
+def _interrupts() -> None:
+    raise KeyboardInterrupt("enough")
+
+
+async def _interrupts_later() -> None:
+    raise KeyboardInterrupt("enough")
+
+
 @pytest.mark.parametrize(
     ("function", "words"),
-    [(sys.exit, "it called sys.exit"), (_cancels_itself, "it cancelled itself")],
-    ids=["exits", "cancels itself"],
+    [
+        (sys.exit, "it called sys.exit"),
+        (_cancels_itself, "it cancelled itself"),
+        (_interrupts, "KeyboardInterrupt: enough"),
+        (_interrupts_later, "KeyboardInterrupt: enough"),
+    ],
+    ids=["exits", "cancels itself", "interrupts", "interrupts later"],
 )
 async def test_what_would_stop_the_worker_is_an_error(
     function: Callable[[], Any], words: str

@@ -13,6 +13,12 @@ import { badge, bars, folded, turnLink } from "./parts.js";
 const EVERY = 5_000;
 const SOON = 200;
 
+/** The money that a session has spent; null if it is none because the prices are unknown. */
+function spentOf(status, turns) {
+  const isUnknown = turns.some((one) => one.outcome && one.cost === null);
+  return isUnknown && Number(status.spent.usd) === 0 ? null : status.spent.usd;
+}
+
 export function session(main, signal, id) {
   new Chat(main, id, signal).start();
 }
@@ -140,12 +146,12 @@ class Chat {
           h(
             "span",
             null,
-            `Turns: ${turns.length} · spent ${money(status.spent.usd)}`,
+            `Turns: ${turns.length} · spent ${money(spentOf(status, turns))}`,
             status.budget?.usd ? ` of ${money(status.budget.usd)}` : "",
           ),
           () => [
             bars({
-              spent: { ...status.spent, time: "PT0S" },
+              spent: { ...status.spent, usd: spentOf(status, turns), time: "PT0S" },
               budget: status.budget,
               steps: status.turns,
             }),

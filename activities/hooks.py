@@ -62,7 +62,8 @@ class Hooks:
             call.outcome or Outcome.COMPLETED,
             risk=call.risk,
         )
-        report = report.model_copy(update={"output": state.last_words})
+        unchecked = {"output": state.last_words, "steps": state.all_steps}
+        report = report.model_copy(update={**unchecked, "messages": state.all_messages})
         if call.moment == "before":
             subject: Task | AgentReport[Any] = state.request.task
         else:

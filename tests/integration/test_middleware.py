@@ -26,6 +26,7 @@ from perdure.agents.observers import Observer
 from perdure.clients.mcp.turn_view import view
 from perdure.testing import ScriptedModel, call, calls, fails, says
 from perdure.turn.facts import AgentResolved
+from perdure.turn.withheld import MARK
 from perdure.values.reports import AgentReport, Step
 from perdure.values.tasks import Task, TurnInfo
 from tests.conftest import Runtime
@@ -104,9 +105,7 @@ async def test_after_is_not_called_on_a_failed_turn(runtime: Runtime) -> None:
 
 
 async def test_guardrails_refuse_task_and_answer(runtime: Runtime) -> None:
-    """A refused task costs nothing; a refused answer is in the messages of the report, and is not
-    its output.
-    """
+    """A refused task costs nothing; a refused answer is withheld in the report."""
     model = ScriptedModel(says("rude"))
     stages = [
         InputGuardrail(lambda task: "bad" not in task.text),
@@ -121,7 +120,7 @@ async def test_guardrails_refuse_task_and_answer(runtime: Runtime) -> None:
 
     assert caught.value.report is not None
     assert (caught.value.report.outcome, caught.value.report.output) == (Outcome.FAILED, "")
-    assert caught.value.report.steps[-1].message.text == "rude"
+    assert caught.value.report.steps[-1].message.text == MARK
 
 
 async def forgets(_: object) -> Any:
@@ -174,17 +173,17 @@ async def test_guardrail_that_returns_no_verdict_lets_nothing_pass(
 
 @pytest.mark.accepts("O14")
 @pytest.mark.parametrize("tool_name", ["delegate_to_agent", "spawn_agents"])
-async def test_refused_answer_of_a_delegate_is_in_its_transcript_alone(
+async def test_refused_answer_of_a_delegate_is_in_its_history_alone(
     runtime: Runtime, tool_name: str
 ) -> None:
-    """The parent's model, memo, result, report, events and observers of both turns have nothing of
+    """The parent's model, memo, result, reports, events and observers of both turns have nothing of
     it.
     """
     seen: list[object] = []
 
     class Watches(Observer):
         async def on_end(self, turn: TurnInfo, report: AgentReport) -> None:
-            seen.append(report.output)
+            seen.append((report.output, report.steps[-1].message.text))
 
     kid = agent(
         name="kid",
@@ -211,12 +210,9 @@ async def test_refused_answer_of_a_delegate_is_in_its_transcript_alone(
         ]
 
     assert "refused the answer" in str(models["boss"].requests[1].messages[-1])
-    assert (viewed.output, seen) == ("", [""])
+    assert (viewed.output, seen) == ("", [("", MARK)])
     assert caught.value.report is not None
-    assert (caught.value.report.output, caught.value.report.steps[-1].message.text) == (
-        "",
-        "it is hunter2",
-    )
+    assert caught.value.report.output == ""
     told = [
         models["boss"].requests[1],
         memo,
@@ -224,7 +220,7 @@ async def test_refused_answer_of_a_delegate_is_in_its_transcript_alone(
         parent,
         child,
         caught.value,
-        caught.value.report.children,
+        caught.value.report,
         report,
     ]
     assert [one for one in map(str, told) if "hunter2" in one] == []
@@ -256,7 +252,7 @@ async def test_answer_that_no_guardrail_has_let_pass_is_not_told(
         free.set()
 
     assert caught.value.report is not None
-    assert (caught.value.report.output, caught.value.report.steps[-1].message.text) == ("", "rude")
+    assert (caught.value.report.output, caught.value.report.steps[-1].message.text) == ("", MARK)
 
 
 async def test_middleware_that_fails_is_typed(runtime: Runtime) -> None:

@@ -255,6 +255,42 @@ async def test_answer_that_no_guardrail_has_let_pass_is_not_told(
     assert (caught.value.report.output, caught.value.report.steps[-1].message.text) == ("", MARK)
 
 
+class Returns(Middleware):
+    """Returns from one of its methods what would be dropped."""
+
+    def __init__(self, moment: str) -> None:
+        self._moment = moment
+
+    async def before(self, task: Task) -> Any:
+        return False if self._moment == "before" else None
+
+    async def after(self, report: AgentReport) -> Any:
+        return report.model_copy(update={"output": "polite"})
+
+
+@pytest.mark.accepts("G25")
+@pytest.mark.parametrize(
+    ("moment", "method", "said"),
+    [
+        ("before", Returns.before, "an instance of bool"),
+        ("after", Returns.after, "an instance of AgentReport"),
+    ],
+)
+async def test_middleware_that_returns_something_ends_the_turn(
+    runtime: Runtime, moment: str, method: Any, said: str
+) -> None:
+    """It was meant to have an effect, and has none: the error says what to do instead."""
+    where = f"Returns.{moment} (test_middleware.py:{method.__code__.co_firstlineno}) returned"
+    async with runtime(
+        agent(middleware=[Returns(moment)]), model=ScriptedModel(says("rude"))
+    ) as client:
+        with pytest.raises(errors.ConfigurationError) as caught:
+            await client.run("looker", "go")
+
+    assert f"the middleware Returns of agent looker: {where} {said}" in caught.value.message
+    assert "raise GuardrailError" in caught.value.message
+
+
 async def test_middleware_that_fails_is_typed(runtime: Runtime) -> None:
     """Any exception becomes one of our errors."""
 

@@ -15,6 +15,7 @@ from perdure.values.reports import Outcome
 
 from ..conftest import Runtime
 
+REFUSED = f"{MARK} The turn ended: failed (GUARDRAIL).]"
 SECRET = "the PASSWORD is hunter2"
 NO_SECRETS = OutputGuardrail(lambda report: "PASSWORD" not in str(report.output))
 
@@ -40,8 +41,8 @@ def answers(messages: Any) -> list[str]:
 async def test_refused_answer_is_withheld_from_its_session_and_the_next_model(
     runtime: Runtime,
 ) -> None:
-    """Messages, conversation and events have a mark in its place, and so has the next request; what
-    the model said beside its calls, and an answer that passes, are as they were.
+    """Messages, conversation, events and the next request have a mark in its place that says how the
+    turn ended; what the model said beside its calls, and an answer that passes, are as they were.
     """
     model = ScriptedModel(calls(call("look"), text="I look."), says(SECRET), says("Hello."))
     async with runtime(guarded(), model=model) as client:
@@ -53,11 +54,11 @@ async def test_refused_answer_is_withheld_from_its_session_and_the_next_model(
         parts = [one.fact async for one in session.events() if isinstance(one.fact, TurnRecorded)]
         messages, conversation = await session.messages(), await session.conversation()
 
-    assert answers(messages) == answers(report.messages) == ["I look.", MARK, "Hello."]
-    assert answers(model.requests[2].messages) == ["I look.", MARK]
+    assert answers(messages) == answers(report.messages) == ["I look.", REFUSED, "Hello."]
+    assert answers(model.requests[2].messages) == ["I look.", REFUSED]
     assert [one.outcome for one in conversation.turns] == [Outcome.FAILED, Outcome.COMPLETED]
     assert caught.value.report is not None
-    assert answers(caught.value.report.messages) == ["I look.", MARK]
+    assert answers(caught.value.report.messages) == ["I look.", REFUSED]
     shown = [conversation, parts, report, caught.value.report, model.requests[2]]
     assert [one for one in map(str, shown) if "hunter2" in one] == []
 
@@ -75,8 +76,8 @@ async def test_fork_of_a_refused_answer_has_the_mark(runtime: Runtime) -> None:
         forked = await (await turn.fork(say="Say it without the secret.")).result()
         resumed = await (await turn.resume()).result()
 
-    assert answers(model.requests[2].messages) == ["", MARK]
-    assert answers(forked.messages) == ["", MARK, "Sorry."]
+    assert answers(model.requests[2].messages) == ["", f"{MARK}]"]
+    assert answers(forked.messages) == ["", f"{MARK}]", "Sorry."]
     assert answers(resumed.messages) == ["", "Nothing."]
 
 

@@ -41,8 +41,8 @@ def answers(messages: Any) -> list[str]:
 async def test_refused_answer_is_withheld_from_its_session_and_the_next_model(
     runtime: Runtime,
 ) -> None:
-    """Messages, conversation, events and the next request have a mark in its place that says how the
-    turn ended; what the model said beside its calls, and an answer that passes, are as they were.
+    """Messages, conversation, events and the next request have a mark that says how the turn ended;
+    what the model said beside its calls, and an answer that passes, are as they were.
     """
     model = ScriptedModel(calls(call("look"), text="I look."), says(SECRET), says("Hello."))
     async with runtime(guarded(), model=model) as client:

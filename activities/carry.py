@@ -9,7 +9,7 @@ from perdure import errors
 from perdure.temporal.origins import read_origin
 from perdure.temporal.recent import Recent
 from perdure.temporal.session_history import messages_before
-from perdure.turn import carry
+from perdure.turn import carry, withheld
 from perdure.turn.continuation import CarryCall
 from perdure.turn.snapshot import Part
 from perdure.turn.wire import Origin
@@ -48,6 +48,7 @@ async def _read(client: Client, call: CarryCall) -> carry.Carried:
         return await _of_session(client, origin)
     steps = None if call.whole else origin.steps
     state = await read_origin(client, origin.turn_id, origin.run_id, steps, is_worker=True)
+    state = withheld.without_answers(state) if origin.withheld else state
     found = carry.state_of(state) if call.whole else carry.messages_of(state)
     if found.digest != origin.digest:
         raise errors.TranscriptMismatchError(

@@ -13,7 +13,7 @@ from typing import Any
 
 from temporalio import activity
 
-from perdure import errors, limits
+from perdure import errors, limits, validation
 from perdure.activities.answer_checks import by_validators
 from perdure.activities.error_log import log_raised
 from perdure.activities.resolve_agent import Agents
@@ -22,7 +22,7 @@ from perdure.activities.user_code import called
 from perdure.agents.agent import Agent
 from perdure.agents.middleware import InputGuardrail, Middleware, OutputGuardrail
 from perdure.agents.observers import Observer
-from perdure.agents.tracebacks import raised
+from perdure.agents.tracebacks import named, raised
 from perdure.errors import PerdureError
 from perdure.schemas import output_type
 from perdure.schemas.strict_schema import Schema
@@ -48,8 +48,9 @@ class Hooks:
 
         Raises:
             GuardrailError: It refuses.
-            ConfigurationError: It is a guardrail whose check returned neither a bool nor a string;
-                or the deployed agent has none there any more.
+            ConfigurationError: It is a guardrail whose check returned neither a bool nor a string,
+                or another middleware that returned something; or the deployed agent has none there
+                any more.
             PerdureError: It failed.
         """
         agent = await self._agents.of_this_activity(call.agent)
@@ -63,7 +64,8 @@ class Hooks:
             call.outcome or Outcome.COMPLETED,
             risk=call.risk,
         )
-        report = report.model_copy(update={"output": state.last_words})
+        unchecked = {"output": state.last_words, "steps": state.all_steps}
+        report = report.model_copy(update={**unchecked, "messages": state.all_messages})
         if call.moment == "before":
             for what, task in _tasks(state, call.messages):
                 await _pass(item, call, task, what)
@@ -130,6 +132,7 @@ async def _pass(
 
     Raises:
         GuardrailError: It refuses.
+        ConfigurationError: It returned something.
         PerdureError: It failed.
     """
     try:
@@ -145,6 +148,8 @@ async def _pass(
         item.judge(said, what)
     elif isinstance(item, OutputGuardrail):
         item.judge(said)
+    elif said is not None:
+        raise _returned(item, call, said)
 
 
 async def _ask(item: Middleware, call: HookCall, subject: Task | AgentReport[Any]) -> object:
@@ -153,6 +158,16 @@ async def _ask(item: Middleware, call: HookCall, subject: Task | AgentReport[Any
         return await called(item.check, subject, limit=limits.USER_CODE)
     return await called(
         item.before if call.moment == "before" else item.after, subject, limit=limits.USER_CODE
+    )
+
+
+def _returned(item: Middleware, call: HookCall, said: object) -> errors.ConfigurationError:
+    """Return the error for a result that would be dropped: it was meant to have an effect."""
+    method = named(getattr(item, call.moment))
+    return errors.ConfigurationError(
+        f"the middleware {type(item).__name__} of agent {call.agent}: {method} returned"
+        f" {validation.sort(said)}, and a middleware returns nothing: raise GuardrailError to"
+        " refuse; it cannot change the task or the report"
     )
 
 

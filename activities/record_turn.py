@@ -12,7 +12,7 @@ from perdure.session.wire import RecordCall, TurnEnd, TurnPart
 from perdure.temporal.history import recorded
 from perdure.temporal.recent import Recent
 from perdure.temporal.runs import describe_last, runs_up_to
-from perdure.turn import carry, reservations
+from perdure.turn import carry, reservations, withheld
 from perdure.turn.carry import Carried
 from perdure.turn.fold import apply
 from perdure.turn.state import TurnState
@@ -85,9 +85,11 @@ async def _state(client: Client, call: RecordCall) -> TurnState:
 def own_messages(state: TurnState) -> tuple[Message, ...]:
     """Return the messages of a turn that is over, without those that it began with.
 
+    Answers that the checks of the agent have not let pass are withheld.
     Messages that no answer follows are left out: the session gives them to the next turn. Every
     call has a result. A turn that ended while it took over the messages before it has its task.
     """
+    state = withheld.told(state)
     request = state.request
     origin = request.origin if request else None
     taken_over = origin.steps - state.transcript.absent if origin else 0

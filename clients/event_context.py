@@ -40,6 +40,7 @@ class EventContext:
         self._step = 0
         self._stages = 0
         self._unpassed = 0
+        self._has_answer = False
         self._finishing = False
         self._said = ""
         self._last: AssistantMessage | None = None
@@ -95,7 +96,7 @@ class EventContext:
                     call for call in self._calls.get(self._step, ()) if call.id == decision.call_id
                 ), ""
             case TurnEnded():
-                return (), self._text
+                return (), self._text if self._has_answer or not self._stages else ""
             case TurnContinued(continuation):
                 self._agent = continuation.request.agent
                 self._ids.clear()
@@ -138,7 +139,7 @@ class EventContext:
         self._ids.update(call.id for call in message.calls)
         self._step, self._calls[fact.key.step] = fact.key.step, message.calls
         is_final = self._finishing or not runs_tools(fact.answer)
-        self._unpassed = self._stages if is_final else 0
+        self._unpassed, self._has_answer = self._stages if is_final else 0, is_final
         self._said = message.text
         return message.calls, self._text
 

@@ -50,7 +50,7 @@ class Event:
         calls: The tool calls that the fact is about, as the model requested them: all calls of an
             answer, or one; empty for other facts.
         text: The text of the model, or at the end the answer; empty if the fact has none, and as
-            long as a middleware has not accepted the answer.
+            long as a middleware has not accepted the answer. The fact itself has it.
         read: The ids of the messages of the user that this model call is the first to send to the
             model; empty for other facts.
         before: The facts since the event before that are none of the turn's own: it went on in a

@@ -27,7 +27,7 @@ from perdure.temporal import start_request
 from perdure.temporal.history import recorded
 from perdure.temporal.origins import points
 from perdure.temporal.runs import describe_last, runs_up_to
-from perdure.turn import carry
+from perdure.turn import carry, withheld
 from perdure.turn.carry import Carried, may_be_asked
 from perdure.turn.facts import ApprovalNeeded, ChildScheduled, Recorded, Scheduled
 from perdure.turn.fold import apply
@@ -94,6 +94,7 @@ class Point:
         task_queue: The task queue of the turn.
         state: The state of the turn at that point.
         unread: The messages that the turn ended with unread, for a turn that is resumed.
+        is_checked: Whether the checks of the agent have let the answer of the turn pass since.
     """
 
     turn_id: str
@@ -101,6 +102,7 @@ class Point:
     task_queue: str
     state: TurnState
     unread: tuple[UserMessage, ...] = ()
+    is_checked: bool = True
 
     @property
     def step(self) -> int:
@@ -123,7 +125,8 @@ class Point:
     @property
     def carried(self) -> Carried:
         """What a fork takes over."""
-        return carry.messages_of(self.state)
+        state = self.state if self.is_checked else withheld.without_answers(self.state)
+        return carry.messages_of(state)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +169,14 @@ class Forks:
         def fits(state: TurnState) -> bool:
             return step is None or state.step_count == step
 
-        return await self._last_point(turn_id, run_id, fits, step)
+        return await self._with_checks(await self._last_point(turn_id, run_id, fits, step))
+
+    async def _with_checks(self, point: Point) -> Point:
+        """Return the point with whether the answers before it have passed, if it has any."""
+        if withheld.without_answers(point.state) is point.state:
+            return point
+        state = await state_of(self._client, point.turn_id, point.run_id)
+        return replace(point, is_checked=state.is_checked)
 
     async def resume_point(self, turn_id: str, run_id: str) -> Point | None:
         """Return the last point after which a model can be asked; None for a turn that waits.
@@ -196,7 +206,7 @@ class Forks:
         point = await self._last_point(
             turn_id, run_id, lambda found: may_be_asked(carry.messages_of(found))
         )
-        return replace(point, unread=state.unread)
+        return replace(point, unread=state.unread, is_checked=state.is_checked)
 
     async def _last_point(
         self,
@@ -281,6 +291,7 @@ class Forks:
             steps=point.step,
             digest=carried.digest,
             say=say,
+            withheld=not point.is_checked,
         )
         given = point.request if changes.get("agent") is None else point.state.request
         assert given is not None

@@ -121,7 +121,7 @@ class TurnStatus(Value):
             is the agent's, before the agent is known.
         children: The turns that it delegated to.
         last_text: The last text of the model, which is the answer of a turn that completed, cut at
-            100 kB; empty as long as a middleware has not accepted it.
+            100 kB; for an agent with checks after the turn, empty until they have let it pass.
         started_at: The time it was started.
         ended_at: The time it ended; None before the end.
         forked_from: The point in another turn from which it goes on; None for other turns.

@@ -10,6 +10,7 @@ from perdure.errors import PerdureError
 from perdure.schemas import output_type
 from perdure.schemas.strict_schema import Schema
 from perdure.text import clip
+from perdure.turn import withheld
 from perdure.turn.facts import TurnEnded
 from perdure.turn.state import TurnState
 from perdure.turn.wire import Summary
@@ -99,7 +100,11 @@ def report(
     risk: str | None = None,
     duration: timedelta = timedelta(),
 ) -> AgentReport[Any]:
-    """Return the report of a turn from its facts, including what a summary omits or truncates."""
+    """Return the report of a turn from its facts, including what a summary omits or truncates.
+
+    Answers that the checks of the agent have not let pass are withheld.
+    """
+    state = withheld.told(state)
     whole = {
         "output": state.output,
         "duration": duration,

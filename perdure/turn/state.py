@@ -387,9 +387,21 @@ class TurnState:
     def output(self) -> str:
         """The last text of the model, as shown outside the transcript.
 
-        Empty until every middleware has let it pass, and if one refused it.
+        Empty for an agent with checks after the turn, until they have let its answer pass.
         """
-        return "" if self.open_step.unpassed else self.last_words
+        return self.last_words if self.is_checked else ""
+
+    @property
+    def is_checked(self) -> bool:
+        """Whether the checks after the turn, if its agent has any, have let its answer pass.
+
+        They have not seen what a model says beside its calls.
+        """
+        if self.open_step.unpassed:
+            return False
+        if self.agent is None or not any(stage.has_after for stage in self.agent.middleware):
+            return True
+        return bool(self.steps) and not self.steps[-1].results and not self.open_step.calls
 
     @property
     def waits_for_people(self) -> bool:

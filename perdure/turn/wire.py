@@ -60,6 +60,8 @@ class Origin(Wire):
 
     With `is_session`, it is a point in the history of a session, after its first `steps` messages.
     With `preceding`, the turn begins without them, and readers that need them read them there.
+    With `withheld`, a fork takes over a mark in the place of each answer of the turn, because the
+    checks of its agent had not let them pass when the fork was started.
     """
 
     turn_id: str
@@ -69,6 +71,7 @@ class Origin(Wire):
     say: str = ""
     is_session: bool = False
     preceding: Preceding | None = None
+    withheld: bool = False
 
 
 class TurnRequest(Wire):

@@ -157,13 +157,14 @@ class AgentReport(Value, Generic[T]):
     Attributes:
         agent: The agent that the turn was started with.
         output: The answer, as an instance of the requested type; text without one. For a turn that
-            failed, it is the last text of the model, if there is one; an answer that no middleware
-            accepted is in `messages` only.
+            failed, it is the last text of the model, if there is one, and empty if the agent has
+            checks after the turn.
         risk: A reason to doubt the output, such as `truncated`; otherwise None.
         steps: The completed steps.
         messages: The transcript; for a fork, after the messages that it took over, and for a turn
             of a session, after those of the turns before, unless their history is gone. It can be
-            given to another turn as `history`.
+            given to another turn as `history`. A mark is in the place of an answer that the checks
+            of the agent have not let pass.
         messages_from: The number of the step from which `steps` and `messages` are complete: 1,
             unless the history of an earlier run of a long turn is no longer retained.
         usage: The tokens of its own model calls; `spent` includes those of its delegates.

@@ -26,6 +26,7 @@ from perdure.agents.observers import Observer
 from perdure.clients.mcp.turn_view import view
 from perdure.testing import ScriptedModel, call, calls, fails, says
 from perdure.turn.facts import AgentResolved
+from perdure.turn.withheld import MARK
 from perdure.values.reports import AgentReport, Step
 from perdure.values.tasks import Task, TurnInfo
 from tests.conftest import Runtime
@@ -104,9 +105,7 @@ async def test_after_is_not_called_on_a_failed_turn(runtime: Runtime) -> None:
 
 
 async def test_guardrails_refuse_task_and_answer(runtime: Runtime) -> None:
-    """A refused task costs nothing; a refused answer is in the messages of the report, and is not
-    its output.
-    """
+    """A refused task costs nothing; a refused answer is withheld in the report."""
     model = ScriptedModel(says("rude"))
     stages = [
         InputGuardrail(lambda task: "bad" not in task.text),
@@ -121,7 +120,9 @@ async def test_guardrails_refuse_task_and_answer(runtime: Runtime) -> None:
 
     assert caught.value.report is not None
     assert (caught.value.report.outcome, caught.value.report.output) == (Outcome.FAILED, "")
-    assert caught.value.report.steps[-1].message.text == "rude"
+    assert (
+        caught.value.report.steps[-1].message.text == f"{MARK} The turn ended: failed (GUARDRAIL).]"
+    )
 
 
 async def forgets(_: object) -> Any:
@@ -174,17 +175,17 @@ async def test_guardrail_that_returns_no_verdict_lets_nothing_pass(
 
 @pytest.mark.accepts("O14")
 @pytest.mark.parametrize("tool_name", ["delegate_to_agent", "spawn_agents"])
-async def test_refused_answer_of_a_delegate_is_in_its_transcript_alone(
+async def test_refused_answer_of_a_delegate_is_in_its_history_alone(
     runtime: Runtime, tool_name: str
 ) -> None:
-    """The parent's model, memo, result, report, events and observers of both turns have nothing of
+    """The parent's model, memo, result, reports, events and observers of both turns have nothing of
     it.
     """
     seen: list[object] = []
 
     class Watches(Observer):
         async def on_end(self, turn: TurnInfo, report: AgentReport) -> None:
-            seen.append(report.output)
+            seen.append((report.output, report.steps[-1].message.text))
 
     kid = agent(
         name="kid",
@@ -211,12 +212,9 @@ async def test_refused_answer_of_a_delegate_is_in_its_transcript_alone(
         ]
 
     assert "refused the answer" in str(models["boss"].requests[1].messages[-1])
-    assert (viewed.output, seen) == ("", [""])
+    assert (viewed.output, seen) == ("", [("", f"{MARK}]")])
     assert caught.value.report is not None
-    assert (caught.value.report.output, caught.value.report.steps[-1].message.text) == (
-        "",
-        "it is hunter2",
-    )
+    assert caught.value.report.output == ""
     told = [
         models["boss"].requests[1],
         memo,
@@ -224,7 +222,7 @@ async def test_refused_answer_of_a_delegate_is_in_its_transcript_alone(
         parent,
         child,
         caught.value,
-        caught.value.report.children,
+        caught.value.report,
         report,
     ]
     assert [one for one in map(str, told) if "hunter2" in one] == []
@@ -256,7 +254,44 @@ async def test_answer_that_no_guardrail_has_let_pass_is_not_told(
         free.set()
 
     assert caught.value.report is not None
-    assert (caught.value.report.output, caught.value.report.steps[-1].message.text) == ("", "rude")
+    assert caught.value.report.output == ""
+    assert caught.value.report.steps[-1].message.text.startswith(MARK)
+
+
+class Returns(Middleware):
+    """Returns from one of its methods what would be dropped."""
+
+    def __init__(self, moment: str) -> None:
+        self._moment = moment
+
+    async def before(self, task: Task) -> Any:
+        return False if self._moment == "before" else None
+
+    async def after(self, report: AgentReport) -> Any:
+        return report.model_copy(update={"output": "polite"})
+
+
+@pytest.mark.accepts("G25")
+@pytest.mark.parametrize(
+    ("moment", "method", "said"),
+    [
+        ("before", Returns.before, "an instance of bool"),
+        ("after", Returns.after, "an instance of AgentReport"),
+    ],
+)
+async def test_middleware_that_returns_something_ends_the_turn(
+    runtime: Runtime, moment: str, method: Any, said: str
+) -> None:
+    """It was meant to have an effect, and has none: the error says what to do instead."""
+    where = f"Returns.{moment} (test_middleware.py:{method.__code__.co_firstlineno}) returned"
+    async with runtime(
+        agent(middleware=[Returns(moment)]), model=ScriptedModel(says("rude"))
+    ) as client:
+        with pytest.raises(errors.ConfigurationError) as caught:
+            await client.run("looker", "go")
+
+    assert f"the middleware Returns of agent looker: {where} {said}" in caught.value.message
+    assert "raise GuardrailError" in caught.value.message
 
 
 async def test_middleware_that_fails_is_typed(runtime: Runtime) -> None:

@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 from perdure import Agent, AgentReport, Budget, Middleware, Outcome, OutputGuardrail, errors, tool
 from perdure.testing import ScriptedModel, call, calls
+from perdure.turn.withheld import MARK
 from perdure.values.messages import AssistantMessage, ToolMessage
 
 from ..conftest import Runtime
@@ -111,7 +112,5 @@ async def test_guardrail_sees_the_instance(runtime: Runtime) -> None:
 
     assert (report.output, seen) == (Sum(total=3), [Sum(total=3), Sum(total=30)])
     assert caught.value.report is not None
-    assert (caught.value.report.output, caught.value.report.steps[-1].message.text) == (
-        "",
-        '```json\n{"total": 30}\n```',
-    )
+    assert caught.value.report.output == ""
+    assert caught.value.report.steps[-1].message.text.startswith(MARK)

@@ -47,13 +47,13 @@ def by_fold(facts: Sequence[Fact]) -> Iterator[tuple[tuple[ToolCall, ...], str]]
     state = TurnState()
     for fact in facts:
         before, state = state, apply(state, fact)
-        text = (
-            state.output
-            if isinstance(fact, TurnEnded)
-            or (isinstance(fact, ModelAnswered) and _is_taken(before, state))
-            else ""
-        )
-        yield calls_of(before, state, fact), text
+        yield calls_of(before, state, fact), text_of(before, state, fact)
+
+
+def text_of(before: TurnState, after: TurnState, fact: Fact) -> str:
+    if isinstance(fact, ModelAnswered) and _is_taken(before, after):
+        return "" if after.open_step.unpassed else after.last_words
+    return after.output if isinstance(fact, TurnEnded) else ""
 
 
 def calls_of(before: TurnState, after: TurnState, fact: Fact) -> tuple[ToolCall, ...]:

@@ -15,6 +15,7 @@ from ag_ui.core import (
 )
 
 from perdure.clients.sessions import Conversation
+from perdure.turn import withheld
 from perdure.turn.state import TurnState
 from perdure.values import messages
 from perdure.values.messages import Thinking
@@ -52,7 +53,7 @@ def so_far(turn_id: str, ids: Sequence[str], state: TurnState) -> Iterator[Messa
 
 def _own(state: TurnState) -> Sequence[messages.Message]:
     """Return the messages of a turn, without those of the session that it has taken over."""
-    known, request = state.all_messages, state.request
+    known, request = withheld.told(state).all_messages, state.request
     origin = request.origin if request else None
     if request is None or origin is None or len(known) <= origin.steps:
         return known

@@ -1,0 +1,123 @@
+"""Answers that the checks of an agent have not let pass, where a transcript goes on from them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from perdure import Agent, OutputGuardrail, errors, tool
+from perdure.session.facts import TurnRecorded
+from perdure.testing import ScriptedModel, call, calls, says
+from perdure.turn.withheld import MARK
+from perdure.values.messages import AssistantMessage
+from perdure.values.reports import Outcome
+
+from ..conftest import Runtime
+
+REFUSED = f"{MARK} The turn ended: failed (GUARDRAIL).]"
+SECRET = "the PASSWORD is hunter2"
+NO_SECRETS = OutputGuardrail(lambda report: "PASSWORD" not in str(report.output))
+
+
+@tool(read_only=True)
+def look() -> str:
+    """Look."""
+    return "seen"
+
+
+def guarded(**fields: Any) -> Agent:
+    """An agent whose answers are checked."""
+    given = {"name": "clerk", "model": "scripted:m", "tools": [look], "middleware": [NO_SECRETS]}
+    return Agent(**{**given, **fields})
+
+
+def answers(messages: Any) -> list[str]:
+    """The texts of the model in a transcript."""
+    return [one.text for one in messages if isinstance(one, AssistantMessage)]
+
+
+@pytest.mark.accepts("G22")
+async def test_refused_answer_is_withheld_from_its_session_and_the_next_model(
+    runtime: Runtime,
+) -> None:
+    """Messages, conversation, events and the next request have a mark that says how the turn ended;
+    what the model said beside its calls, and an answer that passes, are as they were.
+    """
+    model = ScriptedModel(calls(call("look"), text="I look."), says(SECRET), says("Hello."))
+    async with runtime(guarded(), model=model) as client:
+        session = client.session("desk", agent="clerk")
+        with pytest.raises(errors.GuardrailError) as caught:
+            await (await session.say("What is it?")).result()
+        report = await (await session.say("And now?")).result()
+        await session.close()
+        parts = [one.fact async for one in session.events() if isinstance(one.fact, TurnRecorded)]
+        messages, conversation = await session.messages(), await session.conversation()
+
+    assert answers(messages) == answers(report.messages) == ["I look.", REFUSED, "Hello."]
+    assert answers(model.requests[2].messages) == ["I look.", REFUSED]
+    assert [one.outcome for one in conversation.turns] == [Outcome.FAILED, Outcome.COMPLETED]
+    assert caught.value.report is not None
+    assert answers(caught.value.report.messages) == ["I look.", REFUSED]
+    shown = [conversation, parts, report, caught.value.report, model.requests[2]]
+    assert [one for one in map(str, shown) if "hunter2" in one] == []
+
+
+@pytest.mark.accepts("G23")
+async def test_fork_of_a_refused_answer_has_the_mark(runtime: Runtime) -> None:
+    """A message after it is answered by a model that sees the mark, and a turn that is resumed asks
+    the model again without it.
+    """
+    model = ScriptedModel(calls(call("look")), says(SECRET), says("Sorry."), says("Nothing."))
+    async with runtime(guarded(), model=model) as client:
+        turn = await client.start("clerk", "What is it?")
+        with pytest.raises(errors.GuardrailError):
+            await turn.result()
+        forked = await (await turn.fork(say="Say it without the secret.")).result()
+        resumed = await (await turn.resume()).result()
+
+    assert answers(model.requests[2].messages) == ["", f"{MARK}]"]
+    assert answers(forked.messages) == ["", f"{MARK}]", "Sorry."]
+    assert answers(resumed.messages) == ["", "Nothing."]
+
+
+@pytest.mark.accepts("G23")
+async def test_fork_of_an_accepted_answer_has_the_answer(runtime: Runtime) -> None:
+    """The checks have let it pass since."""
+    model = ScriptedModel(says("It is blue."), says("Yes."))
+    async with runtime(guarded(), model=model) as client:
+        turn = await client.start("clerk", "What is it?")
+        await turn.result()
+        forked = await (await turn.fork(say="Sure?")).result()
+
+    assert answers(forked.messages) == ["It is blue.", "Yes."]
+
+
+@pytest.mark.accepts("G24")
+async def test_words_beside_calls_of_a_guarded_delegate_are_not_its_last_words(
+    runtime: Runtime,
+) -> None:
+    """It fails before its checks have let an answer pass: its parent's model, its report, its
+    memo, its status and the last event have none of them.
+    """
+    kid = guarded(name="kid", max_iterations=1, on_exhausted="fail")
+    boss = Agent(name="boss", model="scripted:b", delegates=["kid"])
+    asks = calls(call("delegate_to_agent", agent="kid", task="x"))
+    models = {
+        "boss": ScriptedModel(asks, says("fin")),
+        "kid": ScriptedModel(calls(call("look"), text=SECRET)),
+    }
+    async with runtime([kid, boss], model=models) as client:
+        report = await client.run("boss", "go")
+        below = await client.get(report.children[0].turn_id)
+        with pytest.raises(errors.PerdureError) as caught:
+            await below.result()
+        status = await below.status()
+        last = [one async for one in below.events()][-1]
+        memo = await (await client.temporal.get_workflow_handle(below.id).describe()).memo()
+
+    assert "MAX_ITERATIONS" in str(models["boss"].requests[1].messages[-1])
+    assert caught.value.report is not None
+    assert (caught.value.report.output, status.last_text, last.text) == ("", "", "")
+    shown = [models["boss"].requests[1], report, memo, last, caught.value]
+    assert [one for one in map(str, shown) if "hunter2" in one] == []

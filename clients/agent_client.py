@@ -417,8 +417,10 @@ class AgentClient:
         Raises:
             InvalidRequestError: The id or an option is not valid.
         """
+        validation.known_id("session", id, limits.SESSION_ID_CHARACTERS)
         request = None
         if agent is not None:
+            checked_id(id)
             request = session_request(
                 agent,
                 budget=budget,
@@ -429,9 +431,7 @@ class AgentClient:
                 allowed_tools=None if allowed_tools is None else tuple(allowed_tools),
                 live=live,
             )
-        return Session(
-            self._client, self._task_queue, self._marks, checked_id(id), request, self.get
-        )
+        return Session(self._client, self._task_queue, self._marks, id, request, self.get)
 
     @keywords.shows(TurnOptions)
     async def schedule(
@@ -724,8 +724,9 @@ class AgentClient:
             id: The turn's id.
             call_id: The call's id, from `pending_approvals`.
             token: The call's token, from `pending_approvals`: the call runs only if it is still the
-                one that was reviewed, in the same run. Required for a turn that was restarted or
-                reset.
+                one that was reviewed, in the same run. A program that shows calls to people gives
+                it. Without it, the call that waits now is approved, whoever reviewed what; it is
+                required for a turn that was restarted or reset, and for a call whose tool changed.
             reason: The reason for the decision.
             arguments: Arguments that replace the call's own.
             by: The person or program that approves it, such as an e-mail address: one line, at most
@@ -745,15 +746,19 @@ class AgentClient:
         call_id: str,
         reason: str = "",
         *,
+        token: str | None = None,
         by: str | None = None,
     ) -> None:
         """Refuse a call; the model sees the reason.
+
+        With its `token`, the call is refused only if it is still the one that was reviewed, in the
+        same run. The other arguments are those of `approve`.
 
         Raises:
             PerdureError: As `approve` does.
         """
         turn = await self.get(id)
-        [one] = await waiting.named(self._client, turn, [_named(call_id)], to_run=False)
+        [one] = await waiting.named(self._client, turn, [_named(call_id, token)], to_run=False)
         await turn.deny(one, reason, by=by)
 
     def list(

@@ -69,7 +69,7 @@ _PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0
 _BUSY_TRIES = 20
 _SAY = {
     "text": validation.Message,
-    "id": validation.MessageId | None,
+    "id": validation.NewMessageId | None,
     "if_busy": Annotated[
         IfBusy,
         validation.Must("'queue', 'steer', 'interrupt' or 'reject'"),
@@ -613,23 +613,12 @@ class Session:
 
 
 def checked_id(session_id: str) -> str:
-    """Return the id of a session after validation.
+    """Return the id of a new session after validation.
 
     Raises:
-        InvalidRequestError: It is not a string, empty, too long, or has a character that is not
-            printable.
+        InvalidRequestError: It is not valid.
     """
-    validation.check(
-        "the session", {"id": session_id}, {"id": validation.Text}, errors.InvalidRequestError
-    )
-    most = limits.SESSION_ID_CHARACTERS
-    if not 0 < len(session_id) <= most:
-        raise errors.InvalidRequestError(
-            f"a session's id has 1 to {most} characters, not {len(session_id)}"
-        )
-    if not session_id.isprintable():
-        raise errors.InvalidRequestError("a session's id has printable characters only")
-    return session_id
+    return validation.new_id("session", session_id, limits.SESSION_ID_CHARACTERS)
 
 
 def session_request(agent: Agent[Any] | str, **given: Any) -> SessionRequest:

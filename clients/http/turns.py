@@ -166,9 +166,13 @@ class Approve(Body):
 
 
 class Deny(Body):
-    """A call to deny; the model sees the reason."""
+    """A call to deny; the model sees the reason.
+
+    With its token, the call is denied only if it is still the one that was reviewed.
+    """
 
     call_id: str
+    token: str | None = None
     reason: str = ""
 
 
@@ -417,7 +421,10 @@ async def approve_call(call: Call[Approve, Nothing]) -> Response:
 )
 async def deny_call(call: Call[Deny, Nothing]) -> Response:
     """Deny a call that waits."""
-    await call.client.deny(call.id, call.body.call_id, call.body.reason, by=call.caller.subject)
+    body = call.body
+    await call.client.deny(
+        call.id, body.call_id, body.reason, token=body.token, by=call.caller.subject
+    )
     return done()
 
 

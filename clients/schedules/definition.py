@@ -221,8 +221,8 @@ def checked_id(schedule_id: str) -> str:
     """Return the id of a new schedule after validation.
 
     Raises:
-        InvalidRequestError: It is not a string, empty, too long, or has a character by which
-            Temporal could not find the turns of the schedule.
+        InvalidRequestError: It is not valid, or has a character by which Temporal could not find
+            the turns of the schedule.
     """
     validation.check(
         "the schedule", {"id": schedule_id}, {"id": validation.Text}, errors.InvalidRequestError
@@ -237,7 +237,7 @@ def checked_id(schedule_id: str) -> str:
         raise errors.InvalidRequestError(
             "a schedule's id has printable characters only, without quotation marks, % and \\"
         )
-    return schedule_id
+    return validation.new_id("schedule", schedule_id, limits.SCHEDULE_ID_CHARACTERS)
 
 
 def _values(definition: Definition) -> dict[str, Any]:

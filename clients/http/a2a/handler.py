@@ -360,7 +360,7 @@ async def _decide(call: AnyCall, found: Found, turn: Turn[Any], answer: Answer) 
             by=by,
         )
     else:
-        await call.client.deny(turn_id, answer.call_id, answer.reason, by=by)
+        await call.client.deny(turn_id, answer.call_id, answer.reason, token=answer.token, by=by)
 
 
 async def _steer(call: AnyCall, found: Found, turn: Turn[Any], message: Message) -> None:

@@ -163,7 +163,7 @@ async def _decide(client: AgentClient, answer: Answer, by: str) -> None:
             by=by,
         )
     else:
-        await client.deny(call.turn_id, call.call_id, answer.reason, by=by)
+        await client.deny(call.turn_id, call.call_id, answer.reason, token=call.token, by=by)
 
 
 async def _was_decided(client: AgentClient, answer: Answer) -> bool:

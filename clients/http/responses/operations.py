@@ -206,7 +206,7 @@ async def _decided(
                 turn_id, one.call_id, token=one.token, reason=one.reason, by=by
             )
         else:
-            await call.client.deny(turn_id, one.call_id, one.reason, by=by)
+            await call.client.deny(turn_id, one.call_id, one.reason, token=one.token, by=by)
     return await call.client.get(turn_id)
 
 

@@ -158,7 +158,7 @@ async def send_message(call: Call[SendMessage, Nothing]) -> Response:
 def _session(call: Call[SendMessage, Nothing], begin: BeginSession | None) -> Session:
     if begin is None:
         return call.client.session(call.id)
-    check_limits(call.caller, begin.budget, begin.max_iterations)
+    check_limits(call.caller, begin.budget, begin.max_iterations, options=begin.options)
     return call.client.session(
         checked(call, call.id), begin.agent, idle=begin.idle, live=begin.live, **begin.common()
     )

@@ -262,7 +262,7 @@ async def start_turn(call: Call[StartTurn, Nothing]) -> Response:
     A turn of this id with the same agent, task and context is returned as it is, running or over.
     """
     body, caller = call.body, call.caller
-    check_limits(caller, body.budget, body.max_iterations, body.task)
+    check_limits(caller, body.budget, body.max_iterations, body.task, body.options)
     if body.priority is not None:
         caller.require("override")
     turn = await call.client.start(

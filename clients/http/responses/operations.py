@@ -213,7 +213,7 @@ async def _decided(
 def _budget(call: Call[CreateResponse, Nothing]) -> Budget | None:
     most = call.body.max_tool_calls
     budget = None if most is None else Budget(tool_calls=most)
-    check_limits(call.caller, budget)
+    check_limits(call.caller, budget, options=call.body.options)
     return budget
 
 

@@ -397,6 +397,7 @@ class AgentClient:
         options: RequestOptions | None = None,
         allowed_tools: Sequence[str] | None = None,
         live: bool = False,
+        fairness: str | None = None,
     ) -> Session:
         """Return a conversation with an agent, which its first message begins. Asks no server.
 
@@ -413,6 +414,8 @@ class AgentClient:
             options: Temperature, output limit and the like, for each turn.
             allowed_tools: The only tools that are offered.
             live: Whether `Turn.text` yields the text of its turns while it is generated.
+            fairness: As for `start`, for all turns of the session, or of one that is forked from
+                it. It counts when a session begins.
 
         Raises:
             InvalidRequestError: The id or an option is not valid.
@@ -431,7 +434,8 @@ class AgentClient:
                 allowed_tools=None if allowed_tools is None else tuple(allowed_tools),
                 live=live,
             )
-        return Session(self._client, self._task_queue, self._marks, id, request, self.get)
+        priority_of(fairness=fairness)
+        return Session(self._client, self._task_queue, self._marks, id, request, self.get, fairness)
 
     @keywords.shows(TurnOptions)
     async def schedule(
@@ -453,6 +457,7 @@ class AgentClient:
         total: Budget | None = None,
         output: type[R] | None = None,
         priority: int | None = None,
+        fairness: str | None = None,
         **given: Unpack[TurnOptions],
     ) -> Schedule:
         """Create a schedule, which starts a turn at each time of a cron expression.
@@ -487,6 +492,7 @@ class AgentClient:
                 reached, the schedule pauses and says so.
             output: As for `start`.
             priority: As for `start`.
+            fairness: As for `start`.
             context: As for `start`. The blocks `schedule` and `last_output` are Perdure's.
             history: As for `start`.
             labels: As for `start`.
@@ -524,6 +530,7 @@ class AgentClient:
             "total": total,
             "output": output,
             "priority": priority,
+            "fairness": fairness,
             **given,
         }
         return await self._schedules.create(id, definition)
@@ -598,6 +605,7 @@ class AgentClient:
         turn_budget: Budget | None = None,
         on_error: OnError = "go on",
         priority: int | None = None,
+        fairness: str | None = None,
         **given: Unpack[TurnOptions],
     ) -> Batch[R]:
         """Start a batch: a turn of one agent for each task, with one budget for all of them.
@@ -620,6 +628,7 @@ class AgentClient:
             on_error: What to do after a turn without an answer: `go on` with the others, or
                 `stop` to start no more.
             priority: As for `start`.
+            fairness: As for `start`.
             context: Named blocks that are placed before each task.
             history: Messages that each turn continues from.
             labels: Labels of all turns.
@@ -647,6 +656,7 @@ class AgentClient:
             on_error=on_error,
             turn_budget=turn_budget,
             priority=priority,
+            fairness=fairness,
             output=output,
             **given,
         )

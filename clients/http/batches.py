@@ -105,6 +105,7 @@ async def start_batch(call: Call[StartBatch, Nothing]) -> Response:
         on_error=body.on_error,
         on_done=body.on_done,
         context=body.context or None,
+        fairness=caller.tenant,
         **body.common(),
     )
     return answer(await batch.status(), 202)

@@ -119,7 +119,7 @@ async def create_schedule(call: Call[CreateSchedule, Nothing]) -> Response:
     """Create a schedule, or find the one with its id and the same definition."""
     body = call.body
     check_limits(call.caller, body.budget, body.max_iterations, body.task, body.options)
-    given = {**body.given(), "id": checked(call, body.id)}
+    given = {**body.given(), "id": checked(call, body.id), "fairness": call.caller.tenant}
     schedule = await call.client.schedule(**given)
     return answer(await schedule.describe())
 
@@ -184,7 +184,7 @@ async def change_schedule(call: Call[ChangeSchedule, Nothing]) -> Response:
     has_task = "task" in body.model_fields_set
     if has_task and _limits_of(body.task) != _limits_of(await schedule.task()):
         call.caller.require("budget")
-    await schedule.change(**body.given())
+    await schedule.change(**body.given(), **_order(call))
     return answer(await schedule.describe())
 
 
@@ -257,6 +257,11 @@ async def backfill_schedule(call: Call[Backfill, Nothing]) -> Response:
     schedule = await _schedule(call)
     slots = await schedule.backfill(body.start, body.end, at_once=body.at_once)
     return answer(Slots(slots=slots), 202)
+
+
+def _order(call: Call[Any, Any]) -> dict[str, Any]:
+    """Return the order of a tenant's turns, also for a schedule that was created without it."""
+    return {} if call.caller.tenant is None else {"fairness": call.caller.tenant}
 
 
 def _limits_of(task: str | Task) -> tuple[Any, ...]:

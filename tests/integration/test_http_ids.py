@@ -113,11 +113,11 @@ async def test_id_that_a_url_would_change_is_refused_wherever_something_is_creat
             with pytest.raises(errors.InvalidRequestError) as refused:
                 await attempt(client)
             raised[what] = "'..'" in refused.value.message
-        turns = {one.id async for one in client.list()}
+        turns = {one.id async for one in client.list() if "payroll" in one.id or ".." in one.id}
 
     assert {what: status for what, status in answers.items() if status not in (400, 422)} == {}
     assert {what for what, has_reason in raised.items() if not has_reason} == set()
-    assert turns == {"@acme/over", "@acme/talk/1"}
+    assert turns == set()
 
 
 @pytest.mark.accepts("H111")

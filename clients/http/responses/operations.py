@@ -170,7 +170,12 @@ async def _sent(
     _refuse_options(body, "conversation")
     if body.max_tool_calls is not None:
         raise bad("max_tool_calls", "it does not go with conversation")
-    session = call.client.session(checked(call, conversation), body.model, labels=body.metadata)
+    session = call.client.session(
+        checked(call, conversation),
+        body.model,
+        labels=body.metadata,
+        fairness=call.caller.tenant,
+    )
     sent = await session.say(text, id=key_of(call.request), by=call.caller.subject)
     try:
         async with asyncio.timeout(_first_wait(body, sent)):

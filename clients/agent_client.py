@@ -403,6 +403,7 @@ class AgentClient:
         options: RequestOptions | None = None,
         allowed_tools: Sequence[str] | None = None,
         live: bool = False,
+        fairness: str | None = None,
     ) -> Session:
         """Return a conversation with an agent, which its first message begins. Asks no server.
 
@@ -419,12 +420,16 @@ class AgentClient:
             options: Temperature, output limit and the like, for each turn.
             allowed_tools: The only tools that are offered.
             live: Whether `Turn.text` yields the text of its turns while it is generated.
+            fairness: As for `start`, for all turns of the session, or of one that is forked from
+                it. It counts when a session begins.
 
         Raises:
             InvalidRequestError: The id or an option is not valid.
         """
+        validation.known_id("session", id, limits.SESSION_ID_CHARACTERS)
         request = None
         if agent is not None:
+            checked_id(id)
             request = session_request(
                 agent,
                 budget=budget,
@@ -435,9 +440,8 @@ class AgentClient:
                 allowed_tools=None if allowed_tools is None else tuple(allowed_tools),
                 live=live,
             )
-        return Session(
-            self._client, self._task_queue, self._marks, checked_id(id), request, self.get
-        )
+        priority_of(fairness=fairness)
+        return Session(self._client, self._task_queue, self._marks, id, request, self.get, fairness)
 
     @keywords.shows(TurnOptions)
     async def schedule(
@@ -459,6 +463,7 @@ class AgentClient:
         total: Budget | None = None,
         output: type[R] | None = None,
         priority: int | None = None,
+        fairness: str | None = None,
         **given: Unpack[TurnOptions],
     ) -> Schedule:
         """Create a schedule, which starts a turn at each time of a cron expression.
@@ -493,6 +498,7 @@ class AgentClient:
                 reached, the schedule pauses and says so.
             output: As for `start`.
             priority: As for `start`.
+            fairness: As for `start`.
             context: As for `start`. The blocks `schedule` and `last_output` are Perdure's.
             history: As for `start`.
             labels: As for `start`.
@@ -530,6 +536,7 @@ class AgentClient:
             "total": total,
             "output": output,
             "priority": priority,
+            "fairness": fairness,
             **given,
         }
         return await self._schedules.create(id, definition)
@@ -604,6 +611,7 @@ class AgentClient:
         turn_budget: Budget | None = None,
         on_error: OnError = "go on",
         priority: int | None = None,
+        fairness: str | None = None,
         **given: Unpack[TurnOptions],
     ) -> Batch[R]:
         """Start a batch: a turn of one agent for each task, with one budget for all of them.
@@ -626,6 +634,7 @@ class AgentClient:
             on_error: What to do after a turn without an answer: `go on` with the others, or
                 `stop` to start no more.
             priority: As for `start`.
+            fairness: As for `start`.
             context: Named blocks that are placed before each task.
             history: Messages that each turn continues from.
             labels: Labels of all turns.
@@ -653,6 +662,7 @@ class AgentClient:
             on_error=on_error,
             turn_budget=turn_budget,
             priority=priority,
+            fairness=fairness,
             output=output,
             **given,
         )
@@ -730,8 +740,9 @@ class AgentClient:
             id: The turn's id.
             call_id: The call's id, from `pending_approvals`.
             token: The call's token, from `pending_approvals`: the call runs only if it is still the
-                one that was reviewed, in the same run. Required for a turn that was restarted or
-                reset.
+                one that was reviewed, in the same run. A program that shows calls to people gives
+                it. Without it, the call that waits now is approved, whoever reviewed what; it is
+                required for a turn that was restarted or reset, and for a call whose tool changed.
             reason: The reason for the decision.
             arguments: Arguments that replace the call's own.
             by: The person or program that approves it, such as an e-mail address: one line, at most
@@ -751,15 +762,19 @@ class AgentClient:
         call_id: str,
         reason: str = "",
         *,
+        token: str | None = None,
         by: str | None = None,
     ) -> None:
         """Refuse a call; the model sees the reason.
+
+        With its `token`, the call is refused only if it is still the one that was reviewed, in the
+        same run. The other arguments are those of `approve`.
 
         Raises:
             PerdureError: As `approve` does.
         """
         turn = await self.get(id)
-        [one] = await waiting.named(self._client, turn, [_named(call_id)], to_run=False)
+        [one] = await waiting.named(self._client, turn, [_named(call_id, token)], to_run=False)
         await turn.deny(one, reason, by=by)
 
     def list(

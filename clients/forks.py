@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionResponse
 from temporalio.client import Client
+from temporalio.common import Priority
 from temporalio.service import RPCError
 
 from perdure import errors, limits
@@ -95,6 +96,7 @@ class Point:
         state: The state of the turn at that point.
         unread: The messages that the turn ended with unread, for a turn that is resumed.
         is_checked: Whether the checks of the agent have let the answer of the turn pass since.
+        order: The fairness key of the turn, which a fork has as well.
     """
 
     turn_id: str
@@ -103,6 +105,7 @@ class Point:
     state: TurnState
     unread: tuple[UserMessage, ...] = ()
     is_checked: bool = True
+    order: Priority = Priority.default
 
     @property
     def step(self) -> int:
@@ -220,12 +223,16 @@ class Forks:
         A later run is read before the one that it continues, because it is retained longer.
         """
         described, runs = await self._runs(turn_id, run_id)
-        queue = described.workflow_execution_info.task_queue
+        info = described.workflow_execution_info
+        order = Priority(
+            fairness_key=info.priority.fairness_key or None,
+            fairness_weight=info.priority.fairness_weight or None,
+        )
         search = _Search()
         for run in reversed(runs):
             search = await self._search(turn_id, run, fits, step)
             if search.found is not None:
-                return Point(turn_id, run, queue, search.found)
+                return Point(turn_id, run, info.task_queue, search.found, order=order)
             if step is not None and search.last is not None and search.last < step:
                 raise _no_step(turn_id, step, search.last)
         if search.first:
@@ -298,12 +305,15 @@ class Forks:
         request = start_request.fork_of(given, origin, said=point.unread, **changes)
         starter = Starter(self._client, point.task_queue, self._marks)
         if turn_id is not None:
-            return self.turn_of(await starter.start(request, turn_id))
+            return self.turn_of(await starter.start(request, turn_id, priority=point.order))
         for number in count(1):
             ending = f"~{number}"
             free = f"{point.turn_id[: limits.TURN_ID_CHARACTERS - len(ending)]}{ending}"
             with contextlib.suppress(errors.TurnExistsError):
-                return self.turn_of(await starter.start(request, free, if_exists="error"))
+                started = await starter.start(
+                    request, free, if_exists="error", priority=point.order
+                )
+                return self.turn_of(started)
         raise AssertionError  # there is always a free number
 
     async def effects(self, turn_id: str, run_id: str, step: int | None) -> tuple[Effect, ...]:

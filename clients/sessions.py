@@ -56,6 +56,7 @@ from perdure.temporal.names import (
     UNQUEUE,
 )
 from perdure.temporal.payloads import NOTHING, explain, pack, unpack
+from perdure.temporal.priorities import priority_of
 from perdure.temporal.runs import describe, run_after
 from perdure.temporal.session_history import SessionReader, read_session
 from perdure.text import one_line
@@ -69,7 +70,7 @@ _PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0
 _BUSY_TRIES = 20
 _SAY = {
     "text": validation.Message,
-    "id": validation.MessageId | None,
+    "id": validation.NewMessageId | None,
     "if_busy": Annotated[
         IfBusy,
         validation.Must("'queue', 'steer', 'interrupt' or 'reject'"),
@@ -207,8 +208,10 @@ class Session:
         session_id: str,
         request: SessionRequest | None,
         get_turn: Callable[[str], Awaitable[Turn[Any]]],
+        fairness: str | None = None,
     ) -> None:
         self.id = session_id
+        self._fairness = fairness
         self._client = client
         self._task_queue = task_queue
         self._marks = marks
@@ -254,11 +257,18 @@ class Session:
         """
         given = {"text": text, "id": id, "if_busy": if_busy, "by": by, "agent": agent}
         validation.check("the message", given, _SAY, errors.InvalidRequestError)
-        message_id = id or uuid4().hex
         expects = self._request.agent if self._request else None
         said = Say(text=text, if_busy=if_busy, by=by, agent=agent, expects=expects)
+        return await self.deliver(said, id or uuid4().hex)
+
+    async def deliver(self, said: Say, message_id: str) -> Sent:
+        """Send a message that was validated before, such as one of a schedule.
+
+        Raises:
+            PerdureError: As `say` does.
+        """
         message = pack(said, "the message")
-        receipt = await self._say(message, message_id, may_wait=if_busy == "reject")
+        receipt = await self._say(message, message_id, may_wait=said.if_busy == "reject")
         return Sent(self, message_id, receipt)
 
     async def _say(self, message: RawValue, message_id: str, *, may_wait: bool) -> Receipt:
@@ -297,6 +307,7 @@ class Session:
             id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
             id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
             search_attributes=await self._marks.of(request),
+            priority=priority_of(fairness=self._fairness),
             **_introduced(request),
         )
         what = f"the first message of session {self.id!r}"
@@ -476,13 +487,16 @@ class Session:
                 id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
                 id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
                 search_attributes=await self._marks.of(request),
+                priority=priority_of(fairness=self._fairness),
                 **_introduced(request),
             )
         except WorkflowAlreadyStartedError:
             raise self._closed() from None
         except RPCError as error:
             raise self._unreadable(error) from error
-        return Session(self._client, self._task_queue, self._marks, id, request, self._get_turn)
+        return Session(
+            self._client, self._task_queue, self._marks, id, request, self._get_turn, self._fairness
+        )
 
     async def find(self, message_id: str) -> MessageStatus | None:
         """Return the status of a message; None for one that the session does not know.
@@ -613,23 +627,12 @@ class Session:
 
 
 def checked_id(session_id: str) -> str:
-    """Return the id of a session after validation.
+    """Return the id of a new session after validation.
 
     Raises:
-        InvalidRequestError: It is not a string, empty, too long, or has a character that is not
-            printable.
+        InvalidRequestError: It is not valid.
     """
-    validation.check(
-        "the session", {"id": session_id}, {"id": validation.Text}, errors.InvalidRequestError
-    )
-    most = limits.SESSION_ID_CHARACTERS
-    if not 0 < len(session_id) <= most:
-        raise errors.InvalidRequestError(
-            f"a session's id has 1 to {most} characters, not {len(session_id)}"
-        )
-    if not session_id.isprintable():
-        raise errors.InvalidRequestError("a session's id has printable characters only")
-    return session_id
+    return validation.new_id("session", session_id, limits.SESSION_ID_CHARACTERS)
 
 
 def session_request(agent: Agent[Any] | str, **given: Any) -> SessionRequest:

@@ -86,10 +86,8 @@ class Starter:
             errors.InvalidRequestError,
         )
         start_request.refuse_silence(request)
-        turn_id = (
-            start_request.checked_id(turn_id)
-            if turn_id is not None
-            else f"{request.agent}/{secrets.token_hex(6)}"
+        turn_id = start_request.checked_id(
+            f"{request.agent}/{secrets.token_hex(6)}" if turn_id is None else turn_id
         )
         try:
             request.check_moments(datetime.now(UTC))

@@ -74,7 +74,7 @@ _FORK = {
 }
 _STEER = {
     "text": validation.Message,
-    "id": validation.MessageId | None,
+    "id": validation.NewMessageId | None,
     "now": validation.Flag,
     "deny_pending": validation.Flag,
     "by": validation.By | None,
@@ -451,7 +451,8 @@ class Turn(Generic[T]):
             {**_STEP, **_SAY, **_FORK, **_LIMITS},
             errors.InvalidRequestError,
         )
-        _check_id(id)
+        if id is not None:
+            start_request.checked_id(id)
         point = await self._forks.point(self.id, self._feed.runs[-1], at_step)
         changes = {name: value for name, value in options.items() if name != "say"}
         turn = await self._forks.start(point, options["say"] or "", id, **changes)
@@ -496,7 +497,8 @@ class Turn(Generic[T]):
         """
         given = {"budget": budget, "max_iterations": max_iterations}
         validation.check("the resume", {**given, "id": id}, _LIMITS, errors.InvalidRequestError)
-        _check_id(id)
+        if id is not None:
+            start_request.checked_id(id)
         point = await self._forks.resume_point(self.id, self._feed.runs[-1])
         if point is None:
             return await self._ask_again({**given, "id": id})
@@ -651,11 +653,6 @@ class Turn(Generic[T]):
             )
         error.report = report
         raise error
-
-
-def _check_id(turn_id: str | None) -> None:
-    if turn_id is not None:
-        start_request.checked_id(turn_id)
 
 
 async def calls_that_wait(client: Client, turn_id: str, run_id: str) -> tuple[PendingApproval, ...]:

@@ -35,7 +35,7 @@ async def named(
         client: Temporal's client.
         turn: The turn of the calls.
         calls: Ids of calls, or `CALL:TOKEN`.
-        to_run: Whether they are to be approved. To deny a call, its id is always sufficient.
+        to_run: Whether they are to be approved. To deny a call, its id is sufficient.
 
     Raises:
         ApprovalConflictError: A call does not wait, does not match its token, or lacks a token

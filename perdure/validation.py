@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import re
 import typing
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, TypeVar, overload
+from urllib.parse import unquote
 
 from annotated_types import Interval
 from pydantic import (
@@ -39,6 +41,9 @@ MOST = 10**9
 _SHOWN = 80
 _PROBLEMS = 5
 _MUST_BE = "must_be"
+_SEPARATORS = re.compile(r"[/\\]")
+_CHANGED_IN_URLS = ("", ".", "..")
+_IN_PATHS = "without a part between slashes that is empty, '.' or '..'"
 _WORDS = {
     _MUST_BE: "{words}",
     "bool_type": "True or False",
@@ -91,6 +96,27 @@ class Must:
         return value
 
 
+def stays_in_urls(text: str) -> bool:
+    """Whether a URL whose path has this text leads to the same text everywhere.
+
+    Browsers, proxies and clients resolve empty parts, `.` and `..`, also encoded ones, and take a
+    backslash for a slash.
+    """
+    decoded = unquote(text)
+    while decoded != text:
+        text, decoded = decoded, unquote(decoded)
+    return not any(part in _CHANGED_IN_URLS for part in _SEPARATORS.split(text))
+
+
+def _is_visible_line(value: object, most: int) -> bool:
+    return (
+        isinstance(value, str)
+        and bool(value.strip())
+        and len(value) <= most
+        and harmless(value) == value
+    )
+
+
 def instance(words: str, *types: type) -> Must:
     """Return the annotation for an instance of one of these types."""
     return Must(words, lambda value: isinstance(value, types))
@@ -110,12 +136,7 @@ By = Annotated[
     str,
     Must(
         f"one line of 1 to {limits.BY_CHARACTERS} visible characters",
-        lambda value: (
-            isinstance(value, str)
-            and bool(value.strip())
-            and len(value) <= limits.BY_CHARACTERS
-            and harmless(value) == value
-        ),
+        lambda value: _is_visible_line(value, limits.BY_CHARACTERS),
     ),
 ]
 """The name of the person or program that made a decision."""
@@ -123,15 +144,20 @@ MessageId = Annotated[
     str,
     Must(
         f"one line of 1 to {limits.MESSAGE_ID_CHARACTERS} visible characters",
+        lambda value: _is_visible_line(value, limits.MESSAGE_ID_CHARACTERS),
+    ),
+]
+"""The id of a message to a turn, also one that an earlier release has sent."""
+NewMessageId = Annotated[
+    str,
+    Must(
+        f"one line of 1 to {limits.MESSAGE_ID_CHARACTERS} visible characters, {_IN_PATHS}",
         lambda value: (
-            isinstance(value, str)
-            and bool(value.strip())
-            and len(value) <= limits.MESSAGE_ID_CHARACTERS
-            and harmless(value) == value
+            _is_visible_line(value, limits.MESSAGE_ID_CHARACTERS) and stays_in_urls(value)
         ),
     ),
 ]
-"""The id of a message to a turn."""
+"""The id of a message that a caller sends."""
 Message = Annotated[
     str,
     Must(
@@ -169,6 +195,44 @@ def check(
             raise error(
                 f"{who}: {_said(_place(name, *problem['loc']), problem, ', or None' * nullable)}"
             )
+
+
+def known_id(what: str, text: str, most: int) -> str:
+    """Return the id of something that may exist, after validation.
+
+    Args:
+        what: What it is the id of, such as `turn`.
+        text: The id.
+        most: The largest number of characters.
+
+    Raises:
+        InvalidRequestError: It is not a string, empty, too long, or has a character that is not
+            printable.
+    """
+    check(f"the {what}", {"id": text}, {"id": Text}, errors.InvalidRequestError)
+    if not 0 < len(text) <= most:
+        raise errors.InvalidRequestError(
+            f"a {what}'s id has 1 to {most} characters, not {len(text)}"
+        )
+    if not text.isprintable():
+        raise errors.InvalidRequestError(f"a {what}'s id has printable characters only")
+    return text
+
+
+def new_id(what: str, text: str, most: int) -> str:
+    """Return the id of something that is created, after validation, as `known_id` does.
+
+    Raises:
+        InvalidRequestError: It is not valid, has an invisible character, or would become another id
+            in a URL.
+    """
+    if harmless(known_id(what, text, most)) != text:
+        raise errors.InvalidRequestError(f"a {what}'s id has printable characters only")
+    if not stays_in_urls(text):
+        raise errors.InvalidRequestError(
+            f"a {what}'s id is {_IN_PATHS}, not {shown(text)}: in a URL it would be another id"
+        )
+    return text
 
 
 def check_fields(cls: type[Any], who: str, value: object) -> None:

@@ -82,6 +82,7 @@ def _call(start: RawValue) -> MessageCall:
         if_busy=IF_BUSY[request.schedule.if_running or "queue"],
         by=f"schedule {request.schedule.id}",
         last=_last() if request.schedule.pauses else "",
+        fairness=info.priority.fairness_key,
     )
 
 

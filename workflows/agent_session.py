@@ -99,7 +99,8 @@ class AgentSession:
     @workflow.run
     async def run(self, start: RawValue = NOTHING) -> RawValue:
         """Run the session until it is closed, idle for too long, or cancelled."""
-        self._begin(start)
+        with failures.typed():
+            self._begin(start)
         if self._early and self._state.may_start and workflow.patched(_EARLY_FIRST):
             await workflow.wait_condition(lambda: not self._early)
         try:

@@ -9,7 +9,7 @@ from temporalio import workflow
 from temporalio.common import Priority, RawValue
 from temporalio.exceptions import ChildWorkflowError, WorkflowAlreadyStartedError
 
-from perdure import errors
+from perdure import errors, validation
 from perdure.agents.agent import Agent
 from perdure.base import R
 from perdure.temporal import outcomes, start_request, trace_ids
@@ -26,6 +26,7 @@ from perdure.values.tasks import Task
 from perdure.values.turn_options import TurnOptions
 from perdure.workflows.calls import has_ended
 
+_CHECKED_ID = "checked-id"
 _ONLY = ChildKey(0, 0, 1)
 
 
@@ -68,6 +69,7 @@ async def run_turn(
         weight: The share of the key beside others, from 0.001 to 1000.
 
     Raises:
+        InvalidRequestError: An argument is not valid.
         PerdureError: As for the client; `.report` holds what was done. If not caught, it fails your
             workflow (because of `PerdurePlugin`).
     """
@@ -75,6 +77,8 @@ async def run_turn(
     request.check_moments(workflow.now())
     order = priority_of(priority, fairness, weight)
     turn_id = id or f"{workflow.info().workflow_id}/{request.agent}-{workflow.uuid4().hex[:12]}"
+    if id and not validation.stays_in_urls(id) and workflow.patched(_CHECKED_ID):
+        start_request.checked_id(id)
     ended = await _ended(turn_id, request, task_queue, order)
     return _read(turn_id, request, ended, start_request.type_of(agent, output))
 

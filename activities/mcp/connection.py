@@ -191,11 +191,12 @@ class Connection:
 
     async def _list_tools(self, client: Client) -> list[Tool]:
         """Return all pages of the list. The limit is longer while calls keep the server busy."""
-        limit = limits.MCP_LONGEST_START if self._in_use > 1 else self._server.start_timeout
+        longest = limits.MCP_LONGEST_START if self._in_use > 1 else self._server.start_timeout
+        limit = longest.total_seconds()
         found: list[Tool] = []
         cursor: str | None = None
         try:
-            async with asyncio.timeout(limit.total_seconds()):
+            async with asyncio.timeout(limit):
                 for _ in range(_PAGES if client.server_capabilities.tools else 0):
                     page = await client.list_tools(cursor=cursor)
                     found += page.tools

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import hashlib
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import UTC
 from decimal import Decimal
 from typing import Any, Generic, TypeVar
@@ -234,6 +235,7 @@ class Batch(Generic[T]):
         before = await self._first_part(note)
         number = len(note.rounds) + 1
         work = Work(self.id, number, digest, before.common, before.indexed, before.priority)
+        work = replace(work, fairness=info.priority.fairness_key or None)
         uploader = Uploader(self._client, info.task_queue)
         parts = await uploader.parts(work, spool.by_id())
         if len((await self._note()).rounds) == number:
@@ -251,7 +253,7 @@ class Batch(Generic[T]):
             spent=note.spent,
             is_priced=note.is_priced,
         )
-        await uploader.start(self.id, request)
+        await uploader.start(work, request)
 
     async def _first_part(self, note: BatchNote) -> PartRequest:
         """Return the first part of the last round, for what all turns have in common."""

@@ -184,7 +184,8 @@ def _check_id(batch: str, item_id: str) -> None:
             f"the id {one_line(item_id, 80)!r} ends like that of a task that is run again; change"
             " its end"
         )
-    start_request.checked_id(turn_id(batch, item_id, 1) + _SUFFIX)
+    first = start_request.checked_id(turn_id(batch, item_id, 1))
+    start_request.checked_id(first + _SUFFIX)
 
 
 def _checked(batch: str, common: TurnRequest, item: BatchItem, place: str) -> TurnRequest:

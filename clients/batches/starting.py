@@ -14,7 +14,7 @@ from perdure.clients.batches.spool import Spool
 from perdure.clients.batches.uploading import Uploader, Work
 from perdure.clients.search_marks import Marks
 from perdure.temporal import start_request
-from perdure.temporal.priorities import Priorities
+from perdure.temporal.priorities import Fairness, Priorities
 from perdure.turn.batch import BatchRequest, OnError
 from perdure.values.budgets import ABudget, Budget
 
@@ -24,6 +24,7 @@ _GIVEN = {
     "budget": ABudget | None,
     "turn_budget": ABudget | None,
     "priority": Priorities,
+    "fairness": Fairness,
 }
 _ID_CHARACTERS = limits.TURN_ID_CHARACTERS - len("/1~99")
 
@@ -47,6 +48,7 @@ class BatchStarter:
         turn_budget: Budget | None,
         budget: Budget | None = None,
         priority: int | None = None,
+        fairness: str | None = None,
         **given: Any,
     ) -> None:
         """Read and check all tasks, store them, and start the batch, unless it exists.
@@ -63,6 +65,7 @@ class BatchStarter:
             "budget": budget,
             "turn_budget": turn_budget,
             "priority": priority,
+            "fairness": fairness,
         }
         validation.check("the batch", options, _GIVEN, errors.InvalidRequestError)
         check_at_once(at_once)
@@ -73,7 +76,7 @@ class BatchStarter:
             if await self._exists(batch, digest):
                 return
             indexed = await self._marks.of(common) is not None
-            work = Work(batch, 1, digest, common, indexed, priority)
+            work = Work(batch, 1, digest, common, indexed, priority, fairness)
             request = BatchRequest(
                 agent=common.agent,
                 digest=digest,
@@ -83,7 +86,7 @@ class BatchStarter:
                 budget=budget,
                 on_error=on_error,
             )
-        if not await self._uploader.start(batch, request):
+        if not await self._uploader.start(work, request):
             await self._exists(batch, digest)
 
     async def _exists(self, batch: str, digest: str) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from temporalio.client import Client
-from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
+from temporalio.common import Priority, WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -41,6 +41,7 @@ class Work:
         common: The input of its turns, with an empty task.
         indexed: Whether the namespace has Perdure's search attributes.
         priority: As for `AgentClient.start`.
+        fairness: As for `AgentClient.start`; the turns have that of their part.
     """
 
     batch: str
@@ -49,6 +50,12 @@ class Work:
     common: TurnRequest
     indexed: bool
     priority: int | None
+    fairness: str | None = None
+
+    @property
+    def order(self) -> Priority:
+        """The order in which the workflows of the batch get workers."""
+        return Priority(fairness_key=self.fairness)
 
 
 class Uploader:
@@ -115,9 +122,10 @@ class Uploader:
             ),
             task_timeout=limits.TASK_TIMEOUT,
             static_summary=f"{markdown(word(part.common.agent))}: part {part.part} of a batch",
+            priority=work.order,
         )
 
-    async def start(self, batch: str, request: BatchRequest) -> bool:
+    async def start(self, work: Work, request: BatchRequest) -> bool:
         """Start a round whose parts are stored.
 
         Returns:
@@ -133,7 +141,7 @@ class Uploader:
             await self._client.start_workflow(
                 BATCH,
                 pack(request, "the batch"),
-                id=batch,
+                id=work.batch,
                 task_queue=self._task_queue,
                 id_reuse_policy=(
                     WorkflowIDReusePolicy.REJECT_DUPLICATE
@@ -143,11 +151,12 @@ class Uploader:
                 task_timeout=limits.TASK_TIMEOUT,
                 static_summary=f"{markdown(word(request.agent))}: {request.items} tasks",
                 memo={MEMO_BATCH: note.model_dump(mode="json")},
+                priority=work.order,
             )
         except WorkflowAlreadyStartedError:
             return False
         except RPCError as error:
-            raise unreadable(batch, error) from error
+            raise unreadable(work.batch, error) from error
         return True
 
 

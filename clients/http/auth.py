@@ -9,7 +9,7 @@ import logging
 import re
 import time
 import tomllib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, get_args
@@ -214,7 +214,24 @@ def _callers_in(path: Path) -> dict[str, Caller]:
         ) from None
     if len(known) < len(given.caller):
         raise errors.ConfigurationError(f"two callers of {path} have the same token")
+    _check_tenants(path, known.values())
     return known
+
+
+def _check_tenants(path: Path, callers: Iterable[Caller]) -> None:
+    """Refuse tenants that a database which ignores case could not tell apart.
+
+    Raises:
+        ConfigurationError: Two of them differ by case only.
+    """
+    tenants: dict[str, str] = {}
+    for caller in callers:
+        name = caller.tenant or ""
+        other = tenants.setdefault(name.lower(), name)
+        if other != name:
+            raise errors.ConfigurationError(
+                f"the tenants {other!r} and {name!r} of {path} differ by case only; use one of them"
+            )
 
 
 def only_loopback(request: Request) -> Caller:

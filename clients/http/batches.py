@@ -93,7 +93,7 @@ async def start_batch(call: Call[StartBatch, Nothing]) -> Response:
     returned as it is.
     """
     body, caller = call.body, call.caller
-    check_limits(caller, body.budget or body.turn_budget, body.max_iterations)
+    check_limits(caller, body.budget or body.turn_budget, body.max_iterations, options=body.options)
     for one in body.tasks:
         check_limits(caller, None, None, one if isinstance(one, str) else one.task)
     batch = await call.client.batch(
@@ -105,6 +105,7 @@ async def start_batch(call: Call[StartBatch, Nothing]) -> Response:
         on_error=body.on_error,
         on_done=body.on_done,
         context=body.context or None,
+        fairness=caller.tenant,
         **body.common(),
     )
     return answer(await batch.status(), 202)

@@ -37,7 +37,7 @@ class CommonOptions(Body):
         budget: The limits of what a turn may spend; each overrides the agent's. It needs the
             permission `budget`.
         max_iterations: The largest number of steps; it needs the permission `budget`.
-        options: Temperature and the like.
+        options: Temperature and the like; `max_output_tokens` needs the permission `budget`.
         allowed_tools: The only tools that are offered; null for every tool.
     """
 
@@ -113,6 +113,7 @@ def check_limits(
     budget: Budget | None,
     max_iterations: int | None = None,
     task: str | Task | None = None,
+    options: ModelOptions | RequestOptions | None = None,
 ) -> None:
     """Refuse limits from a caller that may not set them, because they override those of the agent.
 
@@ -120,5 +121,6 @@ def check_limits(
         RefusedError: The caller lacks the permission `budget`.
     """
     of_task = task.budget if isinstance(task, Task) else None
-    if any(one is not None for one in (budget, max_iterations, of_task)):
+    of_answers = options.max_output_tokens if options else None
+    if any(one is not None for one in (budget, max_iterations, of_task, of_answers)):
         caller.require("budget")

@@ -28,6 +28,8 @@ from perdure.turn.slot import IfRunning
 from perdure.values.tasks import Task
 from perdure.values.webhooks import WebhookUrl
 
+_LIMITS = frozenset({"budget", "max_iterations", "allowed_tools", "options"})
+
 
 class _Timing(CommonOptions):
     """When turns are started."""
@@ -116,8 +118,8 @@ class Slots(Value):
 async def create_schedule(call: Call[CreateSchedule, Nothing]) -> Response:
     """Create a schedule, or find the one with its id and the same definition."""
     body = call.body
-    check_limits(call.caller, body.budget, body.max_iterations, body.task)
-    given = {**body.given(), "id": checked(call, body.id)}
+    check_limits(call.caller, body.budget, body.max_iterations, body.task, body.options)
+    given = {**body.given(), "id": checked(call, body.id), "fairness": call.caller.tenant}
     schedule = await call.client.schedule(**given)
     return answer(await schedule.describe())
 
@@ -172,11 +174,17 @@ async def get_schedule(call: Call[Nothing, Nothing]) -> Response:
     answers={200: ScheduleStatus},
 )
 async def change_schedule(call: Call[ChangeSchedule, Nothing]) -> Response:
-    """Change a schedule. Turns that run already are not affected."""
-    body = call.body
-    check_limits(call.caller, body.budget, body.max_iterations, body.task)
-    schedule = await _schedule(call)
-    await schedule.change(**body.given())
+    """Change a schedule. Turns that run already are not affected.
+
+    To set, change or remove limits, `allowed_tools` and `options` needs the permission `budget`.
+    """
+    body, schedule = call.body, await _schedule(call)
+    if body.model_fields_set & _LIMITS:
+        call.caller.require("budget")
+    has_task = "task" in body.model_fields_set
+    if has_task and _limits_of(body.task) != _limits_of(await schedule.task()):
+        call.caller.require("budget")
+    await schedule.change(**body.given(), **_order(call))
     return answer(await schedule.describe())
 
 
@@ -249,6 +257,18 @@ async def backfill_schedule(call: Call[Backfill, Nothing]) -> Response:
     schedule = await _schedule(call)
     slots = await schedule.backfill(body.start, body.end, at_once=body.at_once)
     return answer(Slots(slots=slots), 202)
+
+
+def _order(call: Call[Any, Any]) -> dict[str, Any]:
+    """Return the order of a tenant's turns, also for a schedule that was created without it."""
+    return {} if call.caller.tenant is None else {"fairness": call.caller.tenant}
+
+
+def _limits_of(task: str | Task) -> tuple[Any, ...]:
+    """Return what a task sets for its turns besides its content."""
+    if isinstance(task, str):
+        task = Task(content=task)
+    return task.budget, task.allowed_tools, task.requires_human_approval
 
 
 async def _schedule(call: Call[Any, Any]) -> Schedule:

@@ -157,10 +157,15 @@ async def send_message(call: Call[SendMessage, Nothing]) -> Response:
 
 def _session(call: Call[SendMessage, Nothing], begin: BeginSession | None) -> Session:
     if begin is None:
-        return call.client.session(call.id)
-    check_limits(call.caller, begin.budget, begin.max_iterations)
+        return call.client.session(call.id, fairness=call.caller.tenant)
+    check_limits(call.caller, begin.budget, begin.max_iterations, options=begin.options)
     return call.client.session(
-        checked(call, call.id), begin.agent, idle=begin.idle, live=begin.live, **begin.common()
+        checked(call, call.id),
+        begin.agent,
+        idle=begin.idle,
+        live=begin.live,
+        fairness=call.caller.tenant,
+        **begin.common(),
     )
 
 
@@ -323,7 +328,7 @@ async def close_session(call: Call[Reason, Nothing]) -> Response:
 async def fork_session(call: Call[ForkSession, Nothing]) -> Response:
     """Start another session with the messages of this one, which is not changed."""
     body = call.body
-    session = call.client.session(call.id)
+    session = call.client.session(call.id, fairness=call.caller.tenant)
     fork = await session.fork(body.at_turn, id=checked(call, body.id))
     return answer(await fork.status(), 202)
 

@@ -166,9 +166,13 @@ class Approve(Body):
 
 
 class Deny(Body):
-    """A call to deny; the model sees the reason."""
+    """A call to deny; the model sees the reason.
+
+    With its token, the call is denied only if it is still the one that was reviewed.
+    """
 
     call_id: str
+    token: str | None = None
     reason: str = ""
 
 
@@ -258,7 +262,7 @@ async def start_turn(call: Call[StartTurn, Nothing]) -> Response:
     A turn of this id with the same agent, task and context is returned as it is, running or over.
     """
     body, caller = call.body, call.caller
-    check_limits(caller, body.budget, body.max_iterations, body.task)
+    check_limits(caller, body.budget, body.max_iterations, body.task, body.options)
     if body.priority is not None:
         caller.require("override")
     turn = await call.client.start(
@@ -417,7 +421,10 @@ async def approve_call(call: Call[Approve, Nothing]) -> Response:
 )
 async def deny_call(call: Call[Deny, Nothing]) -> Response:
     """Deny a call that waits."""
-    await call.client.deny(call.id, call.body.call_id, call.body.reason, by=call.caller.subject)
+    body = call.body
+    await call.client.deny(
+        call.id, body.call_id, body.reason, token=body.token, by=call.caller.subject
+    )
     return done()
 
 

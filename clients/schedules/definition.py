@@ -14,7 +14,7 @@ from perdure.agents.agent import Agent
 from perdure.clients.schedules import cron, messages, zones
 from perdure.clients.schedules.cron import Cron
 from perdure.temporal import search_attributes, start_request
-from perdure.temporal.priorities import Priorities
+from perdure.temporal.priorities import Fairness, Priorities
 from perdure.text import size
 from perdure.turn.schedule_account import ScheduleAccount
 from perdure.turn.slot import BLOCK, LAST_BLOCK, IfRunning, ScheduledBy
@@ -53,6 +53,7 @@ _OPTIONS: Mapping[str, Any] = {
     "ends": MOMENT | None,
     "total": ABudget | None,
     "priority": Priorities,
+    "fairness": Fairness,
 }
 
 
@@ -74,6 +75,7 @@ class ScheduleChanges(TurnOptions, total=False):
     ends: datetime | None
     total: Budget | None
     priority: int | None
+    fairness: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +101,7 @@ class Definition:
     ends: datetime | None = None
     total: Budget | None = None
     priority: int | None = None
+    fairness: str | None = None
     account: ScheduleAccount | None = None
     updates: tuple[str, ...] = ()
 
@@ -221,8 +224,8 @@ def checked_id(schedule_id: str) -> str:
     """Return the id of a new schedule after validation.
 
     Raises:
-        InvalidRequestError: It is not a string, empty, too long, or has a character by which
-            Temporal could not find the turns of the schedule.
+        InvalidRequestError: It is not valid, or has a character by which Temporal could not find
+            the turns of the schedule.
     """
     validation.check(
         "the schedule", {"id": schedule_id}, {"id": validation.Text}, errors.InvalidRequestError
@@ -237,7 +240,7 @@ def checked_id(schedule_id: str) -> str:
         raise errors.InvalidRequestError(
             "a schedule's id has printable characters only, without quotation marks, % and \\"
         )
-    return schedule_id
+    return validation.new_id("schedule", schedule_id, limits.SCHEDULE_ID_CHARACTERS)
 
 
 def _values(definition: Definition) -> dict[str, Any]:

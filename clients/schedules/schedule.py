@@ -36,6 +36,7 @@ from perdure.temporal import schedule_updates
 from perdure.temporal.names import SCHEDULED_MESSAGE
 from perdure.temporal.runs import describe
 from perdure.values import keywords
+from perdure.values.tasks import Task
 
 _TICK = timedelta(seconds=1)
 _MINUTE = timedelta(minutes=1)
@@ -170,6 +171,11 @@ class Schedule:
         return tuple(one.at for one in slots)
 
     @keywords.shows(ScheduleChanges)
+    async def task(self) -> Task:
+        """Return the task of each turn."""
+        found = await server.asked(self.id, self._handle.describe())
+        return (await definition_of(self._client, self.id, found.raw_description)).request.task
+
     async def change(self, **changes: Unpack[ScheduleChanges]) -> None:
         """Change the schedule; the arguments are those of `AgentClient.schedule`.
 

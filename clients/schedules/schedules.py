@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 from temporalio.api.workflowservice.v1 import ListSchedulesRequest
 from temporalio.client import Client, ScheduleAlreadyRunningError
@@ -81,6 +82,8 @@ class Schedules:
         """
         found = await server.described(self._client, wanted.id)
         there = await definition_of(self._client, wanted.id, found)
+        if there.fairness is None:  # of an earlier release, which had no key for schedules
+            wanted = replace(wanted, fairness=None)
         names = wanted.differences(there)
         if names:
             raise errors.ScheduleConflictError(

@@ -13,6 +13,7 @@ from perdure.clients.search_marks import Marks
 from perdure.clients.sessions import Session
 from perdure.clients.turn import Turn
 from perdure.session.scheduled import MessageCall, MessageDelivery
+from perdure.session.wire import Say
 from perdure.values.reports import Outcome
 
 _NO_FAILURE = (
@@ -33,11 +34,14 @@ async def send_message(call: MessageCall) -> MessageDelivery:
     """
     client = activity.client()
     queue = activity.info().task_queue
-    session = Session(client, queue, Marks(client), call.session_id, call.request, _no_turn)
+    session = Session(
+        client, queue, Marks(client), call.session_id, call.request, _no_turn, call.fairness
+    )
+    said = Say(text=call.text, if_busy=call.if_busy, by=call.by, expects=call.request.agent)
     try:
         if call.last:
             await _check_last(session, call.last)
-        sent = await session.say(call.text, id=call.id, if_busy=call.if_busy, by=call.by)
+        sent = await session.deliver(said, call.id)
     except errors.SessionBusyError as error:
         turn_id = error.context.get("turn_id")
         if call.if_busy != "reject" or not isinstance(turn_id, str):

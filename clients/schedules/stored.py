@@ -70,7 +70,7 @@ def schedule_of(
         memo=given["memo"],
         typed_search_attributes=marks or TypedSearchAttributes.empty,
         static_summary=given["static_summary"],
-        priority=Priority(priority_key=definition.priority),
+        priority=Priority(priority_key=definition.priority, fairness_key=definition.fairness),
     )
     return Schedule(
         action=action,
@@ -146,6 +146,7 @@ async def definition_of(
         starts=_moment(spec, "start_time"),
         ends=_moment(spec, "end_time"),
         priority=action.priority.priority_key or None,
+        fairness=action.priority.fairness_key or None,
         total=request.account.total if request.account else None,
         account=request.account,
         updates=(request.schedule.updates if request.schedule else None) or (),

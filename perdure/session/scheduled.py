@@ -17,7 +17,8 @@ class MessageCall(Wire):
     """Input of the activity that sends a message of a schedule to a session.
 
     `request` begins the session if there is none. `last` is the id of the message before, if a turn
-    that failed at it pauses the schedule; empty otherwise.
+    that failed at it pauses the schedule; empty otherwise. `fairness` is the key of the schedule,
+    which a new session gets as well.
     """
 
     session_id: str
@@ -27,6 +28,7 @@ class MessageCall(Wire):
     if_busy: IfBusy
     by: str
     last: str = ""
+    fairness: str | None = None
 
 
 class MessageDelivery(Wire):

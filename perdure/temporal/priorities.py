@@ -25,23 +25,26 @@ Priorities = (
 )
 """The type of a priority that a caller gives."""
 
+Fairness = (
+    Annotated[
+        str,
+        Must(
+            f"a string of 1 to {limits.FAIRNESS_BYTES} bytes of visible characters",
+            lambda value: (
+                isinstance(value, str)
+                and 0 < size(value) <= limits.FAIRNESS_BYTES
+                and bool(value.strip())
+                and harmless(value) == value
+            ),
+        ),
+    ]
+    | None
+)
+"""The type of a fairness key that a caller gives."""
+
 _TYPES = {
     "priority": Priorities,
-    "fairness": (
-        Annotated[
-            str,
-            Must(
-                f"a string of 1 to {limits.FAIRNESS_BYTES} bytes of visible characters",
-                lambda value: (
-                    isinstance(value, str)
-                    and 0 < size(value) <= limits.FAIRNESS_BYTES
-                    and bool(value.strip())
-                    and harmless(value) == value
-                ),
-            ),
-        ]
-        | None
-    ),
+    "fairness": Fairness,
     "weight": (
         Annotated[
             float,

@@ -141,19 +141,9 @@ def checked_id(turn_id: str) -> str:
     """Return the id of a new turn after validation.
 
     Raises:
-        InvalidRequestError: It is not a string, empty, too long, or has a character that is not
-            printable.
+        InvalidRequestError: It is not valid.
     """
-    validation.check(
-        "the turn", {"id": turn_id}, {"id": validation.Text}, errors.InvalidRequestError
-    )
-    if not 0 < len(turn_id) <= limits.TURN_ID_CHARACTERS:
-        raise errors.InvalidRequestError(
-            f"a turn's id has 1 to {limits.TURN_ID_CHARACTERS} characters, not {len(turn_id)}"
-        )
-    if not turn_id.isprintable():
-        raise errors.InvalidRequestError("a turn's id has printable characters only")
-    return turn_id
+    return validation.new_id("turn", turn_id, limits.TURN_ID_CHARACTERS)
 
 
 def introduced(request: TurnRequest, trace: Mapping[str, Any]) -> dict[str, Any]:

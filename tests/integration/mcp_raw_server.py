@@ -134,6 +134,8 @@ def serve(line: str) -> None:
             "serverInfo": {"name": "raw", "version": "1"},
         }
         send({"id": message["id"], "result": said})
+    elif method == "tools/list" and MANNER == "listless":
+        return
     elif method == "tools/list":
         send({"id": message["id"], "result": {"tools": tools()}})
     elif method == "tools/call":

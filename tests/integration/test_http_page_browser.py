@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator
@@ -15,7 +16,11 @@ from axe_playwright_python.async_playwright import Axe
 from perdure import Agent, Budget, Price, UserMessage, tool
 from perdure.clients import AgentClient
 from perdure.events import Decided
+from perdure.temporal.names import TURN
+from perdure.temporal.payloads import pack
 from perdure.testing import ByTask, ScriptedModel, call, calls, says, slowly
+from perdure.turn.wire import TurnRequest
+from perdure.values.tasks import Task
 from perdure.worker import AgentWorker
 
 from ..browser import PHONE, WIDTHS, Watched, launched, opened
@@ -620,3 +625,33 @@ async def be_hidden(page: Page, value: str) -> None:
         f"Object.defineProperty(document, 'hidden', {{get: () => {value}, configurable: true}});"
         " document.dispatchEvent(new Event('visibilitychange'))"
     )
+
+
+@pytest.mark.slow
+@pytest.mark.accepts("H112")
+async def test_turn_whose_id_a_browser_would_resolve_is_not_acted_on(
+    runtime: Runtime, chromium: Browser
+) -> None:
+    """The page asks nothing, so the turn with the resolved id is neither shown nor denied."""
+    models = ByTask({"mine": refunds("Paid."), "theirs": refunds("Refused.")})
+    unsafe = "@evil/../@acme/payroll"
+    async with page_of(runtime, chromium, models) as (client, _, watched):
+        theirs = await client.start("desk", "theirs", id="@acme/payroll")
+        request = TurnRequest(agent="desk", task=Task(content="mine"))
+        raw = await client.temporal.start_workflow(
+            TURN, pack(request, "the input"), id=unsafe, task_queue=client.task_queue
+        )
+        while not (await (await client.get(unsafe)).pending_approvals()):  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+        page = watched.page
+        await page.evaluate("location.hash = '#/inbox'")
+        card = page.locator(CARD).filter(has_text="mine")
+        await card.get_by_role("button", name="Deny").click()
+        await card.get_by_text("which a browser would resolve").wait_for()
+        await show(page, "turns", unsafe)
+        await has(page, "which a browser would resolve")
+        waits = (await theirs.status()).waits
+        await raw.cancel()
+        await theirs.cancel()
+
+        assert [one.call.tool for one in waits if one.call] == ["refund"]

@@ -185,3 +185,44 @@ async def test_batch_is_started_and_its_results_are_streamed(runtime: Runtime) -
     assert cancelled.json() == {"cancelled": False}
     assert (retried.status_code, retried.json()["round"]) == (202, 1)
     assert told(unknown) == (404, "BATCH_NOT_FOUND")
+
+
+@pytest.mark.accepts("H113")
+async def test_limits_of_a_schedule_are_changed_by_callers_with_the_permission_alone(
+    runtime: Runtime,
+) -> None:
+    """Also by null, by a task without them, and by options; the rest may be changed."""
+    limited = {"content": "Write it.", "allowed_tools": [], "requires_human_approval": True}
+    made = {
+        "id": "report",
+        "agent": "desk",
+        "task": limited,
+        "cron": "0 7 * * *",
+        "timezone": "UTC",
+        "budget": {"tokens": 5},
+        "max_iterations": 2,
+        "allowed_tools": [],
+        "options": {"max_output_tokens": 9},
+    }
+    changes: list[dict[str, Any]] = [
+        {"budget": None},
+        {"max_iterations": None},
+        {"allowed_tools": None},
+        {"options": None},
+        {"task": "Write it."},
+        {"task": {**limited, "requires_human_approval": False}},
+    ]
+    path = "/v1/schedules/report"
+    start = {"agent": "desk", "task": "a", "options": {"max_output_tokens": 9}}
+    async with runtime(DESK, model=FunctionModel(echo)) as client, served(client) as http:
+        await http.post("/v1/schedules", json=made)
+        refused = [await http.patch(path, json=one, headers=as_("sam")) for one in changes]
+        refused.append(await http.post("/v1/turns", json=start, headers=as_("sam")))
+        other_text = {"task": {**limited, "content": "Write more."}, "labels": {"a": "b"}}
+        taken = await http.patch(path, json=other_text, headers=as_("sam"))
+        lifted = await http.patch(path, json={"budget": None})
+        await http.delete(path)
+
+    assert [one.status_code for one in refused] == [403] * 7
+    assert (taken.status_code, taken.json()["budget"]["tokens"]) == (200, 5)
+    assert (lifted.status_code, lifted.json()["budget"]) == (200, None)

@@ -169,6 +169,7 @@ async def test_bad_server_is_an_error_result_and_the_next_call_has_a_new_one(
     {
         "exit": "exit code 2; it said: no such database: [NOTES_KEY]",
         "silent": "it did not start within 1.5 s",
+        "listless": "it did not list its tools within 1.5 s",
         "garbage": (
             "it did not start within 1.5 s; it writes something that is not JSON-RPC"
             " to its standard output"
@@ -176,7 +177,7 @@ async def test_bad_server_is_an_error_result_and_the_next_call_has_a_new_one(
     }.items(),
 )
 @pytest.mark.table(1)
-async def test_server_that_does_not_start_fails_the_turn(
+async def test_server_that_does_not_start_or_list_its_tools_fails_the_turn(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, manner: str, words: str
 ) -> None:
     """With a typed error and the server's stderr, without its key."""

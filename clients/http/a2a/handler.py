@@ -239,7 +239,10 @@ class Tasks(RequestHandler):
         if "/" in context:
             raise InvalidParamsError("the id of a context has no slash")
         session = call.client.session(
-            checked(call, f"{place.prefix}{context}"), self._agent, idle=limits.A2A_IDLE
+            checked(call, f"{place.prefix}{context}"),
+            self._agent,
+            idle=limits.A2A_IDLE,
+            fairness=call.caller.tenant,
         )
         sent = await session.say(text, id=message.message_id, by=call.caller.subject)
         ids = place.ids(sent.turn_id)
@@ -360,7 +363,7 @@ async def _decide(call: AnyCall, found: Found, turn: Turn[Any], answer: Answer) 
             by=by,
         )
     else:
-        await call.client.deny(turn_id, answer.call_id, answer.reason, by=by)
+        await call.client.deny(turn_id, answer.call_id, answer.reason, token=answer.token, by=by)
 
 
 async def _steer(call: AnyCall, found: Found, turn: Turn[Any], message: Message) -> None:

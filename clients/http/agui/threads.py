@@ -77,7 +77,8 @@ def _session(call: Call[RunInput, Nothing], message: Message | None) -> Session:
     thread_id = call.body.thread_id
     if message is None:
         return call.client.session(call.caller.own(thread_id))
-    return call.client.session(checked(call, thread_id), _agent_of(call), live=True)
+    own_id, tenant = checked(call, thread_id), call.caller.tenant
+    return call.client.session(own_id, _agent_of(call), live=True, fairness=tenant)
 
 
 async def _known(session: Session, agent: str) -> Conversation | None:
@@ -163,7 +164,7 @@ async def _decide(client: AgentClient, answer: Answer, by: str) -> None:
             by=by,
         )
     else:
-        await client.deny(call.turn_id, call.call_id, answer.reason, by=by)
+        await client.deny(call.turn_id, call.call_id, answer.reason, token=call.token, by=by)
 
 
 async def _was_decided(client: AgentClient, answer: Answer) -> bool:

@@ -5,6 +5,8 @@ const ROOT = new URL("../", document.baseURI);
 const TOKEN = "perdure.token";
 const FIRST_PAUSE = 500;
 const LONGEST_PAUSE = 15_000;
+const UNSAFE =
+  "A part of the id is . or .., which a browser would resolve. Use the command line instead.";
 const PASSING = [0, 408, 429, 500, 502, 503, 504];
 
 /** An error of the gateway, as a problem document (RFC 9457), or of the connection to it. */
@@ -44,10 +46,14 @@ export const token = {
   forget: () => sessionStorage.removeItem(TOKEN),
 };
 
-/** The path of a resource, whose id may have slashes. */
+/** The path of a resource, whose id may have slashes. One that `URL` would resolve to another
+ * resource is refused: ids of earlier releases may have such parts. */
 export function path(kind, id, ...rest) {
-  const parts = id.split("/").map(encodeURIComponent).join("/");
-  return ["v1", kind, parts, ...rest].join("/");
+  const parts = id.split("/");
+  if (parts.some((part) => part === "." || part === "..")) {
+    throw new Problem(422, { title: "This id cannot be used here", detail: UNSAFE });
+  }
+  return ["v1", kind, parts.map(encodeURIComponent).join("/"), ...rest].join("/");
 }
 
 export function get(where, query = {}, signal = undefined) {

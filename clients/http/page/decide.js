@@ -101,9 +101,8 @@ export function decision({ turnId, call, since, about = null, onDone = () => {} 
 
 /** The body of a decision. Edited arguments are sent as written, so no number is rounded. */
 function bodyOf(what, call, reason, edited) {
-  if (what === "deny") return JSON.stringify({ call_id: call.call_id, reason });
   const plain = JSON.stringify({ call_id: call.call_id, token: call.token, reason });
-  return edited ? `${plain.slice(0, -1)},"arguments":${edited}}` : plain;
+  return what === "approve" && edited ? `${plain.slice(0, -1)},"arguments":${edited}}` : plain;
 }
 
 function isObject(text) {

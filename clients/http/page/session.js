@@ -58,13 +58,17 @@ class Chat {
 
   start() {
     this.refresh();
-    follow(path("sessions", this.id, "events"), {
+    this.watch().catch((error) => fill(this.parts.trouble, problem(error)));
+    repeat(EVERY, this.signal, () => this.turn && this.look());
+  }
+
+  async watch() {
+    await follow(path("sessions", this.id, "events"), {
       signal: this.signal,
       onMessage: () => {
         this.timer ??= setTimeout(() => this.refresh(), SOON);
       },
-    }).catch((error) => fill(this.parts.trouble, problem(error)));
-    repeat(EVERY, this.signal, () => this.turn && this.look());
+    });
   }
 
   async refresh() {

@@ -170,7 +170,12 @@ async def _sent(
     _refuse_options(body, "conversation")
     if body.max_tool_calls is not None:
         raise bad("max_tool_calls", "it does not go with conversation")
-    session = call.client.session(checked(call, conversation), body.model, labels=body.metadata)
+    session = call.client.session(
+        checked(call, conversation),
+        body.model,
+        labels=body.metadata,
+        fairness=call.caller.tenant,
+    )
     sent = await session.say(text, id=key_of(call.request), by=call.caller.subject)
     try:
         async with asyncio.timeout(_first_wait(body, sent)):
@@ -206,14 +211,14 @@ async def _decided(
                 turn_id, one.call_id, token=one.token, reason=one.reason, by=by
             )
         else:
-            await call.client.deny(turn_id, one.call_id, one.reason, by=by)
+            await call.client.deny(turn_id, one.call_id, one.reason, token=one.token, by=by)
     return await call.client.get(turn_id)
 
 
 def _budget(call: Call[CreateResponse, Nothing]) -> Budget | None:
     most = call.body.max_tool_calls
     budget = None if most is None else Budget(tool_calls=most)
-    check_limits(call.caller, budget)
+    check_limits(call.caller, budget, options=call.body.options)
     return budget
 
 

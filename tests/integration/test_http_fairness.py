@@ -1,0 +1,75 @@
+"""Turns of a tenant have its fairness key, whichever way they are started."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+
+import httpx
+import pytest
+
+from perdure import Agent
+from perdure.clients import AgentClient
+from perdure.clients.http import Caller
+from perdure.testing import FunctionModel, says
+
+from ..conftest import Runtime
+from .gateway import served
+
+DESK = Agent(name="desk", model="main")
+TURNS = 9
+CRON: dict[str, Any] = {"cron": "0 7 1 1 *", "timezone": "UTC"}
+
+
+async def key_of(client: AgentClient, workflow_id: str) -> str:
+    """The fairness key of a workflow."""
+    found = await client.temporal.get_workflow_handle(workflow_id).describe()
+    return found.raw_description.workflow_execution_info.priority.fairness_key
+
+
+async def started_by_all_ways(http: httpx.AsyncClient) -> None:
+    """Start a turn in each way that needs no other protocol's client."""
+    task = {"agent": "desk", "task": "a"}
+    said = {"threadId": "talk-2", "runId": "r", "messages": [], "state": {}, "tools": []}
+    message = {"id": "m", "role": "user", "content": "a"}
+    requests: list[tuple[str, dict[str, Any]]] = [
+        ("v1/turns", {**task, "id": "one"}),
+        ("v1/turns/one/fork", {"say": "b", "id": "forked"}),
+        ("v1/sessions/talk/messages", {"text": "a", "begin": {"agent": "desk"}}),
+        ("v1/sessions/talk/fork", {"id": "talk-1"}),
+        ("v1/sessions/talk-1/messages", {"text": "b"}),
+        ("v1/batches", {"id": "many", "agent": "desk", "tasks": ["a"]}),
+        ("v1/schedules", {**task, **CRON, "id": "daily"}),
+        ("v1/schedules/daily/run", {}),
+        ("agui/desk", {**said, "context": [], "forwardedProps": {}, "messages": [message]}),
+        ("openai/v1/responses", {"model": "desk", "input": "a", "conversation": "talk-3"}),
+    ]
+    for path, body in requests:
+        answer = await http.post(f"/{path}", json=body)
+        assert answer.status_code < 300, (path, answer.text)
+        if path == "v1/turns":
+            await http.get("/v1/turns/one/result", params={"wait": 30})
+
+
+@pytest.mark.accepts("H114")
+@pytest.mark.slow
+async def test_turns_of_a_tenant_have_its_key_however_they_are_started(runtime: Runtime) -> None:
+    """Also those of sessions, batches, schedules and forks, and of a session of a schedule."""
+    model = FunctionModel(lambda request: says("done"))
+    tenant = secrets.token_hex(4)
+    caller = Caller("a@example.com", tenant)
+    async with runtime(DESK, model=model) as client, served(client, lambda _: caller) as http:
+        await started_by_all_ways(http)
+        await (await client.get_batch(f"@{tenant}/many")).result()
+        weekly = await client.schedule(
+            f"@{tenant}/weekly", "desk", "a", session=f"@{tenant}/s", fairness=tenant, **CRON
+        )
+        await weekly.run_now()
+        found: set[str] = set()
+        while len(found) < TURNS:
+            found = {one.id async for one in client.list(id_prefix=caller.prefix)}
+        keys = {one: await key_of(client, one) for one in found}
+        for schedule in ("daily", "weekly"):
+            await (await client.get_schedule(f"@{tenant}/{schedule}")).delete()
+
+    assert {key for key, of in keys.items() if of != tenant} == set()

@@ -120,7 +120,7 @@ async def test_guardrails_refuse_task_and_answer(runtime: Runtime) -> None:
             await client.run("looker", "good")
 
     assert caught.value.report is not None
-    assert (caught.value.report.outcome, caught.value.report.output) == (Outcome.FAILED, "")
+    assert (caught.value.report.outcome, caught.value.report.last_text) == (Outcome.FAILED, "")
     assert caught.value.report.steps[-1].message.text == "rude"
 
 
@@ -169,7 +169,7 @@ async def test_guardrail_that_returns_no_verdict_lets_nothing_pass(
             await client.run("looker", "go")
 
     assert caught.value.report is not None
-    assert caught.value.report.output == ""
+    assert (caught.value.report.output, caught.value.report.last_text) == (None, "")
 
 
 @pytest.mark.accepts("O14")
@@ -184,7 +184,7 @@ async def test_refused_answer_of_a_delegate_is_in_its_transcript_alone(
 
     class Watches(Observer):
         async def on_end(self, turn: TurnInfo, report: AgentReport) -> None:
-            seen.append(report.output)
+            seen.append(report.output or report.last_text)
 
     kid = agent(
         name="kid",
@@ -211,9 +211,9 @@ async def test_refused_answer_of_a_delegate_is_in_its_transcript_alone(
         ]
 
     assert "refused the answer" in str(models["boss"].requests[1].messages[-1])
-    assert (viewed.output, seen) == ("", [""])
+    assert (viewed.output, viewed.last_text, seen) == (None, "", [""])
     assert caught.value.report is not None
-    assert (caught.value.report.output, caught.value.report.steps[-1].message.text) == (
+    assert (caught.value.report.last_text, caught.value.report.steps[-1].message.text) == (
         "",
         "it is hunter2",
     )
@@ -256,7 +256,10 @@ async def test_answer_that_no_guardrail_has_let_pass_is_not_told(
         free.set()
 
     assert caught.value.report is not None
-    assert (caught.value.report.output, caught.value.report.steps[-1].message.text) == ("", "rude")
+    assert (caught.value.report.last_text, caught.value.report.steps[-1].message.text) == (
+        "",
+        "rude",
+    )
 
 
 async def test_middleware_that_fails_is_typed(runtime: Runtime) -> None:
@@ -405,15 +408,25 @@ async def test_logger_writes_a_line_when_a_failed_turn_goes_out(
     ]
 
 
+@pytest.mark.accepts("E140")
 async def test_observers_hear_of_a_failed_end(runtime: Runtime) -> None:
     """With the work before it."""
-    watching = Watching()
-    model = ScriptedModel(calls(call("look")), fails(errors.LLMAuthError("no")))
-    async with runtime(agent(observers=[watching]), model=model) as client:
+    watching, ends = Watching(), list[tuple[str | None, str]]()
+
+    class Ends(Observer):
+        """Notes the texts of the end."""
+
+        async def on_end(self, turn: TurnInfo, report: AgentReport[Any]) -> None:
+            """Note them."""
+            ends.append((report.output, report.last_text))
+
+    model = ScriptedModel(calls(call("look"), text="a look"), fails(errors.LLMAuthError("no")))
+    async with runtime(agent(observers=[watching, Ends()]), model=model) as client:
         with pytest.raises(errors.LLMAuthError):
             await client.run("looker", "go", id="fails")
 
     assert watching.notes == ["step 1: ['seen']", "fails failed after 1 steps"]
+    assert ends == [(None, "a look")]
 
 
 @pytest.mark.accepts("O6")

@@ -236,7 +236,7 @@ async def backend() -> None:
     try:
         report = await turn.result(on_step=print)
     except errors.LLMRateLimitError as error:
-        assert_type(error.report, AgentReport | None)
+        assert_type(error.report, AgentReport[Any] | None)
         raise
     assert_type(report, AgentReport)
     follow_up = await client.run(

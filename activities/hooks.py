@@ -218,7 +218,9 @@ def _misfit(reason: str, state: TurnState, agent: Agent[Any], schema: Schema | N
 async def _ending(
     report: AgentReport[Any], state: TurnState, agent: Agent[Any]
 ) -> AgentReport[Any]:
-    """Return the report of a finished turn; its output remains text if it does not fit the type."""
+    """Return the report of a finished turn; an answer that does not fit the type remains text."""
+    if report.outcome is not Outcome.COMPLETED and report.risk is None:
+        return ending.without_answer(report)
     try:
         return await _typed(report, state, agent) if report.output else report
     except errors.OutputInvalidError as error:

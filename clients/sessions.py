@@ -642,6 +642,8 @@ def session_request(agent: Agent[Any] | str, **given: Any) -> SessionRequest:
         InvalidRequestError: An option is not valid.
     """
     name = agent.name if isinstance(agent, Agent) else agent
+    idle, time = {"idle": given.get("idle")}, {"idle": validation.Time | None}
+    validation.check("the session", idle, time, errors.InvalidRequestError)
     try:
         request = SessionRequest.model_validate({"agent": name, **given})
     except ValidationError as error:
@@ -652,8 +654,6 @@ def session_request(agent: Agent[Any] | str, **given: Any) -> SessionRequest:
         raise errors.InvalidRequestError(
             "the budget of a session has no time: give it to the agent, for each turn"
         )
-    if request.idle is not None and not timedelta() < request.idle <= validation.LONGEST:
-        raise errors.InvalidRequestError(f"idle must be {validation.TIME}")
     return request
 
 

@@ -651,7 +651,7 @@ class Turn(Generic[T]):
             return ending.typed(
                 report, self._output, state.output_schema(state.agent) if state.agent else None
             )
-        error.report = report
+        error.report = ending.without_answer(report)
         raise error
 
 

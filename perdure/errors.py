@@ -54,7 +54,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import JsonValue
 from pydantic_core import PydanticSerializationError, to_json
@@ -99,7 +99,7 @@ class PerdureError(Exception):
         *,
         severity: Severity | None = None,
         context: Mapping[str, JsonValue] | None = None,
-        report: AgentReport | None = None,
+        report: AgentReport[Any] | None = None,
     ) -> None:
         self.message = clip(clean(message or (self.__doc__ or "").strip()), limits.ERROR_TEXT_BYTES)
         self.severity = severity or self.default_severity

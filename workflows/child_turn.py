@@ -125,6 +125,6 @@ def _read(turn_id: str, request: TurnRequest, ended: ChildEnded, wanted: Any) ->
         summary.error.message if summary.error else None,
     )
     if error is not None:
-        error.report = report
+        error.report = ending.without_answer(report)
         raise error
     return ending.typed(report, wanted, request.output_schema)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from decimal import Decimal
 from typing import Any
 
 from temporalio.client import Client
@@ -92,16 +93,37 @@ class Results:
     async def after(self, place: Place) -> AsyncGenerator[Found, None]:
         """Yield the results after a place as they come, each task once, until the batch is over.
 
-        Tasks without an answer are those of the last round.
+        Tasks without an answer are those of the last round. The cost is that of all rounds.
         """
         note = await self._note()
+        costs = await self._costs_before(note, place)
         for number in range(place.round, len(note.rounds) + 1):
             is_last = number == len(note.rounds)
             start = place if number == place.round else Place(batch=place.batch, round=number)
             async with contextlib.aclosing(self.of_round(note, start)) as reading:
-                async for found in reading:
-                    if is_last or found[1].state == TaskState.DONE:
-                        yield found
+                async for item, result in reading:
+                    if is_last or result.state == TaskState.DONE:
+                        yield item, costs.with_earlier(result)
+                    else:
+                        costs.add(number, result)
+
+    async def _costs_before(self, note: BatchNote, place: Place) -> _Costs:
+        """Return the costs of the turns without an answer that come before a place.
+
+        They are in earlier rounds, and in the round of the place if another follows.
+        """
+        costs, last = _Costs(), len(note.rounds)
+        begins = place == Place(batch=place.batch, round=place.round)
+        before = place.round if begins or place.round == last else place.round + 1
+        with contextlib.suppress(errors.BatchNotFoundError):
+            for number in range(1, before):
+                start = Place(batch=place.batch, round=number)
+                async with contextlib.aclosing(self.of_round(note, start)) as reading:
+                    async for _, result in reading:
+                        costs.add(number, result)
+            return costs
+        costs.are_known = False  # the retention of an earlier round is over
+        return costs
 
     async def of_round(self, note: BatchNote, place: Place) -> AsyncGenerator[Found, None]:
         """Yield the results of one round after a place, as they come."""
@@ -148,7 +170,7 @@ class Results:
                     yield await self._ended(reader, left.pop(turn_id), str(turn_id), end)
         for turn_id, item in left.items():
             if turn_id in started:
-                yield item, await self._read_whole(item, turn_id)
+                yield item, await self._read_whole(reader, item, turn_id)
             else:
                 yield item, await self._not_started(item, turn_id)
 
@@ -162,27 +184,31 @@ class Results:
             outcome = Outcome.TERMINATED if end.began else None
             return item, _result(item, turn_id, TaskState.FAILED, outcome, _error_of(end))
         is_priced = summary.is_priced or not summary.model_calls
-        known = {"cost": summary.spent.usd if is_priced else None, "output": summary.output}
+        cost = {"cost": summary.spent.usd if is_priced else None}
         if not is_answered(end):
             failed = _result(item, turn_id, TaskState.FAILED, summary.outcome, _error_of(end))
-            return item, failed.model_copy(update=known)
-        if size(summary.output) > _CLIPPED:
+            return item, failed.model_copy(update={**cost, "last_text": summary.output})
+        text = summary.output
+        if size(text) > _CLIPPED:
             with contextlib.suppress(PerdureError):
-                known["output"] = (await self._whole(turn_id)).output
-        result = _result(item, turn_id, TaskState.DONE, summary.outcome)
-        schema = reader.request.common.output_schema
-        return item, self._typed(result.model_copy(update=known), schema)
+                text = (await self._whole(turn_id)).output
+        result = _result(item, turn_id, TaskState.DONE, summary.outcome).model_copy(update=cost)
+        return item, self._typed(result, text, reader.request.common.output_schema)
 
-    def _typed(self, result: BatchResult[Any], schema: Schema | None) -> BatchResult[Any]:
+    def _typed(
+        self, result: BatchResult[Any], text: str, schema: Schema | None
+    ) -> BatchResult[Any]:
         """Return a result with its answer as an instance of the requested type, if it is one."""
         try:
-            read = output_type.read(result.output, self._wanted, schema)
+            read = output_type.read(text, self._wanted, schema)
             return result.model_copy(update={"output": read})
         except ValueError as error:
             invalid = errors.OutputInvalidError(f"the answer is not what was asked for: {error}")
-            return result.model_copy(update={"error": invalid.info()})
+            return result.model_copy(update={"error": invalid.info(), "last_text": text})
 
-    async def _read_whole(self, item: BatchItem, turn_id: str) -> BatchResult[Any]:
+    async def _read_whole(
+        self, reader: PartReader, item: BatchItem, turn_id: str
+    ) -> BatchResult[Any]:
         """Return the result of a turn whose part did not record its end."""
         try:
             report = await self._whole(turn_id)
@@ -192,10 +218,11 @@ class Results:
             if error.report is None:
                 return _result(item, turn_id, TaskState.FAILED, None, error)
             failed = _result(item, turn_id, TaskState.FAILED, error.report.outcome, error)
-            changes = {"cost": error.report.cost, "output": error.report.output}
+            changes = {"cost": error.report.cost, "last_text": error.report.last_text}
             return failed.model_copy(update=changes)
         done = _result(item, turn_id, TaskState.DONE, report.outcome)
-        return done.model_copy(update={"cost": report.cost, "output": report.output})
+        schema = reader.request.common.output_schema if reader.request else None
+        return self._typed(done.model_copy(update={"cost": report.cost}), report.output, schema)
 
     async def _not_started(self, item: BatchItem, turn_id: str) -> BatchResult[Any]:
         self._stop = self._stop or (await self._note()).stop
@@ -204,6 +231,32 @@ class Results:
             f"the turn was not started: {_WORDS[reason]}", context={"reason": str(reason)}
         )
         return _result(item, turn_id, TaskState.NOT_STARTED, None, error)
+
+
+class _Costs:
+    """The costs of a batch's turns without an answer whose tasks were run again."""
+
+    def __init__(self) -> None:
+        self.are_known = True
+        self._costs: dict[str, dict[int, Decimal | None]] = {}
+
+    def add(self, number: int, result: BatchResult[Any]) -> None:
+        """Add the result of a task in one round, unless it is an answer or was not started."""
+        if result.state == TaskState.FAILED:
+            self._costs.setdefault(result.id, {})[number] = result.cost
+
+    def with_earlier(self, result: BatchResult[Any]) -> BatchResult[Any]:
+        """Return a result of a task with the cost of all of its turns."""
+        if not self.are_known:
+            return result.model_copy(update={"cost": None})
+        costs = list(self._costs.get(result.id, {}).values())
+        if not costs:
+            return result
+        if result.state != TaskState.NOT_STARTED:
+            costs.append(result.cost)
+        known = [cost for cost in costs if cost is not None]
+        total = sum(known, Decimal()) if len(known) == len(costs) else None
+        return result.model_copy(update={"cost": total})
 
 
 class _Window:

@@ -89,9 +89,11 @@ class BatchResult(Value, Generic[T]):
         turn_id: The id of its turn; `client.get(turn_id)` has the messages.
         state: Whether it has an answer.
         outcome: The outcome of the turn; None if it was not started.
-        output: The answer: text, or an instance of the type that was asked for. Without an answer,
-            the last text of the model.
-        cost: The cost in USD; None if the price is unknown.
+        output: The answer: text, or an instance of the type that was asked for. None without an
+            answer of that type.
+        last_text: Without an answer, the last text of the model; otherwise empty.
+        cost: The cost in USD of its turns in all rounds; None if a price is unknown, or if an
+            earlier round is no longer retained.
         error: Why there is no answer.
         labels: The labels of the task.
         cursor: The place of this result, to read on after it.
@@ -101,7 +103,8 @@ class BatchResult(Value, Generic[T]):
     turn_id: str
     state: TaskState
     outcome: Outcome | None = None
-    output: T | str = ""
+    output: T | None = None
+    last_text: str = ""
     cost: Decimal | None = None
     error: ErrorInfo | None = None
     labels: dict[str, str] = {}

@@ -121,8 +121,8 @@ class TurnResult(Value):
         agent: The agent that it was started with.
         last_agent: The agent that had it at the end.
         outcome: How it ended.
-        output: The answer: text, or JSON values if the agent has a type. Without an answer, the
-            last text of the model.
+        output: The answer: text, or JSON values if the agent has a type; null without an answer.
+        last_text: Without an answer, the last text of the model; otherwise empty.
         error: Why there is no answer; null if there is one.
         risk: A reason to doubt the output, such as `truncated`.
         steps: The number of completed steps.
@@ -138,6 +138,7 @@ class TurnResult(Value):
     last_agent: str
     outcome: Outcome
     output: JsonValue = None
+    last_text: str = ""
     error: ErrorInfo | None = None
     risk: str | None = None
     steps: int
@@ -570,6 +571,7 @@ def _result(report: AgentReport[Any], error: ErrorInfo | None) -> TurnResult:
         last_agent=report.last_agent,
         outcome=report.outcome,
         output=report.output,
+        last_text=report.last_text,
         error=error,
         risk=report.risk,
         steps=len(report.steps),

@@ -43,8 +43,9 @@ class TurnView(Value):
         waiting_calls: The calls that wait for a person.
         waiting_delegates: The ids of turns below it that wait for a person.
         outcome: How it ended; none before.
-        output: Its answer, or the last words of a turn that failed, unless a guardrail refused
-            them; none before.
+        output: Its answer; none before, and without one.
+        last_text: The last text of the model in a turn that ended without an answer, unless a
+            guardrail refused it; none otherwise.
         error: Why it failed: code and message; empty otherwise.
     """
 
@@ -59,6 +60,7 @@ class TurnView(Value):
     waiting_delegates: tuple[str, ...] = ()
     outcome: Outcome | None = None
     output: str | None = None
+    last_text: str | None = None
     error: str = ""
 
 
@@ -87,6 +89,7 @@ def view(status: TurnStatus) -> TurnView:
         ),
         waiting_delegates=tuple(dict.fromkeys(below)),
         outcome=status.outcome,
-        output=status.last_text if status.outcome else None,
+        output=status.last_text if status.outcome and status.error is None else None,
+        last_text=status.last_text if status.error else None,
         error=f"{status.error.code}: {status.error.message}" if status.error else "",
     )

@@ -119,6 +119,11 @@ def report(
     return report_of(turn_id, summary(state, outcome, duration, risk=risk)).model_copy(update=whole)
 
 
+def without_answer(report: AgentReport[Any]) -> AgentReport[Any]:
+    """Return the report of a turn that has no answer: its text is only the last of the model."""
+    return report.model_copy(update={"output": None, "last_text": report.output})
+
+
 def typed(report: AgentReport[Any], wanted: Any, schema: Schema | None) -> AgentReport[Any]:
     """Return the report with its output as an instance of a type.
 
@@ -134,7 +139,9 @@ def typed(report: AgentReport[Any], wanted: Any, schema: Schema | None) -> Agent
         said = (
             f"{model}: the answer is not what was asked for: {error}{_of_another(wanted, schema)}"
         )
-        raise errors.OutputInvalidError(said, context={"model": model}, report=report) from None
+        raise errors.OutputInvalidError(
+            said, context={"model": model}, report=without_answer(report)
+        ) from None
     return report.model_copy(update={"output": output})
 
 

@@ -44,8 +44,8 @@ class WebhookTurn(Wire):
         agent: The agent that it was started with.
         last_agent: The agent that had it at the end.
         outcome: How it ended.
-        output: The answer as text, at most 32 KiB of it; JSON if the agent has a type. Without an
-            answer, the last text of the model.
+        output: The answer as text, at most 32 KiB of it; JSON if the agent has a type. If `error`
+            is set there is no answer, and this is the last text of the model.
         risk: A reason to doubt the output, such as `truncated`.
         error: Why there is no answer; null if there is one.
         steps: The number of completed steps.

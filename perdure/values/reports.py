@@ -156,9 +156,10 @@ class AgentReport(Value, Generic[T]):
 
     Attributes:
         agent: The agent that the turn was started with.
-        output: The answer, as an instance of the requested type; text without one. For a turn that
-            failed, it is the last text of the model, if there is one, and empty if the agent has
-            checks after the turn.
+        output: The answer, as an instance of the requested type; text without one. None in the
+            report of a turn without an answer.
+        last_text: Without an answer, the last text of the model, if there is one. Empty with an
+            answer, and if the agent has checks after the turn.
         risk: A reason to doubt the output, such as `truncated`; otherwise None.
         steps: The completed steps.
         messages: The transcript; for a fork, after the messages that it took over, and for a turn
@@ -187,7 +188,8 @@ class AgentReport(Value, Generic[T]):
     turn_id: str
     agent: str
     outcome: Outcome
-    output: T = ""  # type: ignore[assignment]
+    output: T = None  # type: ignore[assignment]  # of an error's report, which is of any type
+    last_text: str = ""
     risk: str | None = None
     steps: tuple[Step, ...] = ()
     messages: tuple[Message, ...] = ()

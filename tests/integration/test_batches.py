@@ -45,6 +45,7 @@ from perdure.testing.scripted import Reply
 from perdure.turn.batch import part_id
 from perdure.values.answers import ModelAnswer
 from perdure.values.messages import UserMessage
+from perdure.values.reports import StopReason
 from perdure.workflows import WORKFLOWS
 
 from .. import encrypting
@@ -593,6 +594,41 @@ async def test_answers_have_the_requested_type(runtime: Runtime) -> None:
         "2": Verdict(spam=False),
     }
     assert untyped["1"].output == {"spam": True}
+
+
+@pytest.mark.accepts("E140", "E141")
+async def test_failed_task_has_no_output_and_its_cost_is_that_of_all_rounds(
+    runtime: Runtime,
+) -> None:
+    """The last text of the model is beside it, also in the report of the error; results after a
+    cursor have the same cost.
+    """
+    batch_id, stops = new_id(), [StopReason.REFUSED]
+
+    def reply(task: str) -> Reply:
+        refuses = task == "b" and stops
+        return (
+            says("I will not.", stop=stops.pop(), usage=usage(100))
+            if refuses
+            else says('{"spam": true}', usage=usage(200))
+        )
+
+    async with runtime(app(classifier()), model=Crowd(1, reply)) as client:
+        batch = await client.batch(batch_id, "classifier", ["a", "b"], output=Verdict)
+        first = await _all(batch.results())
+        with pytest.raises(errors.LLMRefusedError) as raised:
+            await (await client.get(f"{batch_id}/2")).result()
+        await batch.retry_failed()
+        second = by_id(await _all(batch.results()))
+        after = [by_id(await _all(batch.results(one.cursor))) for one in first]
+
+    failed, report = by_id(first)["2"], raised.value.report
+    assert (failed.output, failed.last_text, failed.cost) == (None, "I will not.", 100 * TOKEN)
+    assert report is not None
+    assert (report.output, report.last_text) == (None, "I will not.")
+    assert (second["2"].output, second["2"].last_text) == (Verdict(spam=True), "")
+    assert (second["1"].cost, second["2"].cost) == (200 * TOKEN, 300 * TOKEN)
+    assert [found["2"].cost for found in after] == [300 * TOKEN, 300 * TOKEN]
 
 
 @pytest.mark.accepts("P15")

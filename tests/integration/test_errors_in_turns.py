@@ -123,7 +123,11 @@ async def test_memo_says_how_every_turn_ended(ends: dict[str, End]) -> None:
     }
     codes = {name: error.code for name, error in caught(ends).items()}
     expected = {
-        name: [end.report.outcome.value, codes.get(name, ""), end.report.output[:100]]
+        name: [
+            end.report.outcome.value,
+            codes.get(name, ""),
+            (end.report.output or end.report.last_text)[:100],
+        ]
         for name, end in ends.items()
     }
 

@@ -119,7 +119,7 @@ async def test_guardrails_refuse_task_and_answer(runtime: Runtime) -> None:
             await client.run("looker", "good")
 
     assert caught.value.report is not None
-    assert (caught.value.report.outcome, caught.value.report.output) == (Outcome.FAILED, "")
+    assert (caught.value.report.outcome, caught.value.report.last_text) == (Outcome.FAILED, "")
     assert (
         caught.value.report.steps[-1].message.text == f"{MARK} The turn ended: failed (GUARDRAIL).]"
     )
@@ -170,7 +170,7 @@ async def test_guardrail_that_returns_no_verdict_lets_nothing_pass(
             await client.run("looker", "go")
 
     assert caught.value.report is not None
-    assert caught.value.report.output == ""
+    assert (caught.value.report.output, caught.value.report.last_text) == (None, "")
 
 
 @pytest.mark.accepts("O14")
@@ -185,7 +185,7 @@ async def test_refused_answer_of_a_delegate_is_in_its_history_alone(
 
     class Watches(Observer):
         async def on_end(self, turn: TurnInfo, report: AgentReport) -> None:
-            seen.append((report.output, report.steps[-1].message.text))
+            seen.append((report.output or report.last_text, report.steps[-1].message.text))
 
     kid = agent(
         name="kid",
@@ -212,9 +212,9 @@ async def test_refused_answer_of_a_delegate_is_in_its_history_alone(
         ]
 
     assert "refused the answer" in str(models["boss"].requests[1].messages[-1])
-    assert (viewed.output, seen) == ("", [("", f"{MARK}]")])
+    assert (viewed.output, viewed.last_text, seen) == (None, "", [("", f"{MARK}]")])
     assert caught.value.report is not None
-    assert caught.value.report.output == ""
+    assert (caught.value.report.output, caught.value.report.last_text) == (None, "")
     told = [
         models["boss"].requests[1],
         memo,
@@ -254,7 +254,7 @@ async def test_answer_that_no_guardrail_has_let_pass_is_not_told(
         free.set()
 
     assert caught.value.report is not None
-    assert caught.value.report.output == ""
+    assert (caught.value.report.output, caught.value.report.last_text) == (None, "")
     assert caught.value.report.steps[-1].message.text.startswith(MARK)
 
 
@@ -448,15 +448,25 @@ async def test_logger_writes_a_line_when_a_failed_turn_goes_out(
     ]
 
 
+@pytest.mark.accepts("E140")
 async def test_observers_hear_of_a_failed_end(runtime: Runtime) -> None:
     """With the work before it."""
-    watching = Watching()
-    model = ScriptedModel(calls(call("look")), fails(errors.LLMAuthError("no")))
-    async with runtime(agent(observers=[watching]), model=model) as client:
+    watching, ends = Watching(), list[tuple[str | None, str]]()
+
+    class Ends(Observer):
+        """Notes the texts of the end."""
+
+        async def on_end(self, turn: TurnInfo, report: AgentReport[Any]) -> None:
+            """Note them."""
+            ends.append((report.output, report.last_text))
+
+    model = ScriptedModel(calls(call("look"), text="a look"), fails(errors.LLMAuthError("no")))
+    async with runtime(agent(observers=[watching, Ends()]), model=model) as client:
         with pytest.raises(errors.LLMAuthError):
             await client.run("looker", "go", id="fails")
 
     assert watching.notes == ["step 1: ['seen']", "fails failed after 1 steps"]
+    assert ends == [(None, "a look")]
 
 
 @pytest.mark.accepts("O6")

@@ -177,7 +177,7 @@ async def test_text_with_neither_marker_is_corrected_or_the_answer(runtime: Runt
     }
     assert isinstance(error, errors.OutputInvalidError)
     assert error.report is not None
-    assert (error.report.model_calls, error.report.output) == (3, "15!")
+    assert (error.report.model_calls, error.report.last_text) == (3, "15!")
     second = models["corrected"].requests[1]
     assert second.messages[:2] == (ASKED, text("It is 15."))
     assert "neither an Action nor a Final Answer" in words(second.messages[2])

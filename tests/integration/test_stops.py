@@ -125,7 +125,7 @@ async def test_refusal_is_an_error_with_the_words_of_the_model(runtime: Runtime)
     assert isinstance(spoken, errors.LLMRefusedError)
     assert isinstance(silent, errors.LLMRefusedError)
     assert "I would rather not" in spoken.message
-    assert [error.report.output for error in (spoken, silent) if error.report] == [
+    assert [error.report.last_text for error in (spoken, silent) if error.report] == [
         "I would rather not",
         "",
     ]

@@ -215,7 +215,7 @@ async def backend() -> None:
     await client.add_budget("ticket-4711", iterations=10)
     batch = await client.batch("nightly", researcher, ["Why?", Task(content="How?")], at_once=2)
     assert_type(batch, Batch[str])
-    assert_type([one.output async for one in batch.results()], list[str])
+    assert_type([one.output async for one in batch.results()], list[str | None])
     assert_type(await client.get_batch("nightly"), Batch[Any])
     await client.batch("nightly", "researcher", [3])  # type: ignore[list-item]
     cursor: str | None = None
@@ -236,7 +236,7 @@ async def backend() -> None:
     try:
         report = await turn.result(on_step=print)
     except errors.LLMRateLimitError as error:
-        assert_type(error.report, AgentReport | None)
+        assert_type(error.report, AgentReport[Any] | None)
         raise
     assert_type(report, AgentReport)
     follow_up = await client.run(

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import sys
+from datetime import timedelta
 
 import pytest
+
+from perdure import errors
+from perdure.clients.sessions import session_request
 
 from .mistakes import PAGE, page, rows
 
@@ -22,3 +26,11 @@ def test_every_mistake_is_answered_in_words_of_ours_and_the_page_has_them() -> N
     assert len(rows()) > 100
     if sys.version_info[:2] == (3, 11):  # other versions have different messages for a few mistakes
         assert PAGE.read_text(encoding="utf-8") == page()
+
+
+@pytest.mark.accepts("P50")
+@pytest.mark.parametrize("idle", [30, 0.5, timedelta(0)])
+def test_idle_time_of_a_session_is_a_timedelta(idle: object) -> None:
+    """A number has no unit."""
+    with pytest.raises(errors.InvalidRequestError, match="idle must be a timedelta"):
+        session_request("desk", idle=idle)

@@ -1,0 +1,40 @@
+"""No page has what a merge leaves behind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from .leftovers import leftovers
+from .test_markdown import FILES, ROOT
+
+PAGES = [path for path in FILES if "skills" not in path.parts]
+"""All files but those of skills, which are letters and prompts."""
+
+
+@pytest.mark.accepts("P49")
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_page_has_no_leftovers_of_a_merge(path: Path) -> None:
+    """No half sentences, and no paragraph, row or heading twice."""
+    assert leftovers(path.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.accepts("P49")
+@pytest.mark.parametrize(
+    ("page", "problem"),
+    [
+        ("A whole sentence.\n\nand the end of another.", "begins in a sentence"),
+        ("A sentence that was cut\n\nAnother one.", "does not end"),
+        (
+            "| field | meaning |\n|---|---|\n| `a` | one |\n| `b` | two |\n| `a` | 1 |",
+            "a row twice",
+        ),
+        ("## Use\n\nText.\n\n## Use\n\nMore.", "a heading twice"),
+        ("It has the text of each page; and more. It has the text of each page.", "words twice"),
+    ],
+)
+def test_leftover_is_noticed(page: str, problem: str) -> None:
+    """Each kind, once, and the same in code is not."""
+    assert [one.split(":")[0] for one in leftovers(page)] == [problem]
+    assert leftovers(f"```text\n{page}\n```") == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -27,6 +28,8 @@ from perdure.agents.agent import Agent
 from perdure.base import Value
 from perdure.clients import updates
 from perdure.clients.search_marks import Marks
+from perdure.clients.session_ends import with_end
+from perdure.clients.session_receipts import closed_before
 from perdure.clients.turn import Turn
 from perdure.errors import PerdureError
 from perdure.session.facts import SessionFact
@@ -269,7 +272,24 @@ class Session:
         """
         message = pack(said, "the message")
         receipt = await self._say(message, message_id, may_wait=said.if_busy == "reject")
-        return Sent(self, message_id, receipt)
+        return Sent(self, message_id, await self._after_turns(message_id, receipt))
+
+    async def _after_turns(self, message_id: str, receipt: Receipt) -> Receipt:
+        """Return the receipt of a message; `started` if it came after the turn that it waits for.
+
+        The session may have taken it in before it was told of the end. It then parks the message if
+        that turn was cancelled, as it does with those that were sent before the end.
+        """
+        try:
+            closed = await closed_before(self._client, self.id, message_id, receipt)
+        except RPCError:
+            return receipt  # the message is accepted
+        if closed is None:
+            return receipt
+        if closed.is_cancelled:
+            with contextlib.suppress(errors.SessionClosedError):
+                await self.resume()
+        return receipt.model_copy(update={"disposition": Disposition.STARTED})
 
     async def _say(self, message: RawValue, message_id: str, *, may_wait: bool) -> Receipt:
         for _ in range(_BUSY_TRIES):
@@ -326,7 +346,7 @@ class Session:
         Raises:
             SessionNotFoundError: Temporal does not have the session, or no longer has it.
         """
-        state = await self._state()
+        state = await self._current()
         running = state.running
         return SessionStatus(
             id=self.id,
@@ -349,7 +369,7 @@ class Session:
         Raises:
             SessionNotFoundError: Temporal does not have the session, or no longer has it.
         """
-        return (await self._state()).messages
+        return (await self._current()).messages
 
     async def turns(self) -> tuple[SessionTurn, ...]:
         """Return the last 50 turns that are over and the running one, in order.
@@ -359,7 +379,7 @@ class Session:
         Raises:
             SessionNotFoundError: Temporal does not have the session, or no longer has it.
         """
-        return _turns_of(await self._state())
+        return _turns_of(await self._current())
 
     async def conversation(self) -> Conversation:
         """Return the turns and the messages of the session, by turn. Needs no worker.
@@ -367,7 +387,7 @@ class Session:
         Raises:
             SessionNotFoundError: Temporal does not have the session, or no longer has it.
         """
-        state = await self._state()
+        state = await self._current()
         bounds = pairwise((*state.starts, len(state.messages)))
         return Conversation(
             agent=state.request.agent if state.request else "",
@@ -475,7 +495,7 @@ class Session:
         """
         given = {"at_turn": at_turn, "id": id}
         validation.check("the fork", given, _FORK, errors.InvalidRequestError)
-        state = await self._state()
+        state = await self._current()
         request = state.request or SessionRequest(agent="")
         snapshot = _until(state, at_turn, request)
         try:
@@ -571,6 +591,14 @@ class Session:
             raise self._closed() from None
         except errors.TurnNotFoundError:
             raise self._unknown() from None
+
+    async def _current(self) -> SessionState:
+        """Return the state, with the end of a turn that the session has not recorded yet."""
+        state = await self._state()
+        try:
+            return await with_end(self._client, self.id, state)
+        except RPCError as error:
+            raise self._unreadable(error) from error
 
     async def _state(self, run_id: str = "") -> SessionState:
         """Return the state of a run; by default, of the last one."""

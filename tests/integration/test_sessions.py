@@ -1,6 +1,7 @@
 """Sessions: conversations of many turns."""
 
 import asyncio
+import contextlib
 import secrets
 from collections.abc import Sequence
 from typing import Any
@@ -553,3 +554,78 @@ async def until_idle(session: Session) -> None:
     async with asyncio.timeout(SOON_S):
         while (await session.status()).state != "idle":  # noqa: ASYNC110 - read from history
             await asyncio.sleep(0.1)
+
+
+@pytest.mark.accepts("E150")
+async def test_what_a_turn_has_answered_is_in_the_next_read(runtime: Runtime) -> None:
+    """From any client, before the session has recorded it; also of a turn that has failed."""
+    model = ScriptedModel(says("one"), says("two"), says("three"), RuntimeError("broken"))
+    async with runtime(app(), model=model) as client:
+        session = session_of(client)
+        counts, outcomes, known = [], [], []
+        for text in ("first", "second", "third", "fourth"):
+            sent = await session.say(text)
+            with contextlib.suppress(errors.PerdureError):
+                await sent.result()
+            read = client.session(session.id)
+            conversation, status = await asyncio.gather(read.conversation(), read.status())
+            counts.append((len(conversation.parts), status.state, status.turn))
+            spent = status.spent.model_calls
+            outcomes.append(conversation.turns[-1].outcome)
+            known.append(texts(await read.messages()))
+        recorded = await until_recorded(session, 4)
+
+    assert counts == [(number, "idle", None) for number in (1, 2, 3, 4)]
+    assert spent >= 3
+    assert outcomes == [*[Outcome.COMPLETED] * 3, Outcome.FAILED]
+    assert known[2] == ["first", "one", "second", "two", "third", "three"]
+    assert known[3] == texts(recorded)
+
+
+@pytest.mark.accepts("E150")
+async def test_turn_that_no_session_records_is_in_the_conversation(runtime: Runtime) -> None:
+    """A terminated session cannot record the turn that ends after it."""
+    model = Paced(says("never"))
+    async with runtime(app(), model=model) as client:
+        session = session_of(client)
+        sent = await session.say("first")
+        await model.begun.acquire()
+        await client.temporal.get_workflow_handle(session.id).terminate("by an operator")
+        with pytest.raises(errors.TurnCancelledError):
+            await sent.result()
+        model.let_go()
+        conversation = await session.conversation()
+
+    assert [turn.outcome for turn in conversation.turns] == [Outcome.CANCELLED]
+    assert texts(conversation.parts[0].messages) == ["first"]
+
+
+@pytest.mark.accepts("E151")
+async def test_message_after_the_answer_is_started(runtime: Runtime) -> None:
+    """Also after a cancelled turn, whose session parks only what was sent before the end. The same
+    message sent again has the same disposition.
+    """
+    replies = [says(f"answer {number}") for number in range(12)]
+    model = Paced(*replies)
+    async with runtime(app(), model=model) as client:
+        session = session_of(client)
+        model.let_go(9)
+        sent = [await session.say("first")]
+        for number in range(8):
+            await sent[-1].result()
+            sent.append(await session.say("next", id=f"next-{number}"))
+        await sent[-1].result()
+        running = await session.say("never answered")
+        turn = await running.turn()
+        waits = await session.say("waits", id="waits")
+        await turn.cancel("enough")
+        with pytest.raises(errors.TurnCancelledError):
+            await turn.result()
+        again = await session.say("waits", id="waits")
+        last = await session.say("after the cancel")
+        model.let_go(2)
+        report = await last.result()
+
+    assert {one.disposition for one in sent} == {"started"}
+    assert (waits.disposition, again.disposition) == ("queued", "queued")
+    assert (last.disposition, last.turn_id) == ("started", report.turn_id)

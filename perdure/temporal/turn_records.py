@@ -1,0 +1,84 @@
+"""What a session records of a turn that is over, from the history of the turn."""
+
+from __future__ import annotations
+
+from temporalio.client import Client
+
+from perdure import limits
+from perdure.session.wire import TurnEnd, TurnPart
+from perdure.temporal.history import recorded
+from perdure.temporal.read_turn import read_turn
+from perdure.temporal.runs import describe_last, runs_up_to
+from perdure.turn import carry, reservations, withheld
+from perdure.turn.carry import Carried
+from perdure.turn.fold import apply
+from perdure.turn.state import TurnState
+from perdure.turn.wire import ChildRun
+from perdure.values.messages import Message, UserMessage, closed
+from perdure.values.tasks import opening
+
+
+async def parts_of(
+    client: Client, turn_id: str, run_id: str, *, is_worker: bool = False
+) -> tuple[TurnPart, ...]:
+    """Return what a session records of a turn that is over, from any of its runs.
+
+    Raises:
+        RPCError: The server does not have the history, or does not answer.
+        PayloadDecodeError: This process lacks the codec or the key of the turn.
+    """
+    state = await _state(client, turn_id, run_id, is_worker=is_worker)
+    run = ChildRun(turn_id=turn_id, run_id=run_id)
+    told = (await read_turn(client, run, is_worker=is_worker)).summary
+    end = TurnEnd(
+        outcome=told.outcome,
+        spent=told.spent,
+        is_priced=told.is_priced,
+        unread=tuple(message.id for message in state.unread if message.id is not None),
+        agent=told.last_agent or told.agent,
+    )
+    parts = carry.split(Carried(own_messages(state), 0), limits.PART_BYTES // 2)
+    return tuple(
+        TurnPart(
+            number=part.number,
+            count=part.count,
+            messages=part.messages,
+            end=end if part.number == part.count else None,
+        )
+        for part in parts
+    )
+
+
+async def _state(client: Client, turn_id: str, run_id: str, *, is_worker: bool) -> TurnState:
+    """Return the state of a turn, from all of its runs that Temporal still has."""
+    found = await describe_last(client, turn_id, run_id, retry=True)
+    state = TurnState()
+    for run in await runs_up_to(client, found):
+        async for _, fact in recorded(client, turn_id, run, is_worker=is_worker):
+            state = state if fact is None else apply(state, fact)
+    return state
+
+
+def own_messages(state: TurnState) -> tuple[Message, ...]:
+    """Return the messages of a turn that is over, without those that it began with.
+
+    Answers that the checks of the agent have not let pass are withheld.
+    Messages that no answer follows are left out: the session gives them to the next turn. Every
+    call has a result. A turn that ended while it took over the messages before it has its task.
+    """
+    state = withheld.told(state)
+    request = state.request
+    origin = request.origin if request else None
+    taken_over = origin.steps - state.transcript.absent if origin else 0
+    messages = list(state.all_messages[taken_over:])
+    if request is not None and not messages:
+        messages = [opening(request.task, request.context)]
+    while messages and _is_left_out(messages[-1]):
+        messages.pop()
+    return closed(messages)
+
+
+def _is_left_out(message: Message) -> bool:
+    if not isinstance(message, UserMessage):
+        return False
+    return message.id is not None or message == reservations.LAST_WORDS

@@ -137,7 +137,7 @@ async def _supervise(app: str, address: str | None, health_port: int | None, pro
         *(["--address", address] if address else []),
         *(["--health-port", str(health_port)] if health_port else []),
     ]
-    return await Supervisor(command(["worker", app, *options]), processes).run()
+    return await Supervisor(command(["worker", app, *options]), processes, address).run()
 
 
 async def _supervised(app: str, address: str | None, health_port: int | None, given: str) -> int:

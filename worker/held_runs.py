@@ -29,15 +29,19 @@ _HELD, _CACHED, _ACTIVE = 1, 2, 4
 _HEADER_BYTES = 4_096
 _ID_BYTES = 1_000
 _ENTRY = struct.Struct(f"=BH36s{_ID_BYTES}s")
+_PULSE = struct.Struct("=Q")
+_PULSE_AT = _HEADER_BYTES - _PULSE.size
 _SIZE = _HEADER_BYTES + limits.HELD_RUNS * _ENTRY.size
 
 
 @dataclass(frozen=True)
 class WorkerConnection:
-    """How a worker process is connected to Temporal."""
+    """The worker's name in Temporal, and its namespace.
+
+    The address is not here: the supervisor sends its API key only where it was told to.
+    """
 
     identity: str
-    address: str
     namespace: str
 
 
@@ -74,8 +78,15 @@ def state(file: int) -> int:
 
 def connection(file: int) -> WorkerConnection:
     """Return the connection of a process that has served."""
-    text, _, _ = os.pread(file, _HEADER_BYTES - 1, 1).partition(b"\0")
-    return WorkerConnection(**json.loads(text))
+    text, _, _ = os.pread(file, _PULSE_AT - 1, 1).partition(b"\0")
+    values = json.loads(text)
+    return WorkerConnection(values["identity"], values["namespace"])
+
+
+def pulse(file: int) -> int:
+    """Return how often the process has shown that it runs."""
+    count: int = _PULSE.unpack(os.pread(file, _PULSE.size, _PULSE_AT))[0]
+    return count
 
 
 def read(file: int) -> Sequence[HeldRun]:
@@ -116,9 +127,13 @@ class HeldRuns:
     def serve(self, connection: WorkerConnection) -> None:
         """Record that the process takes work from now on."""
         text = json.dumps(asdict(connection)).encode()
-        if len(text) < _HEADER_BYTES - 1:
+        if len(text) < _PULSE_AT - 1:
             os.pwrite(self._file, text, 1)
             os.pwrite(self._file, bytes([SERVING]), 0)
+
+    def beat(self, count: int) -> None:
+        """Show that the process runs."""
+        os.pwrite(self._file, _PULSE.pack(count), _PULSE_AT)
 
     def leave(self) -> None:
         """Record that the process ends in order."""

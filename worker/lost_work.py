@@ -42,7 +42,7 @@ from temporalio.envconfig import ClientConfig
 from temporalio.runtime import LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
 from temporalio.service import ConnectConfig, RPCError, RPCStatusCode, ServiceClient
 
-from perdure.temporal.names import WORKER_SHUTDOWN
+from perdure.temporal.names import LOCAL, WORKER_SHUTDOWN
 from perdure.worker.held_runs import HeldRun, WorkerConnection
 
 _AT_ONCE = 32
@@ -61,8 +61,8 @@ class Lost:
     tasks: int = 0
 
 
-async def connect(address: str) -> ServiceClient:
-    """Connect to the Temporal of a worker, with the keys and certificates of the environment.
+async def connect(address: str | None) -> ServiceClient:
+    """Connect as a worker does, with the address, keys and certificates of the environment.
 
     Raises:
         Exception: The environment's configuration cannot be read, or Temporal does not answer.
@@ -70,7 +70,7 @@ async def connect(address: str) -> ServiceClient:
     settings = ClientConfig.load_client_connect_config()
     return await ServiceClient.connect(
         ConnectConfig(
-            target_host=address,
+            target_host=address or settings.get("target_host") or LOCAL,
             api_key=settings.get("api_key"),
             tls=settings.get("tls"),
             rpc_metadata=settings.get("rpc_metadata") or {},

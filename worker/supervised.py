@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import os
 import secrets
 import signal
 import socket
+import threading
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -35,6 +38,7 @@ from temporalio.worker import (
 from perdure.worker.held_runs import HeldRuns, WorkerConnection
 from perdure.worker.wrapped_workflow import WrappedRunner, WrappedWorkflow
 
+_PULSE_S = 1.0
 _SENT_S = 2.0
 """The time after which the end of an activity has arrived at the server."""
 
@@ -64,8 +68,17 @@ class Supervised:
 
     def serve(self, client: Client) -> None:
         """Record that the worker takes work."""
-        config = client.service_client.config
-        self.held.serve(WorkerConnection(self.identity, config.target_host, client.namespace))
+        threading.Thread(target=self._beat, name="perdure-pulse", daemon=True).start()
+        self.held.serve(WorkerConnection(self.identity, client.namespace))
+
+    def _beat(self) -> None:
+        """Show the supervisor that this process runs.
+
+        A thread is late on a starved machine, and never waits for the event loop.
+        """
+        for count in itertools.count(1):
+            self.held.beat(count)
+            time.sleep(_PULSE_S)
 
     @contextlib.asynccontextmanager
     async def orders(self, stopped: asyncio.Event, cut_short: asyncio.Event) -> AsyncIterator[None]:

@@ -35,6 +35,13 @@ _STEADY_S = 10.0
 """A process that dies sooner after its start, or never served, is one more death in a row."""
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 30.0
 _REPORT_S = 20.0
+_LOOK_S = 1.0
+_FROZEN_LOOKS = 15
+"""How often in a row a process shows nothing before it counts as frozen.
+
+Looks are counted, not seconds: while this process is frozen too, it does not look. On a starved
+machine a pulse is late by a second or two, and the looks are late as well.
+"""
 
 
 @dataclass
@@ -62,11 +69,15 @@ class Supervisor:
     Args:
         command: The command of a worker process, without the option `--supervised`.
         processes: The number of processes.
+        address: The address of Temporal; by default from the environment, as for the processes.
     """
 
-    def __init__(self, command: Sequence[str], processes: int = 1) -> None:
+    def __init__(
+        self, command: Sequence[str], processes: int = 1, address: str | None = None
+    ) -> None:
         self._command = command
         self._processes = processes
+        self._address = address
         self._children: dict[int, _Child] = {}
         self._reports: set[asyncio.Task[None]] = set()
         self._stops = 0
@@ -130,7 +141,9 @@ class Supervisor:
         deaths = 0
         while True:
             child = self._start()
+            watch = asyncio.create_task(_kill_if_frozen(child))
             code = await child.ended
+            watch.cancel()
             state = held_runs.state(child.held)
             has_served = state == held_runs.SERVING
             has_died = code < 0 or has_served
@@ -209,7 +222,7 @@ class Supervisor:
 
         worker, runs = held_runs.connection(child.held), held_runs.read(child.held)
         if self._service is None:
-            self._service = await lost_work.connect(worker.address)
+            self._service = await lost_work.connect(self._address)
         lost = await lost_work.give_back(self._service, worker, runs)
         logger.warning(
             "what worker process %d had in flight is reported to Temporal as lost: activities=%d"
@@ -218,6 +231,20 @@ class Supervisor:
             lost.activities,
             lost.tasks,
         )
+
+
+async def _kill_if_frozen(child: _Child) -> None:
+    """End a process that serves and shows nothing any more: it was stopped, or it hangs."""
+    last, looks = 0, 0
+    while looks < _FROZEN_LOOKS:
+        await asyncio.sleep(_LOOK_S)
+        pulse = held_runs.pulse(child.held)
+        is_silent = pulse == last and held_runs.state(child.held) == held_runs.SERVING
+        last, looks = pulse, looks + 1 if is_silent else 0
+    logger.warning(
+        "worker process %d has not run for %g s; it is killed", child.pid, _LOOK_S * _FROZEN_LOOKS
+    )
+    child.process.kill()
 
 
 def _exit_code(code: int) -> int:

@@ -18,11 +18,11 @@ from temporalio.service import GrpcCompression
 from perdure import errors
 from perdure.temporal import data_converter, secrets
 from perdure.temporal.core_exit import stop_core_at_exit
+from perdure.temporal.names import LOCAL
 
 TIMEOUT_S = 10.0
 CORE_LOGGER = "temporalio.core"
 """The logger of Temporal's core, the Rust part of its SDK, unless the program sets a `Runtime`."""
-LOCAL = "127.0.0.1:7233"
 _API_KEY = "TEMPORAL_API_KEY"
 
 

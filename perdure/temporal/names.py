@@ -15,6 +15,9 @@ RESOLVE_AGENT = "perdure.resolve_agent"
 IS_AT_HAND = "perdure.is_at_hand"
 """The extern function that tells whether this worker has an agent at hand: `AgentCall -> bool`."""
 
+LOCAL = "127.0.0.1:7233"
+"""The address of Temporal where neither the caller nor the environment names one."""
+
 HEARTBEAT_INTERVAL = "perdure.heartbeat_interval"
 """The extern function that returns the interval between heartbeats that this worker is set to."""
 

@@ -1,6 +1,7 @@
 """Workers whose supervisor reports what they had in flight when they died."""
 
 import asyncio
+import json
 import os
 import signal
 import sys
@@ -325,3 +326,74 @@ async def drained(worker: Process) -> None:
     """Stop a supervisor, which must exit with code 0."""
     worker.send_signal(signal.SIGTERM)
     assert await asyncio.wait_for(worker.wait(), 30) == 0
+
+
+@pytest.mark.accepts("Y82")
+async def test_frozen_child_is_killed_and_its_call_made_again(tell: Tell) -> None:
+    """It is stopped; the other process repeats its call, long before the call's own time limit.
+
+    The call's heartbeats are too far apart to show it.
+    """
+    story = await tell(asks(use("charge", "one"), delay_s=1.5), says("done"))
+    worker = await story.worker(**TWO, PERDURE_HEARTBEAT_S="120")
+    await ready(story)
+    turn = await story.start()
+    await story.asked(1)
+    pending = (await described(story.temporal, turn)).raw_description.pending_activities
+    frozen = process(pending[0].last_worker_identity)
+    os.kill(frozen, signal.SIGSTOP)
+
+    report = await story.report(turn)
+
+    assert report.output == "done #3"
+    assert await story.attempts(turn) == {"step-1": 2, "step-1.call-1": 1, "step-2": 1}
+    assert f"worker process {frozen} has not run for 15 s; it is killed" in story.said()
+    assert worker.returncode is None
+
+
+@pytest.mark.accepts("Y83")
+async def test_suspended_machine_loses_no_process(tell: Tell) -> None:
+    """The supervisor and its process are stopped for longer than a frozen process may be."""
+    story = await tell(says("done"))
+    worker = await story.worker()
+    await ready(story, processes=1)
+    [child] = supervised(worker.pid)
+    for number in (signal.SIGSTOP, signal.SIGCONT):
+        for pid in (worker.pid, child):
+            os.kill(pid, number)
+        await asyncio.sleep(18 if number == signal.SIGSTOP else 3)
+    turn = await story.start()
+
+    assert (await story.report(turn)).output == "done #1"
+    assert supervised(worker.pid) == [child]
+    assert "it is killed" not in story.said()
+
+
+@pytest.mark.accepts("Y84")
+async def test_address_in_the_list_of_a_child_is_not_connected_to(tell: Tell) -> None:
+    """Who rewrites the list does not get the supervisor's API key, and the report is made."""
+    story = await tell(asks(use("charge", "one"), delay_s=1.5), says("done"))
+    supervisor = await story.worker(**TWO)
+    await ready(story)
+    turn = await story.start()
+    await story.asked(1)
+    callers: list[object] = []
+    trap = await asyncio.start_server(lambda *caller: callers.append(caller), "127.0.0.1", 0)
+    rewrite_lists(supervisor.pid, f"127.0.0.1:{trap.sockets[0].getsockname()[1]}")
+    await kill_worker_of(story, turn)
+    await story.report(turn)
+    trap.close()
+
+    assert callers == []
+    assert "activities=1 workflow_tasks=0" in story.said()
+
+
+def rewrite_lists(supervisor: int, address: str) -> None:
+    """Put an address into the lists of the processes, as any process of the user can."""
+    for link in Path(f"/proc/{supervisor}/fd").iterdir():
+        if "perdure-held-runs" in str(link.readlink()):
+            with link.open("r+b") as file:
+                text, _, _ = file.read(2_000)[1:].partition(b"\0")
+                changed = {**json.loads(text), "address": address}
+                file.seek(1)
+                file.write(json.dumps(changed).encode() + b"\0")

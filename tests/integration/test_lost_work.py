@@ -47,7 +47,7 @@ async def test_call_of_another_worker_is_not_touched(runtime: Runtime, perdure_s
     async with runtime(agent, model=ScriptedModel(calls(call("wait")), says("done"))) as client:
         turn = await client.start(agent, "go")
         await began.wait()
-        worker = WorkerConnection("7@elsewhere.1f2e", perdure_server, "default")
+        worker = WorkerConnection("7@elsewhere.1f2e", "default")
         runs = [
             HeldRun(turn.id, turn.run_id, is_cached=True, is_active=True),
             HeldRun("no such turn", turn.run_id, is_cached=True, is_active=True),

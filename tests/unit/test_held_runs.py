@@ -79,7 +79,7 @@ def test_list_that_is_full_leaves_runs_out_and_takes_others_later(file: int) -> 
 
 def test_state_and_connection_of_a_process(file: int) -> None:
     """It is starting, serves, and has left."""
-    held, connection = HeldRuns(file), WorkerConnection("7@host.1f2e", "host:7233", "agents")
+    held, connection = HeldRuns(file), WorkerConnection("7@host.1f2e", "agents")
     states = [held_runs.state(file)]
     held.serve(connection)
     states.append(held_runs.state(file))

@@ -78,18 +78,21 @@ def app(telemetry: Telemetry | None = None) -> AgentWorker:
     return AgentWorker([desk, kid, busy], telemetry=telemetry)
 
 
-def script() -> dict[str, ScriptedModel]:
+def script(*asked: str, turns: int = 1) -> dict[str, ScriptedModel]:
+    """The models of turns that make these calls and are refused; the last one is followed by one
+    that answers.
+    """
+    desk = [
+        *(calls(call("refund", note=note)) for note in asked),
+        delegated("kid"),
+        delegated("busy"),
+        says(f"It is {REFUSED}."),
+    ]
+    busy = calls(call("refund", note="x"), text=f"It is {BESIDE}.")
     return {
-        "desk": ScriptedModel(
-            calls(call("refund", note=POLICY)),
-            calls(call("refund", note=PERSON)),
-            delegated("kid"),
-            delegated("busy"),
-            says(f"It is {REFUSED}."),
-            says("Hello."),
-        ),
-        "kid": ScriptedModel(says(f"It is {DELEGATE}.")),
-        "busy": ScriptedModel(calls(call("refund", note="x"), text=f"It is {BESIDE}.")),
+        "desk": ScriptedModel(*desk * turns, says("Hello.")),
+        "kid": ScriptedModel(*[says(f"It is {DELEGATE}.")] * turns),
+        "busy": ScriptedModel(*[busy] * turns),
     }
 
 
@@ -138,7 +141,7 @@ class Scene:
 @contextlib.asynccontextmanager
 async def played(runtime: Runtime, telemetry: Telemetry | None = None) -> AsyncIterator[Scene]:
     """The scene, after its end."""
-    models = script()
+    models = script(POLICY, PERSON)
     async with runtime(app(telemetry), model=models) as client, served(client) as http:
         session = client.session("@acme/tainted", agent="desk")
         turn = await (await session.say("Help.", id="m-1")).turn()

@@ -567,6 +567,14 @@ class AgentClient:
         validation.check("the list", given, wanted, errors.InvalidRequestError)
         return self._schedules.list(id_prefix)
 
+    def schedule_ids(self, id_prefix: str = "") -> AsyncIterator[str]:
+        """List the ids of the schedules that start turns. It asks less of the server than a list.
+
+        Raises:
+            ServerUnreachableError: Temporal does not answer.
+        """
+        return self._schedules.ids(id_prefix)
+
     def sessions(
         self,
         agent: Agent[Any] | str | None = None,

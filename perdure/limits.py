@@ -235,6 +235,16 @@ HTTP_STREAMS = 500
 the Temporal server, which allows 1,200 for a namespace, those of the workers included."""
 HTTP_STREAMS_OF_CALLER = 100
 """The number of them that one caller may have."""
+TENANT_TURNS = 10_000
+"""The number of open turns of one tenant of a gateway, unless its tokens say another one."""
+TENANT_SESSIONS = 10_000
+"""The same of sessions that are not closed."""
+TENANT_BATCHES = 100
+"""The same of batches that are not over."""
+TENANT_TASKS = 50_000
+"""The same of tasks in one batch."""
+TENANT_SCHEDULES = 1_000
+"""The same of schedules."""
 HTTP_LIST = 200
 """The number of entries in one list."""
 MCP_POLL = timedelta(seconds=2)

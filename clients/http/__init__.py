@@ -7,5 +7,15 @@ state, so any process answers for any turn. It needs the extra `perdure[http]`.
 from perdure.clients.http.a2a.agents import A2AAgent, a2a_agents_from
 from perdure.clients.http.application import app
 from perdure.clients.http.auth import Auth, Caller, Permission, tokens_from
+from perdure.clients.http.quotas import Quota
 
-__all__ = ["A2AAgent", "Auth", "Caller", "Permission", "a2a_agents_from", "app", "tokens_from"]
+__all__ = [
+    "A2AAgent",
+    "Auth",
+    "Caller",
+    "Permission",
+    "Quota",
+    "a2a_agents_from",
+    "app",
+    "tokens_from",
+]

@@ -9,7 +9,7 @@ import logging
 import re
 import time
 import tomllib
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, get_args
@@ -21,6 +21,7 @@ from starlette.requests import Request
 from perdure import errors, limits, validation
 from perdure.base import Value
 from perdure.clients.http.problems import RefusedError
+from perdure.clients.http.quotas import Quota
 from perdure.temporal.payloads import explain
 from perdure.validation import Must
 
@@ -74,6 +75,7 @@ class Caller:
         tenant: The tenant whose turns the caller sees, and no others: 1 to 32 letters, digits,
             dashes and underscores. None for a caller that sees everything.
         may: What the caller may do; everything by default.
+        quota: How much its tenant may have at the same time.
 
     Raises:
         ConfigurationError: A field is not valid.
@@ -82,6 +84,7 @@ class Caller:
     subject: validation.By
     tenant: Tenant | None
     may: Permissions = _ALL
+    quota: Annotated[Quota, validation.instance("a Quota", Quota)] = Quota()
 
     def __post_init__(self) -> None:
         validation.check_fields(Caller, "Caller", self)
@@ -133,6 +136,9 @@ async def caller_of(request: Request, auth: Auth) -> Caller:
     return caller
 
 
+_Number = Annotated[int, Field(ge=0, le=validation.MOST, strict=True)]
+
+
 class _Entry(Value):
     """The entry of a file of tokens."""
 
@@ -142,8 +148,35 @@ class _Entry(Value):
     may: frozenset[Permission] = _ALL
 
 
+class _Tenant(Value):
+    """The numbers of a tenant; without one, the default."""
+
+    name: str
+    turns: _Number = limits.TENANT_TURNS
+    sessions: _Number = limits.TENANT_SESSIONS
+    batches: _Number = limits.TENANT_BATCHES
+    tasks: _Number = limits.TENANT_TASKS
+    schedules: _Number = limits.TENANT_SCHEDULES
+
+    @property
+    def quota(self) -> Quota:
+        """The same as a value."""
+        return Quota(**self.model_dump(exclude={"name"}))
+
+
 class _File(Value):
     caller: tuple[_Entry, ...]
+    tenant: tuple[_Tenant, ...] = ()
+
+    def callers(self) -> dict[str, Caller]:
+        """Return the callers, by the digests of their tokens."""
+        quotas = {one.name: one.quota for one in self.tenant}
+        return {
+            one.sha256: Caller(
+                one.subject, one.tenant, one.may, quotas.get(one.tenant or "", Quota())
+            )
+            for one in self.caller
+        }
 
 
 def tokens_from(path: Path) -> Auth:
@@ -205,7 +238,7 @@ def _callers_in(path: Path) -> dict[str, Caller]:
     """
     try:
         given = _File.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
-        known = {one.sha256: Caller(one.subject, one.tenant, one.may) for one in given.caller}
+        known = given.callers()
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise errors.ConfigurationError(f"the tokens of {path} cannot be read: {error}") from None
     except ValidationError as error:
@@ -214,19 +247,24 @@ def _callers_in(path: Path) -> dict[str, Caller]:
         ) from None
     if len(known) < len(given.caller):
         raise errors.ConfigurationError(f"two callers of {path} have the same token")
-    _check_tenants(path, known.values())
+    _check_tenants(path, [one.tenant or "" for one in known.values()], given.tenant)
     return known
 
 
-def _check_tenants(path: Path, callers: Iterable[Caller]) -> None:
-    """Refuse tenants that a database which ignores case could not tell apart.
+def _check_tenants(path: Path, names: Sequence[str], numbers: Sequence[_Tenant]) -> None:
+    """Refuse tenants that a database which ignores case could not tell apart, and numbers of none.
 
     Raises:
-        ConfigurationError: Two of them differ by case only.
+        ConfigurationError: Two of them differ by case only, or the numbers are not those of one.
     """
+    described = [one.name for one in numbers]
+    for name in described:
+        if name not in names or described.count(name) > 1:
+            raise errors.ConfigurationError(
+                f"{path} has numbers of the tenant {name!r}, who has no caller, or has them twice"
+            )
     tenants: dict[str, str] = {}
-    for caller in callers:
-        name = caller.tenant or ""
+    for name in names:
         other = tenants.setdefault(name.lower(), name)
         if other != name:
             raise errors.ConfigurationError(

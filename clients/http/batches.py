@@ -17,6 +17,7 @@ from perdure.clients.http.ids import checked
 from perdure.clients.http.inputs import Body, Nothing, Query
 from perdure.clients.http.operations import EVENTS, AnyOperation, Call, answer, done, operation
 from perdure.clients.http.options import Cancelled, CommonOptions, Reason, check_limits
+from perdure.clients.http.quotas import check_batches
 from perdure.clients.http.streams import EventStream, begun
 from perdure.turn.batch import OnError
 from perdure.values.budgets import Budget
@@ -96,8 +97,10 @@ async def start_batch(call: Call[StartBatch, Nothing]) -> Response:
     check_limits(caller, body.budget or body.turn_budget, body.max_iterations, options=body.options)
     for one in body.tasks:
         check_limits(caller, None, None, one if isinstance(one, str) else one.task)
+    batch_id = checked(call, body.id)
+    await check_batches(call.client, caller, batch_id, len(body.tasks))
     batch = await call.client.batch(
-        checked(call, body.id),
+        batch_id,
         body.agent,
         [one if isinstance(one, str) else dict(one) for one in body.tasks],
         at_once=body.at_once,

@@ -34,6 +34,7 @@ from perdure.clients.http.ids import chosen_id, random_id
 from perdure.clients.http.inputs import bytes_of, replayed
 from perdure.clients.http.operations import Gateway
 from perdure.clients.http.problems import STATUS, RefusedError, response_to
+from perdure.clients.http.quotas import check_turns
 from perdure.clients.http.streams import OpenRequests
 from perdure.clients.mcp.served import Permission, Served
 from perdure.clients.mcp.server import define
@@ -89,6 +90,14 @@ class ServedToCaller(Served):
     def new_id(self, agent: str, given: str | None) -> str | None:
         """Return an id of its tenant, under the rules of the gateway."""
         return random_id(self.caller, agent) if given is None else chosen_id(self.caller, given)
+
+    async def check_turns(self, turn_id: str | None) -> None:
+        """Refuse to start another turn if the tenant has too many.
+
+        Raises:
+            RefusedError: It has.
+        """
+        await check_turns(self.client, self.caller, turn_id)
 
     def name_of(self, program: str) -> str:
         """Return its subject, whatever its client is called."""

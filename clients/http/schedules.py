@@ -20,6 +20,7 @@ from perdure.clients.http.options import (
     Reference,
     check_limits,
 )
+from perdure.clients.http.quotas import check_schedules
 from perdure.clients.http.turns import TurnList
 from perdure.clients.schedules.definition import OnFailure
 from perdure.clients.schedules.schedule import Schedule
@@ -119,7 +120,9 @@ async def create_schedule(call: Call[CreateSchedule, Nothing]) -> Response:
     """Create a schedule, or find the one with its id and the same definition."""
     body = call.body
     check_limits(call.caller, body.budget, body.max_iterations, body.task, body.options)
-    given = {**body.given(), "id": checked(call, body.id), "fairness": call.caller.tenant}
+    schedule_id = checked(call, body.id)
+    await check_schedules(call.client, call.caller, schedule_id)
+    given = {**body.given(), "id": schedule_id, "fairness": call.caller.tenant}
     schedule = await call.client.schedule(**given)
     return answer(await schedule.describe())
 

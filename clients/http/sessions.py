@@ -21,6 +21,7 @@ from perdure.clients.http.options import (
     check_limits,
 )
 from perdure.clients.http.problems import RefusedError
+from perdure.clients.http.quotas import check_sessions
 from perdure.clients.http.turns import WaitFor
 from perdure.clients.session_listing import SessionEntry
 from perdure.clients.sessions import MessageStatus, Session, SessionStatus
@@ -143,7 +144,7 @@ async def send_message(call: Call[SendMessage, Nothing]) -> Response:
     body = call.body
     if body.if_busy in ("steer", "interrupt"):
         call.caller.require("control")
-    sent = await _session(call, body.begin).say(
+    sent = await (await _session(call, body.begin)).say(
         body.text,
         id=body.id if body.id is not None else key_of(call.request),
         if_busy=body.if_busy,
@@ -155,12 +156,14 @@ async def send_message(call: Call[SendMessage, Nothing]) -> Response:
     return answer(SentMessage(id=sent.id, disposition=sent.disposition, turn_id=sent.turn_id), 202)
 
 
-def _session(call: Call[SendMessage, Nothing], begin: BeginSession | None) -> Session:
+async def _session(call: Call[SendMessage, Nothing], begin: BeginSession | None) -> Session:
     if begin is None:
         return call.client.session(call.id, fairness=call.caller.tenant)
     check_limits(call.caller, begin.budget, begin.max_iterations, options=begin.options)
+    session_id = checked(call, call.id)
+    await check_sessions(call.client, call.caller, session_id)
     return call.client.session(
-        checked(call, call.id),
+        session_id,
         begin.agent,
         idle=begin.idle,
         live=begin.live,
@@ -329,7 +332,9 @@ async def fork_session(call: Call[ForkSession, Nothing]) -> Response:
     """Start another session with the messages of this one, which is not changed."""
     body = call.body
     session = call.client.session(call.id, fairness=call.caller.tenant)
-    fork = await session.fork(body.at_turn, id=checked(call, body.id))
+    fork_id = checked(call, body.id)
+    await check_sessions(call.client, call.caller, fork_id)
+    fork = await session.fork(body.at_turn, id=fork_id)
     return answer(await fork.status(), 202)
 
 

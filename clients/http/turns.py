@@ -28,6 +28,7 @@ from perdure.clients.http.options import (
     check_limits,
 )
 from perdure.clients.http.problems import RefusedError
+from perdure.clients.http.quotas import check_turns
 from perdure.clients.status import TurnStatus
 from perdure.clients.turn import Turn
 from perdure.errors import ErrorInfo
@@ -266,10 +267,12 @@ async def start_turn(call: Call[StartTurn, Nothing]) -> Response:
     check_limits(caller, body.budget, body.max_iterations, body.task, body.options)
     if body.priority is not None:
         caller.require("override")
+    turn_id = new_id(call, body.id, body.agent)
+    await check_turns(call.client, caller, turn_id)
     turn = await call.client.start(
         body.agent,
         body.task,
-        id=new_id(call, body.id, body.agent),
+        id=turn_id,
         live=body.live,
         fairness=caller.tenant,
         context=body.context or None,
@@ -492,10 +495,11 @@ async def fork_turn(call: Call[ForkTurn, Nothing]) -> Response:
     check_limits(call.caller, body.budget, body.max_iterations)
     if body.model is not None:
         call.caller.require("override")
+    own_id = await _optional_id(call, body.id)
     turn = await call.client.fork(
         call.id,
         body.at_step,
-        new_id=_optional_id(call, body.id),
+        new_id=own_id,
         say=body.say,
         agent=body.agent,
         model=body.model,
@@ -523,18 +527,22 @@ async def resume_turn(call: Call[ResumeTurn, Nothing]) -> Response:
     """
     body = call.body
     check_limits(call.caller, body.budget, body.max_iterations)
+    own_id = await _optional_id(call, body.id)
     turn = await call.client.resume(
         call.id,
         body.budget,
         max_iterations=body.max_iterations,
-        new_id=_optional_id(call, body.id),
+        new_id=own_id,
     )
     return _reference(call, turn)
 
 
-def _optional_id(call: Call[Any, Any], given: str | None) -> str | None:
+async def _optional_id(call: Call[Any, Any], given: str | None) -> str | None:
+    """Return the id of a turn that goes on from another one, if the tenant may have one more."""
     wanted = given if given is not None else key_of(call.request)
-    return None if wanted is None else checked(call, wanted)
+    turn_id = None if wanted is None else checked(call, wanted)
+    await check_turns(call.client, call.caller, turn_id)
+    return turn_id
 
 
 def _reference(call: Call[Any, Any], turn: Turn[Any]) -> Response:

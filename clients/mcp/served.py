@@ -86,6 +86,9 @@ class Served:
         """Return the complete id of a turn to start; None for one that the client makes."""
         return given
 
+    async def check_turns(self, turn_id: str | None) -> None:
+        """Refuse to start another turn if the caller has too many."""
+
     def name_of(self, program: str) -> str:
         """Return the name that decisions are recorded with. `program` is that of the client."""
         return program

@@ -191,10 +191,12 @@ async def start_turn(
         served.check(agent)
         if budget is not None or max_iterations is not None:
             served.require("budget")  # they override those of the agent
+        turn_id = served.new_id(agent, id)
+        await served.check_turns(turn_id)
         turn = await served.client.start(
             agent,
             task,
-            id=served.new_id(agent, id),
+            id=turn_id,
             fairness=served.fairness,
             budget=budget.budget if budget else None,
             max_iterations=max_iterations,

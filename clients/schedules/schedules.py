@@ -116,6 +116,19 @@ class Schedules:
         Raises:
             ServerUnreachableError: Temporal does not answer.
         """
+        async for schedule_id in self.ids(id_prefix):
+            try:
+                found = await server.described(self._client, schedule_id)
+            except errors.ScheduleNotFoundError:
+                continue  # deleted a moment ago; Temporal's list lags behind
+            yield await entry(self._client, schedule_id, found)
+
+    async def ids(self, id_prefix: str = "") -> AsyncIterator[str]:
+        """Yield the ids of these schedules.
+
+        Raises:
+            ServerUnreachableError: Temporal does not answer.
+        """
         request = ListSchedulesRequest(namespace=self._client.namespace, maximum_page_size=_PAGE)
         while True:
             page = await server.asked(
@@ -123,13 +136,8 @@ class Schedules:
             )
             for one in page.schedules:
                 is_wanted = one.schedule_id.startswith(id_prefix)
-                if not is_wanted or one.info.workflow_type.name not in STARTED:
-                    continue
-                try:
-                    found = await server.described(self._client, one.schedule_id)
-                except errors.ScheduleNotFoundError:
-                    continue  # deleted a moment ago; Temporal's list lags behind
-                yield await entry(self._client, one.schedule_id, found)
+                if is_wanted and one.info.workflow_type.name in STARTED:
+                    yield one.schedule_id
             if not page.next_page_token:
                 return
             request.next_page_token = page.next_page_token

@@ -134,6 +134,7 @@ PUBLIC = {
         "Auth",
         "Caller",
         "Permission",
+        "Quota",
         "a2a_agents_from",
         "app",
         "tokens_from",

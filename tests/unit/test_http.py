@@ -145,6 +145,11 @@ def test_tokens_of_a_file_are_known_by_their_digest(tmp_path: Path) -> None:
         f'[[caller]]\nsha256 = "{"0" * 64}"\nsubject = "anna"\ntennant = "acme"',
         f'[[caller]]\nsha256 = "{"0" * 64}"\nsubject = "anna"\nmay = ["all"]',
         f'[[caller]]\nsha256 = "{"0" * 64}"\nsubject = "a"\n' * 2,
+        f'[[caller]]\nsha256 = "{"0" * 64}"\nsubject = "a"\n[[tenant]]\nname = "acme"',
+        (
+            f'[[caller]]\nsha256 = "{"0" * 64}"\nsubject = "a"\ntenant = "acme"\n'
+            '[[tenant]]\nname = "acme"\nturns = -1'
+        ),
         "".join(
             f'[[caller]]\nsha256 = "{digit * 64}"\nsubject = "a"\ntenant = "{tenant}"\n'
             for digit, tenant in (("0", "acme"), ("1", "ACME"))

@@ -52,6 +52,7 @@ from perdure.clients.http.ids import checked
 from perdure.clients.http.inputs import Nothing
 from perdure.clients.http.operations import Call
 from perdure.clients.http.problems import RefusedError, response_to
+from perdure.clients.http.quotas import check_sessions
 from perdure.clients.turn import Turn
 from perdure.session.wire import Disposition
 from perdure.turn.push import PushCall
@@ -238,8 +239,10 @@ class Tasks(RequestHandler):
         context = message.context_id or self._new_context(call.caller, message.message_id)
         if "/" in context:
             raise InvalidParamsError("the id of a context has no slash")
+        session_id = checked(call, f"{place.prefix}{context}")
+        await check_sessions(call.client, call.caller, session_id)
         session = call.client.session(
-            checked(call, f"{place.prefix}{context}"),
+            session_id,
             self._agent,
             idle=limits.A2A_IDLE,
             fairness=call.caller.tenant,

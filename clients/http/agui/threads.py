@@ -17,6 +17,7 @@ from perdure.clients.http.ids import checked
 from perdure.clients.http.inputs import Nothing
 from perdure.clients.http.operations import Call
 from perdure.clients.http.problems import RefusedError
+from perdure.clients.http.quotas import check_sessions
 from perdure.clients.sessions import Conversation, Session
 from perdure.clients.turn import Turn
 from perdure.session.wire import SessionTurn
@@ -123,6 +124,7 @@ def _nothing_to_follow(
 async def _say(call: Call[RunInput, Nothing], session: Session, message: Message) -> str:
     """Send a message to a session, and return the id of the turn that it began."""
     call.caller.require("start")
+    await check_sessions(call.client, call.caller, session.id)
     sent = await session.say(message.text, id=message.id, if_busy="reject", by=call.caller.subject)
     return (await sent.turn()).id
 

@@ -21,6 +21,7 @@ from perdure.clients.http.inputs import Nothing, key_of
 from perdure.clients.http.operations import EVENTS, AnyOperation, Call, answer, operation
 from perdure.clients.http.options import check_limits
 from perdure.clients.http.problems import RefusedError
+from perdure.clients.http.quotas import check_sessions, check_turns
 from perdure.clients.http.responses.composing import Composer
 from perdure.clients.http.responses.reading import Approval, approvals_in, asked_in
 from perdure.clients.http.responses.refusals import bad, refusal
@@ -129,10 +130,12 @@ async def _turn(call: Call[CreateResponse, Nothing]) -> Turn[Any] | ResponseObje
 
 async def _started(call: Call[CreateResponse, Nothing]) -> Turn[Any]:
     body, asked = call.body, asked_in(call.body.input)
+    turn_id = new_id(call, None, body.model)
+    await check_turns(call.client, call.caller, turn_id)
     return await call.client.start(
         body.model,
         asked.task,
-        id=new_id(call, None, body.model),
+        id=turn_id,
         history=asked.history,
         labels=body.metadata,
         budget=_budget(call),
@@ -154,8 +157,10 @@ async def _forked(call: Call[CreateResponse, Nothing], previous: str) -> Turn[An
         )
     same = body.model in (status.agent, status.last_agent)
     key = key_of(call.request)
+    new_turn = None if key is None else checked(call, key)
+    await check_turns(call.client, call.caller, new_turn)
     return await turn.fork(
-        id=None if key is None else checked(call, key),
+        id=new_turn,
         say=text,
         agent=None if same else body.model,
         labels=body.metadata or None,
@@ -170,8 +175,10 @@ async def _sent(
     _refuse_options(body, "conversation")
     if body.max_tool_calls is not None:
         raise bad("max_tool_calls", "it does not go with conversation")
+    session_id = checked(call, conversation)
+    await check_sessions(call.client, call.caller, session_id)
     session = call.client.session(
-        checked(call, conversation),
+        session_id,
         body.model,
         labels=body.metadata,
         fairness=call.caller.tenant,

@@ -58,7 +58,7 @@ from perdure.temporal.names import (
     SESSION,
     UNQUEUE,
 )
-from perdure.temporal.payloads import NOTHING, explain, pack, unpack
+from perdure.temporal.payloads import NOTHING, pack, unpack
 from perdure.temporal.priorities import priority_of
 from perdure.temporal.runs import describe, run_after
 from perdure.temporal.session_history import SessionReader, read_session
@@ -676,7 +676,8 @@ def session_request(agent: Agent[Any] | str, **given: Any) -> SessionRequest:
         request = SessionRequest.model_validate({"agent": name, **given})
     except ValidationError as error:
         raise errors.InvalidRequestError(
-            f"the session cannot be started: {explain(error)}"
+            f"the session cannot be started: "
+            f"{validation.in_words(error, SessionRequest.model_fields)}"
         ) from None
     if request.budget is not None and request.budget.time is not None:
         raise errors.InvalidRequestError(

@@ -46,13 +46,14 @@ _CHANGED_IN_URLS = ("", ".", "..")
 _IN_PATHS = "without a part between slashes that is empty, '.' or '..'"
 _WORDS = {
     _MUST_BE: "{words}",
-    "bool_type": "True or False",
+    **dict.fromkeys(("bool_type", "bool_parsing"), "True or False"),
     "literal_error": "{expected}",
     **dict.fromkeys(("string_type", "string_sub_type"), "a string"),
     **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "a whole number"),
     **dict.fromkeys(("float_type", "float_parsing"), "a number"),
     **dict.fromkeys(("dict_type", "mapping_type"), "a mapping, such as a dict"),
     **dict.fromkeys(("list_type", "tuple_type"), "a list"),
+    "model_type": "a {class_name}",
     "greater_than": "more than {gt}",
     "greater_than_equal": "at least {ge}",
     "less_than": "less than {lt}",
@@ -340,9 +341,8 @@ class _Refuses(type(BaseModel)):  # type: ignore[misc]  # pydantic's metaclass h
         try:
             return super().__call__(**dict(zip(cls.in_order, args, strict=False)), **fields)
         except ValidationError as error:
-            found = error.errors(include_url=False)
             raise errors.ConfigurationError(
-                f"{cls.__name__}: {'; '.join(_refusal(cls, one) for one in found[:_PROBLEMS])}"
+                f"{cls.__name__}: {in_words(error, cls.model_fields)}"
             ) from None
 
 
@@ -362,10 +362,23 @@ else:
         in_order: ClassVar[tuple[str, ...]] = ()
 
 
-def _refusal(cls: type[BaseModel], problem: ErrorDetails) -> str:
+def in_words(error: ValidationError, names: Iterable[str], kind: str = "field") -> str:
+    """Describe what a program gave wrong, with the values that it gave.
+
+    `names` are those of the fields that there are, and `kind` is what they are.
+    """
+    found = error.errors(include_url=False)
+    return "; ".join(_refusal(names, kind, one) for one in found[:_PROBLEMS])
+
+
+def _refusal(names: Iterable[str], kind: str, problem: ErrorDetails) -> str:
     place = _place(*problem["loc"])
     if problem["type"] == "extra_forbidden" and len(problem["loc"]) == 1:
-        return f"there is no field {place!r}; there are {', '.join(cls.model_fields)}"
+        return f"there is no {kind} {place!r}; there are {', '.join(names)}"
+    if problem["type"] == "extra_forbidden":
+        return f"there is no {kind} {place!r}"
+    if problem["type"] in ("missing", "missing_argument"):
+        return f"{place} is missing"
     return _said(place, problem)
 
 

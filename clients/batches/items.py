@@ -15,10 +15,10 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 from pydantic_core import from_json
 
-from perdure import errors, limits
+from perdure import errors, limits, validation
 from perdure.clients.batches.spool import Spool
 from perdure.temporal import start_request
-from perdure.temporal.payloads import explain, pack
+from perdure.temporal.payloads import pack
 from perdure.text import clean, one_line
 from perdure.turn.batch import BatchItem, turn_id
 from perdure.turn.wire import TurnRequest
@@ -164,7 +164,11 @@ def _item(given: Any, place: str, default_id: str) -> BatchItem:
     try:
         line = _Line.model_validate(dict(value))
     except (ValidationError, errors.ConfigurationError) as error:
-        said = explain(error) if isinstance(error, ValidationError) else error.message
+        said = (
+            validation.in_words(error, _Line.model_fields)
+            if isinstance(error, ValidationError)
+            else error.message
+        )
         raise errors.InvalidRequestError(f"{place}: {said}; nothing was started") from None
     return BatchItem(
         id=default_id if line.id is None else line.id, task=line.task, labels=line.labels

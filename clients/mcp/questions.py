@@ -93,10 +93,10 @@ class Consent(BaseModel):
     approve: bool = Field(title="Yes", description="Off: nothing is done.")
 
 
-async def ask_to_run(turn: str, call: str, digest: str, ctx: Ctx) -> Consent | Elicit[Consent]:
+async def ask_to_run(turn: str, call_id: str, digest: str, ctx: Ctx) -> Consent | Elicit[Consent]:
     """Ask the user whether a call may run."""
     with serving(ctx, "decide") as served:
-        pending = await served.waiting(turn, call, digest)
+        pending = await served.waiting(turn, call_id, digest)
     return _ask(ctx, question_of(served.own(turn), pending))
 
 

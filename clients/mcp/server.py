@@ -32,6 +32,7 @@ from perdure.clients.mcp.questions import (
 )
 from perdure.clients.mcp.served import LONGEST_WAIT, Served, Watch
 from perdure.clients.mcp.tasks import Tasks
+from perdure.clients.mcp.turn_tools import TurnTools
 from perdure.clients.mcp.turn_view import TurnView
 from perdure.temporal.search_attributes import State
 from perdure.values.moments import AMoment
@@ -104,7 +105,7 @@ def define(
     async def lifespan(_: MCPServer[Served]) -> AsyncIterator[Served]:
         yield served()
 
-    server = MCPServer[Served](
+    server = TurnTools(
         "perdure",
         version=version("perdure"),
         instructions=_instructions(agents, approvals),
@@ -310,7 +311,7 @@ async def resume_turn(turn: TurnId, consent: LetsResume, ctx: Ctx) -> TurnView:
 
 async def approve_call(
     turn: TurnId,
-    call: CallId,
+    call_id: CallId,
     digest: Digest,
     consent: LetsRun,
     ctx: Ctx,
@@ -324,14 +325,14 @@ async def approve_call(
         require(consent, "the user did not approve it; the call waits on. deny_call refuses it")
         found, _ = await served.turn(turn)
         await found.approve(
-            await served.waiting(turn, call, digest), reason=reason, by=who(served, ctx.session)
+            await served.waiting(turn, call_id, digest), reason=reason, by=who(served, ctx.session)
         )
         return await served.look(found)
 
 
 async def deny_call(
     turn: TurnId,
-    call: CallId,
+    call_id: CallId,
     digest: Digest,
     ctx: Ctx,
     reason: Annotated[str, Field(description="Why; the agent is told.")] = "",
@@ -340,6 +341,6 @@ async def deny_call(
     with serving(ctx, "decide") as served:
         found, _ = await served.turn(turn)
         await found.deny(
-            await served.waiting(turn, call, digest), reason, by=who(served, ctx.session)
+            await served.waiting(turn, call_id, digest), reason, by=who(served, ctx.session)
         )
         return await served.look(found)

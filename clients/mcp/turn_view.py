@@ -15,11 +15,13 @@ from perdure.values.reports import Outcome
 class WaitingCall(Value):
     """A tool call that waits for a person.
 
-    An approval is bound to `digest`, which names the run, the call and its arguments. `arguments`
-    is JSON text, whole. `reason` is set where a person is asked because a deploy has changed the
-    tool since the call was let run, and says what changed.
+    An approval is bound to `digest`, which names the run, the call and its arguments. `call` is
+    `call_id`, by its earlier name. `arguments` is JSON text, whole. `reason` is set where a person
+    is asked because a deploy has changed the tool since the call was let run, and says what
+    changed.
     """
 
+    call_id: str
     call: str
     tool: str
     arguments: str
@@ -78,6 +80,7 @@ def view(status: TurnStatus) -> TurnView:
         cost_usd=status.spent.usd,
         waiting_calls=tuple(
             WaitingCall(
+                call_id=one.call_id,
                 call=one.call_id,
                 tool=one.tool,
                 arguments=one.arguments,

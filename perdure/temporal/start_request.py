@@ -11,7 +11,6 @@ from perdure import errors, limits, validation
 from perdure.agents.agent import Agent
 from perdure.schemas import output_type
 from perdure.temporal.names import MEMO
-from perdure.temporal.payloads import explain
 from perdure.text import markdown, word
 from perdure.turn.wire import Origin, TurnRequest
 from perdure.values import keywords
@@ -50,8 +49,22 @@ def turn_request(
         request = TurnRequest.model_validate(fields)
         request.check()
     except ValidationError as error:
-        raise errors.InvalidRequestError(f"the turn cannot be started: {explain(error)}") from None
+        raise _refused(error) from None
     return request
+
+
+def _refused(error: ValidationError) -> errors.InvalidRequestError:
+    """Return the error for an input that a program gave."""
+    places = [problem["loc"] for problem in error.errors(include_url=False)]
+    first = next((place for place in places if place[0:1] == ("history",)), ())
+    if len(first) > 1:  # the reasons are those of each kind of message
+        words = (
+            f"history[{first[1]}] is no message of Perdure: give UserMessage, AssistantMessage and"
+            " ToolMessage, report.messages of another turn, or what MessagesTypeAdapter reads"
+        )
+    else:
+        words = validation.in_words(error, TurnRequest.model_fields)
+    return errors.InvalidRequestError(f"the turn cannot be started: {words}")
 
 
 def changed(request: TurnRequest, changes: Mapping[str, Any]) -> TurnRequest:
@@ -66,7 +79,7 @@ def changed(request: TurnRequest, changes: Mapping[str, Any]) -> TurnRequest:
         new = TurnRequest.model_validate({**dict(request), **_fields(changes)})
         new.check()
     except ValidationError as error:
-        raise errors.InvalidRequestError(f"the turn cannot be started: {explain(error)}") from None
+        raise _refused(error) from None
     return new
 
 
@@ -116,7 +129,7 @@ def fork_of(
         fork = TurnRequest.model_validate({**dict(request), **given, **here})
         fork.check()
     except ValidationError as error:
-        raise errors.InvalidRequestError(f"the turn cannot be started: {explain(error)}") from None
+        raise _refused(error) from None
     return fork
 
 

@@ -269,7 +269,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"delay": NOW + timedelta(days=4000)}, "the delay ends at "),
     ({"deadline": datetime.max.replace(tzinfo=UTC)}, "the deadline ends at "),
     *(
-        ({name: wrong}, f"the turn cannot be started: {name}: must be a timedelta")
+        ({name: wrong}, f"the turn cannot be started: {name} must be a timedelta")
         for name in ("delay", "deadline")
         for wrong in (
             timedelta(),

@@ -145,7 +145,7 @@ async def test_invalid_iterations_are_refused_at_once(runtime: Runtime, given: A
     """The client refuses them before it sends anything, and a turn refuses them in an update."""
     async with runtime(PAUSES, model=steps(2)) as client:
         with pytest.raises(
-            errors.InvalidRequestError, match="the turn cannot be started: max_iterations: "
+            errors.InvalidRequestError, match="the turn cannot be started: max_iterations "
         ):
             await client.start("spender", "go", max_iterations=given)
         assert client.turns == set()

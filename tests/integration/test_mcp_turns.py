@@ -96,7 +96,7 @@ async def waiting(client: Client, **arguments: Any) -> tuple[dict[str, str], dic
     turn = await use(client, "start_turn", agent="clerk", task="go", **arguments)
     seen = await use(client, "turn_result", turn=turn["turn"])
     (one,) = seen["waiting_calls"]
-    return {"turn": turn["turn"], "call": one["call"], "digest": one["digest"]}, seen
+    return {"turn": turn["turn"], "call_id": one["call_id"], "digest": one["digest"]}, seen
 
 
 @pytest.mark.accepts("P2", "G8")
@@ -310,19 +310,23 @@ async def test_client_that_cannot_ask_its_user_approves_by_the_call(runtime: Run
     assert not hints["start_turn"]
 
 
-@pytest.mark.accepts("P2")
+@pytest.mark.accepts("P2", "P51")
 async def test_decision_is_bound_to_the_arguments_that_were_looked_at(runtime: Runtime) -> None:
     """Another digest, another call and a second decision are refused, each with advice."""
     model = ScriptedModel(calls(call("send", to="Ann")), says("done"))
     async with runtime(clerk, model=model) as perdure, assistant(perdure) as client:
         call_, _ = await waiting(client)
         other = await use(client, "approve_call", **{**call_, "digest": "0" * 16})
-        unknown = await use(client, "deny_call", **{**call_, "call": "call-9"})
+        unknown = await use(client, "deny_call", **{**call_, "call_id": "call-9"})
         await use(client, "approve_call", **call_)
         await use(client, "turn_result", turn=call_["turn"])
         late = await use(client, "deny_call", **call_)
+        wrong = [
+            await use(client, "deny_call", turn=call_["turn"], call=call_["call_id"]),
+            await use(client, "turn_result", turn=call_["turn"], wait_s="soon"),
+        ]
 
-    id_ = call_["call"]
+    id_ = call_["call_id"]
     turn = call_["turn"]
     assert other["error"].startswith(
         f"APPROVAL_CONFLICT: call '{id_}' is not the one with digest '{'0' * 16}': "
@@ -339,6 +343,10 @@ async def test_decision_is_bound_to_the_arguments_that_were_looked_at(runtime: R
             " none)"
         )
     }
+    assert wrong == [
+        {"error": "INVALID_REQUEST: deny_call: digest is missing"},
+        {"error": "INVALID_REQUEST: turn_result: wait_s must be a whole number, not 'soon'"},
+    ]
 
 
 async def test_result_does_not_stop_at_a_wait_that_is_over(runtime: Runtime) -> None:
@@ -408,7 +416,7 @@ async def test_wait_of_a_delegate_is_told_and_decided(runtime: Runtime) -> None:
         seen = await use(client, "turn_result", turn=turn)
         (below,) = seen["waiting_delegates"]
         (one,) = (await use(client, "turn_status", turn=below))["waiting_calls"]
-        await use(client, "approve_call", turn=below, call=one["call"], digest=one["digest"])
+        await use(client, "approve_call", turn=below, call_id=one["call_id"], digest=one["digest"])
         ended = await use(client, "turn_result", turn=turn)
 
     assert seen["state"] == "running"
@@ -589,7 +597,7 @@ async def test_budget_stays_when_the_user_does_not_say_yes(runtime: Runtime) -> 
     ):
         turn = (await use(client, "start_turn", agent="clerk", task="go"))["turn"]
         (one,) = (await use(client, "turn_result", turn=turn))["waiting_calls"]
-        await use(client, "deny_call", turn=turn, call=one["call"], digest=one["digest"])
+        await use(client, "deny_call", turn=turn, call_id=one["call_id"], digest=one["digest"])
         before = await use(client, "turn_result", turn=turn)
         refused = await use(client, "add_budget", turn=turn, more={"model_calls": 5})
         after = await use(client, "turn_status", turn=turn)

@@ -47,10 +47,10 @@ CLERK = Agent(name="clerk", model="scripted:clerk", tools=[look, send])
 NOTHING_ASKED = "the task is empty: give text, an image or a file, or a context with the request"
 
 STARTS: list[tuple[dict[str, Any], str]] = [
-    ({"agent": 5}, "the turn cannot be started: agent: Input should be a valid string"),
+    ({"agent": 5}, "the turn cannot be started: agent must be a string, not"),
     (
         {"task": 5},
-        "the turn cannot be started: task: Input should be a valid dictionary or instance of Task",
+        "the turn cannot be started: task must be a Task, not",
     ),
     ({"task": ""}, NOTHING_ASKED),
     ({"task": " \n"}, NOTHING_ASKED),
@@ -60,53 +60,47 @@ STARTS: list[tuple[dict[str, Any], str]] = [
     ({"task": "", "context": {}}, NOTHING_ASKED),
     (
         {"allowed_tools": "look"},
-        "the turn cannot be started: allowed_tools: Input should be a valid tuple",
+        "the turn cannot be started: allowed_tools must be a list, not",
     ),
     (
         {"allowed_tools": [5]},
-        "the turn cannot be started: allowed_tools.0: Input should be a valid string",
+        "the turn cannot be started: allowed_tools[0] must be a string, not",
     ),
     (
         {"budget": "0.5"},
-        (
-            "the turn cannot be started: budget: Input should be a valid dictionary or instance of"
-            " Budget"
-        ),
+        ("the turn cannot be started: budget must be a Budget, not"),
     ),
     (
         {"budget": {"usd": 0.5}},
-        "the turn cannot be started: budget.usd: Value error, give money as text or Decimal",
+        "the turn cannot be started: budget.usd: give money as text or Decimal",
     ),
     (
         {"options": 5},
-        (
-            "the turn cannot be started: options: Input should be a valid dictionary or instance of"
-            " RequestOptions"
-        ),
+        ("the turn cannot be started: options must be a RequestOptions, not"),
     ),
     (
         {"options": {"max_output_tokens": 10**40}},
         (
-            "the turn cannot be started: options.max_output_tokens: must be a whole number from 1"
+            "the turn cannot be started: options.max_output_tokens must be a whole number from 1"
             " to 1000000000"
         ),
     ),
-    ({"labels": ["a"]}, "the turn cannot be started: labels: Input should be a valid dictionary"),
-    ({"labels": {"a": 5}}, "the turn cannot be started: labels.a: Input should be a valid string"),
+    (
+        {"labels": ["a"]},
+        "the turn cannot be started: labels must be a mapping, such as a dict, not",
+    ),
+    ({"labels": {"a": 5}}, "the turn cannot be started: labels.a must be a string, not"),
     (
         {"context": "abc"},
-        (
-            "the turn cannot be started: context: Input should be a valid dictionary or instance of"
-            " Context"
-        ),
+        ("the turn cannot be started: context must be a Context, not"),
     ),
     (
         {"context": {"a": 5}},
-        "the turn cannot be started: context.blocks.a: Input should be a valid string",
+        "the turn cannot be started: context.blocks.a must be a string, not",
     ),
-    ({"history": 5}, "the turn cannot be started: history: Input should be a valid tuple"),
-    ({"history": ["x"]}, "the turn cannot be started: history.0: "),
-    ({"live": "perhaps"}, "the turn cannot be started: live: Input should be a valid boolean"),
+    ({"history": 5}, "the turn cannot be started: history must be a list, not"),
+    ({"history": ["x"]}, "the turn cannot be started: history[0] is no message of Perdure: "),
+    ({"live": "perhaps"}, "the turn cannot be started: live must be True or False, not"),
     ({"id": 5}, "the turn: id must be a string, not 5"),
     ({"id": ""}, "a turn's id has 1 to 100 characters, not 0"),
     (
@@ -136,11 +130,11 @@ STARTS: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"delay": 7200},
-        "the turn cannot be started: delay: must be a timedelta, longer than zero",
+        "the turn cannot be started: delay must be a timedelta, longer than zero",
     ),
     (
         {"deadline": datetime(2030, 12, 1)},
-        "the turn cannot be started: deadline: must be a timedelta, longer than zero",
+        "the turn cannot be started: deadline must be a timedelta, longer than zero",
     ),
     (
         {"deadline": datetime(2026, 1, 1, tzinfo=UTC)},
@@ -192,11 +186,8 @@ async def test_generate_refuses_the_same(runtime: Runtime) -> None:
 
     assert told == [
         NOTHING_ASKED,
-        "the turn cannot be started: model: Input should be a valid string",
-        (
-            "the turn cannot be started: budget: Input should be a valid dictionary or instance of"
-            " Budget"
-        ),
+        "the turn cannot be started: model must be a string, not 5",
+        ("the turn cannot be started: budget must be a Budget, not '1'"),
         "the turn: id must be a string, not 5",
     ]
 

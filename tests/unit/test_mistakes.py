@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
 
 from perdure import errors
+from perdure.clients.batches.items import _item
 from perdure.clients.sessions import session_request
+from perdure.temporal.start_request import turn_request
 
 from .mistakes import PAGE, page, rows
 
@@ -34,3 +37,35 @@ def test_idle_time_of_a_session_is_a_timedelta(idle: object) -> None:
     """A number has no unit."""
     with pytest.raises(errors.InvalidRequestError, match="idle must be a timedelta"):
         session_request("desk", idle=idle)
+
+
+@pytest.mark.accepts("P52")
+@pytest.mark.parametrize(
+    ("start", "words"),
+    [
+        (
+            lambda: _item({"taks": "a"}, "task 1", "1"),
+            "task 1: task is missing; there is no field 'taks'; there are task, id, labels",
+        ),
+        (
+            lambda: turn_request("desk", "go", budget="0.50"),  # type: ignore[arg-type]
+            "the turn cannot be started: budget must be a Budget, not '0.50'",
+        ),
+        (
+            lambda: turn_request("desk", "go", history=[{"role": "user"}]),  # type: ignore[list-item]
+            "the turn cannot be started: history[0] is no message of Perdure: give UserMessage",
+        ),
+        (
+            lambda: session_request("desk", labels=5),
+            "the session cannot be started: labels must be a mapping, such as a dict, not 5",
+        ),
+    ],
+)
+def test_start_with_a_wrong_value_is_refused_in_words_of_ours(
+    start: Callable[[], object], words: str
+) -> None:
+    """In a task of a batch, a turn and a session."""
+    with pytest.raises(errors.InvalidRequestError) as raised:
+        start()
+
+    assert raised.value.message.startswith(words)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from datetime import UTC, datetime, timedelta
+from datetime import MAXYEAR, UTC, datetime, timedelta
 from typing import Annotated, Any, Literal
 
 from annotated_types import Interval
@@ -31,8 +31,12 @@ _ID_BYTES = 255
 MOMENT = Annotated[
     datetime,
     Must(
-        "a datetime with a time zone",
-        lambda value: isinstance(value, datetime) and value.utcoffset() is not None,
+        "a datetime with a time zone, in the years 1970 to 9998",
+        lambda value: (
+            isinstance(value, datetime)
+            and value.utcoffset() is not None
+            and 1970 <= value.year < MAXYEAR
+        ),
     ),
 ]
 _OPTIONS: Mapping[str, Any] = {

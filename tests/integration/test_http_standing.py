@@ -130,6 +130,10 @@ async def test_schedule_is_created_run_changed_and_deleted_over_http(runtime: Ru
             f"{path}/backfill",
             json={"start": "2026-01-05T00:00:00Z", "end": "2026-01-05T23:00:00Z"},
         )
+        too_old = await http.post(
+            f"{path}/backfill",
+            json={"start": "0001-01-01T00:00:00Z", "end": "2026-01-05T23:00:00Z"},
+        )
         turns = await http.get(f"{path}/turns")
         deleted = await http.delete(path)
         gone = await http.get(path)
@@ -143,6 +147,7 @@ async def test_schedule_is_created_run_changed_and_deleted_over_http(runtime: Ru
     assert (paused.status_code, resumed.status_code, deleted.status_code) == (204, 204, 204)
     assert (status["is_paused"], status["reason"], status["catch_up"]) == (True, "holiday", "PT2H")
     assert [one[:16] for one in filled.json()["slots"]] == ["2026-01-05T09:00"]
+    assert told(too_old) == (422, "INVALID_REQUEST")
     assert turns.status_code == 200
     assert told(gone) == (404, "SCHEDULE_NOT_FOUND")
 

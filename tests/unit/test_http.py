@@ -214,6 +214,22 @@ def test_places_of_streams_are_returned() -> None:
     assert not places._open
 
 
+@pytest.mark.accepts("H91")
+def test_callers_of_one_tenant_leave_streams_to_others() -> None:
+    """Together they have half of the places, however many subjects the tenant has."""
+    places, codes = OpenRequests(4, 1), []
+    with contextlib.ExitStack() as held:
+        for subject, tenant in (("a", "acme"), ("b", "acme"), ("c", "acme"), ("d", "umbrella")):
+            try:
+                held.enter_context(places.one_of(Caller(subject, tenant)))
+            except RefusedError as refused:
+                codes.append(refused.status)
+            else:
+                codes.append(200)
+
+    assert codes == [200, 200, 429, 200]
+
+
 @pytest.mark.accepts("H18")
 async def test_bodies_of_a_process_have_a_memory_of_their_own() -> None:
     """One without room is read to its end and refused, and the memory is returned."""

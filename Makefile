@@ -8,7 +8,7 @@ WORKERS ?= 4
 
 unexport PYTHONDONTWRITEBYTECODE  # or each process would rewrite the asserts of all tests anew
 
-.PHONY: demo test check dev test-slow soak soak-sessions test-local-model local-model-tools bench bench-attacks bench-attacks-http bench-budgets bench-actions bench-trees bench-long bench-recovery bench-sessions bench-streams bench-local bench-peers screenshots acceptance bad-input mistakes lock format deploy-check deploy-tools mcp-servers docs docs-check docs-serve docs-tools clean
+.PHONY: demo test check dev test-slow soak soak-sessions test-local-model local-model-tools bench bench-attacks bench-attacks-http bench-budgets bench-actions bench-trees bench-long bench-recovery bench-sessions bench-starvation bench-streams bench-local bench-peers screenshots acceptance bad-input mistakes lock format deploy-check deploy-tools mcp-servers docs docs-check docs-serve docs-tools clean
 
 demo: $(READY)        ## a real turn on a real Temporal server; its worker is killed in the middle
 	@$(BIN)/perdure demo $(ARGS)
@@ -77,6 +77,9 @@ bench-trees: $(READY)  ## the same for trees of agents, then what a delegation c
 
 bench-recovery: $(READY)  ## how soon another process goes on after a kill -9, with and without a supervisor; ten minutes, ARGS=5 for fewer kills
 	@$(BIN)/python -m benchmarks.recovery $(ARGS)
+
+bench-starvation: $(READY)  ## how many calls count as lost on a starved machine, and how soon a lost one is noticed, by the tolerance of heartbeats; an hour, ARGS="2.5,12 25 120 60" for a short run
+	@$(BIN)/python -m benchmarks.starvation $(ARGS)
 
 bench-streams: $(READY)  ## how late events are with 1,000 open streams over HTTP, against a stream for each turn, and what a stream costs; three minutes
 	@$(BIN)/python -m benchmarks.streams

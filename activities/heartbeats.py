@@ -31,7 +31,7 @@ from temporalio.worker import (
     Interceptor,
 )
 
-from perdure.temporal.liveness import interval_for
+from perdure.temporal.liveness import TOLERANCE, interval_for
 from perdure.temporal.names import WORKER_SHUTDOWN
 
 _AFTER_A_CANCEL_S = (0.05, 0.5, 1.0)
@@ -57,10 +57,16 @@ def beat_of_this_activity() -> Beat:
 
 
 class HeartbeatInterceptor(Interceptor):
-    """Heartbeats for the activities named in `ours`. `prepare` runs first, on the worker's loop."""
+    """Heartbeats for the activities named in `ours`. `prepare` runs first, on the worker's loop.
 
-    def __init__(self, ours: Container[str], prepare: Prepare) -> None:
+    `tolerance` is how late they may be on this machine.
+    """
+
+    def __init__(
+        self, ours: Container[str], prepare: Prepare, tolerance: timedelta = TOLERANCE
+    ) -> None:
         self._ours = ours
+        self._tolerance = tolerance
         self._prepare = prepare
         self._running: dict[tuple[str, str], Callable[[], None]] = {}
 
@@ -73,7 +79,7 @@ class HeartbeatInterceptor(Interceptor):
 
     def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:  # noqa: A002 - the SDK's name
         """Wrap every activity of the worker."""
-        return _Heartbeats(next, self._ours, self._prepare, self._running)
+        return _Heartbeats(next, self._ours, self._prepare, self._tolerance, self._running)
 
 
 class _Heartbeats(ActivityInboundInterceptor):
@@ -82,11 +88,13 @@ class _Heartbeats(ActivityInboundInterceptor):
         inner: ActivityInboundInterceptor,
         ours: Container[str],
         prepare: Prepare,
+        tolerance: timedelta,
         running: dict[tuple[str, str], Callable[[], None]],
     ) -> None:
         super().__init__(inner)
         self._ours = ours
         self._prepare = prepare
+        self._tolerance = tolerance
         self._running = running
         self._is_cancelled = asyncio.Event()
         self._details: tuple[Any, ...] = ()
@@ -102,7 +110,7 @@ class _Heartbeats(ActivityInboundInterceptor):
         _refuse_second_attempt(info)
         self._loop = asyncio.get_running_loop()
         _beat.set(_unheard if info.is_local else self._beat_from_anywhere)
-        ticker = None if info.is_local else asyncio.create_task(self._tick(_interval(info)))
+        ticker = None if info.is_local else asyncio.create_task(self._tick(self._interval(info)))
         place = (info.workflow_run_id or "", info.activity_id)
         if ticker is not None:
             self._running[place] = self._cancelled_from_anywhere
@@ -118,6 +126,9 @@ class _Heartbeats(ActivityInboundInterceptor):
             if ticker is not None:
                 ticker.cancel()
                 self._running.pop(place, None)
+
+    def _interval(self, info: activity.Info) -> timedelta:
+        return interval_for(info.heartbeat_timeout, info.start_to_close_timeout, self._tolerance)
 
     def _beat_from_anywhere(self, *details: Any) -> None:
         self._loop.call_soon_threadsafe(self._note, details)
@@ -147,10 +158,6 @@ class _Heartbeats(ActivityInboundInterceptor):
 
 def _unheard(*_details: Any) -> None:
     """Ignore a heartbeat of a local activity, which has none."""
-
-
-def _interval(info: activity.Info) -> timedelta:
-    return interval_for(info.heartbeat_timeout, info.start_to_close_timeout)
 
 
 def _refuse_second_attempt(info: activity.Info) -> None:

@@ -228,13 +228,13 @@ async def alone(address: str, name: str) -> float:
         return await MEASURES[name](here)
 
 
-async def lost_machine(address: str) -> float:
+async def lost_machine(address: str, **environment: str) -> float:
     """A model call, where a supervisor is killed with its process, beside another one."""
-    async with site(address) as here, here.workers() as first:
+    async with site(address) as here, here.workers(**environment) as first:
         await here.served(1)
         name, turn = await here.start("model")
         await here.call(name, "model")
-        async with here.workers():
+        async with here.workers(**environment):
             await here.served(2)
             at = time.time()
             kill_all(first.pid)

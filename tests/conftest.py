@@ -49,6 +49,8 @@ from .thorough import every, examples
 
 Runtime = Callable[..., AbstractAsyncContextManager["RecordingClient"]]
 
+os.environ.setdefault("PERDURE_HEARTBEAT_TOLERANCE_S", "2.5")  # lost workers are waited for
+
 HISTORIES = "PERDURE_KEEP_HISTORIES"
 _NO_FAILURES = {
     WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_UNHANDLED_COMMAND,

@@ -56,6 +56,7 @@ from perdure.session.scheduled import MessageCall
 from perdure.session.wire import RecordCall
 from perdure.temporal import data_converter, failures
 from perdure.temporal.core_exit import stop_core_at_exit
+from perdure.temporal.liveness import timeout_for
 from perdure.temporal.names import (
     ASK_POLICY,
     BATCH,
@@ -65,7 +66,7 @@ from perdure.temporal.names import (
     CARRY,
     CHECK_RECEIVER,
     END_OF_TURN,
-    HEARTBEAT_INTERVAL,
+    HEARTBEAT_TIMEOUT,
     IS_AT_HAND,
     NOTIFY,
     PUSH,
@@ -253,7 +254,9 @@ class PerdurePlugin(Plugin):
         self._tool_calls.has_storage = storage is not None
         config["workflows"] = [*config.get("workflows", []), *WORKFLOWS]
         config["activities"] = [*config.get("activities", []), *self._activities]
-        beats = HeartbeatInterceptor(_Ours(self._names(), self._tools), self._prepare)
+        beats = HeartbeatInterceptor(
+            _Ours(self._names(), self._tools), self._prepare, self._settings.heartbeat_tolerance
+        )
         ours: list[Interceptor] = [beats, OneInput(), self._functions(beats)]
         if self._telemetry is not None:  # inside the heartbeats, as it may read history first
             ours.append(
@@ -291,7 +294,9 @@ class PerdurePlugin(Plugin):
     def _functions(self, beats: HeartbeatInterceptor) -> WorkflowFunctions:
         """Return what the workflows of turns ask their worker."""
         functions: dict[str, Callable[..., Any]] = {
-            HEARTBEAT_INTERVAL: lambda: self._settings.heartbeat,
+            HEARTBEAT_TIMEOUT: lambda: timeout_for(
+                self._settings.heartbeat, self._settings.heartbeat_tolerance
+            ),
             BEAT_SOON: beats.beat_soon,
         }
         if self._settings.local_lookups:

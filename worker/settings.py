@@ -11,9 +11,10 @@ from datetime import timedelta
 
 from perdure import errors, limits
 from perdure.activities import webhook_rules
-from perdure.temporal.liveness import INTERVAL
+from perdure.temporal.liveness import INTERVAL, TOLERANCE
 
 _HEARTBEAT = "PERDURE_HEARTBEAT_S"
+_HEARTBEAT_TOLERANCE = "PERDURE_HEARTBEAT_TOLERANCE_S"
 STICKY_TIMEOUT = timedelta(seconds=1)
 """How long a turn waits for a killed worker before another takes over; the SDK waits 10 s."""
 
@@ -36,7 +37,9 @@ class WorkerSettings:
             model calls, such as tool calls.
         max_model_calls: `PERDURE_MAX_MODEL_CALLS`: the number of concurrent model calls.
         heartbeat: `PERDURE_HEARTBEAT_S`: the interval between heartbeats of the activities of turns
-            that this worker runs; an activity counts as lost `liveness.SLACK` after a missing one.
+            that this worker runs.
+        heartbeat_tolerance: `PERDURE_HEARTBEAT_TOLERANCE_S`: how late a heartbeat may be before its
+            activity counts as lost.
         local_lookups: `PERDURE_LOCAL_LOOKUPS`: whether agents are looked up within the first
             workflow task, which workers of an earlier release cannot replay; 0 for no.
         webhook_hosts: `PERDURE_WEBHOOK_HOSTS`: the hosts that webhooks may be sent to.
@@ -52,6 +55,7 @@ class WorkerSettings:
     max_activities: int = limits.ACTIVITIES_AT_ONCE
     max_model_calls: int = limits.MODEL_CALLS_AT_ONCE
     heartbeat: timedelta = INTERVAL
+    heartbeat_tolerance: timedelta = TOLERANCE
     local_lookups: bool = True
     webhook_hosts: tuple[str, ...] = ()
     webhook_secrets: tuple[str, ...] = field(default=(), repr=False)
@@ -71,7 +75,8 @@ class WorkerSettings:
             grace=timedelta(seconds=_number("PERDURE_GRACE_S", limits.MODEL_CALL.total_seconds())),
             max_activities=_at_least_one("PERDURE_MAX_ACTIVITIES", limits.ACTIVITIES_AT_ONCE),
             max_model_calls=_at_least_one("PERDURE_MAX_MODEL_CALLS", limits.MODEL_CALLS_AT_ONCE),
-            heartbeat=_heartbeat(),
+            heartbeat=_heartbeat(_HEARTBEAT, INTERVAL),
+            heartbeat_tolerance=_heartbeat(_HEARTBEAT_TOLERANCE, TOLERANCE),
             local_lookups=os.environ.get("PERDURE_LOCAL_LOOKUPS", "1") != "0",
             webhook_hosts=_listed(webhook_rules.HOSTS),
             webhook_secrets=_listed(webhook_rules.SECRETS),
@@ -81,12 +86,12 @@ class WorkerSettings:
         )
 
 
-def _heartbeat() -> timedelta:
-    seconds = _number(_HEARTBEAT, INTERVAL.total_seconds())
+def _heartbeat(name: str, default: timedelta) -> timedelta:
+    seconds = _number(name, default.total_seconds())
     longest = limits.HEARTBEAT_INTERVAL.total_seconds()
     if not 1 <= seconds <= longest:
         raise errors.ConfigurationError(
-            f"the environment variable {_HEARTBEAT} is a number of seconds from 1 to {longest:g},"
+            f"the environment variable {name} is a number of seconds from 1 to {longest:g},"
             f" not {seconds:g}"
         )
     return timedelta(seconds=seconds)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 
 from temporalio import workflow
 
 from perdure.temporal.liveness import INTERVAL, timeout_for
-from perdure.temporal.names import BEAT_SOON, HEARTBEAT_INTERVAL
+from perdure.temporal.names import BEAT_SOON, HEARTBEAT_TIMEOUT
 
 
 def timeout() -> timedelta:
@@ -15,8 +16,8 @@ def timeout() -> timedelta:
 
     It is the setting of the worker. A replay does not compare the timeouts of activities.
     """
-    interval = workflow.extern_functions().get(HEARTBEAT_INTERVAL)
-    return timeout_for(INTERVAL if interval is None else interval())
+    setting: Callable[[], timedelta] | None = workflow.extern_functions().get(HEARTBEAT_TIMEOUT)
+    return timeout_for(INTERVAL) if setting is None else setting()
 
 
 def beat_soon(activity_id: str) -> None:

@@ -18,8 +18,8 @@ IS_AT_HAND = "perdure.is_at_hand"
 LOCAL = "127.0.0.1:7233"
 """The address of Temporal where neither the caller nor the environment names one."""
 
-HEARTBEAT_INTERVAL = "perdure.heartbeat_interval"
-"""The extern function that returns the interval between heartbeats that this worker is set to."""
+HEARTBEAT_TIMEOUT = "perdure.heartbeat_timeout"
+"""The extern function that returns the heartbeat timeout that this worker is set to."""
 
 BEAT_SOON = "perdure.beat_soon"
 """The extern function that lets an activity of this process send heartbeats: `(run, activity)`."""

@@ -278,6 +278,8 @@ def _refused(status: int, reason: str) -> tuple[int, dict[str, str], bytes]:
 
 
 class _Server(ThreadingHTTPServer):
+    request_queue_size = 1024  # hundreds of turns connect at once
+
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Ignore disconnected callers: killing them is what this server is for."""
         if not isinstance(sys.exception(), ConnectionError):

@@ -31,7 +31,7 @@ pytestmark = [
 __all__ = ["probe"]
 
 TWO = {"PERDURE_PROCESSES": "2"}
-SOON_S = timeout_for(INTERVAL).total_seconds() / 2
+SOON_S = timeout_for(INTERVAL, timedelta(seconds=2.5)).total_seconds() / 2
 """Sooner than the heartbeat timeout of a call that has just begun; measured is half a second."""
 STARTED = PendingWorkflowTaskState.PENDING_WORKFLOW_TASK_STATE_STARTED
 

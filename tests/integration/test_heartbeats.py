@@ -14,7 +14,7 @@ from temporalio.client import Client
 from perdure import Agent, errors, tool
 from perdure.errors import ConfigurationError
 from perdure.temporal.connect import connect
-from perdure.temporal.liveness import INTERVAL, interval_for, timeout_for
+from perdure.temporal.liveness import INTERVAL, TOLERANCE, interval_for, timeout_for
 from perdure.testing import ScriptedModel, call, calls
 from perdure.turn.facts import Scheduled
 from perdure.worker import AgentWorker
@@ -64,20 +64,22 @@ async def test_cancel_reaches_an_activity_in_the_process_of_its_turn_before_its_
         took = time.monotonic() - began
 
     [pending] = described.raw_description.pending_activities
+    far = timeout_for(timedelta(seconds=40))
     assert isinstance(end, errors.TurnCancelledError)
     assert end.report is not None
     assert (end.report.unstopped, took < SOON_S) == ((), True)
-    assert pending.activity_options.heartbeat_timeout.ToTimedelta() == timedelta(seconds=42.5)
+    assert pending.activity_options.heartbeat_timeout.ToTimedelta() == far
 
 
-@pytest.mark.accepts("O26")
+@pytest.mark.accepts("O26", "Y85")
 async def test_heartbeats_are_as_far_apart_as_the_timeout_of_the_activity_says(
     perdure_server: str,
 ) -> None:
-    """The worker of the turn sets it: a second of its setting is a timeout of five."""
+    """The worker of the turn sets it: its interval, and how late a heartbeat may be."""
     async with queue(perdure_server) as work:
         client = await connect(perdure_server)
-        async with working(work, client, heartbeat=timedelta(seconds=1)):
+        second, four = timedelta(seconds=1), timedelta(seconds=4)
+        async with working(work, client, heartbeat=second, heartbeat_tolerance=four):
             turn = await work.client.start("waiter", "go")
             await until(turn, Scheduled, times=2)
             async with asyncio.timeout(10):
@@ -92,14 +94,16 @@ async def test_heartbeats_are_as_far_apart_as_the_timeout_of_the_activity_says(
 
     took = pending.last_heartbeat_time.ToDatetime() - pending.last_started_time.ToDatetime()
     assert timedelta(seconds=0.9) < took < timedelta(seconds=SOON_S)
-    assert pending.activity_options.heartbeat_timeout.ToTimedelta() == timedelta(seconds=3.5)
+    assert pending.activity_options.heartbeat_timeout.ToTimedelta() == timedelta(seconds=5)
 
 
-@pytest.mark.accepts("O26")
+@pytest.mark.accepts("O26", "Y85")
 def test_setting_and_its_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From a second to ten minutes; a worker of an earlier release sets a timeout of 5 s."""
+    """From a second to ten minutes; a worker of an earlier release sets a timeout of 5.5 s."""
     monkeypatch.setenv("PERDURE_HEARTBEAT_S", "10")
-    ten = WorkerSettings.from_environment().heartbeat
+    monkeypatch.setenv("PERDURE_HEARTBEAT_TOLERANCE_S", "20")
+    settings = WorkerSettings.from_environment()
+    ten, tolerance = settings.heartbeat, settings.heartbeat_tolerance
     refused = []
     for text in ("0.5", "601", "0", "often"):
         monkeypatch.setenv("PERDURE_HEARTBEAT_S", text)
@@ -108,12 +112,12 @@ def test_setting_and_its_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
         refused.append(caught.value.message)
 
     assert WorkerSettings().heartbeat == INTERVAL == timedelta(seconds=3)
-    assert (ten, timeout_for(ten)) == (timedelta(seconds=10), timedelta(seconds=12.5))
+    assert (ten, timeout_for(ten)) == (timedelta(seconds=10), timedelta(seconds=10) + TOLERANCE)
     assert [interval_for(timeout_for(one)) for one in (INTERVAL, ten)] == [INTERVAL, ten]
-    assert interval_for(timedelta(seconds=3.5)) == timedelta(seconds=1)
-    assert interval_for(timedelta(seconds=5)) == timedelta(seconds=2.5)
-    assert interval_for(timedelta(seconds=2)) == timedelta(seconds=1)
+    assert interval_for(timedelta(seconds=5.5)) == timedelta(seconds=1)
+    assert interval_for(timedelta(seconds=5.5), tolerance=timedelta(seconds=2.5)) == INTERVAL
     assert interval_for(None) == INTERVAL
+    assert timeout_for(timedelta(seconds=10), tolerance) == timedelta(seconds=30)
     minute = timedelta(minutes=1)
     assert interval_for(minute, limit=minute) == timedelta(seconds=36)
     assert all("number" in message for message in refused)

@@ -30,6 +30,7 @@ from perdure.turn.batch import (
     StopReason,
     part_id,
 )
+from perdure.workflows.batch_details import card
 
 _REASON_CHARACTERS = 200
 
@@ -144,6 +145,7 @@ class AgentBatch:
         if note != self._shown:
             self._shown = note
             workflow.upsert_memo({MEMO_BATCH: note.model_dump(mode="json")})
+            workflow.set_current_details(card(workflow.info().workflow_id, note))
         return note
 
     def _go_on(self, request: BatchRequest) -> None:

@@ -22,7 +22,10 @@ class Observer:
         """Called when a step is complete, with its results."""
 
     async def on_wait(self, turn: TurnInfo, kind: str, reason: str) -> None:
-        """Called when the turn begins to wait for `budget`, `approval`, `provider` or `resume`."""
+        """Called when the turn begins to wait.
+
+        `kind` is `approval`, `budget`, `iterations`, `provider` or `resume`.
+        """
 
     async def on_end(self, turn: TurnInfo, report: AgentReport) -> None:
         """Called when the turn is over, with or without success.

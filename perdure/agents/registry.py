@@ -73,6 +73,15 @@ class Registry:
         with self._lock:
             return tuple(sorted(self._entries))
 
+    def descriptions(self) -> dict[str, str]:
+        """Return the purpose of each agent, in one line, by its name, sorted.
+
+        It is the agent's description, or the first paragraph of its factory's docstring; empty
+        without one.
+        """
+        with self._lock:
+            return {name: described_in(entry) for name, entry in sorted(self._entries.items())}
+
     def entry(self, name: str) -> Entry:
         """Return the agent or factory of this name.
 

@@ -712,3 +712,19 @@ async def seen(batch: Batch[Any], holds: Callable[[BatchStatus], bool]) -> Batch
 
 async def _all(results: AsyncIterator[BatchResult[Any]]) -> list[BatchResult[Any]]:
     return [one async for one in results]
+
+
+@pytest.mark.accepts("G30")
+async def test_web_ui_shows_a_card_of_the_batch(runtime: Runtime) -> None:
+    """It has the counters, the money, and the ids of the parts, which have the turns."""
+    model = FunctionModel(lambda _: says("done"))
+    async with runtime(app(), model=model) as client:
+        batch = await client.batch(f"batch-{secrets.token_hex(4)}", "spender", ["one", "two"])
+        await batch.result()
+        handle = client.temporal.get_workflow_handle(batch.id)
+        details: Any = await handle.query("__temporal_workflow_metadata")
+
+    card = str(details.current_details)
+    assert "**spender** — over" in card
+    assert "Tasks: 2; 2 done, 0 failed, 0 running" in card
+    assert "AgentBatchPart" in card

@@ -182,7 +182,7 @@ async def test_turn_that_waits_ends_at_its_deadline(runtime: Runtime, kind: str)
 async def test_pause_that_ends_after_the_deadline_is_not_begun(
     runtime: Runtime, asked_s: int | None
 ) -> None:
-    """The turn ends at once with the cause, whoever wants the pause."""
+    """The turn ends at once, with the error of its provider as the cause."""
     policy = WAITS.model_copy(update={"maximum_elapsed": 99 * HOUR})
     fields: dict[str, Any] = {"model_retry": policy}
     context: dict[str, Any] = {"status": 503}

@@ -51,6 +51,24 @@ def test_agent_of_a_factory_is_described_by_its_docstring() -> None:
     ) == ("", "Adds.")
 
 
+@pytest.mark.accepts("U25")
+def test_descriptions_are_by_name_and_sorted() -> None:
+    """Those of factories are among them; one without a description has an empty text."""
+
+    def maker(info: TurnInfo) -> Agent:
+        """Make an agent that multiplies."""
+        return ADDER
+
+    described = replace(ADDER, name="described", description="Adds.")
+    registry = Registry([maker, described, replace(ADDER, description="")])
+
+    assert list(registry.descriptions().items()) == [
+        ("adder", ""),
+        ("described", "Adds."),
+        ("maker", "Make an agent that multiplies."),
+    ]
+
+
 def test_name_that_is_taken_is_refused_unless_it_is_replaced() -> None:
     """The existing agent stays."""
     registry = Registry([ADDER])

@@ -8,12 +8,14 @@ import pytest
 
 from perdure import Agent, OutputGuardrail, errors, tool
 from perdure.session.facts import TurnRecorded
-from perdure.testing import ScriptedModel, call, calls, says
+from perdure.testing import ScriptedModel, call, calls, fails, says
 from perdure.turn.withheld import MARK
 from perdure.values.messages import AssistantMessage
 from perdure.values.reports import Outcome
 
 from ..conftest import Runtime
+from .long_turns import begin, filling, reader, runs_of
+from .spending import app, ended
 
 REFUSED = f"{MARK} The turn ended: failed (GUARDRAIL).]"
 SECRET = "the PASSWORD is hunter2"
@@ -121,3 +123,26 @@ async def test_words_beside_calls_of_a_guarded_delegate_are_not_its_last_words(
     assert (caught.value.report.output, status.last_text, last.text) == ("", "", "")
     shown = [models["boss"].requests[1], report, memo, last, caught.value]
     assert [one for one in map(str, shown) if "hunter2" in one] == []
+
+
+@pytest.mark.slow
+@pytest.mark.accepts("G22")
+async def test_refused_answer_of_a_long_turn_is_withheld(runtime: Runtime) -> None:
+    """Also in a later run of it, which a reader puts together with the runs before; and a turn that
+    fails there has no last words.
+    """
+    clerk = reader(name="clerk", middleware=[NO_SECRETS], parallel_tools=True)
+    model = ScriptedModel(*filling(), says(SECRET), *filling(), fails(errors.LLMAuthError("no")))
+    async with runtime(app(clerk), model=model) as client:
+        turns = [await begin(client, "clerk")]
+        ends = [await ended(turns[0])]
+        turns.append(await begin(client, "clerk"))
+        ends.append(await ended(turns[1]))
+        runs = [len(await runs_of(client, turn)) for turn in turns]
+
+    assert min(runs) > 1
+    reports = [end.report for end in ends if isinstance(end, errors.PerdureError)]
+    assert [report and report.output for report in reports] == ["", ""]
+    assert reports[0] is not None
+    assert answers(reports[0].messages) == ["", "", REFUSED]
+    assert [step.message.text for step in reports[0].steps] == ["", "", REFUSED]

@@ -30,6 +30,7 @@ from perdure.turn.batch import (
     StopReason,
     part_id,
 )
+from perdure.workflows import ancestors
 from perdure.workflows.batch_details import card
 
 _REASON_CHARACTERS = 200
@@ -51,6 +52,8 @@ class AgentBatch:
         """Run the batch to its end, and return its description."""
         try:
             self._request = request = unpack(start, BatchRequest)
+            if request.progress is not None:
+                ancestors.check_continued("the progress of the batch")
             self._progress = request.progress or self._progress
             if not await self._driven(request):
                 self._go_on(request)

@@ -157,6 +157,7 @@ class AgentTurn:
                 if request.lineage is None:  # a delegate has the deadline of the turn above it
                     request.check_moments(self._board.clock.began)
             case TurnContinued(continuation):
+                ancestors.check_continued("the input")
                 self._has_begun = True
                 self._moves.health = Health(continuation.health)
                 self._runs.resume(continuation, self._pipeline)

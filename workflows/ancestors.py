@@ -40,6 +40,19 @@ def check(lineage: Lineage | None) -> None:
     )
 
 
+def check_continued(what: str) -> None:
+    """Reject what only a run may pass to the next one of its workflow.
+
+    Raises:
+        InvalidRequestError: The workflow was started with it.
+    """
+    if workflow.info().continued_run_id is None:
+        raise errors.InvalidRequestError(
+            f"{what} is that of a later run, which only the run before may give; start with the"
+            " input of a first run"
+        )
+
+
 async def tell_waits(state: TurnState, waits_for: str, reason: str) -> None:
     """Tell the parent about a wait for people, so that it can stop its clock."""
     if state.lineage:

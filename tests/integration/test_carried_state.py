@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from temporalio import workflow
 from temporalio.api.common.v1 import Payloads
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.workflowservice.v1 import RespondActivityTaskCompletedByIdRequest
@@ -18,16 +19,18 @@ from temporalio.client import (
 )
 from temporalio.common import RawValue, WorkflowIDConflictPolicy
 from temporalio.converter import DataConverter
-from temporalio.exceptions import CancelledError
+from temporalio.exceptions import ApplicationError, CancelledError
+from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from perdure import Agent, Budget, Outcome, errors, tool
 from perdure.clients import Turn
 from perdure.errors import PerdureError
 from perdure.temporal import start_request
 from perdure.temporal.history import HistoryReader
-from perdure.temporal.names import ADD_BUDGET, CHILD_NEWS, TURN
+from perdure.temporal.names import ADD_BUDGET, BATCH, CHILD_NEWS, TURN
 from perdure.temporal.payloads import pack, unpack
 from perdure.testing import ScriptedModel, call, calls, says
+from perdure.turn.batch import BatchProgress, BatchRequest
 from perdure.turn.continuation import Continuation
 from perdure.turn.facts import PartCarried, WaitBegan
 from perdure.turn.ledger import Ledger
@@ -312,11 +315,40 @@ async def test_report_of_a_turn_that_ends_while_it_goes_on_in_a_new_run_is_whole
         assert (memo["outcome"], memo["steps"], memo["cost"]) == ("cancelled", 2, "$0.6")
 
 
-@pytest.mark.accepts("Y31")
+@workflow.defn
+class RunBefore:
+    """A run that goes on as a later run of a turn."""
+
+    @workflow.run
+    async def run(self, given: RawValue, queue: str) -> None:
+        """Go on at once."""
+        workflow.continue_as_new(given, workflow=TURN, task_queue=queue)  # type: ignore[arg-type]  # a name
+
+
+async def continued(
+    client: RecordingClient, turn_id: str, given: RawValue
+) -> WorkflowHandle[Any, Any]:
+    """A later run of a turn with this input."""
+    queue, temporal = f"before-{turn_id}", client.temporal
+    runner = UnsandboxedWorkflowRunner()
+    async with Worker(temporal, task_queue=queue, workflows=[RunBefore], workflow_runner=runner):
+        first = await temporal.start_workflow(
+            RunBefore.run, args=[given, client.task_queue], id=turn_id, task_queue=queue
+        )
+        run_id = first.first_execution_run_id
+        while run_id == first.first_execution_run_id:
+            run_id = (await temporal.get_workflow_handle(turn_id).describe()).run_id
+    return temporal.get_workflow_handle(turn_id, run_id=run_id)
+
+
+@pytest.mark.accepts("Y31", "E128")
 async def test_cancelled_turn_does_not_wait_for_a_state_that_cannot_be_read(
     runtime: Runtime,
 ) -> None:
-    """A part that cannot be read is tried again for minutes, but not after a cancel."""
+    """A part that cannot be read is tried again for minutes, but not after a cancel.
+
+    A turn that is started with the input of a later run is refused.
+    """
     async with runtime(reader(), model=ScriptedModel(says("done"))) as client:
         turn = await client.start("reader", "go")
         await turn.result()
@@ -329,15 +361,32 @@ async def test_cancelled_turn_does_not_wait_for_a_state_that_cannot_be_read(
             ledger=Ledger(),
             began=datetime.now(UTC),
         )
-        handle: WorkflowHandle[Any, Any] = await client.temporal.start_workflow(
-            TURN, pack(given), id=f"{turn.id}-again", task_queue=client.task_queue
+        refused = await client.temporal.start_workflow(
+            TURN, pack(given), id=f"{turn.id}-raw", task_queue=client.task_queue
         )
+        with pytest.raises(errors.InvalidRequestError, match="which only the run before may give"):
+            await (await client.get(refused.id)).result()
+        batch = BatchRequest(
+            agent="reader",
+            digest="0" * 64,
+            items=1,
+            parts=1,
+            at_once=1,
+            progress=BatchProgress(began=datetime.now(UTC)),
+        )
+        with pytest.raises(WorkflowFailureError) as other:
+            await client.temporal.execute_workflow(
+                BATCH, pack(batch), id=f"{turn.id}-batch", task_queue=client.task_queue
+            )
+        handle = await continued(client, f"{turn.id}-again", pack(given))
         async with asyncio.timeout(SOON_S):
             await until_failed(handle)
             await handle.cancel()
             with pytest.raises(WorkflowFailureError) as caught:
                 await handle.result()
 
+    assert isinstance(other.value.cause, ApplicationError)
+    assert other.value.cause.type == "INVALID_REQUEST"
     assert isinstance(caught.value.cause, CancelledError)
 
 

@@ -91,6 +91,9 @@ class AgentClient:
         self._schedules = Schedules(client, task_queue, self._marks)
         self._feeds: WeakValueDictionary[tuple[str, str], Feed] = WeakValueDictionary()
 
+    def __repr__(self) -> str:
+        return f"AgentClient(namespace={self._client.namespace!r}, task_queue={self._task_queue!r})"
+
     @classmethod
     def connect(
         cls,

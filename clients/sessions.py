@@ -182,6 +182,9 @@ class Sent:
         self.turn_id = receipt.turn_id
         self._session = session
 
+    def __repr__(self) -> str:
+        return f"Sent({self.id!r}, {self.disposition}, turn_id={self.turn_id!r})"
+
     async def turn(self) -> Turn[Any]:
         """Return the turn that reads the message, as soon as it has begun.
 
@@ -220,6 +223,9 @@ class Session:
         self._marks = marks
         self._request = request
         self._get_turn = get_turn
+
+    def __repr__(self) -> str:
+        return f"Session({self.id!r})"
 
     async def say(
         self,

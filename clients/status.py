@@ -38,7 +38,8 @@ class Spent(Value):
         time: The time since the start, without the waits that a budget of time leaves out.
         tokens: Input and output of all model calls.
         model_calls: Requests to models.
-        tool_calls: Tool calls that were started.
+        tool_calls: Tool calls that were started, attempts of lost workers included, as budgets and
+            `AgentReport.spent` count them. `AgentReport.tool_calls` counts calls with a result.
     """
 
     usd: Decimal | None = None

@@ -113,6 +113,9 @@ class Turn(Generic[T]):
         self._forks = forks
         self._output: Any = None
 
+    def __repr__(self) -> str:
+        return f"Turn({self.id!r})"
+
     def typed(self, output: type[V]) -> Turn[V]:
         """Return the same turn with its result read as an instance of a type."""
         turn = Turn[V](self._client, self._feed, self.id, self._forks)

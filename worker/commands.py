@@ -246,9 +246,13 @@ async def dev(
     as_json: bool,
     attached: bool,
 ) -> int:
-    """Run `perdure dev`."""
+    """Run a Temporal server with its web UI for development, and a worker for your agents.
+
+    The server keeps its turns in a folder, and ends with this command.
+    """
     from perdure.errors import ConfigurationError
     from perdure.worker import reload
+    from perdure.worker.dev_lock import only_worker
 
     if serve and app:
         return await _serve(app, state, serve)
@@ -264,6 +268,8 @@ async def dev(
         stopped = stack.enter_context(_stop_signals()) if agents is None else asyncio.Event()
         where, is_new = await stack.enter_async_context(_server(state, port, ui=not no_ui))
         has_page = not (no_ui or attached) and (is_new or app is not None)
+        if agents is not None:  # a program that is refused prints no address
+            stack.enter_context(only_worker(state, agents.polled_queue, app or ""))
         page = await _page(stack, where, agents, port) if has_page else None
         _introduce(where, page, is_new=is_new, as_json=as_json)
         if reloads and app:
@@ -276,7 +282,7 @@ async def dev(
         if agents is None:
             await stopped.wait()
         else:
-            await _work(agents, app or "", state, where.address)
+            await _work(agents, where.address)
         _say("stopping …")
     return 0
 
@@ -305,15 +311,13 @@ async def _page(
     return await stack.enter_async_context(dev_page.page(where, agents, any_port=not port))
 
 
-async def _work(agents: AgentWorker, app: str, state: Path, address: str) -> None:
-    """Run the worker of `perdure dev` without `--reload`."""
+async def _work(agents: AgentWorker, address: str) -> None:
+    """Run the worker of `perdure dev`."""
     from perdure.worker import logs
-    from perdure.worker.dev_lock import only_worker
     from perdure.worker.settings import WorkerSettings
 
     logs.configure(WorkerSettings.from_environment().log_format)
-    with only_worker(state, agents.polled_queue, app):
-        await agents.run(address, on_start=lambda: _say(_serves(agents)))
+    await agents.run(address, on_start=lambda: _say(_serves(agents)))
 
 
 def _serves(agents: AgentWorker) -> str:

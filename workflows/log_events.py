@@ -1,12 +1,12 @@
 """The events of a turn in the worker's log, one line each, easy to grep.
 
 The events are `turn_started`, `llm_call`, `tool_call`, `turn_failed` and `turn_completed`, of the
-logger `perdure.turns` at level INFO (a failed turn at the level of its error). The line is
-`event name=value …`; the record's `perdure` attribute has the same values for a custom formatter.
-Names chosen by a model or a caller are quoted as in JSON if they could be taken for more than one
-word, or for a terminal command. A replay writes nothing. The records of a turn's end are written
-once the server has accepted it, and so at most once. A crash may lose them, and repeat other lines
-with the same `event_id`.
+logger `perdure.turns` at level INFO (a failed call of a model is a WARNING, and a failed turn has
+the level of its error). The line is `event name=value …`; the record's `perdure` attribute has the
+same values for a custom formatter. Names chosen by a model or a caller are quoted as in JSON if
+they could be taken for more than one word, or for a terminal command. A replay writes nothing. The
+records of a turn's end are written once the server has accepted it, and so at most once. A crash
+may lose them, and repeat other lines with the same `event_id`.
 """
 
 from __future__ import annotations
@@ -117,6 +117,7 @@ def _model_failed(before: TurnState, after: TurnState, key: ModelKey, error: Err
         after,
         "llm_call",
         key,
+        level=logging.WARNING,  # an outage lasts for many attempts before a turn fails
         model=target.name if target else "",
         duration_ms=None,
         tokens=0,

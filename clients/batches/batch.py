@@ -65,6 +65,9 @@ class Batch(Generic[T]):
         self._whole = whole
         self._output = output
 
+    def __repr__(self) -> str:
+        return f"Batch({self.id!r})"
+
     def typed(self, output: type[V]) -> Batch[V]:
         """Return the same batch with its answers read as instances of a type."""
         return Batch[V](self._client, self.id, self._whole, output)

@@ -45,11 +45,15 @@ def in_words(left: Remaining) -> str:
     words = {
         "usd": f"${left.usd:f}" if left.usd is not None else "",
         "time": time_in_words(left.time) if left.time is not None else "",
-        "tokens": f"{left.tokens} tokens" if left.tokens is not None else "",
-        "model_calls": f"{left.model_calls} model calls" if left.model_calls is not None else "",
-        "tool_calls": f"{left.tool_calls} tool calls" if left.tool_calls is not None else "",
-        "iterations": f"{left.iterations} iteration{'s' * (left.iterations != 1)}"
-        if left.iterations is not None
+        "tokens": _counted(left.tokens, "token") if left.tokens is not None else "",
+        "model_calls": _counted(left.model_calls, "model call")
+        if left.model_calls is not None
         else "",
+        "tool_calls": _counted(left.tool_calls, "tool call") if left.tool_calls is not None else "",
+        "iterations": _counted(left.iterations, "iteration") if left.iterations is not None else "",
     }
     return ", ".join(word for word in words.values() if word)
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"

@@ -143,11 +143,14 @@ async def status(batch: str, as_json: bool, address: str | None) -> int:
 @options.json_lines(_LINES)
 @options.ANY_QUEUE
 async def results(batch: str, out: Path | None, as_json: bool, address: str | None) -> int:
-    """Follow a batch to its end, also one that is over. Needs no worker."""
+    """Follow a batch to its end, also one that is over, and print its results. Needs no worker.
+
+    With `--out` they are written to a file and not printed.
+    """
     from perdure.clients.cli import batches
 
     found = await (await _client(address)).get_batch(batch)
-    return await batches.follow(found, out, as_json=as_json)
+    return await batches.follow(found, out, as_json=as_json, prints=True)
 
 
 @batch.command(

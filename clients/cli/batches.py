@@ -13,24 +13,26 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from pydantic_core import to_json
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
 from perdure import errors
 from perdure.clients.batches.batch import Batch
-from perdure.clients.batches.values import BatchState, BatchStatus
+from perdure.clients.batches.values import BatchResult, BatchState, BatchStatus
 from perdure.clients.cli.amounts import in_words as left_in_words
 from perdure.clients.cli.amounts import time_in_words
 from perdure.clients.cli.exits import DONE, FAILED, OUTCOMES
 from perdure.clients.cli.json_lines import tell
 from perdure.clients.cli.result_file import ResultFile
-from perdure.clients.cli.screen import Live, lines_of, note
-from perdure.text import word
+from perdure.clients.cli.screen import Live, lines_of, note, put
+from perdure.text import one_line, word
 
 _POLL_S = 1.0
 _NOTE_S = 10.0
 _BAR_COLUMNS = 24
+_LINE_CHARACTERS = 200
 _CHUNK_BYTES = 1024 * 1024
 _CODES = {
     BatchState.STOPPED: FAILED,
@@ -59,8 +61,12 @@ def id_of(file: Path, agent: str) -> str:
     return f"{name}-{digest.hexdigest()[:8]}"
 
 
-async def follow(batch: Batch[Any], out: Path | None, *, as_json: bool) -> int:
+async def follow(
+    batch: Batch[Any], out: Path | None, *, as_json: bool, prints: bool = False
+) -> int:
     """Write the results as they come, show the progress, and return the exit code.
+
+    With `prints`, a line for each result is printed for people, if it is written nowhere else.
 
     Raises:
         PerdureError: The batch cannot be read, or the file has other content.
@@ -70,12 +76,15 @@ async def follow(batch: Batch[Any], out: Path | None, *, as_json: bool) -> int:
     status = await batch.status()
     file = ResultFile(out, status.round) if out else None
     with file or contextlib.nullcontext():
-        async with _shown(batch, as_json=as_json):
+        async with _shown(batch, as_json=as_json) as live:
             async for result in batch.results(file.cursor if file else None):
                 if file is not None:
                     file.write(result)
                 if as_json:
                     tell({"kind": "result", **result.model_dump(mode="json")})
+                elif prints and out is None:
+                    live.erase()
+                    put(_line(result))
     status = await batch.result()
     if as_json:
         tell(printed(status))
@@ -83,6 +92,15 @@ async def follow(batch: Batch[Any], out: Path | None, *, as_json: bool) -> int:
         note(in_words(status))
         note(_hint(batch, out, status))
     return _CODES.get(status.state, FAILED if status.failed else DONE)
+
+
+def _line(result: BatchResult[Any]) -> str:
+    """Format a result in one line: the task, what became of it, and the answer or the error."""
+    error, output = result.error, result.output
+    text = output if isinstance(output, str) else to_json(output).decode()
+    said = f"{error.code}: {error.message}" if error else text
+    state = result.state.value.replace("_", " ")
+    return f"{word(result.id)}  {state}  {one_line(said, _LINE_CHARACTERS)}"
 
 
 def printed(status: BatchStatus) -> dict[str, Any]:
@@ -120,16 +138,19 @@ def _hint(batch: Batch[Any], out: Path | None, status: BatchStatus) -> str:
 
 
 @contextlib.asynccontextmanager
-async def _shown(batch: Batch[Any], *, as_json: bool) -> AsyncIterator[None]:
-    """Show the progress during the block: a bar on a terminal, elsewhere a line now and then."""
+async def _shown(batch: Batch[Any], *, as_json: bool) -> AsyncIterator[Live]:
+    """Show the progress during the block: a bar on a terminal, elsewhere a line now and then.
+
+    Yields the lines that are drawn, to erase them before another line is printed.
+    """
     if as_json:
-        yield
+        yield Live(sys.stderr)
         return
     progress = _Progress(sys.stderr.isatty())
     polling = asyncio.create_task(progress.poll(batch))
     try:
         async with progress.live.ticking(progress.tick):
-            yield
+            yield progress.live
     finally:
         polling.cancel()
         await asyncio.gather(polling, return_exceptions=True)

@@ -105,7 +105,7 @@ STREAM: Decorator[Any] = click.option(
 BY: Decorator[Any] = click.option(
     "--by",
     metavar="NAME",
-    help="The name to record as the decider (default: PERDURE_BY, or your login name).",
+    help="Who this is from, as it is recorded (default: PERDURE_BY, or your login name).",
 )
 CONNECTION = _together(
     ADDRESS,

@@ -64,6 +64,9 @@ class Schedule:
         self._marks = marks
         self._handle = client.get_schedule_handle(schedule_id)
 
+    def __repr__(self) -> str:
+        return f"Schedule({self.id!r})"
+
     async def describe(self) -> ScheduleStatus:
         """Return the definition of the schedule, its next times, and its last turns.
 

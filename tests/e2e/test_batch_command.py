@@ -65,7 +65,7 @@ def lines_of(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-@pytest.mark.accepts("E87")
+@pytest.mark.accepts("P56", "E87")
 def test_file_has_each_result_once(worked: InProcess, tasks: Path, tmp_path: Path) -> None:
     """Also after a second start, with a file that lacks the end, or whose last line was cut off.
     Standard output is empty without --json, and has JSON alone with it.
@@ -83,6 +83,7 @@ def test_file_has_each_result_once(worked: InProcess, tasks: Path, tmp_path: Pat
     completed = lines_of(out)
     batch_id = first.stderr.splitlines()[0].removeprefix("batch ")
     as_json = worked("batch", "results", batch_id, "--json")
+    for_people = worked("batch", "results", batch_id)
     status = worked("batch", "status", batch_id)
     selected = ("list", "--parent", batch_id, "--label", "row=2", "--json")
     listed = wait_until(lambda: worked(*selected).stdout, "the turn is listed")
@@ -90,6 +91,8 @@ def test_file_has_each_result_once(worked: InProcess, tasks: Path, tmp_path: Pat
 
     assert re.fullmatch(r"tasks-[0-9a-f]{8}-[0-9a-f]{8}", batch_id)
     assert (first.returncode, first.stdout) == (0, "")
+    assert "b  done  done: two" in for_people.stdout.splitlines()
+    assert len(for_people.stdout.splitlines()) == 4
     assert first.stderr.splitlines()[-2].startswith("completed: 4 of 4 done, $0.0002")
     assert Counter(line["id"] for line in found) == Counter(["1", "b", "3", "4"])
     answers = {f"done: {task}" for task in ("one", "two", "three", "four")}

@@ -56,7 +56,7 @@ def test_dev_moves_from_a_taken_port_and_says_so(perdure: CommandLine) -> None:
     assert code == 0
 
 
-@pytest.mark.accepts("P30")
+@pytest.mark.accepts("P30", "P54")
 @pytest.mark.slow
 def test_dev_with_agents_runs_their_turns_and_no_second_program_gets_them(
     perdure: CommandLine,
@@ -78,6 +78,7 @@ def test_dev_with_agents_runs_their_turns_and_no_second_program_gets_them(
         "`perdure dev agents:talker` is running in this folder and polls task queue 'perdure'"
         in second.stderr
     )
+    assert "http" not in second.stdout + second.stderr
     assert code == 0
     assert not is_alive(note["pid"])
 

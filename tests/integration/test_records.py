@@ -123,7 +123,7 @@ FIELDS = {
 """The fields of every record of an event, besides its event and its id."""
 
 
-@pytest.mark.accepts("O1", "O2", "O3", "O5")
+@pytest.mark.accepts("O1", "O2", "O3", "O5", "P53")
 async def test_each_event_has_its_fields_and_no_others(
     perdure_server: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -164,6 +164,8 @@ async def test_each_event_has_its_fields_and_no_others(
         "bad key",
     ]
     assert (records[0]["task_type"], records[0]["tier"]) == ("sum", "gold")
+    levels = [record.levelname for record in caplog.records if record.name == "perdure.turns"]
+    assert levels == ["INFO"] * 4 + ["WARNING", "CRITICAL", "INFO"]
     [line] = [
         record.getMessage() for record in caplog.records if "tool=fail" in record.getMessage()
     ]

@@ -13,7 +13,7 @@ from perdure.activities.provider import ModelRequest
 from perdure.clients import Session, SessionEntry
 from perdure.session.facts import TurnOver, TurnRecorded
 from perdure.session.state import fold
-from perdure.testing import ScriptedModel, call, calls, says
+from perdure.testing import ScriptedModel, call, calls, fails, says
 from perdure.values.answers import ModelAnswer
 from perdure.values.messages import AssistantMessage, Message, UserMessage
 
@@ -528,7 +528,9 @@ async def until_idle(session: Session) -> None:
 @pytest.mark.accepts("E150")
 async def test_what_a_turn_has_answered_is_in_the_next_read(runtime: Runtime) -> None:
     """From any client, before the session has recorded it; also of a turn that has failed."""
-    model = ScriptedModel(says("one"), says("two"), says("three"), RuntimeError("broken"))
+    model = ScriptedModel(
+        says("one"), says("two"), says("three"), fails(errors.ProviderBadRequestError("broken"))
+    )
     async with runtime(app(), model=model) as client:
         session = session_of(client)
         counts, outcomes, known = [], [], []

@@ -30,14 +30,16 @@ from temporalio.api.workflowservice.v1 import (
     GetWorkflowExecutionHistoryResponse,
 )
 from temporalio.client import Client
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.service import RPCError
 
 from perdure import errors, limits
 from perdure.clients import cursors
 from perdure.clients.cursors import Cursor
 from perdure.clients.event_context import EventContext
 from perdure.clients.events import CaughtUp, Event, is_event
+from perdure.clients.history_pages import FIRST_PAUSE_S, LONGEST_PAUSE_S, next_page, patiently
 from perdure.clients.live_output import Ear
+from perdure.clients.server_errors import translated
 from perdure.errors import ErrorInfo, PerdureError
 from perdure.temporal.history import HistoryReader
 from perdure.temporal.names import TURN
@@ -62,17 +64,9 @@ V = TypeVar("V")
 _Place = tuple[int, tuple[int, bool]]
 """A position in the events that were read: the place of the run, and that in its history."""
 
-_POLL, _SHORT = timedelta(seconds=70), timedelta(seconds=3)
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0
+_SHORT = timedelta(seconds=3)
 _UNCLAIMED_S = 5.0
 _PAUSED = WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_PAUSED
-_FATAL = {
-    RPCStatusCode.NOT_FOUND,
-    RPCStatusCode.INVALID_ARGUMENT,
-    RPCStatusCode.PERMISSION_DENIED,
-    RPCStatusCode.UNAUTHENTICATED,
-    RPCStatusCode.UNIMPLEMENTED,
-}
 
 
 class _Restarted:
@@ -338,9 +332,9 @@ class Feed:
                     self._turn_id,
                 )
             is_told = True
-            await asyncio.sleep(_LONGEST_PAUSE_S)
+            await asyncio.sleep(LONGEST_PAUSE_S)
         # a server may end each long poll at once, so do not poll without a pause
-        await asyncio.sleep(_FIRST_PAUSE_S)
+        await asyncio.sleep(FIRST_PAUSE_S)
         return (
             found.status == WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING
             or found.history_length > self._last_id
@@ -349,25 +343,8 @@ class Feed:
     async def _page(
         self, request: GetWorkflowExecutionHistoryRequest
     ) -> GetWorkflowExecutionHistoryResponse:
-        """Return the next page, after an outage of any length.
-
-        A server may refuse a page token of its own: it compares the token with the state of the
-        workflow, and that state may be older than the token. Then history is read from its
-        beginning without the token, and `_take` skips known events.
-        """
-        service = self._client.workflow_service
-        try:
-            return await self._patiently(
-                lambda: service.get_workflow_execution_history(request, timeout=_POLL)
-            )
-        except errors.InvalidRequestError:
-            if not request.next_page_token:
-                raise
-        request.next_page_token = b""
-        await asyncio.sleep(_FIRST_PAUSE_S)
-        return await self._patiently(
-            lambda: service.get_workflow_execution_history(request, timeout=_POLL)
-        )
+        """Return the next page, as `next_page` does. `_take` skips known events."""
+        return await next_page(self._client, request, self._subject, self._unreadable)
 
     async def _patiently(self, ask: Callable[[], Awaitable[V]]) -> V:
         """Return the server's answer, after an outage of any length.
@@ -375,21 +352,14 @@ class Feed:
         Raises:
             PerdureError: The turn cannot be read.
         """
-        pause = _FIRST_PAUSE_S
-        while True:
-            try:
-                return await ask()
-            except RPCError as error:
-                if error.status in _FATAL:
-                    raise unreadable(self._turn_id, error) from error
-                if pause < _LONGEST_PAUSE_S <= pause * 2:
-                    logger.warning(
-                        "the Temporal server does not answer (%s); turn %s is followed on",
-                        error.status.name,
-                        self._turn_id,
-                    )
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, _LONGEST_PAUSE_S)
+        return await patiently(ask, self._subject, self._unreadable)
+
+    @property
+    def _subject(self) -> str:
+        return f"turn {self._turn_id}"
+
+    def _unreadable(self, error: RPCError) -> PerdureError:
+        return unreadable(self._turn_id, error)
 
     async def _take(self, events: Iterable[HistoryEvent]) -> None:
         """Store the new events, and go on to the next run after the last event of a run.
@@ -624,23 +594,8 @@ def _time(event: HistoryEvent) -> datetime:
 def unreadable(turn_id: str, error: RPCError) -> PerdureError:
     """Translate Temporal's error about a turn."""
     name = one_line(turn_id, limits.TURN_ID_CHARACTERS)
-    if error.status == RPCStatusCode.NOT_FOUND and "namespace" in error.message.lower():
-        return errors.ConfigurationError(
-            f"Temporal's error: {error.message.rstrip('.')}; `perdure setup --namespace NAME"
-            " --create-namespace` creates one"
-        )
-    if error.status == RPCStatusCode.NOT_FOUND:
-        return errors.TurnNotFoundError(
-            f"there is no turn {name!r}, or its retention is over", context={"turn_id": name}
-        )
-    if error.status in (RPCStatusCode.PERMISSION_DENIED, RPCStatusCode.UNAUTHENTICATED):
-        return errors.ConfigurationError(
-            f"Temporal does not let this client ask about turn {name!r}: {error.message}"
-        )
-    if error.status == RPCStatusCode.INVALID_ARGUMENT:
-        return errors.InvalidRequestError(
-            f"turn {name!r}: {error.message}", context={"turn_id": name}
-        )
-    return errors.ServerUnreachableError(
-        f"Temporal cannot be asked about turn {name!r}: {error.message}", context={"turn_id": name}
+    context = {"turn_id": name}
+    missing = errors.TurnNotFoundError(
+        f"there is no turn {name!r}, or its retention is over", context=context
     )
+    return translated(error, f"turn {name!r}", missing, context)

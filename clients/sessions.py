@@ -21,13 +21,15 @@ from temporalio.client import (
 )
 from temporalio.common import RawValue, WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.service import RPCError
 
 from perdure import errors, limits, validation
 from perdure.agents.agent import Agent
 from perdure.base import Value
 from perdure.clients import updates
+from perdure.clients.history_pages import next_page
 from perdure.clients.search_marks import Marks
+from perdure.clients.server_errors import translated
 from perdure.clients.session_ends import with_end
 from perdure.clients.session_receipts import closed_before
 from perdure.clients.turn import Turn
@@ -68,7 +70,6 @@ from perdure.values.budgets import ABudget, Budget, BudgetUpdate, Spending
 from perdure.values.messages import Message
 from perdure.values.reports import AgentReport
 
-_POLL = timedelta(seconds=70)
 _PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0
 _BUSY_TRIES = 20
 _SAY = {
@@ -423,11 +424,15 @@ class Session:
                 execution=WorkflowExecution(workflow_id=self.id, run_id=run),
                 wait_new_event=True,
             )
-            reader, following = SessionReader(self._client.data_converter), ""
+            reader, following, known = SessionReader(self._client.data_converter), "", 0
             while True:
-                page = await self._page(request)
+                page = await next_page(
+                    self._client, request, f"session {self.id}", self._unreadable
+                )
                 for event in page.history.events:
-                    fact = await reader.fact(event)
+                    if event.event_id <= known:
+                        continue
+                    fact, known = await reader.fact(event), event.event_id
                     following = run_after(event) or following
                     if fact is not None and event.event_id > last:
                         at = event.event_time.ToDatetime(tzinfo=UTC)
@@ -625,26 +630,10 @@ class Session:
             )
         return info.execution.run_id
 
-    async def _page(self, request: GetWorkflowExecutionHistoryRequest) -> Any:
-        """Return the next page of history, after an outage of any length."""
-        pause = _PAUSE_S
-        while True:
-            try:
-                service = self._client.workflow_service
-                return await service.get_workflow_execution_history(request, timeout=_POLL)
-            except RPCError as error:
-                if error.status in (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT):
-                    raise self._unreadable(error) from error
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE_S)
-
     def _unreadable(self, error: RPCError) -> PerdureError:
-        if error.status is RPCStatusCode.NOT_FOUND:
-            return self._unknown()
-        return errors.ServerUnreachableError(
-            f"Temporal cannot be asked about session {self.id!r}: {error.message}",
-            context={"session_id": self.id},
-        )
+        name = one_line(self.id, limits.TURN_ID_CHARACTERS)
+        context = {"session_id": self.id}
+        return translated(error, f"session {name!r}", self._unknown(), context)
 
     def _unknown(self) -> errors.SessionNotFoundError:
         return errors.SessionNotFoundError(

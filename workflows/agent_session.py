@@ -76,6 +76,7 @@ _MESSAGE = {"id": validation.MessageId, "text": validation.Message, "by": valida
 
 _CONTINUE_FIRST = "continue-as-new-before-a-turn"
 _EARLY_FIRST = "updates-before-a-turn"
+_CLOSE_AFTER_RECORD = "close-after-the-record"
 
 Handle = workflow.ChildWorkflowHandle[Any, RawValue]
 
@@ -448,9 +449,15 @@ class AgentSession:
 
     @workflow.update(name=CLOSE)
     async def close(self, given: RawValue = NOTHING) -> RawValue:
-        """Take no more messages. A running turn goes on to its end."""
+        """Take no more messages. A running turn goes on to its end.
+
+        What a turn that is over has left unread is in the queue once the turn is recorded.
+        """
         async with self._answering():
             self._note(SessionClosed(unpack(given, Reason).reason))
+            turn = self._turn
+            if turn is not None and await has_ended(turn) and workflow.patched(_CLOSE_AFTER_RECORD):
+                await workflow.wait_condition(lambda: self._turn is not turn)
             return pack(Left(unread=self._state.queue))
 
     @close.validator

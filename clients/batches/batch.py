@@ -20,11 +20,12 @@ from temporalio.service import RPCError, RPCStatusCode
 from perdure import errors, limits, validation
 from perdure.base import T
 from perdure.clients.batches.places import Place, place_of
-from perdure.clients.batches.reading import PASSING, Results, Whole
+from perdure.clients.batches.reading import Results, Whole
 from perdure.clients.batches.spool import Spool
 from perdure.clients.batches.uploading import Uploader, Work
 from perdure.clients.batches.values import BatchResult, BatchState, BatchStatus, TaskState
-from perdure.clients.feed import unreadable
+from perdure.clients.history_pages import FATAL
+from perdure.clients.server_errors import translated
 from perdure.temporal import search_attributes
 from perdure.temporal.history import first_event
 from perdure.temporal.names import BATCH, MEMO_BATCH, TURN
@@ -158,7 +159,7 @@ class Batch(Generic[T]):
         except RPCError as error:
             if error.status == RPCStatusCode.NOT_FOUND:
                 return False
-            raise unreadable(self.id, error) from error
+            raise self._unreadable(error) from error
         return True
 
     async def retry_failed(
@@ -285,7 +286,7 @@ class Batch(Generic[T]):
             except WorkflowContinuedAsNewError:
                 continue
             except RPCError as error:
-                if error.status not in PASSING:
+                if error.status in FATAL:
                     raise self._unreadable(error) from error
                 await asyncio.sleep(_PAUSE_S)
             else:
@@ -358,13 +359,12 @@ async def described(client: Client, batch_id: str) -> tuple[WorkflowExecutionInf
 
 def not_readable(batch_id: str, error: RPCError) -> errors.PerdureError:
     """Translate Temporal's error about a batch."""
-    if error.status == RPCStatusCode.NOT_FOUND and "namespace" not in error.message.lower():
-        return errors.BatchNotFoundError(
-            f"there is no batch {batch_id!r}, its upload was not finished, or its retention is"
-            " over",
-            context={"batch": batch_id},
-        )
-    return unreadable(batch_id, error)
+    context = {"batch": batch_id}
+    missing = errors.BatchNotFoundError(
+        f"there is no batch {batch_id!r}, its upload was not finished, or its retention is over",
+        context=context,
+    )
+    return translated(error, f"batch {batch_id!r}", missing, context)
 
 
 def _state(note: BatchNote) -> BatchState:

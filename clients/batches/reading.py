@@ -13,12 +13,13 @@ from decimal import Decimal
 from typing import Any
 
 from temporalio.client import Client
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.service import RPCError
 
 from perdure import errors, limits
 from perdure.clients.batches.places import Place
 from perdure.clients.batches.values import BatchResult, TaskState
-from perdure.clients.feed import unreadable
+from perdure.clients.history_pages import FATAL
+from perdure.clients.server_errors import translated
 from perdure.errors import PerdureError
 from perdure.schemas import output_type
 from perdure.schemas.strict_schema import Schema
@@ -38,13 +39,6 @@ _AT_ONCE = 32
 """The number of parts that are read at the same time."""
 _QUEUED = 100
 _PAUSE_S = 1.0
-PASSING = (
-    RPCStatusCode.UNAVAILABLE,
-    RPCStatusCode.DEADLINE_EXCEEDED,
-    RPCStatusCode.RESOURCE_EXHAUSTED,
-    RPCStatusCode.CANCELLED,
-)
-"""Errors of a server that is away for a while."""
 _CLIPPED = limits.SUMMARY_BYTES // 2 - limits.ERROR_TEXT_BYTES
 """A longer output in a summary may be clipped."""
 _WORDS = {
@@ -361,7 +355,7 @@ class _Window:
                         count = number
                 await queue.put((part, _Done()))
             except RPCError as error:
-                if error.status in PASSING:
+                if error.status not in FATAL:
                     await asyncio.sleep(_PAUSE_S)
                     continue
                 await queue.put((part, _unreadable(self._results, error)))
@@ -378,12 +372,11 @@ class _Window:
 
 def _unreadable(results: Results, error: RPCError) -> PerdureError:
     batch = results._batch  # noqa: SLF001 - of this module
-    if error.status == RPCStatusCode.NOT_FOUND:
-        return errors.BatchNotFoundError(
-            f"parts of batch {batch!r} are gone: their retention is over",
-            context={"batch": batch},
-        )
-    return unreadable(batch, error)
+    context = {"batch": batch}
+    missing = errors.BatchNotFoundError(
+        f"parts of batch {batch!r} are gone: their retention is over", context=context
+    )
+    return translated(error, f"batch {batch!r}", missing, context)
 
 
 def _error_of(end: ChildEnded) -> PerdureError:

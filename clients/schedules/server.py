@@ -11,9 +11,10 @@ from temporalio.api.workflowservice.v1 import (
     PatchScheduleRequest,
 )
 from temporalio.client import Client
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.service import RPCError
 
 from perdure import errors
+from perdure.clients.server_errors import translated
 from perdure.errors import PerdureError
 from perdure.temporal import schedule_updates
 from perdure.text import one_line
@@ -65,25 +66,8 @@ def unreadable(schedule_id: str, error: RPCError) -> PerdureError:
     name = one_line(schedule_id, _SHOWN)
     subject = f"schedule {name!r}" if schedule_id else "schedules"
     context = {"schedule_id": name} if schedule_id else {}
-    match error.status:
-        case RPCStatusCode.NOT_FOUND if "namespace" in error.message.lower():
-            return errors.ConfigurationError(
-                f"Temporal's error: {error.message.rstrip('.')}; `perdure setup --namespace NAME"
-                " --create-namespace` creates one"
-            )
-        case RPCStatusCode.NOT_FOUND:
-            return errors.ScheduleNotFoundError(
-                f"there is no {subject}; `perdure schedule list` shows those that there are",
-                context=context,
-            )
-        case RPCStatusCode.PERMISSION_DENIED | RPCStatusCode.UNAUTHENTICATED:
-            return errors.ConfigurationError(
-                f"Temporal does not let this client use {subject}: {error.message}"
-            )
-        case RPCStatusCode.INVALID_ARGUMENT:
-            return errors.InvalidRequestError(f"{subject}: {error.message}", context=context)
-        case _:
-            return errors.ServerUnreachableError(
-                f"Temporal cannot be asked about {subject}: {error.message}",
-                context=context,
-            )
+    missing = errors.ScheduleNotFoundError(
+        f"there is no {subject}; `perdure schedule list` shows those that there are",
+        context=context,
+    )
+    return translated(error, subject, missing, context)

@@ -560,7 +560,7 @@ async def until_idle(session: Session) -> None:
 async def test_what_a_turn_has_answered_is_in_the_next_read(runtime: Runtime) -> None:
     """From any client, before the session has recorded it; also of a turn that has failed."""
     model = ScriptedModel(
-        says("one"), says("two"), says("three"), fails(errors.LLMAuthError("broken"))
+        says("one"), says("two"), says("three"), fails(errors.LLMBudgetExceededError("spent"))
     )
     async with runtime(app(), model=model) as client:
         session = session_of(client)
@@ -579,7 +579,7 @@ async def test_what_a_turn_has_answered_is_in_the_next_read(runtime: Runtime) ->
 
     assert counts == [(number, "idle", None) for number in (1, 2, 3, 4)]
     assert spent >= 3
-    assert outcomes == [*[Outcome.COMPLETED] * 3, Outcome.FAILED]
+    assert outcomes == [*[Outcome.COMPLETED] * 3, Outcome.BUDGET_EXHAUSTED]
     assert known[2] == ["first", "one", "second", "two", "third", "three"]
     assert known[3] == texts(recorded)
 
@@ -631,3 +631,30 @@ async def test_message_after_the_answer_is_started(runtime: Runtime) -> None:
     assert {one.disposition for one in sent} == {"started"}
     assert (waits.disposition, again.disposition) == ("queued", "queued")
     assert (last.disposition, last.turn_id) == ("started", report.turn_id)
+
+
+@pytest.mark.accepts("E154")
+async def test_close_after_the_end_of_a_turn_returns_what_it_left_unread(runtime: Runtime) -> None:
+    """While the session records the turn: its queue has no other message later."""
+    model = Paced(says("one"), says("never"))
+    async with runtime(app(), model=model) as client:
+        session = session_of(client)
+        first = await session.say("first")
+        await model.begun.acquire()
+        second = await session.say("second", id="2")
+        await session.say("third", id="3")
+        model.let_go()
+        await first.result()
+        turn = await second.turn()
+        await model.begun.acquire()
+        await turn.cancel("enough")
+        async for event in session.events():
+            if isinstance(event.fact, TurnOver) and event.fact.number == 2:
+                break
+        unread = await session.close("over")
+        model.let_go()
+        await _closed(session)
+        status = await session.status()
+
+    assert [one.id for one in unread] == ["3"]
+    assert status.queue == unread

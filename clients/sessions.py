@@ -7,7 +7,7 @@ import base64
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Annotated, Any, Literal
 from uuid import uuid4

@@ -62,7 +62,8 @@ def busy(processes: int) -> Iterator[None]:
 
     Each has a session of its own: Linux may share the time between sessions, and then processes.
     """
-    command = [sys.executable, "-c", "while True: pass"]
+    parent = os.getpid()  # they end with this process, however it ends
+    command = [sys.executable, "-c", f"import os\nwhile os.getppid() == {parent}: pass"]
     running = [subprocess.Popen(command) for _ in range(processes)]
     try:
         yield

@@ -10,7 +10,8 @@ It also refuses attempts that the workflow has not scheduled. An activity of a t
 but the server dispatches it again after an operator has paused, unpaused or reset it, and after a
 reset of the turn while it ran. The previous attempt may have had its effect, so this one counts as
 lost: the workflow decides what that means, as it does for a worker that died (docs/decisions/0030).
-The activity with which a session records a turn only reads, and may have any number of attempts.
+An activity that only reads, or that does the same when it is repeated, as the one with which a
+session records a turn, may have any number of attempts.
 """
 
 from __future__ import annotations

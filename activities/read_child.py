@@ -11,6 +11,19 @@ from perdure.temporal.read_turn import read_turn
 from perdure.turn.wire import ChildRun, TurnRead
 
 
+async def read_ended(run: ChildRun) -> TurnRead:
+    """Return the summary of a turn from its history, as an activity that is tried again.
+
+    Raises:
+        TurnNotFoundError: The history is gone.
+        ApplicationError: The server does not answer; this is tried again.
+    """
+    try:
+        return await read_child(run)
+    except RPCError as error:
+        raise unread(run.turn_id, error) from error
+
+
 async def read_child(run: ChildRun) -> TurnRead:
     """Return the summary of a turn from its history.
 

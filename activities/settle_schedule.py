@@ -24,6 +24,10 @@ from perdure.temporal.runs import describe_last
 from perdure.turn.schedule_account import ScheduleAccount, SettleCall
 from perdure.turn.wire import ChildRun, Noted, TurnRequest
 
+NOT_KEPT = (errors.ConfigurationError, errors.InvalidRequestError, errors.TooLargeError)
+"""The errors after which the turn is not counted: the schedule is another program's, or is kept
+from this worker.
+"""
 _TRIES = 10
 _LEFT_NO_WORD = (
     WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_TERMINATED,

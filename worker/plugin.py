@@ -41,10 +41,10 @@ from perdure.activities.pricing import Prices
 from perdure.activities.profiles import Profiles
 from perdure.activities.provider import Models
 from perdure.activities.read_change import read_change
-from perdure.activities.read_child import read_child
+from perdure.activities.read_child import read_ended
 from perdure.activities.record_turn import TurnRecorder
 from perdure.activities.resolve_agent import Agents
-from perdure.activities.settle_schedule import settle_schedule
+from perdure.activities.settle_schedule import NOT_KEPT, settle_schedule
 from perdure.activities.tool_loop import ToolLoop
 from perdure.activities.transcripts import Transcripts
 from perdure.activities.webhook_rules import Rules
@@ -83,7 +83,7 @@ from perdure.temporal.names import (
     TURN,
     WEBHOOK,
 )
-from perdure.temporal.payloads import V, pack, raw_input, unpack
+from perdure.temporal.payloads import V, is_foreign, pack, raw_input, undecodable, unpack
 from perdure.turn.approvals import PolicyCall
 from perdure.turn.continuation import CarryCall
 from perdure.turn.push import ChangeCall, PushCall
@@ -222,15 +222,23 @@ class PerdurePlugin(Plugin):
             _handler(ASK_POLICY, Policies(self._agents).ask_policy, PolicyCall),
             _handler(RUN_MIDDLEWARE, hooks.run_middleware, HookCall),
             _handler(TELL_OBSERVERS, hooks.tell_observers, ObserverCall),
-            _handler(READ_CHILD, read_child, ChildRun),
+            _handler(READ_CHILD, read_ended, ChildRun, final=failures.UNREADABLE),
             _handler(CARRY, Carrier().carry, CarryCall, may_be_stored=True),
-            _handler(RECORD_TURN, TurnRecorder().record_turn, RecordCall, may_be_stored=True),
+            _handler(
+                RECORD_TURN,
+                TurnRecorder().record_turn,
+                RecordCall,
+                may_be_stored=True,
+                final=failures.UNREADABLE,
+            ),
             _handler(SEND_MESSAGE, send_message, MessageCall),
-            _handler(SETTLE_SCHEDULE, settle_schedule, SettleCall),
-            _handler(END_OF_TURN, self._webhooks.end_of_turn, WebhookCall),
+            _handler(SETTLE_SCHEDULE, settle_schedule, SettleCall, final=NOT_KEPT),
+            _handler(
+                END_OF_TURN, self._webhooks.end_of_turn, WebhookCall, final=failures.UNREADABLE
+            ),
             _handler(NOTIFY, self._webhooks.notify, Notification),
             _handler(CHECK_RECEIVER, self._webhooks.check_receiver, PushCall),
-            _handler(READ_CHANGE, read_change, ChangeCall),
+            _handler(READ_CHANGE, read_change, ChangeCall, final=failures.UNREADABLE),
             self._call_model,
             *self._tool_calls.handlers(),
         ]
@@ -441,14 +449,18 @@ def _handler(
     takes: type[V],
     *,
     may_be_stored: bool = False,
+    final: failures.Final = PerdureError,
 ) -> Handler:
     """Wrap a typed method as an activity with raw payloads and typed failures.
 
-    `may_be_stored` allows a larger result if the client has an external storage.
+    `may_be_stored` allows a larger result if the client has an external storage. Errors that are
+    not `final` are tried again if the workflow allows it.
     """
 
     async def run(raw: RawValue) -> RawValue:
-        with failures.typed(), logged():
+        with failures.typed(final), logged():
+            if is_foreign(raw.payload):  # another worker may have the codec
+                raise failures.of_activity(undecodable(None, [raw.payload]), is_final=False)
             result = await method(unpack(raw, takes))
             is_stored = activity.client().data_converter.external_storage is not None
             most = limits.STORED_BYTES if may_be_stored and is_stored else limits.PAYLOAD_BYTES

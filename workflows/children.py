@@ -11,14 +11,14 @@ from datetime import timedelta
 from typing import Any
 
 from temporalio import workflow
-from temporalio.common import RawValue
+from temporalio.common import RawValue, RetryPolicy
 from temporalio.exceptions import ActivityError, ChildWorkflowError, WorkflowAlreadyStartedError
 
 from perdure.agents import policy
 from perdure.agents.definitions import AgentDefinition
 from perdure.agents.delegates import Ancestor, InheritedTool, Lineage
 from perdure.agents.skills import LOAD_SKILL
-from perdure.temporal import outcomes, search_attributes, start_request, trace_ids
+from perdure.temporal import failures, outcomes, search_attributes, start_request, trace_ids
 from perdure.temporal.names import READ_CHILD, TURN
 from perdure.temporal.payloads import pack
 from perdure.turn.decide import Delegate
@@ -31,7 +31,7 @@ from perdure.turn.wire import ChildRun, TurnRequest
 from perdure.values.budgets import Budget
 from perdure.values.tasks import Task, headline
 from perdure.workflows import ancestors, heartbeats, log_events
-from perdure.workflows.calls import ONCE, has_ended
+from perdure.workflows.calls import has_ended
 from perdure.workflows.clock import ended_within
 from perdure.workflows.turn_context import Board
 
@@ -41,8 +41,16 @@ GRACE = timedelta(seconds=30)
 Each of them stops its own call within 10 s, as well as its own children.
 """
 
-READ_WITHIN = timedelta(seconds=5)
-"""The time limit of reading a child's history, including the wait for a worker."""
+READ_WITHIN = timedelta(seconds=30)
+"""The time limit of reading a child's history, including the wait for a worker.
+
+It is long enough for another attempt after the loss of a worker, whose heartbeats are missed.
+"""
+_UNTIL_READ = RetryPolicy(
+    initial_interval=timedelta(seconds=0.2),
+    maximum_interval=timedelta(seconds=2),
+    non_retryable_error_types=[failures.NOT_REGISTERED],  # by a worker of an earlier release
+)
 
 READS = "read-child"
 """The patch id of turns that read the history of a child without a summary."""
@@ -186,7 +194,7 @@ class Children:
                 activity_id=str(place),
                 schedule_to_close_timeout=READ_WITHIN,
                 heartbeat_timeout=heartbeats.timeout(),
-                retry_policy=ONCE,
+                retry_policy=_UNTIL_READ,
                 summary=f"step {key.step}: {child.turn_id} left no summary",
             )
             fact = outcomes.completed(place, result)

@@ -25,17 +25,27 @@ NOT_LOCAL = "PERDURE_NOT_LOCAL"
 """The failure type of a local call that has to be an ordinary activity."""
 _NOT_ENCODED = "Failed building exception result"
 """The beginning of the SDK's failure if a codec could not encode the activity's own."""
+Final = type[PerdureError] | tuple[type[PerdureError], ...]
+"""Errors of an activity that another attempt would not change."""
+UNREADABLE: Final = (errors.TurnNotFoundError, errors.TooLargeError)
+"""Those of reading a history: it is gone, or what is read does not fit into another one.
+
+All others pass: the server is away, the worker lacks a key, or has a bug that is mended.
+"""
 RUN_ENDS = "PERDURE_RUN_ENDS"
 """The failure type of an update to a run that is about to go on in a new one."""
 
 
-def of_activity(error: PerdureError) -> ApplicationError:
-    """Return the failure of an activity. It is benign, so the SDK logs no stack trace."""
+def of_activity(error: PerdureError, *, is_final: bool = True) -> ApplicationError:
+    """Return the failure of an activity, which is not tried again if it `is_final`.
+
+    It is benign, so the SDK logs no stack trace.
+    """
     return ApplicationError(
         error.message,
         pack(error.info()),
         type=error.code,
-        non_retryable=True,
+        non_retryable=is_final,
         category=ApplicationErrorCategory.BENIGN,
     )
 
@@ -48,17 +58,18 @@ def not_local(why: str) -> ApplicationError:
 
 
 @contextlib.contextmanager
-def typed() -> Iterator[None]:
+def typed(final: Final = PerdureError) -> Iterator[None]:
     """Convert exceptions of an activity into failures that hold an `ErrorInfo`.
 
-    Cancellations are passed on.
+    Cancellations are passed on. Errors that are not `final` are tried again if the workflow allows
+    it.
     """
     try:
         yield
     except (FailureError, asyncio.CancelledError):
         raise
     except PerdureError as error:
-        raise of_activity(error) from None
+        raise of_activity(error, is_final=isinstance(error, final)) from None
     except Exception as error:
         raise of_activity(PerdureError(described(error))) from error
 

@@ -33,6 +33,7 @@ from perdure.temporal.history import HistoryReader
 from perdure.testing.stub_provider import Call, LoggedRequest, Reply, StubProvider, read_log
 from perdure.turn.facts import (
     CallFailed,
+    HookEnded,
     ModelAnswered,
     Recorded,
     Scheduled,
@@ -386,7 +387,7 @@ def assert_recorded_once(facts: list[Recorded]) -> None:
     for fact in facts:
         if isinstance(fact, Scheduled) and fact.key.attempt > 1:
             assert replace(fact.key, attempt=fact.key.attempt - 1) in lost
-        if isinstance(fact, ToolLost) or (isinstance(fact, CallFailed) and fact.lost):
+        if isinstance(fact, ToolLost) or (isinstance(fact, CallFailed | HookEnded) and fact.lost):
             lost.add(fact.key)
     scheduled = [fact.key for fact in facts if isinstance(fact, Scheduled)]
     assert len(scheduled) == len(set(scheduled))

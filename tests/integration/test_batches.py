@@ -224,7 +224,7 @@ async def test_broken_tasks_are_named_and_nothing_is_started(
     good, model = json.dumps({"task": "t", "id": "a"}), Crowd(1)
     files = {
         '"t"\n\n{"task": \n': "line 3 of tasks.jsonl: no JSON",
-        '"t"\n{"task": "t", "colour": 1}\n': "line 2 of tasks.jsonl: colour: Extra inputs",
+        '"t"\n{"task": "t", "colour": 1}\n': "line 2 of tasks.jsonl: there is no field 'colour'",
         '"t"\n7\n': "line 2 of tasks.jsonl: a task must be a string",
         f'{good}\n"t"\n\n{good}\n': "line 4 of tasks.jsonl: the id 'a' is that of line 1",
         '"t"\n{"task": "u", "id": "1"}\n': "line 2 of tasks.jsonl: the id '1' is that of line 1",

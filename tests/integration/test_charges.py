@@ -130,7 +130,7 @@ async def test_provider_that_breaks_is_charged_for(runtime: Runtime) -> None:
     async with runtime(app(), model=model) as client:
         error = await ended(await client.start("spender", "go", budget=Budget(usd="5")))
 
-    assert type(error) is PerdureError
+    assert type(error) is errors.LLMError
     assert "KeyError" in error.message
     assert error.report is not None
     assert 1 < (error.report.cost or 0) <= 5

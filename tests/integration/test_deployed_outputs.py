@@ -136,7 +136,7 @@ async def test_answer_of_another_type_than_the_agents_is_refused_before_its_guar
         " its middleware gets: total: Extra inputs are not permitted; the turn was started with"
         " another type: start it with Defaults, or without output="
     )
-    assert seen.outputs == [""], (
+    assert seen.outputs == [None], (
         "the guardrail was not asked, and the observer hears of an end without an output"
     )
 

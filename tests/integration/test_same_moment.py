@@ -56,4 +56,4 @@ async def test_answer_that_comes_with_the_cancel_is_kept_and_paid(perdure_server
 
     assert events[-4:] == [CANCEL, TASK, STARTED, COMPLETED]
     assert stopped.value.report is not None
-    assert (stopped.value.report.spent.tokens, stopped.value.report.output) == (900, "thinking")
+    assert (stopped.value.report.spent.tokens, stopped.value.report.last_text) == (900, "thinking")

@@ -112,5 +112,5 @@ async def test_guardrail_sees_the_instance(runtime: Runtime) -> None:
 
     assert (report.output, seen) == (Sum(total=3), [Sum(total=3), Sum(total=30)])
     assert caught.value.report is not None
-    assert caught.value.report.output == ""
+    assert (caught.value.report.output, caught.value.report.last_text) == (None, "")
     assert caught.value.report.steps[-1].message.text.startswith(MARK)

@@ -185,7 +185,7 @@ async def test_third_wrong_answer_in_a_row_is_an_error_that_names_the_model(run:
     assert caught.value.report is not None
     assert (
         caught.value.report.outcome,
-        caught.value.report.output,
+        caught.value.report.last_text,
         len(caught.value.report.steps),
     ) == (Outcome.FAILED, "three", 3)
     model.assert_finished()
@@ -232,7 +232,7 @@ async def test_answer_that_was_cut_off_is_an_error_at_once(run: Run) -> None:
         await run(model, output=Invoice)
 
     assert caught.value.report is not None
-    assert (caught.value.report.output, model.call_count) == (WRITTEN[:20], 1)
+    assert (caught.value.report.last_text, model.call_count) == (WRITTEN[:20], 1)
 
 
 @pytest.mark.accepts("L7")
@@ -424,7 +424,8 @@ async def test_answer_that_the_workers_schema_takes_and_the_callers_type_does_no
             await client.run("clerk", "go", output=Invoice)
 
     assert caught.value.report is not None
-    assert (caught.value.report.outcome, caught.value.report.output) == (Outcome.COMPLETED, WRONG)
+    report = caught.value.report
+    assert (report.outcome, report.last_text) == (Outcome.COMPLETED, WRONG)
 
 
 async def test_agents_of_a_factory_have_types_too(runtime: Runtime) -> None:

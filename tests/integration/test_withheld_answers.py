@@ -120,7 +120,7 @@ async def test_words_beside_calls_of_a_guarded_delegate_are_not_its_last_words(
 
     assert "MAX_ITERATIONS" in str(models["boss"].requests[1].messages[-1])
     assert caught.value.report is not None
-    assert (caught.value.report.output, status.last_text, last.text) == ("", "", "")
+    assert (caught.value.report.last_text, status.last_text, last.text) == ("", "", "")
     shown = [models["boss"].requests[1], report, memo, last, caught.value]
     assert [one for one in map(str, shown) if "hunter2" in one] == []
 

@@ -377,7 +377,7 @@ WRONG_VALUES: dict[str, tuple[Callable[[], object], str]] = {
             " not 5"
         ),
     ),
-    "missing": (lambda: Price(input="1"), "Price: output: Field required"),  # type: ignore[call-arg]
+    "missing": (lambda: Price(input="1"), "Price: output is missing"),  # type: ignore[call-arg]
     "task": (
         lambda: Task(content=5),
         "Task: content must be a string, or a list of Text and Media, not 5",

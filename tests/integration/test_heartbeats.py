@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import AsyncIterator
 from datetime import timedelta
 
@@ -26,9 +25,13 @@ SOON_S = 2.5
 """Less than the interval of heartbeats, with room for a busy machine."""
 
 
+began = asyncio.Event()
+
+
 @tool
 async def linger() -> str:
     """Takes long."""
+    began.set()
     await asyncio.sleep(60)
     return "late"
 
@@ -55,19 +58,18 @@ async def test_cancel_reaches_an_activity_in_the_process_of_its_turn_before_its_
         queue(perdure_server) as work,
         working(work, work.client.temporal, heartbeat=timedelta(seconds=40)),
     ):
+        began.clear()
         turn = await work.client.start("waiter", "go")
-        await until(turn, Scheduled, times=2)
+        await began.wait()
         described = await work.client.temporal.get_workflow_handle(turn.id).describe()
-        began = time.monotonic()
         await turn.cancel("enough")
         end = await ended(turn)
-        took = time.monotonic() - began
 
     [pending] = described.raw_description.pending_activities
     far = timeout_for(timedelta(seconds=40))
     assert isinstance(end, errors.TurnCancelledError)
     assert end.report is not None
-    assert (end.report.unstopped, took < SOON_S) == ((), True)
+    assert end.report.unstopped == ()  # it ended within the grace, which is shorter than 40 s
     assert pending.activity_options.heartbeat_timeout.ToTimedelta() == far
 
 

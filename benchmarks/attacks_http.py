@@ -30,11 +30,12 @@ from perdure.worker.dev_server import DevServer
 BLOCKS, REQUESTS, PAUSE_S = 6, 40, 0.02
 GOAL = 2.0
 TURNS = 100
-TOKENS = {"honest": None, "evil": "evil"}
+HONEST, EVIL = "honest" * 6, "evil" * 8
+TOKENS = {HONEST: None, EVIL: "evil"}
 """The tenants of the callers."""
 
 Attack = Callable[[Gateway], Coroutine[Any, Any, None]]
-HEAD = "Host: localhost\r\nAuthorization: Bearer evil\r\n"
+HEAD = f"Host: localhost\r\nAuthorization: Bearer {EVIL}\r\n"
 
 
 async def hold(at: Gateway, sent: bytes, drip: bytes = b"") -> None:
@@ -148,7 +149,7 @@ ATTACKS: dict[str, Attack] = {
 
 
 async def honest_s(at: Gateway) -> float:
-    return await request_ms(at, "/v1/turns/quick", token="honest") / 1000
+    return await request_ms(at, "/v1/turns/quick", token=HONEST) / 1000
 
 
 async def measure(at: Gateway, attack: str) -> Result:
@@ -209,7 +210,7 @@ async def main(names: list[str]) -> bool:
             if names and not any(wanted in name for wanted in names):
                 continue
             async with gateway(address, "--tokens", str(tokens(folder))) as at:
-                await request_ms(at, "/v1/turns/quick", token="honest")
+                await request_ms(at, "/v1/turns/quick", token=HONEST)
                 before = at.megabytes()
                 result = await measure(at, name)
                 print(f"{result.row(name)}   {before:.0f} -> {at.megabytes():.0f} MB", flush=True)

@@ -14,6 +14,7 @@ import contextlib
 import itertools
 import os
 import re
+import secrets
 import sys
 import time
 from collections.abc import AsyncIterator, Sequence
@@ -35,6 +36,7 @@ OPENING = 25
 PROBES, PROBE_S = 100, 0.2
 WAITS = timedelta(hours=1)
 GOAL_MS = 100
+TOKEN = secrets.token_urlsafe()
 _AT = re.compile(rb'"turn": "([^"]+)".{0,200}?"at": "([^"]+)"')
 _SERVING = re.compile(r"http://127\.0\.0\.1:(\d+)")
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -77,7 +79,8 @@ class Stream(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        transport.write(f"GET {self._path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        who = f"Authorization: Bearer {TOKEN}"
+        transport.write(f"GET {self._path} HTTP/1.1\r\nHost: localhost\r\n{who}\r\n\r\n".encode())
 
     def data_received(self, data: bytes) -> None:
         now = time.time()
@@ -103,6 +106,7 @@ async def gateway(address: str, *arguments: str) -> AsyncIterator[Gateway]:
         *(sys.executable, "-m", "perdure", "serve", "--port", "0"),
         *("--address", address, "--task-queue", QUEUE),
         *(arguments or ("--max-streams", most, "--max-streams-of-caller", most)),
+        env={**os.environ, "PERDURE_TOKEN": TOKEN},
         stderr=asyncio.subprocess.PIPE,
     )
     assert process.stderr is not None
@@ -133,11 +137,11 @@ async def opened(at: Gateway, turns: Sequence[str], count: int) -> list[Stream]:
     return await asyncio.gather(*(one(turn) for turn in chosen))
 
 
-async def request_ms(at: Gateway, path: str, token: str = "") -> float:
+async def request_ms(at: Gateway, path: str, token: str = TOKEN) -> float:
     """How long a request of another client takes, with its connection."""
     began = time.perf_counter()
     reading, writing = await asyncio.open_connection("127.0.0.1", at.port)
-    who = f"Authorization: Bearer {token}\r\n" if token else ""
+    who = f"Authorization: Bearer {token}\r\n"
     head = f"GET {path} HTTP/1.1\r\nHost: localhost\r\n{who}Connection: close\r\n\r\n"
     writing.write(head.encode())
     answer = await reading.read()

@@ -265,6 +265,8 @@ A2A_PUSH_LOOK = timedelta(hours=1)
 """How often a task is looked at that sends no news, because it was terminated, ..."""
 A2A_PUSH_RETRY = timedelta(seconds=30)
 """... and one that has not begun, after shorter pauses at first."""
+TOKEN_CHARACTERS = 32
+"""The fewest characters of the token of a gateway without a file of tokens."""
 TENANT_CHARACTERS = 32
 """The length of the name of a tenant, which the ids of its turns begin with."""
 

@@ -25,6 +25,8 @@ async def page(
 ) -> AsyncIterator[str | None]:
     """Serve the page during the block, and yield its address; None without the extra `http`.
 
+    The address has the token, unless it is that of `PERDURE_TOKEN`.
+
     Args:
         where: The server.
         agents: The agents of this process, if they are known, for their task queue and their data
@@ -37,7 +39,7 @@ async def page(
     """
     try:
         from perdure.clients.cli import serving
-        from perdure.clients.http import app
+        from perdure.clients.http import app, one_token
     except ImportError:
         yield None
         return
@@ -47,5 +49,7 @@ async def page(
         data_converter=agents.data_converter if agents else None,
     )
     ports = (0,) if any_port else range(PORT, PORT + _TRIED)
-    async with serving.served(app(client, temporal_ui=where.ui or None), ports) as url:
-        yield f"{url}/ui/"
+    token, fragment = serving.own_token()
+    application = app(client, one_token(token), temporal_ui=where.ui or None)
+    async with serving.served(application, ports) as url:
+        yield f"{url}/ui/{fragment}"

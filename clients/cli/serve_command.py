@@ -23,7 +23,7 @@ from perdure.clients.cli.group import Command, examples
     "--host",
     default="127.0.0.1",
     metavar="ADDRESS",
-    help="The IP address to listen on (default: 127.0.0.1). Another one needs --tokens.",
+    help="The IP address to listen on (default: 127.0.0.1).",
 )
 @click.option(
     "--port",
@@ -37,7 +37,8 @@ from perdure.clients.cli.group import Command, examples
     "tokens_file",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="Who may call: a TOML file with the SHA-256 of bearer tokens.",
+    help="Who may call: a TOML file with the SHA-256 of bearer tokens (default: the holder of"
+    " PERDURE_TOKEN, or of a token that is made and printed).",
 )
 @click.option(
     "--a2a",
@@ -88,27 +89,31 @@ async def serve(
 ) -> int:
     """Serve turns over HTTP until SIGTERM or Ctrl-C.
 
-    Any number of processes can serve the same turns. Without --tokens, only programs on this
-    machine are served. /ui/ is a page for people, /openapi.json describes all operations.
+    Any number of processes can serve the same turns. Requests need a bearer token. /ui/ is a page
+    for people, /openapi.json describes all operations.
     """
     from perdure import errors
 
     try:
         from perdure.clients.cli import serving
-        from perdure.clients.http import a2a_agents_from, app, tokens_from
+        from perdure.clients.http import a2a_agents_from, app, one_token, tokens_from
     except ImportError:
         raise errors.ConfigurationError(
             "perdure serve needs more packages: pip install 'perdure[http]'"
         ) from None
-    serving.check_reach(host, tokens_file)
+    if tokens_file is None:
+        token, fragment = serving.own_token()
+        auth = one_token(token)
+    else:
+        auth, fragment = tokens_from(tokens_file), ""
     client = await connected(address, task_queue)
     application = app(
         client,
-        None if tokens_file is None else tokens_from(tokens_file),
+        auth,
         a2a_agents=() if a2a_file is None else a2a_agents_from(a2a_file),
         max_streams=max_streams,
         max_streams_of_caller=max_streams_of_caller,
         temporal_ui=temporal_ui,
     )
-    await serving.serve(application, host, port, max_connections=max_connections)
+    await serving.serve(application, host, port, fragment=fragment, max_connections=max_connections)
     return 0

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
+import os
+import secrets
 import signal
 import socket
-from collections.abc import AsyncIterator, Iterable, Iterator
-from pathlib import Path
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 
 import uvicorn
 from starlette.applications import Starlette
@@ -21,22 +21,36 @@ _GRACE_S = 1
 """The time to end streams and long polls at the end; their clients go on elsewhere."""
 _BACKLOG = 2048
 _LOOPBACK = "127.0.0.1"
+_VARIABLE = "PERDURE_TOKEN"
 
 
-async def serve(application: Starlette, host: str, port: int, *, max_connections: int) -> None:
-    """Serve an application until SIGTERM or Ctrl-C.
+async def serve(
+    application: Starlette, host: str, port: int, *, fragment: str, max_connections: int
+) -> None:
+    """Serve an application until SIGTERM or Ctrl-C, and print its address.
+
+    Args:
+        application: What `perdure.clients.http.app` returns.
+        host: The address to listen on.
+        port: The port.
+        fragment: What the page's address ends with, to print it too; empty to leave it out.
+        max_connections: The most connections of the process.
 
     Raises:
         ConfigurationError: The address is taken.
     """
     listening = _listening(host, port)
-    greeting = f"serving on {_url(host, listening)}; Ctrl-C stops it"
+    url = _url(host, listening)
+    greeting = [
+        f"serving on {url}; Ctrl-C stops it",
+        *([f"page       {url}/ui/{fragment}"] if fragment else []),
+    ]
     await _Server(_config(application, max_connections), greeting).serve([listening])
 
 
 @contextlib.asynccontextmanager
 async def served(application: Starlette, ports: Iterable[int]) -> AsyncIterator[str]:
-    """Serve an application to programs on this machine during the block, and yield the address.
+    """Serve an application on loopback during the block, and yield the address.
 
     Signals are left to the caller.
 
@@ -69,24 +83,16 @@ def _config(application: Starlette, max_connections: int) -> uvicorn.Config:
     )
 
 
-def check_reach(host: str, tokens: Path | None) -> None:
-    """Refuse to serve more than this machine without tokens.
+def own_token() -> tuple[str, str]:
+    """Return the token of a gateway without a file of tokens, and the end of its page's address.
 
-    Raises:
-        ConfigurationError: Everybody who reaches the address could start turns.
+    The token is that of `PERDURE_TOKEN`, or else a random one. Only a random one is in the address,
+    as a fragment, which browsers send to nobody. The variable is removed, so that no tool of this
+    process acts with it.
     """
-    if tokens is None and host != "localhost" and not _is_loopback(host):
-        raise errors.ConfigurationError(
-            f"without --tokens, anybody who reaches {host} could start turns; name a file of"
-            " tokens, or listen on 127.0.0.1"
-        )
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+    given = os.environ.pop(_VARIABLE, "")
+    made = given or secrets.token_urlsafe()
+    return made, "" if given else f"#token={made}"
 
 
 def _listening(host: str, port: int) -> socket.socket:
@@ -120,14 +126,15 @@ class _Server(uvicorn.Server):
     It prints the greeting once it serves and handles signals.
     """
 
-    def __init__(self, config: uvicorn.Config, greeting: str) -> None:
+    def __init__(self, config: uvicorn.Config, greeting: Sequence[str]) -> None:
         super().__init__(config)
         self._greeting = greeting
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to serve."""
         await super().startup(sockets)
-        note(self._greeting)
+        for line in self._greeting:
+            note(line)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

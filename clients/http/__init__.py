@@ -6,7 +6,7 @@ state, so any process answers for any turn. It needs the extra `perdure[http]`.
 
 from perdure.clients.http.a2a.agents import A2AAgent, a2a_agents_from
 from perdure.clients.http.application import app
-from perdure.clients.http.auth import Auth, Caller, Permission, tokens_from
+from perdure.clients.http.auth import Auth, Caller, Permission, one_token, tokens_from
 from perdure.clients.http.quotas import Quota
 
 __all__ = [
@@ -17,5 +17,6 @@ __all__ = [
     "Quota",
     "a2a_agents_from",
     "app",
+    "one_token",
     "tokens_from",
 ]

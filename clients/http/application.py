@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pydantic_core import to_json
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -27,7 +28,8 @@ from perdure.clients.http import (
     turns,
 )
 from perdure.clients.http.a2a.agents import A2AAgent
-from perdure.clients.http.auth import Auth, only_loopback
+from perdure.clients.http.auth import Auth
+from perdure.clients.http.headers import ClosedUp
 from perdure.clients.http.operations import AnyOperation, Gateway
 from perdure.clients.http.problems import of_http
 from perdure.clients.http.responses import operations as responses
@@ -56,7 +58,7 @@ def operations() -> tuple[AnyOperation, ...]:
 
 def app(
     client: AgentClient,
-    auth: Auth | None = None,
+    auth: Auth,
     *,
     a2a_agents: Sequence[A2AAgent] = (),
     max_streams: int = limits.HTTP_STREAMS,
@@ -70,8 +72,7 @@ def app(
     Args:
         client: The client that starts and finds the turns.
         auth: Returns the caller of a request, or None if it is not known; may be async.
-            `tokens_from` makes one from a file. Without it, only programs on the same machine are
-            served, and they see everything.
+            `tokens_from` makes one from a file, and `one_token` from a token.
         a2a_agents: The agents that are served over A2A as well, which needs `perdure[a2a]`.
         max_streams: The largest number of streams and long polls that are open in this process.
         max_streams_of_caller: The largest number of them for one caller.
@@ -84,7 +85,7 @@ def app(
     """
     gateway = Gateway(
         client,
-        auth or only_loopback,
+        auth,
         OpenRequests(max_streams, max_streams_of_caller),
         about.workflows_in(temporal_ui, client.temporal.namespace) if temporal_ui else None,
     )
@@ -97,6 +98,7 @@ def app(
             *_a2a(gateway, a2a_agents),
             *static_page.routes(),
         ],
+        middleware=[Middleware(ClosedUp)],
         exception_handlers={HTTPException: of_http},
     )
 

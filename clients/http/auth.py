@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-import ipaddress
 import logging
 import re
+import stat
 import time
 import tomllib
 from collections.abc import Awaitable, Callable, Sequence
@@ -49,20 +49,7 @@ Permissions = Annotated[
 ]
 _SETTLES_S = 1.0
 """A file that was written a shorter time ago may not be complete."""
-_LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")
-_FORWARDED = (
-    "forwarded",
-    "via",
-    "x-forwarded-for",
-    "x-forwarded-host",
-    "x-forwarded-proto",
-    "x-real-ip",
-    "cf-connecting-ip",
-    "true-client-ip",
-)
-"""Headers that proxies add. Some add none, so their absence proves nothing."""
-_OF_THE_SITE = ("same-origin", "none")
-"""The values of `Sec-Fetch-Site` of a page of the gateway itself, and of an address typed in."""
+_TOKEN = re.compile(rf"[A-Za-z0-9._~+/-]{{{limits.TOKEN_CHARACTERS},}}=*")
 
 
 @dataclass(frozen=True)
@@ -128,7 +115,9 @@ async def caller_of(request: Request, auth: Auth) -> Caller:
         raise RefusedError(
             401,
             "UNAUTHENTICATED",
-            "the request has no valid bearer token",
+            f"the request has no valid bearer token of at least {limits.TOKEN_CHARACTERS}"
+            " characters; send the header Authorization: Bearer TOKEN, with the token that the"
+            " gateway printed at its start, or that its operator gave you",
             headers={"WWW-Authenticate": "Bearer"},
         )
     if not isinstance(caller, Caller):
@@ -183,9 +172,10 @@ def tokens_from(path: Path) -> Auth:
     """Return the function that knows the callers by the bearer tokens of a TOML file.
 
     The file has a table `[[caller]]` for each, with `sha256`, the SHA-256 of the token in
-    hexadecimal digits; `subject`; and if needed `tenant` and `may`. It is read again when it has
-    changed. If it cannot be read then, or is not valid, the callers stay as they are, and the log
-    has the reason.
+    hexadecimal digits; `subject`; and if needed `tenant` and `may`. A token that is shorter than
+    `limits.TOKEN_CHARACTERS` is not taken. The file is read again when it has changed. If it cannot
+    be read then, or is not valid, the callers stay as they are; if it is gone, nobody is let in.
+    The log has the reason.
 
     Raises:
         ConfigurationError: The file cannot be read, or is not valid.
@@ -199,15 +189,12 @@ class _Tokens:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._seen = _stamp(path)
-        self._known = _callers_in(path)
+        self._known = self._read()
 
     def caller_of(self, request: Request) -> Caller | None:
         """Return the caller of a request, by its bearer token; None if it is not known."""
         self._look()
-        scheme, _, token = request.headers.get("authorization", "").partition(" ")
-        if scheme.lower() != "bearer":
-            return None
-        return self._known.get(hashlib.sha256(token.strip().encode()).hexdigest())
+        return self._known.get(_digest_of(request) or "")
 
     def _look(self) -> None:
         """Read the file if it has changed, unless it may still be being written."""
@@ -215,19 +202,34 @@ class _Tokens:
         if now == self._seen or (now is not None and 0 <= time.time() - now[0] / 1e9 < _SETTLES_S):
             return
         self._seen = now
+        if now is None:
+            self._known = {}
+            logger.error("%s is gone: the gateway lets nobody in until it is back", self._path)
+            return
         try:
-            self._known = _callers_in(self._path)
+            self._known = self._read()
         except errors.ConfigurationError as error:
             logger.error("the callers of the gateway stay as they were: %s", error.message)
 
+    def _read(self) -> dict[str, Caller]:
+        """Return the callers of the file, and warn if other users of the machine can read it.
 
-def _stamp(path: Path) -> tuple[int, int, int] | None:
-    """Return what changes with a file: its time in nanoseconds, its size and its inode."""
+        Raises:
+            ConfigurationError: It cannot be read, or is not valid.
+        """
+        known = _callers_in(self._path)
+        if self._seen is not None and self._seen[-1] & 0o077:
+            logger.warning("other users may read %s; chmod 600 ends that", self._path)
+        return known
+
+
+def _stamp(path: Path) -> tuple[int, ...] | None:
+    """Return what changes with a file: its time in nanoseconds, its size, inode and mode."""
     try:
         found = path.stat()
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    return found.st_mtime_ns, found.st_size, found.st_ino, stat.S_IMODE(found.st_mode)
 
 
 def _callers_in(path: Path) -> dict[str, Caller]:
@@ -272,47 +274,34 @@ def _check_tenants(path: Path, names: Sequence[str], numbers: Sequence[_Tenant])
             )
 
 
-def only_loopback(request: Request) -> Caller:
-    """Return the caller of a request from a program on this machine.
+def one_token(token: str) -> Auth:
+    """Return the function that knows one caller, who may do everything, by this bearer token.
 
-    A request that a proxy forwards, or that the page of another site sends, is not one.
+    Decisions are recorded with the name "operator".
 
     Raises:
-        RefusedError: The request is not from this machine.
+        ConfigurationError: The token is too short, or has a character that a header cannot have.
     """
-    headers = request.headers
-    is_local = (
-        request.client is not None
-        and _is_loopback(request.client.host)
-        and _is_local_name(headers.get("host", ""))
-        and not any(name in headers for name in _FORWARDED)
-        and is_same_origin(headers)
-    )
-    if not is_local:
-        raise RefusedError(
-            403, "FORBIDDEN", "without authentication, only programs on the same machine are served"
+    if not _TOKEN.fullmatch(token):
+        raise errors.ConfigurationError(
+            f"the token of the gateway is not at least {limits.TOKEN_CHARACTERS} letters and"
+            " digits; make a random one: openssl rand -hex 32"
         )
-    return Caller("loopback", None)
+    digest, operator = hashlib.sha256(token.encode()).hexdigest(), Caller("operator", None)
+
+    def caller(request: Request) -> Caller | None:
+        return operator if _digest_of(request) == digest else None
+
+    return caller
 
 
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def _is_local_name(host: str) -> bool:
-    name, _, port = host.rpartition(":")
-    return (name if name and port.isdigit() else host) in _LOCAL_NAMES
-
-
-def is_same_origin(headers: Headers) -> bool:
-    """Whether the request is not from the page of another site, which another port is as well."""
-    if headers.get("sec-fetch-site", "none") not in _OF_THE_SITE:
-        return False
-    origin = headers.get("origin")
-    return origin is None or origin in origins_of(headers)
+def _digest_of(request: Request) -> str | None:
+    """Return the SHA-256 of the bearer token of a request; None without one that is long enough."""
+    scheme, _, given = request.headers.get("authorization", "").partition(" ")
+    token = given.strip()
+    if scheme.lower() != "bearer" or len(token) < limits.TOKEN_CHARACTERS:
+        return None
+    return hashlib.sha256(token.encode()).hexdigest()
 
 
 def origins_of(headers: Headers) -> list[str]:

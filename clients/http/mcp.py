@@ -24,9 +24,8 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR
-from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from perdure import errors, limits
 from perdure.clients.http.auth import Caller, caller_of, origins_of
@@ -132,7 +131,7 @@ class Endpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request whose caller is known and whose body has arrived."""
-        request, send = Request(scope, receive), _uncached(send)
+        request = Request(scope, receive)
         try:
             caller = await caller_of(request, self._gateway.auth)
             body = await bytes_of(request, self._gateway.bodies)
@@ -199,22 +198,8 @@ class _Sealed:
 
 
 def _same_origin(request: Request) -> TransportSecuritySettings:
-    """Refuse requests from the pages of other sites. Without authentication, so does the caller."""
+    """Refuse requests from the pages of other sites."""
     host = request.headers.get("host", "")
     return TransportSecuritySettings(
         allowed_hosts=[host], allowed_origins=origins_of(request.headers)
     )
-
-
-def _uncached(send: Send) -> Send:
-    """Return a function that sends a response which is not stored, and whose type is as it says."""
-
-    async def sent(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            headers = MutableHeaders(raw=list(message["headers"]))
-            headers.setdefault("Cache-Control", "no-store")
-            headers["X-Content-Type-Options"] = "nosniff"
-            message = {**message, "headers": headers.raw}
-        await send(message)
-
-    return sent

@@ -124,12 +124,9 @@ class Operation(Generic[B, Q]):
 
         async def endpoint(request: Request) -> Response:
             try:
-                response = await self._answer(request, gateway)
+                return await self._answer(request, gateway)
             except Exception as error:  # noqa: BLE001 - every error is answered
-                response = self.refuse(error)
-            response.headers.setdefault("Cache-Control", "no-store")
-            response.headers["X-Content-Type-Options"] = "nosniff"
-            return response
+                return self.refuse(error)
 
         return Route(self.path, endpoint, methods=[self.method], name=self.name)
 

@@ -15,7 +15,7 @@ _CACHED = "public, max-age=300"
 def static_answer(request: Request, content: bytes, media_type: str = _JSON) -> Response:
     """Return the content, or 304 to a client that has it already."""
     tag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
-    headers = {"ETag": tag, "Cache-Control": _CACHED, "X-Content-Type-Options": "nosniff"}
+    headers = {"ETag": tag, "Cache-Control": _CACHED}
     known = request.headers.get("if-none-match", "")
     if tag in (part.strip().removeprefix("W/") for part in known.split(",")):
         return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import secrets
 import shutil
 import sys
 from collections.abc import AsyncIterator
@@ -20,6 +21,8 @@ from playwright.async_api import Browser, async_playwright
 from perdure import Agent, Budget, Price, Usage, errors, tool
 from perdure.clients import AgentClient
 from perdure.clients.cli import serving
+from perdure.clients.http import app as gateway
+from perdure.clients.http import one_token
 from perdure.testing import ByTask, ScriptedModel, call, calls, fails, local_runtime, says
 from perdure.worker import AgentWorker
 from perdure.worker.dev_server import DevServer
@@ -27,6 +30,7 @@ from perdure.worker.dev_server import DevServer
 HERE = Path(__file__).parent
 DESK = {"viewport": {"width": 1240, "height": 860}}
 PHONE = {"viewport": {"width": 390, "height": 780}, "device_scale_factor": 2}
+TOKEN = secrets.token_urlsafe()
 DARK = {"color_scheme": "dark"}
 USED = Usage(input_tokens=3_200, output_tokens=240)
 ANSWER = "The order was lost in the post. 40 euros are paid back; the customer gets a message."
@@ -122,7 +126,9 @@ async def served() -> AsyncIterator[str]:
     async with (
         DevServer(folder=None, port=0) as server,
         local_runtime(app(), model=models(), address=server.address.address) as client,
-        serving.served(client, (0,), server.address.ui) as url,
+        serving.served(
+            gateway(client, one_token(TOKEN), temporal_ui=server.address.ui), (0,)
+        ) as url,
     ):
         turns = await started(client)
         session = client.session("customer-42", "support", labels={"team": "post"})
@@ -156,6 +162,7 @@ async def take(browser: Browser, name: str, url: str, text: str, **options: Any)
     """Paint a view, once it has a text."""
     context = await browser.new_context(**options)
     page = await context.new_page()
+    await page.goto(url.partition("#")[0] + f"#token={TOKEN}")
     await page.goto(url)
     await page.get_by_text(text).first.wait_for(timeout=30_000)
     for summary in await page.locator("aside summary").all():

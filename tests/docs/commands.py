@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 import signal
+import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
@@ -149,8 +150,17 @@ class Terminal:
         self.environment["TEMPORAL_ADDRESS"] = re.findall(r"Temporal +(\S+)", printed)[0]
 
     def export(self, command: Command) -> None:
-        """Set variables, as `export NAME=VALUE` does."""
-        self.environment |= dict(word.split("=", 1) for word in command.words[1:])
+        """Set variables, as `export NAME=VALUE` does, with what other commands print."""
+        done = subprocess.run(
+            ["bash", "-c", f"{command.line}; env -0"],
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        found = dict(line.split("=", 1) for line in done.stdout.split("\0") if line)
+        names = [word.partition("=")[0] for word in command.words[1:]]
+        self.environment |= {name: found[name] for name in names}
 
     async def _to_the_end(self, command: Command) -> str:
         async with self._started(command.line) as process:

@@ -17,8 +17,10 @@ from .pages import page
 
 pytest.importorskip("mcp", reason="the extra perdure[mcp] is not installed")
 
+import httpx2
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
+from mcp.client.streamable_http import streamable_http_client
 
 from perdure.clients.mcp.server import serve
 
@@ -58,12 +60,23 @@ async def test_client_with_the_url_of_the_page_has_the_same_tools(tell: Tell) ->
     async with tell("agents-as-mcp-server") as story:
         await story.works(Agent(name="support", model="main"), ScriptedModel())
         await story.up_to("Set it up", "json")
-        _, command = commands(await story.up_to("Over HTTP", "console"))
+        _, export, command = commands(await story.up_to("Over HTTP", "console"))
+        story.terminal.export(export)
         async with story.terminal.stays(command) as (_, printed):
             settings = await story.up_to("Over HTTP", "json")
             (one,) = json.loads(settings.text)["mcpServers"].values()
             [url] = re.findall(r"http://[^;\s]+", printed)
-            async with Client(url + urlsplit(one["url"]).path) as client:
+            token = story.terminal.environment["PERDURE_TOKEN"]
+            headers = {
+                name: value.replace("${PERDURE_TOKEN}", token)
+                for name, value in one["headers"].items()
+            }
+            async with (
+                httpx2.AsyncClient(headers=headers, timeout=30) as http,
+                Client(
+                    streamable_http_client(url + urlsplit(one["url"]).path, http_client=http)
+                ) as client,
+            ):
                 tools = [tool.name for tool in (await client.list_tools()).tools]
 
     assert tools == [tool.name for tool in await serve(None, ()).list_tools()]  # type: ignore[arg-type]

@@ -33,11 +33,17 @@ async def test_gateway_serves_as_the_page_says(
         )
         await story.works(Agent(name="desk", model="main", tools=[refund]), model)
         await story.run(await story.up_to("Start it", "console"))
-        [command] = commands(await story.up_to("Start it", "console"))
+        await story.run(await story.up_to("Start it", "console"))
+        export, command = commands(await story.up_to("Start it", "console"))
+        story.terminal.export(export)
         async with story.terminal.stays(command) as (_, printed):
             await story.up_to("Start it", "console")
             [url] = re.findall(r"http://[^;\s]+", printed)
-            story.terminal.environment["PERDURE"] = url
+            token = story.terminal.environment["PERDURE_TOKEN"]
+            story.terminal.environment |= {
+                "PERDURE": url,
+                "AUTH": f"Authorization: Bearer {token}",
+            }
             tokens = await story.up_to("Who may call", "toml")
             await story.through("Errors")
         (tmp_path / "tokens.toml").write_text(tokens.text, encoding="utf-8")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from datetime import timedelta
 
-import httpx
 import pytest
 from a2a.types import Message, Part, Role, TaskState
 
@@ -26,7 +25,9 @@ def refund(euros: int) -> str:
 
 @pytest.mark.slow
 @pytest.mark.accepts("H50", "H51", "H58")
-async def test_agent_is_served_over_a2a_as_the_page_says(tell: Tell) -> None:
+async def test_agent_is_served_over_a2a_as_the_page_says(
+    tell: Tell, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It is published by a file, asks for approval, and answers. A receiver is told of the end."""
     text = Message(message_id="m-3", role=Role.ROLE_USER, parts=[Part(text="Where is it?")])
     with receiving() as receiver:
@@ -43,17 +44,20 @@ async def test_agent_is_served_over_a2a_as_the_page_says(tell: Tell) -> None:
             await story.works(app, model, settings=settings)
             agents = await story.up_to("Publish agents", "toml")
             (story.terminal.folder / "agents.toml").write_text(agents.text, encoding="utf-8")
-            [command] = commands(await story.up_to("Publish agents", "console"))
-            async with story.terminal.stays(command) as (_, printed), httpx.AsyncClient() as http:
+            export, command = commands(await story.up_to("Publish agents", "console"))
+            story.terminal.export(export)
+            monkeypatch.setenv("PERDURE_TOKEN", story.terminal.environment["PERDURE_TOKEN"])
+            async with story.terminal.stays(command) as (_, printed):
                 [address] = re.findall(r"http://[^;\s]+", printed)
                 story.terminal.environment["PERDURE"] = address
                 await story.through("Publish agents")
                 url = f"{address}/a2a/desk"
-                client = await (await story.defining("client_of"))(http, url)
                 task = await (await story.defining("ask"))(url)
                 done = await (await story.defining("approve"))(url, task)
                 leave = await story.defining("leave")
-                left = await leave(client, text, receiver.url("/told"), "for m-3")
+                async with story["connection"]() as http:
+                    client = await story["client_of"](http, url)
+                    left = await leave(client, text, receiver.url("/told"), "for m-3")
                 [hook] = await receiver.until("/told")
 
     assert task.status.state == TaskState.TASK_STATE_INPUT_REQUIRED

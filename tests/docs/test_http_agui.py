@@ -40,7 +40,8 @@ async def test_gateway_serves_runs_as_the_page_says(tell: Tell) -> None:
     async with tell("http-agui") as story:
         await story.works(Agent(name="desk", model="main", tools=[refund]), FunctionModel(desk))
         await story.run(await story.up_to("Start it", "console"))
-        [command] = commands(await story.up_to("Start it", "console"))
+        export, command = commands(await story.up_to("Start it", "console"))
+        story.terminal.export(export)
         async with story.terminal.stays(command) as (_, printed):
             await story.up_to("Start it", "console")
             [url] = re.findall(r"http://[^;\s]+", printed)
@@ -52,7 +53,7 @@ async def test_gateway_serves_runs_as_the_page_says(tell: Tell) -> None:
                 process = await asyncio.create_subprocess_exec(
                     *(node, "-e", program.text),
                     stdout=PIPE,
-                    env={**os.environ, "NODE_PATH": modules, "PERDURE": url},
+                    env={**os.environ, **story.terminal.environment, "NODE_PATH": modules},
                 )
                 out, _ = await process.communicate()
                 assert out.decode() == "There is no refund.\n"

@@ -18,6 +18,6 @@ async def test_gateway_says_what_the_page_of_the_docs_says(tell: Tell) -> None:
         await story.run(await story.up_to("Open it", "console"))
         [command] = commands(await story.up_to("Open it", "console"))
         async with story.terminal.stays(command) as (_, printed):
-            [url] = re.findall(r"http://[^;\s]+", printed)
-            story.terminal.environment["PERDURE"] = url
+            [(url, token)] = re.findall(r"page +(\S+)/ui/#token=(\S+)", printed)
+            story.terminal.environment |= {"PERDURE": url, "PERDURE_TOKEN": token}
             await story.through("Who may use it")

@@ -11,7 +11,7 @@ import pytest
 from .command_line import NO_MODEL, CommandLine, is_alive, status_of
 
 
-@pytest.mark.accepts("H72")
+@pytest.mark.accepts("H72", "H127")
 def test_dev_serves_until_ctrl_c_and_leaves_nothing_running(perdure: CommandLine) -> None:
     """It prints the addresses of the server, the web UI and the page, all answer, and after Ctrl-C
     all are gone with exit code 0.
@@ -23,11 +23,14 @@ def test_dev_serves_until_ctrl_c_and_leaves_nothing_running(perdure: CommandLine
         dev.wait_for("Ctrl-C")
         note = json.loads((perdure.folder / ".perdure/server.json").read_text(encoding="utf-8"))
         answered = status_of(ui), status_of(page)
-        about = httpx.get(page.replace("/ui/", "/v1/about")).json()
+        base, _, token = page.partition("/ui/#token=")
+        bare = httpx.get(f"{base}/v1/about")
+        about = httpx.get(f"{base}/v1/about", headers={"Authorization": f"Bearer {token}"}).json()
         again = perdure("dev")
         code = dev.interrupt()
 
     assert (note["address"], note["ui"], answered) == (address, ui, (200, 200))
+    assert bare.status_code == 401
     assert about["temporal_ui"] == f"{ui}/namespaces/default/workflows"
     assert "page      " not in again.stderr
     assert (again.returncode, "is already running" in again.stderr, address in again.stderr) == (

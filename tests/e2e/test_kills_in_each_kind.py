@@ -210,7 +210,7 @@ async def webhook(stage: Stage) -> None:
 async def push_notification(stage: Stage) -> None:
     """The receiver is told of the end of the task, and each time the same."""
     agents = [A2AAgent(AGENT, "Fetches.")]
-    async with stage.kills(), served(stage.story.client, None, a2a_agents=agents) as http:
+    async with stage.kills(), served(stage.story.client, name="root", a2a_agents=agents) as http:
         agent, url = await agent_of(http, agent=AGENT), stage.receiver.url("/push")
         task = await begin(agent, "go", new_id(), url=url)
         states = await told(stage.receiver, "/push", 1)

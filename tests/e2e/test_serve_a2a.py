@@ -28,6 +28,8 @@ from perdure.values.answers import ModelAnswer
 from ..conftest import Runtime
 from .command_line import CommandLine
 
+TOKEN = "0123456789abcdef" * 2
+BEARER = {"Authorization": f"Bearer {TOKEN}"}
 AGENTS = '[[agent]]\nname = "desk"\ndescription = "Answers."\n'
 
 
@@ -47,9 +49,9 @@ class Held(ScriptedModel):
 async def serving(perdure: CommandLine, queue: str) -> AsyncIterator[Client]:
     """A gateway as a process, which is killed at the end, and the official client of its agent."""
     arguments = ("serve", "--a2a", "agents.toml", "--port", "0", "--task-queue", queue)
-    with perdure.started(*arguments) as started:
+    with perdure.started(*arguments, PERDURE_TOKEN=TOKEN) as started:
         found = await asyncio.to_thread(started.wait_for, r"(http://\S+); Ctrl-C stops it")
-        async with httpx.AsyncClient(timeout=60) as http:
+        async with httpx.AsyncClient(timeout=60, headers=BEARER) as http:
             card = await A2ACardResolver(http, f"{found[1]}/a2a/desk").get_agent_card()
             yield ClientFactory(ClientConfig(httpx_client=http)).create(card)
             started.process.kill()

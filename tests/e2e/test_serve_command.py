@@ -18,9 +18,12 @@ from perdure.testing import ScriptedModel, says
 from ..conftest import Runtime
 from .command_line import CommandLine, Started
 
+TOKEN = "0123456789abcdef" * 2
+BEARER = f"Bearer {TOKEN}"
+SECRET = "fedcba9876543210" * 2
 TOKENS = f"""
 [[caller]]
-sha256 = "{hashlib.sha256(b"secret").hexdigest()}"
+sha256 = "{hashlib.sha256(SECRET.encode()).hexdigest()}"
 subject = "anna"
 tenant = "acme"
 """
@@ -32,6 +35,7 @@ def perdure(perdure_server: str, tmp_path: Path) -> CommandLine:
     here = CommandLine(tmp_path)
     here.environment["TEMPORAL_ADDRESS"] = perdure_server
     (here.folder / "tokens.toml").write_text(TOKENS, encoding="utf-8")
+    (here.folder / "tokens.toml").chmod(0o600)
     return here
 
 
@@ -54,7 +58,7 @@ async def test_gateway_serves_callers_by_their_tokens_until_it_is_stopped(
             async with httpx.AsyncClient(base_url=await url_of(started)) as http:
                 strange = await http.get("/v1/turns/serve-1%0AINFO: forged")
                 bare = await http.get("/v1/turns/serve-1")
-                http.headers["Authorization"] = "Bearer secret"
+                http.headers["Authorization"] = f"Bearer {SECRET}"
                 found = await http.get("/v1/turns/serve-1")
                 async with http.stream("GET", "/v1/turns/serve-1/events") as stream:
                     began = time.monotonic()
@@ -72,6 +76,37 @@ async def test_gateway_serves_callers_by_their_tokens_until_it_is_stopped(
     assert len(said.splitlines()) == 1
 
 
+@pytest.mark.accepts("H125")
+async def test_gateway_without_a_file_of_tokens_makes_one_and_prints_it_once(
+    perdure: CommandLine,
+) -> None:
+    """In the address of the page; its requests and those of others add nothing to the log. A token
+    that is given is not printed, and two processes share it.
+    """
+    with perdure.started("serve", "--host", "0.0.0.0", "--port", "0") as made:
+        printed = await asyncio.to_thread(made.wait_for, r"page +(http://\S+)/ui/#token=(\S+)")
+        url, token = printed[1].replace("0.0.0.0", "127.0.0.1"), printed[2]
+        refused = [await _status(url, who) for who in ("", "Bearer x", f"Basic {token}")]
+        served = [await _status(url, f"Bearer {token}")]
+    command = ("serve", "--port", "0")
+    with (
+        perdure.started(*command, PERDURE_TOKEN=TOKEN) as one,
+        perdure.started(*command, PERDURE_TOKEN=TOKEN) as other,
+    ):
+        served += [await _status(await url_of(given), BEARER) for given in (one, other)]
+
+    assert (refused, served) == ([401] * 3, [200] * 3)
+    assert len(token) >= limits.TOKEN_CHARACTERS
+    assert made.stderr.count(token) == 1
+    assert [given.stderr.count("\n") for given in (made, one, other)] == [2, 1, 1], one.stderr
+    assert TOKEN not in one.stderr
+
+
+async def _status(url: str, authorization: str) -> int:
+    async with httpx.AsyncClient(base_url=url, headers={"Authorization": authorization}) as http:
+        return (await http.get("/v1/about")).status_code
+
+
 @pytest.mark.slow  # it waits for the time limit of a request's head
 @pytest.mark.accepts("H17")
 async def test_connections_that_send_no_request_are_closed(
@@ -81,7 +116,7 @@ async def test_connections_that_send_no_request_are_closed(
     agent = Agent(name="desk", model="scripted:x")
     async with runtime(agent, model=ScriptedModel()) as client:
         turn = await client.start(agent, "Help.", id="silent-1", delay=timedelta(days=7))
-        with perdure.started("serve", "--port", "0") as started:
+        with perdure.started("serve", "--port", "0", PERDURE_TOKEN=TOKEN) as started:
             port = int((await url_of(started)).rpartition(":")[2])
             begun = time.monotonic()
             stream = await _connected(port, _request("/v1/turns/silent-1/events"))
@@ -115,7 +150,8 @@ async def test_idle_connections_make_room_for_others(
     agent = Agent(name="desk", model="scripted:x")
     async with runtime(agent, model=ScriptedModel()) as client:
         turn = await client.start(agent, "Help.", id="room-1", delay=timedelta(days=7))
-        with perdure.started("serve", "--port", "0", "--max-connections", "2") as started:
+        options = ("serve", "--port", "0", "--max-connections", "2")
+        with perdure.started(*options, PERDURE_TOKEN=TOKEN) as started:
             port = int((await url_of(started)).rpartition(":")[2])
             first, second = [await _connected(port, b"") for _ in range(2)]
             stream = await _connected(port, _request("/v1/turns/room-1/events"))
@@ -145,7 +181,7 @@ async def _connected(port: int, sent: bytes) -> Ends:
 
 
 def _request(path: str) -> bytes:
-    return f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
+    return f"GET {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: {BEARER}\r\n\r\n".encode()
 
 
 async def _drip(writing: asyncio.StreamWriter) -> None:
@@ -159,8 +195,6 @@ async def _drip(writing: asyncio.StreamWriter) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("--host", "0.0.0.0"), "without --tokens, anybody who reaches 0.0.0.0"),
-        (("--host", "example.com"), "without --tokens, anybody who reaches example.com"),
         (("--a2a", "nothing.toml"), "the agents of nothing.toml cannot be read"),
         (("--tokens", "nothing.toml"), "the tokens of nothing.toml cannot be read"),
         (("--host", "192.0.2.1", "--tokens", "tokens.toml"), "cannot listen on 192.0.2.1"),

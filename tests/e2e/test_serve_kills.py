@@ -19,6 +19,8 @@ __all__ = ["server"]
 
 _OUTAGE_S = 3.0
 _STEPS = 10
+TOKEN = "0123456789abcdef" * 2
+BEARER = {"Authorization": f"Bearer {TOKEN}"}
 
 
 class Browser:
@@ -38,7 +40,9 @@ class Browser:
         """Follow the turn to its end."""
         while not (self.seen and self.seen[-1][1]["kind"] == "turn_ended"):
             try:
-                async with httpx.AsyncClient(base_url=self.gateway, timeout=60) as http:
+                async with httpx.AsyncClient(
+                    base_url=self.gateway, headers=BEARER, timeout=60
+                ) as http:
                     last = self.seen[-1][0] if self.seen else ""
                     async for cursor, data in messages(http, self._path, last):
                         if cursor:
@@ -67,6 +71,7 @@ async def test_client_goes_on_after_kills_of_gateway_worker_and_server(
     )
     worker = await story.worker()
     here, command = CommandLine(tmp_path), ("serve", "--address", server.address, "--port", "0")
+    here.environment["PERDURE_TOKEN"] = TOKEN
     with here.started(*command) as first, here.started(*command) as second:
         gateways = [await url_of(one) for one in (first, second)]
         turn = await story.start()
@@ -84,7 +89,9 @@ async def test_client_goes_on_after_kills_of_gateway_worker_and_server(
         await story.report(turn)
         await asyncio.wait_for(following, 60)
     with here.started(*command) as third:
-        async with httpx.AsyncClient(base_url=await url_of(third), timeout=60) as http:
+        async with httpx.AsyncClient(
+            base_url=await url_of(third), headers=BEARER, timeout=60
+        ) as http:
             cursors = [cursor async for cursor, _ in messages(http, path) if cursor]
             resumed = [
                 [cursor async for cursor, _ in messages(http, path, after) if cursor]

@@ -83,7 +83,9 @@ async def test_push_notification_comes_although_gateway_and_workers_are_killed(t
     with receiving() as receiver:
         story = await tell(asks(use("fetch", "slow", first_s=60)), says("done"))
         worker = await story.worker(**_environment(receiver))
-        async with served(story.client, None, a2a_agents=[A2AAgent(AGENT, "Fetches.")]) as http:
+        async with served(
+            story.client, name="root", a2a_agents=[A2AAgent(AGENT, "Fetches.")]
+        ) as http:
             agent, url = await agent_of(http, agent=AGENT), receiver.url("/push", Answer(hold=held))
             task = await begin(agent, "go", f"kill-{secrets.token_hex(4)}", url=url)
         await eventually(lambda: ("slow", 1) in story.ran(), "the tool runs")

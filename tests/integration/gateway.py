@@ -41,7 +41,7 @@ def as_(name: str) -> dict[str, str]:
 @contextlib.asynccontextmanager
 async def served(
     client: AgentClient,
-    auth: Auth | None = by_name,
+    auth: Auth = by_name,
     *,
     name: str = "anna",
     port: int = 0,
@@ -60,9 +60,8 @@ async def served(
     server = uvicorn.Server(config)
     serving = asyncio.create_task(server.serve([listening]))
     base = f"http://127.0.0.1:{listening.getsockname()[1]}"
-    headers = as_(name) if auth else {}
     try:
-        async with httpx.AsyncClient(base_url=base, headers=headers, timeout=90) as http:
+        async with httpx.AsyncClient(base_url=base, headers=as_(name), timeout=90) as http:
             yield http
     finally:
         server.should_exit = True

@@ -25,7 +25,7 @@ from perdure.events import Decided
 from perdure.testing import ByTask, ScriptedModel, call, calls, fails, says
 
 from ..conftest import Runtime
-from .gateway import as_, served, told
+from .gateway import as_, by_name, served, told
 
 pytest.importorskip("mcp", reason="the extra perdure[mcp] is not installed")
 
@@ -454,7 +454,7 @@ async def test_without_the_extra_there_is_no_mcp(
     async with runtime(DESK, model=ByTask({})) as client:
         with monkeypatch.context() as patch:
             patch.setitem(sys.modules, "mcp", None)
-            without = paths(app(client))
+            without = paths(app(client, by_name))
         root = logging.getLogger()
         with monkeypatch.context() as patch:
             patch.setattr(root, "handlers", [])
@@ -462,7 +462,7 @@ async def test_without_the_extra_there_is_no_mcp(
             async with served(client) as http:
                 answered = await http.post("/mcp", json={})
             after = (root.handlers, root.level)
-        found = paths(app(client))
+        found = paths(app(client, by_name))
 
     assert found - without == {"/mcp"}
     assert (answered.status_code, after) == (400, ([], before))

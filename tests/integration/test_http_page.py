@@ -17,7 +17,7 @@ from perdure.clients.http.static_page import FOLDER
 from perdure.testing import ScriptedModel
 
 from ..conftest import Runtime
-from .gateway import as_, served, told
+from .gateway import as_, by_name, served, told
 
 DESK = Agent(name="desk", model="main")
 FILES = sorted(FOLDER.iterdir())
@@ -43,7 +43,7 @@ async def test_page_is_served_without_a_token_and_with_a_strict_policy(runtime: 
             for path in ("/ui/nothing.js", "/ui/../about.py", "/ui/%2e%2e/about.py", "/ui/%00")
         ]
         post = await http.post("/ui/")
-        transport = httpx.ASGITransport(Starlette(routes=[Mount("/agents", app(client))]))
+        transport = httpx.ASGITransport(Starlette(routes=[Mount("/agents", app(client, by_name))]))
         async with httpx.AsyncClient(transport=transport, base_url="http://x") as mounted:
             below = await mounted.get("/agents/", follow_redirects=True)
 
@@ -101,7 +101,7 @@ async def test_gateway_says_what_the_caller_may_and_where_temporal_is(runtime: R
         }
         unknown = (await without.get("/v1/about", headers=as_("root"))).json()
         with pytest.raises(errors.ConfigurationError, match=r"give one such as http://"):
-            app(client, temporal_ui="javascript:alert(1)")
+            app(client, by_name, temporal_ui="javascript:alert(1)")
         namespace = client.temporal.namespace
 
     assert about["root"] | {"version": ""} == {

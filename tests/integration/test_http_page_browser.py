@@ -15,6 +15,7 @@ from axe_playwright_python.async_playwright import Axe
 
 from perdure import Agent, Budget, Price, UserMessage, tool
 from perdure.clients import AgentClient
+from perdure.clients.http import Auth, one_token
 from perdure.events import Decided
 from perdure.temporal.names import TURN
 from perdure.temporal.payloads import pack
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from playwright.async_api import Browser, Page
 
 LONG = 30_000
+TOKEN = "0123456789abcdef" * 2
 PAID: list[int] = []
 HOSTILE = (
     "<script>alert(1)</script><img src='http://evil.example/x.png' onerror='alert(2)'>"
@@ -82,17 +84,18 @@ async def page_of(
     chromium: Browser,
     model: Any,
     *agents: Agent,
-    auth: Any = None,
+    auth: Auth | None = None,
     options: dict[str, Any] | None = None,
 ) -> AsyncIterator[tuple[AgentClient, str, Watched]]:
     """A client, the address of a gateway, and its page, which has said nothing at the end."""
     worker = priced(*(agents or (DESK,)))
     async with (
         runtime(worker, model=model) as client,
-        served(client, auth, temporal_ui="http://127.0.0.1:8233") as http,
+        served(client, auth or one_token(TOKEN), temporal_ui="http://127.0.0.1:8233") as http,
     ):
         base = str(http.base_url).rstrip("/")
-        async with opened(chromium, f"{base}/ui/", wait_until="load", **(options or {})) as watched:
+        address = f"{base}/ui/" if auth else f"{base}/ui/#token={TOKEN}"
+        async with opened(chromium, address, wait_until="load", **(options or {})) as watched:
             watched.page.set_default_timeout(LONG)
             watched.page.on(
                 "dialog", lambda dialog: watched.said.append(f"dialog: {dialog.message}")
@@ -201,7 +204,7 @@ async def test_turn_is_steered_topped_up_cancelled_forked_and_resumed_by_clicks(
         assert "stay spent" in cancelled
         assert "at most $1.00" in resumed
         [decided] = [one for one in facts if isinstance(one, Decided)]
-        assert (decided.decision.reason, decided.decision.by) == ("too much", "loopback")
+        assert (decided.decision.reason, decided.decision.by) == ("too much", "operator")
         assert watched.said == []
 
 
@@ -318,6 +321,33 @@ async def test_token_is_asked_for_once_and_stays_in_the_tab(
         assert who.startswith("rita@example.com · acme")
         assert not any("rita" in url or "nobody" in url for url in watched.asked)
         assert await page.get_by_role("link", name="Temporal UI").count() == 0
+
+
+@pytest.mark.accepts("H127")
+async def test_token_of_the_printed_address_is_taken_out_of_it(
+    runtime: Runtime, chromium: Browser
+) -> None:
+    """Also where the page is open already. Nothing is asked with it in an address, and a link with
+    the token of a tenant is not followed into its turns.
+    """
+    async with page_of(runtime, chromium, refunds()) as (_, _, watched):
+        page = watched.page
+        await page.locator("#who", has_text="operator").wait_for()
+        first = page.url
+        for other in ("wrong", TOKEN):
+            await page.evaluate(f"location.hash = '#token={other}'")
+            await page.locator("#token" if other == "wrong" else "#who").first.wait_for()
+        await page.get_by_role("heading", name="Turns").wait_for()
+        last, stored = page.url, await page.evaluate("({...sessionStorage})")
+        asked = [url for url in watched.asked if TOKEN in url.partition("#")[0]]
+    async with page_of(runtime, chromium, refunds(), auth=by_name) as (_, base, watched):
+        await watched.page.goto(f"{base}/ui/#token=anna")
+        await watched.page.get_by_label("Token").wait_for()
+        left, address = await watched.page.evaluate("({...sessionStorage})"), watched.page.url
+
+    assert [url.rpartition("/ui/")[2] for url in (first, last, address)] == [""] * 3
+    assert (stored, left) == ({"perdure.token": TOKEN}, {})
+    assert asked == []
 
 
 @contextlib.asynccontextmanager
@@ -541,17 +571,18 @@ async def test_stream_goes_on_when_the_gateway_is_back(runtime: Runtime, chromiu
     async with runtime(priced(DESK), model=refunds("It is paid.")) as client:
         turn = await client.start("desk", "Lost.", id="page-8", budget=Budget(usd="1"))
         async with contextlib.AsyncExitStack() as stack:
-            async with served(client, None) as http:
+            async with served(client, one_token(TOKEN)) as http:
                 base = str(http.base_url).rstrip("/")
                 watched = await stack.enter_async_context(
-                    opened(chromium, f"{base}/ui/#/turns/page-8", wait_until="load")
+                    opened(chromium, f"{base}/ui/#token={TOKEN}", wait_until="load")
                 )
                 page = watched.page
+                await show(page, "turns", turn.id)
                 await page.locator(CARD).wait_for()
             await has(page, "The connection is lost")
             await page.locator(CARD).get_by_role("button", name="Approve").click()
             await has(page, "Check that the gateway runs")
-            async with served(client, None, port=httpx.URL(base).port or 0):
+            async with served(client, one_token(TOKEN), port=httpx.URL(base).port or 0):
                 await page.locator(CARD).get_by_role("button", name="Approve").click()
                 await has(page, "It is paid.")
                 tasks = await page.locator("article.user").count()

@@ -658,7 +658,7 @@ async def test_numbers_go_on_in_later_runs_of_a_turn(runtime: Runtime) -> None:
         turn = await begin(client, timeout=SHORT_TASK)
         await turn.result()
         runs = await runs_of(client, turn)
-        async with served(client, None) as http, openai_of(http) as ai:
+        async with served(client) as http, openai_of(http, "root") as ai:
             events = await resume(ai, turn.id, -1)
             later = await resume(ai, turn.id, len(events) // 2)
             read = await ai.responses.retrieve(turn.id)

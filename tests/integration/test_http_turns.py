@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
+import secrets
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -12,13 +14,16 @@ import pytest
 
 from perdure import Agent, tool
 from perdure.clients import AgentClient
-from perdure.clients.http import application
+from perdure.clients.http import application, one_token
 from perdure.clients.http.application import operations
 from perdure.events import BudgetAdded, Decided, Said
 from perdure.testing import ByTask, ScriptedModel, call, calls, says
 
 from ..conftest import Runtime
 from .gateway import BODIES, answers_to_others, as_, messages, served, told, until, until_not
+
+OPEN = ("/ui/", "/openapi.json", "/healthz")
+"""What everybody may read."""
 
 
 @tool(requires_approval=True)
@@ -339,47 +344,40 @@ async def _status_of(http: httpx.AsyncClient, path: str) -> int:
         return stream.status_code
 
 
-@pytest.mark.accepts("H3")
-async def test_without_authentication_only_this_machine_is_served(runtime: Runtime) -> None:
-    """Not a proxy's client, not a page of another site, and not a name that was rebound."""
-    async with runtime(DESK, model=ScriptedModel()) as client, served(client, None) as http:
-        fine = [
-            await http.get("/v1/turns", headers=headers)
-            for headers in (
-                {},
-                {"Host": "localhost:80"},
-                {"Host": "localhost:80", "Origin": "http://localhost:80"},
-                {"Sec-Fetch-Site": "same-origin"},
-            )
-        ]
+@pytest.mark.accepts("H125", "H126")
+async def test_only_the_holder_of_the_token_of_a_gateway_is_served(runtime: Runtime) -> None:
+    """A program on this machine needs it too, so a proxy that adds no header opens nothing. Answers
+    are kept from the pages of other sites.
+    """
+    token = secrets.token_urlsafe()
+    async with (
+        runtime(DESK, model=ScriptedModel()) as client,
+        served(client, one_token(token), name=token) as http,
+    ):
+        about = await http.get("/v1/about")
+        answered = [await http.request("GET", path) for path in (*OPEN, "/v1/turns", "/v1/nothing")]
+        held = [await http.post("/mcp", content=b"{}"), await http.delete("/v1/nothing")]
+        del http.headers["authorization"]
+        is_open = [(await http.get(path)).status_code for path in OPEN]
         refused = [
-            await http.get("/v1/turns", headers=headers)
-            for headers in (
-                {"Host": "evil.example"},
-                {"Origin": "https://evil.example"},
-                {"Origin": "null"},
-                {"Host": "localhost:80", "Origin": "http://localhost:3000"},
-                {"Origin": "moz-extension://localhost"},
-                {"Sec-Fetch-Site": "cross-site"},
-                {"Sec-Fetch-Site": "same-site"},
-                {"X-Forwarded-For": "10.0.0.1"},
-                {"Forwarded": "for=10.0.0.1"},
-                {"Via": "1.1 proxy"},
-                {"X-Forwarded-Host": "agents.example.com"},
-                {"X-Forwarded-Proto": "https"},
-                {"CF-Connecting-IP": "10.0.0.1"},
-                {"True-Client-IP": "10.0.0.1"},
-            )
+            await http.request(one.method, re.sub(r"{id[^}]*}", "it", one.path), headers=headers)
+            for one in operations()
+            for headers in ({}, as_("root"), {"Authorization": f"Basic {token}"})
         ]
+        refused.append(await http.post("/mcp", content=b"{}"))
 
-    assert [one.status_code for one in fine] == [200] * 4
-    assert [told(one) for one in refused] == [(403, "FORBIDDEN")] * len(refused)
+    assert about.json()["subject"] == "operator"
+    assert is_open == [200] * len(OPEN)
+    assert {told(one) for one in refused} == {(401, "UNAUTHENTICATED")}
+    assert "send the header Authorization: Bearer TOKEN" in refused[0].json()["detail"]
+    headers = {one.headers["cross-origin-resource-policy"] for one in (*answered, *held, *refused)}
+    assert headers == {"same-origin"}
 
 
 @pytest.mark.accepts("H90")
 async def test_document_is_made_once_and_has_an_entity_tag(runtime: Runtime) -> None:
     """Anyone may read it, so it must cost nothing: later answers take no time to make."""
-    async with runtime(DESK, model=ScriptedModel()) as client, served(client, None) as http:
+    async with runtime(DESK, model=ScriptedModel()) as client, served(client) as http:
         first = await http.get("/openapi.json")
         again = await http.get(
             "/openapi.json", headers={"If-None-Match": f"W/{first.headers['etag']}"}

@@ -16,7 +16,7 @@ from google.protobuf.json_format import MessageToDict, ParseDict
 
 from perdure import errors
 from perdure.clients import AgentClient
-from perdure.clients.http import A2AAgent, a2a_agents_from, app
+from perdure.clients.http import A2AAgent, Auth, a2a_agents_from, app
 from perdure.clients.http.a2a.cards import card
 from perdure.clients.http.a2a.messages import answer_of, text_of
 from perdure.clients.http.a2a.tasks import Ids, data_part, status_of
@@ -92,8 +92,8 @@ def test_missing_packages_are_named() -> None:
     code = (
         "import sys; sys.modules['a2a'] = None\n"
         "from perdure.clients.http import A2AAgent, app\n"
-        "app(None)\n"
-        "try: app(None, a2a_agents=[A2AAgent('desk', 'Pays.')])\n"
+        "app(None, None)\n"
+        "try: app(None, None, a2a_agents=[A2AAgent('desk', 'Pays.')])\n"
         "except Exception as error: print(type(error).__name__, error)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -108,19 +108,17 @@ def test_agent_is_not_served_twice() -> None:
     agents = [A2AAgent("desk", "Pays."), A2AAgent("desk", "Knows.")]
 
     with pytest.raises(errors.ConfigurationError, match="agent 'desk' is served twice"):
-        app(cast("AgentClient", None), a2a_agents=agents)
+        app(cast("AgentClient", None), cast("Auth", None), a2a_agents=agents)
 
 
 @pytest.mark.accepts("H50")
-def test_card_names_tokens_only_where_they_are_needed() -> None:
-    """A gateway without authentication takes none."""
-    agent, url = A2AAgent("desk", "Pays."), "http://127.0.0.1:8000/a2a/desk"
-    bare, guarded = (card(agent, url, needs_token=needs) for needs in (False, True))
+def test_card_says_that_a_token_is_needed() -> None:
+    """In the form of the protocol; its tags are those of the agent, or its name."""
+    told = card(A2AAgent("desk", "Pays."), "http://127.0.0.1:8000/a2a/desk")
 
-    assert not bare.security_requirements
-    assert not bare.security_schemes
-    assert list(guarded.security_requirements[0].schemes) == ["bearer"]
-    assert [list(one.skills[0].tags) for one in (bare, guarded)] == [["desk"]] * 2
+    assert list(told.security_requirements[0].schemes) == ["bearer"]
+    assert list(told.security_schemes) == ["bearer"]
+    assert list(told.skills[0].tags) == ["desk"]
 
 
 def status(**given: Any) -> TurnStatus:

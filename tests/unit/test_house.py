@@ -137,6 +137,7 @@ PUBLIC = {
         "Quota",
         "a2a_agents_from",
         "app",
+        "one_token",
         "tokens_from",
     ],
     perdure.worker: ["AgentWorker", "ModelQueue", "PerdurePlugin"],

@@ -27,7 +27,7 @@ from starlette.routing import Route
 from starlette.types import Message
 
 from perdure import errors, limits
-from perdure.clients.http import Caller, extras, session_events, tokens_from
+from perdure.clients.http import Caller, extras, one_token, session_events, tokens_from
 from perdure.clients.http.application import operations
 from perdure.clients.http.ids import RESERVED
 from perdure.clients.http.inputs import Bodies, Nothing, body_of, least_values
@@ -116,7 +116,7 @@ def request(authorization: str | None) -> Request:
 def test_tokens_of_a_file_are_known_by_their_digest(tmp_path: Path) -> None:
     """The file has no token."""
     path = tmp_path / "tokens.toml"
-    digests = [hashlib.sha256(one).hexdigest() for one in (b"one", b"two")]
+    digests = [hashlib.sha256(one).hexdigest() for one in (b"one" * 16, b"two" * 16)]
     path.write_text(
         f'[[caller]]\nsha256 = "{digests[0]}"\nsubject = "anna"\ntenant = "acme"\nmay = ["read"]\n'
         f'[[caller]]\nsha256 = "{digests[1]}"\nsubject = "root"\n',
@@ -124,7 +124,7 @@ def test_tokens_of_a_file_are_known_by_their_digest(tmp_path: Path) -> None:
     )
     known = tokens_from(path)
     found = [
-        known(request(one))
+        known(request(one and one.replace("one", "one" * 16).replace("two", "two" * 16)))
         for one in ("Bearer one", "bearer two", "Bearer three", "Basic one", "one", "Bearer ", None)
     ]
 
@@ -171,12 +171,15 @@ def entry(token: bytes, subject: str) -> str:
     return f'[[caller]]\nsha256 = "{hashlib.sha256(token).hexdigest()}"\nsubject = "{subject}"\n'
 
 
-@pytest.mark.accepts("H16")
+@pytest.mark.accepts("H16", "H128")
 def test_file_of_tokens_is_read_again_when_it_has_changed(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Not while it is being written; one that is not valid, or is gone, changes nothing."""
+    """Not while it is being written. One that is not valid changes nothing, and without one nobody
+    is let in, until it is back.
+    """
     path = tmp_path / "tokens.toml"
+    tokens = {name: name * 16 for name in ("one", "two")}
 
     def write(text: str, age_s: float) -> None:
         path.write_text(text, encoding="utf-8")
@@ -184,25 +187,44 @@ def test_file_of_tokens_is_read_again_when_it_has_changed(
         os.utime(path, (written, written))
 
     def callers() -> list[str]:
-        found = (known(request(f"Bearer {one}")) for one in ("one", "two"))
+        found = (known(request(f"Bearer {one}")) for one in tokens.values())
         return [one.subject for one in found if isinstance(one, Caller)]
 
-    write(entry(b"one", "anna"), 60)
+    one, two = entry(tokens["one"].encode(), "anna"), entry(tokens["two"].encode(), "bert")
+    write(one, 60)
+    path.chmod(0o600)
     known = tokens_from(path)
     seen = [callers()]
-    write(entry(b"two", "bert"), 0)
+    write(two, 0)
     seen.append(callers())
-    write(entry(b"two", "bert"), 5)
+    write(two, 5)
     seen.append(callers())
-    write(entry(b"one", "anna") + "[[caller", 4)
+    write(one + "[[caller", 4)
     seen += [callers(), callers()]
     path.unlink()
-    seen.append(callers())
-    write(entry(b"one", "anna") + entry(b"two", "bert"), -3600)
+    seen += [callers(), callers()]
+    write(one + two, -3600)
     seen.append(callers())
 
-    assert seen == [["anna"], ["anna"], *[["bert"]] * 4, ["anna", "bert"]]
-    assert len(caplog.records) == 2
+    assert seen == [["anna"], ["anna"], *[["bert"]] * 3, [], [], ["anna", "bert"]]
+    said = [(one.levelname, one.getMessage()) for one in caplog.records]
+    assert [level for level, _ in said] == ["ERROR", "ERROR", "WARNING"]
+    assert "stay as they were" in said[0][1]
+    assert said[1:] == [
+        ("ERROR", f"{path} is gone: the gateway lets nobody in until it is back"),
+        ("WARNING", f"other users may read {path}; chmod 600 ends that"),
+    ]
+
+
+@pytest.mark.accepts("H128")
+def test_token_of_a_file_that_is_short_is_not_taken(tmp_path: Path) -> None:
+    """It could be guessed from its SHA-256, which the file has."""
+    path, tokens = tmp_path / "tokens.toml", ("x" * 31, "y" * 32)
+    path.write_text("".join(entry(one.encode(), one) for one in tokens), encoding="utf-8")
+    known = tokens_from(path)
+
+    assert known(request(f"Bearer {tokens[0]}")) is None
+    assert isinstance(known(request(f"Bearer {tokens[1]}")), Caller)
 
 
 def test_places_of_streams_are_returned() -> None:
@@ -392,12 +414,22 @@ def test_protocol_without_its_extra_is_left_out(monkeypatch: pytest.MonkeyPatch)
     assert described - {operation.path for operation in operations()} == {"/agui/{agent}"}
 
 
+@pytest.mark.accepts("H125")
+@pytest.mark.parametrize("token", ["short", "x" * 31, "ü" * 32, "xy z" * 16, "x" * 40 + "\n"])
+def test_token_that_is_short_or_fits_no_header_is_refused(token: str) -> None:
+    """Without quoting it, and with a command that makes a better one."""
+    with pytest.raises(errors.ConfigurationError, match="openssl rand -hex 32") as refused:
+        one_token(token)
+
+    assert token not in refused.value.message
+
+
 def test_protocols_are_imported_with_their_first_request() -> None:
     """Each takes half a second, which `perdure serve` would need at its start."""
     code = (
         "import sys\n"
         "from perdure.clients.http import app\n"
-        "app(None)\n"
+        "app(None, None)\n"
         "print(sorted({'ag_ui', 'mcp', 'a2a'} & sys.modules.keys()))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -20,7 +20,7 @@ _MODES = ("text/plain", "application/json")
 _BEARER = "bearer"
 
 
-def card(agent: A2AAgent, url: str, *, needs_token: bool) -> AgentCard:
+def card(agent: A2AAgent, url: str) -> AgentCard:
     """Return the card of an agent whose interface has this address."""
     told = AgentCard(
         name=agent.name,
@@ -46,8 +46,7 @@ def card(agent: A2AAgent, url: str, *, needs_token: bool) -> AgentCard:
             )
         ],
     )
-    if needs_token:
-        scheme = SecurityScheme(http_auth_security_scheme=HTTPAuthSecurityScheme(scheme=_BEARER))
-        told.security_schemes[_BEARER].CopyFrom(scheme)
-        told.security_requirements.append(SecurityRequirement(schemes={_BEARER: StringList()}))
+    scheme = SecurityScheme(http_auth_security_scheme=HTTPAuthSecurityScheme(scheme=_BEARER))
+    told.security_schemes[_BEARER].CopyFrom(scheme)
+    told.security_requirements.append(SecurityRequirement(schemes={_BEARER: StringList()}))
     return told

@@ -24,7 +24,7 @@ from perdure import errors, limits
 from perdure.clients.http.a2a.agents import A2AAgent
 from perdure.clients.http.a2a.cards import card
 from perdure.clients.http.a2a.handler import CALL, HELD, NotOfProtocolError, Tasks
-from perdure.clients.http.auth import caller_of, only_loopback
+from perdure.clients.http.auth import caller_of
 from perdure.clients.http.inputs import Nothing, bytes_of, replayed
 from perdure.clients.http.operations import Call, Gateway
 from perdure.clients.http.problems import response_to
@@ -57,20 +57,19 @@ def routes(gateway: Gateway, agents: Sequence[A2AAgent]) -> list[Route]:
 def _routes_of(gateway: Gateway, agent: A2AAgent) -> list[Route]:
     path = f"/a2a/{agent.name}"
     dispatcher = JsonRpcDispatcher(Tasks(agent.name), _Contexts())
-    needs_token = gateway.auth is not only_loopback
 
     async def tell(request: Request) -> Response:
         url = f"{str(request.base_url).rstrip('/')}{path}"
-        told = MessageToDict(card(agent, url, needs_token=needs_token))
+        told = MessageToDict(card(agent, url))
         return static_answer(request, to_json(told))
 
     async def answer(request: Request) -> Response:
         try:
-            return _closed_up(await _answer(request, gateway, dispatcher))
+            return await _answer(request, gateway, dispatcher)
         except NotOfProtocolError as error:
-            return _closed_up(error.response)
+            return error.response
         except Exception as error:  # noqa: BLE001 - every error is answered
-            return _closed_up(response_to(error))
+            return response_to(error)
 
     return [
         Route(f"{path}{AGENT_CARD_WELL_KNOWN_PATH}", tell, methods=["GET"]),
@@ -107,12 +106,6 @@ def _is_json(body: bytes) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _closed_up(response: Response) -> Response:
-    response.headers["Cache-Control"] = "no-store"
-    response.headers["X-Content-Type-Options"] = "nosniff"
-    return response
 
 
 class _Contexts(ServerCallContextBuilder):

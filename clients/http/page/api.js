@@ -3,6 +3,7 @@
 
 const ROOT = new URL("../", document.baseURI);
 const TOKEN = "perdure.token";
+const IN_ADDRESS = /^#token=(.+)$/;
 const FIRST_PAUSE = 500;
 const LONGEST_PAUSE = 15_000;
 const UNSAFE =
@@ -44,6 +45,14 @@ export const token = {
   get: () => sessionStorage.getItem(TOKEN) ?? "",
   set: (value) => sessionStorage.setItem(TOKEN, value),
   forget: () => sessionStorage.removeItem(TOKEN),
+  /** Move the token of an address such as `perdure serve` prints out of it; whether it has one. */
+  takeFromAddress: () => {
+    const [, given] = IN_ADDRESS.exec(location.hash) ?? [];
+    if (!given) return false;
+    history.replaceState(null, "", location.pathname + location.search);
+    token.set(given);
+    return true;
+  },
 };
 
 /** The path of a resource, whose id may have slashes. One that `URL` would resolve to another

@@ -6,9 +6,14 @@ import { problem } from "./dialogs.js";
 
 let known = { may: [], subject: "", tenant: null, temporal_ui: null };
 
-/** Ask the gateway who the caller is. */
-export async function load() {
+/** Ask the gateway who the caller is. A link with the token of a tenant would have others work as
+ * that tenant, so only tokens without one are taken from an address. */
+export async function load(isFromAddress) {
   known = await get("v1/about");
+  if (isFromAddress && known.tenant) {
+    token.forget();
+    known = await get("v1/about");
+  }
   const who = document.getElementById("who");
   const leave = h("button.link", { type: "button", onclick: forget }, "Forget token");
   fill(
@@ -34,7 +39,7 @@ export function inTemporal(turnId, runId) {
   return `${known.temporal_ui}/${encodeURIComponent(turnId)}/${encodeURIComponent(runId)}/timeline`;
 }
 
-/** A form for the token, which stays in this tab and is never in an address. */
+/** A form for the token, which stays in this tab. */
 export function tokenForm(error, onToken) {
   const input = h("input", {
     type: "password",
@@ -56,7 +61,8 @@ export function tokenForm(error, onToken) {
       h(
         "span.hint",
         { id: "token-hint" },
-        "The bearer token that the operator of this gateway gave you. It stays in this tab.",
+        "The bearer token that the gateway printed at its start, or that its operator gave you. " +
+          "It stays in this tab.",
       ),
     ),
     h("div.buttons", null, h("button.primary", { type: "submit" }, "Continue")),

@@ -61,12 +61,12 @@ function unauthenticated(error) {
   main.querySelector("input").focus();
 }
 
-async function start() {
+async function start(isFromAddress = false) {
   try {
-    await load();
+    await load(isFromAddress);
   } catch (error) {
     if (error.status !== 401) {
-      const again = h("button.primary", { type: "button", onclick: start }, "Try again");
+      const again = h("button.primary", { type: "button", onclick: () => start() }, "Try again");
       fill(
         main,
         h("h1", null, "Perdure"),
@@ -100,5 +100,5 @@ async function start() {
 }
 
 addEventListener("unauthenticated", (event) => unauthenticated(event.detail));
-addEventListener("hashchange", route);
-await start();
+addEventListener("hashchange", () => (token.takeFromAddress() ? start(true) : route()));
+await start(token.takeFromAddress());

@@ -397,8 +397,9 @@ class AgentClient:
     def session(
         self,
         id: str,  # noqa: A002 - what callers know it as
-        agent: Agent[Any] | str | None = None,
+        agent: Agent[R] | str | None = None,
         *,
+        output: type[R] | None = None,
         budget: Budget | None = None,
         idle: timedelta | None = None,
         labels: Mapping[str, str] | None = None,
@@ -407,13 +408,16 @@ class AgentClient:
         allowed_tools: Sequence[str] | None = None,
         live: bool = False,
         fairness: str | None = None,
-    ) -> Session:
+    ) -> Session[R]:
         """Return a conversation with an agent, which its first message begins. Asks no server.
 
         Args:
             id: The session's id, at most 90 characters. Its turns are `<id>/1`, `<id>/2` and so on.
             agent: The name of the agent, or the agent itself. Without it, the session has to exist.
-                The other options count for the message that begins the session.
+                The other options count for the message that begins the session. With the agent
+                itself, the answers have its type.
+            output: The type of the answers; it overrides the agent's. Its schema is sent with the
+                message that begins the session.
             budget: What all turns of the session may spend together, besides the budget that its
                 agent has for each. It has no limit of time.
             idle: The time without a turn and without a message after which the session is closed;
@@ -428,6 +432,7 @@ class AgentClient:
 
         Raises:
             InvalidRequestError: The id or an option is not valid.
+            ConfigurationError: The output type cannot be enforced on a model.
         """
         validation.known_id("session", id, limits.SESSION_ID_CHARACTERS)
         request = None
@@ -435,6 +440,7 @@ class AgentClient:
             checked_id(id)
             request = session_request(
                 agent,
+                output=output,
                 budget=budget,
                 idle=idle,
                 labels={} if labels is None else labels,
@@ -444,7 +450,16 @@ class AgentClient:
                 live=live,
             )
         priority_of(fairness=fairness)
-        return Session(self._client, self._task_queue, self._marks, id, request, self.get, fairness)
+        return Session(
+            self._client,
+            self._task_queue,
+            self._marks,
+            id,
+            request,
+            self.get,
+            fairness,
+            output if agent is None else start_request.type_of(agent, output),
+        )
 
     @keywords.shows(TurnOptions)
     async def schedule(

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Generic, Literal, overload
 from uuid import uuid4
 
 from pydantic import ValidationError
@@ -25,7 +25,7 @@ from temporalio.service import RPCError
 
 from perdure import errors, limits, validation
 from perdure.agents.agent import Agent
-from perdure.base import Value
+from perdure.base import T, Value
 from perdure.clients import updates
 from perdure.clients.history_pages import next_page
 from perdure.clients.search_marks import Marks
@@ -34,6 +34,7 @@ from perdure.clients.session_ends import with_end
 from perdure.clients.session_receipts import closed_before
 from perdure.clients.turn import Turn
 from perdure.errors import PerdureError
+from perdure.schemas import output_type
 from perdure.session.facts import SessionFact
 from perdure.session.state import SessionState, apply
 from perdure.session.wire import (
@@ -165,7 +166,7 @@ class SessionEvent:
     session_id: str
 
 
-class Sent:
+class Sent(Generic[T]):
     """A message that a session has accepted.
 
     Attributes:
@@ -177,30 +178,33 @@ class Sent:
             has that id, the session chooses another one, and `turn()` returns its turn.
     """
 
-    def __init__(self, session: Session, message_id: str, receipt: Receipt) -> None:
+    def __init__(
+        self, session: Session[Any], message_id: str, receipt: Receipt, output: Any
+    ) -> None:
         self.id = message_id
         self.disposition: Disposition = receipt.disposition
         self.turn_id = receipt.turn_id
         self._session = session
+        self._output = output
 
     def __repr__(self) -> str:
         return f"Sent({self.id!r}, {self.disposition}, turn_id={self.turn_id!r})"
 
-    async def turn(self) -> Turn[Any]:
+    async def turn(self) -> Turn[T]:
         """Return the turn that reads the message, as soon as it has begun.
 
         Raises:
             SessionClosedError: The session was closed before, or the message was taken out of the
                 queue.
         """
-        return await self._session.turn_of(self.id)
+        return (await self._session.turn_of(self.id)).typed(self._output)
 
-    async def result(self) -> AgentReport[Any]:
+    async def result(self) -> AgentReport[T]:
         """Wait for the end of that turn and return its report, as `Turn.result` does."""
         return await (await self.turn()).result()
 
 
-class Session:
+class Session(Generic[T]):
     """A conversation with an agent, which may go on for weeks.
 
     Attributes:
@@ -216,8 +220,10 @@ class Session:
         request: SessionRequest | None,
         get_turn: Callable[[str], Awaitable[Turn[Any]]],
         fairness: str | None = None,
+        output: Any = None,
     ) -> None:
         self.id = session_id
+        self._output = output
         self._fairness = fairness
         self._client = client
         self._task_queue = task_queue
@@ -228,6 +234,26 @@ class Session:
     def __repr__(self) -> str:
         return f"Session({self.id!r})"
 
+    @overload
+    async def say(
+        self,
+        text: str,
+        *,
+        id: str | None = None,
+        if_busy: IfBusy = "queue",
+        by: str | None = None,
+        agent: None = None,
+    ) -> Sent[T]: ...
+    @overload
+    async def say(
+        self,
+        text: str,
+        *,
+        id: str | None = None,
+        if_busy: IfBusy = "queue",
+        by: str | None = None,
+        agent: str,
+    ) -> Sent[Any]: ...
     async def say(
         self,
         text: str,
@@ -236,7 +262,7 @@ class Session:
         if_busy: IfBusy = "queue",
         by: str | None = None,
         agent: str | None = None,
-    ) -> Sent:
+    ) -> Sent[Any]:
         """Send a message of the user. The first one begins the session.
 
         Once this returns, the message is recorded, and a turn reads it, in the order of sending.
@@ -253,7 +279,8 @@ class Session:
             by: The person or program that sends it: one line, at most 200 characters.
             agent: The agent that answers this message and those after it. Without it, the one that
                 answered last: the session's own, or the one that it handed over to. It does not go
-                with `steer`.
+                with `steer`. Its answer has the type of the session only if that was given as
+                `output`; otherwise it is text or JSON values.
 
         Raises:
             SessionBusyError: A turn runs and `if_busy` is `reject`, or too many messages wait.
@@ -271,7 +298,7 @@ class Session:
         said = Say(text=text, if_busy=if_busy, by=by, agent=agent, expects=expects)
         return await self.deliver(said, id or uuid4().hex)
 
-    async def deliver(self, said: Say, message_id: str) -> Sent:
+    async def deliver(self, said: Say, message_id: str) -> Sent[Any]:
         """Send a message that was validated before, such as one of a schedule.
 
         Raises:
@@ -279,7 +306,14 @@ class Session:
         """
         message = pack(said, "the message")
         receipt = await self._say(message, message_id, may_wait=said.if_busy == "reject")
-        return Sent(self, message_id, await self._after_turns(message_id, receipt))
+        receipt = await self._after_turns(message_id, receipt)
+        return Sent(self, message_id, receipt, self._type_of_answer(said.agent))
+
+    def _type_of_answer(self, agent: str | None) -> Any:
+        """Return the type of the answer of a named agent; None if only that agent knows it."""
+        own = self._request
+        is_held = own is None or own.output_schema is not None or agent in (None, own.agent)
+        return self._output if is_held else None
 
     async def _after_turns(self, message_id: str, receipt: Receipt) -> Receipt:
         """Return the receipt of a message; `started` if it came after the turn that it waits for.
@@ -490,7 +524,7 @@ class Session:
         at_turn: int | None = None,
         *,
         id: str,  # noqa: A002 - what callers know it as
-    ) -> Session:
+    ) -> Session[T]:
         """Start another session with the messages of this one, which is not changed.
 
         It has the same agent and options, and a budget of its own.
@@ -526,7 +560,14 @@ class Session:
         except RPCError as error:
             raise self._unreadable(error) from error
         return Session(
-            self._client, self._task_queue, self._marks, id, request, self._get_turn, self._fairness
+            self._client,
+            self._task_queue,
+            self._marks,
+            id,
+            request,
+            self._get_turn,
+            self._fairness,
+            self._output,
         )
 
     async def find(self, message_id: str) -> MessageStatus | None:
@@ -663,7 +704,11 @@ def session_request(agent: Agent[Any] | str, **given: Any) -> SessionRequest:
 
     Raises:
         InvalidRequestError: An option is not valid.
+        ConfigurationError: The output type cannot be enforced on a model.
     """
+    if given.get("output") is not None:
+        given["output_schema"] = output_type.schema_of(given["output"])
+    given.pop("output", None)
     name = agent.name if isinstance(agent, Agent) else agent
     idle, time = {"idle": given.get("idle")}, {"idle": validation.Time | None}
     validation.check("the session", idle, time, errors.InvalidRequestError)

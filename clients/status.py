@@ -39,7 +39,7 @@ class Spent(Value):
         tokens: Input and output of all model calls.
         model_calls: Requests to models.
         tool_calls: Tool calls that were started, attempts of lost workers included, as budgets and
-            `AgentReport.spent` count them. `AgentReport.tool_calls` counts calls with a result.
+            `AgentReport.spent` count them.
     """
 
     usd: Decimal | None = None
@@ -112,6 +112,9 @@ class TurnStatus(Value):
         error: The error of a turn that failed; otherwise None.
         step: The number of the current step, from 1; 0 before the first.
         steps: The number of completed steps.
+        model_calls: The number of its own requests, as in the report.
+        tool_calls: The number of its own calls that have a result, as in the report; `spent` counts
+            what budgets limit.
         doing: Its current activity, in words.
         since: The start of its current activity.
         waits: Its waits, and those of the turns below it.
@@ -141,6 +144,8 @@ class TurnStatus(Value):
     error: ErrorInfo | None = None
     step: int = 0
     steps: int = 0
+    model_calls: int = 0
+    tool_calls: int = 0
     doing: str
     since: datetime | None = None
     waits: tuple[Wait, ...] = ()
@@ -186,6 +191,8 @@ def status(
         error=error.info() if error else None,
         step=_step(state),
         steps=state.step_count,
+        model_calls=state.accounts.model_calls,
+        tool_calls=state.tool_calls,
         doing=in_words(state) + (UNTAKEN if is_untaken else ""),
         since=root.ended or root.since,
         waits=tuple(_waits(root, now)),

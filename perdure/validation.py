@@ -22,6 +22,7 @@ from annotated_types import Interval
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     GetCoreSchemaHandler,
     TypeAdapter,
     ValidationError,
@@ -53,6 +54,7 @@ _WORDS = {
     **dict.fromkeys(("float_type", "float_parsing"), "a number"),
     **dict.fromkeys(("dict_type", "mapping_type"), "a mapping, such as a dict"),
     **dict.fromkeys(("list_type", "tuple_type"), "a list"),
+    "time_delta_type": "a timedelta",
     "model_type": "a {class_name}",
     "greater_than": "more than {gt}",
     "greater_than_equal": "at least {ge}",
@@ -173,6 +175,17 @@ CountOrZero = Annotated[int, Interval(ge=0, le=MOST), Must(f"a whole number from
 Count = Annotated[int, Interval(ge=1, le=MOST), Must(f"a whole number from 1 to {MOST}")]
 TIME = f"a timedelta, longer than zero and at most {LONGEST.days} days"
 Time = Annotated[timedelta, Interval(gt=timedelta(), le=LONGEST), Must(TIME)]
+"""A duration as the argument of a function: strict, so no number."""
+
+
+def _with_unit(value: object) -> object:
+    if isinstance(value, int | float):
+        raise PydanticCustomError(_MUST_BE, "must be {words}", {"words": TIME})
+    return value
+
+
+Duration = Annotated[timedelta, BeforeValidator(_with_unit)]
+"""A duration as a field of a value: in JSON it is ISO 8601. Pydantic would read 30 as seconds."""
 
 FUNCTION = Must("a function", lambda value: callable(value) and not isinstance(value, type))
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from datetime import timedelta
 
-from perdure import limits
+from perdure import limits, validation
 from perdure.activities.provider import Models, Provider
 from perdure.activities.providers.anthropic import ANTHROPIC_URL, Anthropic
 from perdure.activities.providers.direct import Model
@@ -72,8 +72,9 @@ def connect(
         timeout: The time limit of each answer.
 
     Raises:
-        ConfigurationError: The provider is unknown.
+        ConfigurationError: The provider is unknown, or the timeout is not valid.
     """
+    validation.check("the model", {"timeout": timeout}, {"timeout": validation.Time})
     provider, name = Models({**defaults(), **(providers or {})}).find(model)
     return Model(model, provider, name, timeout=timeout)
 

@@ -49,7 +49,7 @@ class RequireApproval(Given):
     in_order: ClassVar[tuple[str, ...]] = ("expires",)
 
     kind: Literal["require_approval"] = "require_approval"
-    expires: Annotated[timedelta | None, validation.built(validation.Time)] = None
+    expires: Annotated[validation.Duration | None, validation.built(validation.Time)] = None
 
     if TYPE_CHECKING:
 

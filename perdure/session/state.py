@@ -141,6 +141,7 @@ class SessionState:
             max_iterations=self.request.max_iterations,
             options=self.request.options,
             allowed_tools=self.request.allowed_tools,
+            output_schema=self.request.output_schema,
             live=self.request.live,
             said=tuple(UserMessage.of(one.text, id=one.id) for one in others) or None,
             session=session_id,

@@ -11,6 +11,7 @@ from pydantic import Field
 
 from perdure import limits
 from perdure.base import Wire
+from perdure.schemas.strict_schema import Schema
 from perdure.turn.ledger import Ledger
 from perdure.values.budgets import Budget, Iterations, Spending
 from perdure.values.messages import Message
@@ -49,6 +50,7 @@ class SessionRequest(Wire):
     max_iterations: Iterations | None = None
     options: RequestOptions | None = None
     allowed_tools: tuple[str, ...] | None = None
+    output_schema: Schema | None = None
     live: bool = False
 
 

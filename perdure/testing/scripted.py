@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from perdure import errors
+from perdure import errors, validation
 from perdure.activities.provider import Heard, ModelRequest
 from perdure.errors import PerdureError
 from perdure.text import one_line
@@ -30,6 +30,9 @@ class Reply:
     delay: timedelta = timedelta()
     pieces: Sequence[str] = ()
     pause: timedelta = timedelta()
+
+    def __post_init__(self) -> None:
+        validation.check("the reply", vars(self), {"delay": timedelta, "pause": timedelta})
 
 
 def call(name: str, /, *, call_id: str = "", **arguments: object) -> ToolCall:

@@ -47,12 +47,6 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _no_truth(value: object) -> object:
-    if isinstance(value, bool):
-        raise ValueError("give a timedelta, not a truth value")
-    return value
-
-
 Money = Annotated[
     Decimal,
     BeforeValidator(_exact),
@@ -62,8 +56,7 @@ Dollars = Decimal | str | int
 """The types in which money may be given."""
 
 Time = Annotated[
-    timedelta,
-    BeforeValidator(_no_truth),
+    validation.Duration,
     Field(gt=timedelta(0), le=validation.LONGEST),
     Must(validation.TIME),
 ]

@@ -73,6 +73,28 @@ async def status_when(turn: Turn, holds: Callable[[TurnStatus], bool]) -> TurnSt
     return await until(found, "the status is the one")
 
 
+@pytest.mark.accepts("D58")
+async def test_tool_calls_are_one_number_in_status_report_record_and_json(
+    runtime: Runtime, desk: Desk, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A denied call has a result and was not started: only `spent` leaves it out."""
+    caplog.set_level("INFO", "perdure")
+    desk.gate.set()
+    async with runtime(desk.app, model=script()) as client:
+        turn = await client.start(desk.agent, "Answer ticket 7.")
+        waits = await turn.wait(timeout=20)
+        assert waits.waits[0].call is not None
+        await turn.deny(waits.waits[0].call)
+        report = await turn.result()
+        status = await turn.status()
+
+    [record] = [one.message for one in caplog.records if "turn_completed" in one.message]
+    assert (report.tool_calls, report.spent.tool_calls) == (2, 1)
+    assert (status.tool_calls, status.spent.tool_calls) == (2, 1)
+    assert status.model_dump(mode="json")["tool_calls"] == 2
+    assert " tool_calls=2 " in record
+
+
 @pytest.mark.accepts("E13")
 async def test_status_says_how_far_a_turn_is(runtime: Runtime, desk: Desk) -> None:
     """While a tool runs, while an approval is pending, and after the end; an MCP client gets the
@@ -148,6 +170,7 @@ async def test_status_says_how_far_a_turn_is(runtime: Runtime, desk: Desk) -> No
         over.ended_at,
     )
     assert (over.spent.usd, over.spent.tool_calls) == (Decimal("0.3"), 2)
+    assert (runs.tool_calls, waits.tool_calls, over.tool_calls, over.model_calls) == (0, 1, 2, 3)
     assert over == TurnStatus.model_validate_json(over.model_dump_json())
 
 

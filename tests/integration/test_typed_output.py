@@ -146,6 +146,48 @@ async def test_callers_type_goes_before_the_agents(runtime: Runtime) -> None:
     assert report.output == "paid"
 
 
+@pytest.mark.accepts("D56")
+async def test_session_of_a_typed_agent_gives_instances(runtime: Runtime) -> None:
+    """Also its fork and another process; the answer of another agent is what that agent gives."""
+    agent = clerk()
+    other = Agent(name="greeter", model="scripted:greeter")
+    model = ScriptedModel(*[WRITTEN] * 4, "Hello.")
+    async with runtime(Registry([agent, other]), model=model) as client:
+        session = client.session(f"typed-{id(client)}", agent)
+        first = await (await session.say("What is owed?")).result()
+        second = await (await session.say("And now?", agent="clerk")).result()
+        turn = await (await session.say("Again?")).turn()
+        known = await (await client.session(session.id, output=Invoice).say("Once more?")).result()
+        greeting = await (await session.say("Hello?", agent="greeter")).result()
+        fork = await session.fork(0, id=f"{session.id}-fork")
+
+    assert (first.output, second.output, known.output) == (INVOICE, INVOICE, INVOICE)
+    assert greeting.output == "Hello."
+    assert turn._output is Invoice
+    assert fork._output is Invoice
+
+
+@pytest.mark.accepts("D56")
+async def test_type_of_a_session_goes_before_the_agents(runtime: Runtime) -> None:
+    """Its schema is in the request of each turn, also for another agent and in a fork."""
+    other = Agent(name="greeter", model="scripted:greeter")
+    model = ScriptedModel(*['{"value": "paid"}'] * 3)
+    paid = cast("type[str]", Literal["paid", "open"])
+    async with runtime(Registry([clerk(), other]), model=model) as client:
+        session = client.session(f"typed-{id(client)}", "clerk", output=paid)
+        reports = [
+            await (await session.say("Well?")).result(),
+            await (await session.say("And you?", agent="greeter")).result(),
+        ]
+        fork = await session.fork(0, id=f"{session.id}-fork")
+        reports.append(await (await fork.say("Well?")).result())
+
+    assert [report.output for report in reports] == ["paid"] * 3
+    assert {str(one.response_schema) for one in model.requests} == {
+        str(model.requests[0].response_schema)
+    }
+
+
 @pytest.mark.accepts("X3")
 async def test_answer_that_breaks_the_schema_is_sent_back_with_the_reason(run: Run) -> None:
     """Prose, then a number that the agent's own validator refuses, then an invoice: three requests,

@@ -49,6 +49,8 @@ from perdure.clients import (
     Event,
     Schedule,
     ScheduleStatus,
+    Sent,
+    Session,
     TextBegins,
     TextVoid,
     Turn,
@@ -330,6 +332,19 @@ async def typed(client: AgentClient) -> str:
     assert_type((await turn.result()).output, Invoice)
     assert_type(await client.start("clerk", "…", output=list[int]), Turn[list[int]])
     assert_type((await client.get("ticket-4711")).typed(Invoice), Turn[Invoice])
+    assert_type(client.session("chat-1", clerk), Session[Invoice])
+    assert_type(client.session("chat-1", "clerk", output=Invoice), Session[Invoice])
+    assert_type(client.session("chat-1", output=Invoice), Session[Invoice])
+    assert_type(client.session("chat-1", "clerk"), Session[Any])
+    assert_type(client.session("chat-1"), Session[Any])
+    assert_type(client.session("chat-1", researcher), Session[str])
+    session = client.session("chat-1", clerk)
+    sent = await session.say("…")
+    assert_type(sent, Sent[Invoice])
+    assert_type(await sent.turn(), Turn[Invoice])
+    assert_type(await sent.result(), AgentReport[Invoice])
+    assert_type(await session.say("…", agent="lister"), Sent[Any])
+    assert_type(await session.fork(id="chat-2"), Session[Invoice])
     assert_type(await client.generate("main", "…", Invoice), Invoice)
     assert_type(await client.generate("main", "…", list[int]), list[int])
     print((await client.run(clerk, "…")).output.missing)  # type: ignore[attr-defined]

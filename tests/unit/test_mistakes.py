@@ -8,10 +8,12 @@ from datetime import timedelta
 
 import pytest
 
-from perdure import errors
+from perdure import Budget, MCPServer, ModelRetryPolicy, RequireApproval, Tool, errors
+from perdure.activities.providers import connect
 from perdure.clients.batches.items import _item
 from perdure.clients.sessions import session_request
 from perdure.temporal.start_request import turn_request
+from perdure.testing import says, slowly
 
 from .mistakes import PAGE, page, rows
 
@@ -37,6 +39,29 @@ def test_idle_time_of_a_session_is_a_timedelta(idle: object) -> None:
     """A number has no unit."""
     with pytest.raises(errors.InvalidRequestError, match="idle must be a timedelta"):
         session_request("desk", idle=idle)
+
+
+@pytest.mark.accepts("D57")
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: Budget(time=30),  # type: ignore[arg-type]
+        lambda: Budget(time=0.5),  # type: ignore[arg-type]
+        lambda: ModelRetryPolicy(maximum_elapsed=30),  # type: ignore[arg-type]
+        lambda: RequireApproval(expires=30),  # type: ignore[arg-type]
+        lambda: turn_request("desk", "go", delay=30),  # type: ignore[arg-type]
+        lambda: turn_request("desk", "go", deadline=30),  # type: ignore[arg-type]
+        lambda: MCPServer.stdio("time", ["time"], timeout=30),  # type: ignore[arg-type]
+        lambda: Tool(len, name="count", timeout=30),  # type: ignore[arg-type]
+        lambda: connect("openai:gpt-5", timeout=30),  # type: ignore[arg-type]
+        lambda: says("Hello.", delay=30),  # type: ignore[arg-type]
+        lambda: slowly("Hello.", pause=30),  # type: ignore[arg-type]
+    ],
+)
+def test_number_is_no_duration(build: Callable[[], object]) -> None:
+    """It does not say whether it counts seconds or minutes."""
+    with pytest.raises(errors.PerdureError, match="must be a timedelta"):
+        build()
 
 
 @pytest.mark.accepts("P52")

@@ -57,7 +57,8 @@ function bar(label, spent, limit, text) {
 }
 
 /** The spending of a turn against its budget, a bar for each limit. */
-export function bars({ spent, budget, steps = 0, max_iterations: most = null }) {
+export function bars(status) {
+  const { spent, budget, steps = 0, max_iterations: most = null } = status;
   const limits = budget ?? {};
   const of = (text, limit) => (limit ? `${text} of ${limit}` : `${text}, no limit`);
   const rows = [
@@ -81,8 +82,11 @@ export function bars({ spent, budget, steps = 0, max_iterations: most = null }) 
       of(duration(seconds(spent.time)), limits.time && duration(seconds(limits.time))),
     ),
   ];
-  const calls = [plural(spent.model_calls, "model call"), plural(spent.tool_calls, "tool call")];
-  return h("div.bars", null, rows, h("p.small.muted", null, calls.join(", ")));
+  const own =
+    status.tool_calls === undefined
+      ? [] // a session has those of its budget only
+      : [plural(status.model_calls, "model call"), plural(status.tool_calls, "tool call")];
+  return h("div.bars", null, rows, h("p.small.muted", null, own.join(", ")));
 }
 
 /** JSON, such as the arguments of a call. */

@@ -16,6 +16,7 @@ import pytest
 
 from perdure import errors
 from perdure.clients import Turn
+from perdure.clients.http import one_token
 
 from ..browser import launched, opened
 from ..conftest import Runtime
@@ -34,6 +35,7 @@ UNFOLDED = """async () => {
   }
 }"""
 """Opens all that is folded, and waits until its content is there."""
+TOKEN = secrets.token_urlsafe()
 PROMPT = r"(?m)^>$"
 
 
@@ -60,13 +62,15 @@ async def test_page_has_what_was_asked_for_and_not_what_was_refused(runtime: Run
     async with (
         launched() as chromium,
         runtime(app(), model=script(POLICY, PERSON)) as client,
-        served(client, None) as http,
+        served(client, one_token(TOKEN)) as http,
     ):
         base = str(http.base_url).rstrip("/")
 
         @contextlib.asynccontextmanager
         async def view(name: str) -> AsyncIterator[Page]:
-            async with opened(chromium, f"{base}/ui/#/{name}", wait_until="load") as watched:
+            address = f"{base}/ui/#token={TOKEN}"
+            async with opened(chromium, address, wait_until="load") as watched:
+                await watched.page.evaluate("name => { location.hash = `#/${name}` }", name)
                 yield watched.page
 
         session = client.session(f"taint-{secrets.token_hex(4)}", agent="desk", live=True)

@@ -676,7 +676,7 @@ async def test_turn_whose_id_a_browser_would_resolve_is_not_acted_on(
             await asyncio.sleep(0.1)
         page = watched.page
         await page.evaluate("location.hash = '#/inbox'")
-        card = page.locator(CARD).filter(has_text="mine")
+        card = page.locator(CARD).filter(has_text=unsafe)
         await card.get_by_role("button", name="Deny").click()
         await card.get_by_text("which a browser would resolve").wait_for()
         await show(page, "turns", unsafe)

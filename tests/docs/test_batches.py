@@ -1,5 +1,7 @@
 """Run the code blocks of `docs/batches.md`."""
 
+import pytest
+
 from perdure import Agent, Usage
 from perdure.activities.provider import ModelRequest
 from perdure.errors import LLMRefusedError
@@ -12,6 +14,7 @@ from .conftest import Tell
 CLASSIFIER = Agent(name="classifier", model="main")
 
 
+@pytest.mark.slow
 async def test_batches_run_and_are_retried_as_the_page_says(tell: Tell) -> None:
     """In Python, with a task that fails at first, and on the command line."""
     refused = {"rude"}

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from perdure import Registry, Toolbox, ToolMessage
 from perdure.testing import ScriptedModel, call, calls, says
 from perdure.worker import AgentWorker
@@ -14,6 +16,7 @@ def shelve(item: str) -> str:
     return item
 
 
+@pytest.mark.slow
 async def test_agents_are_composed_as_the_page_says(tell: Tell) -> None:
     """Tools of two toolboxes, a third toolbox added later, and one found by a resolver."""
     orders = calls(

@@ -2,6 +2,7 @@
 
 import importlib
 
+import pytest
 from temporalio.worker import Worker
 
 from perdure.testing import ScriptedModel, says
@@ -12,6 +13,7 @@ from .conftest import Tell
 from .trees import tree
 
 
+@pytest.mark.slow
 async def test_tree_is_drawn_and_a_workflow_has_a_turn_as_the_page_says(tell: Tell) -> None:
     """The tree has states, steps, costs and tasks; the workflow runs in Temporal's sandbox, from a
     file.

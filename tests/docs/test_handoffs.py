@@ -1,5 +1,7 @@
 """Run the code blocks of `docs/handoffs.md`."""
 
+import pytest
+
 from perdure.testing import ScriptedModel, call, calls, says
 from perdure.turn.handoffs import DONE, MESSAGE
 
@@ -7,6 +9,7 @@ from .conftest import Tell
 from .pages import page
 
 
+@pytest.mark.slow
 async def test_turn_is_handed_over_as_the_page_says(tell: Tell) -> None:
     """The output, the agents and the steps are printed."""
     model = ScriptedModel(

@@ -1,5 +1,6 @@
 """Run the code blocks of `docs/how-a-turn-runs.md`."""
 
+import pytest
 from temporalio.client import WorkflowExecution
 
 from perdure import Agent, tool
@@ -15,6 +16,7 @@ def read_ticket(number: str) -> str:
     return "How long?"
 
 
+@pytest.mark.slow
 async def test_turn_is_started_and_continued_as_the_page_says(tell: Tell) -> None:
     """With Temporal's command line, and on from a turn that had no iterations left."""
     reads = calls(call("read_ticket", number="4711"))

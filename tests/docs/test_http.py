@@ -22,6 +22,7 @@ def refund(euros: int) -> str:
     return f"paid {euros} euros"
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("H1", "H10")
 async def test_gateway_serves_as_the_page_says(
     tell: Tell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

@@ -4,6 +4,8 @@ from base64 import b64encode
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from perdure import Agent, AgentReport, AssistantMessage, Media, Outcome, Step, UserMessage
 from perdure.errors import LLMInvalidRequestError
 from perdure.testing import ScriptedModel, fails
@@ -32,6 +34,7 @@ LONG = AgentReport(
 )
 
 
+@pytest.mark.slow
 async def test_models_are_asked_as_the_page_says(tell: Tell) -> None:
     """With options, an alias, a chain whose first model fails, and a picture; and what was left out
     of a long transcript.

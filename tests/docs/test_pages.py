@@ -31,6 +31,7 @@ def without_story() -> list[Page]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("P7")
 @pytest.mark.parametrize("page", without_story(), ids=str)
 async def test_blocks_of_a_page_run_in_their_order(page: Page, tell: Tell) -> None:

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import jsonschema  # type: ignore[import-untyped]
+import pytest
 
 from perdure import Registry
 from perdure.testing import ScriptedModel
@@ -12,6 +13,7 @@ from .conftest import Tell
 from .stories import read
 
 
+@pytest.mark.slow
 async def test_words_and_json_of_the_page_are_what_is_sent_and_understood(tell: Tell) -> None:
     """The prompt describes the form of a call; the replies on the page run the tool and answer, in
     both protocols.

@@ -9,6 +9,7 @@ from perdure.testing import ScriptedModel, call, calls, says
 from .conftest import Tell
 
 
+@pytest.mark.slow
 async def test_skills_are_read_from_folders_as_the_page_says(
     tell: Tell, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -69,6 +70,7 @@ class Posting(ScriptedModel):
             return await super().complete(request)
 
 
+@pytest.mark.slow
 async def test_trace_of_a_turn_is_that_of_the_page(tell: Tell) -> None:
     """Its spans, and the spans of libraries below them; a worker starts with an endpoint in its
     environment.

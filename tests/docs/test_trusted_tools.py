@@ -7,6 +7,7 @@ from perdure.testing import ScriptedModel, call, calls, says
 from .conftest import Tell
 
 
+@pytest.mark.slow
 async def test_agent_with_trusted_tools_calculates_and_reads(
     tell: Tell, monkeypatch: pytest.MonkeyPatch
 ) -> None:

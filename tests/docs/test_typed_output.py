@@ -2,11 +2,14 @@
 
 from decimal import Decimal
 
+import pytest
+
 from perdure.testing import ByTask, ScriptedModel
 
 from .conftest import Tell
 
 
+@pytest.mark.slow
 async def test_answers_are_instances_as_the_page_says(tell: Tell) -> None:
     """With an agent's type, and with a type for a single request."""
     scripts = {

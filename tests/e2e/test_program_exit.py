@@ -122,9 +122,8 @@ async def test_fifty_short_programs_end_without_a_signal(perdure_server: str) ->
 
 CONNECTIONS = """
 def connections():
-    ports = [line.split()[2] for line in Path("/proc/self/net/tcp").read_text().splitlines()[1:]
-             if line.split()[3] == "01" and line.split()[9] in inodes()]
-    return len(ports)
+    lines = [line.split() for line in Path("/proc/self/net/tcp").read_text().splitlines()[1:]]
+    return len({line[9] for line in lines if line[3] == "01"} & inodes())
 
 def inodes():
     links = [os.readlink(f"/proc/self/fd/{file}") for file in os.listdir("/proc/self/fd")

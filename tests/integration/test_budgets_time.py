@@ -62,6 +62,7 @@ class Deaf(ScriptedModel):
         return answer
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("B4")
 async def test_tools_slower_than_the_time_left_are_stopped_or_named(runtime: Runtime) -> None:
     """Their turns end at the deadline, not when the tools end; one of these hangs in a call that

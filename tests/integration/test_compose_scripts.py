@@ -24,6 +24,7 @@ def run(command: list[str], environment: dict[str, str]) -> subprocess.Completed
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 async def test_namespace_is_created_once_and_then_left_as_it_is(perdure_server: str) -> None:
     """The service runs at every `up`, so the second time it must change nothing and succeed."""
     service = yaml.safe_load(COMPOSE.read_text(encoding="utf-8"))["services"]["temporal-namespace"]

@@ -159,6 +159,7 @@ WAITING: dict[str, tuple[dict[str, Any], dict[str, Any], list[Reply]]] = {
 }
 
 
+@pytest.mark.table(2)
 @pytest.mark.accepts("E93")
 @pytest.mark.parametrize("kind", WAITING)
 async def test_turn_that_waits_ends_at_its_deadline(runtime: Runtime, kind: str) -> None:

@@ -181,7 +181,7 @@ ODD = [
 @pytest.mark.parametrize(
     ("asked", "reason"), ODD, ids=lambda one: one if isinstance(one, str) else ""
 )
-@pytest.mark.table(4)
+@pytest.mark.table(2)
 async def test_what_a_guard_refuses_is_an_error_result_and_starts_nothing(
     runtime: Runtime, asked: ToolCall, reason: str
 ) -> None:

@@ -38,6 +38,7 @@ def caught(ends: dict[str, End]) -> dict[str, PerdureError]:
     return {name: end.told for name, end in ends.items() if isinstance(end.told, PerdureError)}
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("U5", "U6", "U7", "U9", "U11")
 async def test_every_class_of_error_ends_a_turn_as_itself(ends: dict[str, End]) -> None:
     """Class, code and severity match the cause; a class that is in none of the tables fails this
@@ -346,6 +347,7 @@ def kinds() -> dict[str, BaseException]:
     return {type(error).__name__: error for error in (*plain, *odd)}
 
 
+@pytest.mark.table(2)
 @pytest.mark.accepts("U6", "U9")
 async def test_any_exception_of_a_provider_ends_the_turn_typed(runtime: Runtime) -> None:
     """A user's provider with bugs."""

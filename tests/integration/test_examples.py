@@ -118,7 +118,7 @@ ELSEWHERE = {"react", "skills", "support", "typed_output"}
 
 @pytest.mark.accepts("E20")
 @pytest.mark.parametrize("name", PRINTS)
-@pytest.mark.table(2)
+@pytest.mark.table(1)
 def test_example_runs(name: str) -> None:
     """Its output demonstrates its feature."""
     done = subprocess.run(

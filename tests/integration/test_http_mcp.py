@@ -110,6 +110,7 @@ async def test_turn_is_started_decided_about_and_read_with_tools(
     assert user.asked == ([question] if mode == "auto" else [])
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("H41", "H42")
 async def test_turn_is_a_task_that_any_process_tells(runtime: Runtime) -> None:
     """`start_turn` returns the task, whose questions the user answers, and then its result."""

@@ -217,6 +217,7 @@ async def test_every_operation_needs_a_token_and_its_permission(runtime: Runtime
     assert started == []
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("H6")
 async def test_stream_goes_on_after_every_cursor_in_another_process(runtime: Runtime) -> None:
     """Each event exactly once, with the private fields only on request; the end is a 204."""

@@ -273,6 +273,7 @@ async def test_long_text_is_told_to_its_end_when_it_is_recorded(runtime: Runtime
     assert said == [TextBegins(1), long + "and the end"]
 
 
+@pytest.mark.slow
 async def test_text_that_outgrows_what_is_carried_goes_on_for_those_who_kept_up(
     runtime: Runtime,
 ) -> None:

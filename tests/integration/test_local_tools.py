@@ -467,6 +467,7 @@ async def test_result_is_recorded_before_the_model_is_asked_again(runtime: Runti
     assert report.steps[0].results[0].content == "3"
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T34", "P15")
 @pytest.mark.parametrize("how", ["encrypted", "stored"])
 async def test_local_call_with_a_codec_or_external_storage(

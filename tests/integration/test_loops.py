@@ -154,6 +154,7 @@ async def test_turn_outlives_tools_that_all_fail(runtime: Runtime) -> None:
         assert warned == [False, False, True]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("L17")
 async def test_model_can_be_warned_instead(runtime: Runtime) -> None:
     """At the end of the last result of the step that completes the loop; the turn continues, and

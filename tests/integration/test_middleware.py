@@ -318,6 +318,7 @@ async def test_timeout_ends_the_turn_with_what_was_done(runtime: Runtime) -> Non
     assert (caught.value.report.outcome, len(caught.value.report.steps)) == (Outcome.TIMED_OUT, 1)
 
 
+@pytest.mark.slow
 async def test_cancel_passes_into_a_timeout(runtime: Runtime) -> None:
     """The call in flight is cancelled and stops before the turn ends."""
     began = asyncio.Event()

@@ -38,6 +38,7 @@ async def operator(address: str, word: str, turn_id: str) -> None:
     await asyncio.to_thread(lambda: subprocess.run(command, check=True, capture_output=True))
 
 
+@pytest.mark.slow
 async def test_turn_that_an_operator_paused_is_listed(pausable: str) -> None:
     """Temporal's own client fails on the whole page."""
     client = AgentClient.from_temporal(

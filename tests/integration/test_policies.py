@@ -35,6 +35,7 @@ def agent(**fields: Any) -> Agent:
     return Agent(**{"name": "clerk", "model": "scripted:clerk", "tools": [look, send], **fields})
 
 
+@pytest.mark.table(2)
 @pytest.mark.accepts("E25")
 @pytest.mark.parametrize(
     ("said", "words"),
@@ -128,6 +129,7 @@ async def test_reason_of_a_denial_needs_no_name(runtime: Runtime) -> None:
     ]
 
 
+@pytest.mark.table(1)
 @pytest.mark.accepts("U22")
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, GeneratorExit])
 async def test_policy_that_would_stop_the_worker_denies(

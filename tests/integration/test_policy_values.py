@@ -60,7 +60,7 @@ def agent(**fields: Any) -> Agent:
         ('{"euros": 5000}', '{"euros": 5000}', (5000, False)),
     ],
 )
-@pytest.mark.table(3)
+@pytest.mark.table(1)
 async def test_what_waits_is_what_the_policy_saw_and_what_runs(
     runtime: Runtime, written: str, normal: str, values: tuple[int, bool]
 ) -> None:

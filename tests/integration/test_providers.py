@@ -130,6 +130,7 @@ async def test_error_of_the_vendor_reaches_the_caller_as_its_class(
     assert len(stub.requests) == requests
 
 
+@pytest.mark.table(1)
 @pytest.mark.accepts("L8")
 @pytest.mark.parametrize("vendor", VENDORS)
 async def test_options_of_agent_and_turn_are_in_every_request_to_the_vendor(

@@ -133,6 +133,7 @@ async def test_parent_is_charged_what_a_terminated_delegate_spent(
     assert own(again) == own(report)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("Y22")
 async def test_delegates_of_a_terminated_delegate_are_read_too(runtime: Runtime) -> None:
     """Those terminated with it, those that stop because of it, and those that had ended before are

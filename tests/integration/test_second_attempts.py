@@ -87,7 +87,7 @@ async def run_again(client: RecordingClient, turn: Turn, key: str, word: str) ->
 @pytest.mark.accepts("Y15")
 @pytest.mark.parametrize("word", ["unpause", "reset"])
 @pytest.mark.parametrize("name", ["pay", "transfer", "put"])
-@pytest.mark.table(2)
+@pytest.mark.table(1)
 async def test_tool_that_was_paused_is_not_run_a_second_time_unless_it_may_be(
     runtime: Runtime, name: str, word: str
 ) -> None:

@@ -815,6 +815,7 @@ async def test_caller_that_is_not_sampled_has_no_spans_of_its_turns(
 # --- telemetry changes nothing
 
 
+@pytest.mark.slow
 async def test_worker_without_telemetry_never_imports_opentelemetry(perdure_server: str) -> None:
     """A complete turn, in a fresh process."""
     code = (

@@ -106,6 +106,7 @@ async def test_budget_of_time_is_over_in_the_time_that_is_skipped(runtime: Runti
     assert raised.value.report.duration >= timedelta(seconds=100)
 
 
+@pytest.mark.slow
 async def test_server_that_does_not_skip_time_is_refused_with_the_option_that_it_needs() -> None:
     """For example a server that is already running."""
     async with (

@@ -94,6 +94,7 @@ async def counted(address: str) -> tuple[Client, CountingService]:
     return counting(await Client.connect(address))
 
 
+@pytest.mark.slow
 async def test_one_worker_remembers_and_reads_no_history(perdure_server: str) -> None:
     """Only its first model call of the turn reads history, namely the start."""
     client, service = await counted(perdure_server)
@@ -454,6 +455,7 @@ async def test_finished_turn_is_forgotten_at_once(recorded: Recorded) -> None:
     assert (held, len(transcripts)) == (1, 0)
 
 
+@pytest.mark.slow
 async def test_cache_forgets_the_run_that_was_used_first(recorded: Recorded) -> None:
     """The cache is limited; a run that was evicted is read from history again."""
     client, service = counting(recorded.client)

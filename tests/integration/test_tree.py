@@ -36,6 +36,7 @@ def plain(drawn: list[Row]) -> list[tuple[str, str, int, str, str]]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("O2")
 async def test_tree_is_followed_live_and_shows_state_steps_cost_and_task(runtime: Runtime) -> None:
     """While a grandchild still works, its reservation does not count as spent; at the end the

@@ -87,6 +87,7 @@ def test_agent_that_is_not_valid_is_refused(given: dict[str, Any]) -> None:
         A2AAgent(**{"name": "desk", "description": "Pays.", **given})
 
 
+@pytest.mark.slow
 def test_missing_packages_are_named() -> None:
     """When the application is made; without agents, none are needed."""
     code = (
@@ -103,6 +104,7 @@ def test_missing_packages_are_named() -> None:
     )
 
 
+@pytest.mark.slow
 def test_agent_is_not_served_twice() -> None:
     """Its tasks would be those of the other."""
     agents = [A2AAgent("desk", "Pays."), A2AAgent("desk", "Knows.")]

@@ -302,6 +302,7 @@ def test_provider_gets_the_pause_that_it_asks_for(
 # Outages
 
 
+@pytest.mark.table(3)
 @pytest.mark.accepts("M10")
 @pytest.mark.parametrize(
     ("lasts", "most_attempts", "late"),

@@ -14,6 +14,7 @@ from perdure.base import Wire
 from perdure.turn.ledger import Ledger
 from perdure.values.budgets import Budget, Iterations, Spending
 from perdure.values.messages import Message
+from perdure.values.model_retry import ModelRetryPolicy
 from perdure.values.options import RequestOptions
 from perdure.values.reports import Outcome
 
@@ -48,6 +49,7 @@ class SessionRequest(Wire):
     idle: timedelta | None = None
     max_iterations: Iterations | None = None
     options: RequestOptions | None = None
+    model_retry: ModelRetryPolicy | None = None
     allowed_tools: tuple[str, ...] | None = None
     live: bool = False
 

@@ -121,7 +121,7 @@ class Agents:
                 for item in call.inherited
                 if (found := await self._inherited(client, info, item)) is not None
             ],
-            model_retry=self._model_retry,
+            model_retry=call.model_retry or agent.model_retry or self._model_retry,
         )
         definition = definition.model_copy(
             update={"name": call.agent, "indexed": await self._index.is_ready(client)}

@@ -48,6 +48,7 @@ from perdure.turn.slot import IfRunning
 from perdure.values import keywords
 from perdure.values.approvals import PendingApproval
 from perdure.values.budgets import Budget, Remaining
+from perdure.values.model_retry import ModelRetryPolicy
 from perdure.values.options import RequestOptions
 from perdure.values.reports import AgentReport, Outcome
 from perdure.values.tasks import Task
@@ -183,6 +184,8 @@ class AgentClient:
                 the agent's.
             max_iterations: The largest number of steps, from 1; it overrides the agent's.
             options: Temperature, output limit and the like. Each option overrides the agent's.
+            model_retry: The retries while a provider is unavailable, instead of those of the agent
+                or the worker. They hold for delegates and after a handoff.
             allowed_tools: The only tools that are offered; calling another one ends the turn. None
                 for every tool, `[]` for none.
             delay: The time after which the turn begins, or a date with its time zone. Until then it
@@ -252,6 +255,7 @@ class AgentClient:
         labels: Mapping[str, str] | None = None,
         budget: Budget | None = None,
         options: RequestOptions | None = None,
+        model_retry: ModelRetryPolicy | None = None,
     ) -> R:
         """Ask a model, and return its answer as an instance of a type.
 
@@ -265,6 +269,7 @@ class AgentClient:
             labels: User-defined labels that `list` can filter by.
             budget: The limits of what the turn may spend.
             options: Temperature, output limit and the like.
+            model_retry: As for `start`.
 
         Raises:
             PerdureError: As `start` and `Turn.result` do.
@@ -277,6 +282,7 @@ class AgentClient:
             model=model,
             budget=budget,
             options=options,
+            model_retry=model_retry,
         )
         started = await self._starter.start(request, id)
         turn = self._turn(started.turn_id, started.runs)
@@ -382,6 +388,7 @@ class AgentClient:
         budget: Budget | None = None,
         *,
         max_iterations: int | None = None,
+        model_retry: ModelRetryPolicy | None = None,
         new_id: str | None = None,
     ) -> Turn[Any]:
         """Let a turn go on that ended without an answer: `get` and `Turn.resume` in one.
@@ -392,7 +399,9 @@ class AgentClient:
             PerdureError: As `get` and `Turn.resume` do.
         """
         turn = await self.get(id)
-        return await turn.resume(budget, max_iterations=max_iterations, id=new_id)
+        return await turn.resume(
+            budget, max_iterations=max_iterations, model_retry=model_retry, id=new_id
+        )
 
     def session(
         self,
@@ -405,6 +414,7 @@ class AgentClient:
         labels: Mapping[str, str] | None = None,
         max_iterations: int | None = None,
         options: RequestOptions | None = None,
+        model_retry: ModelRetryPolicy | None = None,
         allowed_tools: Sequence[str] | None = None,
         live: bool = False,
         fairness: str | None = None,
@@ -425,6 +435,7 @@ class AgentClient:
             labels: The labels of the session and of its turns.
             max_iterations: The largest number of steps of each turn.
             options: Temperature, output limit and the like, for each turn.
+            model_retry: As for `start`, for each turn.
             allowed_tools: The only tools that are offered.
             live: Whether `Turn.text` yields the text of its turns while it is generated.
             fairness: As for `start`, for all turns of the session, or of one that is forked from
@@ -446,6 +457,7 @@ class AgentClient:
                 labels={} if labels is None else labels,
                 max_iterations=max_iterations,
                 options=options,
+                model_retry=model_retry,
                 allowed_tools=None if allowed_tools is None else tuple(allowed_tools),
                 live=live,
             )
@@ -498,7 +510,8 @@ class AgentClient:
             timezone: The IANA name of its time zone, such as `Europe/Berlin` or `UTC`.
             session: The id of a session that gets the task as a message at each time, instead of a
                 turn of its own. If there is none, the first message begins it, with `labels`,
-                `budget`, `max_iterations`, `options` and `allowed_tools` as for `session`.
+                `budget`, `max_iterations`, `options`, `model_retry` and `allowed_tools` as for
+                `session`.
             if_running: What to do at a time at which a turn is running: `skip` that time (default);
                 `queue` one turn, which starts when the running one is over; `cancel` the running
                 one first; or `allow` both. With a session, it is about any turn of the session:
@@ -523,6 +536,7 @@ class AgentClient:
             budget: As for `start`: the limits of each turn. With a session, of all its turns.
             max_iterations: As for `start`.
             options: As for `start`.
+            model_retry: As for `start`.
             allowed_tools: As for `start`.
             on_done: As for `start`. Not with a session.
 
@@ -668,6 +682,7 @@ class AgentClient:
                 batch.
             max_iterations: The largest number of steps of each turn.
             options: Temperature, output limit and the like.
+            model_retry: As for `start`, for each turn.
             allowed_tools: The only tools that are offered.
             on_done: As for `start`, for each turn.
 

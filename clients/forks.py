@@ -38,6 +38,7 @@ from perdure.turn.waiting import PROVIDER
 from perdure.turn.wire import Origin, TurnRequest
 from perdure.values.budgets import Budget
 from perdure.values.messages import UserMessage
+from perdure.values.model_retry import ModelRetryPolicy
 from perdure.values.reports import Outcome
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ class ForkOptions(TypedDict, total=False):
     model: str | None
     budget: Budget | None
     max_iterations: int | None
+    model_retry: ModelRetryPolicy | None
     labels: Mapping[str, str] | None
     on_done: str | None
 
@@ -65,6 +67,7 @@ UNCHANGED = ForkOptions(
     model=None,
     budget=None,
     max_iterations=None,
+    model_retry=None,
     labels=None,
     on_done=None,
 )

@@ -45,6 +45,7 @@ from perdure.validation import Must
 from perdure.values import keywords
 from perdure.values.approvals import Decision, PendingApproval
 from perdure.values.budgets import ABudget, Budget, BudgetUpdate, Remaining
+from perdure.values.model_retry import APolicy, ModelRetryPolicy
 from perdure.values.reports import AgentReport, Step
 from perdure.values.webhooks import WebhookUrl
 
@@ -82,6 +83,7 @@ _STEER = {
 _LIMITS = {
     "budget": ABudget | None,
     "max_iterations": validation.Count | None,
+    "model_retry": APolicy | None,
     "id": validation.Text | None,
 }
 _TIMEOUT = (
@@ -431,6 +433,7 @@ class Turn(Generic[T]):
             budget: The limits of what the new turn may spend. Each limit overrides the one that
                 this turn was given.
             max_iterations: The largest number of steps of the new turn.
+            model_retry: The retries of the new turn while a provider is unavailable.
             id: The new turn's id; the same id is the same turn. Without it, the first free one of
                 `<id>~1`, `<id>~2` and so on.
             labels: The labels of the new turn, in place of those of this one.
@@ -470,6 +473,7 @@ class Turn(Generic[T]):
         budget: Budget | None = None,
         *,
         max_iterations: int | None = None,
+        model_retry: ModelRetryPolicy | None = None,
         id: str | None = None,  # noqa: A002 - what callers know it as
     ) -> Turn[T]:
         """Let a turn go on that ended without an answer, or that waits for a provider.
@@ -485,6 +489,8 @@ class Turn(Generic[T]):
                 this turn was given; what this turn spent does not count.
             max_iterations: The largest number of steps of the new turn, instead of that of this
                 one.
+            model_retry: The retries of the new turn while a provider is unavailable, instead of
+                those of this one.
             id: The new turn's id, as for `fork`.
 
         Returns:
@@ -498,7 +504,11 @@ class Turn(Generic[T]):
                 one may still do so later.
             TurnNotFoundError: Temporal does not have the turn.
         """
-        given = {"budget": budget, "max_iterations": max_iterations}
+        given = {
+            "budget": budget,
+            "max_iterations": max_iterations,
+            "model_retry": model_retry,
+        }
         validation.check("the resume", {**given, "id": id}, _LIMITS, errors.InvalidRequestError)
         if id is not None:
             start_request.checked_id(id)

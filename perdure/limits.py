@@ -230,6 +230,8 @@ HTTP_SEND = timedelta(seconds=30)
 """A stream ends if its client does not read for this time."""
 HTTP_RETRY = timedelta(seconds=2)
 """The pause after which a client may try again, or resume a stream."""
+HTTP_MODEL_RETRY = timedelta(seconds=1)
+"""The shortest first pause of the retries of a model that a caller over HTTP chooses."""
 HTTP_STREAMS = 500
 """The number of streams and long polls that one process keeps open. Each may need a long poll of
 the Temporal server, which allows 1,200 for a namespace, those of the workers included."""

@@ -59,6 +59,7 @@ async def run_turn(
         budget: What the turn may spend, including delegates.
         max_iterations: The number of steps it may make, from 1; overrides the agent's own.
         options: Temperature, output limit and so on.
+        model_retry: The retries while a provider is unavailable; overrides the agent's own.
         allowed_tools: The only tools that are offered; a call of any other ends the turn.
         delay: The time after which the turn begins, or a date with its time zone.
         deadline: The time after which the turn ends at the latest, or a date with its time zone.

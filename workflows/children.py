@@ -234,6 +234,7 @@ class Children:
             budget=_with_time(
                 errand.budget, delegate.budget if delegate else None, self._board.time_for_calls
             ),
+            model_retry=state.request.model_retry,
             allowed_tools=delegate.allowed_tools if delegate else None,
             lineage=lineage,
             deadline=self._board.deadline,

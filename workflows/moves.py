@@ -347,5 +347,6 @@ def agent_call(request: TurnRequest, agent: str, model: str | None = None) -> Ag
         model=model,
         allowed=request.allowed,
         extra=request.options.extra if request.options else {},
+        model_retry=request.model_retry,
         inherited=request.lineage.tools if request.lineage else (),
     )

@@ -12,6 +12,7 @@ from perdure.clients.cli.group import Command, examples
 
 if TYPE_CHECKING:
     from perdure.clients.agent_client import AgentClient
+    from perdure.values.model_retry import ModelRetryPolicy
 
 _LINES = "Print a line of JSON for each result, and one for the batch at the end."
 _FILE = click.Path(path_type=Path, dir_okay=False)
@@ -71,6 +72,7 @@ def batch() -> None:
 @options.json_lines(_LINES)
 @options.BUDGET
 @options.iterations("--max-iterations")
+@options.MODEL_RETRY
 @options.CONNECTION
 async def run(
     file: Path,
@@ -83,6 +85,7 @@ async def run(
     labels: tuple[tuple[str, str], ...],
     as_json: bool,
     max_iterations: int | None,
+    model_retry: ModelRetryPolicy | None,
     address: str | None,
     task_queue: str,
     **limits: Any,
@@ -107,6 +110,7 @@ async def run(
         budget=budget,
         labels=dict(labels),
         max_iterations=max_iterations,
+        model_retry=model_retry,
     )
     return await batches.follow(started, out, as_json=as_json)
 

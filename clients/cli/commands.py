@@ -22,6 +22,7 @@ from perdure.clients.cli.serve_command import serve
 from perdure.clients.cli.session_commands import session
 
 if TYPE_CHECKING:
+    from perdure.values.model_retry import ModelRetryPolicy
     from perdure.values.moments import Moment
 
 STATE = Path(".perdure")
@@ -79,6 +80,7 @@ def register(group: click.Group) -> None:
 @options.json_lines(_EVENTS)
 @options.BUDGET
 @options.iterations("--max-iterations")
+@options.MODEL_RETRY
 @options.START
 @click.option(
     "--on-done", metavar="URL", help="An https URL that gets a signed webhook when it is over."
@@ -94,6 +96,7 @@ async def run(
     address: str | None,
     task_queue: str,
     max_iterations: int | None,
+    model_retry: ModelRetryPolicy | None,
     delay: Moment | None,
     deadline: Moment | None,
     on_done: str | None,
@@ -117,6 +120,7 @@ async def run(
         id=turn_id,
         budget=budget,
         max_iterations=max_iterations,
+        model_retry=model_retry,
         if_exists=if_exists,
         live=stream,
         delay=delay,
@@ -350,6 +354,7 @@ async def steer(
 @options.json_lines(_EVENTS)
 @options.BUDGET
 @options.iterations("--max-iterations")
+@options.MODEL_RETRY
 @options.ANY_QUEUE
 async def fork(
     turn: str,
@@ -385,6 +390,7 @@ async def fork(
 @options.json_lines(_EVENTS)
 @options.BUDGET
 @options.iterations("--max-iterations")
+@options.MODEL_RETRY
 @options.ANY_QUEUE
 async def resume(
     turn: str,
@@ -460,6 +466,7 @@ async def cancel(turn: str, reason: str, as_json: bool, address: str | None) -> 
 @options.json_lines("Print lines of JSON: the session, and for each message its turn and report.")
 @options.SESSION_BUDGET
 @options.iterations("--max-iterations")
+@options.MODEL_RETRY
 @options.CONNECTION
 async def chat(
     agent: str,
@@ -469,6 +476,7 @@ async def chat(
     by: str | None,
     as_json: bool,
     max_iterations: int | None,
+    model_retry: ModelRetryPolicy | None,
     address: str | None,
     task_queue: str,
     **limits: Any,
@@ -476,8 +484,8 @@ async def chat(
     """Talk to an agent, one line for each message; the session stays open afterwards.
 
     On a terminal, `/help` lists what else may be typed, and Ctrl-C interrupts the running turn.
-    From a pipe, each line waits for the answer to the one before. Budget, idle time, labels and
-    iterations apply to a session that this command begins.
+    From a pipe, each line waits for the answer to the one before. Budget, idle time, labels,
+    iterations and retries apply to a session that this command begins.
     """
     from perdure.clients.cli.amounts import budget_of
     from perdure.clients.cli.chat import Asked, chat
@@ -487,6 +495,7 @@ async def chat(
         "idle": idle,
         "labels": dict(labels) or None,
         "max_iterations": max_iterations,
+        "model_retry": model_retry,
     }
     asked = Asked(agent, session_id, given, by, as_json, address)
     return await chat(await connected(address, task_queue), asked)

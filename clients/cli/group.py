@@ -27,7 +27,10 @@ GROUPS = {
 """The commands, in the order of the help."""
 _SECTIONS = {
     **dict.fromkeys(
-        ("usd", "time", "tokens", "model_calls", "tool_calls", "max_iterations", "iterations"),
+        (
+            *("usd", "time", "tokens", "model_calls", "tool_calls"),
+            *("max_iterations", "iterations", "model_retry"),
+        ),
         "Limits",
     ),
     **dict.fromkeys(

@@ -6,9 +6,12 @@ import re
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+
+if TYPE_CHECKING:
+    from perdure.values.model_retry import ModelRetryPolicy
 
 _TIME = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?")
 _MOST_DAYS = 36_500
@@ -34,6 +37,25 @@ class Duration(click.ParamType[timedelta]):
             return timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
         except OverflowError:
             self.fail(f"{value!r} is too long", param, ctx)
+
+
+class Retries(click.ParamType["ModelRetryPolicy"]):
+    """The retries of a model for a duration such as `10s`."""
+
+    name = "time"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> ModelRetryPolicy:
+        """Return the policy, or fail with a usage error."""
+        from perdure import errors
+        from perdure.values.model_retry import ModelRetryPolicy
+
+        time = Duration().convert(value, param, ctx)
+        try:
+            return ModelRetryPolicy(maximum_elapsed=time)
+        except errors.ConfigurationError as error:
+            self.fail(error.message, param, ctx)
 
 
 class When(click.ParamType[timedelta | datetime]):
@@ -235,6 +257,12 @@ def iterations(name: str) -> Decorator[Any]:
     )
 
 
+MODEL_RETRY: Decorator[Any] = click.option(
+    "--model-retry",
+    metavar="TIME",
+    type=Retries(),
+    help="How long a provider that is unavailable is tried again, such as 10s.",
+)
 START = _together(
     click.option(
         "--delay",

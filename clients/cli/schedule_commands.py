@@ -50,6 +50,7 @@ def schedule(context: click.Context) -> None:
 @options.json_lines("Print the schedule as a line of JSON.")
 @options.BUDGET
 @options.iterations("--max-iterations")
+@options.MODEL_RETRY
 @options.CONNECTION
 async def create(
     schedule_id: str,
@@ -200,6 +201,7 @@ async def backfill(
 @options.json_lines("Print the schedule as a line of JSON.")
 @options.BUDGET
 @options.iterations("--max-iterations")
+@options.MODEL_RETRY
 @options.ANY_QUEUE
 async def change(schedule_id: str, as_json: bool, address: str | None, **given: Any) -> int:
     """Change what is named; the rest stays, and turns that run are not affected.

@@ -94,7 +94,13 @@ async def start_batch(call: Call[StartBatch, Nothing]) -> Response:
     returned as it is.
     """
     body, caller = call.body, call.caller
-    check_limits(caller, body.budget or body.turn_budget, body.max_iterations, options=body.options)
+    check_limits(
+        caller,
+        body.budget or body.turn_budget,
+        body.max_iterations,
+        options=body.options,
+        model_retry=body.model_retry,
+    )
     for one in body.tasks:
         check_limits(caller, None, None, one if isinstance(one, str) else one.task)
     batch_id = checked(call, body.id)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from perdure import limits
 from perdure.base import Value
 from perdure.clients.http.auth import Caller
 from perdure.clients.http.inputs import Body, Query
 from perdure.values.budgets import Budget, Iterations
+from perdure.values.model_retry import ModelRetryPolicy
 from perdure.values.options import RequestOptions
 from perdure.values.tasks import Task
 
@@ -29,6 +30,19 @@ class ModelOptions(Body):
         return RequestOptions(**dict(self))
 
 
+def _not_too_often(policy: ModelRetryPolicy) -> ModelRetryPolicy:
+    if policy.initial_interval < limits.HTTP_MODEL_RETRY:
+        seconds = limits.HTTP_MODEL_RETRY.total_seconds()
+        raise ValueError(
+            f"initial_interval is {policy.initial_interval}; name at least {seconds} s"
+        )
+    return policy
+
+
+ModelRetry = Annotated[ModelRetryPolicy, AfterValidator(_not_too_often)]
+"""The retries while a provider is unavailable."""
+
+
 class CommonOptions(Body):
     """What every operation takes that starts turns of an agent.
 
@@ -38,6 +52,8 @@ class CommonOptions(Body):
             permission `budget`.
         max_iterations: The largest number of steps; it needs the permission `budget`.
         options: Temperature and the like; `max_output_tokens` needs the permission `budget`.
+        model_retry: The retries while a provider is unavailable, instead of those of the agent; it
+            needs the permission `budget`.
         allowed_tools: The only tools that are offered; null for every tool.
     """
 
@@ -45,6 +61,7 @@ class CommonOptions(Body):
     budget: Budget | None = None
     max_iterations: Iterations | None = None
     options: ModelOptions | None = None
+    model_retry: ModelRetry | None = None
     allowed_tools: tuple[str, ...] | None = None
 
     def common(self) -> dict[str, Any]:
@@ -54,6 +71,7 @@ class CommonOptions(Body):
             "budget": self.budget,
             "max_iterations": self.max_iterations,
             "options": self.options and self.options.options,
+            "model_retry": self.model_retry,
             "allowed_tools": self.allowed_tools,
         }
 
@@ -114,6 +132,7 @@ def check_limits(
     max_iterations: int | None = None,
     task: str | Task | None = None,
     options: ModelOptions | RequestOptions | None = None,
+    model_retry: ModelRetryPolicy | None = None,
 ) -> None:
     """Refuse limits from a caller that may not set them, because they override those of the agent.
 
@@ -122,5 +141,5 @@ def check_limits(
     """
     of_task = task.budget if isinstance(task, Task) else None
     of_answers = options.max_output_tokens if options else None
-    if any(one is not None for one in (budget, max_iterations, of_task, of_answers)):
+    if any(one is not None for one in (budget, max_iterations, of_task, of_answers, model_retry)):
         caller.require("budget")

@@ -29,7 +29,7 @@ from perdure.turn.slot import IfRunning
 from perdure.values.tasks import Task
 from perdure.values.webhooks import WebhookUrl
 
-_LIMITS = frozenset({"budget", "max_iterations", "allowed_tools", "options"})
+_LIMITS = frozenset({"budget", "max_iterations", "allowed_tools", "options", "model_retry"})
 
 
 class _Timing(CommonOptions):
@@ -119,7 +119,9 @@ class Slots(Value):
 async def create_schedule(call: Call[CreateSchedule, Nothing]) -> Response:
     """Create a schedule, or find the one with its id and the same definition."""
     body = call.body
-    check_limits(call.caller, body.budget, body.max_iterations, body.task, body.options)
+    check_limits(
+        call.caller, body.budget, body.max_iterations, body.task, body.options, body.model_retry
+    )
     schedule_id = checked(call, body.id)
     await check_schedules(call.client, call.caller, schedule_id)
     given = {**body.given(), "id": schedule_id, "fairness": call.caller.tenant}
@@ -179,7 +181,8 @@ async def get_schedule(call: Call[Nothing, Nothing]) -> Response:
 async def change_schedule(call: Call[ChangeSchedule, Nothing]) -> Response:
     """Change a schedule. Turns that run already are not affected.
 
-    To set, change or remove limits, `allowed_tools` and `options` needs the permission `budget`.
+    To set, change or remove limits, `allowed_tools`, `options` and `model_retry` needs the
+    permission `budget`.
     """
     body, schedule = call.body, await _schedule(call)
     if body.model_fields_set & _LIMITS:

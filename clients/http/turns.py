@@ -22,6 +22,7 @@ from perdure.clients.http.options import (
     CommonOptions,
     Labelled,
     LabelledPages,
+    ModelRetry,
     Reason,
     Reference,
     Seconds,
@@ -214,6 +215,7 @@ class ForkTurn(Body):
         labels: The labels of the new turn, in place of those of the other.
         budget: The limits of the new turn; it needs the permission `budget`.
         max_iterations: The largest number of its steps; it needs the permission `budget`.
+        model_retry: Its retries while a provider is unavailable; they need the permission `budget`.
         on_done: The URL of the new turn's webhook.
     """
 
@@ -225,6 +227,7 @@ class ForkTurn(Body):
     labels: dict[str, str] | None = None
     budget: Budget | None = None
     max_iterations: Iterations | None = None
+    model_retry: ModelRetry | None = None
     on_done: WebhookUrl | None = None
 
 
@@ -234,6 +237,7 @@ class ResumeTurn(Body):
     id: str | None = None
     budget: Budget | None = None
     max_iterations: Iterations | None = None
+    model_retry: ModelRetry | None = None
 
 
 class WaitingCall(Value):
@@ -264,7 +268,9 @@ async def start_turn(call: Call[StartTurn, Nothing]) -> Response:
     A turn of this id with the same agent, task and context is returned as it is, running or over.
     """
     body, caller = call.body, call.caller
-    check_limits(caller, body.budget, body.max_iterations, body.task, body.options)
+    check_limits(
+        caller, body.budget, body.max_iterations, body.task, body.options, body.model_retry
+    )
     if body.priority is not None:
         caller.require("override")
     turn_id = new_id(call, body.id, body.agent)
@@ -492,7 +498,7 @@ async def fork_turn(call: Call[ForkTurn, Nothing]) -> Response:
     Calls after that step may happen again. Without an id, each request starts another turn.
     """
     body = call.body
-    check_limits(call.caller, body.budget, body.max_iterations)
+    check_limits(call.caller, body.budget, body.max_iterations, model_retry=body.model_retry)
     if body.model is not None:
         call.caller.require("override")
     own_id = await _optional_id(call, body.id)
@@ -506,6 +512,7 @@ async def fork_turn(call: Call[ForkTurn, Nothing]) -> Response:
         labels=body.labels,
         budget=body.budget,
         max_iterations=body.max_iterations,
+        model_retry=body.model_retry,
         on_done=body.on_done,
     )
     return _reference(call, turn)
@@ -526,12 +533,13 @@ async def resume_turn(call: Call[ResumeTurn, Nothing]) -> Response:
     Without an id, each request starts another turn.
     """
     body = call.body
-    check_limits(call.caller, body.budget, body.max_iterations)
+    check_limits(call.caller, body.budget, body.max_iterations, model_retry=body.model_retry)
     own_id = await _optional_id(call, body.id)
     turn = await call.client.resume(
         call.id,
         body.budget,
         max_iterations=body.max_iterations,
+        model_retry=body.model_retry,
         new_id=own_id,
     )
     return _reference(call, turn)

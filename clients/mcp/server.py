@@ -35,6 +35,8 @@ from perdure.clients.mcp.tasks import Tasks
 from perdure.clients.mcp.turn_tools import TurnTools
 from perdure.clients.mcp.turn_view import TurnView
 from perdure.temporal.search_attributes import State
+from perdure.values.budgets import Time
+from perdure.values.model_retry import ModelRetryPolicy
 from perdure.values.moments import AMoment
 
 DEFAULT_WAIT_S = 45
@@ -176,6 +178,15 @@ async def start_turn(
             description="How many steps it may make; without it, as many as its agent.",
         ),
     ] = None,
+    model_retry: Annotated[
+        Time | None,
+        Field(
+            description=(
+                "How long a provider of models that is down is tried again, such as PT10S; without"
+                " it, as its agent says."
+            )
+        ),
+    ] = None,
     delay: Annotated[
         AMoment | None, Field(description="When it begins, such as PT2H after its start.")
     ] = None,
@@ -190,7 +201,7 @@ async def start_turn(
     """
     with serving(ctx, "start") as served:
         served.check(agent)
-        if budget is not None or max_iterations is not None:
+        if any(limit is not None for limit in (budget, max_iterations, model_retry)):
             served.require("budget")  # they override those of the agent
         turn_id = served.new_id(agent, id)
         await served.check_turns(turn_id)
@@ -201,6 +212,7 @@ async def start_turn(
             fairness=served.fairness,
             budget=budget.budget if budget else None,
             max_iterations=max_iterations,
+            model_retry=ModelRetryPolicy(maximum_elapsed=model_retry) if model_retry else None,
             delay=delay,
             deadline=deadline,
         )

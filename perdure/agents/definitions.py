@@ -206,8 +206,8 @@ def define(
     Only skills that are values are included; folders are read before. `allowed` has the names of
     the tools that a turn may call: others are not offered, and names that the agent lacks are
     looked up with its resolver. `inherited` are the tools of the turns above it; the agent's own
-    tools come first, and override inherited tools of the same name. `model_retry` is the worker's,
-    for an agent without one.
+    tools come first, and override inherited tools of the same name. `model_retry` is the policy of
+    the turn, instead of the agent's own.
 
     Raises:
         DuplicateToolError: Two tools have the same name.
@@ -256,7 +256,7 @@ def define(
         children_at_once=agent.children_at_once,
         max_descendants=agent.max_descendants,
         on_child_error=agent.on_child_error,
-        model_retry=pinned(agent.model_retry or model_retry or ModelRetryPolicy(), limits.OUTAGE),
+        model_retry=pinned(model_retry or agent.model_retry or ModelRetryPolicy(), limits.OUTAGE),
         price=chain[0].price,
         tier="" if len(agent.models) > 1 or ":" in agent.models[0] else agent.models[0],
     )

@@ -55,5 +55,6 @@ def session_of(request: TurnRequest) -> SessionRequest:
         budget=request.given_budget,
         max_iterations=request.max_iterations,
         options=request.options,
+        model_retry=request.model_retry,
         allowed_tools=request.allowed,
     )

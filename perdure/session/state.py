@@ -140,6 +140,7 @@ class SessionState:
             budget=self._left,
             max_iterations=self.request.max_iterations,
             options=self.request.options,
+            model_retry=self.request.model_retry,
             allowed_tools=self.request.allowed_tools,
             output_schema=self.request.output_schema,
             live=self.request.live,

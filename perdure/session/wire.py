@@ -15,6 +15,7 @@ from perdure.schemas.strict_schema import Schema
 from perdure.turn.ledger import Ledger
 from perdure.values.budgets import Budget, Iterations, Spending
 from perdure.values.messages import Message
+from perdure.values.model_retry import ModelRetryPolicy
 from perdure.values.options import RequestOptions
 from perdure.values.reports import Outcome
 
@@ -49,6 +50,7 @@ class SessionRequest(Wire):
     idle: timedelta | None = None
     max_iterations: Iterations | None = None
     options: RequestOptions | None = None
+    model_retry: ModelRetryPolicy | None = None
     allowed_tools: tuple[str, ...] | None = None
     output_schema: Schema | None = None
     live: bool = False

@@ -24,6 +24,7 @@ from perdure.turn.schedule_account import ScheduleAccount
 from perdure.turn.slot import ScheduledBy
 from perdure.values.budgets import Budget, Iterations, Remaining, Spending
 from perdure.values.messages import Media, Message, UserMessage, media_weight, weight
+from perdure.values.model_retry import ModelRetryPolicy
 from perdure.values.moments import AMoment, absolute, in_words
 from perdure.values.options import RequestOptions
 from perdure.values.reports import ChildReport, ForkedFrom, Outcome, Usage
@@ -81,15 +82,15 @@ class TurnRequest(Wire):
 
     `output_schema` is the schema of the answer, and `model` the model to ask; both override the
     agent's own. `lineage` is set by a turn that delegates. `max_iterations` overrides the limit of
-    the agent. `live` streams the text of the model while it is generated. A fork begins with the
-    messages of its `origin`, which include the task and the context. `said` has messages of the
-    user that the model reads with its first call, after the task. `session` is the id of the
-    session that the turn belongs to: the budget is then a limit besides that of the agent.
-    `schedule` is set by a schedule that starts turns; with a `session`, it sends messages to that
-    instead. The turn begins after `delay`, and ends at its `deadline` at the latest; either is a
-    date, or a time after the start. `on_done` is the URL that gets a webhook at its end. The rules
-    of `agent` hold; `handed_to` is the agent that has the turn at its start instead, because a turn
-    before it was handed over: `model` is then for that one.
+    the agent, and `model_retry` its policy. `live` streams the text of the model while it is
+    generated. A fork begins with the messages of its `origin`, which include the task and the
+    context. `said` has messages of the user that the model reads with its first call, after the
+    task. `session` is the id of the session that the turn belongs to: the budget is then a limit
+    besides that of the agent. `schedule` is set by a schedule that starts turns; with a `session`,
+    it sends messages to that instead. The turn begins after `delay`, and ends at its `deadline` at
+    the latest; either is a date, or a time after the start. `on_done` is the URL that gets a
+    webhook at its end. The rules of `agent` hold; `handed_to` is the agent that has the turn at its
+    start instead, because a turn before it was handed over: `model` is then for that one.
     """
 
     agent: str = Field(min_length=1, max_length=limits.NAME_CHARACTERS)
@@ -100,6 +101,7 @@ class TurnRequest(Wire):
     budget: Budget | None = None
     max_iterations: Iterations | None = None
     options: RequestOptions | None = None
+    model_retry: ModelRetryPolicy | None = None
     allowed_tools: tuple[str, ...] | None = None
     output_schema: Schema | None = None
     model: str | None = None
@@ -127,11 +129,11 @@ class TurnRequest(Wire):
     def digest(self) -> str:
         """Return the SHA-256 of the request's content, in hex.
 
-        Labels, limits, options, the type of the answer, `live`, `delay`, `deadline` and `on_done`
-        are not part of it: they concern the way in which the turn runs, not its task.
+        Labels, limits, options, retries, the type of the answer, `live`, `delay`, `deadline` and
+        `on_done` are not part of it: they concern the way in which the turn runs, not its task.
         """
         how = {"labels", "budget", "max_iterations", "options", "output_schema", "live"}
-        how |= {"delay", "deadline", "on_done"}
+        how |= {"model_retry", "delay", "deadline", "on_done"}
         asked = self.model_dump(mode="json", exclude=how, exclude_none=True)
         return hashlib.sha256(to_json(asked)).hexdigest()
 
@@ -252,7 +254,8 @@ class AgentCall(Wire):
     """Input of the activity that resolves an agent.
 
     The task is in history already, and only a factory reads it. `extra` has the further fields of
-    the turn's requests; vendors charge more for some of them. `inherited` has the tools inherited
+    the turn's requests; vendors charge more for some of them. `model_retry` is the policy of the
+    turn, for every agent that it is handed over to. `inherited` has the tools inherited
     from the turns above. `on_done` is the URL of the turn's webhook, which the worker may refuse.
     With `handed_to`, that agent is resolved, with the rules of `agent`.
     """
@@ -261,6 +264,7 @@ class AgentCall(Wire):
     allowed: tuple[str, ...] | None = None
     extra: dict[str, JsonValue] = {}
     model: str | None = None
+    model_retry: ModelRetryPolicy | None = None
     inherited: tuple[InheritedTool, ...] = ()
     on_done: str | None = None
     handed_to: str | None = None

@@ -7,6 +7,7 @@ from typing import TypedDict
 
 from perdure.values.budgets import Budget
 from perdure.values.messages import Message
+from perdure.values.model_retry import ModelRetryPolicy
 from perdure.values.moments import Moment
 from perdure.values.options import RequestOptions
 from perdure.values.tasks import Context
@@ -24,6 +25,7 @@ class TurnOptions(TypedDict, total=False):
     budget: Budget | None
     max_iterations: int | None
     options: RequestOptions | None
+    model_retry: ModelRetryPolicy | None
     allowed_tools: Sequence[str] | None
     delay: Moment | None
     deadline: Moment | None

@@ -36,8 +36,8 @@ LONG = AgentReport(
 
 @pytest.mark.slow
 async def test_models_are_asked_as_the_page_says(tell: Tell) -> None:
-    """With options, an alias, a chain whose first model fails, and a picture; and what was left out
-    of a long transcript.
+    """With options, an alias, a chain whose first model fails, a picture, and retries; and what was
+    left out of a long transcript.
     """
     model = ScriptedModel(
         "old pond",
@@ -45,6 +45,7 @@ async def test_models_are_asked_as_the_page_says(tell: Tell) -> None:
         fails(LLMInvalidRequestError("no such model")),
         "by the next",
         "a card",
+        "at once",
     )
     async with tell("models") as story:
         await story.through("Gemini, Bedrock, Groq, Mistral: by pydantic-ai")
@@ -73,7 +74,7 @@ async def test_models_are_asked_as_the_page_says(tell: Tell) -> None:
         100,
         {"reasoning_effort": "low"},
     )
-    message = model.requests[-1].messages[0]
+    message = model.requests[4].messages[0]
     assert isinstance(message, UserMessage)
     assert message.parts[1] == Media(
         media_type="image/png", data=b64encode(PICTURE.read_bytes()).decode()

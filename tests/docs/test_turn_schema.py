@@ -69,6 +69,14 @@ ACCEPTED: list[dict[str, Any]] = [
             "tool_choice": "auto",
             "extra": {"seed": 1},
         },
+        "model_retry": {
+            "initial_interval": "PT2S",
+            "backoff_coefficient": 1.5,
+            "maximum_interval": "PT1M",
+            "maximum_elapsed": "PT10M",
+            "on_exhausted": "pause",
+            "on_limit": "wait",
+        },
         "allowed_tools": ["add"],
         "output_schema": {"type": "object", "properties": {"n": {"type": "integer"}}},
         "model": "openai:gpt-5-mini",
@@ -92,6 +100,7 @@ REFUSED: dict[str, dict[str, Any]] = {
     "no iterations": {"agent": "support", "task": "Answer.", "max_iterations": 0},
     "iterations as a string": {"agent": "support", "task": "Answer.", "max_iterations": "9"},
     "iterations as a truth value": {"agent": "support", "task": "Answer.", "max_iterations": True},
+    "no such action": {"agent": "a", "task": "b", "model_retry": {"on_exhausted": "wait"}},
     "a label that is a number": {"agent": "support", "task": "Answer.", "labels": {"team": 1}},
     "a message without its role": {
         "agent": "support",

@@ -36,6 +36,9 @@ DESCRIPTIONS = {
         "the number of steps that the turn may make; it overrides the limit of the agent"
     ),
     "options": "options of the requests to the model; they override those of the agent",
+    "model_retry": (
+        "the retries of a model whose provider is unavailable; they replace those of the agent"
+    ),
     "allowed_tools": "the only tools that may be called; null for all, [] for none",
     "output_schema": "the JSON schema of the answer; it overrides that of the agent",
     "model": (

@@ -38,9 +38,8 @@ async def theirs(
     """A user's worker with the plugin, and its task queue."""
     client, queue = await Client.connect(server), f"test-{secrets.token_hex(6)}"
     plugin = PerdurePlugin(AgentWorker(workflows.CLERK, providers={"scripted": model}, prices=FREE))
-    async with Worker(
-        client, task_queue=queue, workflows=[workflows.Ticket, workflows.Careful], plugins=[plugin]
-    ):
+    known = [workflows.Ticket, workflows.Careful, workflows.Impatient]
+    async with Worker(client, task_queue=queue, workflows=known, plugins=[plugin]):
         yield client, queue
 
 
@@ -77,6 +76,19 @@ async def test_error_of_the_turn_is_the_same_class_in_their_workflow(
         )
 
     assert said == ["LLMAuthError", "no key", "failed", 2]
+
+
+@pytest.mark.accepts("U28")
+async def test_retries_of_the_turn_are_those_of_their_workflow(
+    perdure_server: str, workflows: Any
+) -> None:
+    model = ScriptedModel(fails(errors.LLMUnavailableError("overloaded", context={"status": 503})))
+    async with theirs(perdure_server, workflows, model) as (client, queue):
+        attempts = await client.execute_workflow(
+            "Impatient", "How long?", id=f"impatient-{queue}", task_queue=queue
+        )
+
+    assert attempts == [1]
 
 
 @pytest.mark.accepts("D17")

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import BaseModel
 from temporalio import workflow
 
-from perdure import Agent, Budget, errors, tool
+from perdure import Agent, Budget, ModelRetryPolicy, errors, tool
 from perdure.workflows import run_turn
 
 
@@ -82,6 +82,21 @@ class Careful:
                 error.message,
                 *((report.outcome.value, report.model_calls) if report else ()),
             ]
+        return []
+
+
+@workflow.defn
+class Impatient:
+    """A workflow that does not wait for a provider."""
+
+    @workflow.run
+    async def run(self, question: str) -> list[Any]:
+        """Return how often the model was asked."""
+        at_once = ModelRetryPolicy(maximum_elapsed=timedelta(milliseconds=1))
+        try:
+            await run_turn(CLERK, question, model_retry=at_once)
+        except errors.LLMUnavailableError as error:
+            return [error.context["attempts"]]
         return []
 
 

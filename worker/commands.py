@@ -142,13 +142,18 @@ async def _supervise(app: str, address: str | None, health_port: int | None, pro
 
 async def _supervised(app: str, address: str | None, health_port: int | None, given: str) -> int:
     """Run a worker as the child of a supervisor."""
+    from perdure.errors import ServerUnreachableError
+    from perdure.worker.held_runs import LEFT, NO_SERVER
     from perdure.worker.supervised import Supervised
 
-    supervised = Supervised(*map(int, given.split(",")))
+    supervised, state = Supervised(*map(int, given.split(","))), LEFT
     try:
         await _agents_run(app, address, health_port, supervised)
+    except ServerUnreachableError:
+        state = NO_SERVER
+        raise
     finally:
-        supervised.held.leave()
+        supervised.held.leave(state)
     return 0
 
 

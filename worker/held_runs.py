@@ -22,8 +22,10 @@ from dataclasses import asdict, dataclass
 
 from perdure import limits
 
-STARTING, SERVING, LEFT = 0, 1, 2
-"""The state of a process: before it takes work, while it does, and after it ended in order."""
+STARTING, SERVING, LEFT, NO_SERVER = 0, 1, 2, 3
+"""The state of a process: before it takes work, while it does, after it ended in order, and after
+it gave up because Temporal did not answer.
+"""
 
 _HELD, _CACHED, _ACTIVE = 1, 2, 4
 _HEADER_BYTES = 4_096
@@ -72,8 +74,13 @@ def create() -> int:
 
 
 def state(file: int) -> int:
-    """Return the state of the process: `STARTING`, `SERVING` or `LEFT`."""
+    """Return the state of the process: `STARTING`, `SERVING`, `LEFT` or `NO_SERVER`."""
     return os.pread(file, 1, 0)[0]
+
+
+def has_served(file: int) -> bool:
+    """Return whether the process has ever taken work, so that it has reached Temporal."""
+    return os.pread(file, 1, 1) != b"\0"
 
 
 def connection(file: int) -> WorkerConnection:
@@ -135,9 +142,9 @@ class HeldRuns:
         """Show that the process runs."""
         os.pwrite(self._file, _PULSE.pack(count), _PULSE_AT)
 
-    def leave(self) -> None:
-        """Record that the process ends in order."""
-        os.pwrite(self._file, bytes([LEFT]), 0)
+    def leave(self, state: int = LEFT) -> None:
+        """Record that the process ends by itself: `LEFT` or `NO_SERVER`."""
+        os.pwrite(self._file, bytes([state]), 0)
 
     def keep(self, workflow_id: str, run_id: str) -> None:
         """Add a run whose workflow is in memory from now on."""

@@ -81,6 +81,7 @@ class Supervisor:
         self._children: dict[int, _Child] = {}
         self._reports: set[asyncio.Task[None]] = set()
         self._stops = 0
+        self._knows_the_server = False
         self._service: ServiceClient | None = None
 
     async def run(self) -> int:
@@ -147,16 +148,23 @@ class Supervisor:
             state = held_runs.state(child.held)
             has_served = state == held_runs.SERVING
             has_died = code < 0 or has_served
+            self._note_the_server(child)
+            is_waiting = state == held_runs.NO_SERVER and self._knows_the_server
             self._clean_up(child, has_died=has_died, has_served=has_served)
             if self._stopping.is_set():
-                is_begun = state != held_runs.STARTING
-                return _exit_code(code) if is_begun or code != -signal.SIGTERM else 0
-            if not has_died and code != 0:
+                is_killed_early = state == held_runs.STARTING and code == -signal.SIGTERM
+                return 0 if is_killed_early or is_waiting else _exit_code(code)
+            if not has_died and code != 0 and not is_waiting:
                 return code
             is_steady = has_served and time.monotonic() - child.began >= _STEADY_S
-            deaths = 0 if is_steady or not has_died else deaths + 1
+            deaths = deaths + 1 if (has_died and not is_steady) or is_waiting else 0
             if await self._pause(child, code, deaths):
                 return 0
+
+    def _note_the_server(self, ended: _Child) -> None:
+        """Note whether any process has ever taken work: a server that does not answer is away."""
+        children = (ended, *self._children.values())
+        self._knows_the_server |= any(held_runs.has_served(child.held) for child in children)
 
     def _start(self) -> _Child:
         held = held_runs.create()

@@ -319,15 +319,16 @@ def _recorded(state: SessionState, end: TurnEnd) -> SessionState:
     """Return the state after the end of the running turn. What it has not read is queued again."""
     running = state.running
     assert running is not None
+    unread = tuple(one for one in state.given if one.id in end.unread)
     turn = running.model_copy(
         update={
             "messages": tuple(one.id for one in state.given),
+            "unread": tuple(one.id for one in unread),
             "outcome": end.outcome,
             "spent": end.spent,
             "cost": end.spent.usd if end.is_priced else None,
         }
     )
-    unread = tuple(one for one in state.given if one.id in end.unread)
     messages, starts = state.messages, state.starts
     if state.parts:
         starts = (*starts, len(messages))

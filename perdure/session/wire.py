@@ -117,6 +117,8 @@ class SessionTurn(Wire):
         number: Its number, from 1.
         turn_id: Its id.
         messages: The ids of the messages that it was given, in order.
+        unread: The ids of those that it has left to the next turn, once its history is read. The
+            first message is never among them: it is the task of the turn, whose end is its answer.
         outcome: Its outcome; None while it runs, and until the session has read its history.
         spent: What it was charged with.
         cost: The money of `spent`; None if the price is unknown.
@@ -125,6 +127,7 @@ class SessionTurn(Wire):
     number: int
     turn_id: str
     messages: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
     outcome: Outcome | None = None
     spent: Spending = Spending()
     cost: Decimal | None = None

@@ -29,9 +29,17 @@ class Outage:
 
     async def happen(self, lasts_s: float) -> None:
         """Kill it, and start it again later, at the same address."""
+        await self.kill()
+        await asyncio.sleep(lasts_s)  # the outage itself
+        await self.restart()
+
+    async def kill(self) -> None:
+        """The outage begins."""
         self._server.kill()
         await self._server.stop()
-        await asyncio.sleep(lasts_s)  # the outage itself
+
+    async def restart(self) -> None:
+        """Start it again, at the same address."""
         self._server = self._at(int(self.address.rpartition(":")[2]))
         assert (await self._server.start()).address == self.address
 

@@ -97,9 +97,11 @@ async def until_known(agent: Client, task: Task, count: int) -> None:
             await asyncio.sleep(0.1)
 
 
-async def told(receiver: Receiver, path: str, count: int) -> list[tuple[str, str]]:
+async def told(
+    receiver: Receiver, path: str, count: int, within_s: float = 30
+) -> list[tuple[str, str]]:
     """The tasks and the states in messages to a path, whose signatures are verified."""
-    hooks = await receiver.until(path, count)
+    hooks = await receiver.until(path, count, within_s)
     return [(update.task_id, TaskState.Name(update.status.state)) for update in map(_of, hooks)]
 
 

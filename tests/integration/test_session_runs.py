@@ -32,7 +32,7 @@ from perdure.worker.dev_server import DevServer
 
 from .spending import SOON_S, Queue, app, queue
 from .test_carried_state import with_model
-from .test_sessions import Paced, session_of, texts, until_idle, until_recorded
+from .test_sessions import Paced, session_of, texts, until_recorded
 
 RUN_EVENTS = 10
 """The number of events of a run after which the server of these tests suggests a new one."""
@@ -158,7 +158,7 @@ async def test_turn_is_recorded_when_the_worker_that_records_it_is_lost(
         async with intercepted(work, app(), model, losing):
             for text in ("first", "second"):
                 await (await session.say(text)).result()
-            await until_idle(session)
+            await until_recorded(session, 2)
 
     assert losing.attempts == [1, 2, 1, 2]
     assert texts(model.requests[1].messages) == ["first", "one", "second"]

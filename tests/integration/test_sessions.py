@@ -633,6 +633,36 @@ async def test_message_after_the_answer_is_started(runtime: Runtime) -> None:
     assert (last.disposition, last.turn_id) == ("started", report.turn_id)
 
 
+@pytest.mark.accepts("E134")
+@pytest.mark.parametrize("agent", [None, "nobody"], ids=["model fails", "no model is called"])
+async def test_end_of_a_turn_answers_its_first_message_alone(
+    runtime: Runtime, agent: str | None
+) -> None:
+    """The others get a turn each, and the next model reads all of them."""
+    refusal = fails(errors.LLMAuthError("no key"))
+    model = Paced(says("one"), *([refusal] * 3 if agent is None else []), says("at last"))
+    async with runtime(app(), model=model) as client:
+        session = session_of(client)
+        await session.say("first", id="1")
+        await model.begun.acquire()
+        for text in ("second", "third", "fourth"):
+            await session.say(text, id=text, agent=agent)
+        model.let_go(5)
+        turns = await until_recorded_turns(session, 4)
+        status = await session.status()
+        await (await session.say("fifth", agent="spender")).result()
+
+    assert [(turn.outcome, turn.messages, turn.unread) for turn in turns[1:]] == [
+        (Outcome.FAILED, ("second", "third", "fourth"), ("third", "fourth")),
+        (Outcome.FAILED, ("third", "fourth"), ("fourth",)),
+        (Outcome.FAILED, ("fourth",), ()),
+    ]
+    assert (status.queue, status.state) == ((), "idle")
+    assert texts(model.requests[-1].messages) == [
+        *("first", "one", "second", "third", "fourth", "fifth")
+    ]
+
+
 @pytest.mark.accepts("E154")
 async def test_close_after_the_end_of_a_turn_returns_what_it_left_unread(runtime: Runtime) -> None:
     """While the session records the turn: its queue has no other message later."""

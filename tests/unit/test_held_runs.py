@@ -78,17 +78,18 @@ def test_list_that_is_full_leaves_runs_out_and_takes_others_later(file: int) -> 
 
 
 def test_state_and_connection_of_a_process(file: int) -> None:
-    """It is starting, serves, and has left."""
+    """It is starting, serves, and has left. That it has served is known afterwards."""
     held, connection = HeldRuns(file), WorkerConnection("7@host.1f2e", "agents")
-    states = [held_runs.state(file)]
+    told = [(held_runs.state(file), held_runs.has_served(file))]
     held.serve(connection)
-    states.append(held_runs.state(file))
+    told.append((held_runs.state(file), held_runs.has_served(file)))
     held.leave()
+    told.append((held_runs.state(file), held_runs.has_served(file)))
 
-    assert [*states, held_runs.state(file)] == [
-        held_runs.STARTING,
-        held_runs.SERVING,
-        held_runs.LEFT,
+    assert told == [
+        (held_runs.STARTING, False),
+        (held_runs.SERVING, True),
+        (held_runs.LEFT, True),
     ]
     assert held_runs.connection(file) == connection
 

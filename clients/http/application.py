@@ -32,7 +32,7 @@ from perdure.clients.http.auth import Auth
 from perdure.clients.http.headers import ClosedUp
 from perdure.clients.http.operations import AnyOperation, Gateway
 from perdure.clients.http.problems import of_http
-from perdure.clients.http.responses import operations as responses
+from perdure.clients.http.responses.routes import routes as openai_routes
 from perdure.clients.http.static_answers import static_answer
 from perdure.clients.http.streams import OpenRequests
 
@@ -93,7 +93,8 @@ def app(
         routes=[
             Route("/healthz", _health, name="health"),
             Route("/openapi.json", _document, name="document"),
-            *(operation.route(gateway) for operation in (*OPERATIONS, *responses.OPERATIONS)),
+            *(operation.route(gateway) for operation in OPERATIONS),
+            openai_routes(gateway),
             *extras.routes(gateway),
             *_a2a(gateway, a2a_agents),
             *static_page.routes(),

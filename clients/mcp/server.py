@@ -10,10 +10,11 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from importlib.metadata import version
 from typing import Annotated, Any
 
-from mcp.server.context import ServerMiddleware
+from mcp.server.context import CallNext, HandlerResult, ServerMiddleware, ServerRequestContext
 from mcp.server.mcpserver import MCPServer
 from mcp.server.request_state import RequestStateSecurity
-from mcp_types import ToolAnnotations
+from mcp.shared.exceptions import MCPError
+from mcp_types import METHOD_NOT_FOUND, ToolAnnotations
 from pydantic import Field
 
 from perdure import errors, validation
@@ -43,6 +44,9 @@ DEFAULT_WAIT_S = 45
 """Clients commonly abandon a call after a minute."""
 
 _LONGEST_LIST = 100
+_LACKS = ("prompts", "resources")
+_INTRODUCTIONS = ("initialize", "server/discover")
+"""The methods whose result has the capabilities of the server."""
 _LOOKS = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
 _STARTS = ToolAnnotations(
     read_only_hint=False, destructive_hint=False, idempotent_hint=False, open_world_hint=True
@@ -114,7 +118,7 @@ def define(
         extensions=[Tasks(approvals=approvals)],
         lifespan=lifespan,
         log_level="WARNING",
-        middleware=middleware,
+        middleware=[*middleware, _tools_alone],
         request_state_security=state,
         subscriptions=False,
     )
@@ -130,6 +134,19 @@ def define(
         server.tool(annotations=_DECIDES)(approve_call)
         server.tool(annotations=_DECIDES)(deny_call)
     return server
+
+
+async def _tools_alone(
+    ctx: ServerRequestContext[Served, Any], call_next: CallNext
+) -> HandlerResult:
+    """Answer as a server that has neither prompts nor resources. The SDK's has empty lists."""
+    if ctx.method.partition("/")[0] in _LACKS:
+        raise MCPError(METHOD_NOT_FOUND, "Method not found", ctx.method)
+    result = await call_next(ctx)
+    if ctx.method in _INTRODUCTIONS and isinstance(result, dict):
+        for name in _LACKS:
+            result["capabilities"].pop(name, None)
+    return result
 
 
 def _instructions(agents: Sequence[str], approvals: bool) -> str:

@@ -194,6 +194,21 @@ async def test_card_tells_what_the_operator_publishes(runtime: Runtime) -> None:
     assert missing.status_code == 404
 
 
+@pytest.mark.accepts("H144")
+async def test_address_with_a_slash_at_its_end_is_served(runtime: Runtime) -> None:
+    """The official client follows no redirect: to the card, or to the address that it has."""
+    async with desk(runtime, Hi=ScriptedModel(says("Hello."))) as (_, http):
+        url = f"{http.base_url}/a2a/desk/"
+        card = await A2ACardResolver(http, url).get_agent_card()
+        card.supported_interfaces[0].url = url
+        agent = ClientFactory(ClientConfig(streaming=False, httpx_client=http)).create(card)
+        task = await send(agent, message("Hi", "a2a-slash-m1"))
+        raw = await http.post(url, json={})
+
+    assert task.status.state == _COMPLETED
+    assert raw.status_code == 200
+
+
 @pytest.mark.accepts("H51", "H52")
 async def test_task_is_sent_asks_for_approval_and_is_completed(runtime: Runtime) -> None:
     """A message again is the same one; text is not taken as a decision; a context has its tasks."""

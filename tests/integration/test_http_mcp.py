@@ -31,7 +31,7 @@ pytest.importorskip("mcp", reason="the extra perdure[mcp] is not installed")
 
 from mcp import Client
 from mcp.shared.exceptions import MCPError
-from mcp_types import InputRequiredResult, InputResponses
+from mcp_types import METHOD_NOT_FOUND, InputRequiredResult, InputResponses
 
 from .mcp_tasks import TASKS, User, WithTasks, ask, assistant, refusal, until, use
 
@@ -108,6 +108,21 @@ async def test_turn_is_started_decided_about_and_read_with_tools(
     assert status == ended
     question = f'Turn "@acme/m40-{mode}" wants to call refund with {{"euros": 40}}. Let it run?'
     assert user.asked == ([question] if mode == "auto" else [])
+
+
+@pytest.mark.accepts("H143")
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+async def test_gateway_declares_tools_and_tasks_alone(runtime: Runtime, mode: str) -> None:
+    """Whichever revision the client speaks."""
+    async with gateways(runtime) as (_, one, _), assistant(one, mode=mode) as mcp:
+        declared = mcp.server_capabilities.model_dump(exclude_none=True)
+        with pytest.raises(MCPError) as none:
+            await mcp.list_prompts()
+        tools = (await mcp.list_tools()).tools
+
+    assert set(declared) - {"extensions"} == {"tools"}
+    assert none.value.error.code == METHOD_NOT_FOUND
+    assert tools
 
 
 @pytest.mark.slow

@@ -16,16 +16,17 @@ from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
 from starlette.requests import Request
 
-from perdure import Agent, OutputGuardrail, limits, tool
+from perdure import Agent, OutputGuardrail, errors, limits, tool
 from perdure.clients import AgentClient
 from perdure.clients.http import Caller
 from perdure.clients.http.responses.operations import OPERATIONS
 from perdure.events import Decided
-from perdure.testing import ByTask, ScriptedModel, call, calls, says
+from perdure.testing import ByTask, ScriptedModel, call, calls, fails, says
 from perdure.values.messages import Media, UserMessage
 from perdure.values.reports import StopReason, Usage
 
 from ..conftest import Runtime
+from ..open_responses import event_in, response_in
 from ..thorough import some
 from .gateway import as_, served, until_not
 from .long_turns import SHORT_TASK, begin, filling, reader, runs_of
@@ -156,7 +157,8 @@ async def test_response_is_created_approved_and_read(runtime: Runtime) -> None:
     assert background.id == waits.id == done.id == "@ai/r1-a"
     assert background.status in ("queued", "in_progress")
     assert (waits.status, waits.usage, text.type) == ("in_progress", None, "message")
-    assert (waits.model, waits.metadata, waits.background) == ("desk", {"region": "north"}, True)
+    assert (waits.model, waits.metadata) == ("desk", {"region": "north"})
+    assert (background.background, waits.background, done.background) == (True, False, False)
     assert paid.type == "mcp_call"
     assert (paid.name, json.loads(paid.arguments), paid.status) == (
         "refund",
@@ -165,7 +167,7 @@ async def test_response_is_created_approved_and_read(runtime: Runtime) -> None:
     )
     assert (request.name, paid.approval_request_id) == ("refund", request.id)
     assert (conflict.value.code, decided.value.code) == ("TURN_CONFLICT", "APPROVAL_CONFLICT")
-    assert checked(done) == checked(read)
+    assert checked(done) == checked(read).model_copy(update={"background": False})
     assert (done.status, done.output_text, done.error) == ("completed", "I pay.Done.", None)
     paid = done.output[1]
     assert paid.type == "mcp_call"
@@ -194,7 +196,7 @@ async def test_stream_goes_on_after_every_number_in_another_process(runtime: Run
     )
     async with desk(runtime, lost=model) as (client, _, ai):
         stream = await ai.responses.create(
-            model="desk", input="lost", stream=True, extra_headers=key("r2-a")
+            model="desk", input="lost", stream=True, background=True, extra_headers=key("r2-a")
         )
         live: list[dict[str, Any]] = []
         async for one in stream:
@@ -486,13 +488,123 @@ REFUSED: dict[str, tuple[dict[str, Any], str | None]] = {
 }
 
 
+async def failing(asked: Awaitable[object]) -> openai.APIStatusError:
+    """The error of a request of OpenAI's client."""
+    with pytest.raises(openai.APIStatusError) as raised:
+        await asked
+    return raised.value
+
+
 async def code_of(asked: Awaitable[object]) -> tuple[type[openai.APIStatusError], object]:
     """The class and the code of the error of OpenAI's client."""
-    try:
-        await asked
-    except openai.APIStatusError as error:
-        return type(error), error.code
-    raise AssertionError("it was accepted")
+    error = await failing(asked)
+    return type(error), error.code
+
+
+PATH = "/openai/v1/responses"
+
+
+async def stream_of(http: httpx.AsyncClient, **given: Any) -> list[dict[str, Any]]:
+    """The events of the stream of a request, read without OpenAI's client; all are valid."""
+    response = await http.post(PATH, json={"model": "desk", "stream": True, **given})
+    lines = response.text.splitlines()
+    return [event_in(line[6:]) for line in lines if line.startswith("data: ")]
+
+
+@pytest.mark.accepts("H140", "H141")
+async def test_responses_and_events_are_valid_for_strict_clients(runtime: Runtime) -> None:
+    """By the published schema, as they are on the wire, whatever the response is in; and what a
+    request has said of itself is in its answer.
+    """
+    models = {
+        "later": asks(),
+        "lost": asks("Done."),
+        "Hi": asks("Hello."),
+        "bad": ScriptedModel(*[fails(errors.LLMAuthError("no key"))] * 2),
+    }
+    async with desk(runtime, **models) as (_, http, _):
+
+        async def post(**given: Any) -> dict[str, Any]:
+            return response_in((await http.post(PATH, json={"model": "desk", **given})).text)
+
+        async def get(response: str) -> dict[str, Any]:
+            return response_in((await http.get(f"{PATH}/{response}")).text)
+
+        at_once = await post(input="later", background=True, temperature=0.5, max_tool_calls=3)
+        waits = await post(input="lost", metadata={"a": "b"}, parallel_tool_calls=True)
+        decision = {**DECISION, "approval_request_id": waits["output"][-1]["id"]}
+        told = await stream_of(http, previous_response_id=waits["id"], input=[decision])
+        done = await get(waits["id"])
+        failed = await stream_of(http, input="bad")
+        gone = await post(input="bad")
+        talk = await post(input="Hi", conversation="r9-talk")
+        queued = await post(input="more", conversation="r9-talk", background=True)
+        read = await get(queued["id"])
+        cancelled = response_in((await http.post(f"{PATH}/{talk['id']}/cancel")).text)
+        await http.post(f"{PATH}/{at_once['id']}/cancel")
+        await http.post("/v1/sessions/r9-talk/close")
+
+    assert (at_once["background"], at_once["temperature"], at_once["max_tool_calls"]) == (
+        True,
+        0.5,
+        3,
+    )
+    assert (waits["background"], waits["temperature"], waits["max_tool_calls"]) == (False, 1, None)
+    assert (waits["status"], waits["parallel_tool_calls"]) == ("in_progress", True)
+    assert told[-1]["response"] == {**done, "background": False}
+    assert done["completed_at"] >= done["created_at"]
+    assert [one["type"] for one in failed][-1] == "response.failed"
+    assert gone["error"]["message"].startswith("LLM_AUTH: ")
+    assert [one["status"] for one in (talk, queued, read, cancelled)] == [
+        "in_progress",
+        "queued",
+        "queued",
+        "cancelled",
+    ]
+    assert {one["conversation"]["id"] for one in (talk, queued, read)} == {"@ai/r9-talk"}
+
+
+@pytest.mark.accepts("H142")
+async def test_what_is_not_supported_is_said_in_the_words_of_the_api(
+    runtime: Runtime, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With an id in every answer, which is in the log if the server failed."""
+    async with desk(runtime, Hi=ScriptedModel(says("Hello."))) as (client, http, ai):
+        first = await ai.responses.with_raw_response.create(model="desk", input="Hi")
+        response = first.parse()
+        unknown = {
+            "models": await failing(ai.models.list()),
+            "conversations": await failing(ai.conversations.create()),
+            "input items": await failing(ai.responses.input_items.list(response.id)),
+            "delete": await failing(ai.responses.delete(response.id)),
+        }
+        compact = await http.post(f"{PATH}/compact", json={"model": "desk"})
+        async with served(client, unable) as broken:
+            error = await broken.get(f"{PATH}/x")
+
+    assert {name: (type(one), one.code) for name, one in unknown.items()} == {
+        "models": (openai.NotFoundError, "NOT_SUPPORTED"),
+        "conversations": (openai.NotFoundError, "NOT_SUPPORTED"),
+        "input items": (openai.NotFoundError, "NOT_SUPPORTED"),
+        "delete": (openai.APIStatusError, "NOT_SUPPORTED"),
+    }
+    assert unknown["delete"].status_code == compact.status_code == 405
+    assert "GET" in unknown["delete"].response.headers["allow"]
+    assert "GET /openai/v1/models is not supported" in str(unknown["models"])
+    assert "/input_items is not supported" in str(unknown["input items"])
+    assert {one.type for one in unknown.values()} == {"invalid_request_error"}
+    assert set(compact.json()["error"]) == {"message", "type", "param", "code"}
+    ids = [first.request_id, *(one.request_id for one in unknown.values())]
+    assert all(one is not None and one.startswith("req_") for one in ids)
+    assert len(set(ids)) == len(ids)
+    assert (error.status_code, error.json()["error"]["code"]) == (500, "INTERNAL")
+    assert error.headers["x-request-id"] in caplog.text
+    assert not any(one in caplog.text for one in ids if one)
+
+
+def unable(_: Request) -> Caller | None:
+    """An authentication that fails."""
+    raise RuntimeError("no database")
 
 
 @pytest.mark.accepts("H26")

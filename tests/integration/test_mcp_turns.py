@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
@@ -24,7 +24,8 @@ from .spending import until
 pytest.importorskip("mcp", reason="the extra perdure[mcp] is not installed")
 
 from mcp import Client
-from mcp_types import ElicitRequestParams, ElicitResult
+from mcp.shared.exceptions import MCPError
+from mcp_types import METHOD_NOT_FOUND, ElicitRequestParams, ElicitResult
 
 from perdure.clients.mcp.server import serve
 
@@ -490,6 +491,37 @@ async def test_tools_that_decide_are_announced_as_such() -> None:
         for name, hint in hints.items()
         if hint and hint.destructive_hint and not hint.idempotent_hint
     } == {"add_budget", "approve_call", "deny_call", "resume_turn"}
+
+
+@pytest.mark.accepts("H143")
+@pytest.mark.parametrize("mode", MODES)
+async def test_server_declares_tools_and_tasks_alone(mode: str) -> None:
+    """A client that asks for prompts or resources nevertheless is told that there is no such
+    method.
+    """
+    perdure: Any = None
+
+    async with assistant(perdure, mode=mode) as client:
+        declared = client.server_capabilities.model_dump(exclude_none=True)
+        refused = [
+            await _refusal(asked)
+            for asked in (
+                client.list_prompts(),
+                client.list_resources(),
+                client.list_resource_templates(),
+                client.read_resource("file:///etc/passwd"),
+            )
+        ]
+
+    assert set(declared) - {"extensions"} == {"tools"}
+    assert set(declared.get("extensions", {})) <= {"io.modelcontextprotocol/tasks"}
+    assert set(refused) == {METHOD_NOT_FOUND}
+
+
+async def _refusal(asked: Awaitable[object]) -> int:
+    with pytest.raises(MCPError) as raised:
+        await asked
+    return raised.value.error.code
 
 
 async def test_approvals_can_be_left_out() -> None:

@@ -74,6 +74,7 @@ def _routes_of(gateway: Gateway, agent: A2AAgent) -> list[Route]:
     return [
         Route(f"{path}{AGENT_CARD_WELL_KNOWN_PATH}", tell, methods=["GET"]),
         Route(path, answer, methods=["POST"]),
+        Route(f"{path}/", answer, methods=["POST"]),  # clients do not follow a redirect
     ]
 
 

@@ -55,8 +55,10 @@ class Composer:
         state: The state of the turn after the events so far.
     """
 
-    def __init__(self, turn_id: str, run_id: str) -> None:
+    def __init__(self, turn_id: str, run_id: str, *, background: bool = True) -> None:
+        """Begin before the first event. `background` is what the response says about itself."""
         self.state = TurnState()
+        self._background = background
         self._turn_id, self._run_id = turn_id, run_id
         self._key = hashlib.sha256(f"{turn_id}\n{run_id}".encode()).hexdigest()[:_ID_DIGITS]
         self._began, self._at = _START, _START
@@ -84,21 +86,24 @@ class Composer:
         state = self.state
         request = state.request
         options = request.options if request and request.options else NO_OPTIONS
+        temperature = options.temperature
+        budget = request.budget if request else None
         forked_from = request.forked_from if request else None
         session = request.session if request else None
         return ResponseObject(
             id=self._turn_id,
-            created_at=self._began.timestamp(),
+            created_at=int(self._began.timestamp()),
             model=request.agent if request else "",
             output=tuple(self._items),
             usage=_usage(state.accounts.usage) if self.is_over else None,
             metadata=request.labels if request else {},
             previous_response_id=forked_from.turn_id if forked_from else None,
             conversation=ConversationRef(id=session) if session else None,
-            temperature=options.temperature,
+            background=self._background,
+            temperature=1 if temperature is None else temperature,
             max_output_tokens=options.max_output_tokens,
+            max_tool_calls=budget.tool_calls if budget else None,
             tool_choice="none" if options.tool_choice == "none" else "auto",
-            parallel_tool_calls=state.agent.parallel_tools if state.agent else False,
             **self._end(),
         )
 
@@ -111,7 +116,7 @@ class Composer:
         status = _status(state.ended.outcome, error)
         return {
             "status": status,
-            "completed_at": self._at.timestamp() if error is None else None,
+            "completed_at": int(self._at.timestamp()) if error is None else None,
             "error": _error(error) if error is not None and status == "failed" else None,
             "incomplete_details": IncompleteDetails() if status == "incomplete" else None,
         }

@@ -24,7 +24,7 @@ from perdure.clients.http.problems import RefusedError
 from perdure.clients.http.quotas import check_sessions, check_turns
 from perdure.clients.http.responses.composing import Composer
 from perdure.clients.http.responses.reading import Approval, approvals_in, asked_in
-from perdure.clients.http.responses.refusals import bad, refusal
+from perdure.clients.http.responses.refusals import bad, refusal, unsupported
 from perdure.clients.http.responses.requests import CreateResponse, RetrieveResponse
 from perdure.clients.http.responses.values import ConversationRef, ResponseObject
 from perdure.clients.http.streams import EventStream, begun
@@ -32,7 +32,9 @@ from perdure.clients.sessions import Sent
 from perdure.clients.turn import Turn
 from perdure.values.budgets import Budget
 
-PATH: Final = "/openai/v1/responses"
+PATH: Final = "/responses"
+_ITEMS = "/input_items"
+"""How a path of OpenAI's API ends that is not supported. It could be the end of an id."""
 _AT_ONCE = timedelta()
 _NOT_WITH = ("temperature", "max_output_tokens", "tool_choice")
 
@@ -61,9 +63,10 @@ async def create_response(call: Call[CreateResponse, Nothing]) -> Response:
         turn = await _turn(call)
         if isinstance(turn, ResponseObject):
             return answer(turn)
+        composer = Composer(turn.id, turn.run_id, background=body.background)
         if body.stream:
-            return await _stream(turn, -1, held)
-        return answer(await _response(turn, wait))
+            return await _stream(turn, composer, -1, held)
+        return answer(await _response(turn, composer, wait))
 
 
 @operation(
@@ -86,12 +89,15 @@ async def retrieve_response(call: Call[Nothing, RetrieveResponse]) -> Response:
         queued = await _queued_as(call)
         if queued is not None:
             return answer(queued)
+        if call.id.endswith(_ITEMS):
+            raise unsupported(call.request) from None
         turn = await call.client.get(call.id)  # it may have begun and ended meanwhile
+    composer = Composer(turn.id, turn.run_id)
     if not call.query.stream:
-        return answer(await _response(turn, _AT_ONCE))
+        return answer(await _response(turn, composer, _AT_ONCE))
     with contextlib.ExitStack() as held:
         held.enter_context(call.stay_open())
-        return await _stream(turn, -1 if after is None else after, held)
+        return await _stream(turn, composer, -1 if after is None else after, held)
 
 
 @operation(
@@ -109,7 +115,8 @@ async def cancel_response(call: Call[Nothing, Nothing]) -> Response:
     turn = await call.client.get(call.id)
     with call.stay_open():
         await turn.cancel()
-        return answer(await _response(turn, limits.HTTP_WAIT, only_end=True))
+        composer = Composer(turn.id, turn.run_id)
+        return answer(await _response(turn, composer, limits.HTTP_WAIT, only_end=True))
 
 
 async def _turn(call: Call[CreateResponse, Nothing]) -> Turn[Any] | ResponseObject:
@@ -195,7 +202,7 @@ async def _sent(
                 f"the message waits in conversation {session.id!r}, and will be response"
                 f" {sent.turn_id!r}; stream that when it has begun",
             ) from None
-        return _queued(sent.turn_id, session.id, body.model)
+        return _queued(sent.turn_id, session.id, body.model, background=body.background)
 
 
 def _first_wait(body: CreateResponse, sent: Sent) -> float | None:
@@ -250,19 +257,24 @@ async def _queued_as(call: Call[Nothing, RetrieveResponse]) -> ResponseObject | 
     return _queued(call.id, session_id, status.agent)
 
 
-def _queued(turn_id: str, session_id: str, agent: str) -> ResponseObject:
+def _queued(
+    turn_id: str, session_id: str, agent: str, *, background: bool = True
+) -> ResponseObject:
     return ResponseObject(
         id=turn_id,
-        created_at=time.time(),
+        created_at=int(time.time()),
         status="queued",
         model=agent,
         conversation=ConversationRef(id=session_id),
+        background=background,
     )
 
 
-async def _response(turn: Turn[Any], wait: timedelta, *, only_end: bool = False) -> ResponseObject:
+async def _response(
+    turn: Turn[Any], composer: Composer, wait: timedelta, *, only_end: bool = False
+) -> ResponseObject:
     """Return the response of a turn, as soon as it is over or needs a person, or after a time."""
-    composer, last = Composer(turn.id, turn.run_id), ""
+    last = ""
     async with contextlib.aclosing(turn.live()) as items:
         async for one in items:
             if isinstance(one, TurnEvent):
@@ -283,16 +295,19 @@ async def _follow(turn: Turn[Any], composer: Composer, last: str, *, only_end: b
         composer.see(await anext(events))
 
 
-async def _stream(turn: Turn[Any], after: int, held: contextlib.ExitStack) -> Response:
+async def _stream(
+    turn: Turn[Any], composer: Composer, after: int, held: contextlib.ExitStack
+) -> Response:
     """Return the events of a response after a sequence number, until it is over."""
-    items = await begun(_messages(turn, after), held)
+    items = await begun(_messages(turn, composer, after), held)
     if items is None:
         return Response(media_type=EVENTS)
     return EventStream(items, held.pop_all(), retry=False)
 
 
-async def _messages(turn: Turn[Any], after: int) -> AsyncGenerator[ServerSentEvent, None]:
-    composer = Composer(turn.id, turn.run_id)
+async def _messages(
+    turn: Turn[Any], composer: Composer, after: int
+) -> AsyncGenerator[ServerSentEvent, None]:
     async for event in turn.events():
         for number, told in composer.see(event):
             if number > after:

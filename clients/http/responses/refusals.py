@@ -6,9 +6,11 @@ import re
 from collections.abc import Mapping
 from http import HTTPStatus
 
+from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from perdure.clients.http.problems import Invalid, RefusedError, problem_of
+from perdure.text import one_line
 
 _STATUS: Mapping[int, int] = {410: 400, 413: 400, 415: 400, 422: 400}
 """OpenAI's clients have a class for 400, and none for these."""
@@ -19,6 +21,7 @@ _TYPES: Mapping[int, str] = {
 }
 _AGAIN = "TOO_MANY_REQUESTS"
 """The code of requests that were refused before anything was done."""
+_SHOWN = 200
 _DIGITS = re.compile(r"\.(\d+)(?=\.|$)")
 
 
@@ -40,6 +43,19 @@ def refusal(error: Exception) -> Response:
     }
     again = {"X-Should-Retry": "true" if problem.code == _AGAIN else "false"}
     return JSONResponse({"error": told}, status, {**(headers or {}), **again})
+
+
+def unsupported(
+    request: Request, status: int = 404, headers: Mapping[str, str] | None = None
+) -> RefusedError:
+    """Return the error for a path or a method of OpenAI's API that the gateway does not have."""
+    return RefusedError(
+        status,
+        "NOT_SUPPORTED",
+        f"{request.method} {one_line(request.url.path, _SHOWN)} is not supported: this gateway"
+        " creates, retrieves, streams and cancels responses",
+        headers=headers,
+    )
 
 
 def bad(parameter: str, detail: str) -> RefusedError:

@@ -69,7 +69,9 @@ class CreateResponse(Body):
     tools: Annotated[Any, _only(None, [], why="the agent has tools of its own")] = None
     text: Annotated[
         Any,
-        _only(None, {}, {"format": {"type": "text"}}, why="the agent has the type of its answer"),
+        _only(
+            None, {}, {"format": {"type": "text"}}, why="the form of an answer belongs to the agent"
+        ),
     ] = None
     reasoning: Annotated[Any, _only(None, {}, why="the agent has the options of its model")] = None
     top_p: Annotated[Any, _only(None, 1, why="the agent has the options of its model")] = None

@@ -112,14 +112,36 @@ class ConversationRef(Value):
     id: str
 
 
+class TextFormat(Value):
+    """The format of an answer. The type of an agent's answer is not told."""
+
+    type: Literal["text"] = "text"
+
+
+class TextOptions(Value):
+    """The options of texts."""
+
+    format: TextFormat = TextFormat()
+
+
+class Reasoning(Value):
+    """The options of reasoning, which belong to the agent."""
+
+    effort: None = None
+    summary: None = None
+
+
 class ResponseObject(Value):
     """A turn as a response.
+
+    Clients with strict types refuse a response that lacks a field of the API. What belongs to the
+    agent, or has no effect, has the default of the API.
 
     Attributes:
         id: The turn's id.
         object: Always `response`.
-        created_at: The start of the turn, in seconds since 1970.
-        completed_at: The end of a turn with an answer.
+        created_at: The start of the turn, in whole seconds since 1970.
+        completed_at: The end of a turn with an answer, likewise.
         status: `queued` until the agent is known, then `in_progress`, also while the turn waits.
         model: The agent that the turn was started with.
         output: Texts of the model, calls of tools, and calls that wait, in the order of history.
@@ -129,20 +151,23 @@ class ResponseObject(Value):
         metadata: Its labels.
         previous_response_id: The turn from which it was forked.
         conversation: The session that it belongs to.
-        background: Always true: a turn does not depend on the request that started it.
+        background: As the request said that is answered. True where the response is retrieved: a
+            turn does not depend on the request that started it.
         store: Always true: a turn is in Temporal until its retention is over.
-        temperature: The temperature that the request gave.
+        temperature: The temperature that the request gave, or the default.
         max_output_tokens: The limit of each answer of the model that the request gave.
+        max_tool_calls: The number of tool calls in the budget of the turn.
         instructions: Always null: they belong to the agent.
-        parallel_tool_calls: Whether the agent runs the calls of an answer at the same time.
+        parallel_tool_calls: Always true: an answer of the model may have several calls. Whether
+            they run at the same time belongs to the agent.
         tool_choice: `none` if the request said so.
         tools: Always empty: they belong to the agent.
     """
 
     id: str
     object: Literal["response"] = "response"
-    created_at: float
-    completed_at: float | None = None
+    created_at: int
+    completed_at: int | None = None
     status: Status
     model: str
     output: tuple[Item, ...] = ()
@@ -152,14 +177,26 @@ class ResponseObject(Value):
     metadata: dict[str, str] = {}
     previous_response_id: str | None = None
     conversation: ConversationRef | None = None
-    background: Literal[True] = True
+    background: bool = True
     store: Literal[True] = True
-    temperature: float | None = None
+    temperature: float = 1
     max_output_tokens: int | None = None
+    max_tool_calls: int | None = None
     instructions: None = None
-    parallel_tool_calls: bool = False
+    parallel_tool_calls: Literal[True] = True
     tool_choice: str = "auto"
     tools: tuple[()] = ()
+
+    text: TextOptions = TextOptions()
+    reasoning: Reasoning = Reasoning()
+    truncation: Literal["disabled"] = "disabled"
+    top_p: Literal[1] = 1
+    presence_penalty: Literal[0] = 0
+    frequency_penalty: Literal[0] = 0
+    top_logprobs: Literal[0] = 0
+    service_tier: Literal["default"] = "default"
+    safety_identifier: None = None
+    prompt_cache_key: None = None
 
 
 Event = dict[str, JsonValue]

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -12,18 +13,17 @@ from temporalio.api.common.v1 import Payloads
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.workflowservice.v1 import RespondActivityTaskCompletedByIdRequest
 from temporalio.client import (
-    WithStartWorkflowOperation,
     WorkflowExecutionStatus,
     WorkflowFailureError,
     WorkflowHandle,
 )
-from temporalio.common import RawValue, WorkflowIDConflictPolicy
+from temporalio.common import RawValue
 from temporalio.converter import DataConverter
 from temporalio.exceptions import ApplicationError, CancelledError
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from perdure import Agent, Budget, Outcome, errors, tool
-from perdure.clients import Turn
+from perdure.clients import AgentClient, Turn
 from perdure.errors import PerdureError
 from perdure.temporal import start_request
 from perdure.temporal.history import HistoryReader
@@ -122,8 +122,6 @@ async def taking_over(
 
 
 def with_model(worker: Any, model: ScriptedModel) -> Any:
-    from dataclasses import replace
-
     return replace(worker, providers={"scripted": model})
 
 
@@ -254,11 +252,9 @@ async def test_wait_is_seen_in_a_run_that_has_recorded_nothing_else(runtime: Run
         second = (await runs_of(client, turn))[1]
         started = (await client.history_of(turn.id, second)).events[0]
         payloads = started.workflow_execution_started_event_attributes.input.payloads
-        handle = await client.temporal.start_workflow(
-            TURN, RawValue(payloads[0]), id=f"{turn.id}-again", task_queue=client.task_queue
-        )
-        again = await client.get(handle.id)
-        await takes_over(client, again)
+        handle = await continued(client, f"{turn.id}-again", RawValue(payloads[0]))
+        again = await unrecorded(client).get(handle.id)
+        await takes_over(client, handle)
         after = await again.pending_approvals()
         status = await again.wait(SOON_S)
         await turn.cancel("only the other one goes on")
@@ -273,12 +269,12 @@ async def test_wait_is_seen_in_a_run_that_has_recorded_nothing_else(runtime: Run
     assert (status.agent, report.output) == ("reader", "done")
 
 
-async def takes_over(client: RecordingClient, turn: Turn) -> None:
+async def takes_over(client: RecordingClient, run: WorkflowHandle[Any, Any]) -> None:
     """Wait until a later run has taken over everything."""
     async with asyncio.timeout(SOON_S):
         while True:
             reader = HistoryReader(client.temporal.data_converter)
-            history = await client.history(turn)
+            history = await run.fetch_history()
             facts = [fact for event in history.events for fact in await reader.facts(event)]
             if any(isinstance(fact, PartCarried) for fact in facts):
                 return
@@ -326,19 +322,27 @@ class RunBefore:
 
 
 async def continued(
-    client: RecordingClient, turn_id: str, given: RawValue
+    client: RecordingClient, turn_id: str, given: RawValue, task_queue: str | None = None
 ) -> WorkflowHandle[Any, Any]:
-    """A later run of a turn with this input."""
+    """A later run of a turn with this input, which a worker of `task_queue` may begin."""
     queue, temporal = f"before-{turn_id}", client.temporal
     runner = UnsandboxedWorkflowRunner()
     async with Worker(temporal, task_queue=queue, workflows=[RunBefore], workflow_runner=runner):
         first = await temporal.start_workflow(
-            RunBefore.run, args=[given, client.task_queue], id=turn_id, task_queue=queue
+            RunBefore.run,
+            args=[given, task_queue or client.task_queue],
+            id=turn_id,
+            task_queue=queue,
         )
         run_id = first.first_execution_run_id
         while run_id == first.first_execution_run_id:
             run_id = (await temporal.get_workflow_handle(turn_id).describe()).run_id
     return temporal.get_workflow_handle(turn_id, run_id=run_id)
+
+
+def unrecorded(client: RecordingClient) -> AgentClient:
+    """A client whose turns are not checked at the end, as their first run is none of a turn."""
+    return AgentClient.from_temporal(client.temporal, task_queue=client.task_queue)
 
 
 @pytest.mark.accepts("Y31", "E128")
@@ -569,8 +573,8 @@ async def test_update_in_the_first_task_of_a_run_counts_once(
     """The SDK runs its handler before the run has its input. One that the run before has answered
     does not count again.
     """
-    model = ScriptedModel(*filling(1), says("done"), says("done again"))
-    async with runtime(app(reader(max_iterations=9)), model=model) as client:
+    agent, model = reader(max_iterations=9), ScriptedModel(*filling(1), says("done"))
+    async with runtime(app(agent), model=model) as client:
         turn = await begin(client, budget=Budget(tool_calls=500))
         await turn.add_budget(Budget(tool_calls=1))
         await turn.result()
@@ -579,22 +583,22 @@ async def test_update_in_the_first_task_of_a_run_counts_once(
         payloads = started.workflow_execution_started_event_attributes.input.payloads
         continuation = unpack(RawValue(payloads[0]), Continuation)
         update_id = continuation.updates[0] if is_repeated else "early"
-        answer: RawValue = await client.temporal.execute_update_with_start_workflow(
-            ADD_BUDGET,
-            pack(BudgetUpdate(tool_calls=10)),
-            id=update_id,
-            result_type=RawValue,
-            start_workflow_operation=WithStartWorkflowOperation(
-                TURN,
-                RawValue(payloads[0]),
-                id=f"{turn.id}-again",
-                task_queue=client.task_queue,
-                id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
-            ),
+        later = f"{client.task_queue}-later"
+        run = await continued(client, f"{turn.id}-again", RawValue(payloads[0]), later)
+        updating = asyncio.create_task(
+            run.execute_update(
+                ADD_BUDGET, pack(BudgetUpdate(tool_calls=10)), id=update_id, result_type=RawValue
+            )
         )
-        again = await client.get(f"{turn.id}-again")
-        report = await again.result()
-        status = await again.status()
+        await asyncio.sleep(0.5)  # so that it is in the first task; a later one counts it as well
+        worker = with_model(
+            replace(app(agent), task_queue=later), ScriptedModel(says("done again"))
+        )
+        async with worker.running(client.temporal):
+            answer: RawValue = await updating
+            again = await unrecorded(client).get(run.id)
+            report = await again.result()
+            status = await again.status()
 
     assert report.output == "done again"
     budget = 500 + 1 + (0 if is_repeated else 10)

@@ -582,8 +582,9 @@ async def test_turn_whose_workflow_times_out_is_a_timeout_with_its_report(
 
     report = caught.value.report
     assert report is not None
-    assert (report.outcome, report.output, report.unstopped) == (
+    assert (report.outcome, report.output, report.last_text, report.unstopped) == (
         Outcome.TIMED_OUT,
+        None,
         "one moment",
         ("step-1.call-1",),
     )

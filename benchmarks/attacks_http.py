@@ -137,6 +137,8 @@ ATTACKS: dict[str, Attack] = {
     "two callers with plain requests": posts(FLOOD),
     "ten readers of the document": reads("/openapi.json", 10),
     "300 connections that read nothing": unread("/openapi.json", 300, 60),
+    "1,000 connections that read nothing": unread("/openapi.json", 1000, 60),
+    "1,000 that read no small answers": unread("/healthz", 1000, 60),
     "1,000 streams of one caller": held(1000, lambda n: get(f"/v1/turns/waits-{n % TURNS}/events")),
     "2,000 silent connections": held(2000, lambda _: b""),
     "500 heads that do not end": held(500, lambda _: b"GET / HTTP/1.1\r\n", b"x: y\r\n"),

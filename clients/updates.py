@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 from collections.abc import Coroutine, Sequence
 from datetime import timedelta
 from typing import Any
 from uuid import uuid4
+from weakref import WeakValueDictionary
 
 from temporalio.client import (
     Client,
@@ -28,17 +30,32 @@ from perdure.clients.feed import unreadable
 from perdure.temporal import failures
 from perdure.temporal.names import MEMO
 from perdure.temporal.runs import last_run
+from perdure.temporal.unretried import unretried
 
 WAIT = timedelta(seconds=30)
 
-_PAUSE_S, _TRY_S = 0.2, 2.0
-_REFUSED = (RPCStatusCode.ABORTED, RPCStatusCode.RESOURCE_EXHAUSTED)
-"""The server's answers to an update that it did not take.
+_PAUSE_S, _LONGEST_PAUSE_S, _TRY_S = 0.2, 1.0, 2.0
+_REFUSED = (
+    RPCStatusCode.ABORTED,
+    RPCStatusCode.RESOURCE_EXHAUSTED,
+    RPCStatusCode.UNAVAILABLE,
+    RPCStatusCode.INTERNAL,
+    RPCStatusCode.UNKNOWN,
+)
+"""The server's answers to an update that it did not take, or that got lost.
 
-The run ends and goes on in a new one, or ten updates are already in flight. The same update may be
-sent again, because its id counts once. So may one that the run refuses for that reason itself
-(`failures.RUN_ENDS`).
+The run ends and goes on in a new one, ten updates are already in flight, or the server is away. The
+same update may be sent again, because its id counts once. So may one that the run refuses for that
+reason itself (`failures.RUN_ENDS`).
 """
+_TOO_MANY = "in-flight updates"
+"""What the server says if a workflow has as many updates as it takes at the same time."""
+_AT_ONCE = 5
+"""The number of updates that this process sends to one workflow at the same time.
+
+The server takes ten by default. One more does not only fail: it also aborts those in flight.
+"""
+_places: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
 _ENDED_MEANWHILE = "AcceptedUpdateCompletedWorkflow"
 """The server's type for an update that its workflow did not answer before it ended."""
@@ -69,16 +86,19 @@ async def ask(
     Raises:
         PerdureError: The turn refused the update.
         TurnOverError: The turn is over.
+        TooManyRequestsError: The server did not take it, as it has too many updates of the turn.
         ServerUnreachableError: No worker accepted it.
         TurnNotFoundError: Temporal does not have the turn.
     """
     caller = asyncio.current_task()
     cancels = caller.cancelling() if caller else 0
     update_id, run_id = update_id or str(uuid4()), runs[-1]
+    once, is_refused = unretried(client), True
+    places = _places.setdefault(turn_id, asyncio.Semaphore(_AT_ONCE))
     try:
-        async with asyncio.timeout(WAIT.total_seconds()):
+        async with asyncio.timeout(WAIT.total_seconds()), places:
             while True:
-                handle = client.get_workflow_handle(turn_id, run_id=run_id)
+                handle = once.get_workflow_handle(turn_id, run_id=run_id)
                 try:
                     return await _in_time(_sent(handle, update, given, update_id))
                 except _Over:
@@ -86,12 +106,21 @@ async def ask(
                     if last == run_id:
                         raise await _over(handle, update) from None
                     run_id = last
+                except _TooMany:
+                    is_refused = True
+                    await asyncio.sleep(random.uniform(_PAUSE_S, _LONGEST_PAUSE_S))  # noqa: S311 - jitter
                 except _Busy:
+                    is_refused = False
                     await asyncio.sleep(_PAUSE_S)
                     run_id = await last_run(client, turn_id, run_id)
     except (TimeoutError, WorkflowUpdateRPCTimeoutOrCancelledError) as error:
         if caller is not None and caller.cancelling() > cancels:  # the SDK has one error for both
             raise asyncio.CancelledError from None
+        if is_refused:
+            raise errors.TooManyRequestsError(
+                f"{update!r} for {turn_id!r} was not taken within {WAIT.total_seconds():g} s: too"
+                " many updates of it are under way; send fewer at once, and this one again"
+            ) from error
         raise errors.ServerUnreachableError(
             f"no worker took in {update!r} for turn {turn_id!r} within {WAIT.total_seconds():g}"
             " s; is one running?"
@@ -154,6 +183,10 @@ class _Busy(Exception):  # noqa: N818 - the update is sent again
     """The server or the run did not take the update."""
 
 
+class _TooMany(Exception):  # noqa: N818 - the update is sent again
+    """The server did not take the update, as too many of the workflow are in flight."""
+
+
 async def _in_time(sending: Coroutine[Any, Any, RawValue]) -> RawValue:
     """Return the answer to an update, unless it takes so long that it is better sent again.
 
@@ -192,6 +225,8 @@ async def _sent(
         is_over = any(words in error.message for words in _IS_OVER)
         if error.status == RPCStatusCode.NOT_FOUND and is_over:
             raise _Over from None
+        if error.status is RPCStatusCode.RESOURCE_EXHAUSTED and _TOO_MANY in error.message:
+            raise _TooMany from None
         if error.status in _REFUSED:
             raise _Busy from None
         raise

@@ -47,6 +47,7 @@ PerdureError                        something unexpected; the message says where
     ├── UnknownVersionError         a later release recorded this: use that release
     ├── PayloadDecodeError          the turn is encoded by a codec that this process does not have
     ├── ConfigurationError          fix the set-up: the message says what
+    ├── TooManyRequestsError        too many updates of a turn or session are under way: try later
     └── ServerUnreachableError      no Temporal server answers at this address
 """
 
@@ -418,6 +419,12 @@ class ConfigurationError(PerdureError):
 
     code = "CONFIGURATION"
     default_severity = Severity.FATAL
+
+
+class TooManyRequestsError(PerdureError):
+    """Too many requests to one turn or session are under way; send this one again later."""
+
+    code = "TOO_MANY_REQUESTS"
 
 
 class ServerUnreachableError(PerdureError):

@@ -227,7 +227,7 @@ HTTP_STREAM = timedelta(hours=1)
 HTTP_PING = timedelta(seconds=15)
 """The time between two comments in a stream, which keep it open."""
 HTTP_SEND = timedelta(seconds=30)
-"""A stream ends if its client does not read for this time."""
+"""A stream, or a connection with an answer, is closed if its client reads nothing for this time."""
 HTTP_RETRY = timedelta(seconds=2)
 """The pause after which a client may try again, or resume a stream."""
 HTTP_MODEL_RETRY = timedelta(seconds=1)

@@ -22,6 +22,9 @@ _GRACE_S = 1
 _BACKLOG = 2048
 _LOOPBACK = "127.0.0.1"
 _VARIABLE = "PERDURE_TOKEN"
+_UNSENT_BYTES = 64 * 1024
+"""What the kernel keeps of an answer that the client has no room for. Without a limit it would take
+megabytes, and a connection would not notice that its client does not read."""
 
 
 async def serve(
@@ -98,11 +101,16 @@ def own_token() -> tuple[str, str]:
 def _listening(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+        listening = socket.create_server((host, port), family=family, backlog=_BACKLOG)
     except OSError as error:
         raise errors.ConfigurationError(
             f"cannot listen on {host} port {port}: {error.strerror or error}"
         ) from None
+    # connections inherit these; asyncio sets the first for sockets only that it has made itself
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if hasattr(socket, "TCP_NOTSENT_LOWAT"):  # Linux and macOS
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT_BYTES)
+    return listening
 
 
 def _first_free(ports: Iterable[int]) -> socket.socket:

@@ -38,9 +38,11 @@ STATUS: Mapping[type[errors.PerdureError], int] = {
     errors.ScheduleBusyError: 409,
     errors.BatchConflictError: 409,
     errors.TaskNotStartedError: 409,
+    errors.TooManyRequestsError: 429,
     errors.ServerUnreachableError: 503,
 }
 """The status of an error that the caller can do something about. All others are 500."""
+_LATER = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
 _CODES = {404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED"}
 
 
@@ -103,7 +105,7 @@ def problem_of(error: Exception) -> tuple[Problem, Mapping[str, str] | None]:
             problem = _problem(error.status, error.code, error.detail, error.invalid)
             return problem, error.headers
         case errors.PerdureError() if (status := _status_of(error)) is not None:
-            headers = {"Retry-After": "1"} if status == HTTPStatus.SERVICE_UNAVAILABLE else None
+            headers = {"Retry-After": "1"} if status in _LATER else None
             return _problem(status, error.code, error.message), headers
         case errors.PerdureError():
             logger.error("a request over HTTP failed: %s: %s", error.code, error.message)

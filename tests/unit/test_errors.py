@@ -61,6 +61,7 @@ CODES = {
     "ApprovalConflictError": "APPROVAL_CONFLICT",
     "PayloadDecodeError": "PAYLOAD_DECODE",
     "ConfigurationError": "CONFIGURATION",
+    "TooManyRequestsError": "TOO_MANY_REQUESTS",
     "ServerUnreachableError": "SERVER_UNREACHABLE",
 }
 

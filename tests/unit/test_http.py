@@ -61,6 +61,18 @@ def test_every_error_of_callers_has_a_status() -> None:
     assert set(STATUS) <= {*callers(), errors.TooLargeError, errors.TurnBudgetExceededError}
 
 
+@pytest.mark.accepts("H119")
+def test_errors_that_pass_say_when_to_try_again() -> None:
+    """Too many updates are the caller's to slow down; a server that is away is not."""
+    found = [
+        response_to(one("because"))
+        for one in (errors.TooManyRequestsError, errors.ServerUnreachableError)
+    ]
+
+    assert [one.status_code for one in found] == [429, 503]
+    assert [one.headers["retry-after"] for one in found] == ["1", "1"]
+
+
 def test_unexpected_errors_are_logged_and_say_nothing(caplog: pytest.LogCaptureFixture) -> None:
     """Neither their message nor their type."""
     found = response_to(ValueError("secret"))

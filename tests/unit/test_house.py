@@ -99,6 +99,7 @@ PUBLIC = {
     perdure.clients: [
         "AgentClient",
         "Batch",
+        "BatchOf",
         "BatchResult",
         "BatchState",
         "BatchStatus",
@@ -144,6 +145,7 @@ PUBLIC = {
         "AgentBatch",
         "AgentBatchPart",
         "AgentPush",
+        "AgentScheduledBatch",
         "AgentScheduledMessage",
         "AgentSession",
         "AgentTurn",

@@ -294,7 +294,7 @@ async def test_every_kind_of_activity_is_killed(
 
 
 @pytest.mark.slow
-@pytest.mark.accepts("Y70", "Y71")
+@pytest.mark.accepts("Y70", "Y71", "B19")
 @pytest.mark.parametrize("kind", KINDS)
 async def test_nothing_is_lost_when_the_worker_is_killed_in_this_kind_of_activity(
     perdure_server: str, tmp_path: Path, kind: str

@@ -21,9 +21,11 @@ from perdure.clients.schedules.definition import turn_id_of
 from perdure.temporal.names import BATCH
 from perdure.temporal.runs import describe, runs_up_to
 from perdure.testing import FunctionModel, ScriptedModel, fails, says
+from perdure.testing import Runtime as PlainRuntime
 from perdure.values.budgets import Spending
 from perdure.workflows import WORKFLOWS
 
+from .. import encrypting
 from ..conftest import Runtime, assert_no_task_failed, eventually
 from .spending import Held, app, usage
 from .test_schedules import DAILY, REPORTER, SOON_S, at, new_id
@@ -257,10 +259,14 @@ async def test_batch_without_all_answers_pauses_a_schedule_that_asks_for_it(
 
 
 @pytest.mark.accepts("B21")
-async def test_running_batch_is_skipped_queued_behind_or_cancelled(runtime: Runtime) -> None:
-    """As a turn would be."""
+async def test_running_batch_is_skipped_queued_behind_or_cancelled(
+    perdure_runtime: PlainRuntime,
+) -> None:
+    """As a turn would be; here everything is encrypted."""
     model = Held(*[says("done") for _ in range(9)])
-    async with runtime(REPORTER, model=model) as client:
+    async with perdure_runtime(
+        REPORTER, model=model, data_converter=encrypting.converter
+    ) as client:
         daily = await client.schedule(
             new_id("overlap"), "reporter", batch=BatchOf(["one"]), **DAILY
         )

@@ -1,4 +1,7 @@
-"""Counts what a turn has spent in the budget of its schedule, which pauses when that is spent."""
+"""Counts what a turn or a batch has spent in the budget of its schedule.
+
+The schedule pauses when that is spent.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,9 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from perdure import errors, limits
 from perdure.activities.read_child import read_child
+from perdure.activities.spent_of_batch import spent_of_batch
 from perdure.temporal import schedule_updates
+from perdure.temporal.names import BATCHES
 from perdure.temporal.payloads import pack
 from perdure.temporal.runs import describe_last
 from perdure.turn.schedule_account import ScheduleAccount, SettleCall
@@ -37,7 +42,7 @@ _FORBIDDEN = (RPCStatusCode.PERMISSION_DENIED, RPCStatusCode.UNAUTHENTICATED)
 
 
 async def settle_schedule(call: SettleCall) -> Noted:
-    """Count a turn once, however often this is called.
+    """Count a turn or a batch once, however often this is called.
 
     Raises:
         ConfigurationError: The server does not let this worker update the schedule.
@@ -84,8 +89,11 @@ async def _with_lost(
         is_old = action.actual_time.ToDatetime(tzinfo=UTC) < account.since
         if is_old or run.run_id == own or account.counts(run.run_id):
             continue
-        info = await describe_last(client, run.workflow_id, run.run_id, retry=True)
-        if info.workflow_execution_info.status in _LEFT_NO_WORD:
+        found_run = await describe_last(client, run.workflow_id, run.run_id, retry=True)
+        info = found_run.workflow_execution_info
+        if info.type.name in BATCHES and info.HasField("close_time"):
+            account = account.settle(run.run_id, await spent_of_batch(info))
+        elif info.status in _LEFT_NO_WORD:
             read = await read_child(ChildRun(turn_id=run.workflow_id, run_id=run.run_id))
             account = account.settle(run.run_id, read.summary.spent)
     return account

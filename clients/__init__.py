@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from perdure.clients.agent_client import AgentClient
     from perdure.clients.batches.batch import Batch
+    from perdure.clients.batches.items import BatchOf
     from perdure.clients.batches.values import BatchResult, BatchState, BatchStatus, TaskState
     from perdure.clients.entries import TurnEntry
     from perdure.clients.events import CaughtUp, Event
@@ -36,6 +37,7 @@ else:
         {
             "perdure.clients.agent_client": ["AgentClient"],
             "perdure.clients.batches.batch": ["Batch"],
+            "perdure.clients.batches.items": ["BatchOf"],
             "perdure.clients.batches.values": [
                 "BatchResult",
                 "BatchState",
@@ -71,6 +73,7 @@ else:
 __all__ = [
     "AgentClient",
     "Batch",
+    "BatchOf",
     "BatchResult",
     "BatchState",
     "BatchStatus",

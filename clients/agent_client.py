@@ -17,7 +17,7 @@ from perdure.agents.agent import Agent
 from perdure.base import R
 from perdure.clients import listing, session_listing, waiting
 from perdure.clients.batches.batch import Batch, described
-from perdure.clients.batches.items import Tasks
+from perdure.clients.batches.items import BatchOf, Tasks
 from perdure.clients.batches.starting import BatchStarter
 from perdure.clients.connecting import Connecting
 from perdure.clients.entries import TurnEntry
@@ -43,7 +43,7 @@ from perdure.temporal.names import GENERATE, SESSION, TASK_QUEUE
 from perdure.temporal.priorities import priority_of
 from perdure.temporal.search_attributes import State
 from perdure.text import word
-from perdure.turn.batch import OnError
+from perdure.turn.batch_items import OnError
 from perdure.turn.slot import IfRunning
 from perdure.values import keywords
 from perdure.values.approvals import PendingApproval
@@ -478,11 +478,12 @@ class AgentClient:
         self,
         id: str,  # noqa: A002 - what callers know it as
         agent: Agent[R] | str,
-        task: str | Task,
+        task: str | Task = "",
         *,
         cron: str,
         timezone: str,
         session: str | None = None,
+        batch: BatchOf | None = None,
         if_running: IfRunning | None = None,
         catch_up: timedelta = limits.CATCH_UP,
         on_failure: OnFailure = "go on",
@@ -506,12 +507,15 @@ class AgentClient:
                 as `digest-2026-11-23T06:00:00Z`, in UTC.
             agent: The name of the agent, or the agent itself. Only the name is sent.
             task: The task of each turn, which is also told the time for which it was scheduled.
+                Not with a batch.
             cron: A cron expression of five fields, such as `0 7 * * 1-5`.
             timezone: The IANA name of its time zone, such as `Europe/Berlin` or `UTC`.
             session: The id of a session that gets the task as a message at each time, instead of a
                 turn of its own. If there is none, the first message begins it, with `labels`,
                 `budget`, `max_iterations`, `options`, `model_retry` and `allowed_tools` as for
                 `session`.
+            batch: The tasks of a batch that is run at each time, instead of one turn. Each turn is
+                told the time. The batch has the id that a turn would have, for `get_batch`.
             if_running: What to do at a time at which a turn is running: `skip` that time (default);
                 `queue` one turn, which starts when the running one is over; `cancel` the running
                 one first; or `allow` both. With a session, it is about any turn of the session:
@@ -520,7 +524,8 @@ class AgentClient:
             catch_up: How late a turn may start whose time was missed because the server was away,
                 from 10 s. Times that were missed for longer are skipped.
             on_failure: What to do after a turn that failed, or spent its budget: `go on`, or
-                `pause` the schedule. With a session, also after a message that it did not accept.
+                `pause` the schedule. With a session, also after a message that it did not accept;
+                with a batch, after one that has not got all answers and was not cancelled.
             remember_last: Whether a turn gets the output of the last one that completed.
             jitter: The largest random delay of a turn.
             starts: No turn starts before this time.
@@ -533,7 +538,8 @@ class AgentClient:
             context: As for `start`. The blocks `schedule` and `last_output` are Perdure's.
             history: As for `start`.
             labels: As for `start`.
-            budget: As for `start`: the limits of each turn. With a session, of all its turns.
+            budget: As for `start`: the limits of each turn. With a session, of all its turns; with
+                a batch, of each batch.
             max_iterations: As for `start`.
             options: As for `start`.
             model_retry: As for `start`.
@@ -558,6 +564,7 @@ class AgentClient:
             "cron": cron,
             "timezone": timezone,
             "session": session,
+            "batch": batch,
             "if_running": default if if_running is None else if_running,
             "catch_up": catch_up,
             "on_failure": on_failure,

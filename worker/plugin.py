@@ -50,6 +50,7 @@ from perdure.activities.transcripts import Transcripts
 from perdure.activities.webhook_rules import Rules
 from perdure.activities.webhooks import Webhooks
 from perdure.agents.definitions import Target, define
+from perdure.clients.batches.storing import NOT_STORED, store_batch
 from perdure.clients.schedules.sending import send_message
 from perdure.errors import PerdureError
 from perdure.session.scheduled import MessageCall
@@ -75,16 +76,19 @@ from perdure.temporal.names import (
     RECORD_TURN,
     RESOLVE_AGENT,
     RUN_MIDDLEWARE,
+    SCHEDULED_BATCH,
     SCHEDULED_MESSAGE,
     SEND_MESSAGE,
     SESSION,
     SETTLE_SCHEDULE,
+    STORE_BATCH,
     TELL_OBSERVERS,
     TURN,
     WEBHOOK,
 )
 from perdure.temporal.payloads import V, is_foreign, pack, raw_input, undecodable, unpack
 from perdure.turn.approvals import PolicyCall
+from perdure.turn.batch import StoreCall
 from perdure.turn.continuation import CarryCall
 from perdure.turn.push import ChangeCall, PushCall
 from perdure.turn.schedule_account import SettleCall
@@ -110,6 +114,7 @@ _WORKFLOW_NAMES: dict[str | None, str] = {
     SESSION: "session",
     BATCH: "batch",
     BATCH_PART: "part of a batch",
+    SCHEDULED_BATCH: "batch of a schedule",
     SCHEDULED_MESSAGE: "message of a schedule",
     WEBHOOK: "webhook",
     PUSH: "push notification",
@@ -126,6 +131,7 @@ _NO_TOOLS = (
     RECORD_TURN,
     SEND_MESSAGE,
     SETTLE_SCHEDULE,
+    STORE_BATCH,
     END_OF_TURN,
     NOTIFY,
     CHECK_RECEIVER,
@@ -232,6 +238,7 @@ class PerdurePlugin(Plugin):
                 final=failures.UNREADABLE,
             ),
             _handler(SEND_MESSAGE, send_message, MessageCall),
+            _handler(STORE_BATCH, store_batch, StoreCall, final=NOT_STORED),
             _handler(SETTLE_SCHEDULE, settle_schedule, SettleCall, final=NOT_KEPT),
             _handler(
                 END_OF_TURN, self._webhooks.end_of_turn, WebhookCall, final=failures.UNREADABLE

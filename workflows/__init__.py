@@ -3,6 +3,7 @@
 from perdure.workflows.agent_batch import AgentBatch
 from perdure.workflows.agent_batch_part import AgentBatchPart
 from perdure.workflows.agent_push import AgentPush
+from perdure.workflows.agent_scheduled_batch import AgentScheduledBatch
 from perdure.workflows.agent_scheduled_message import AgentScheduledMessage
 from perdure.workflows.agent_session import AgentSession
 from perdure.workflows.agent_turn import AgentTurn
@@ -14,6 +15,7 @@ WORKFLOWS = (
     AgentSession,
     AgentBatch,
     AgentBatchPart,
+    AgentScheduledBatch,
     AgentScheduledMessage,
     AgentWebhook,
     AgentPush,
@@ -24,6 +26,7 @@ __all__ = [
     "AgentBatch",
     "AgentBatchPart",
     "AgentPush",
+    "AgentScheduledBatch",
     "AgentScheduledMessage",
     "AgentSession",
     "AgentTurn",

@@ -30,7 +30,7 @@ from perdure.turn.batch import (
     StopReason,
     part_id,
 )
-from perdure.workflows import ancestors
+from perdure.workflows import ancestors, schedule_total
 from perdure.workflows.batch_details import card
 
 _REASON_CHARACTERS = 200
@@ -52,11 +52,14 @@ class AgentBatch:
         """Run the batch to its end, and return its description."""
         try:
             self._request = request = unpack(start, BatchRequest)
-            if request.progress is not None:
+            if request.progress is not None or request.schedule is not None:
                 ancestors.check_continued("the progress of the batch")
             self._progress = request.progress or self._progress
             if not await self._driven(request):
                 self._go_on(request)
+            note = self._show(request, over=True)
+            if request.schedule is not None and request.schedule.pauses:
+                _refuse_gaps(note)
         except PerdureError as error:
             raise failures.of_activity(error) from error
         except (asyncio.CancelledError, workflow.ContinueAsNewError):
@@ -64,7 +67,7 @@ class AgentBatch:
         except Exception as error:  # a bug must not make the workflow task fail for ever
             workflow.logger.exception("the batch failed unexpectedly")
             raise failures.of_activity(PerdureError(described(error))) from error
-        return pack(self._show(request, over=True), "the result of the batch")
+        return pack(note, "the result of the batch")
 
     @workflow.signal(name=BATCH_NEWS)
     def news(self, given: RawValue = NOTHING) -> None:
@@ -97,6 +100,7 @@ class AgentBatch:
         while True:
             self._take_news(request)
             if batch_plan.is_over(request, self._progress):
+                await self._settle(request)
                 return True
             if workflow.info().get_current_history_length() >= limits.BATCH_EVENTS:
                 return False
@@ -107,6 +111,12 @@ class AgentBatch:
                 continue
             self._changed = False
             await workflow.wait_condition(lambda: self._changed or bool(self._news))
+
+    async def _settle(self, request: BatchRequest) -> None:
+        """Count what the batch has spent, if a schedule has started it."""
+        spent = batch_plan.spent_of(request, self._progress)
+        is_spent = self._progress.stop == StopReason.BUDGET
+        await schedule_total.count(request.schedule, spent, request.budget, is_spent=is_spent)
 
     def _take_news(self, request: BatchRequest) -> None:
         for news in self._news:
@@ -156,3 +166,16 @@ class AgentBatch:
         following = request.model_copy(update={"progress": self._progress})
         given = pack(following, "the next run's input")
         workflow.continue_as_new(given, memo=dict(workflow.memo()))
+
+
+def _refuse_gaps(note: BatchNote) -> None:
+    """Let the batch fail if tasks have no answer, so that its schedule pauses. A cancel is none.
+
+    Raises:
+        PerdureError: Some have not.
+    """
+    if note.done < note.items and note.stop != StopReason.CANCELLED:
+        raise PerdureError(
+            f"{note.items - note.done} of the {note.items} tasks have no answer",
+            context={"done": note.done, "tasks": note.items},
+        )

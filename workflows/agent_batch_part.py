@@ -27,13 +27,13 @@ from perdure.temporal.names import BATCH_NEWS, BATCH_ORDER, BATCH_PART, TURN
 from perdure.temporal.payloads import NOTHING, pack, unpack
 from perdure.text import described
 from perdure.turn.batch import (
-    BatchItem,
     PartEnd,
     PartNews,
     PartOrder,
     PartRequest,
     StopReason,
 )
+from perdure.turn.batch_items import BatchItem
 from perdure.turn.batch_part import Part
 from perdure.turn.facts import ChildEnded
 from perdure.turn.keys import ChildKey
@@ -186,7 +186,9 @@ async def _report(request: PartRequest, news: PartNews) -> bool:
 
 
 async def _start(request: PartRequest, item: BatchItem, given: TurnRequest) -> Handle:
-    marks = search_attributes.at_start(given.agent, given.labels, parent=request.batch)
+    marks = search_attributes.at_start(
+        given.agent, given.labels, parent=request.batch, schedule=request.schedule
+    )
     return await workflow.start_child_workflow(
         TURN,
         pack(given, "the input of a turn"),

@@ -1,6 +1,6 @@
-"""The total budget of the schedule that starts a turn.
+"""The total budget of the schedule that starts a turn or a batch.
 
-Nothing begins without a rest of it, and what the turn has spent is counted before it ends.
+Nothing begins without a rest of it, and what was spent is counted before the turn or batch ends.
 """
 
 from __future__ import annotations
@@ -15,14 +15,16 @@ from perdure import errors, limits
 from perdure.temporal.names import SETTLE_SCHEDULE
 from perdure.temporal.payloads import pack
 from perdure.turn.schedule_account import SettleCall
+from perdure.turn.slot import ScheduledBy
 from perdure.turn.state import TurnState
 from perdure.turn.wire import TurnRequest
+from perdure.values.budgets import Budget, Spending
 from perdure.values.reports import Outcome
 from perdure.workflows import heartbeats
 
 
 def check(request: TurnRequest) -> None:
-    """Refuse a turn of a schedule whose total budget is spent.
+    """Refuse a turn or a batch of a schedule whose total budget is spent.
 
     Raises:
         TurnBudgetExceededError: It is.
@@ -37,19 +39,28 @@ def check(request: TurnRequest) -> None:
 
 
 async def settle(state: TurnState, outcome: Outcome) -> None:
-    """Count what the turn has spent. The next turn of the schedule starts after that.
-
-    A failure to do so does not keep the turn from ending; the worker logs it.
-    """
-    request = state.request
-    if request is None or request.schedule is None or request.schedule.account is None:
-        return
-    account, budget = request.schedule.account, state.accounts.ledger.budget
+    """Count what the turn has spent. The next turn of the schedule starts after that."""
+    schedule = state.request.schedule if state.request else None
+    budget = state.accounts.ledger.budget
     is_spent = outcome is Outcome.BUDGET_EXHAUSTED
+    await count(schedule, state.charged, budget, is_spent=is_spent)
+
+
+async def count(
+    schedule: ScheduledBy | None, spent: Spending, budget: Budget | None, *, is_spent: bool
+) -> None:
+    """Count what this turn or batch of a schedule has spent.
+
+    A failure to do so does not keep it from ending; the worker logs it. `is_spent` is set if its
+    own `budget` has ended it.
+    """
+    if schedule is None or schedule.account is None:
+        return
+    account = schedule.account
     call = SettleCall(
-        schedule_id=request.schedule.id,
+        schedule_id=schedule.id,
         run_id=workflow.info().first_execution_run_id,
-        spent=state.charged,
+        spent=spent,
         is_limited=is_spent and (bool(account.spent_limit) or account.limits(budget)),
     )
     try:

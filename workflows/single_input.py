@@ -19,7 +19,15 @@ from temporalio.worker import (
 
 from perdure import errors
 from perdure.temporal import failures
-from perdure.temporal.names import BATCH, BATCH_PART, PUSH, SCHEDULED_MESSAGE, TURN, WEBHOOK
+from perdure.temporal.names import (
+    BATCH,
+    BATCH_PART,
+    PUSH,
+    SCHEDULED_BATCH,
+    SCHEDULED_MESSAGE,
+    TURN,
+    WEBHOOK,
+)
 from perdure.turn.wire import Summary
 from perdure.values.reports import Outcome
 
@@ -27,6 +35,7 @@ _OURS = {
     TURN: "turn",
     BATCH: "batch",
     BATCH_PART: "batch",
+    SCHEDULED_BATCH: "batch of a schedule",
     SCHEDULED_MESSAGE: "message of a schedule",
     WEBHOOK: "webhook",
     PUSH: "push notification",

@@ -28,7 +28,7 @@ from perdure.clients.history_pages import FATAL
 from perdure.clients.server_errors import translated
 from perdure.temporal import search_attributes
 from perdure.temporal.history import first_event
-from perdure.temporal.names import BATCH, MEMO_BATCH, TURN
+from perdure.temporal.names import BATCHES, MEMO_BATCH, TURN
 from perdure.temporal.part_history import PartReader
 from perdure.temporal.payloads import decoded
 from perdure.temporal.runs import describe
@@ -92,7 +92,9 @@ class Batch(Generic[T]):
         given = {"after": after}
         wanted = {"after": validation.Text | None}
         validation.check("the results", given, wanted, errors.InvalidRequestError)
-        note = await self._note()
+        note = await self._stored()
+        if not note.rounds:
+            return  # it ended before its tasks were stored
         place = place_of(after, note.rounds[0].digest)
         async with contextlib.aclosing(self._reader().after(place)) as reading:
             async for _, result in reading:
@@ -105,28 +107,10 @@ class Batch(Generic[T]):
             BatchNotFoundError: Temporal does not have the batch, or no longer has it.
             ServerUnreachableError: Temporal does not answer.
         """
-        info, note = await self._described()
-        is_over = info.HasField("close_time")
-        return BatchStatus(
-            id=self.id,
-            agent=note.agent,
-            state=_state(note) if is_over else BatchState.RUNNING,
-            total=note.items,
-            done=note.done,
-            failed=note.failed,
-            running=0 if is_over else note.running,
-            waiting=0 if is_over else await self._waiting(),
-            pending=0 if is_over or note.stop else _rest(note),
-            not_started=_rest(note) if is_over or note.stop else 0,
-            at_once=note.at_once,
-            cost=note.spent.usd if note.is_priced else None,
-            budget=note.budget,
-            left=_left(note),
-            round=len(note.rounds),
-            reason=note.reason,
-            started_at=note.began or info.start_time.ToDatetime(tzinfo=UTC),
-            ended_at=info.close_time.ToDatetime(tzinfo=UTC) if is_over else None,
-        )
+        status = status_of(*await self._described())
+        if status.ended_at is not None:
+            return status
+        return status.model_copy(update={"waiting": await self._waiting()})
 
     async def result(self) -> BatchStatus:
         """Wait until the batch is over, and return its status.
@@ -205,6 +189,12 @@ class Batch(Generic[T]):
         if not info.HasField("close_time"):
             raise errors.InvalidRequestError(
                 f"batch {self.id!r} still runs; wait for its end, or cancel it",
+                context={"batch": self.id},
+            )
+        if not note.rounds:
+            raise errors.InvalidRequestError(
+                f"batch {self.id!r} of a schedule ended before its tasks were stored; run the"
+                " schedule again",
                 context={"batch": self.id},
             )
         if len(note.rounds) >= limits.BATCH_ROUNDS:
@@ -292,6 +282,14 @@ class Batch(Generic[T]):
             else:
                 return
 
+    async def _stored(self) -> BatchNote:
+        """Return the description once the tasks are stored, or the batch is over before that."""
+        while True:
+            info, note = await self._described()
+            if note.rounds or info.HasField("close_time"):
+                return note
+            await asyncio.sleep(_PAUSE_S)
+
     async def _note(self) -> BatchNote:
         return (await self._described())[1]
 
@@ -322,6 +320,31 @@ class Batch(Generic[T]):
         return not_readable(self.id, error)
 
 
+def status_of(info: WorkflowExecutionInfo, note: BatchNote) -> BatchStatus:
+    """Return the status of a batch from its workflow, without the number of turns that wait."""
+    is_over = info.HasField("close_time")
+    return BatchStatus(
+        id=info.execution.workflow_id,
+        agent=note.agent,
+        state=_state(note) if is_over else BatchState.RUNNING,
+        total=note.items,
+        done=note.done,
+        failed=note.failed,
+        running=0 if is_over else note.running,
+        waiting=0 if is_over else None,
+        pending=0 if is_over or note.stop else _rest(note),
+        not_started=_rest(note) if is_over or note.stop else 0,
+        at_once=note.at_once,
+        cost=note.spent.usd if note.is_priced else None,
+        budget=note.budget,
+        left=_left(note),
+        round=max(len(note.rounds), 1),
+        reason=note.reason,
+        started_at=note.began or info.start_time.ToDatetime(tzinfo=UTC),
+        ended_at=info.close_time.ToDatetime(tzinfo=UTC) if is_over else None,
+    )
+
+
 def check_at_once(at_once: int) -> None:
     """Check the number of turns at once.
 
@@ -347,14 +370,24 @@ async def described(client: Client, batch_id: str) -> tuple[WorkflowExecutionInf
         info = (await describe(client, batch_id, retry=True)).workflow_execution_info
     except RPCError as error:
         raise not_readable(batch_id, error) from error
-    kind = info.type.name
-    if kind != BATCH or MEMO_BATCH not in info.memo.fields:
-        what = f"a workflow of type {kind}, not a batch" if kind != BATCH else _NO_MEMO
+    return info, await note_in(client, info)
+
+
+async def note_in(client: Client, info: WorkflowExecutionInfo) -> BatchNote:
+    """Return the description of a batch in the memo of its workflow.
+
+    Raises:
+        BatchNotFoundError: The workflow is no batch.
+        PayloadDecodeError: This process lacks the codec or the key of the batch.
+    """
+    kind, batch_id = info.type.name, info.execution.workflow_id
+    if kind not in BATCHES or MEMO_BATCH not in info.memo.fields:
+        what = f"a workflow of type {kind}, not a batch" if kind not in BATCHES else _NO_MEMO
         raise errors.BatchNotFoundError(
             f"{batch_id!r} is {what}", context={"batch": batch_id, "type": kind}
         )
     [memo] = await decoded(client.data_converter, [info.memo.fields[MEMO_BATCH]])
-    return info, BatchNote.model_validate(memo)
+    return BatchNote.model_validate(memo)
 
 
 def not_readable(batch_id: str, error: RPCError) -> errors.PerdureError:

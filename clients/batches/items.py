@@ -9,6 +9,7 @@ import asyncio
 import hashlib
 import re
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +21,36 @@ from perdure.clients.batches.spool import Spool
 from perdure.temporal import start_request
 from perdure.temporal.payloads import pack
 from perdure.text import clean, one_line
-from perdure.turn.batch import BatchItem, turn_id
+from perdure.turn.batch import turn_id
+from perdure.turn.batch_items import BatchItem, OnError
 from perdure.turn.wire import TurnRequest
+from perdure.values.budgets import Budget
 from perdure.values.tasks import Task
 
 Given = str | Task | Mapping[str, Any]
 """One task of a batch: its text, a `Task`, or a mapping with `task`, `id` and `labels`."""
 Tasks = Iterable[Given] | AsyncIterable[Given] | Path
 """The tasks of a batch, or a file of JSON with a line for each."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchOf:
+    """The batch that a schedule runs at each of its times, instead of a turn.
+
+    Attributes:
+        tasks: The tasks, as for `AgentClient.batch`. They are read when the schedule is created or
+            changed, and stored with it.
+        at_once: The largest number of turns that run at the same time, at most 500.
+        turn_budget: The limits of each turn; the `budget` of the schedule is that of each batch.
+        on_error: What to do after a turn without an answer: `go on` with the others, or `stop` to
+            start no more.
+    """
+
+    tasks: Tasks
+    at_once: int = 10
+    turn_budget: Budget | None = None
+    on_error: OnError = "go on"
+
 
 _AT_ONCE = 100
 """The number of tasks that are read before other work of the process gets its turn."""
@@ -69,11 +92,23 @@ async def read(batch: str, common: TurnRequest, tasks: Tasks, spool: Spool) -> s
         TooLargeError: A task is too large.
     """
     digest = hashlib.sha256(common.digest().encode())
+    async for place, item in each(tasks, spool):
+        request = checked(batch, common, item, place)
+        digest.update(f"\n{request.digest()} {item.id}".encode())
+    return digest.hexdigest()
+
+
+async def each(tasks: Tasks, spool: Spool) -> AsyncIterator[tuple[str, BatchItem]]:
+    """Read all tasks into a spool, and yield each with the words for its line or its place.
+
+    Raises:
+        InvalidRequestError: There are no tasks, or one is not valid; the error names its line or
+            its place.
+    """
     where = f"line {{}} of {tasks.name}" if isinstance(tasks, Path) else "task {}"
     async for number, given in _numbered(tasks):
         place = where.format(number)
         item = _item(given, place, str(spool.count + 1))
-        request = _checked(batch, common, item, place)
         try:
             spool.add(item, number)
         except KeyError:
@@ -83,10 +118,9 @@ async def read(batch: str, common: TurnRequest, tasks: Tasks, spool: Spool) -> s
                 " id of its own",
                 context={"place": number, "id": item.id},
             ) from None
-        digest.update(f"\n{request.digest()} {item.id}".encode())
+        yield place, item
     if not spool.count:
         raise errors.InvalidRequestError("the batch has no tasks")
-    return digest.hexdigest()
 
 
 async def _numbered(tasks: Tasks) -> AsyncIterator[tuple[int, Any]]:
@@ -192,7 +226,7 @@ def _check_id(batch: str, item_id: str) -> None:
     start_request.checked_id(first + _SUFFIX)
 
 
-def _checked(batch: str, common: TurnRequest, item: BatchItem, place: str) -> TurnRequest:
+def checked(batch: str, common: TurnRequest, item: BatchItem, place: str) -> TurnRequest:
     """Return the input of a task's turn.
 
     Raises:

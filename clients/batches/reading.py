@@ -26,7 +26,8 @@ from perdure.schemas.strict_schema import Schema
 from perdure.temporal.part_history import PartOrdered, PartReader
 from perdure.text import size
 from perdure.turn import ending
-from perdure.turn.batch import BatchItem, BatchNote, PartRequest, StopReason, part_id
+from perdure.turn.batch import BatchNote, PartRequest, StopReason, part_id
+from perdure.turn.batch_items import BatchItem
 from perdure.turn.batch_part import is_answered
 from perdure.turn.facts import ChildEnded, TurnEnded
 from perdure.values.reports import AgentReport, Outcome

@@ -15,7 +15,8 @@ from perdure.clients.batches.uploading import Uploader, Work
 from perdure.clients.search_marks import Marks
 from perdure.temporal import start_request
 from perdure.temporal.priorities import Fairness, Priorities
-from perdure.turn.batch import BatchRequest, OnError
+from perdure.turn.batch import BatchRequest
+from perdure.turn.batch_items import OnError
 from perdure.values.budgets import ABudget, Budget
 
 _GIVEN = {
@@ -103,7 +104,7 @@ class BatchStarter:
             raise errors.BatchConflictError(
                 f"{error.message}; choose another id", context={"batch": batch}
             ) from None
-        if note.rounds[0].digest == digest:
+        if note.rounds and note.rounds[0].digest == digest:
             return True
         raise errors.BatchConflictError(
             f"a batch {batch!r} exists with another agent or other tasks; choose another id",

@@ -23,7 +23,8 @@ from perdure.temporal.payloads import pack
 from perdure.temporal.runs import describe
 from perdure.text import markdown, word
 from perdure.turn import batch_plan
-from perdure.turn.batch import BatchItem, BatchRequest, PartRequest, part_id
+from perdure.turn.batch import BatchRequest, PartRequest, part_id
+from perdure.turn.batch_items import BatchItem
 from perdure.turn.wire import TurnRequest
 
 _AT_ONCE = 8
@@ -42,6 +43,7 @@ class Work:
         indexed: Whether the namespace has Perdure's search attributes.
         priority: As for `AgentClient.start`.
         fairness: As for `AgentClient.start`; the turns have that of their part.
+        schedule: The id of the schedule that runs the batch; empty without one.
     """
 
     batch: str
@@ -51,6 +53,7 @@ class Work:
     indexed: bool
     priority: int | None
     fairness: str | None = None
+    schedule: str = ""
 
     @property
     def order(self) -> Priority:
@@ -209,4 +212,5 @@ def _part(work: Work, number: int, items: Iterable[BatchItem]) -> PartRequest:
         items=tuple(items),
         indexed=work.indexed,
         priority=work.priority,
+        schedule=work.schedule,
     )

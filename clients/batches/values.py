@@ -48,7 +48,8 @@ class BatchStatus(Value):
         failed: The number of tasks whose latest turn ended without one.
         running: The number of turns that run. It includes those that wait.
         waiting: The number of turns that wait for a person or a provider. Each keeps its place
-            while it waits. None if the namespace lacks Perdure's search attributes.
+            while it waits. None if the namespace lacks Perdure's search attributes, and in the
+            status of a schedule.
         pending: The number of tasks that have not started and will.
         not_started: The number of tasks that have not started and will not.
         at_once: The largest number of turns that run at the same time.

@@ -140,20 +140,31 @@ async def status(batch: str, as_json: bool, address: str | None) -> int:
 @batch.command(
     cls=Command,
     short_help="the results of a batch",
-    epilog=examples("perdure batch results nightly --out results.jsonl"),
+    epilog=examples(
+        "perdure batch results nightly --out results.jsonl",
+        "perdure batch results nightly --csv --out results.csv",
+    ),
 )
 @_BATCH
 @_OUT
+@click.option("--csv", "as_csv", is_flag=True, help="Rows of CSV; a file is written anew.")
 @options.json_lines(_LINES)
 @options.ANY_QUEUE
-async def results(batch: str, out: Path | None, as_json: bool, address: str | None) -> int:
+async def results(
+    batch: str, out: Path | None, as_csv: bool, as_json: bool, address: str | None
+) -> int:
     """Follow a batch to its end, also one that is over, and print its results. Needs no worker.
 
     With `--out` they are written to a file and not printed.
     """
+    from perdure import errors
     from perdure.clients.cli import batches
 
+    if as_csv and as_json:
+        raise errors.InvalidRequestError("give --csv or --json, not both")
     found = await (await _client(address)).get_batch(batch)
+    if as_csv:
+        return await batches.write_csv(found, out)
     return await batches.follow(found, out, as_json=as_json, prints=True)
 
 

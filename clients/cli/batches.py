@@ -23,6 +23,7 @@ from perdure.clients.batches.batch import Batch
 from perdure.clients.batches.values import BatchResult, BatchState, BatchStatus
 from perdure.clients.cli.amounts import in_words as left_in_words
 from perdure.clients.cli.amounts import time_in_words
+from perdure.clients.cli.csv_rows import CsvRows
 from perdure.clients.cli.exits import DONE, FAILED, OUTCOMES
 from perdure.clients.cli.json_lines import tell
 from perdure.clients.cli.result_file import ResultFile
@@ -91,6 +92,31 @@ async def follow(
     else:
         note(in_words(status))
         note(_hint(batch, out, status))
+    return _code(status)
+
+
+async def write_csv(batch: Batch[Any], out: Path | None) -> int:
+    """Write the results as CSV to a file, or print them, and return the exit code.
+
+    Raises:
+        PerdureError: The batch cannot be read, or the file cannot be written.
+    """
+    try:
+        file = out.open("w", encoding="utf-8", newline="") if out else None
+    except OSError as error:
+        raise errors.InvalidRequestError(
+            f"{out} cannot be written: {error.strerror or error}"
+        ) from None
+    with file or contextlib.nullcontext():
+        rows = CsvRows(file or sys.stdout)
+        async for result in batch.results():
+            rows.write(result)
+    status = await batch.result()
+    note(in_words(status))
+    return _code(status)
+
+
+def _code(status: BatchStatus) -> int:
     return _CODES.get(status.state, FAILED if status.failed else DONE)
 
 

@@ -211,6 +211,25 @@ def timing(*, is_new: bool) -> Decorator[Any]:
             help="A session that gets the task as a message, instead of a turn of its own.",
         ),
         click.option(
+            "--batch",
+            type=click.Path(path_type=Path, dir_okay=False),
+            metavar="FILE",
+            help="Run the tasks of a file as a batch, instead of a turn: a line of JSON for each.",
+        ),
+        click.option(
+            "--at-once",
+            type=Count(min=1),
+            metavar="N",
+            help="At most this many turns of the batch at the same time (default: 10).",
+        ),
+        click.option("--turn-usd", metavar="AMOUNT", help="Money for each turn of the batch."),
+        click.option(
+            "--on-error",
+            type=click.Choice(["go on", "stop"]),
+            metavar="HOW",
+            help="After a turn of the batch without an answer: 'go on' (default) or stop.",
+        ),
+        click.option(
             "--if-running",
             type=click.Choice(_CHOICES["if_running"]),
             metavar="HOW",

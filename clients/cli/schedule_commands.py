@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -40,11 +41,13 @@ def schedule(context: click.Context) -> None:
     epilog=examples(
         "perdure schedule create digest reporter 'Write the digest.' \\",
         "    --cron '0 7 * * 1-5' --timezone Europe/Berlin --usd 0.50",
+        "perdure schedule create nightly reporter --batch files.jsonl --at-once 20 \\",
+        "    --cron '0 2 * * *' --timezone UTC --usd 5 --total-usd 200",
     ),
 )
 @_ID
 @click.argument("agent", help="The agent's name.")
-@click.argument("task", help="The task of each turn.")
+@click.argument("task", default="", help="The task of each turn; none with --batch.")
 @options.timing(is_new=True)
 @options.labels("A label of its turns; may be repeated.")
 @options.json_lines("Print the schedule as a line of JSON.")
@@ -115,9 +118,13 @@ async def run(schedule_id: str, as_json: bool, address: str | None) -> int:
     """Start a turn now, outside the schedule, also while it is paused."""
     from perdure.clients.cli.hints import Commands
 
-    turn_id = await (await _schedule(schedule_id, address)).run_now()
-    following = Commands(address).of("show", turn_id)
-    return tell(as_json, {"schedule": schedule_id, "turn": turn_id}, f"started; {following}")
+    found = await _schedule(schedule_id, address)
+    started = await found.run_now()
+    commands, kind = Commands(address), "turn"
+    following = commands.of("show", started)
+    if (await found.describe()).tasks is not None:
+        kind, following = "batch", commands.of("batch", "status", shlex.quote(started))
+    return tell(as_json, {"schedule": schedule_id, kind: started}, f"started; {following}")
 
 
 @schedule.command(

@@ -10,6 +10,7 @@ from typing import Any
 from rich.text import Text
 
 from perdure import errors
+from perdure.clients.batches.items import BatchOf
 from perdure.clients.cli import json_lines, table
 from perdure.clients.cli.amounts import budget_of, in_words, time_in_words
 from perdure.clients.cli.exits import DONE
@@ -22,6 +23,7 @@ from perdure.clients.schedules.status import ScheduledTurn, ScheduleEntry, Sched
 from perdure.text import harmless, word
 from perdure.values.budgets import DIMENSIONS, Budget, Remaining, Spending
 
+_BATCH = ("at_once", "turn_usd", "on_error")
 _LEFT_OUT = ("AGENT", "ZONE", "TASK", "CRON")
 _SHOWN_TIMES = 3
 _LABEL = 10
@@ -47,6 +49,15 @@ def arguments(given: Mapping[str, Any], timezone: str = "") -> Any:
     total = budget_of(totals)
     if total is not None:
         named["total"] = total
+    options = {name: named.pop(name) for name in _BATCH if name in named}
+    if "turn_usd" in options:
+        options["turn_budget"] = budget_of({"usd": options.pop("turn_usd")})
+    if "batch" in named:
+        named["batch"] = BatchOf(named["batch"], **options)
+    elif options:
+        raise errors.InvalidRequestError(
+            "--at-once, --turn-usd and --on-error are those of a batch; name its tasks with --batch"
+        )
     if "labels" in named:
         named["labels"] = dict(named["labels"])
     if "jitter" in named:
@@ -102,7 +113,8 @@ def _lines(status: ScheduleStatus) -> Iterator[tuple[str, Text | str]]:
     if status.reason:
         yield "reason", harmless(status.reason)
     what = "turn" if status.session is None else "message"
-    yield what, f"{word(status.agent)}: {harmless(status.task)}"
+    what = what if status.tasks is None else "batch"
+    yield what, f"{word(status.agent)}: {_task(status)}"
     if status.session is not None:
         yield "session", word(status.session)
     yield "times", f"{status.cron}  {word(status.timezone)}"
@@ -111,6 +123,8 @@ def _lines(status: ScheduleStatus) -> Iterator[tuple[str, Text | str]]:
     yield "rules", ", ".join(_rules(status))
     if status.budget:
         yield "budget", in_words(Remaining.model_validate(dict(status.budget)))
+    if status.turn_budget:
+        yield "each turn", in_words(Remaining.model_validate(dict(status.turn_budget)))
     if status.total:
         yield "total", _total(status.total, status.spent)
     if status.labels:
@@ -122,6 +136,13 @@ def _lines(status: ScheduleStatus) -> Iterator[tuple[str, Text | str]]:
     yield "so far", counts
 
 
+def _task(entry: ScheduleEntry) -> str:
+    """Return the task, or the number of the tasks of a batch."""
+    if entry.tasks is None:
+        return harmless(entry.task)
+    return f"{entry.tasks} task{'s' * (entry.tasks > 1)}"
+
+
 def _total(total: Budget, spent: Spending) -> str:
     limited = [name for name in DIMENSIONS if getattr(total, name) is not None]
     used = Remaining.model_validate({name: getattr(spent, name) for name in limited})
@@ -129,6 +150,9 @@ def _total(total: Budget, spent: Spending) -> str:
 
 
 def _rules(status: ScheduleStatus) -> Iterator[str]:
+    if status.at_once is not None:
+        yield f"at once: {status.at_once}"
+        yield f"on error: {status.on_error}"
     yield f"if running: {status.if_running}"
     yield f"catch up: {time_in_words(status.catch_up)}"
     yield f"on failure: {status.on_failure}"
@@ -154,7 +178,7 @@ def show_all(entries: Sequence[ScheduleEntry], *, as_json: bool) -> None:
 
 
 def _row(entry: ScheduleEntry) -> dict[str, Text]:
-    words = entry.error.message if entry.error else entry.task
+    words = entry.error.message if entry.error else _task(entry)
     return {
         "ID": Text(word(entry.id)),
         "AGENT": Text(word(entry.agent) if entry.agent else "–"),
@@ -189,6 +213,8 @@ def _known(turn: ScheduledTurn) -> str:
         return "refused"
     if turn.is_skipped:
         return "skipped"
+    if turn.batch is not None:
+        return f"{turn.batch.state.replace('_', ' ')}, {turn.batch.done} of {turn.batch.total}"
     return turn.outcome or turn.state or ""
 
 

@@ -19,7 +19,7 @@ from perdure.clients.http.operations import EVENTS, AnyOperation, Call, answer, 
 from perdure.clients.http.options import Cancelled, CommonOptions, Reason, check_limits
 from perdure.clients.http.quotas import check_batches
 from perdure.clients.http.streams import EventStream, begun
-from perdure.turn.batch import OnError
+from perdure.turn.batch_items import OnError
 from perdure.values.budgets import Budget
 from perdure.values.tasks import Task
 from perdure.values.webhooks import WebhookUrl

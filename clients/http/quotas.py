@@ -63,6 +63,16 @@ async def check_sessions(client: AgentClient, caller: Caller, session_id: str) -
 
 async def check_batches(client: AgentClient, caller: Caller, batch_id: str, tasks: int) -> None:
     """Refuse a batch with too many tasks, or another one, as `check_turns` does."""
+    check_tasks(caller, tasks)
+    await _check_open(client, caller, BATCH, caller.quota.batches, "batches", batch_id)
+
+
+def check_tasks(caller: Caller, tasks: int) -> None:
+    """Refuse a batch with too many tasks.
+
+    Raises:
+        RefusedError: It has.
+    """
     if caller.tenant is not None and tasks > caller.quota.tasks:
         raise RefusedError(
             429,
@@ -70,7 +80,6 @@ async def check_batches(client: AgentClient, caller: Caller, batch_id: str, task
             f"a batch of {caller.tenant!r} has at most {caller.quota.tasks} tasks, not {tasks};"
             " start several batches, one after the other",
         )
-    await _check_open(client, caller, BATCH, caller.quota.batches, "batches", batch_id)
 
 
 async def check_schedules(client: AgentClient, caller: Caller, schedule_id: str) -> None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
+from pydantic import Field
 from starlette.responses import Response
 
 from perdure import limits
 from perdure.base import Value
+from perdure.clients.batches.items import BatchOf
+from perdure.clients.http.auth import Caller
+from perdure.clients.http.batches import AtOnce, BatchTask
 from perdure.clients.http.ids import checked
 from perdure.clients.http.inputs import Body, Nothing
 from perdure.clients.http.operations import AnyOperation, Call, answer, done, operation
@@ -20,20 +24,49 @@ from perdure.clients.http.options import (
     Reference,
     check_limits,
 )
-from perdure.clients.http.quotas import check_schedules
+from perdure.clients.http.quotas import check_schedules, check_tasks
 from perdure.clients.http.turns import TurnList
 from perdure.clients.schedules.definition import OnFailure
 from perdure.clients.schedules.schedule import Schedule
 from perdure.clients.schedules.status import ScheduleEntry, ScheduleStatus
+from perdure.turn.batch_items import OnError
 from perdure.turn.slot import IfRunning
+from perdure.values.budgets import Budget
 from perdure.values.tasks import Task
 from perdure.values.webhooks import WebhookUrl
 
-_LIMITS = frozenset({"budget", "max_iterations", "allowed_tools", "options", "model_retry"})
+_LIMITS = frozenset(
+    {"batch", "budget", "max_iterations", "allowed_tools", "options", "model_retry"}
+)
+
+
+class ScheduledTasks(Body):
+    """The batch that is run at each time, instead of one turn.
+
+    Attributes:
+        tasks: The tasks: text, or objects. Without an id, a task has its number, from 1.
+        at_once: The largest number of turns that run at the same time.
+        turn_budget: The limits of each turn.
+        on_error: What to do after a turn without an answer: `go on`, or `stop` to start no more.
+    """
+
+    most_values: ClassVar[int] = limits.HTTP_BATCH_VALUES
+
+    tasks: Annotated[tuple[str | BatchTask, ...], Field(min_length=1, fail_fast=True)]
+    at_once: AtOnce = 10
+    turn_budget: Budget | None = None
+    on_error: OnError = "go on"
+
+    def given(self) -> BatchOf:
+        """Return the same as an argument of the client."""
+        tasks = [one if isinstance(one, str) else dict(one) for one in self.tasks]
+        return BatchOf(tasks, self.at_once, self.turn_budget, self.on_error)
 
 
 class _Timing(CommonOptions):
     """When turns are started."""
+
+    most_values: ClassVar[int] = limits.HTTP_BATCH_VALUES
 
     context: dict[str, str] = {}
     if_running: IfRunning = "skip"
@@ -44,10 +77,11 @@ class _Timing(CommonOptions):
     starts: datetime | None = None
     ends: datetime | None = None
     on_done: WebhookUrl | None = None
+    batch: ScheduledTasks | None = None
 
     def given(self) -> dict[str, Any]:
         """Return the fields of the request, as arguments of the client."""
-        values = {**dict(self), **self.common()}
+        values = {**dict(self), **self.common(), "batch": self.batch and self.batch.given()}
         return {name: values[name] for name in self.model_fields_set}
 
 
@@ -57,7 +91,7 @@ class CreateSchedule(_Timing):
     Attributes:
         id: The schedule's id; with the same definition it is the same schedule.
         agent: The name of the agent.
-        task: The task of each turn.
+        task: The task of each turn; none with a batch.
         cron: A cron expression of five fields, such as `0 7 * * 1-5`.
         timezone: The IANA name of its time zone.
         context: Named blocks that are placed before the task.
@@ -70,11 +104,13 @@ class CreateSchedule(_Timing):
         starts: No turn starts before this time.
         ends: No turn starts after this time.
         on_done: The URL of the webhook of each turn.
+        batch: The batch that is run at each time, instead of one turn; the budget is then that of
+            each batch.
     """
 
     id: str
     agent: str
-    task: str | Task
+    task: str | Task = ""
     cron: str
     timezone: str
 
@@ -122,6 +158,7 @@ async def create_schedule(call: Call[CreateSchedule, Nothing]) -> Response:
     check_limits(
         call.caller, body.budget, body.max_iterations, body.task, body.options, body.model_retry
     )
+    _check_batch(call.caller, body.batch)
     schedule_id = checked(call, body.id)
     await check_schedules(call.client, call.caller, schedule_id)
     given = {**body.given(), "id": schedule_id, "fairness": call.caller.tenant}
@@ -182,12 +219,15 @@ async def change_schedule(call: Call[ChangeSchedule, Nothing]) -> Response:
     """Change a schedule. Turns that run already are not affected.
 
     To set, change or remove limits, `allowed_tools`, `options` and `model_retry` needs the
-    permission `budget`.
+    permission `budget`, as does a batch, which has limits of its own.
     """
     body, schedule = call.body, await _schedule(call)
     if body.model_fields_set & _LIMITS:
         call.caller.require("budget")
     has_task = "task" in body.model_fields_set
+    if has_task and (await schedule.describe()).tasks is not None:
+        call.caller.require("budget")
+    _check_batch(call.caller, body.batch)
     if has_task and _limits_of(body.task) != _limits_of(await schedule.task()):
         call.caller.require("budget")
     await schedule.change(**body.given(), **_order(call))
@@ -263,6 +303,20 @@ async def backfill_schedule(call: Call[Backfill, Nothing]) -> Response:
     schedule = await _schedule(call)
     slots = await schedule.backfill(body.start, body.end, at_once=body.at_once)
     return answer(Slots(slots=slots), 202)
+
+
+def _check_batch(caller: Caller, batch: ScheduledTasks | None) -> None:
+    """Refuse limits that the caller may not set, and more tasks than a tenant may have.
+
+    Raises:
+        RefusedError: The caller may not.
+    """
+    if batch is None:
+        return
+    check_tasks(caller, len(batch.tasks))
+    check_limits(caller, batch.turn_budget)
+    for one in batch.tasks:
+        check_limits(caller, None, None, one if isinstance(one, str) else one.task)
 
 
 def _order(call: Call[Any, Any]) -> dict[str, Any]:

@@ -11,11 +11,13 @@ from annotated_types import Interval
 
 from perdure import errors, limits, validation
 from perdure.agents.agent import Agent
-from perdure.clients.schedules import cron, messages, zones
+from perdure.clients.batches.items import BatchOf
+from perdure.clients.schedules import batches, cron, messages, zones
 from perdure.clients.schedules.cron import Cron
 from perdure.temporal import search_attributes, start_request
 from perdure.temporal.priorities import Fairness, Priorities
 from perdure.text import size
+from perdure.turn.batch_items import ScheduledBatch
 from perdure.turn.schedule_account import ScheduleAccount
 from perdure.turn.slot import BLOCK, LAST_BLOCK, IfRunning, ScheduledBy
 from perdure.turn.wire import TurnRequest
@@ -56,6 +58,7 @@ _OPTIONS: Mapping[str, Any] = {
     "starts": MOMENT | None,
     "ends": MOMENT | None,
     "total": ABudget | None,
+    "batch": ScheduledBatch | None,
     "priority": Priorities,
     "fairness": Fairness,
 }
@@ -68,6 +71,7 @@ class ScheduleChanges(TurnOptions, total=False):
     task: str | Task
     output: type[Any] | None
     session: str | None
+    batch: BatchOf | None
     cron: str
     timezone: str
     if_running: IfRunning
@@ -87,8 +91,8 @@ class Definition:
     """What a schedule starts, and when. `AgentClient.schedule` describes the values.
 
     `request` is the input of its turns, without the schedule. With a session, it is the input of
-    the workflows that send its messages. `updates` are the ids of the last updates.
-    `account` is what is stored about `total`.
+    the workflows that send its messages; with a batch, it is that of the batch, and has no task.
+    `updates` are the ids of the last updates. `account` is what is stored about `total`.
     """
 
     id: str
@@ -104,6 +108,7 @@ class Definition:
     starts: datetime | None = None
     ends: datetime | None = None
     total: Budget | None = None
+    batch: ScheduledBatch | None = None
     priority: int | None = None
     fairness: str | None = None
     account: ScheduleAccount | None = None
@@ -118,6 +123,8 @@ class Definition:
             remember_last=self.remember_last,
             updates=self.updates or None,
             account=self._account(now),
+            batch=self.batch,
+            pauses=self.on_failure == "pause" if self.batch is not None else None,
         )
         if self.request.session is not None:
             rules = {"if_running": self.if_running, "pauses": self.on_failure == "pause"}
@@ -138,6 +145,10 @@ class Definition:
         """
         keywords.check("a schedule", changes, ScheduleChanges)
         given: dict[str, Any] = {**changes}
+        if given.get("batch") is not None:
+            given.setdefault("task", "")
+        elif given.get("task"):
+            given.setdefault("batch", None)
         mine = {name: given.pop(name) for name in _OPTIONS if name in given}
         validation.check(
             "the schedule",
@@ -157,7 +168,8 @@ class Definition:
         Raises:
             InvalidRequestError: They do not.
         """
-        start_request.refuse_silence(self.request)
+        if self.batch is None:
+            start_request.refuse_silence(self.request)
         zones.zone(self.timezone)
         if self.starts is not None and self.ends is not None and self.starts >= self.ends:
             raise errors.InvalidRequestError(
@@ -178,6 +190,7 @@ class Definition:
                 "the schedule: total has no time: give it to the budget of each turn"
             )
         self._check_session()
+        self._check_batch()
         blocks = self.request.context.blocks if self.request.context else {}
         for name in (BLOCK, LAST_BLOCK):
             if name in blocks:
@@ -205,6 +218,23 @@ class Definition:
                     f"the schedule: {name} cannot be combined with a session, {why}"
                 )
         messages.check(self.input(datetime.now(UTC)))
+
+    def _check_batch(self) -> None:
+        """Reject values that do not go with a batch.
+
+        Raises:
+            PerdureError: They do not.
+        """
+        if self.batch is None:
+            return
+        if self.request.session is not None or self.remember_last:
+            name = "session" if self.request.session is not None else "remember_last"
+            raise errors.InvalidRequestError(
+                f"the schedule: {name} cannot be combined with a batch, whose turns have nothing of"
+                " each other"
+            )
+        now = datetime.now(UTC)
+        batches.check(turn_id_of(self.id, now), self.input(now))
 
     def differences(self, other: Definition) -> list[str]:
         """Return the names of the values that differ, as `AgentClient.schedule` names them."""
@@ -245,6 +275,11 @@ def checked_id(schedule_id: str) -> str:
             "a schedule's id has printable characters only, without quotation marks, % and \\"
         )
     return validation.new_id("schedule", schedule_id, limits.SCHEDULE_ID_CHARACTERS)
+
+
+def turn_id_of(schedule_id: str, at: datetime) -> str:
+    """Return the id that the server gives to the turn or batch of a slot, in whole seconds."""
+    return f"{schedule_id}-{at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def _values(definition: Definition) -> dict[str, Any]:

@@ -27,9 +27,14 @@ from perdure.clients import listing
 from perdure.clients.entries import TurnEntry
 from perdure.clients.filters import Filter
 from perdure.clients.listing import Listing
-from perdure.clients.schedules import messages, server, zones
-from perdure.clients.schedules.definition import MOMENT, Definition, ScheduleChanges
-from perdure.clients.schedules.status import ScheduleStatus, status, turn_id_of
+from perdure.clients.schedules import batches, messages, server, zones
+from perdure.clients.schedules.definition import (
+    MOMENT,
+    Definition,
+    ScheduleChanges,
+    turn_id_of,
+)
+from perdure.clients.schedules.status import ScheduleStatus, status
 from perdure.clients.schedules.stored import definition_of, request_of, schedule_of
 from perdure.clients.search_marks import Marks
 from perdure.temporal import schedule_updates
@@ -192,6 +197,7 @@ class Schedule:
                 nothing is changed; or another program has created or changed it.
             PayloadDecodeError: This process lacks the codec or the key of the schedule.
         """
+        changes = await batches.with_tasks(changes)
         seen: Definition | None = None
         for _ in range(_TRIES):
             found = await server.asked(self.id, self._handle.describe())

@@ -10,7 +10,7 @@ from temporalio.client import Client, ScheduleAlreadyRunningError
 from temporalio.service import RPCError
 
 from perdure import errors, validation
-from perdure.clients.schedules import messages, server
+from perdure.clients.schedules import batches, messages, server
 from perdure.clients.schedules.definition import Definition, ScheduleChanges, checked_id, parsed
 from perdure.clients.schedules.schedule import Schedule
 from perdure.clients.schedules.status import ScheduleEntry, entry
@@ -37,6 +37,7 @@ class Schedules:
         Raises:
             PerdureError: As `AgentClient.schedule` raises it.
         """
+        given = await batches.with_tasks(given)
         definition = Definition(
             id=checked_id(schedule_id),
             task_queue=self._task_queue,

@@ -16,13 +16,17 @@ from temporalio.service import RPCError
 
 from perdure import errors
 from perdure.base import Value
+from perdure.clients.batches.batch import note_in, status_of
+from perdure.clients.batches.values import BatchStatus
 from perdure.clients.entries import TurnEntry, entry_of
 from perdure.clients.schedules import messages, zones
 from perdure.clients.schedules.definition import Definition, OnFailure
 from perdure.clients.schedules.stored import definition_of, request_of
 from perdure.errors import ErrorInfo
+from perdure.temporal.names import BATCHES
 from perdure.temporal.runs import describe_last
 from perdure.temporal.search_attributes import State
+from perdure.turn.batch_items import OnError
 from perdure.turn.slot import IfRunning, Slot
 from perdure.values.budgets import NOTHING, Budget, Spending
 from perdure.values.reports import Outcome
@@ -30,22 +34,23 @@ from perdure.values.tasks import headline
 
 
 class ScheduledTurn(Value):
-    """A turn that a schedule started, or the turn of a session that read a message of it.
+    """A turn or a batch that a schedule started, or the turn that read a message of it.
 
     Attributes:
         id: The turn's id; `client.get(turn.id)` follows it. Empty if no turn has read the message,
-            or if the session no longer knows which.
+            or if the session no longer knows which. The id of a batch is for `client.get_batch`.
         at: The time for which it was scheduled, in the time zone of the schedule.
         is_by_hand: Whether it was started by hand, outside the schedule.
         started_at: The time it was started.
-        state: The state of the turn; None if its retention is over.
-        outcome: The outcome; None before the end, and if its retention is over.
+        state: The state of the turn; None if its retention is over, and for a batch.
+        outcome: The outcome; None before the end, if its retention is over, and for a batch.
         spent: The cost in USD; None before the end, and if it is unknown.
         ended_at: The time it ended; None before the end, and if its retention is over.
         message: The id of the message to the session; empty without a session.
         is_skipped: Whether the message was not sent because a turn of the session ran.
         error: The reason why the session did not get the message, or why the schedule paused
             instead; None otherwise.
+        batch: The status of the batch; None for a turn, and if its retention is over.
     """
 
     id: str
@@ -59,6 +64,7 @@ class ScheduledTurn(Value):
     message: str = ""
     is_skipped: bool = False
     error: ErrorInfo | None = None
+    batch: BatchStatus | None = None
 
 
 class ScheduleEntry(Value):
@@ -80,7 +86,8 @@ class ScheduleEntry(Value):
         error: The reason why the entry lacks the agent, the task or the times: this process cannot
             decode them, or another program has created or changed the schedule. None for all other
             entries.
-        session: The id of the session that gets its messages; None if it starts turns.
+        session: The id of the session that gets its messages; None if it starts turns or batches.
+        tasks: The number of tasks of the batch that it runs at each time; None without a batch.
     """
 
     id: str
@@ -94,6 +101,7 @@ class ScheduleEntry(Value):
     running: tuple[str, ...] = ()
     error: ErrorInfo | None = None
     session: str | None = None
+    tasks: int | None = None
 
 
 class ScheduleStatus(ScheduleEntry):
@@ -102,7 +110,10 @@ class ScheduleStatus(ScheduleEntry):
     Attributes:
         task_queue: The task queue of its turns.
         labels: The labels of its turns.
-        budget: The budget of each turn, without that of its agent.
+        budget: The budget of each turn, without that of its agent, or of each batch.
+        at_once: The largest number of turns of a batch at the same time; None without a batch.
+        turn_budget: The budget of each turn of a batch.
+        on_error: What a batch does after a turn without an answer; None without a batch.
         total: The budget of all turns together; None without one.
         spent: What they have spent of it, as far as they are over.
         if_running: What happens at a time at which a turn is running.
@@ -122,6 +133,9 @@ class ScheduleStatus(ScheduleEntry):
     task_queue: str = ""
     labels: dict[str, str] = {}
     budget: Budget | None = None
+    at_once: int | None = None
+    turn_budget: Budget | None = None
+    on_error: OnError | None = None
     total: Budget | None = None
     spent: Spending = NOTHING
     if_running: IfRunning = "skip"
@@ -149,7 +163,13 @@ async def entry(client: Client, schedule_id: str, found: DescribeScheduleRespons
     )
     try:
         request = await request_of(client, schedule_id, found)
-        told = {"agent": request.agent, "task": headline(request.task), "session": request.session}
+        batch = request.schedule.batch if request.schedule else None
+        told = {
+            "agent": request.agent,
+            "task": headline(request.task),
+            "session": request.session,
+            "tasks": None if batch is None else len(batch.items),
+        }
         known = known.model_copy(update=told)
         definition = await definition_of(client, schedule_id, found)
     except errors.PerdureError as error:
@@ -173,7 +193,7 @@ async def status(
         RPCError: The server does not answer.
     """
     definition = await definition_of(client, schedule_id, found)
-    place, info = _place(definition), found.info
+    place, info, batch = _place(definition), found.info, definition.batch
     session_id = definition.request.session
     read = await messages.turns_of(client, session_id) if session_id is not None else None
     recent = (_turn(client, schedule_id, place, one, read) for one in reversed(info.recent_actions))
@@ -182,6 +202,9 @@ async def status(
         task_queue=definition.task_queue,
         labels=definition.request.labels,
         budget=definition.request.given_budget,
+        at_once=None if batch is None else batch.at_once,
+        turn_budget=None if batch is None else batch.turn_budget,
+        on_error=None if batch is None else batch.on_error,
         total=definition.total,
         spent=definition.account.spent if definition.account else NOTHING,
         if_running=definition.if_running,
@@ -197,11 +220,6 @@ async def status(
         missed=info.missed_catchup_window,
         created_at=info.create_time.ToDatetime(tzinfo=UTC).astimezone(place),
     )
-
-
-def turn_id_of(schedule_id: str, at: datetime) -> str:
-    """Return the id that the server gives to the turn of a slot, in whole seconds."""
-    return f"{schedule_id}-{at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def _place(definition: Definition) -> tzinfo:
@@ -250,15 +268,21 @@ async def _turn(
         found = await _entry(client, turn_id, "")
     if found is None:
         return turn
+    if isinstance(found, BatchStatus):
+        spent, ended_at = found.cost if found.ended_at else None, found.ended_at
+        ended_at = ended_at and ended_at.astimezone(place)
+        return turn.model_copy(update={"batch": found, "spent": spent, "ended_at": ended_at})
     told = {name: getattr(found, name) for name in ("state", "outcome", "spent")}
     ended_at = found.ended_at and found.ended_at.astimezone(place)
     return turn.model_copy(update={**told, "ended_at": ended_at})
 
 
-async def _entry(client: Client, turn_id: str, run_id: str) -> TurnEntry | None:
-    """Return the entry of a turn; None if its retention is over."""
+async def _entry(client: Client, turn_id: str, run_id: str) -> TurnEntry | BatchStatus | None:
+    """Return the entry of a turn, or the status of a batch; None if its retention is over."""
     with contextlib.suppress(RPCError):
         found = (await describe_last(client, turn_id, run_id, retry=True)).workflow_execution_info
+        if found.type.name in BATCHES:
+            return status_of(found, await note_in(client, found))
         attributes = decode_typed_search_attributes(found.search_attributes)
         return await entry_of(client, found, attributes)
     return None

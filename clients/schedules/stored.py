@@ -30,8 +30,10 @@ from perdure.clients.schedules.cron import Cron, Range, Ranges
 from perdure.clients.schedules.definition import Definition
 from perdure.clients.starting import packed
 from perdure.temporal import start_request
-from perdure.temporal.names import SCHEDULED_MESSAGE, TURN
+from perdure.temporal.names import MEMO_BATCH, SCHEDULED_BATCH, SCHEDULED_MESSAGE, TURN
 from perdure.temporal.schedule_updates import input_of
+from perdure.text import markdown, word
+from perdure.turn import batch_plan
 from perdure.turn.slot import IfRunning
 from perdure.turn.wire import TurnRequest
 
@@ -41,7 +43,7 @@ _OVERLAP: dict[IfRunning, ScheduleOverlapPolicy] = {
     "cancel": ScheduleOverlapPolicy.CANCEL_OTHER,
     "allow": ScheduleOverlapPolicy.ALLOW_ALL,
 }
-STARTED = (TURN, SCHEDULED_MESSAGE)
+STARTED = (TURN, SCHEDULED_MESSAGE, SCHEDULED_BATCH)
 """The types of the workflows that schedules of Perdure start."""
 
 _IF_RUNNING = {int(policy): name for name, policy in _OVERLAP.items()}
@@ -60,9 +62,16 @@ def schedule_of(
         InvalidRequestError: It cannot be written as JSON.
     """
     request = definition.input(datetime.now(UTC))
-    given = start_request.introduced(request, {})
+    kind, given = TURN, start_request.introduced(request, {})
+    if request.session is not None:
+        kind = SCHEDULED_MESSAGE
+    elif definition.batch is not None:
+        kind, marks = SCHEDULED_BATCH, None
+        note = batch_plan.unstored(request)
+        given["memo"] = {MEMO_BATCH: note.model_dump(mode="json")}
+        given["static_summary"] = f"{markdown(word(request.agent))}: {note.items} tasks"
     action = ScheduleActionStartWorkflow(
-        TURN if request.session is None else SCHEDULED_MESSAGE,
+        kind,
         packed(client, request),
         id=definition.id,
         task_queue=definition.task_queue,
@@ -149,6 +158,7 @@ async def definition_of(
         fairness=action.priority.fairness_key or None,
         total=request.account.total if request.account else None,
         account=request.account,
+        batch=request.schedule.batch if request.schedule else None,
         updates=(request.schedule.updates if request.schedule else None) or (),
     )
 

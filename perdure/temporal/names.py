@@ -53,6 +53,15 @@ SESSION = "AgentSession"
 SCHEDULED_MESSAGE = "AgentScheduledMessage"
 """The workflow type that sends a message of a schedule to a session."""
 
+SCHEDULED_BATCH = "AgentScheduledBatch"
+"""The workflow type that stores the tasks of a schedule's batch, and goes on as that batch."""
+
+BATCHES = ("AgentBatch", SCHEDULED_BATCH)
+"""The workflow types of the runs of a batch."""
+
+STORE_BATCH = "perdure.store_batch"
+"""`StoreCall -> StoredTasks`: store the tasks of a schedule's batch in parts."""
+
 SEND_MESSAGE = "perdure.send_message"
 """`MessageCall -> MessageDelivery`: send a message of a schedule to a session."""
 

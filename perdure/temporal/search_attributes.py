@@ -74,8 +74,14 @@ class State(StrEnum):
     ENDED = "ended"
 
 
-def at_start(agent: str, labels: Mapping[str, str], parent: str = "") -> TypedSearchAttributes:
-    """Return the attributes of a new turn. `parent` is the id of the turn that delegates to it."""
+def at_start(
+    agent: str, labels: Mapping[str, str], parent: str = "", schedule: str = ""
+) -> TypedSearchAttributes:
+    """Return the attributes of a new turn.
+
+    `parent` is the id of the turn that delegates to it, or of its batch. `schedule` is the id of
+    the schedule that has started its batch; the server sets that of all other turns.
+    """
     pairs: list[SearchAttributePair[Any]] = [
         SearchAttributePair(AGENT, keyword(agent)),
         SearchAttributePair(STATE, State.RUNNING.value),
@@ -84,6 +90,8 @@ def at_start(agent: str, labels: Mapping[str, str], parent: str = "") -> TypedSe
         pairs.append(SearchAttributePair(LABELS, list(searchable(labels))))
     if parent:
         pairs.append(SearchAttributePair(PARENT, keyword(parent)))
+    if schedule:
+        pairs.append(SearchAttributePair(SCHEDULE, keyword(schedule)))
     return TypedSearchAttributes(pairs)
 
 

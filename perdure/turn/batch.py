@@ -12,17 +12,15 @@ from __future__ import annotations
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Literal
 
 from pydantic import Field
 
 from perdure.base import Wire
+from perdure.turn.batch_items import BatchItem, OnError
+from perdure.turn.slot import ScheduledBy, Slot, with_slot
 from perdure.turn.wire import TurnRequest
 from perdure.values.budgets import NOTHING, Budget, Spending
 from perdure.values.tasks import Task
-
-OnError = Literal["go on", "stop"]
-"""What a batch does after a turn without an answer."""
 
 _DIGITS = 12
 
@@ -43,18 +41,11 @@ class Round(Wire):
     parts: int
 
 
-class BatchItem(Wire):
-    """One task of a batch."""
-
-    id: str
-    task: Task
-    labels: dict[str, str] = {}
-
-
 class PartRequest(Wire):
     """The input of a part. `common` is the input of its turns, with an empty task.
 
-    `indexed` is set if the namespace has Perdure's search attributes.
+    `indexed` is set if the namespace has Perdure's search attributes. `schedule` is the id of the
+    schedule that has started the batch; empty without one.
     """
 
     batch: str
@@ -64,6 +55,7 @@ class PartRequest(Wire):
     items: tuple[BatchItem, ...]
     indexed: bool = False
     priority: int | None = None
+    schedule: str = ""
 
     def turn_id(self, item: BatchItem) -> str:
         """Return the id of an item's turn."""
@@ -161,7 +153,8 @@ class BatchRequest(Wire):
     """The input of a batch.
 
     `before` has the earlier rounds, `answered` the number of their answers, and `spent` what they
-    spent. `progress` is set in a later run of the workflow.
+    spent. `progress` is set in a later run of the workflow, and `schedule` if one has started the
+    batch: what it spends counts in the total budget of that.
     """
 
     agent: str
@@ -176,6 +169,7 @@ class BatchRequest(Wire):
     spent: Spending = NOTHING
     is_priced: bool = True
     progress: BatchProgress | None = None
+    schedule: ScheduledBy | None = None
 
     @property
     def rounds(self) -> tuple[Round, ...]:
@@ -187,7 +181,8 @@ class BatchNote(Wire):
     """The description of a batch in its memo.
 
     `items` and the counters are those of the batch as a whole. `running` are the turns that have
-    started and not ended.
+    started and not ended. A batch that a schedule has started has no `rounds` before its tasks are
+    stored.
     """
 
     agent: str
@@ -208,12 +203,43 @@ class BatchNote(Wire):
     over: bool = False
 
 
+class StoreCall(Wire):
+    """Input of the activity that stores the tasks of a batch that a schedule has started.
+
+    The tasks are in the input of its workflow. `slot` is the time for which it was started.
+    """
+
+    slot: Slot | None = None
+    priority: int | None = None
+    fairness: str | None = None
+
+
+class StoredTasks(Wire):
+    """The tasks of a batch, once its parts have them."""
+
+    digest: str
+    items: int
+    parts: int
+
+
 class PartEnd(Wire):
     """The result of a part. `expired` is set if its batch was never started, or ended before."""
 
     done: int = 0
     failed: int = 0
     expired: bool = False
+
+
+def common_of(request: TurnRequest, slot: Slot | None) -> TurnRequest:
+    """Return what the turns of a batch of a schedule have in common, by the input of the batch."""
+    batch = request.schedule.batch if request.schedule else None
+    changes = {
+        "task": Task(content=""),
+        "context": with_slot(request.context, request.schedule, slot),
+        "budget": batch.turn_budget if batch else None,
+        "schedule": None,
+    }
+    return request.model_copy(update=changes)
 
 
 def turn_id(batch: str, item: str, number: int) -> str:

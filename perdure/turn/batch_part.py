@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from perdure.turn import batch_leases, ending
-from perdure.turn.batch import BatchItem, PartNews, PartOrder, PartRequest, StopReason
+from perdure.turn.batch import PartNews, PartOrder, PartRequest, StopReason
+from perdure.turn.batch_items import BatchItem
 from perdure.turn.batch_leases import ExhaustedError
 from perdure.turn.facts import ChildEnded, TurnEnded
 from perdure.turn.wire import TurnRequest

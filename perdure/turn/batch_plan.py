@@ -20,7 +20,9 @@ from perdure.turn.batch import (
     PartOrder,
     StopReason,
 )
+from perdure.turn.batch_items import ScheduledBatch
 from perdure.turn.batch_leases import bounded, covers, has_any, has_some, largest, limited, total
+from perdure.turn.wire import TurnRequest
 from perdure.values.budgets import NOTHING, Spending
 
 _CLOSED_AT_ONCE = 50
@@ -218,6 +220,19 @@ def _spare_money(request: BatchRequest, progress: BatchProgress) -> Spending:
 def _until(request: BatchRequest, progress: BatchProgress) -> datetime | None:
     time = request.budget.time if request.budget else None
     return None if time is None else progress.began + time
+
+
+def unstored(request: TurnRequest) -> BatchNote:
+    """Return the description of a batch of a schedule before its tasks are stored."""
+    batch = (request.schedule and request.schedule.batch) or ScheduledBatch()
+    return BatchNote(
+        agent=request.agent,
+        items=len(batch.items),
+        at_once=batch.at_once,
+        on_error=batch.on_error,
+        rounds=(),
+        budget=request.budget,
+    )
 
 
 def note_of(request: BatchRequest, progress: BatchProgress | None, *, over: bool) -> BatchNote:

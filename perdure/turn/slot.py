@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from perdure.base import Wire
+from perdure.turn.batch_items import ScheduledBatch
 from perdure.turn.schedule_account import ScheduleAccount
 from perdure.values.tasks import Context
 
@@ -38,7 +39,8 @@ class ScheduledBy(Wire):
     schedule. `if_running` and `pauses` are set for messages to a session: what to do if a turn of
     it runs, and whether a turn of it that failed pauses the schedule. `updates` are the ids of the
     last updates of the schedule (`perdure.temporal.schedule_updates`). `account` is the budget of
-    all of its turns.
+    all of its turns. With a `batch`, the schedule runs that instead of a turn, and `pauses` says
+    whether a batch without all of its answers pauses it.
     """
 
     id: str
@@ -51,6 +53,7 @@ class ScheduledBy(Wire):
     pauses: bool | None = None
     updates: tuple[str, ...] | None = None
     account: ScheduleAccount | None = None
+    batch: ScheduledBatch | None = None
 
     def in_words(self, at: datetime) -> str:
         """Format a time in the time zone: `Monday, 2026-11-23 07:00 Europe/Berlin (UTC+01:00)`.

@@ -8,7 +8,7 @@ import pytest
 
 from perdure import Agent, Budget
 from perdure.activities.settle_schedule import reason
-from perdure.clients.schedules.status import turn_id_of
+from perdure.clients.schedules.definition import turn_id_of
 from perdure.testing import FunctionModel, ModelRequest, Reply, says
 from perdure.turn.schedule_account import ScheduleAccount
 from perdure.values.budgets import Spending
@@ -40,6 +40,9 @@ async def test_schedule_does_what_the_page_says(tell: Tell) -> None:
         message = await again.run_now()
         await (await turn_with(client.session("ticket-4711"), message)).result()
         await again.delete()
+        reports = await (await story.defining("report"))(client, ["one", "two"])
+        many = await (await client.get_batch(await reports.run_now())).result()
+        await reports.delete()
         watch = await (await story.defining("at_most"))(client)
         await (await client.get(await watch.run_now())).result()
         await watch.delete()
@@ -55,6 +58,7 @@ async def test_schedule_does_what_the_page_says(tell: Tell) -> None:
         total=Budget(usd="50"), spent=Spending(usd=Decimal("50.01")), since=SLOT
     )
     assert spent.text == f"{reason(account)}\n"
+    assert many.done == 2
     assert asked[1].messages[-1].text.endswith("what has changed.")  # type: ignore[union-attr]
     assert looked.splitlines()[0] == "0 7 * * 1-5 Europe/Berlin False "
     assert f"digest-2026-11-23T06:00:00Z {SLOT} completed" in looked

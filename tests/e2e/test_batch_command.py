@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 import secrets
@@ -65,7 +66,7 @@ def lines_of(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-@pytest.mark.accepts("P56", "E87")
+@pytest.mark.accepts("P56", "E87", "B25")
 def test_file_has_each_result_once(worked: InProcess, tasks: Path, tmp_path: Path) -> None:
     """Also after a second start, with a file that lacks the end, or whose last line was cut off.
     Standard output is empty without --json, and has JSON alone with it.
@@ -83,6 +84,12 @@ def test_file_has_each_result_once(worked: InProcess, tasks: Path, tmp_path: Pat
     completed = lines_of(out)
     batch_id = first.stderr.splitlines()[0].removeprefix("batch ")
     as_json = worked("batch", "results", batch_id, "--json")
+    rows = worked("batch", "results", batch_id, "--csv")
+    sheet = tmp_path / "results.csv"
+    into_file = [
+        worked("batch", "results", batch_id, "--csv", "--out", str(sheet)) for _ in range(2)
+    ]
+    both = worked("batch", "results", batch_id, "--csv", "--json")
     for_people = worked("batch", "results", batch_id)
     status = worked("batch", "status", batch_id)
     selected = ("list", "--parent", batch_id, "--label", "row=2", "--json")
@@ -92,6 +99,17 @@ def test_file_has_each_result_once(worked: InProcess, tasks: Path, tmp_path: Pat
     assert re.fullmatch(r"tasks-[0-9a-f]{8}-[0-9a-f]{8}", batch_id)
     assert (first.returncode, first.stdout) == (0, "")
     assert "b  done  done: two" in for_people.stdout.splitlines()
+    assert rows.returncode == 0
+    [names, *cells] = csv.reader(rows.stdout.splitlines())
+    assert {tuple(one[:5]) for one in cells} >= {
+        ("b", f"{batch_id}/b", "done", "completed", "done: two")
+    }
+    assert (len(cells), names[4:6]) == (4, ["output", "cost_usd"])
+    assert [one.returncode for one in into_file] == [0, 0]
+    assert sorted(sheet.read_text(encoding="utf-8").splitlines()) == sorted(
+        rows.stdout.splitlines()
+    )
+    assert (both.returncode, json.loads(both.stdout)["code"]) == (2, "INVALID_REQUEST")
     assert len(for_people.stdout.splitlines()) == 4
     assert first.stderr.splitlines()[-2].startswith("completed: 4 of 4 done, $0.0002")
     assert Counter(line["id"] for line in found) == Counter(["1", "b", "3", "4"])

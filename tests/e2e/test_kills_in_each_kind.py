@@ -19,8 +19,9 @@ from a2a.types import Task
 from temporalio.client import Client
 
 from perdure import Budget, Outcome
+from perdure.clients import BatchOf
 from perdure.clients.http import A2AAgent
-from perdure.clients.schedules.status import turn_id_of
+from perdure.clients.schedules.definition import turn_id_of
 from perdure.temporal import names
 from perdure.testing.stub_provider import Reply
 from perdure.turn.facts import Scheduled
@@ -32,6 +33,7 @@ from ..integration.spending import until
 from ..integration.test_http_a2a import agent_of
 from ..integration.test_http_a2a_push import begin, told
 from ..integration.test_lost_delegates import found
+from ..integration.test_scheduled_batches import existing as existing_batch
 from ..integration.test_scheduled_messages import turn_with
 from ..integration.test_schedules import existing
 from ..integration.test_webhooks import delivered
@@ -200,6 +202,28 @@ async def total_of_a_schedule(stage: Stage) -> None:
     assert status.spent.model_calls == len(stage.story.log())
 
 
+async def batch_of_a_schedule(stage: Stage) -> None:
+    """Each task is run once, and the schedule counts what the provider was asked."""
+    client, name = stage.story.client, new_id()
+    daily = await client.schedule(
+        name,
+        AGENT,
+        batch=BatchOf(["go", "go on"]),
+        cron="0 7 * * *",
+        timezone="Europe/Berlin",
+        total=Budget(model_calls=100),
+    )
+    async with stage.kills():
+        [slot] = await daily.backfill(SLOT, SLOT)
+        batch = await existing_batch(client, turn_id_of(name, slot))
+        ended = await batch.result()
+    status = await daily.describe()
+    await daily.delete()
+
+    assert ended.done == 2
+    assert status.spent.model_calls == len(stage.story.log())
+
+
 async def webhook(stage: Stage) -> None:
     """The receiver has the message, and each time the same."""
     async with stage.kills():
@@ -245,6 +269,7 @@ KINDS: dict[str, Callable[[Stage], Awaitable[None]]] = {
     names.RECORD_TURN: message_to_a_session,
     names.SEND_MESSAGE: message_of_a_schedule,
     names.SETTLE_SCHEDULE: total_of_a_schedule,
+    names.STORE_BATCH: batch_of_a_schedule,
     names.END_OF_TURN: webhook,
     names.NOTIFY: webhook,
     names.CHECK_RECEIVER: push_notification,
@@ -282,7 +307,7 @@ async def test_every_kind_of_activity_is_killed(
 
 
 @pytest.mark.slow
-@pytest.mark.accepts("Y70", "Y71")
+@pytest.mark.accepts("Y70", "Y71", "B19")
 @pytest.mark.parametrize("kind", KINDS)
 async def test_nothing_is_lost_when_the_worker_is_killed_in_this_kind_of_activity(
     perdure_server: str, tmp_path: Path, kind: str

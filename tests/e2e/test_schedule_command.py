@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +22,36 @@ def value(here: InProcess, *arguments: str) -> Any:
     done = here("schedule", *arguments, "--json")
     assert (done.returncode, done.stderr) == (0, "")
     return json.loads(done.stdout)
+
+
+@pytest.mark.accepts("B24")
+def test_schedule_of_batches_is_created_shown_and_run(
+    here: InProcess, at_work: Sequence[str], new_id: str, tmp_path: Path
+) -> None:
+    """Options of a batch without one are refused."""
+    tasks = tmp_path / "tasks.jsonl"
+    tasks.write_text('"one"\n{"task": "two", "id": "b"}\n', encoding="utf-8")
+    create = ("schedule", "create", new_id, "talker", *WHEN, *at_work, "--at-once", "2")
+    without = here(*create)
+    batch = ("--batch", str(tasks), "--turn-usd", "0.10", "--on-error", "stop")
+    created = here(*create, *batch)
+    run = here("schedule", "run", new_id, *at_work)
+    told = value(here, "show", new_id, *at_work)
+    wait_until(
+        lambda: "completed, 2 of 2" in here("schedule", "show", new_id, *at_work).stdout,
+        "the batch completes",
+    )
+    listed = here("schedule", "list", *at_work[:2])
+    value(here, "delete", new_id, *at_work)
+
+    assert without.returncode == 2
+    assert "--batch" in without.stderr
+    assert created.stdout.splitlines()[1] == "batch     talker: 2 tasks"
+    assert "at once: 2, on error: stop, if running: skip" in created.stdout
+    assert "each turn $0.10" in created.stdout
+    assert f"perdure batch status {new_id}-" in run.stderr.replace(f"--address {at_work[1]} ", "")
+    assert (told["tasks"], told["last"][0]["batch"]["total"]) == (2, 2)
+    assert "2 tasks" in listed.stdout
 
 
 @pytest.mark.accepts("E74")

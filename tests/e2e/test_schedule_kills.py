@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from perdure import Budget
-from perdure.clients.schedules.status import turn_id_of
+from perdure.clients.schedules.definition import turn_id_of
 from perdure.session.facts import MessageSent
 
 from ..integration.test_scheduled_messages import turn_with

@@ -13,7 +13,7 @@ import pytest
 
 from perdure import AgentReport
 from perdure.clients import Turn
-from perdure.clients.schedules.status import turn_id_of
+from perdure.clients.schedules.definition import turn_id_of
 from perdure.errors import TurnNotFoundError
 
 from ..integration.test_schedules import existing, status_when

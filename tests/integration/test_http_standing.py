@@ -9,6 +9,7 @@ import pytest
 
 from perdure import Agent
 from perdure.session.facts import MessageSent
+from perdure.temporal.runs import describe
 from perdure.testing import FunctionModel, ModelRequest, Reply, says
 
 from ..conftest import Runtime
@@ -99,6 +100,47 @@ async def _result(http: httpx.AsyncClient, turn: str) -> Any:
 
     await until_not(404, status)
     return (await http.get(path, params={"wait": 30})).json()["output"]
+
+
+@pytest.mark.accepts("B23")
+async def test_schedule_runs_batches_over_http(runtime: Runtime) -> None:
+    """They are the tenant's; who may not set limits changes no batch."""
+    definition = {
+        "id": "nightly",
+        "agent": "desk",
+        "batch": {"tasks": ["one", {"task": "two", "id": "b"}], "at_once": 2},
+        "cron": "0 2 * * *",
+        "timezone": "UTC",
+    }
+    limited = {**definition, "batch": {"tasks": ["one"], "turn_budget": {"usd": "1"}}}
+    async with runtime(DESK, model=FunctionModel(echo)) as client, served(client) as http:
+        made = [await http.post("/v1/schedules", json=definition) for _ in range(2)]
+        both = await http.post("/v1/schedules", json={**definition, "id": "x", "task": "Go."})
+        path = "/v1/schedules/nightly"
+        run = (await http.post(f"{path}/run")).json()["id"]
+        output = await _result(http, f"{run}/b".removeprefix("@acme/"))
+        other = {"batch": {"tasks": ["three"]}, "task": ""}
+        changed = await http.patch(path, json=other)
+        status = (await http.get(path)).json()
+        priority = (await describe(client.temporal, run)).workflow_execution_info.priority
+        sam = as_("sam")
+        refused = [
+            await http.post("/v1/schedules", json={**limited, "id": "y"}, headers=sam),
+            await http.patch(path, json=other, headers=sam),
+            await http.patch(path, json={"task": "Go."}, headers=sam),
+        ]
+        deleted = await http.delete(path)
+
+    assert [one.status_code for one in made] == [200, 200]
+    assert made[0].json()["tasks"] == 2
+    assert both.status_code == 422
+    assert run.startswith("@acme/nightly-")
+    assert output.startswith("You said: ")
+    assert changed.json()["tasks"] == 1
+    assert status["last"][0]["batch"]["total"] == 2
+    assert priority.fairness_key == "acme"
+    assert deleted.status_code == 204
+    assert [one.status_code for one in refused] == [403, 403, 403]
 
 
 @pytest.mark.accepts("H11", "H2")

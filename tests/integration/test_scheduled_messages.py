@@ -12,7 +12,7 @@ from temporalio.service import RPCError
 
 from perdure import Agent, Budget, ModelRetryPolicy, Outcome, Task, errors
 from perdure.clients import AgentClient, Schedule, ScheduledTurn, Session
-from perdure.clients.schedules.status import turn_id_of
+from perdure.clients.schedules.definition import turn_id_of
 from perdure.session.facts import MessageSent
 from perdure.session.wire import SessionRequest
 from perdure.temporal.names import SCHEDULED_MESSAGE, SESSION

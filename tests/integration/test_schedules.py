@@ -33,7 +33,7 @@ from temporalio.converter import DataConverter, ExternalStorage
 
 from perdure import Agent, Budget, Outcome, RequestOptions, Task, errors, limits
 from perdure.clients import AgentClient, Schedule, ScheduleEntry, Turn
-from perdure.clients.schedules.status import turn_id_of
+from perdure.clients.schedules.definition import turn_id_of
 from perdure.clients.schedules.stored import definition_of, schedule_of
 from perdure.temporal import schedule_updates, search_attributes
 from perdure.temporal.search_attributes import State

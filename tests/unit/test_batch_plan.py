@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from perdure import Budget, Outcome, Task, errors
 from perdure.turn import batch_leases, batch_plan
-from perdure.turn.batch import BatchItem, BatchProgress, BatchRequest, PartRequest, StopReason
+from perdure.turn.batch import BatchProgress, BatchRequest, PartRequest, StopReason
+from perdure.turn.batch_items import BatchItem
 from perdure.turn.batch_part import Part
 from perdure.turn.facts import ChildEnded
 from perdure.turn.keys import ChildKey

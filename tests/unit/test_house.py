@@ -99,6 +99,7 @@ PUBLIC = {
     perdure.clients: [
         "AgentClient",
         "Batch",
+        "BatchOf",
         "BatchResult",
         "BatchState",
         "BatchStatus",
@@ -145,6 +146,7 @@ PUBLIC = {
         "AgentBatch",
         "AgentBatchPart",
         "AgentPush",
+        "AgentScheduledBatch",
         "AgentScheduledMessage",
         "AgentSession",
         "AgentTurn",

@@ -1,0 +1,58 @@
+"""What a batch has spent that was terminated, and so has not counted itself."""
+
+from __future__ import annotations
+
+from temporalio import activity
+from temporalio.api.workflow.v1 import WorkflowExecutionInfo
+from temporalio.client import Client
+from temporalio.service import RPCError, RPCStatusCode
+
+from perdure.activities.read_child import read_child
+from perdure.temporal.names import MEMO_BATCH
+from perdure.temporal.part_history import PartReader, TurnOfPart
+from perdure.temporal.payloads import decoded
+from perdure.turn import batch_leases
+from perdure.turn.batch import BatchNote, part_id
+from perdure.turn.wire import ChildRun
+from perdure.values.budgets import NOTHING, Spending
+
+
+async def spent_of_batch(info: WorkflowExecutionInfo) -> Spending:
+    """Return what the turns of a batch have spent, by the histories of its parts.
+
+    Raises:
+        RPCError: The server does not answer.
+    """
+    client = activity.client()
+    if MEMO_BATCH not in info.memo.fields:
+        return NOTHING
+    [memo] = await decoded(client.data_converter, [info.memo.fields[MEMO_BATCH]])
+    note, spent = BatchNote.model_validate(memo), NOTHING
+    for number, one in enumerate(note.rounds, 1):
+        for part in range(1, one.parts + 1):
+            there = part_id(info.execution.workflow_id, number, one.digest, part)
+            spent += await _of_part(client, there)
+    return batch_leases.largest(spent, note.spent)
+
+
+async def _of_part(client: Client, there: str) -> Spending:
+    reader, turns = PartReader(client.data_converter), dict[str, Spending | None]()
+    async for event in client.get_workflow_handle(there).fetch_history_events():
+        found = await reader.read(event)
+        if isinstance(found, TurnOfPart):
+            summary = found.end.summary if found.end else None
+            turns[found.turn_id] = summary.spent if summary else None
+    spent = NOTHING
+    for turn_id, known in turns.items():
+        spent += await _of_turn(turn_id) if known is None else known
+    return spent
+
+
+async def _of_turn(turn_id: str) -> Spending:
+    """Return what a turn has spent whose part did not record it; nothing if there is none."""
+    try:
+        return (await read_child(ChildRun(turn_id=turn_id, run_id=""))).summary.spent
+    except RPCError as error:
+        if error.status is RPCStatusCode.NOT_FOUND:
+            return NOTHING
+        raise

@@ -47,9 +47,7 @@ def _with_ids(app: ASGIApp) -> ASGIApp:
 
         async def sent(message: Message) -> None:
             if message["type"] == "http.response.start":
-                headers = MutableHeaders(raw=list(message["headers"]))
-                headers["X-Request-Id"] = request_id
-                message = {**message, "headers": headers.raw}
+                MutableHeaders(scope=message)["X-Request-Id"] = request_id
                 if message["status"] >= HTTPStatus.INTERNAL_SERVER_ERROR:
                     logger.error("request %s failed: %d", request_id, message["status"])
             await send(message)

@@ -16,6 +16,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from perdure import limits
 from perdure.base import Wire
 from perdure.turn.wire import TurnRequest
 from perdure.values.budgets import NOTHING, Budget, Spending
@@ -167,7 +168,7 @@ class BatchRequest(Wire):
     agent: str
     digest: str
     items: int
-    parts: int
+    parts: int = Field(ge=0, le=limits.BATCH_PARTS)
     at_once: int = Field(ge=1)
     budget: Budget | None = None
     on_error: OnError = "go on"

@@ -37,8 +37,13 @@ def unread(turn_id: str, error: RPCError) -> Exception:
     """Return what an activity raises that cannot read the history of a turn.
 
     Returns:
-        A `TurnNotFoundError` if the history is gone, or else an error that is tried again.
+        A `TurnNotFoundError` if the history is gone or its run cannot be, or else an error that is
+        tried again.
     """
+    if error.status is RPCStatusCode.INVALID_ARGUMENT:
+        return errors.TurnNotFoundError(
+            f"turn {turn_id!r} has no such run: {error.message}", context={"turn_id": turn_id}
+        )
     if error.status is not RPCStatusCode.NOT_FOUND:
         return ApplicationError(error.message, type="UNAVAILABLE")
     return errors.TurnNotFoundError(

@@ -58,7 +58,7 @@ logger = logging.getLogger("perdure")
 
 _FILTERS = {
     "agent": validation.Unicode | None,
-    "labels": validation.Texts,
+    "labels": validation.FilterTexts,
     "parent": validation.Unicode | None,
     "task_queue": validation.Unicode | None,
     "schedule": validation.Unicode | None,

@@ -79,6 +79,8 @@ tool results of one request.
 More than `PAYLOAD_BYTES` of them require external storage in Temporal's client.
 """
 LABELS_BYTES = 4 * 1024
+FILTER_LABELS = 50
+"""The most labels that a list is filtered by; each makes the query of Temporal's list longer."""
 HEARTBEAT_BYTES = 4 * 1024
 LIVE_TEXT_BYTES = 16 * 1024
 """The end of a streamed answer that heartbeats carry; most answers fit entirely."""
@@ -186,6 +188,8 @@ BATCH_AT_ONCE = 500
 """The number of turns of a batch that may run at the same time."""
 BATCH_LINE_BYTES = 10_000_000
 """The size of one line of a file of tasks."""
+BATCH_PARTS = 100_000
+"""The most parts of a round of a batch: some ten million tasks."""
 BATCH_PART_ITEMS = 100
 """A batch is stored in parts of at most this number of tasks, ..."""
 BATCH_PART_BYTES = 250_000

@@ -18,7 +18,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, TypeVar, overload
 from urllib.parse import unquote
 
-from annotated_types import Interval
+from annotated_types import Interval, Len
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -170,6 +170,11 @@ Message = Annotated[
 ]
 """A message of the user."""
 Texts = Annotated[Mapping[Unicode, Unicode], Must("a mapping of strings, such as {'name': 'text'}")]
+FilterTexts = Annotated[
+    Mapping[Unicode, Unicode],
+    Len(max_length=limits.FILTER_LABELS),
+    Must(f"a mapping of at most {limits.FILTER_LABELS} strings, such as {{'name': 'text'}}"),
+]
 Flag = Annotated[bool, instance("True or False", bool)]
 CountOrZero = Annotated[int, Interval(ge=0, le=MOST), Must(f"a whole number from 0 to {MOST}")]
 Count = Annotated[int, Interval(ge=1, le=MOST), Must(f"a whole number from 1 to {MOST}")]

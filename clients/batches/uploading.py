@@ -16,7 +16,7 @@ from temporalio.common import Priority, WorkflowIDConflictPolicy, WorkflowIDReus
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
-from perdure import limits
+from perdure import errors, limits
 from perdure.clients.feed import unreadable
 from perdure.temporal.names import BATCH, BATCH_PART, MEMO_BATCH
 from perdure.temporal.payloads import pack
@@ -81,6 +81,11 @@ class Uploader:
         try:
             for part in _split(work, items):
                 count = part.part
+                if count > limits.BATCH_PARTS:
+                    raise errors.TooLargeError(
+                        f"batch {work.batch!r} has more than {limits.BATCH_PARTS} parts of up to"
+                        f" {limits.BATCH_PART_ITEMS} tasks; make several batches of it"
+                    )
                 storing.add(asyncio.create_task(self._part(work, part)))
                 if len(storing) >= _AT_ONCE:
                     storing = await _some(storing)

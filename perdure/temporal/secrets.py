@@ -21,6 +21,8 @@ _WORDS = re.compile(r"[\x21-\x7e]+( [\x21-\x7e]+)*")
 _LEAST_CHARACTERS = 4
 _ENCODED_CHARACTERS = 8
 _SOUNDS_SECRET = re.compile(r"key|token|secret|passw|credential|dsn|_url$", re.IGNORECASE)
+_SPACE = re.compile(r"\s|\\{1,4}[nrt]")
+"""White space, also as JSON writes it in a text."""
 _read: set[str] = set()
 """The variables that this process has read as secrets."""
 
@@ -83,14 +85,39 @@ def without(text: str, named: Mapping[str, str]) -> str:
     """Return `text` with each secret replaced by its name in brackets, such as `[key]`.
 
     A secret is found literally, percent-encoded, escaped as in JSON or HTML, in hexadecimal digits
-    and in base64. A short one is found only literally, as its encodings are too short to be
-    distinguished from other text.
+    and in base64, each also with white space in it, as of a line that was wrapped. A short one is
+    found only literally, as its encodings are too short to be distinguished from other text.
     """
     for name, secret in named.items():
         text = text.replace(secret, f"[{name}]") if secret else text
         if len(secret) >= _ENCODED_CHARACTERS:
             text = _pattern(secret).sub(f"[{name}]", text)
-    return text
+    return _without_spaced(text, named) if _SPACE.search(text) else text
+
+
+def _without_spaced(text: str, named: Mapping[str, str]) -> str:
+    """Return `text` without the secrets that have white space in them.
+
+    They are looked for in the text without its white space, so that the cost stays linear.
+    """
+    bare = _SPACE.sub("", text)
+    found = [
+        (*match.span(), name)
+        for name, secret in named.items()
+        if len(secret) >= _ENCODED_CHARACTERS
+        for form in {secret, "".join(secret.split())}  # in base64 its own white space is not one
+        for match in _pattern(form).finditer(bare)
+    ]
+    if not found:
+        return text
+    gaps = {place for gap in _SPACE.finditer(text) for place in range(*gap.span())}
+    places = [place for place in range(len(text)) if place not in gaps]
+    parts, rest = list[str](), 0
+    for start, end, name in sorted(found):
+        if places[start] >= rest:
+            parts += [text[rest : places[start]], f"[{name}]"]
+        rest = max(rest, places[end - 1] + 1)
+    return "".join([*parts, text[rest:]])
 
 
 @functools.lru_cache(maxsize=64)

@@ -15,6 +15,7 @@ from enum import StrEnum
 
 from pydantic import Field
 
+from perdure import limits
 from perdure.base import Wire
 from perdure.turn.batch_items import BatchItem, OnError
 from perdure.turn.slot import ScheduledBy, Slot, with_slot
@@ -160,7 +161,7 @@ class BatchRequest(Wire):
     agent: str
     digest: str
     items: int
-    parts: int
+    parts: int = Field(ge=0, le=limits.BATCH_PARTS)
     at_once: int = Field(ge=1)
     budget: Budget | None = None
     on_error: OnError = "go on"

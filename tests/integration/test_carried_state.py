@@ -27,7 +27,7 @@ from perdure.clients import AgentClient, Turn
 from perdure.errors import PerdureError
 from perdure.temporal import start_request
 from perdure.temporal.history import HistoryReader
-from perdure.temporal.names import ADD_BUDGET, BATCH, CHILD_NEWS, TURN
+from perdure.temporal.names import ADD_BUDGET, BATCH, CHILD_NEWS, TURN, WEBHOOK
 from perdure.temporal.payloads import pack, unpack
 from perdure.testing import ScriptedModel, call, calls, says
 from perdure.turn.batch import BatchProgress, BatchRequest
@@ -35,6 +35,7 @@ from perdure.turn.continuation import Continuation
 from perdure.turn.facts import PartCarried, WaitBegan
 from perdure.turn.ledger import Ledger
 from perdure.turn.snapshot import VERSION
+from perdure.turn.webhook import WebhookCall
 from perdure.turn.wire import ChildNews, Origin
 from perdure.values.budgets import BudgetUpdate, Remaining
 from perdure.values.messages import UserMessage
@@ -392,6 +393,50 @@ async def test_cancelled_turn_does_not_wait_for_a_state_that_cannot_be_read(
     assert isinstance(other.value.cause, ApplicationError)
     assert other.value.cause.type == "INVALID_REQUEST"
     assert isinstance(caught.value.cause, CancelledError)
+
+
+@pytest.mark.accepts("H132")
+async def test_workflow_with_a_made_up_input_ends_at_once(runtime: Runtime) -> None:
+    """A batch of parts without end, a turn with followers without end, and a webhook of a run that
+    cannot be: each is refused typed, and nothing is tried again.
+    """
+    ends = {}
+    async with runtime(reader(), model=ScriptedModel(says("done"))) as client:
+        turn = await client.start("reader", "go")
+        await turn.result()
+        request = start_request.turn_request("reader", "go")
+        given = {
+            TURN: Continuation(
+                continues=Origin(turn_id=turn.id, run_id=turn.run_id, steps=1, digest="0" * 64),
+                request=request,
+                request_digest=request.digest(),
+                first_run=turn.run_id,
+                ledger=Ledger(),
+                began=datetime(9999, 1, 1, tzinfo=UTC),
+                followers=tuple(f"follower-{number}" for number in range(20_000)),
+            ),
+            BATCH: BatchRequest.model_construct(
+                agent="reader", digest="0" * 64, items=10**9, parts=10**9, at_once=1
+            ),
+            WEBHOOK: WebhookCall(
+                id="made-up", url="https://x.example/", turn_id=turn.id, run_id="no run"
+            ),
+        }
+        for kind, value in given.items():
+            handle = await client.temporal.start_workflow(
+                kind, pack(value), id=f"{turn.id}-{kind}", task_queue=client.task_queue
+            )
+            async with asyncio.timeout(60):
+                with pytest.raises(WorkflowFailureError) as caught:
+                    await handle.result()
+            assert isinstance(caught.value.cause, ApplicationError)
+            ends[kind] = caught.value.cause.type
+
+    assert ends == {
+        TURN: "INVALID_REQUEST",
+        BATCH: "INVALID_REQUEST",
+        WEBHOOK: "TURN_NOT_FOUND",
+    }
 
 
 async def until_failed(handle: WorkflowHandle[Any, Any]) -> None:

@@ -20,6 +20,7 @@ from .gateway import served, told
 DESK = Agent(name="desk", model="main")
 GOOD: dict[str, Any] = {"agent": "desk", "task": "Help."}
 PREFIX = "@acme/bad"
+MANY_LABELS = [f"n{number}=v" for number in range(3_000)]
 JSON = {"Content-Type": "application/json"}
 BODIES: dict[str, tuple[bytes | dict[str, Any], tuple[int, str]]] = {
     "nothing": (b"", (422, "INVALID_REQUEST")),
@@ -70,7 +71,7 @@ BODIES: dict[str, tuple[bytes | dict[str, Any], tuple[int, str]]] = {
 }
 
 
-@pytest.mark.accepts("H5")
+@pytest.mark.accepts("H5", "H129")
 async def test_bad_requests_are_refused_and_start_nothing(runtime: Runtime) -> None:
     """Each with a problem that names the part of the body; a good request is served after them."""
     async with runtime(DESK, model=ScriptedModel(says("Yes."))) as client, served(client) as http:
@@ -94,10 +95,18 @@ async def test_bad_requests_are_refused_and_start_nothing(runtime: Runtime) -> N
             "two waits": await http.get("/v1/turns/x?wait=1&wait=2"),
             "a state": await http.get("/v1/turns", params={"state": "gone"}),
             "a label": await http.get("/v1/turns", params={"label": "region"}),
+            **{
+                f"labels of {path}": await http.get(path, params={"label": MANY_LABELS})
+                for path in ("/v1/turns", "/v1/sessions", "/v1/approvals")
+            },
             "an id with a zero": await http.get("/v1/turns/a%00b"),
             "an id of 5000 letters": await http.get(f"/v1/turns/{'a' * 5000}"),
             "a field": await http.get("/v1/turns/x/events", params={"include": "prompt"}),
         }
+        most = [
+            await http.get(path, params={"label": MANY_LABELS[: limits.FILTER_LABELS]})
+            for path in ("/v1/turns", "/v1/sessions", "/v1/approvals")
+        ]
         good = await http.post("/v1/turns", json={**GOOD, "id": "good"})
         await http.get("/v1/turns/good/result", params={"wait": 30})
         started = [one.id async for one in client.list(id_prefix="@acme/")]
@@ -115,12 +124,17 @@ async def test_bad_requests_are_refused_and_start_nothing(runtime: Runtime) -> N
             ("a query", "a long wait", "no wait", "two waits", "a state", "a label", "a field"),
             (422, "INVALID_REQUEST"),
         ),
+        **{
+            f"labels of {path}": (422, "INVALID_REQUEST")
+            for path in ("/v1/turns", "/v1/sessions", "/v1/approvals")
+        },
         **dict.fromkeys(("an id with a zero", "an id of 5000 letters"), (404, "TURN_NOT_FOUND")),
     }
     assert found["an unknown field of the task"].json()["errors"] == [
         {"pointer": "#/task", "detail": "Input should be a valid string"},
         {"pointer": "#/task/model", "detail": "Extra inputs are not permitted"},
     ]
+    assert [one.status_code for one in most] == [200] * 3
     assert good.status_code == 202
     assert [one for one in started if one.startswith(PREFIX)] == []
 

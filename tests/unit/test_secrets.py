@@ -59,6 +59,27 @@ def test_secret_is_cut_out_in_every_form(form: str) -> None:
     assert len(left) <= (0 if form in set(written(KEY)) else 22)
 
 
+@pytest.mark.accepts("H131")
+@pytest.mark.parametrize("gap", ["\n", " ", "\r\n    ", "\t", "\\n", "\\\\r\\\\n  "])
+@pytest.mark.parametrize("every", [1, 3, 7])
+def test_secret_with_white_space_in_it_is_cut_out(gap: str, every: int) -> None:
+    """As a server that wraps lines echoes it, also in base64; the text around it is kept."""
+    key = KEY.replace("\\", "")
+    coded = base64.b64encode(f"me:{key}".encode()).decode()
+    spaced = [
+        gap.join(form[start : start + every] for start in range(0, len(form), every))
+        for form in (key, coded)
+    ]
+    said = secrets.without(
+        f"the key {spaced[0]} is wrong,\nand {spaced[0]} too", {"key": key, "other": "x" * 9}
+    )
+    encoded = secrets.without(f"the key <{spaced[1]}> is wrong", {"key": key})
+
+    assert said == "the key [key] is wrong,\nand [key] too"
+    assert "[key]" in encoded
+    assert len(encoded) <= len("the key <[key]> is wrong") + 9 * (1 + len(gap))
+
+
 def test_every_secret_is_named_and_other_text_is_left() -> None:
     """A short one is found only as a separate word; an empty one never."""
     named = {"TOKEN": "token-0123456789", "PIN": "4711", "EMPTY": ""}
@@ -70,7 +91,9 @@ def test_every_secret_is_named_and_other_text_is_left() -> None:
     assert secrets.without("token-012345678 is another", named) == "token-012345678 is another"
 
 
-@pytest.mark.parametrize("piece", ["a", "\\", "%25", "%", "&#0", "sk-canary/4f+9", "\\\\s", "&#x0"])
+@pytest.mark.parametrize(
+    "piece", ["a", "\\", "%25", "%", "&#0", "sk-canary/4f+9", "\\\\s", "&#x0", "s k-", " "]
+)
 def test_looking_for_a_secret_takes_time_in_proportion(piece: str) -> None:
     """Text with many prefixes of the secret is scanned once."""
 

@@ -178,7 +178,7 @@ def test_last_line_counts_what_happens_now_and_what_is_spent(
     watched.wait_for(r"runs hold, [1-9]\d* s")
     at_the_tool = watched.steady.splitlines()[-1]
     listed = wait_until(
-        lambda: re.search(rf"^{turn} .*$", perdure("list", "--limit", "50").stdout, re.MULTILINE),
+        lambda: re.findall(rf"(?m)^{turn} .*$", perdure("list", "--limit", "50").stdout),
         "it is listed",
     )
     held.touch()

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from datetime import timedelta
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -142,7 +143,10 @@ async def test_card_of_a_turn_that_is_over_says_how_it_ended_and_what_it_spent(
     for task, report in reports.items():
         assert f"**clerk** — ended: {task}\n" in cards[task]
         assert f"\nSteps done: {len(report.steps)} of at most " in cards[task]
-        assert f"| money (USD) | {money(report.cost)[1:]} | 0.00 | 20.00 |" in cards[task]
+        assert (
+            f"| money (USD) | {money(report.cost or Decimal(0))[1:]} | 0.00 | 20.00 |"
+            in cards[task]
+        )
         assert "Waits for" not in cards[task]
         assert "Time is up" not in cards[task]
 

@@ -19,6 +19,7 @@ only through these functions:
 import itertools
 import json
 import re
+from decimal import Decimal
 from typing import Any
 
 from pydantic_core import to_json
@@ -63,10 +64,25 @@ def size(text: str) -> int:
     )
 
 
+def counted(count: int, what: str) -> str:
+    """Format a number of things for people: 1 step, 2 steps."""
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+def money(usd: Decimal) -> str:
+    """Format US dollars for people: $12.35, $0.30, $0.0048, $0.000012.
+
+    From a dollar on it has cents; below, four decimals, or two digits of a smaller amount.
+    """
+    decimals = 2 if usd >= 1 else max(4, 1 - usd.adjusted())
+    whole, _, part = f"{usd:,.{decimals}f}".partition(".")
+    return f"${whole}.{part.rstrip('0'):0<2}"
+
+
 def in_units(bytes_: int) -> str:
     """Format a number of bytes for people: 312 bytes, 5 KB, 1.2 MB."""
     if bytes_ < 1_000:
-        return f"{bytes_} byte{'' if bytes_ == 1 else 's'}"
+        return counted(bytes_, "byte")
     return f"{round(bytes_ / 1_000)} KB" if bytes_ < 999_500 else f"{bytes_ / 1_000_000:.1f} MB"
 
 

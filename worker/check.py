@@ -18,6 +18,7 @@ from perdure.agents.mcp_servers import MCPServer
 from perdure.errors import PerdureError
 from perdure.temporal import namespace_check
 from perdure.temporal.connect import connect
+from perdure.text import counted
 from perdure.worker.agent_worker import AgentWorker
 from perdure.worker.loading import load
 from perdure.worker.settings import WorkerSettings
@@ -108,7 +109,7 @@ async def _servers(app: AgentWorker, failed: set[str]) -> list[Finding]:
             tools = (await servers.toolbox(server)).tools
         except PerdureError as error:
             return Finding(subject, "failed", error.message)
-        return Finding(subject, "ok", f"{len(tools)} tool{'' if len(tools) == 1 else 's'}")
+        return Finding(subject, "ok", counted(len(tools), "tool"))
 
     await servers.loop.open()
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import json
 import logging
 import os
@@ -233,6 +234,7 @@ def _loaded(target: str) -> AgentWorker:
     help="Start the worker again when a Python file of its agents changes.",
 )
 @click.option("--serve", metavar="HOST:PORT", hidden=True)
+@click.option("--parent", type=int, hidden=True)
 @click.option(
     "--json",
     "as_json",
@@ -248,6 +250,7 @@ async def dev(
     no_ui: bool,
     reloads: bool,
     serve: str | None,
+    parent: int | None,
     as_json: bool,
     attached: bool,
 ) -> int:
@@ -259,8 +262,8 @@ async def dev(
     from perdure.worker import reload
     from perdure.worker.dev_lock import only_worker
 
-    if serve and app:
-        return await _serve(app, state, serve)
+    if serve and app and parent is not None:
+        return await _serve(app, state, serve, parent)
     if reloads and not app:
         raise ConfigurationError("--reload starts a worker again, so it needs MODULE:NAME")
     for name in [name for name in os.environ if name.startswith("TEMPORAL_")]:
@@ -276,12 +279,13 @@ async def dev(
         if agents is not None:  # a program that is refused prints no address
             stack.enter_context(only_worker(state, agents.polled_queue, app or ""))
         page = await _page(stack, where, agents, port) if has_page else None
-        _introduce(where, page, is_new=is_new, as_json=as_json)
+        introduce = functools.partial(_introduce, where, page, is_new=is_new, as_json=as_json)
         if reloads and app:
             process = _serving(app, state, where.address)
-            code = 0 if stopped.is_set() else await reload.supervise(process)
+            code = 0 if stopped.is_set() else await reload.supervise(process, introduce)
             _say("stopping …")
             return code
+        introduce()
         if agents is None and not is_new:
             return 0
         if agents is None:
@@ -335,7 +339,7 @@ def _serving(app: str, state: Path, address: str) -> list[str]:
     return [sys.executable, "-m", "perdure", "dev", app, *options]
 
 
-async def _serve(app: str, state: Path, address: str) -> int:
+async def _serve(app: str, state: Path, address: str, parent: int) -> int:
     """Run the worker of `perdure dev --reload` until its code changes."""
     from perdure.errors import PerdureError, ServerUnreachableError
     from perdure.worker import logs, reload
@@ -348,8 +352,10 @@ async def _serve(app: str, state: Path, address: str) -> int:
     try:
         agents = _loaded(app)
     except PerdureError as error:
+        reload.admitted(parent)  # it is the one to be mended
         return _until_mended(error, watcher)
     with only_worker(state, agents.polled_queue, app):
+        reload.admitted(parent)
         try:
             with reload.stopped_by_a_change(watcher, _say):
                 await agents.run(address, on_start=lambda: _say(_serves(agents)))

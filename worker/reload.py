@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -106,10 +107,18 @@ def stopped_by_a_change(watcher: Watcher, say: Callable[[str], None]) -> Iterato
             is_running = False
 
 
-async def supervise(command: Sequence[str]) -> int:
+def admitted(to_parent: int) -> None:
+    """Tell the parent that this process may run here, and wait until it has told where."""
+    with socket.socket(fileno=to_parent) as parent, contextlib.suppress(OSError):
+        parent.sendall(b".")
+        parent.recv(1)
+
+
+async def supervise(command: Sequence[str], introduce: Callable[[], None]) -> int:
     """Run a worker process, and the next one when its code has changed, until SIGTERM or Ctrl-C.
 
     The worker process is not in the terminal's process group, so this process passes Ctrl-C on.
+    `introduce` is called once, when the first one was `admitted`, and before it says anything.
 
     Returns:
         The exit code.
@@ -122,20 +131,30 @@ async def supervise(command: Sequence[str]) -> int:
         if child is not None and child.returncode is None:
             child.terminate()
 
+    is_new = True
     # Python tells outdated byte code by size and by time in whole seconds
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
     try:
         while not stopped.is_set():
-            child = await asyncio.create_subprocess_exec(
-                *command,
-                stdin=asyncio.subprocess.PIPE,
-                env=environment,
-                start_new_session=True,
-            )
-            if stopped.is_set():
-                child.terminate()
+            ours, theirs = socket.socketpair()
+            with ours:
+                ours.setblocking(False)
+                with theirs:
+                    child = await asyncio.create_subprocess_exec(
+                        *command,
+                        *("--parent", str(theirs.fileno())),
+                        stdin=asyncio.subprocess.PIPE,
+                        env=environment,
+                        start_new_session=True,
+                        pass_fds=[theirs.fileno()],
+                    )
+                if stopped.is_set():
+                    child.terminate()
+                if await loop.sock_recv(ours, 1) and is_new:
+                    introduce()
+                    is_new = False
             code = await child.wait()
             if code != CHANGED and not stopped.is_set():
                 return code if code > 0 else 1

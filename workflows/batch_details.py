@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from perdure.text import markdown, one_line, word
+from perdure.text import markdown, money, one_line, word
 from perdure.turn.batch import BatchNote
-from perdure.turn.ledger import in_words
 
 _MOST_CHARACTERS = 120
 
@@ -20,8 +19,8 @@ def card(batch_id: str, note: BatchNote) -> str:
     ]
     limit = note.budget.usd if note.budget is not None else None
     if note.is_priced or limit is not None:
-        of = "" if limit is None else f" of {in_words('usd', limit)}"
-        lines.append(f"Spent: {in_words('usd', note.spent.usd)}{of}")
+        of = "" if limit is None else f" of {money(limit)}"
+        lines.append(f"Spent: {money(note.spent.usd)}{of}")
     lines.append(
         f"Parts: the workflows of the type AgentBatchPart whose id begins with {_plain(batch_id)};"
         " their relationships have the turns. A row batch_order is an order of the batch to a part,"

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from perdure.session.state import SessionState
-from perdure.text import markdown, one_line, word
-from perdure.turn.ledger import in_words
+from perdure.text import markdown, money, one_line, word
 
 _MOST_TURNS = 5
 _MOST_CHARACTERS = 120
@@ -16,8 +15,8 @@ def card(state: SessionState) -> str:
         return ""
     lines = [f"**{_plain(state.request.agent)}** — {_doing(state)}", "", f"Turns: {state.count}"]
     if state.ledger.budget is not None and state.ledger.budget.usd is not None:
-        limit = in_words("usd", state.ledger.budget.usd)
-        lines += ["", f"Spent: {in_words('usd', state.ledger.spent.usd)} of {limit}"]
+        limit = money(state.ledger.budget.usd)
+        lines += ["", f"Spent: {money(state.ledger.spent.usd)} of {limit}"]
     for one in state.queue:
         lines += ["", f"Waits: {_plain(one.text)}"]
     for turn in state.turns[-_MOST_TURNS:]:

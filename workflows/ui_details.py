@@ -8,8 +8,15 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from perdure import errors
-from perdure.text import CUT, arguments_in_brief, markdown, markdown_of_arguments, one_line, word
-from perdure.turn.ledger import in_words
+from perdure.text import (
+    CUT,
+    arguments_in_brief,
+    markdown,
+    markdown_of_arguments,
+    money,
+    one_line,
+    word,
+)
 from perdure.turn.state import TurnState
 from perdure.turn.waiting import DELAY, PROVIDER, Waiting
 from perdure.values.approvals import Decision, PendingApproval
@@ -81,7 +88,7 @@ def _spending(state: TurnState) -> list[str]:
             continue
         figures = (getattr(ledger.spent, name), getattr(reserved, name), limit)
         words = (
-            "none" if value is None else in_words(name, value).split(" ")[0].removeprefix("$")
+            "none" if value is None else money(value)[1:] if name == "usd" else str(value)
             for value in figures
         )
         rows.append(f"| {_NAMES[name]}{_GAP} | " + " | ".join(word + _GAP for word in words) + " |")
@@ -94,7 +101,7 @@ def _children(state: TurnState) -> list[str]:
     for child in state.children[-_MOST_CHILDREN:]:
         report = child.report
         doing = f"waits for {child.waits_for}" if child.waits_for else "running"
-        cost = "" if report.cost is None or report.outcome is None else f"{report.cost:f}"
+        cost = "" if report.cost is None or report.outcome is None else money(report.cost)[1:]
         name = child.turn_id.rpartition("/")[2]
         rows.append(
             f"| {_plain(name, 80)}{_GAP} | {_plain(report.outcome or doing, 80)}{_GAP} |"

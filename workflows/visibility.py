@@ -12,7 +12,6 @@ from perdure.temporal import search_attributes, start_request
 from perdure.temporal.names import MEMO, MEMO_WAIT
 from perdure.text import clip
 from perdure.turn.facts import WaitBegan, WaitEnded
-from perdure.turn.ledger import in_words
 from perdure.turn.state import TurnState
 from perdure.turn.waiting import PROVIDER
 from perdure.turn.wire import Summary
@@ -104,7 +103,7 @@ def end(state: TurnState, summary: Summary, reason: str = "") -> None:
         "reason": clip(reason, limits.MEMO_BYTES // 8),
         "steps": summary.steps,
         "tokens": summary.usage.input_tokens + summary.usage.output_tokens,
-        "cost": in_words("usd", summary.spent.usd) if summary.is_priced else "",
+        "cost": f"${summary.spent.usd:f}" if summary.is_priced else "",
         "digest": summary.digest,
         "began": workflow.memo_value(MEMO, {}).get("began", ""),
         **start_request.forked_from(state.request),

@@ -21,7 +21,7 @@ from perdure.clients.feed import unreadable
 from perdure.temporal.names import BATCH, BATCH_PART, MEMO_BATCH
 from perdure.temporal.payloads import pack
 from perdure.temporal.runs import describe
-from perdure.text import markdown, word
+from perdure.text import counted, markdown, word
 from perdure.turn import batch_plan
 from perdure.turn.batch import BatchRequest, PartRequest, part_id
 from perdure.turn.batch_items import BatchItem
@@ -157,7 +157,7 @@ class Uploader:
                     else WorkflowIDReusePolicy.ALLOW_DUPLICATE
                 ),
                 task_timeout=limits.TASK_TIMEOUT,
-                static_summary=f"{markdown(word(request.agent))}: {request.items} tasks",
+                static_summary=f"{markdown(word(request.agent))}: {counted(request.items, 'task')}",
                 memo={MEMO_BATCH: note.model_dump(mode="json")},
                 priority=work.order,
             )

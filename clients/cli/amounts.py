@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from perdure import errors
+from perdure.text import counted, money
 from perdure.values.budgets import Budget, Remaining
 
 UNITS = (
@@ -43,17 +44,13 @@ def time_in_words(time: timedelta) -> str:
 def in_words(left: Remaining) -> str:
     """Format the rest of a budget, in one line."""
     words = {
-        "usd": f"${left.usd:f}" if left.usd is not None else "",
+        "usd": money(left.usd) if left.usd is not None else "",
         "time": time_in_words(left.time) if left.time is not None else "",
-        "tokens": _counted(left.tokens, "token") if left.tokens is not None else "",
-        "model_calls": _counted(left.model_calls, "model call")
+        "tokens": counted(left.tokens, "token") if left.tokens is not None else "",
+        "model_calls": counted(left.model_calls, "model call")
         if left.model_calls is not None
         else "",
-        "tool_calls": _counted(left.tool_calls, "tool call") if left.tool_calls is not None else "",
-        "iterations": _counted(left.iterations, "iteration") if left.iterations is not None else "",
+        "tool_calls": counted(left.tool_calls, "tool call") if left.tool_calls is not None else "",
+        "iterations": counted(left.iterations, "iteration") if left.iterations is not None else "",
     }
     return ", ".join(word for word in words.values() if word)
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"

@@ -28,7 +28,7 @@ from perdure.clients.cli.exits import DONE, FAILED, OUTCOMES
 from perdure.clients.cli.json_lines import tell
 from perdure.clients.cli.result_file import ResultFile
 from perdure.clients.cli.screen import Live, lines_of, note, put
-from perdure.text import one_line, word
+from perdure.text import money, one_line, word
 
 _POLL_S = 1.0
 _NOTE_S = 10.0
@@ -140,7 +140,7 @@ def in_words(status: BatchStatus) -> str:
     parts = [
         f"{state}: {status.done} of {status.total} done",
         *_counts(status),
-        *([f"${status.cost:.4f}"] if status.cost is not None else []),
+        *([money(status.cost)] if status.cost is not None else []),
     ]
     left = left_in_words(status.left)
     return ", ".join([*parts, *([f"{left} left"] if left else [])])
@@ -215,7 +215,7 @@ class _Progress:
             note(self._words(status))
 
     def _words(self, status: BatchStatus) -> str:
-        cost = [f"${status.cost:.4f}"] if status.cost is not None else []
+        cost = [money(status.cost)] if status.cost is not None else []
         done = f"{status.done} of {status.total} done"
         return ", ".join([done, *_counts(status), *cost, *self._time_left(status)])
 

@@ -26,7 +26,10 @@ from perdure.clients.agent_client import AgentClient
 from perdure.clients.cli.amounts import time_in_words
 from perdure.clients.cli.hints import Commands
 from perdure.clients.cli.json_lines import tell
+from perdure.clients.cli.progress import agents
 from perdure.clients.cli.screen import put, wrapped
+from perdure.clients.cli.table import draw
+from perdure.clients.entries import TurnEntry
 from perdure.clients.turn import Turn
 from perdure.errors import PayloadDecodeError
 from perdure.temporal.search_attributes import State
@@ -34,6 +37,8 @@ from perdure.text import arguments_in_brief, arguments_indented, harmless, word
 from perdure.values.approvals import PendingApproval
 
 _INDENT = 4
+_LEFT_OUT = ("TASK", "AGENT", "EXPIRES")
+"""The columns to drop first on a narrow terminal."""
 
 
 @dataclass(frozen=True)
@@ -129,19 +134,35 @@ async def _list(client: AgentClient, asked: Asked) -> int:
     found = [row async for row in waiting.of_all(client.temporal, entries)]
     if asked.as_json:
         return _tell([(entry.id, one) for entry, one in found])
-    for entry, one in found:
-        said = (
-            [one.message]
-            if isinstance(one, PayloadDecodeError)
-            else [f"{_row(one)}  ", (left(one.expires_at - datetime.now(UTC)), "dim")]
-        )
-        put(wrapped(Text.assemble((word(entry.id), "bold"), "  ", *said), sys.stdout, _INDENT))
+    if found:
+        now = datetime.now(UTC)
+        draw([_cells(entry, one, now) for entry, one in found], _LEFT_OUT, sys.stdout)
     readable = [entry.id for entry, one in found if isinstance(one, PendingApproval)]
     if readable:
         put(f"\nlook at one: {Commands(asked.address).of('approvals', readable[0])}", sys.stderr)
     elif not found:
         put("nothing waits for approval", sys.stderr)
     return 0
+
+
+def _cells(
+    entry: TurnEntry, one: PendingApproval | PayloadDecodeError, now: datetime
+) -> dict[str, Text]:
+    """Return the row of a call, or of a turn whose calls cannot be read."""
+    if isinstance(one, PayloadDecodeError):
+        call, tool, expires, arguments = "–", "–", "–", harmless(one.message)
+    else:
+        call, tool, arguments = word(one.call_id), word(one.tool), arguments_in_brief(one.arguments)
+        expires = left(one.expires_at - now).removeprefix("expires ")
+    return {
+        "TURN": Text(word(entry.id), "bold"),
+        "CALL": Text(call),
+        "TOOL": Text(tool),
+        "AGENT": Text(agents(entry.agent, entry.last_agent) or "–"),
+        "EXPIRES": Text(expires, "dim"),
+        "TASK": Text(harmless(entry.task) or "–", no_wrap=True, overflow="ellipsis"),
+        "ARGUMENTS": Text(arguments),
+    }
 
 
 def _tell(found: Iterable[tuple[str, PendingApproval | PayloadDecodeError]]) -> int:

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
 
+from perdure import errors
 from perdure.clients.cli.amounts import time_in_words
-from perdure.text import exact
+from perdure.text import exact, money
+from perdure.turn.facts import TurnEnded
 from perdure.turn.ledger import in_words
 from perdure.turn.state import TurnState
 from perdure.values.budgets import DIMENSIONS, Spending
@@ -60,17 +62,26 @@ class Commands:
         return self.of("add-budget", turn_id, *_limits(state))
 
     def to_resume(self, turn_id: str, state: TurnState) -> str:
-        """Return the command that resumes a turn that is over; empty if there is nothing to resume.
+        """Return the command after which a turn that is over goes on; empty if there is none.
 
-        An answer that was cut off would be cut off again.
+        An answer that was cut off would be cut off again. A turn whose agent no worker knew is
+        started again, with the name of another one and the same id.
         """
         outcome = state.ended.outcome if state.ended else Outcome.COMPLETED
         if outcome in (Outcome.COMPLETED, Outcome.TRUNCATED):
             return ""
         if outcome is Outcome.MAX_ITERATIONS:
             return self.of("resume", turn_id, "--max-iterations N")
+        if state.agent is None and state.ended and _is_unknown(state.ended):
+            return self.of("run", "AGENT", "TASK", id=turn_id)  # resumed, it would fail again
         is_spent = outcome is Outcome.BUDGET_EXHAUSTED
         return self.of("resume", turn_id, *(_limits(state) if is_spent else ()))
+
+
+def _is_unknown(ended: TurnEnded) -> bool:
+    """Whether a turn failed because no worker knew its agent."""
+    error = ended.summary.error if ended.summary else None
+    return error is not None and error.code == errors.UnknownAgentError.code
 
 
 def _limits(state: TurnState) -> list[str]:
@@ -84,4 +95,6 @@ def _limits(state: TurnState) -> list[str]:
 
 def _part(name: str, amount: Decimal | int, limit: Decimal | int) -> str:
     """Format an amount and its limit: `$0.02 of $0.50`, `2 of 10 model calls`."""
-    return f"{in_words(name, amount).split()[0]} of {in_words(name, limit)}"
+    if name == "usd":
+        return f"{money(Decimal(amount))} of {money(Decimal(limit))}"
+    return f"{amount} of {in_words(name, limit)}"

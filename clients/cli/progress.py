@@ -19,7 +19,9 @@ from perdure.text import (
     arguments_exactly,
     arguments_in_brief,
     arguments_indented,
+    counted,
     harmless,
+    money,
     one_line,
     word,
 )
@@ -348,9 +350,9 @@ def _all(text: str) -> str:
 def figures(report: AgentReport) -> str:
     """Format steps, tokens, cost and time in one line."""
     tokens = report.usage.input_tokens + report.usage.output_tokens
-    cost = "–" if report.cost is None else f"${report.cost}"
-    steps = "1 step" if len(report.steps) == 1 else f"{len(report.steps)} steps"
-    return f"{steps} · {tokens} tokens · cost {cost} · {report.duration.total_seconds():.1f} s"
+    cost = "–" if report.cost is None else money(report.cost)
+    counts = f"{counted(len(report.steps), 'step')} · {counted(tokens, 'token')}"
+    return f"{counts} · cost {cost} · {report.duration.total_seconds():.1f} s"
 
 
 def address_in_ui(ui: str, namespace: str, turn_id: str) -> str:

@@ -20,7 +20,7 @@ from perdure.clients.cli.screen import note, put, wrapped
 from perdure.clients.schedules import zones
 from perdure.clients.schedules.schedule import Schedule
 from perdure.clients.schedules.status import ScheduledTurn, ScheduleEntry, ScheduleStatus
-from perdure.text import harmless, word
+from perdure.text import harmless, money, word
 from perdure.values.budgets import DIMENSIONS, Budget, Remaining, Spending
 
 _BATCH = ("at_once", "turn_usd", "on_error")
@@ -202,7 +202,7 @@ def _turn(turn: ScheduledTurn) -> dict[str, Text]:
         "FOR": Text(_moment(turn.at)),
         "BY": Text("hand" if turn.is_by_hand else "schedule"),
         "STATE": Text(known, colour) if known else Text("–"),
-        "SPENT": Text("–" if turn.spent is None else f"${turn.spent:.4f}"),
+        "SPENT": Text("–" if turn.spent is None else money(turn.spent)),
         "ID": Text(word(turn.id or turn.message)),
     }
 

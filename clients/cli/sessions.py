@@ -20,7 +20,7 @@ from perdure.clients.cli.screen import note, put, wrapped
 from perdure.clients.session_listing import SessionEntry
 from perdure.clients.sessions import Sent, Session, SessionStatus
 from perdure.session.wire import SessionTurn
-from perdure.text import harmless, word
+from perdure.text import harmless, money, word
 from perdure.values.budgets import Remaining
 
 _LABEL = 10
@@ -74,7 +74,7 @@ def _turn(turn: SessionTurn) -> dict[str, Text]:
     return {
         "TURN": Text(word(turn.turn_id)),
         "STATE": Text(turn.outcome.value if turn.outcome else "running", colour),
-        "SPENT": Text("–" if turn.cost is None else f"${turn.cost:.4f}"),
+        "SPENT": Text("–" if turn.cost is None else money(turn.cost)),
         "MESSAGES": Text(" ".join(map(word, turn.messages))),
     }
 

@@ -15,7 +15,7 @@ from perdure.clients.cli.progress import COLOURS, agents
 from perdure.clients.cli.screen import Screen, lines_of, put
 from perdure.clients.entries import TurnEntry
 from perdure.temporal.search_attributes import State
-from perdure.text import harmless, word
+from perdure.text import harmless, money, word
 from perdure.values.reports import Outcome
 
 _HEADER = ("ID", "AGENT", "STATE", "STEPS", "SPENT", "STARTED", "TASK")
@@ -23,7 +23,8 @@ _TO_THE_RIGHT = {"STEPS", "SPENT"}
 _LEFT_OUT = ("SPENT", "STEPS", "STARTED", "AGENT", "TASK")
 """The columns to drop first on a narrow terminal; ids are kept, because they are copied."""
 _GAP = 2
-_LEAST_TASK = 12
+_LEAST = {"TASK": 12, "ARGUMENTS": 30}
+"""The widths down to which columns shrink on a narrow terminal: a task is cut, arguments wrap."""
 
 
 class Turns:
@@ -50,9 +51,9 @@ def draw(rows: Sequence[Mapping[str, Text]], left_out: Sequence[str], out: TextI
 class Blocks:
     """Prints the rows of a table in blocks, while more are read.
 
-    The columns `left_out` are dropped first on a narrow terminal, and the column `TASK` is cut so
-    that a line fits. Columns are as wide as the first block needs; a later block with a wider value
-    widens them.
+    The columns `left_out` are dropped first on a narrow terminal, the column `TASK` is cut so that
+    a line fits, and the column `ARGUMENTS` wraps. Columns are as wide as the first block needs; a
+    later block with a wider value widens them.
     """
 
     def __init__(self, left_out: Sequence[str], out: TextIO) -> None:
@@ -75,8 +76,9 @@ class Blocks:
             table.add_column(
                 name,
                 justify="right" if name in _TO_THE_RIGHT else "left",
-                no_wrap=name != "TASK",
-                min_width=None if name == "TASK" else width,
+                no_wrap=name not in _LEAST,
+                min_width=None if name in _LEAST else width,
+                overflow="fold",
             )
         for row in rows:
             table.add_row(*(row[name] for name in self._widths))
@@ -90,8 +92,8 @@ class Blocks:
             name: max(width, *(row[name].cell_len for row in rows))
             for name, width in widths.items()
         }
-        if "TASK" in widths:
-            self._widths["TASK"] = min(self._widths["TASK"], _LEAST_TASK)
+        for name in _LEAST.keys() & widths:
+            self._widths[name] = min(self._widths[name], _LEAST[name])
         for name in self._left_out:
             needed = sum(self._widths.values()) + _GAP * (len(self._widths) - 1)
             if needed > Screen(self._out).width:
@@ -112,7 +114,7 @@ def _row(entry: TurnEntry, now: datetime) -> dict[str, Text]:
         Text(agents(entry.agent, entry.last_agent) or "–"),
         Text((entry.outcome or entry.state).value, _style(entry)),
         Text("–" if entry.steps is None else str(entry.steps)),
-        Text("–" if entry.spent is None else f"${entry.spent:.4f}"),
+        Text("–" if entry.spent is None else money(entry.spent)),
         Text(ago(now - entry.started_at)),
         Text(
             harmless(entry.error.message if entry.error else entry.task),

@@ -18,10 +18,9 @@ from perdure.clients.cli.progress import COLOURS, agents
 from perdure.clients.cli.screen import lines_of
 from perdure.clients.events import Event
 from perdure.clients.tree_node import Node
-from perdure.text import harmless
+from perdure.text import counted, harmless, money
 from perdure.turn.child import Child
 from perdure.turn.facts import ChildScheduled
-from perdure.turn.ledger import in_words
 from perdure.turn.state import TurnState
 from perdure.values.tasks import headline
 
@@ -167,7 +166,7 @@ def lines(drawn: list[Row], out: TextIO | None = None) -> list[Text]:
 
 
 def _cells(row: Row) -> tuple[Text, ...]:
-    steps = f"{row.steps} step{'s' * (row.steps != 1)}"
+    steps = counted(row.steps, "step")
     agent = Text.assemble((row.branch, "dim"), agents(row.agent, row.last_agent))
     style = _STYLES.get(row.status, "yellow" if row.status.startswith("waits") else "red")
     return (
@@ -180,7 +179,7 @@ def _cells(row: Row) -> tuple[Text, ...]:
 
 
 def _cost(cost: Decimal | None) -> str:
-    return "–" if cost is None else in_words("usd", cost)
+    return "–" if cost is None else money(cost)
 
 
 def _time(time: timedelta) -> str:

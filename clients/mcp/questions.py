@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from perdure import errors, limits, validation
 from perdure.clients.mcp.served import Permission, Served
-from perdure.text import arguments_exactly, arguments_in_brief, one_line, quoted, word
+from perdure.text import arguments_exactly, arguments_in_brief, money, one_line, quoted, word
 from perdure.values.approvals import PendingApproval
 from perdure.values.budgets import Budget
 
@@ -119,7 +119,7 @@ async def ask_to_add(turn: str, more: More, ctx: Ctx) -> Consent | Elicit[Consen
     with serving(ctx, "budget") as served:
         more.added  # noqa: B018 - report a mistake before the user is asked
         _, seen = await served.turn(turn)
-    spent = "" if seen.cost_usd is None else f", which has spent ${seen.cost_usd:f}"
+    spent = "" if seen.cost_usd is None else f", which has spent {money(seen.cost_usd)}"
     words = ", ".join(
         f"{name} {word(str(value))}" for name, value in more.model_dump(exclude_none=True).items()
     )

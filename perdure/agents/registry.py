@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import threading
 from collections.abc import Callable, Iterable
 from typing import Annotated, Any
@@ -23,6 +24,15 @@ _ENTRY = Annotated[
         lambda value: isinstance(value, Agent) or callable(value),
     ),
 ]
+
+_MODELS = re.compile(
+    r"[\w.-]+:|(gpt|claude|gemini|llama|mistral|qwen|deepseek)[-.\d]|o[1-9](-|$)", re.IGNORECASE
+)
+"""The beginnings of names of models, with a provider or without."""
+_OF_A_MODEL = (
+    ". It looks like the name of a model: give the name of an agent that has it, or ask the model"
+    " itself with client.generate(model, prompt, type)"
+)
 
 
 def described_in(entry: Entry) -> str:
@@ -90,10 +100,16 @@ class Registry:
         """
         with self._lock:
             found = self._entries.get(name)
+            is_model = _MODELS.match(name) or any(
+                isinstance(entry, Agent) and name in entry.models
+                for entry in self._entries.values()
+            )
         if found is None:
             known = ", ".join(self.list()) or "none at all"
+            advice = _OF_A_MODEL if is_model else ""
             raise errors.UnknownAgentError(
-                f"no agent named {name!r}; this worker knows {known}", context={"agent": name}
+                f"no agent named {name!r}; this worker knows {known}{advice}",
+                context={"agent": name},
             )
         return found
 

@@ -7,6 +7,23 @@ from dataclasses import dataclass
 from perdure.session.wire import IfBusy, SessionRequest, SessionSnapshot, TurnPart
 from perdure.values.budgets import Budget
 
+__all__ = [
+    "MessageSent",
+    "MessageSteered",
+    "MessageUnqueued",
+    "SessionBudgetAdded",
+    "SessionClosed",
+    "SessionContinued",
+    "SessionFact",
+    "SessionResumed",
+    "SessionStarted",
+    "SteeringFailed",
+    "TurnBegan",
+    "TurnInterrupted",
+    "TurnOver",
+    "TurnRecorded",
+]
+
 
 @dataclass(frozen=True, slots=True)
 class SessionStarted:

@@ -11,6 +11,7 @@ from pydantic_core import to_json
 from perdure import errors, limits
 from perdure.agents.definitions import AgentDefinition
 from perdure.errors import PerdureError
+from perdure.text import counted
 from perdure.turn import delegation_plan, fallback, guards, handoffs, leases, outages, reservations
 from perdure.turn.approvals import Asked
 from perdure.turn.delegation_plan import Errand
@@ -488,8 +489,8 @@ def _check_iterations(state: TurnState, agent: AgentDefinition) -> None:
     limit = state.max_iterations
     if limit is not None and state.step_count >= limit and not state.inbox.grants:
         raise errors.MaxIterationsError(
-            f"{_started(state, agent)} made {state.step_count} model calls without an answer, which"
-            " is its max_iterations; raise it, or go on after the end with"
+            f"{_started(state, agent)} made {counted(state.step_count, 'model call')} without an"
+            " answer, which is its max_iterations; raise it, or go on after the end with"
             " turn.resume(max_iterations=…)",
             context={"max_iterations": limit},
         )

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 
 from perdure import errors
+from perdure.text import counted
 from perdure.values.budgets import DIMENSIONS, NOTHING, Budget, Spending, usd
 
 
@@ -149,23 +150,18 @@ class Bill:
     overrun: bool = False
 
 
-_UNITS = {
-    "usd": "${}",
-    "tokens": "{} tokens",
-    "model_calls": "{} model calls",
-    "tool_calls": "{} tool calls",
-}
+_UNITS = {"tokens": "token", "model_calls": "model call", "tool_calls": "tool call"}
 
 
-def in_words(dimension: str, amount: object) -> str:
-    """Return an amount with its unit."""
-    return _UNITS[dimension].format(f"{amount:f}" if isinstance(amount, Decimal) else amount)
+def in_words(dimension: str, amount: Decimal | int) -> str:
+    """Return an exact amount with its unit."""
+    return f"${amount:f}" if dimension == "usd" else counted(int(amount), _UNITS[dimension])
 
 
 def exceeded(ledger: Ledger, dimension: str, amount: Spending) -> errors.TurnBudgetExceededError:
     """Return the error for an amount that does not fit in a dimension."""
     limit, spent = getattr(ledger.budget, dimension), getattr(ledger.spent, dimension)
-    asked, left = getattr(amount, dimension), ledger.remaining(dimension)
+    asked, left = getattr(amount, dimension), ledger.remaining(dimension) or 0
     return errors.TurnBudgetExceededError(
         f"the next call may cost {in_words(dimension, asked)} and {in_words(dimension, left)} are"
         f" left of {in_words(dimension, limit)}; raise the budget, or go on after the end"

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Generic
 
 from perdure.base import T, Value
-from perdure.text import in_units
+from perdure.text import counted, in_units
 from perdure.values.approvals import Decision
 from perdure.values.budgets import Spending
 from perdure.values.messages import AssistantMessage, Message, ToolResult, UserMessage
@@ -89,7 +89,7 @@ class LeftOut(Value):
 
     def __str__(self) -> str:
         counts = ((self.results, "tool result"), (self.steps, "step"))
-        named = [f"{count} {what}{'' if count == 1 else 's'}" for count, what in counts if count]
+        named = [counted(count, what) for count, what in counts if count]
         return f"{' and '.join(named) or 'what was said before'}, {in_units(self.bytes)}"
 
 

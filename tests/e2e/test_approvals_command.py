@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import secrets
 from collections.abc import Iterator
 
@@ -141,9 +142,8 @@ def test_what_a_model_wrote_is_shown_as_it_is(perdure: CommandLine, waiting: str
     assert json.loads(shown) == {"number": "4711", "words": "Dear Jo,\nclosed.\x1b[2K\u202e9"}
     assert looked.stdout.replace("\n", "").isprintable()
     words = r"Dear Jo,\nclosed.\u001b[2K\u202e9"
-    assert listed.startswith(
-        f'"{waiting}"  call_1_1  close  {{"number": "4711", "words": "{words}"}}  expires in 23 h'
-    )
+    assert re.match(rf'"{re.escape(waiting)}"  call_1_1 +close +support +in 23 h', listed)
+    assert listed.endswith(f'{{"number": "4711", "words": "{words}"}}')
     assert f"\nperdure approvals '{waiting}' --approve call_1_1\n" in looked.stderr
 
 

@@ -61,6 +61,7 @@ def test_dev_moves_from_a_taken_port_and_says_so(perdure: CommandLine) -> None:
 
 @pytest.mark.accepts("P30", "P54")
 @pytest.mark.slow
+@pytest.mark.accepts("D65")
 def test_dev_with_agents_runs_their_turns_and_no_second_program_gets_them(
     perdure: CommandLine,
 ) -> None:
@@ -73,6 +74,7 @@ def test_dev_with_agents_runs_their_turns_and_no_second_program_gets_them(
         note = json.loads((perdure.folder / ".perdure/server.json").read_text(encoding="utf-8"))
         done = perdure("run", "talker", "hello", "--address", address)
         second = perdure("dev", "agents:registry")
+        third = perdure("dev", "agents:registry", "--reload")
         code = dev.interrupt()
 
     assert (done.returncode, NO_MODEL in done.stdout) == (0, True)
@@ -82,6 +84,9 @@ def test_dev_with_agents_runs_their_turns_and_no_second_program_gets_them(
         in second.stderr
     )
     assert "http" not in second.stdout + second.stderr
+    assert third.returncode == 2
+    assert "`perdure dev agents:talker` is running in this folder" in third.stderr
+    assert "http" not in third.stdout + third.stderr
     assert code == 0
     assert not is_alive(note["pid"])
 

@@ -29,8 +29,24 @@ def test_run_follows_a_turn_to_its_answer(
         "N  asks offline:librarian",
         "N  step-1  answers",
         "N  completed",
-        "1 step · N · cost $0 · N",
+        "1 step · N · cost $0.00 · N",
     ]
+
+
+@pytest.mark.accepts("D59")
+def test_unknown_agent_is_not_resumed_but_started_by_another_name(
+    here: InProcess, at_work: list[str], new_id: str
+) -> None:
+    """The error names the agents that there are; the command below it works with one of them."""
+    failed = here("run", "nobody", "hello", "--id", new_id, *at_work)
+    again = here("run", "talker", "hello", "--id", new_id, *at_work)
+
+    assert failed.returncode != 0
+    assert "no agent named 'nobody'; this worker knows " in failed.stderr
+    assert "perdure resume" not in failed.stderr
+    assert f" --id {new_id} TASK" in failed.stderr.replace("\n", " ")
+    assert "to go on: perdure run AGENT" in failed.stderr
+    assert again.returncode == 0
 
 
 @pytest.mark.accepts("E3")

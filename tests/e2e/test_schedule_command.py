@@ -111,11 +111,11 @@ def test_schedule_is_created_shown_run_paused_changed_and_deleted(
         "so far    3 started, 0 skipped, 0 missed",
     ]
     assert shown.stdout.splitlines()[-3:] == [
-        f"Mon 2026-03-30 07:00  schedule  completed  $0.0000  {new_id}-2026-03-30T05:00:00Z",
-        f"Fri 2026-03-27 07:00  schedule  completed  $0.0000  {new_id}-2026-03-27T06:00:00Z",
+        f"Mon 2026-03-30 07:00  schedule  completed  $0.00  {new_id}-2026-03-30T05:00:00Z",
+        f"Fri 2026-03-27 07:00  schedule  completed  $0.00  {new_id}-2026-03-27T06:00:00Z",
         shown.stdout.splitlines()[-1],
     ]
-    assert shown.stdout.splitlines()[-1].split()[3:] == ["hand", "completed", "$0.0000", turn]
+    assert shown.stdout.splitlines()[-1].split()[3:] == ["hand", "completed", "$0.00", turn]
     assert (changed["cron"], changed["task"], changed["starts"]) == (
         "30 6 * * *",
         "Say hello.",
@@ -152,7 +152,7 @@ def test_schedule_of_a_session_is_created_shown_and_run(
         "message   talker: Say hello.",
         f"session   {new_id}-chat",
     ]
-    assert shown[-1].split()[3:] == ["hand", "completed", "$0.0000", f"{new_id}-chat/1"]
+    assert shown[-1].split()[3:] == ["hand", "completed", "$0.00", f"{new_id}-chat/1"]
     assert (status["session"], status["if_running"]) == (f"{new_id}-chat", "queue")
     assert (status["last"][0]["message"], changed["session"]) == (message, f"{new_id}-2")
     assert refused.returncode == 2
@@ -170,7 +170,7 @@ def test_schedule_shows_its_total_budget_and_what_is_spent(
     changed = value(here, "change", new_id, "--total-usd", "30", *at_work)
     here("schedule", "delete", new_id, *at_work)
 
-    assert "total     $20, 5000 tokens; spent: $0, 0 tokens" in created.stdout.splitlines()
+    assert "total     $20.00, 5000 tokens; spent: $0.00, 0 tokens" in created.stdout.splitlines()
     assert (refused.returncode, "total needs turns" in refused.stderr) == (2, True)
     assert (changed["total"]["usd"], changed["total"]["tokens"]) == ("30", None)
     assert changed["spent"]["tokens"] == 0

@@ -367,7 +367,7 @@ async def test_handoff_in_the_last_iteration_is_resumed_by_the_other_agent(
         turn = await client.start("support", "go", max_iterations=1)
         error = await ended(turn)
         assert isinstance(error, errors.MaxIterationsError)
-        assert error.message.startswith("support made 1 model calls")
+        assert error.message.startswith("support made 1 model call")
         resumed = await turn.resume(max_iterations=3)
         report = await resumed.result()
 

@@ -336,7 +336,7 @@ async def test_commands_limit_a_turn_and_add_to_it(
 
     assert (code, added) == (0, 0)
     assert '"iterations":1' in said.out.replace(" ", "")
-    assert "waits for iterations: spender made 1 model calls without an answer" in said.err
+    assert "waits for iterations: spender made 1 model call without an answer" in said.err
     assert "iterations added by anna: 1 iteration\n" in said.err
 
 

@@ -574,7 +574,7 @@ async def test_budget_is_given_and_added_to(runtime: Runtime) -> None:
     assert [said["error"].partition(":")[0] for said in (nothing, none)] == ["INVALID_REQUEST"] * 2
     assert user.asked[1:] == [
         (
-            f'Add to the budget of turn "{call_["turn"]}", which has spent $0: minutes 5.0,'
+            f'Add to the budget of turn "{call_["turn"]}", which has spent $0.00: minutes 5.0,'
             " model_calls 1?"
         )
     ]
@@ -607,7 +607,7 @@ async def test_iterations_are_given_and_added(runtime: Runtime) -> None:
     assert all("iterations" in said["error"] for said in wrong)
     assert (seen["state"], seen["doing"].partition(":")[0]) == ("paused", "waits for iterations")
     assert user.asked[1:] == [
-        f'Add to the budget of turn "{call_["turn"]}", which has spent $0: iterations 2?'
+        f'Add to the budget of turn "{call_["turn"]}", which has spent $0.00: iterations 2?'
     ]
     assert (ended["output"], ended["steps"]) == ("done", 2)
 

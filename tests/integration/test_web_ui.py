@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from datetime import timedelta
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from temporalio.client import Client
 
 from perdure import Agent, Budget, Price, RequireApproval, errors, tool
 from perdure.testing import ByTask, ScriptedModel, call, calls, fails, says
+from perdure.text import money
 from perdure.turn.facts import WaitBegan
 from perdure.worker import AgentWorker
 
@@ -91,8 +93,8 @@ async def test_person_can_read_what_a_turn_is_does_spent_and_waits_for(runtime: 
         "Steps done: 3 of at most 7",
         "| money (USD) | ",
         "| tool calls | 3 | 0 | 3 |",
-        "**Waits for budget:** the next call may cost 1 tool calls and 0 tool calls are left of 3",
-        "| writer-1 | completed | 0.7 | Write it down |",
+        "**Waits for budget:** the next call may cost 1 tool call and 0 tool calls are left of 3",
+        "| writer-1 | completed | 0.70 | Write it down |",
     ):
         assert words in card, card
     assert rows == [
@@ -141,7 +143,10 @@ async def test_card_of_a_turn_that_is_over_says_how_it_ended_and_what_it_spent(
     for task, report in reports.items():
         assert f"**clerk** — ended: {task}\n" in cards[task]
         assert f"\nSteps done: {len(report.steps)} of at most " in cards[task]
-        assert f"| money (USD) | {report.cost:f} | 0 | 20 |" in cards[task]
+        assert (
+            f"| money (USD) | {money(report.cost or Decimal(0))[1:]} | 0.00 | 20.00 |"
+            in cards[task]
+        )
         assert "Waits for" not in cards[task]
         assert "Time is up" not in cards[task]
 

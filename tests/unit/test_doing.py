@@ -100,7 +100,7 @@ def test_what_is_spent_is_said_of_each_limit() -> None:
 
     assert spent(TurnState(), spending, timedelta(seconds=5)) == ""
     assert spent(TurnState(accounts=Accounts(Ledger(budget))), spending, timedelta(seconds=75)) == (
-        "spent $0.02 of $0.5, 1280 of 5000 tokens, 1 of 3 tool calls, 1 min 15 s of 10 min"
+        "spent $0.02 of $0.50, 1280 of 5000 tokens, 1 of 3 tool calls, 1 min 15 s of 10 min"
     )
     assert (
         spent(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import inspect
 import json
 import os
@@ -236,6 +237,28 @@ def test_public_names_are_these_and_no_others(module: object) -> None:
     # every module in PUBLIC has `__all__`
     assert list(module.__all__) == names  # type: ignore[attr-defined]
     assert [name for name in names if not hasattr(module, name)] == []
+
+
+MODULES = sorted(
+    set(re.findall(r"(?m)^::: (\S+)", (ROOT / "docs/reference.md").read_text(encoding="utf-8")))
+)
+
+
+@pytest.mark.accepts("D63")
+@pytest.mark.parametrize("name", MODULES)
+def test_module_of_the_reference_exports_what_it_defines_and_no_import(name: str) -> None:
+    """Type checkers and editors take the names in `__all__` for the public ones."""
+    module = importlib.import_module(name)
+    found = {
+        key: value.__module__
+        for key, value in ((key, getattr(module, key)) for key in {*dir(module), *module.__all__})
+        if inspect.isclass(value) or inspect.isfunction(value)
+    }
+    own = {key for key, origin in found.items() if origin == name and not key.startswith("_")}
+    foreign = {key for key in module.__all__ if found.get(key, name).partition(".")[0] != "perdure"}
+
+    # the rooms share the function that imports their names late
+    assert (own - {*module.__all__, "lazy_exports"}, foreign) == (set(), set())
 
 
 def test_every_public_class_and_function_says_what_it_is() -> None:

@@ -85,6 +85,23 @@ def test_name_that_is_taken_is_refused_unless_it_is_replaced() -> None:
     assert registry.entry("adder") is other
 
 
+@pytest.mark.accepts("D62")
+@pytest.mark.parametrize(
+    "name", ["openai:gpt-5", "gpt-5", "claude-sonnet-4-5", "qwen3", "o3", "hub.io:y", "m"]
+)
+def test_name_of_a_model_is_no_agent(name: str) -> None:
+    """With a provider, without one, or a model of an agent; the error says what to do."""
+    registry = Registry([Agent(name="adder", model="m")])
+    with pytest.raises(errors.UnknownAgentError) as raised:
+        registry.entry(name)
+
+    assert raised.value.message == (
+        f"no agent named {name!r}; this worker knows adder. It looks like the name of a model: give"
+        " the name of an agent that has it, or ask the model itself with client.generate(model,"
+        " prompt, type)"
+    )
+
+
 def test_unknown_agent_names_those_there_are() -> None:
     """So that a typo is easy to see; an empty registry says so."""
     with pytest.raises(errors.UnknownAgentError) as caught:

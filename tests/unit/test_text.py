@@ -1,6 +1,7 @@
 """Text from outside: cleaning, measuring and truncating."""
 
 import json
+from decimal import Decimal
 
 import pytest
 from hypothesis import given
@@ -325,3 +326,31 @@ def test_description_is_stripped_of_what_cannot_be_seen() -> None:
         text.stripped(f"Reads.\r\n\tA \x1b[31mfile\u202e{hidden} ❤\ufe0f")
         == "Reads.\n\tA [31mfile ❤\ufe0f"
     )
+
+
+@pytest.mark.accepts("D60")
+@pytest.mark.parametrize(
+    ("usd", "words"),
+    [
+        ("0", "$0.00"),
+        ("0E-9", "$0.00"),
+        ("0.3", "$0.30"),
+        ("0.0048", "$0.0048"),
+        ("0.12345678", "$0.1235"),
+        ("0.000012345", "$0.000012"),
+        ("0.000000001", "$0.000000001"),
+        ("0.99999", "$1.00"),
+        ("1", "$1.00"),
+        ("12.3456", "$12.35"),
+        ("1E+3", "$1,000.00"),
+    ],
+)
+def test_money_has_cents_and_more_digits_where_it_is_small(usd: str, words: str) -> None:
+    """From a dollar on cents; below it four decimals at most, or two digits of what is less."""
+    assert text.money(Decimal(usd)) == words
+
+
+@pytest.mark.accepts("D60")
+def test_one_thing_is_singular() -> None:
+    """None and two are plural."""
+    assert [text.counted(count, "step") for count in (0, 1, 2)] == ["0 steps", "1 step", "2 steps"]

@@ -6,7 +6,7 @@ import { exact, h } from "./dom.js";
 export function money(amount) {
   if (amount === null || amount === undefined) return "unknown price";
   const value = Number(amount);
-  const digits = value === 0 || value >= 1 ? 2 : value >= 0.01 ? 3 : 5;
+  const digits = value === 0 || value >= 1 ? 2 : Math.max(4, 1 - Math.floor(Math.log10(value)));
   const text = value.toFixed(digits);
   const short = digits > 2 ? text.replace(/0+$/, "") : text;
   const [whole, part = ""] = short.split(".");

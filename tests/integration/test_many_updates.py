@@ -15,7 +15,7 @@ from .gateway import served
 from .spending import queue
 
 DESK = Agent(name="desk", model="main", instructions="Be kind.")
-UPDATES, AT_ONCE = 120, 30
+UPDATES, AT_ONCE = 240, 60
 
 
 def echo(_: ModelRequest) -> Reply:

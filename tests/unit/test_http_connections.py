@@ -103,12 +103,12 @@ async def others(http: httpx.AsyncClient, count: int = 100) -> None:
         assert answer.text == "ok"
 
 
-async def rest(connection: socket.socket, pause_s: float = 0) -> bytes:
-    """Everything that comes until the connection is closed, read with pauses."""
+async def rest(connection: socket.socket, byte_s: float = 0) -> bytes:
+    """Everything that comes until the connection is closed, read with a pause for each byte."""
     found = b""
     while got := await asyncio.get_running_loop().sock_recv(connection, 65536):
         found += got
-        await asyncio.sleep(pause_s)
+        await asyncio.sleep(byte_s * len(got))
     return found
 
 
@@ -184,7 +184,7 @@ async def test_connection_whose_client_reads_nothing_is_closed(application: Coun
             last = stack.enter_context(asking(http, *PIPELINED[:3], closing))
             stack.enter_context(asking(http, get("/stream")))
             slow = stack.enter_context(asking(http, *PIPELINED[:8], closing))
-            slowly = asyncio.create_task(rest(slow, 2.5))
+            slowly = asyncio.create_task(rest(slow, 45 / (9 * LARGE)))
             while not application.streams:
                 await others(http, 1)
             while application.streams:

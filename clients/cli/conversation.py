@@ -20,7 +20,7 @@ from perdure.clients.tool_progress import ToolProgress
 from perdure.clients.tree_node import Node
 from perdure.clients.turn import Turn
 from perdure.errors import PerdureError
-from perdure.text import one_line, word
+from perdure.text import harmless, one_line, word
 from perdure.values.reports import AgentReport, Outcome
 
 _INDENT = 2
@@ -57,6 +57,11 @@ class Conversation:
     def typed(self) -> None:
         """Note that a line was typed, so that the cursor is at the left edge."""
         self._text.at_left_edge()
+
+    def typed_ahead(self, line: str) -> None:
+        """Print a line that was typed while something else was written, apart from that."""
+        self._text.interrupted()
+        put(Text.assemble(("> ", "bold"), harmless(line)), sys.stderr)
 
     def _close(self, report: AgentReport[Any]) -> None:
         answer = str(report.output)

@@ -17,8 +17,8 @@ from perdure.clients.agent_client import AgentClient
 from perdure.clients.cli.conversation import Conversation, remark
 from perdure.clients.cli.exits import DONE
 from perdure.clients.cli.hints import Commands
-from perdure.clients.cli.keyboard import Lines
-from perdure.clients.cli.screen import fail, note, put
+from perdure.clients.cli.keyboard import Keyboard, Typed
+from perdure.clients.cli.screen import fail, note
 from perdure.clients.cli.session_turns import MOST_CHARACTERS, SessionTurns
 from perdure.clients.sessions import Sent, Session, SessionStatus
 from perdure.errors import PerdureError
@@ -63,11 +63,13 @@ class Dialogue:
         self._by = by
         self._hints = hints
         self._conversation = Conversation(hints.commands)
-        self._turns = SessionTurns(client, session, self._conversation, self._ask)
+        self._keyboard = Keyboard("> ", sys.stderr)
+        self._turns = SessionTurns(
+            client, session, self._conversation, self._ask, self._keyboard.hide
+        )
         self._following: asyncio.Task[None] | None = None
         self._interruption: asyncio.Task[None] | None = None
         self._sending: asyncio.Task[Sent] | None = None
-        self._lines = Lines()
 
     async def run(self, known: SessionStatus | None) -> int:
         """Have the conversation until the user leaves or the session is closed.
@@ -77,9 +79,12 @@ class Dialogue:
         """
         async with self._leaving_by_keys():
             await self._begin(known)
-            while (line := await self._next()) is not None:
-                self._conversation.typed()
-                if not await self._take(line):
+            while (typed := await self._next()) is not None:
+                if typed.was_shown:
+                    self._conversation.typed()
+                elif typed.line.strip():
+                    self._conversation.typed_ahead(typed.line)
+                if not await self._take(typed.line):
                     break
             self._say_how_to_come_back()
         return DONE
@@ -91,7 +96,8 @@ class Dialogue:
         assert task is not None
         loop.add_signal_handler(signal.SIGINT, self._interrupt_or, task)
         try:
-            yield
+            with self._keyboard.taken():
+                yield
         except asyncio.CancelledError:
             self._say_how_to_come_back()
             raise
@@ -126,9 +132,9 @@ class Dialogue:
 
     # --- what is typed
 
-    async def _next(self) -> str | None:
+    async def _next(self) -> Typed | None:
         """Return the next line; None at the end of the input or of the session."""
-        coming = asyncio.create_task(self._lines.next())
+        coming = asyncio.create_task(self._keyboard.next())
         ends = {coming} if self._following is None else {coming, self._following}
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         if coming.done():
@@ -260,8 +266,8 @@ class Dialogue:
     def _prompt(self) -> None:
         """Ask for a line. No turn runs."""
         self._turns.is_idle.set()
-        if not self._lines.is_ahead:  # what was typed ahead is on the screen
-            put(Text("> ", "bold"), sys.stderr, end="")
+        if not self._keyboard.is_ahead:  # a line that was typed ahead is drawn when it is taken
+            self._keyboard.ask()
 
     def _ask(self, waiting: int) -> None:
         """Ask for a line, after the number of messages that wait for it."""

@@ -40,6 +40,12 @@ class Margin:
         if self._column:
             self.new_line()
 
+    def interrupted(self) -> None:
+        """End the line, so that something else can be written; the text goes on below it."""
+        if self._column:
+            self.new_line()
+        self._gap = ""
+
     def new_line(self) -> None:
         """End the line."""
         self._column = 0

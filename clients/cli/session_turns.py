@@ -33,8 +33,13 @@ class SessionTurns:
         session: Session,
         conversation: Conversation,
         ask: Callable[[int], None],
+        hide: Callable[[], None],
     ) -> None:
-        """`ask` is called with the number of messages that wait, when no turn begins by itself."""
+        """Follow nothing yet.
+
+        `ask` is called with the number of messages that wait, when no turn begins by itself, and
+        `hide` before a turn is shown.
+        """
         self.state = SessionState()
         self.is_idle = asyncio.Event()
         self.typed: dict[str, bool] = {}
@@ -42,6 +47,7 @@ class SessionTurns:
         self._session = session
         self._conversation = conversation
         self._ask = ask
+        self._hide = hide
 
     async def follow(self, seen: int) -> None:
         """Show every turn after the first `seen` ones, until the session is closed."""
@@ -60,6 +66,7 @@ class SessionTurns:
         turn = await self._session.begun(turn_id)
         if turn is None:
             return  # the session starts its turn with another id
+        self._hide()
         for one in self.state.given:
             was_just_typed = self.typed.get(one.id)
             if not was_just_typed:

@@ -344,3 +344,29 @@ def test_message_that_no_worker_takes_is_told(perdure: InProcess, session_id: st
     assert code == 130
     assert f"session {session_id} stays open" in shown.text
     assert "Traceback" not in shown.text
+
+
+@pytest.mark.accepts("D64")
+def test_line_that_is_typed_while_an_answer_is_written_stays_apart(
+    perdure: InProcess, session_id: str
+) -> None:
+    """Nothing of it is in the answer's lines. A complete line has one of its own; what is not sent
+    yet stands after the next prompt, where it can be edited.
+    """
+    with chat(perdure, "--session", session_id) as shown:
+        shown.wait_for(PROMPT)
+        shown.type("Slowly\n")
+        shown.wait_for(r"  very slowly very")
+        shown.type("Nxe\x7ft.\n")
+        shown.wait_for("(?m)^> Nxt\\.\nthe next turn reads it$")
+        shown.type("/resumx\x1b[D")
+        shown.type("\x03")
+        shown.wait_for(r"(?m)^> /resumx$")
+        shown.type("\x7fe\n")
+        shown.wait_for(r"(?s)You said: Slowly \| Nxt\..*\n>$")
+        shown.type("gone\x15\x04")
+        code = shown.end()
+
+    assert code == 0
+    assert not re.search(r"slowly.*(Nx|resum)", shown.text)
+    assert "\n> /resume\n" in shown.text

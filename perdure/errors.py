@@ -102,6 +102,7 @@ __all__ = [
     "StaleCursorError",
     "TaskNotStartedError",
     "TooLargeError",
+    "TooManyRequestsError",
     "ToolResolverError",
     "TranscriptMismatchError",
     "TurnBudgetExceededError",

@@ -118,6 +118,11 @@ async def each(tasks: Tasks, spool: Spool) -> AsyncIterator[tuple[str, BatchItem
                 " id of its own",
                 context={"place": number, "id": item.id},
             ) from None
+        except ValueError as error:  # text with half of a surrogate pair
+            raise errors.InvalidRequestError(
+                f"{place}: it cannot be written as JSON ({error}); nothing was started",
+                context={"place": number, "id": item.id},
+            ) from None
         yield place, item
     if not spool.count:
         raise errors.InvalidRequestError("the batch has no tasks")

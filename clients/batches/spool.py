@@ -41,6 +41,7 @@ class Spool:
 
         Raises:
             KeyError: Its id is taken.
+            ValueError: It is no JSON.
         """
         row = (self.count + 1, line, item.id, item.model_dump_json(exclude_defaults=True))
         try:

@@ -107,6 +107,7 @@ def test_most_commands_are_run() -> None:
         "perdure",
         "temporal",
         "export",
+        "openssl",
         "printf",
         "pytest",
         "python",

@@ -118,7 +118,7 @@ def test_unknown_command_is_a_mistake(perdure: CommandLine) -> None:
             ["run", "talker", "hello", "--model", "gpt"],
             (
                 "perdure run: No such option '--model'. (Did you mean one of: '--delay',"
-                " '--model-calls', '--on-done'?) See perdure run --help."
+                " '--model-calls', '--model-retry'?) See perdure run --help."
             ),
         ),
         (

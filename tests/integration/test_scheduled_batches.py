@@ -185,6 +185,7 @@ async def test_batches_count_in_the_total_of_their_schedule(runtime: Runtime) ->
     assert after.spent.model_calls == 8
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("B19")
 async def test_cancelled_and_terminated_batches_count_once(runtime: Runtime) -> None:
     """A batch that was terminated counts at the end of the next one."""

@@ -231,13 +231,17 @@ LISTS: list[tuple[dict[str, Any], str]] = [
     ({"agent": 5}, "the list: agent must be a string that UTF-8 can hold, or None, not 5"),
     (
         {"labels": {"a": 5}},
-        "the list: labels must be a mapping of at most 50 strings, such as {'name': 'text'},"
-        " not {'a': 5}",
+        (
+            "the list: labels must be a mapping of at most 50 strings, such as {'name': 'text'},"
+            " not {'a': 5}"
+        ),
     ),
     (
         {"labels": ["a"]},
-        "the list: labels must be a mapping of at most 50 strings, such as {'name': 'text'},"
-        " not ['a']",
+        (
+            "the list: labels must be a mapping of at most 50 strings, such as {'name': 'text'},"
+            " not ['a']"
+        ),
     ),
     ({"parent": 5}, "the list: parent must be a string that UTF-8 can hold, or None, not 5"),
     (

@@ -9,10 +9,10 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.service import RPCError, RPCStatusCode
 
 from perdure.activities.read_child import unread
+from perdure.delivery.push import ASKS, Change, ChangeCall, PushCall, PushMessage, end_of_task
 from perdure.temporal.runs import Read, end_of_run, last_recorded, last_run
 from perdure.turn import ending
 from perdure.turn.fold import apply
-from perdure.turn.push import ASKS, Change, ChangeCall, PushCall, PushMessage, end_of_task
 from perdure.turn.state import TurnState
 
 

@@ -22,18 +22,18 @@ from perdure import limits
 from perdure.activities.providers.http import retry_after_s
 from perdure.activities.read_child import read_child, unread
 from perdure.activities.webhook_rules import Receiver, Rules
-from perdure.temporal.names import WEBHOOK_FAILED
-from perdure.temporal.runs import end_of_run, last_recorded
-from perdure.turn.fold import apply
-from perdure.turn.push import PushCall
-from perdure.turn.state import TurnState
-from perdure.turn.webhook import (
+from perdure.delivery.push import PushCall
+from perdure.delivery.webhook import (
     Delivered,
     Notification,
     WebhookCall,
     WebhookMessage,
     message_about,
 )
+from perdure.temporal.names import WEBHOOK_FAILED
+from perdure.temporal.runs import end_of_run, last_recorded
+from perdure.turn.fold import apply
+from perdure.turn.state import TurnState
 from perdure.turn.wire import ChildRun, Noted
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from perdure.clients import AgentClient
 from perdure.testing import ScriptedModel, call, calls
 from perdure.values.answers import ModelAnswer
 from perdure.worker import AgentWorker
-from perdure.worker.dev_server import DevServer
+from perdure.worker.dev.server import DevServer
 from perdure.worker.settings import WorkerSettings
 
 BEATS_S, CALLS_S = "1,3,10", "0,5,60"

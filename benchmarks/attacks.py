@@ -34,7 +34,7 @@ from temporalio.service import RPCError
 
 from benchmarks.attacked import FOLDER, QUEUE, URL
 from perdure.clients import AgentClient
-from perdure.worker.dev_server import DevServer
+from perdure.worker.dev.server import DevServer
 
 BLOCKS, TURNS = 10, 10
 """Short blocks, so that both kinds of turns meet the same load of the machine."""

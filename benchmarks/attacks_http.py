@@ -25,7 +25,7 @@ from benchmarks.attacks import Result, p99
 from benchmarks.bench import working
 from benchmarks.streams import MODULE, QUEUE, WAITS, Gateway, gateway, request_ms
 from perdure.clients import AgentClient
-from perdure.worker.dev_server import DevServer
+from perdure.worker.dev.server import DevServer
 
 BLOCKS, REQUESTS, PAUSE_S = 6, 40, 0.02
 GOAL = 2.0

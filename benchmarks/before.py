@@ -23,7 +23,7 @@ from pathlib import Path
 
 from temporalio.client import Client
 
-from perdure.worker.dev_server import DevServer
+from perdure.worker.dev.server import DevServer
 
 ROOT = Path(__file__).parents[1]
 ROUNDS, STEPS, TURNS, SIZE = 20, 60, 1, 5_000

@@ -13,7 +13,7 @@ from typing import Any
 from temporalio.client import Client, WorkflowHandle, WorkflowHistory
 
 from perdure import limits
-from perdure.worker.dev_server import DevServer
+from perdure.worker.dev.server import DevServer
 
 SIZE = 5_000
 """Bytes of a tool's result."""

@@ -23,7 +23,7 @@ from temporalio.client import Client
 
 from benchmarks.before import ROOT, app_of, cpu_ms, worker
 from perdure import limits
-from perdure.worker.dev_server import DevServer
+from perdure.worker.dev.server import DevServer
 
 ROUNDS, STEPS = 12, 40
 ROUNDS_AT_ONCE, TURNS, STEPS_OF_EACH = 6, 20, 8

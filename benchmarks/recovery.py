@@ -31,7 +31,7 @@ from temporalio.api.enums.v1 import EventType, PendingWorkflowTaskState
 
 from benchmarks.with_perdure_killed import CALLS
 from perdure.clients import AgentClient, Turn
-from perdure.worker.dev_server import DevServer
+from perdure.worker.dev.server import DevServer
 
 KILLS = 20
 ROOT = Path(__file__).parent.parent

@@ -19,7 +19,7 @@ from benchmarks.bench import working
 from benchmarks.measures import size
 from perdure.clients import AgentClient, Session, Turn
 from perdure.session.facts import TurnRecorded
-from perdure.worker.dev_server import DevServer
+from perdure.worker.dev.server import DevServer
 
 MODULE, QUEUE = "benchmarks.with_sessions", "sessions"
 SESSIONS, MESSAGES, WINDOW = 6, 20, 5

@@ -32,7 +32,7 @@ from benchmarks.with_perdure_starved import PROVIDER
 from perdure import errors
 from perdure.clients import AgentClient
 from perdure.testing.stub_provider import read_log
-from perdure.worker.dev_server import DevServer
+from perdure.worker.dev.server import DevServer
 
 _DELAY_S = 4.0
 """Longer than the interval of heartbeats."""

@@ -25,7 +25,7 @@ from pathlib import Path
 from benchmarks.attacks import p50, p99
 from benchmarks.bench import working
 from perdure.clients import AgentClient
-from perdure.worker.dev_server import DevServer
+from perdure.worker.dev.server import DevServer
 
 MODULE, QUEUE = "benchmarks.with_perdure", "streams"
 STREAMS, TURNS, ROUNDS = 1000, 50, 3

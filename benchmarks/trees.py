@@ -29,7 +29,7 @@ from perdure.testing.stub_provider import Reply, StubProvider, per_million
 from perdure.values.budgets import DIMENSIONS, Spending
 from perdure.values.reports import ChildReport
 from perdure.worker import AgentWorker
-from perdure.worker.dev_server import DevServer
+from perdure.worker.dev.server import DevServer
 
 WOULD_MAKE = 20
 """Calls of an agent that does the work, when nothing stops it."""

@@ -6,19 +6,16 @@ It needs neither the code of an agent nor Temporal's own classes.
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from perdure.clients.agent_client import AgentClient
-    from perdure.clients.batches.batch import Batch
+    from perdure.clients.batches.handle import Batch
     from perdure.clients.batches.items import BatchOf
-    from perdure.clients.batches.values import BatchResult, BatchState, BatchStatus, TaskState
-    from perdure.clients.entries import TurnEntry
-    from perdure.clients.events import CaughtUp, Event
-    from perdure.clients.forks import Effect
-    from perdure.clients.listing import Listing, Page
-    from perdure.clients.live_text import TextBegins, TextVoid
-    from perdure.clients.schedules.schedule import Schedule
+    from perdure.clients.batches.status import BatchResult, BatchState, BatchStatus, TaskState
+    from perdure.clients.client import AgentClient
+    from perdure.clients.reading.events import CaughtUp, Event
+    from perdure.clients.reading.live_text import TextBegins, TextVoid
+    from perdure.clients.reading.tool_progress import ToolProgress
+    from perdure.clients.schedules.handle import Schedule
     from perdure.clients.schedules.status import ScheduledTurn, ScheduleEntry, ScheduleStatus
-    from perdure.clients.session_listing import SessionEntry
-    from perdure.clients.sessions import (
+    from perdure.clients.sessions.handle import (
         Conversation,
         MessageStatus,
         Sent,
@@ -26,31 +23,34 @@ if TYPE_CHECKING:
         SessionEvent,
         SessionStatus,
     )
-    from perdure.clients.status import ChildStatus, Spent, TurnStatus, Wait
-    from perdure.clients.tool_progress import ToolProgress
-    from perdure.clients.turn import Turn
+    from perdure.clients.sessions.listing import SessionEntry
+    from perdure.clients.turns.entries import TurnEntry
+    from perdure.clients.turns.forks import Effect
+    from perdure.clients.turns.handle import Turn
+    from perdure.clients.turns.listing import Listing, Page
+    from perdure.clients.turns.status import ChildStatus, Spent, TurnStatus, Wait
 else:
     from perdure import lazy_exports
 
     __getattr__, __dir__ = lazy_exports(
         __name__,
         {
-            "perdure.clients.agent_client": ["AgentClient"],
-            "perdure.clients.batches.batch": ["Batch"],
+            "perdure.clients.client": ["AgentClient"],
+            "perdure.clients.batches.handle": ["Batch"],
             "perdure.clients.batches.items": ["BatchOf"],
-            "perdure.clients.batches.values": [
+            "perdure.clients.batches.status": [
                 "BatchResult",
                 "BatchState",
                 "BatchStatus",
                 "TaskState",
             ],
-            "perdure.clients.entries": ["TurnEntry"],
-            "perdure.clients.events": ["CaughtUp", "Event"],
-            "perdure.clients.forks": ["Effect"],
-            "perdure.clients.listing": ["Listing", "Page"],
-            "perdure.clients.live_text": ["TextBegins", "TextVoid"],
-            "perdure.clients.session_listing": ["SessionEntry"],
-            "perdure.clients.sessions": [
+            "perdure.clients.turns.entries": ["TurnEntry"],
+            "perdure.clients.reading.events": ["CaughtUp", "Event"],
+            "perdure.clients.turns.forks": ["Effect"],
+            "perdure.clients.turns.listing": ["Listing", "Page"],
+            "perdure.clients.reading.live_text": ["TextBegins", "TextVoid"],
+            "perdure.clients.sessions.listing": ["SessionEntry"],
+            "perdure.clients.sessions.handle": [
                 "Conversation",
                 "MessageStatus",
                 "Sent",
@@ -58,15 +58,15 @@ else:
                 "SessionEvent",
                 "SessionStatus",
             ],
-            "perdure.clients.schedules.schedule": ["Schedule"],
+            "perdure.clients.schedules.handle": ["Schedule"],
             "perdure.clients.schedules.status": [
                 "ScheduleEntry",
                 "ScheduleStatus",
                 "ScheduledTurn",
             ],
-            "perdure.clients.status": ["ChildStatus", "Spent", "TurnStatus", "Wait"],
-            "perdure.clients.tool_progress": ["ToolProgress"],
-            "perdure.clients.turn": ["Turn"],
+            "perdure.clients.turns.status": ["ChildStatus", "Spent", "TurnStatus", "Wait"],
+            "perdure.clients.reading.tool_progress": ["ToolProgress"],
+            "perdure.clients.turns.handle": ["Turn"],
         },
     )
 

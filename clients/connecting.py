@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from perdure.temporal.connect import disconnect
 
 if TYPE_CHECKING:
-    from perdure.clients.agent_client import AgentClient
+    from perdure.clients.client import AgentClient
 
 
 class Connecting(Coroutine[Any, Any, "AgentClient"]):

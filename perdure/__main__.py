@@ -1,7 +1,7 @@
 """The command line: `perdure`.
 
 The commands for callers are in `perdure.clients.cli.commands`, those that run workers in
-`perdure.worker.commands`.
+`perdure.worker.commands`, and those that serve agents in `perdure.worker.gateway_commands`.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from perdure.clients.cli import exits
 from perdure.clients.cli.completion import VARIABLE
 from perdure.clients.cli.group import SETTINGS, CommandGroup
 from perdure.worker import commands as for_workers
+from perdure.worker import gateway_commands as for_others
 
 EPILOG = """\
 Temporal's environment variables (TEMPORAL_ADDRESS, TEMPORAL_PROFILE, …) set its address;
@@ -55,6 +56,7 @@ def commands() -> CommandGroup:
     assert isinstance(perdure, CommandGroup)
     for_workers.register(perdure)
     for_callers.register(perdure)
+    for_others.register(perdure)
     return perdure
 
 
@@ -92,7 +94,7 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _interrupted() -> int:
-    from perdure.clients.cli.screen import note
+    from perdure.clients.cli.drawing.screen import note
 
     note("perdure: interrupted")
     return exits.INTERRUPTED
@@ -100,7 +102,7 @@ def _interrupted() -> int:
 
 def _refuse(mistake: click.UsageError) -> int:
     """Print a usage error in one line, with a reference to the help."""
-    from perdure.clients.cli.screen import fail
+    from perdure.clients.cli.drawing.screen import fail
     from perdure.text import one_line
 
     path = mistake.ctx.command_path if mistake.ctx else "perdure"
@@ -136,7 +138,7 @@ def _failed(error: Exception, *, json: bool) -> int | None:
 
     Its imports take a third of the memory of a supervisor, which rarely needs them.
     """
-    from perdure.clients.cli.screen import fail
+    from perdure.clients.cli.drawing.screen import fail
     from perdure.errors import PerdureError, TurnNotFoundError
 
     if not isinstance(error, PerdureError):
@@ -145,7 +147,7 @@ def _failed(error: Exception, *, json: bool) -> int | None:
     hint = "; `perdure list` shows those that there are" if is_unknown else ""
     fail("perdure", f"{error.message}{hint}")
     if json:
-        from perdure.clients.cli.json_lines import tell_error
+        from perdure.clients.cli.drawing.json_lines import tell_error
 
         tell_error(error)
     return exits.of_error(error)
@@ -157,7 +159,7 @@ def _unexpected(
     """Print an exception that is a bug. Its message may contain any text."""
     import traceback
 
-    from perdure.clients.cli.screen import put
+    from perdure.clients.cli.drawing.screen import put
     from perdure.text import harmless_lines
 
     put(harmless_lines("".join(traceback.format_exception(kind, error, trace))), sys.stderr, end="")

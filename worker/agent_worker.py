@@ -32,10 +32,10 @@ from perdure.worker import health, setup_checks, startup
 from perdure.worker.plugin import PerdurePlugin
 from perdure.worker.queues import ModelQueue
 from perdure.worker.settings import WorkerSettings
-from perdure.worker.supervised import HeldRunsPlugin, Supervised
+from perdure.worker.supervision.supervised import HeldRunsPlugin, Supervised
 
 if TYPE_CHECKING:
-    from perdure.worker.telemetry import Telemetry
+    from perdure.worker.telemetry.telemetry import Telemetry
 
 logger = logging.getLogger("perdure")
 
@@ -236,7 +236,7 @@ async def _telemetry(app: AgentWorker, settings: WorkerSettings) -> AsyncIterato
     if app.telemetry is not None or not settings.otlp:
         yield app.telemetry
         return
-    from perdure.worker import otlp
+    from perdure.worker.telemetry import otlp
 
     async with otlp.from_environment() as telemetry:
         yield telemetry

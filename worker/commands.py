@@ -23,9 +23,9 @@ from perdure import limits
 if TYPE_CHECKING:
     from perdure.errors import PerdureError
     from perdure.worker.agent_worker import AgentWorker
-    from perdure.worker.dev_server import ServerAddress
-    from perdure.worker.reload import Watcher
-    from perdure.worker.supervised import Supervised
+    from perdure.worker.dev.reload import Watcher
+    from perdure.worker.dev.server import ServerAddress
+    from perdure.worker.supervision.supervised import Supervised
 
 STATE = Path(".perdure")
 _GRACE_S = "10"
@@ -131,7 +131,7 @@ async def _supervise(app: str, address: str | None, health_port: int | None, pro
     Settings are not checked here, as that takes 10 MB; the children report what is wrong with them.
     """
     from perdure.worker import logs
-    from perdure.worker.supervisor import Supervisor, command
+    from perdure.worker.supervision.supervisor import Supervisor, command
 
     logs.configure(os.environ.get("PERDURE_LOG_FORMAT", "lines"))
     options = [
@@ -144,8 +144,8 @@ async def _supervise(app: str, address: str | None, health_port: int | None, pro
 async def _supervised(app: str, address: str | None, health_port: int | None, given: str) -> int:
     """Run a worker as the child of a supervisor."""
     from perdure.errors import ServerUnreachableError
-    from perdure.worker.held_runs import LEFT, NO_SERVER
-    from perdure.worker.supervised import Supervised
+    from perdure.worker.supervision.held_runs import LEFT, NO_SERVER
+    from perdure.worker.supervision.supervised import Supervised
 
     supervised, state = Supervised(*map(int, given.split(","))), LEFT
     try:
@@ -259,8 +259,8 @@ async def dev(
     The server keeps its turns in a folder, and ends with this command.
     """
     from perdure.errors import ConfigurationError
-    from perdure.worker import reload
-    from perdure.worker.dev_lock import only_worker
+    from perdure.worker.dev import reload
+    from perdure.worker.dev.lock import only_worker
 
     if serve and app and parent is not None:
         return await _serve(app, state, serve, parent)
@@ -301,7 +301,7 @@ async def _server(
     folder: Path, port: int, *, ui: bool
 ) -> AsyncIterator[tuple[ServerAddress, bool]]:
     """Yield the address of the server on a folder, and whether it is a new one that ends here."""
-    from perdure.worker.dev_server import DevServer, running
+    from perdure.worker.dev.server import DevServer, running
 
     where = await running(folder)
     if where is not None:
@@ -315,7 +315,7 @@ async def _page(
     stack: contextlib.AsyncExitStack, where: ServerAddress, agents: AgentWorker | None, port: int
 ) -> str | None:
     """Serve the page until the stack is closed, and return its address."""
-    from perdure.worker import dev_page
+    from perdure.worker.dev import page as dev_page
 
     return await stack.enter_async_context(dev_page.page(where, agents, any_port=not port))
 
@@ -342,8 +342,9 @@ def _serving(app: str, state: Path, address: str) -> list[str]:
 async def _serve(app: str, state: Path, address: str, parent: int) -> int:
     """Run the worker of `perdure dev --reload` until its code changes."""
     from perdure.errors import PerdureError, ServerUnreachableError
-    from perdure.worker import logs, reload
-    from perdure.worker.dev_lock import only_worker
+    from perdure.worker import logs
+    from perdure.worker.dev import reload
+    from perdure.worker.dev.lock import only_worker
     from perdure.worker.settings import WorkerSettings
 
     _end_with_input()
@@ -368,7 +369,7 @@ async def _serve(app: str, state: Path, address: str, parent: int) -> int:
 
 def _until_mended(error: PerdureError, watcher: Watcher) -> int:
     """Print why the worker cannot run, and wait for a change."""
-    from perdure.worker.reload import CHANGED
+    from perdure.worker.dev.reload import CHANGED
 
     _say(f"perdure: {error.message}")
     _say(

@@ -50,8 +50,11 @@ from perdure.activities.transcripts import Transcripts
 from perdure.activities.webhook_rules import Rules
 from perdure.activities.webhooks import Webhooks
 from perdure.agents.definitions import Target, define
+from perdure.batch.wire import StoreCall
 from perdure.clients.batches.storing import NOT_STORED, store_batch
 from perdure.clients.schedules.sending import send_message
+from perdure.delivery.push import ChangeCall, PushCall
+from perdure.delivery.webhook import Notification, WebhookCall
 from perdure.errors import PerdureError
 from perdure.session.scheduled import MessageCall
 from perdure.session.wire import RecordCall
@@ -88,11 +91,8 @@ from perdure.temporal.names import (
 )
 from perdure.temporal.payloads import V, is_foreign, pack, raw_input, undecodable, unpack
 from perdure.turn.approvals import PolicyCall
-from perdure.turn.batch import StoreCall
 from perdure.turn.continuation import CarryCall
-from perdure.turn.push import ChangeCall, PushCall
 from perdure.turn.schedule_account import SettleCall
-from perdure.turn.webhook import Notification, WebhookCall
 from perdure.turn.wire import AgentCall, ChildRun, HookCall, ModelCall, ObserverCall, ToolRun
 from perdure.worker import internals, slots
 from perdure.worker.ends import TakenTasks

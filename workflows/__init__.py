@@ -1,14 +1,14 @@
 """The durable, deterministic part: turns, sessions, batches, and `run_turn` for other workflows."""
 
-from perdure.workflows.agent_batch import AgentBatch
-from perdure.workflows.agent_batch_part import AgentBatchPart
-from perdure.workflows.agent_push import AgentPush
-from perdure.workflows.agent_scheduled_batch import AgentScheduledBatch
-from perdure.workflows.agent_scheduled_message import AgentScheduledMessage
-from perdure.workflows.agent_session import AgentSession
-from perdure.workflows.agent_turn import AgentTurn
-from perdure.workflows.agent_webhook import AgentWebhook
-from perdure.workflows.child_turn import run_turn
+from perdure.workflows.batch.agent_batch import AgentBatch
+from perdure.workflows.batch.agent_batch_part import AgentBatchPart
+from perdure.workflows.batch.agent_scheduled_batch import AgentScheduledBatch
+from perdure.workflows.delivery.agent_push import AgentPush
+from perdure.workflows.delivery.agent_webhook import AgentWebhook
+from perdure.workflows.session.agent_scheduled_message import AgentScheduledMessage
+from perdure.workflows.session.agent_session import AgentSession
+from perdure.workflows.turn.agent_turn import AgentTurn
+from perdure.workflows.turn.child_turn import run_turn
 
 WORKFLOWS = (
     AgentTurn,

@@ -40,7 +40,7 @@ from benchmarks.bench import Kind
 from benchmarks.peers.kills import Told, telling
 from benchmarks.peers.weather import TASK, VERSIONS
 from perdure.testing.stub_provider import Reply, StubProvider, said_in
-from perdure.worker.dev_server import DevServer
+from perdure.worker.dev.server import DevServer
 
 AWAY_S, LONGEST_S, HELD_S = 60.0, 150.0, 600.0
 CITIES = ("Rome", "Oslo")

@@ -32,7 +32,7 @@ from temporalio.client import Client
 
 from benchmarks.bench import Kind
 from benchmarks.peers.with_dbos_client import resume
-from perdure.worker.dev_server import DevServer
+from perdure.worker.dev.server import DevServer
 
 PATIENCE, LONGEST = 10.0, 400.0
 IN_MODEL, IN_TOOL = "model call", "tool call"

@@ -32,7 +32,7 @@ from temporalio.client import Client
 from temporalio.exceptions import ActivityError
 from temporalio.worker import Worker
 
-from perdure.worker.dev_server import DevServer
+from perdure.worker.dev.server import DevServer
 
 WOULD_MAKE = 20
 LIMITS = UsageLimits(request_limit=5, total_tokens_limit=3_000)

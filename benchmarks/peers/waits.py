@@ -32,7 +32,7 @@ from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCall
 from benchmarks.peers.trees_libraries import BillingChat
 from benchmarks.peers.waits_perdure import EUROS, perdure
 from benchmarks.peers.with_pydantic_ai import JobModel
-from perdure.worker.dev_server import DevServer
+from perdure.worker.dev.server import DevServer
 
 PHASES = ("begin", "look", "approve", "again")
 

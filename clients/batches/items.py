@@ -17,13 +17,13 @@ from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 from pydantic_core import from_json
 
 from perdure import errors, limits, validation
+from perdure.batch.wire import turn_id
 from perdure.clients.batches.spool import Spool
 from perdure.temporal import start_request
 from perdure.temporal.payloads import pack
 from perdure.text import clean, one_line
-from perdure.turn.batch import turn_id
-from perdure.turn.batch_items import BatchItem, OnError
 from perdure.turn.wire import TurnRequest
+from perdure.values.batch_items import BatchItem, OnError
 from perdure.values.budgets import Budget
 from perdure.values.tasks import Task
 

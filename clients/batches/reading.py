@@ -16,20 +16,20 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from perdure import errors, limits
+from perdure.batch.part import is_answered
+from perdure.batch.wire import BatchNote, PartRequest, StopReason, part_id
 from perdure.clients.batches.places import Place
-from perdure.clients.batches.values import BatchResult, TaskState
-from perdure.clients.history_pages import FATAL
-from perdure.clients.server_errors import translated
+from perdure.clients.batches.status import BatchResult, TaskState
+from perdure.clients.reading.history_pages import FATAL
+from perdure.clients.reading.server_errors import translated
 from perdure.errors import PerdureError
 from perdure.schemas import output_type
 from perdure.schemas.strict_schema import Schema
 from perdure.temporal.part_history import PartOrdered, PartReader
 from perdure.text import size
 from perdure.turn import ending
-from perdure.turn.batch import BatchNote, PartRequest, StopReason, part_id
-from perdure.turn.batch_items import BatchItem
-from perdure.turn.batch_part import is_answered
 from perdure.turn.facts import ChildEnded, TurnEnded
+from perdure.values.batch_items import BatchItem
 from perdure.values.reports import AgentReport, Outcome
 
 Found = tuple[BatchItem, BatchResult[Any]]

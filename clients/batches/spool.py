@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Self
 
-from perdure.turn.batch_items import BatchItem
+from perdure.values.batch_items import BatchItem
 
 _TABLE = "CREATE TABLE items (place INTEGER PRIMARY KEY, line INTEGER, id TEXT UNIQUE, item TEXT)"
 _ROWS = 100

@@ -8,15 +8,15 @@ from temporalio.client import Client
 
 from perdure import errors, limits, validation
 from perdure.agents.agent import Agent
-from perdure.clients.batches.batch import check_at_once, described
+from perdure.batch.wire import BatchRequest
+from perdure.clients.batches.handle import check_at_once, described
 from perdure.clients.batches.items import Tasks, read
 from perdure.clients.batches.spool import Spool
 from perdure.clients.batches.uploading import Uploader, Work
-from perdure.clients.search_marks import Marks
 from perdure.temporal import start_request
 from perdure.temporal.priorities import Fairness, Priorities
-from perdure.turn.batch import BatchRequest
-from perdure.turn.batch_items import OnError
+from perdure.temporal.search_marks import Marks
+from perdure.values.batch_items import OnError
 from perdure.values.budgets import ABudget, Budget
 
 _GIVEN = {

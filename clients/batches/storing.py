@@ -7,13 +7,13 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
 from perdure import errors
+from perdure.batch.wire import StoreCall, StoredTasks, common_of
 from perdure.clients.batches.items import read
 from perdure.clients.batches.spool import Spool
 from perdure.clients.batches.uploading import Uploader, Work
-from perdure.clients.search_marks import Marks
 from perdure.temporal.history import first_event, raw_value
 from perdure.temporal.payloads import unpack
-from perdure.turn.batch import StoreCall, StoredTasks, common_of
+from perdure.temporal.search_marks import Marks
 from perdure.turn.wire import TurnRequest
 
 NOT_STORED = (errors.InvalidRequestError, errors.TooLargeError)

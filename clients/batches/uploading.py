@@ -17,15 +17,15 @@ from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from perdure import errors, limits
-from perdure.clients.feed import unreadable
+from perdure.batch import plan as batch_plan
+from perdure.batch.wire import BatchRequest, PartRequest, part_id
+from perdure.clients.reading.feed import unreadable
 from perdure.temporal.names import BATCH, BATCH_PART, MEMO_BATCH
 from perdure.temporal.payloads import pack
 from perdure.temporal.runs import describe
 from perdure.text import counted, markdown, word
-from perdure.turn import batch_plan
-from perdure.turn.batch import BatchRequest, PartRequest, part_id
-from perdure.turn.batch_items import BatchItem
 from perdure.turn.wire import TurnRequest
+from perdure.values.batch_items import BatchItem
 
 _AT_ONCE = 8
 """The number of parts that are stored at the same time."""

@@ -19,13 +19,13 @@ from typing import Any, TextIO
 from rich.text import Text
 
 from perdure import errors
-from perdure.clients.agent_client import AgentClient
 from perdure.clients.cli import processes
+from perdure.clients.cli.drawing.progress import address_in_ui
+from perdure.clients.cli.drawing.screen import note, put, wrapped
 from perdure.clients.cli.follow import View, conclude, follower
 from perdure.clients.cli.processes import Child, Server
-from perdure.clients.cli.progress import address_in_ui
-from perdure.clients.cli.screen import note, put, wrapped
-from perdure.clients.turn import Turn
+from perdure.clients.client import AgentClient
+from perdure.clients.turns.handle import Turn
 from perdure.temporal.connect import connect, connect_local
 from perdure.text import harmless, one_line, word
 

@@ -11,7 +11,7 @@ from perdure.clients.cli import options
 from perdure.clients.cli.group import Command, examples
 
 if TYPE_CHECKING:
-    from perdure.clients.agent_client import AgentClient
+    from perdure.clients.client import AgentClient
     from perdure.values.model_retry import ModelRetryPolicy
 
 _LINES = "Print a line of JSON for each result, and one for the batch at the end."
@@ -96,7 +96,7 @@ async def run(
     follows it again.
     """
     from perdure.clients.cli import batches
-    from perdure.clients.cli.amounts import budget_of
+    from perdure.clients.cli.drawing.amounts import budget_of
 
     budget, turn_budget = budget_of(limits), budget_of({"usd": turn_usd})
     client = await _client(address, task_queue)
@@ -126,8 +126,8 @@ async def run(
 async def status(batch: str, as_json: bool, address: str | None) -> int:
     """Print how many tasks are done, failed, running and waiting, and what they cost."""
     from perdure.clients.cli import batches
-    from perdure.clients.cli.json_lines import tell
-    from perdure.clients.cli.screen import put
+    from perdure.clients.cli.drawing.json_lines import tell
+    from perdure.clients.cli.drawing.screen import put
 
     found = await (await (await _client(address)).get_batch(batch)).status()
     if as_json:
@@ -197,7 +197,7 @@ async def retry(
     The limits are added to those of the batch. Tasks with an answer are left alone.
     """
     from perdure.clients.cli import batches
-    from perdure.clients.cli.amounts import budget_of
+    from perdure.clients.cli.drawing.amounts import budget_of
 
     found = await (await _client(address)).get_batch(batch)
     await found.retry_failed(budget_of(limits), at_once=at_once)
@@ -215,8 +215,8 @@ async def retry(
 @options.ANY_QUEUE
 async def cancel(batch: str, reason: str, as_json: bool, address: str | None) -> int:
     """Cancel the turns of a batch that run, and start no more."""
-    from perdure.clients.cli.json_lines import tell
-    from perdure.clients.cli.screen import note
+    from perdure.clients.cli.drawing.json_lines import tell
+    from perdure.clients.cli.drawing.screen import note
     from perdure.text import word
 
     found = await (await _client(address)).get_batch(batch)
@@ -231,7 +231,7 @@ async def cancel(batch: str, reason: str, as_json: bool, address: str | None) ->
 
 
 async def _client(address: str | None, task_queue: str | None = None) -> AgentClient:
-    from perdure.clients.agent_client import AgentClient
+    from perdure.clients.client import AgentClient
     from perdure.temporal.names import TASK_QUEUE
 
     return await AgentClient.connect(address, task_queue=task_queue or TASK_QUEUE)

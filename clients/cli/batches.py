@@ -19,15 +19,15 @@ from rich.table import Table
 from rich.text import Text
 
 from perdure import errors
-from perdure.clients.batches.batch import Batch
-from perdure.clients.batches.values import BatchResult, BatchState, BatchStatus
-from perdure.clients.cli.amounts import in_words as left_in_words
-from perdure.clients.cli.amounts import time_in_words
-from perdure.clients.cli.csv_rows import CsvRows
+from perdure.clients.batches.handle import Batch
+from perdure.clients.batches.status import BatchResult, BatchState, BatchStatus
+from perdure.clients.cli.drawing.amounts import in_words as left_in_words
+from perdure.clients.cli.drawing.amounts import time_in_words
+from perdure.clients.cli.drawing.csv_rows import CsvRows
+from perdure.clients.cli.drawing.json_lines import tell
+from perdure.clients.cli.drawing.screen import Live, lines_of, note, put
 from perdure.clients.cli.exits import DONE, FAILED, OUTCOMES
-from perdure.clients.cli.json_lines import tell
 from perdure.clients.cli.result_file import ResultFile
-from perdure.clients.cli.screen import Live, lines_of, note, put
 from perdure.text import money, one_line, word
 
 _POLL_S = 1.0

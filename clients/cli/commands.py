@@ -18,7 +18,6 @@ from perdure.clients.cli.completion import completion
 from perdure.clients.cli.exits import OUTCOMES
 from perdure.clients.cli.group import Command, examples
 from perdure.clients.cli.schedule_commands import schedule
-from perdure.clients.cli.serve_command import serve
 from perdure.clients.cli.session_commands import session
 
 if TYPE_CHECKING:
@@ -47,8 +46,6 @@ def register(group: click.Group) -> None:
         chat,
         session,
         setup,
-        serve,
-        mcp,
         ask,
         demo,
         completion,
@@ -109,7 +106,7 @@ async def run(
     The answer goes to standard output, everything else to standard error. Ctrl-C leaves the turn
     running.
     """
-    from perdure.clients.cli.amounts import budget_of
+    from perdure.clients.cli.drawing.amounts import budget_of
     from perdure.clients.cli.follow import View, follow
 
     budget = budget_of(limits)
@@ -263,8 +260,8 @@ async def add_budget(
 ) -> int:
     """Add to the budget or the iterations of a turn, so that a paused turn goes on."""
     from perdure import errors
-    from perdure.clients.cli import amounts
     from perdure.clients.cli.decisions import by_of
+    from perdure.clients.cli.drawing import amounts
     from perdure.text import word
 
     more = amounts.budget_of(limits)
@@ -487,8 +484,8 @@ async def chat(
     From a pipe, each line waits for the answer to the one before. Budget, idle time, labels,
     iterations and retries apply to a session that this command begins.
     """
-    from perdure.clients.cli.amounts import budget_of
-    from perdure.clients.cli.chat import Asked, chat
+    from perdure.clients.cli.chatting.chat import Asked, chat
+    from perdure.clients.cli.drawing.amounts import budget_of
 
     given = {
         "budget": budget_of(limits),
@@ -537,8 +534,8 @@ async def setup(
     namespace: str | None,
 ) -> int:
     """Register the search attributes for listing turns. It may be run again at any time."""
-    from perdure.clients.cli import json_lines
-    from perdure.clients.cli.screen import put
+    from perdure.clients.cli.drawing import json_lines
+    from perdure.clients.cli.drawing.screen import put
     from perdure.clients.cli.setup_namespace import reach, set_up
     from perdure.text import harmless
 
@@ -551,42 +548,6 @@ async def setup(
     client = await reach(address, namespace, wait=timedelta(seconds=wait))
     await set_up(client, say, new_namespace=timedelta(days=retention) if create_namespace else None)
     say("ready", "`perdure list` lists turns by agent, state, outcome and label")
-    return 0
-
-
-@click.command(cls=Command, short_help="agents for any MCP client")
-@click.option(
-    "--agent",
-    "agents",
-    metavar="NAME",
-    multiple=True,
-    help="Offer only this agent; may be repeated.",
-)
-@click.option(
-    "--no-approvals",
-    is_flag=True,
-    help="Do not offer to approve or deny calls, to add to budgets or to resume turns.",
-)
-@options.CONNECTION
-async def mcp(
-    agents: tuple[str, ...], no_approvals: bool, address: str | None, task_queue: str
-) -> int:
-    """Run an MCP server on standard input and output.
-
-    An editor or an assistant starts the server and uses its tools to start turns, wait for them and
-    decide about calls.
-    """
-    from perdure import errors
-
-    try:
-        from perdure.clients.mcp.server import serve
-    except ImportError:
-        raise errors.ConfigurationError(
-            "perdure mcp needs the package mcp: pip install 'perdure[mcp]'"
-        ) from None
-    await serve(
-        await connected(address, task_queue), agents, approvals=not no_approvals
-    ).run_stdio_async()
     return 0
 
 

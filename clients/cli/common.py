@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from perdure.clients.cli.exits import DONE
 
 if TYPE_CHECKING:
-    from perdure.clients.agent_client import AgentClient
+    from perdure.clients.client import AgentClient
 
 
 async def connected(address: str | None, task_queue: str | None = None) -> AgentClient:
@@ -19,7 +19,7 @@ async def connected(address: str | None, task_queue: str | None = None) -> Agent
     Raises:
         ServerUnreachableError: No server answers at the address.
     """
-    from perdure.clients.agent_client import AgentClient
+    from perdure.clients.client import AgentClient
     from perdure.temporal.names import TASK_QUEUE
 
     return await AgentClient.connect(address, task_queue=task_queue or TASK_QUEUE)
@@ -30,8 +30,8 @@ def tell(as_json: bool, value: dict[str, Any], words: str) -> int:
 
     Returns the exit code.
     """
-    from perdure.clients.cli import json_lines
-    from perdure.clients.cli.screen import note
+    from perdure.clients.cli.drawing import json_lines
+    from perdure.clients.cli.drawing.screen import note
 
     if as_json:
         json_lines.tell(value)

@@ -21,16 +21,16 @@ from typing import Any
 from rich.text import Text
 
 from perdure import errors, validation
-from perdure.clients import waiting
-from perdure.clients.agent_client import AgentClient
-from perdure.clients.cli.amounts import time_in_words
-from perdure.clients.cli.hints import Commands
-from perdure.clients.cli.json_lines import tell
-from perdure.clients.cli.progress import agents
-from perdure.clients.cli.screen import put, wrapped
-from perdure.clients.cli.table import draw
-from perdure.clients.entries import TurnEntry
-from perdure.clients.turn import Turn
+from perdure.clients.cli.drawing.amounts import time_in_words
+from perdure.clients.cli.drawing.hints import Commands
+from perdure.clients.cli.drawing.json_lines import tell
+from perdure.clients.cli.drawing.progress import agents
+from perdure.clients.cli.drawing.screen import put, wrapped
+from perdure.clients.cli.drawing.table import draw
+from perdure.clients.client import AgentClient
+from perdure.clients.turns import waiting
+from perdure.clients.turns.entries import TurnEntry
+from perdure.clients.turns.handle import Turn
 from perdure.errors import PayloadDecodeError
 from perdure.temporal.search_attributes import State
 from perdure.text import arguments_in_brief, arguments_indented, harmless, word

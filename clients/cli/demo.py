@@ -30,10 +30,10 @@ from perdure.clients.cli.ask import (
     say_where,
     session,
 )
+from perdure.clients.cli.drawing.progress import Progress, figures
+from perdure.clients.cli.drawing.screen import put
 from perdure.clients.cli.processes import Child
-from perdure.clients.cli.progress import Progress, figures
-from perdure.clients.cli.screen import put
-from perdure.clients.turn import Turn
+from perdure.clients.turns.handle import Turn
 from perdure.turn.facts import ModelAnswered, Scheduled, ToolReturned
 from perdure.turn.keys import Key
 from perdure.values.reports import AgentReport

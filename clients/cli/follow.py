@@ -7,14 +7,14 @@ import sys
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from perdure.clients.agent_client import AgentClient
 from perdure.clients.cli import exits
-from perdure.clients.cli.hints import Commands
-from perdure.clients.cli.json_lines import Told
-from perdure.clients.cli.screen import note
-from perdure.clients.cli.tree import Reach
-from perdure.clients.cli.watch import Watch
-from perdure.clients.turn import Turn
+from perdure.clients.cli.drawing.hints import Commands
+from perdure.clients.cli.drawing.json_lines import Told
+from perdure.clients.cli.drawing.screen import note
+from perdure.clients.cli.drawing.tree import Reach
+from perdure.clients.cli.drawing.watch import Watch
+from perdure.clients.client import AgentClient
+from perdure.clients.turns.handle import Turn
 from perdure.errors import PerdureError
 from perdure.text import word
 from perdure.values.reports import AgentReport

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from perdure import errors
-from perdure.clients.agent_client import AgentClient
-from perdure.clients.cli.amounts import budget_of
+from perdure.clients.cli.drawing.amounts import budget_of
+from perdure.clients.cli.drawing.json_lines import tell
+from perdure.clients.cli.drawing.screen import note, put
 from perdure.clients.cli.exits import DONE
 from perdure.clients.cli.follow import View, follow
-from perdure.clients.cli.json_lines import tell
-from perdure.clients.cli.screen import note, put
-from perdure.clients.forks import Effect
-from perdure.clients.turn import Turn
+from perdure.clients.client import AgentClient
+from perdure.clients.turns.forks import Effect
+from perdure.clients.turns.handle import Turn
 from perdure.text import word
 from perdure.values.budgets import Budget
 

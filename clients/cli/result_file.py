@@ -18,7 +18,7 @@ from pydantic_core import to_json
 from perdure import errors
 from perdure.base import Wire
 from perdure.clients.batches.places import Place
-from perdure.clients.batches.values import BatchResult, TaskState
+from perdure.clients.batches.status import BatchResult, TaskState
 
 _PAGE_BYTES = 64 * 1024
 _BEGINNING = b'{"id":"'

@@ -13,7 +13,7 @@ from perdure.clients.cli.common import connected, tell
 from perdure.clients.cli.group import Command, Subcommands, examples
 
 if TYPE_CHECKING:
-    from perdure.clients.schedules.schedule import Schedule
+    from perdure.clients.schedules.handle import Schedule
 
 _ID: options.Decorator[Any] = click.argument("schedule_id", metavar="ID", help="The schedule's id.")
 
@@ -116,7 +116,7 @@ async def show(schedule_id: str, as_json: bool, address: str | None) -> int:
 @options.ANY_QUEUE
 async def run(schedule_id: str, as_json: bool, address: str | None) -> int:
     """Start a turn now, outside the schedule, also while it is paused."""
-    from perdure.clients.cli.hints import Commands
+    from perdure.clients.cli.drawing.hints import Commands
 
     found = await _schedule(schedule_id, address)
     started = await found.run_now()

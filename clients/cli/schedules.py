@@ -11,14 +11,14 @@ from rich.text import Text
 
 from perdure import errors
 from perdure.clients.batches.items import BatchOf
-from perdure.clients.cli import json_lines, table
-from perdure.clients.cli.amounts import budget_of, in_words, time_in_words
+from perdure.clients.cli.drawing import json_lines, table
+from perdure.clients.cli.drawing.amounts import budget_of, in_words, time_in_words
+from perdure.clients.cli.drawing.progress import COLOURS
+from perdure.clients.cli.drawing.screen import note, put, wrapped
 from perdure.clients.cli.exits import DONE
 from perdure.clients.cli.options import NEVER
-from perdure.clients.cli.progress import COLOURS
-from perdure.clients.cli.screen import note, put, wrapped
 from perdure.clients.schedules import zones
-from perdure.clients.schedules.schedule import Schedule
+from perdure.clients.schedules.handle import Schedule
 from perdure.clients.schedules.status import ScheduledTurn, ScheduleEntry, ScheduleStatus
 from perdure.text import harmless, money, word
 from perdure.values.budgets import DIMENSIONS, Budget, Remaining, Spending

@@ -11,7 +11,7 @@ from perdure.clients.cli.common import connected, tell
 from perdure.clients.cli.group import Command, Subcommands, examples
 
 if TYPE_CHECKING:
-    from perdure.clients.sessions import Session
+    from perdure.clients.sessions.handle import Session
 
 _ID: options.Decorator[Any] = click.argument("session_id", metavar="ID", help="The session's id.")
 
@@ -178,7 +178,8 @@ async def fork(
 async def add_budget(session_id: str, as_json: bool, address: str | None, **limits: Any) -> int:
     """Add to what all turns of a session may spend. Messages that wait for that are read."""
     from perdure import errors
-    from perdure.clients.cli import amounts, sessions
+    from perdure.clients.cli import sessions
+    from perdure.clients.cli.drawing import amounts
     from perdure.text import word
 
     more = amounts.budget_of(limits)

@@ -9,16 +9,16 @@ from typing import Any
 
 from rich.text import Text
 
-from perdure.clients.agent_client import AgentClient
-from perdure.clients.cli import json_lines, table
-from perdure.clients.cli.amounts import in_words
+from perdure.clients.cli.drawing import json_lines, table
+from perdure.clients.cli.drawing.amounts import in_words
+from perdure.clients.cli.drawing.hints import Commands
+from perdure.clients.cli.drawing.progress import COLOURS
+from perdure.clients.cli.drawing.screen import note, put, wrapped
 from perdure.clients.cli.exits import DONE
 from perdure.clients.cli.follow import View, follow
-from perdure.clients.cli.hints import Commands
-from perdure.clients.cli.progress import COLOURS
-from perdure.clients.cli.screen import note, put, wrapped
-from perdure.clients.session_listing import SessionEntry
-from perdure.clients.sessions import Sent, Session, SessionStatus
+from perdure.clients.client import AgentClient
+from perdure.clients.sessions.handle import Sent, Session, SessionStatus
+from perdure.clients.sessions.listing import SessionEntry
 from perdure.session.wire import SessionTurn
 from perdure.text import harmless, money, word
 from perdure.values.budgets import Remaining

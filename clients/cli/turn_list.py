@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from perdure.clients import AgentClient
-from perdure.clients.cli import json_lines
-from perdure.clients.cli.blocks import blocks
-from perdure.clients.cli.screen import note
-from perdure.clients.cli.table import Turns
-from perdure.clients.entries import TurnEntry
-from perdure.clients.status_reader import look
+from perdure.clients.cli.drawing import json_lines
+from perdure.clients.cli.drawing.blocks import blocks
+from perdure.clients.cli.drawing.screen import note
+from perdure.clients.cli.drawing.table import Turns
+from perdure.clients.turns.entries import TurnEntry
+from perdure.clients.turns.status_reader import look
 from perdure.errors import PerdureError
 from perdure.temporal.search_attributes import State
 

@@ -6,13 +6,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 from perdure import errors, validation
-from perdure.clients.batches.batch import check_at_once
+from perdure.batch.wire import common_of
+from perdure.clients.batches.handle import check_at_once
 from perdure.clients.batches.items import BatchOf, checked, each
 from perdure.clients.batches.spool import Spool
-from perdure.turn.batch import common_of
-from perdure.turn.batch_items import OnError, ScheduledBatch
 from perdure.turn.slot import Slot
 from perdure.turn.wire import TurnRequest
+from perdure.values.batch_items import OnError, ScheduledBatch
 from perdure.values.budgets import ABudget
 
 _GIVEN: dict[str, Any] = {

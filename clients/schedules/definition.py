@@ -17,12 +17,12 @@ from perdure.clients.schedules.cron import Cron
 from perdure.temporal import search_attributes, start_request
 from perdure.temporal.priorities import Fairness, Priorities
 from perdure.text import size
-from perdure.turn.batch_items import ScheduledBatch
 from perdure.turn.schedule_account import ScheduleAccount
 from perdure.turn.slot import BLOCK, LAST_BLOCK, IfRunning, ScheduledBy
 from perdure.turn.wire import TurnRequest
 from perdure.validation import Must
 from perdure.values import keywords
+from perdure.values.batch_items import ScheduledBatch
 from perdure.values.budgets import ABudget, Budget
 from perdure.values.tasks import Task
 from perdure.values.turn_options import TurnOptions

@@ -14,7 +14,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from perdure import errors, limits, validation
 from perdure.clients.schedules import server
-from perdure.clients.sessions import checked_id, session_request
+from perdure.clients.sessions.handle import checked_id, session_request
 from perdure.session.scheduled import MessageDelivery, message_of, session_of
 from perdure.session.state import SessionState
 from perdure.temporal import failures

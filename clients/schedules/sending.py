@@ -9,11 +9,11 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from perdure import errors
-from perdure.clients.search_marks import Marks
-from perdure.clients.sessions import Session
-from perdure.clients.turn import Turn
+from perdure.clients.sessions.handle import Session
+from perdure.clients.turns.handle import Turn
 from perdure.session.scheduled import MessageCall, MessageDelivery
 from perdure.session.wire import Say
+from perdure.temporal.search_marks import Marks
 from perdure.values.reports import Outcome
 
 _NO_FAILURE = (

@@ -14,7 +14,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from perdure import errors
-from perdure.clients.server_errors import translated
+from perdure.clients.reading.server_errors import translated
 from perdure.errors import PerdureError
 from perdure.temporal import schedule_updates
 from perdure.text import one_line

@@ -16,18 +16,18 @@ from temporalio.service import RPCError
 
 from perdure import errors
 from perdure.base import Value
-from perdure.clients.batches.batch import note_in, status_of
-from perdure.clients.batches.values import BatchStatus
-from perdure.clients.entries import TurnEntry, entry_of
+from perdure.clients.batches.handle import note_in, status_of
+from perdure.clients.batches.status import BatchStatus
 from perdure.clients.schedules import messages, zones
 from perdure.clients.schedules.definition import Definition, OnFailure
 from perdure.clients.schedules.stored import definition_of, request_of
+from perdure.clients.turns.entries import TurnEntry, entry_of
 from perdure.errors import ErrorInfo
 from perdure.temporal.names import BATCHES
 from perdure.temporal.runs import describe_last
 from perdure.temporal.search_attributes import State
-from perdure.turn.batch_items import OnError
 from perdure.turn.slot import IfRunning, Slot
+from perdure.values.batch_items import OnError
 from perdure.values.budgets import NOTHING, Budget, Spending
 from perdure.values.reports import Outcome
 from perdure.values.tasks import headline

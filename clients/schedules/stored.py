@@ -25,15 +25,15 @@ from temporalio.client import (
 from temporalio.common import Priority, TypedSearchAttributes
 
 from perdure import errors
+from perdure.batch import plan as batch_plan
 from perdure.clients.schedules import cron
 from perdure.clients.schedules.cron import Cron, Range, Ranges
 from perdure.clients.schedules.definition import Definition
-from perdure.clients.starting import packed
+from perdure.clients.turns.starting import packed
 from perdure.temporal import start_request
 from perdure.temporal.names import MEMO_BATCH, SCHEDULED_BATCH, SCHEDULED_MESSAGE, TURN
 from perdure.temporal.schedule_updates import input_of
 from perdure.text import markdown, word
-from perdure.turn import batch_plan
 from perdure.turn.slot import IfRunning
 from perdure.turn.wire import TurnRequest
 

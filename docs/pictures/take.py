@@ -19,10 +19,10 @@ from playwright.async_api import async_playwright
 
 from perdure import Agent, Budget, Price, Usage, errors, tool
 from perdure.clients import AgentClient
-from perdure.clients.cli.progress import address_in_ui
+from perdure.clients.cli.drawing.progress import address_in_ui
 from perdure.testing import ScriptedModel, call, calls, fails, local_runtime, says
 from perdure.worker import AgentWorker
-from perdure.worker.dev_server import DevServer
+from perdure.worker.dev.server import DevServer
 
 HERE = Path(__file__).parent
 TASKS = (

@@ -20,12 +20,11 @@ from playwright.async_api import Browser, async_playwright
 
 from perdure import Agent, Budget, Price, Usage, errors, tool
 from perdure.clients import AgentClient
-from perdure.clients.cli import serving
-from perdure.clients.http import app as gateway
-from perdure.clients.http import one_token
+from perdure.clients.gateway import app as gateway
+from perdure.clients.gateway import one_token, serving
 from perdure.testing import ByTask, ScriptedModel, call, calls, fails, local_runtime, says
 from perdure.worker import AgentWorker
-from perdure.worker.dev_server import DevServer
+from perdure.worker.dev.server import DevServer
 
 HERE = Path(__file__).parent
 DESK = {"viewport": {"width": 1240, "height": 860}}

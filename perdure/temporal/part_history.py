@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
 
+from perdure.batch.wire import PartRequest
 from perdure.temporal.history import HistoryReader
 from perdure.temporal.names import BATCH_ORDER
 from perdure.temporal.payloads import unpack
-from perdure.turn.batch import PartRequest
 from perdure.turn.facts import ChildEnded
 from perdure.turn.keys import ChildKey
 

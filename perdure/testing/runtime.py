@@ -26,7 +26,7 @@ from perdure.testing.time_skipping import SETTING
 from perdure.values.answers import ModelAnswer
 from perdure.values.tasks import TurnInfo
 from perdure.worker import AgentWorker
-from perdure.worker.dev_server import DevServer
+from perdure.worker.dev.server import DevServer
 from perdure.worker.settings import WorkerSettings
 
 _AS_DECLARED: Any = object()

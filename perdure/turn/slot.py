@@ -13,8 +13,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from perdure.base import Wire
-from perdure.turn.batch_items import ScheduledBatch
 from perdure.turn.schedule_account import ScheduleAccount
+from perdure.values.batch_items import ScheduledBatch
 from perdure.values.tasks import Context
 
 BLOCK = "schedule"

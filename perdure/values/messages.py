@@ -103,7 +103,7 @@ class UserMessage(Value):
     id: str | None = None
 
     @classmethod
-    def of(cls, text: str, *, id: str | None = None) -> UserMessage:  # noqa: A002 - a field's name
+    def of(cls, text: str, *, id: str | None = None) -> UserMessage:
         """Return a message of plain text."""
         return cls(parts=(Text(text=text),), id=id)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from perdure.worker.dev_server import DevServer
+from perdure.worker.dev.server import DevServer
 
 from .pages import page
 from .stories import Story

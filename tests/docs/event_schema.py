@@ -11,7 +11,7 @@ from typing import Any, get_args, get_type_hints
 from pydantic import BaseModel, create_model
 from pydantic.json_schema import models_json_schema
 
-from perdure.clients.events import VERSION, kind_of
+from perdure.clients.reading.events import VERSION, kind_of
 from perdure.turn.facts import Fact
 from perdure.turn.keys import Key
 

@@ -8,8 +8,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from perdure.clients.http import openapi
-from perdure.clients.http.application import operations
+from perdure.clients.gateway import openapi
+from perdure.clients.gateway.application import operations
 
 FILE = Path(__file__).parents[2] / "docs/assets/openapi.json"
 

@@ -22,7 +22,7 @@ from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
-from perdure.clients.mcp.server import serve
+from perdure.clients.gateway.mcp.server import serve
 
 
 @pytest.mark.slow

@@ -5,7 +5,7 @@ from typing import get_args
 import jsonschema  # type: ignore[import-untyped]  # its stubs are a package of their own
 import pytest
 
-from perdure.clients.events import kind_of
+from perdure.clients.reading.events import kind_of
 from perdure.turn.facts import Fact
 
 from . import event_schema

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from perdure import Agent, tool
-from perdure.clients.http import tokens_from
+from perdure.clients.gateway import tokens_from
 from perdure.testing import ScriptedModel, call, calls, says
 
 from .commands import commands

@@ -18,7 +18,7 @@ from temporalio.envconfig import ClientConfigProfile, ClientConfigTLS
 from perdure import Agent
 from perdure.clients import AgentClient
 from perdure.testing import ScriptedModel
-from perdure.worker import server_binary
+from perdure.worker.dev import server_binary
 
 from .conftest import Tell
 

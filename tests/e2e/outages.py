@@ -5,7 +5,7 @@ import random
 from collections.abc import Sequence
 from pathlib import Path
 
-from perdure.worker.dev_server import DevServer
+from perdure.worker.dev.server import DevServer
 
 
 class Outage:

@@ -27,7 +27,7 @@ from perdure import AgentReport, Outcome
 from perdure.activities.provider import ModelRequest
 from perdure.activities.providers.openai_chat import body_of
 from perdure.clients import Turn
-from perdure.clients.events import Event
+from perdure.clients.reading.events import Event
 from perdure.temporal.connect import connect
 from perdure.temporal.history import HistoryReader
 from perdure.testing.stub_provider import Call, LoggedRequest, Reply, StubProvider, read_log

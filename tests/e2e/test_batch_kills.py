@@ -18,9 +18,9 @@ import pytest
 from temporalio.client import Client
 
 from perdure import Budget, limits
+from perdure.batch.wire import part_id
 from perdure.clients import BatchState
 from perdure.temporal.names import MEMO_BATCH
-from perdure.turn.batch import part_id
 
 from .stories import Process, Tell, supervised
 from .stories import with_and_without_supervisor as has_supervisor

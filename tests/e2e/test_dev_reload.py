@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from perdure.clients import AgentClient, Turn
-from perdure.worker.dev_lock import only_worker
+from perdure.worker.dev.lock import only_worker
 
 from .command_line import CommandLine, Started, is_alive, wait_until
 

@@ -18,7 +18,7 @@ from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 
 from perdure.worker import health
-from perdure.worker.dev_server import DevServer
+from perdure.worker.dev.server import DevServer
 
 from .stories import Process, Story, Tell, asks, kill_all, says, use
 

@@ -13,7 +13,7 @@ from typing import Any, get_args
 import pytest
 
 from perdure.clients import TurnEntry
-from perdure.clients.events import kind_of
+from perdure.clients.reading.events import kind_of
 from perdure.turn.facts import Fact
 
 from .command_line import NO_MODEL, CommandLine, InProcess

@@ -20,7 +20,7 @@ from temporalio.client import Client
 
 from perdure import Budget, Outcome
 from perdure.clients import BatchOf
-from perdure.clients.http import A2AAgent
+from perdure.clients.gateway import A2AAgent
 from perdure.clients.schedules.definition import turn_id_of
 from perdure.temporal import names
 from perdure.testing.stub_provider import Reply

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from perdure.clients import TextBegins, TextVoid
-from perdure.clients.live_text import Piece
+from perdure.clients.reading.live_text import Piece
 from perdure.testing.stub_provider import StubProvider
 
 from .command_line import CommandLine

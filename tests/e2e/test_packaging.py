@@ -192,7 +192,7 @@ def test_wheel_lives_beside_a_distribution_that_owns_the_name_of_a_room(installe
     assert (done.returncode, done.stderr) == (0, "")
     assert (
         done.stdout.strip()
-        == f'["perdure.workflows.agent_turn", true, ["{NEIGHBOUR}"], ["perdure"]]'
+        == f'["perdure.workflows.turn.agent_turn", true, ["{NEIGHBOUR}"], ["perdure"]]'
     )
 
 

@@ -25,7 +25,7 @@ from perdure.clients import Session
 from perdure.temporal.runs import describe, runs_up_to
 from perdure.testing.stub_provider import Reply, StubProvider
 from perdure.values.messages import UserMessage
-from perdure.workflows.agent_session import AgentSession
+from perdure.workflows.session.agent_session import AgentSession
 from perdure.workflows.single_input import OneInput
 
 from ..conftest import assert_no_task_failed, eventually

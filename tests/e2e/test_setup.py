@@ -23,7 +23,7 @@ from perdure.clients import AgentClient
 from perdure.temporal.connect import connect
 from perdure.temporal.search_attributes import TYPES
 from perdure.testing import ScriptedModel, local_runtime
-from perdure.worker.dev_server import DevServer
+from perdure.worker.dev.server import DevServer
 
 pytestmark = pytest.mark.slow
 

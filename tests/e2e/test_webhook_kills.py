@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from perdure.clients.http import A2AAgent
+from perdure.clients.gateway import A2AAgent
 
 from ..conftest import eventually
 from ..integration.gateway import served

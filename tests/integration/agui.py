@@ -19,7 +19,7 @@ from httpx_sse import aconnect_sse
 from pydantic import TypeAdapter
 from starlette.requests import Request
 
-from perdure.clients.http import Caller
+from perdure.clients.gateway import Caller
 
 from . import gateway
 
@@ -56,7 +56,7 @@ def _by_name(request: Request) -> Caller | None:
 served = partial(gateway.served, auth=_by_name, name="iris")
 
 
-def user(text: str, id: str) -> dict[str, Any]:  # noqa: A002 - the field's name
+def user(text: str, id: str) -> dict[str, Any]:
     """A message of the user."""
     return {"id": id, "role": "user", "content": text}
 

@@ -15,8 +15,8 @@ from httpx_sse import aconnect_sse
 from starlette.requests import Request
 
 from perdure.clients import AgentClient
-from perdure.clients.http import Auth, Caller, app
-from perdure.clients.http.application import operations
+from perdure.clients.gateway import Auth, Caller, app
+from perdure.clients.gateway.application import operations
 
 CALLERS = {
     "anna": Caller("anna@example.com", "acme"),
@@ -120,7 +120,7 @@ BODIES: dict[str, dict[str, Any]] = {
 """A valid body for each operation on something that exists, if it needs one."""
 
 
-async def answers_to_others(http: httpx.AsyncClient, kind: str, id: str) -> set[tuple[int, str]]:  # noqa: A002
+async def answers_to_others(http: httpx.AsyncClient, kind: str, id: str) -> set[tuple[int, str]]:
     """The answers that another tenant gets from all operations on a resource."""
     found = set()
     for operation in operations():

@@ -86,7 +86,7 @@ def _completion(
 def _function_call(
     *,
     name: bytes = b'"weigh"',
-    id: bytes = b'"c1"',  # noqa: A002 - what both APIs call it
+    id: bytes = b'"c1"',
     arguments: bytes = b'"{}"',
 ) -> bytes:
     return b'{"id": %b, "function": {"name": %b, "arguments": %b}}' % (id, name, arguments)
@@ -134,7 +134,7 @@ def _message(
 
 
 # both APIs call this field `id`
-def _tool_use(*, name: bytes = b'"weigh"', id: bytes = b'"c1"', arguments: bytes = b"{}") -> bytes:  # noqa: A002
+def _tool_use(*, name: bytes = b'"weigh"', id: bytes = b'"c1"', arguments: bytes = b"{}") -> bytes:
     return b'{"type": "tool_use", "id": %b, "name": %b, "input": %b}' % (id, name, arguments)
 
 
@@ -187,7 +187,7 @@ def _response(
 def _function_call_item(
     *,
     name: bytes = b'"weigh"',
-    id: bytes = b'"c1"',  # noqa: A002 - as above
+    id: bytes = b'"c1"',
     arguments: bytes = b'"{}"',
 ) -> bytes:
     return b'{"type": "function_call", "call_id": %b, "name": %b, "arguments": %b}' % (

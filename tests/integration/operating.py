@@ -3,7 +3,7 @@
 import asyncio
 import subprocess
 
-from perdure.worker import server_binary
+from perdure.worker.dev import server_binary
 
 
 async def temporal(address: str, *words: str) -> None:

@@ -25,6 +25,7 @@ from temporalio.worker import Replayer
 
 from perdure import Agent, Budget, Outcome, RequestOptions, Task, errors, limits, tool
 from perdure.activities.provider import Heard, ModelRequest
+from perdure.batch.wire import part_id
 from perdure.clients import (
     AgentClient,
     Batch,
@@ -33,7 +34,7 @@ from perdure.clients import (
     BatchStatus,
     TaskState,
 )
-from perdure.clients.batches.batch import described
+from perdure.clients.batches.handle import described
 from perdure.clients.batches.items import read
 from perdure.clients.batches.spool import Spool
 from perdure.clients.batches.uploading import Uploader, Work
@@ -42,7 +43,6 @@ from perdure.temporal.runs import describe
 from perdure.temporal.start_request import turn_request
 from perdure.testing import FunctionModel, call, calls, fails, says, skip_time
 from perdure.testing.scripted import Reply
-from perdure.turn.batch import part_id
 from perdure.values.answers import ModelAnswer
 from perdure.values.messages import UserMessage
 from perdure.values.reports import StopReason

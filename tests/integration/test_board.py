@@ -18,7 +18,7 @@ from perdure.turn.fold import fold
 from perdure.turn.keys import AgentKey, ModelKey
 from perdure.turn.wire import ModelCall, TurnRequest
 from perdure.values.tasks import Task
-from perdure.workflows.turn_context import Board
+from perdure.workflows.turn.turn_context import Board
 
 AGENT = AgentDefinition(
     name="x",

@@ -23,19 +23,19 @@ from temporalio.exceptions import ApplicationError, CancelledError
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from perdure import Agent, Budget, Outcome, errors, tool
+from perdure.batch.wire import BatchProgress, BatchRequest
 from perdure.clients import AgentClient, Turn
+from perdure.delivery.webhook import WebhookCall
 from perdure.errors import PerdureError
 from perdure.temporal import start_request
 from perdure.temporal.history import HistoryReader
 from perdure.temporal.names import ADD_BUDGET, BATCH, CHILD_NEWS, TURN, WEBHOOK
 from perdure.temporal.payloads import pack, unpack
 from perdure.testing import ScriptedModel, call, calls, says
-from perdure.turn.batch import BatchProgress, BatchRequest
 from perdure.turn.continuation import Continuation
 from perdure.turn.facts import PartCarried, WaitBegan
 from perdure.turn.ledger import Ledger
 from perdure.turn.snapshot import VERSION
-from perdure.turn.webhook import WebhookCall
 from perdure.turn.wire import ChildNews, Origin
 from perdure.values.budgets import BudgetUpdate, Remaining
 from perdure.values.messages import UserMessage

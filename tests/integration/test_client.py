@@ -40,7 +40,7 @@ from perdure import (
     tool,
 )
 from perdure.clients import AgentClient
-from perdure.clients.starting import IfExists
+from perdure.clients.turns.starting import IfExists
 from perdure.temporal.connect import TIMEOUT_S, connect
 from perdure.testing import ScriptedModel, call, calls, fails, says
 from perdure.worker import AgentWorker

@@ -17,7 +17,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased
 from perdure import Agent, ToolContext, errors, tool
 from perdure.testing import ByTask, ScriptedModel, call, calls, fails, local_runtime, says
 from perdure.worker import AgentWorker
-from perdure.worker.dev_server import DevServer
+from perdure.worker.dev.server import DevServer
 
 from ..conftest import Runtime, check_history
 from .delegating import PRICED, delegate, editor, researcher, spawn, used, writer

@@ -16,14 +16,14 @@ import pytest
 from temporalio.client import Client, WorkflowExecutionStatus
 
 from perdure import errors
-from perdure.worker.dev_server import DevServer, ServerAddress, running
-from perdure.worker.server_folder import StateFolder
+from perdure.worker.dev.server import DevServer, ServerAddress, running
+from perdure.worker.dev.server_folder import StateFolder
 
 pytestmark = pytest.mark.slow
 
 PARENT = """
 import asyncio, pathlib, sys
-from perdure.worker.dev_server import DevServer
+from perdure.worker.dev.server import DevServer
 
 async def main():
     address = await DevServer(folder=pathlib.Path(sys.argv[1]), port=0, ui=False).start()

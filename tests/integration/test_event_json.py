@@ -25,7 +25,7 @@ from perdure import (
     tool,
 )
 from perdure.clients import CaughtUp, Event, TextBegins, ToolProgress
-from perdure.clients.cursors import Cursor
+from perdure.clients.reading.cursors import Cursor
 from perdure.testing import ScriptedModel, call, calls, says
 from perdure.turn.facts import Scheduled
 from perdure.turn.keys import ToolKey

@@ -39,9 +39,9 @@ from perdure import (
 )
 from perdure.activities.provider import ModelRequest
 from perdure.clients import Turn
-from perdure.clients.cli.progress import Progress
-from perdure.clients.cli.tree import lines, rows
-from perdure.clients.tree_node import Node
+from perdure.clients.cli.drawing.progress import Progress
+from perdure.clients.cli.drawing.tree import lines, rows
+from perdure.clients.reading.tree import Node
 from perdure.temporal import start_request
 from perdure.temporal.names import TURN
 from perdure.temporal.payloads import pack

@@ -37,7 +37,7 @@ from pydantic import BaseModel
 
 from perdure import Agent, limits, tool
 from perdure.clients import AgentClient
-from perdure.clients.http import A2AAgent
+from perdure.clients.gateway import A2AAgent
 from perdure.events import Decided
 from perdure.testing import (
     ByTask,
@@ -120,12 +120,12 @@ async def agent_of(
     return ClientFactory(ClientConfig(streaming=streams, httpx_client=http)).create(card)
 
 
-def message(text: str, id: str, **more: Any) -> Message:  # noqa: A002
+def message(text: str, id: str, **more: Any) -> Message:
     """A message of the user."""
     return Message(message_id=id, role=Role.ROLE_USER, parts=[Part(text=text)], **more)
 
 
-def decision(task: Task, id: str, **more: Any) -> Message:  # noqa: A002
+def decision(task: Task, id: str, **more: Any) -> Message:
     """The approval of the call that a task asks about."""
     asked = MessageToDict(task.status.message.parts[1])["data"]
     data = {"approve": True, "callId": asked["callId"], "token": asked["token"], **more}

@@ -29,11 +29,11 @@ from temporalio.worker import Replayer
 
 from perdure import Agent, errors, limits
 from perdure.clients import AgentClient
-from perdure.clients.http import A2AAgent
+from perdure.clients.gateway import A2AAgent
+from perdure.delivery.push import Follow, PushCall
 from perdure.temporal.names import FOLLOW, PUSH
 from perdure.temporal.payloads import pack
 from perdure.testing import ByTask, ScriptedModel, call, calls, fails, says, skip_time
-from perdure.turn.push import Follow, PushCall
 from perdure.workflows import AgentPush
 
 from ..conftest import Runtime, assert_no_task_failed

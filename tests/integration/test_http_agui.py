@@ -20,7 +20,8 @@ pytest.importorskip("ag_ui", reason="the extra perdure[agui] is not installed")
 from ag_ui.core import PROTOCOL_VERSION
 
 from perdure import Agent, Budget, errors, tool
-from perdure.clients import AgentClient, cursors
+from perdure.clients import AgentClient
+from perdure.clients.reading import cursors
 from perdure.events import Decided
 from perdure.testing import ByTask, ScriptedModel, call, calls, fails, says, slowly
 

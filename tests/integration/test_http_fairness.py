@@ -10,7 +10,7 @@ import pytest
 
 from perdure import Agent
 from perdure.clients import AgentClient
-from perdure.clients.http import Caller
+from perdure.clients.gateway import Caller
 from perdure.testing import FunctionModel, says
 
 from ..conftest import Runtime

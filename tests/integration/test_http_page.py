@@ -12,8 +12,8 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from perdure import Agent, errors
-from perdure.clients.http import Permission, app
-from perdure.clients.http.static_page import FOLDER
+from perdure.clients.gateway import Permission, app
+from perdure.clients.gateway.static_page import FOLDER
 from perdure.testing import ScriptedModel
 
 from ..conftest import Runtime

@@ -15,7 +15,7 @@ from axe_playwright_python.async_playwright import Axe
 
 from perdure import Agent, Budget, Price, UserMessage, tool
 from perdure.clients import AgentClient
-from perdure.clients.http import Auth, one_token
+from perdure.clients.gateway import Auth, one_token
 from perdure.events import Decided
 from perdure.temporal.names import TURN
 from perdure.temporal.payloads import pack
@@ -112,7 +112,7 @@ def refunds(*answers: str, euros: int = 40) -> ScriptedModel:
     )
 
 
-async def show(page: Page, kind: str, id: str) -> None:  # noqa: A002 - what the page calls it
+async def show(page: Page, kind: str, id: str) -> None:
     """Open a view by its address."""
     await page.evaluate(f"location.hash = '#/{kind}/{id}'")
 

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from perdure import Agent, tool
-from perdure.clients import cursors
+from perdure.clients.reading import cursors
 from perdure.temporal.runs import describe
 from perdure.testing import FunctionModel, ModelRequest, Reply, ScriptedModel, calls, says
 from perdure.testing import call as wants

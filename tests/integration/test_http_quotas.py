@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from perdure import Agent
-from perdure.clients.http import Caller, Quota
+from perdure.clients.gateway import Caller, Quota
 from perdure.testing import FunctionModel, says
 
 from ..conftest import Runtime

@@ -18,8 +18,8 @@ from starlette.requests import Request
 
 from perdure import Agent, OutputGuardrail, errors, limits, tool
 from perdure.clients import AgentClient
-from perdure.clients.http import Caller
-from perdure.clients.http.responses.operations import OPERATIONS
+from perdure.clients.gateway import Caller
+from perdure.clients.gateway.responses.operations import OPERATIONS
 from perdure.events import Decided
 from perdure.testing import ByTask, ScriptedModel, call, calls, fails, says
 from perdure.values.messages import Media, UserMessage

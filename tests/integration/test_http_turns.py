@@ -14,8 +14,8 @@ import pytest
 
 from perdure import Agent, tool
 from perdure.clients import AgentClient
-from perdure.clients.http import application, one_token
-from perdure.clients.http.application import operations
+from perdure.clients.gateway import application, one_token
+from perdure.clients.gateway.application import operations
 from perdure.events import BudgetAdded, Decided, Said
 from perdure.testing import ByTask, ScriptedModel, call, calls, says
 
@@ -307,7 +307,7 @@ async def test_cursors_of_other_turns_and_strange_ones_are_refused(runtime: Runt
 
 def cursor_at(cursor: str, event: int) -> str:
     """A cursor of the same run at another event."""
-    from perdure.clients import cursors
+    from perdure.clients.reading import cursors
 
     return str(cursors.read(cursor)._replace(event=event))
 

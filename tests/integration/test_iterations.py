@@ -18,8 +18,8 @@ from perdure import Agent, Budget, Outcome, errors
 from perdure.__main__ import run as command
 from perdure.activities.provider import ModelRequest
 from perdure.clients import AgentClient, Turn
-from perdure.clients.cli.hints import Commands
-from perdure.clients.current_activity import is_stopped
+from perdure.clients.cli.drawing.hints import Commands
+from perdure.clients.reading.current_activity import is_stopped
 from perdure.temporal.connect import connect
 from perdure.temporal.search_attributes import State
 from perdure.testing import ByTask, ScriptedModel, call, calls, says

@@ -50,7 +50,7 @@ from perdure.testing import ScriptedModel, call, calls, fails, local_runtime, sa
 from perdure.turn.facts import ChildScheduled
 from perdure.values.reports import StopReason
 from perdure.worker import AgentWorker
-from perdure.worker.dev_server import DevServer
+from perdure.worker.dev.server import DevServer
 
 from ..conftest import RecordingClient, Runtime, check_history, eventually
 from .spending import ended, queue, until

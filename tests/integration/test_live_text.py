@@ -19,7 +19,7 @@ from temporalio.converter import DataConverter
 from perdure import Agent, AssistantMessage, Budget, Outcome, Price, Text, errors, tool
 from perdure.activities.provider import Heard, ModelRequest
 from perdure.clients import AgentClient, Event, TextBegins, TextVoid, Turn
-from perdure.clients.live_text import Piece
+from perdure.clients.reading.live_text import Piece
 from perdure.temporal.runs import describe
 from perdure.testing import ScriptedModel, call, calls, says, slowly
 from perdure.testing.stub_provider import Reply, StubProvider

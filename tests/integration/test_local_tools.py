@@ -22,7 +22,7 @@ from temporalio.worker import Replayer
 from perdure import Agent, Budget, Media, Outcome, Tool, ToolContext, errors, limits, tool
 from perdure.activities.provider import ModelRequest
 from perdure.clients import Turn
-from perdure.clients.events import Event
+from perdure.clients.reading.events import Event
 from perdure.temporal.history import key_of
 from perdure.testing import ScriptedModel, call, calls, says
 from perdure.testing.scripted import Reply

@@ -17,9 +17,9 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from perdure import Agent, tool
 from perdure.testing import ScriptedModel, call, calls, says
-from perdure.worker import lost_work
-from perdure.worker.held_runs import HeldRun, WorkerConnection
-from perdure.worker.lost_work import Lost
+from perdure.worker.supervision import lost_work
+from perdure.worker.supervision.held_runs import HeldRun, WorkerConnection
+from perdure.worker.supervision.lost_work import Lost
 
 from ..conftest import Runtime
 

@@ -27,7 +27,7 @@ from mcp import Client
 from mcp.shared.exceptions import MCPError
 from mcp_types import METHOD_NOT_FOUND, ElicitRequestParams, ElicitResult
 
-from perdure.clients.mcp.server import serve
+from perdure.clients.gateway.mcp.server import serve
 
 from .mcp_tasks import WithTasks, ask
 

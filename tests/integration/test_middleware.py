@@ -23,7 +23,7 @@ from perdure import (
     tool,
 )
 from perdure.agents.observers import Observer
-from perdure.clients.mcp.turn_view import view
+from perdure.clients.gateway.mcp.turn_view import view
 from perdure.testing import ScriptedModel, call, calls, fails, says
 from perdure.turn.facts import AgentResolved
 from perdure.turn.withheld import MARK

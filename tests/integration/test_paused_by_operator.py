@@ -14,8 +14,8 @@ from perdure.temporal import search_attributes
 from perdure.testing import ByTask, calls, says
 from perdure.testing.scripted import call
 from perdure.turn.facts import Scheduled
-from perdure.worker import server_binary
-from perdure.worker.dev_server import DevServer
+from perdure.worker.dev import server_binary
+from perdure.worker.dev.server import DevServer
 
 from .spending import Held, app, ended, queue, until
 from .test_listing import eventually_listed, listed

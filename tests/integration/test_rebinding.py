@@ -19,7 +19,7 @@ from perdure import Agent, tool
 from perdure.clients import Turn
 from perdure.testing import ScriptedModel, call, calls, local_runtime, says
 from perdure.turn.facts import WaitBegan
-from perdure.worker.dev_server import DevServer
+from perdure.worker.dev.server import DevServer
 
 RAN: list[int] = []
 EVIL = "evil.example"

@@ -28,7 +28,7 @@ from perdure.temporal.runs import describe, runs_up_to
 from perdure.testing import ScriptedModel, says
 from perdure.testing.runtime import local_runtime
 from perdure.worker import AgentWorker, PerdurePlugin
-from perdure.worker.dev_server import DevServer
+from perdure.worker.dev.server import DevServer
 
 from .spending import SOON_S, Queue, app, queue
 from .test_carried_state import with_model

@@ -15,7 +15,7 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from perdure import Agent, Budget, Outcome, ToolContext, errors, tool
 from perdure.clients import AgentClient, ChildStatus, Turn, TurnStatus
-from perdure.clients.mcp.turn_view import view
+from perdure.clients.gateway.mcp.turn_view import view
 from perdure.testing import ByTask, ScriptedModel, call, calls, fails, says
 from perdure.worker import AgentWorker
 from perdure.workflows import AgentTurn

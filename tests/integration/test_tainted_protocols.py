@@ -10,7 +10,7 @@ pytest.importorskip("mcp", reason="the extra perdure[mcp] is not installed")
 
 from a2a.types import ListTasksRequest
 
-from perdure.clients.http import A2AAgent
+from perdure.clients.gateway import A2AAgent
 
 from ..conftest import Runtime
 from ..receiver import Receiver

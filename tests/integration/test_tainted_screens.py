@@ -16,7 +16,7 @@ import pytest
 
 from perdure import errors
 from perdure.clients import Turn
-from perdure.clients.http import one_token
+from perdure.clients.gateway import one_token
 
 from ..browser import launched, opened
 from ..conftest import Runtime

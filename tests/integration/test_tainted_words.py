@@ -23,7 +23,7 @@ from temporalio.client import WorkflowHandle
 
 from perdure import Agent, Allow, Deny, OutputGuardrail, ProposedCall, RequireApproval, errors, tool
 from perdure.clients import Session, Turn
-from perdure.clients.http.application import operations
+from perdure.clients.gateway.application import operations
 from perdure.testing import ScriptedModel, call, calls, says
 from perdure.worker import AgentWorker
 from perdure.worker.telemetry import Telemetry

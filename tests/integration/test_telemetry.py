@@ -41,9 +41,9 @@ from perdure import Agent, AgentReport, Outcome, Price, Registry, TurnInfo, erro
 from perdure.agents.policy import Allow, ProposedCall
 from perdure.testing import ScriptedModel, call, calls, fails, says
 from perdure.values.reports import Usage
-from perdure.worker import AgentWorker, PerdurePlugin, otlp
+from perdure.worker import AgentWorker, PerdurePlugin
 from perdure.worker.settings import WorkerSettings
-from perdure.worker.telemetry import Telemetry
+from perdure.worker.telemetry import Telemetry, otlp
 from perdure.workflows import AgentTurn
 
 from ..conftest import RecordingClient, Runtime, check_history, eventually

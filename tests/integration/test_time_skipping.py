@@ -20,7 +20,7 @@ from perdure.testing import (
     says,
     skip_time,
 )
-from perdure.worker.dev_server import DevServer
+from perdure.worker.dev.server import DevServer
 
 from ..conftest import Runtime
 

@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 
 from perdure import Budget
-from perdure.clients.cli.progress import Progress
-from perdure.clients.cli.tree import Row, Tree, lines, rows
+from perdure.clients.cli.drawing.progress import Progress
+from perdure.clients.cli.drawing.tree import Row, Tree, lines, rows
 from perdure.testing import ByTask, ScriptedModel, says
 from perdure.worker import AgentWorker
 

@@ -19,7 +19,7 @@ from perdure.temporal.payloads import NOTHING, pack
 from perdure.testing import FunctionModel
 from perdure.turn.facts import WaitBegan
 from perdure.values.messages import UserMessage
-from perdure.workflows.agent_session import AgentSession
+from perdure.workflows.session.agent_session import AgentSession
 from perdure.workflows.single_input import OneInput
 
 from ..conftest import RecordingClient, Runtime

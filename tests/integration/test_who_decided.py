@@ -15,8 +15,8 @@ from temporalio.client import Client
 from perdure import Agent, Budget, errors, tool
 from perdure.clients import AgentClient
 from perdure.clients.cli.decisions import Asked, by_of, decide
-from perdure.clients.cli.progress import Progress
-from perdure.clients.updates import ask
+from perdure.clients.cli.drawing.progress import Progress
+from perdure.clients.turns.updates import ask
 from perdure.temporal.names import ADD_BUDGET, DECIDE
 from perdure.temporal.payloads import pack
 from perdure.testing import ByTask, ScriptedModel, call, calls, says

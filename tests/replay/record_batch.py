@@ -12,11 +12,11 @@ from temporalio.client import WorkflowHistory
 
 from perdure import Agent, Budget, Price, Usage, errors
 from perdure.activities.provider import ModelRequest
+from perdure.batch.wire import part_id
 from perdure.clients import AgentClient
-from perdure.clients.batches.batch import described
+from perdure.clients.batches.handle import described
 from perdure.testing import FunctionModel, fails, local_runtime, says
 from perdure.testing.scripted import Reply
-from perdure.turn.batch import part_id
 from perdure.values.messages import UserMessage
 from perdure.worker import AgentWorker
 

@@ -14,10 +14,10 @@ from temporalio.client import WorkflowHistory
 
 from perdure import Agent, Price, tool
 from perdure.clients import AgentClient
+from perdure.delivery.push import PushCall
 from perdure.temporal.names import PUSH
 from perdure.temporal.payloads import pack
 from perdure.testing import ScriptedModel, call, calls, local_runtime, says
-from perdure.turn.push import PushCall
 from perdure.worker import AgentWorker
 
 from ..receiver import SECRET, Receiver, receiving

@@ -7,8 +7,8 @@ from temporalio.client import WorkflowHistory
 from temporalio.converter import DataConverter
 from temporalio.worker import Replayer
 
+from perdure.batch.part import is_answered
 from perdure.temporal.part_history import PartReader, TurnOfPart
-from perdure.turn.batch_part import is_answered
 from perdure.workflows import WORKFLOWS
 
 from .record import texts

@@ -14,7 +14,7 @@ from perdure.temporal.history import HistoryReader
 from perdure.turn.fold import fold
 from perdure.turn.state import TurnState
 from perdure.workflows import AgentTurn
-from perdure.workflows.agent_session import AgentSession
+from perdure.workflows.session.agent_session import AgentSession
 
 FOLDER = Path(__file__).parent / "earlier"
 

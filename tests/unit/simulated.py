@@ -1,7 +1,7 @@
 """A turn without Temporal: the product's rules make the moves, and a random generator chooses their
 outcomes.
 
-For each move it does what `workflows/moves.py` does, and writes a history in the order in
+For each move it does what `workflows/turn/moves.py` does, and writes a history in the order in
 which a server would. The orders of the workflow and of the server may differ: an addition to the
 budget is known to the workflow at once, but comes in history after everything that arrived before
 it. Each request is built as a worker builds it, from the decoded history.

@@ -16,11 +16,11 @@ from google.protobuf.json_format import MessageToDict, ParseDict
 
 from perdure import errors
 from perdure.clients import AgentClient
-from perdure.clients.http import A2AAgent, Auth, a2a_agents_from, app
-from perdure.clients.http.a2a.cards import card
-from perdure.clients.http.a2a.messages import answer_of, text_of
-from perdure.clients.http.a2a.tasks import Ids, data_part, status_of
-from perdure.clients.status import TurnStatus, Wait
+from perdure.clients.gateway import A2AAgent, Auth, a2a_agents_from, app
+from perdure.clients.gateway.a2a.cards import card
+from perdure.clients.gateway.a2a.messages import answer_of, text_of
+from perdure.clients.gateway.a2a.tasks import Ids, data_part, status_of
+from perdure.clients.turns.status import TurnStatus, Wait
 from perdure.errors import Severity
 from perdure.temporal.search_attributes import State
 from perdure.values.reports import Outcome
@@ -92,7 +92,7 @@ def test_missing_packages_are_named() -> None:
     """When the application is made; without agents, none are needed."""
     code = (
         "import sys; sys.modules['a2a'] = None\n"
-        "from perdure.clients.http import A2AAgent, app\n"
+        "from perdure.clients.gateway import A2AAgent, app\n"
         "app(None, None)\n"
         "try: app(None, None, a2a_agents=[A2AAgent('desk', 'Pays.')])\n"
         "except Exception as error: print(type(error).__name__, error)"

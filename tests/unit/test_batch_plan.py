@@ -13,13 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perdure import Budget, Outcome, Task, errors
-from perdure.turn import batch_leases, batch_plan
-from perdure.turn.batch import BatchProgress, BatchRequest, PartRequest, StopReason
-from perdure.turn.batch_items import BatchItem
-from perdure.turn.batch_part import Part
+from perdure.batch import leases as batch_leases
+from perdure.batch import plan as batch_plan
+from perdure.batch.part import Part
+from perdure.batch.wire import BatchProgress, BatchRequest, PartRequest, StopReason
 from perdure.turn.facts import ChildEnded
 from perdure.turn.keys import ChildKey
 from perdure.turn.wire import Summary, TurnRequest
+from perdure.values.batch_items import BatchItem
 from perdure.values.budgets import NOTHING, Spending
 
 NOW = datetime(2026, 11, 23, tzinfo=UTC)

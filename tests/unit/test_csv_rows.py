@@ -11,7 +11,7 @@ import pytest
 
 from perdure import Outcome, errors
 from perdure.clients import BatchResult, TaskState
-from perdure.clients.cli.csv_rows import COLUMNS, CsvRows, cell
+from perdure.clients.cli.drawing.csv_rows import COLUMNS, CsvRows, cell
 
 
 def result(**fields: Any) -> BatchResult[Any]:

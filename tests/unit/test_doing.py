@@ -9,11 +9,11 @@ from decimal import Decimal
 import pytest
 
 from perdure import Budget
-from perdure.clients.cli.amounts import time_in_words
-from perdure.clients.cli.hints import Commands, spent
-from perdure.clients.current_activity import doing, is_stopped
-from perdure.clients.events import Event
-from perdure.clients.tree_node import Node
+from perdure.clients.cli.drawing.amounts import time_in_words
+from perdure.clients.cli.drawing.hints import Commands, spent
+from perdure.clients.reading.current_activity import doing, is_stopped
+from perdure.clients.reading.events import Event
+from perdure.clients.reading.tree import Node
 from perdure.turn.child import Child
 from perdure.turn.facts import CancelRequested, Fact, TurnEnded, TurnStarted, WaitBegan, WaitEnded
 from perdure.turn.keys import AgentKey, ChildKey, HookKey, ModelKey, PolicyKey, ToolKey

@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 
 from perdure import Outcome
 from perdure.agents.definitions import Stage
-from perdure.clients.event_context import EventContext
+from perdure.clients.reading.event_context import EventContext
 from perdure.turn import carry
 from perdure.turn.facts import (
     AgentResolved,

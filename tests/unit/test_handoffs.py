@@ -24,8 +24,8 @@ from perdure.agents.definitions import (
     define,
 )
 from perdure.agents.handoffs import HAND_OVER, Keep, PinnedHandoff
-from perdure.clients.cli.progress import agents
-from perdure.clients.event_context import EventContext
+from perdure.clients.cli.drawing.progress import agents
+from perdure.clients.reading.event_context import EventContext
 from perdure.temporal import outcomes
 from perdure.temporal.payloads import pack
 from perdure.turn import carry, handoffs, reservations
@@ -63,7 +63,7 @@ from perdure.values.options import RequestOptions
 from perdure.values.prices import Price
 from perdure.values.reports import StopReason, Usage
 from perdure.values.tasks import Task
-from perdure.workflows.ui_details import card
+from perdure.workflows.turn.ui_details import card
 
 from ..thorough import examples
 from .simulated import NOW

@@ -10,13 +10,13 @@ from collections.abc import Iterator
 import pytest
 
 from perdure import limits
-from perdure.worker import held_runs
-from perdure.worker.held_runs import HeldRun, HeldRuns, WorkerConnection
+from perdure.worker.supervision import held_runs
+from perdure.worker.supervision.held_runs import HeldRun, HeldRuns, WorkerConnection
 
 RUN = "0197f0a4-5c3e-7a51-b0fb-3a2f6ad1c0{:02x}"
 HAMMER = """
 import sys
-from perdure.worker.held_runs import HeldRuns
+from perdure.worker.supervision.held_runs import HeldRuns
 held, number = HeldRuns(int(sys.argv[1])), 0
 while True:
     number += 1

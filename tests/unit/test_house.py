@@ -17,7 +17,7 @@ import pytest
 
 import perdure
 import perdure.clients
-import perdure.clients.http
+import perdure.clients.gateway
 import perdure.events
 import perdure.providers
 import perdure.testing
@@ -131,7 +131,7 @@ PUBLIC = {
         "TurnStatus",
         "Wait",
     ],
-    perdure.clients.http: [
+    perdure.clients.gateway: [
         "A2AAgent",
         "Auth",
         "Caller",
@@ -275,11 +275,11 @@ def test_every_public_class_and_function_says_what_it_is() -> None:
 
 
 def test_rooms_are_links_and_their_modules_have_one_name() -> None:
-    """`workflows/agent_turn.py` is `perdure.workflows.agent_turn`."""
+    """`workflows/turn/agent_turn.py` is `perdure.workflows.turn.agent_turn`."""
     assert {room: (ROOT / "perdure" / room).resolve() for room in ROOMS} == {
         room: ROOT / room for room in ROOMS
     }
-    assert perdure.workflows.AgentTurn.__module__ == "perdure.workflows.agent_turn"
+    assert perdure.workflows.AgentTurn.__module__ == "perdure.workflows.turn.agent_turn"
 
 
 def test_nothing_imports_a_room_by_its_bare_name() -> None:

@@ -27,13 +27,14 @@ from starlette.routing import Route
 from starlette.types import Message
 
 from perdure import errors, limits
-from perdure.clients.http import Caller, extras, one_token, session_events, tokens_from
-from perdure.clients.http.application import operations
-from perdure.clients.http.ids import RESERVED
-from perdure.clients.http.inputs import Bodies, Nothing, body_of, least_values
-from perdure.clients.http.problems import STATUS, RefusedError, response_to
-from perdure.clients.http.sessions import SendMessage
-from perdure.clients.http.streams import EventStream, OpenRequests, begun
+from perdure.clients.gateway import Caller, extras, one_token, tokens_from
+from perdure.clients.gateway.application import operations
+from perdure.clients.gateway.ids import RESERVED
+from perdure.clients.gateway.inputs import Bodies, Nothing, body_of, least_values
+from perdure.clients.gateway.problems import STATUS, RefusedError, response_to
+from perdure.clients.gateway.rest import session_events
+from perdure.clients.gateway.rest.sessions import SendMessage
+from perdure.clients.gateway.streams import EventStream, OpenRequests, begun
 from perdure.session.facts import SessionFact
 
 from ..docs import openapi_document
@@ -440,7 +441,7 @@ def test_protocols_are_imported_with_their_first_request() -> None:
     """Each takes half a second, which `perdure serve` would need at its start."""
     code = (
         "import sys\n"
-        "from perdure.clients.http import app\n"
+        "from perdure.clients.gateway import app\n"
         "app(None, None)\n"
         "print(sorted({'ag_ui', 'mcp', 'a2a'} & sys.modules.keys()))"
     )

@@ -18,7 +18,7 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from perdure import limits
-from perdure.clients.cli.serving import served
+from perdure.clients.gateway.serving import served
 
 REQUESTS = 60
 LARGE = 100_000

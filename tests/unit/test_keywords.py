@@ -15,8 +15,8 @@ from perdure.agents.definitions import AgentDefinition
 from perdure.agents.mcp_servers import MCPServerOptions
 from perdure.agents.tools import ToolOptions
 from perdure.clients import AgentClient, Turn
-from perdure.clients.agent_client import StartOptions
-from perdure.clients.forks import ForkOptions
+from perdure.clients.client import StartOptions
+from perdure.clients.turns.forks import ForkOptions
 from perdure.temporal import start_request
 from perdure.turn.wire import TurnRequest
 from perdure.values.turn_options import TurnOptions

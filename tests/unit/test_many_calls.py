@@ -36,7 +36,7 @@ from perdure.values.messages import (
 )
 from perdure.values.reports import Usage
 from perdure.values.tasks import Task
-from perdure.workflows.ui_details import card
+from perdure.workflows.turn.ui_details import card
 
 FEW, MANY = 100, 800
 NOW = datetime(2026, 11, 22, tzinfo=UTC)

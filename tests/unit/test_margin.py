@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from perdure.clients.cli.margin import Margin
+from perdure.clients.cli.drawing.margin import Margin
 from perdure.text import exact
 
 

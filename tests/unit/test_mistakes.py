@@ -11,7 +11,7 @@ import pytest
 from perdure import Budget, MCPServer, ModelRetryPolicy, RequireApproval, Tool, errors
 from perdure.activities.providers import connect
 from perdure.clients.batches.items import _item
-from perdure.clients.sessions import session_request
+from perdure.clients.sessions.handle import session_request
 from perdure.temporal.start_request import turn_request
 from perdure.testing import says, slowly
 

@@ -8,7 +8,7 @@ import pytest
 from rich.table import Table
 from rich.text import Text
 
-from perdure.clients.cli.screen import lines_of, put
+from perdure.clients.cli.drawing.screen import lines_of, put
 
 ROOT = Path(__file__).parents[2]
 SHOWING = [
@@ -17,8 +17,8 @@ SHOWING = [
     ROOT / "perdure" / "__main__.py",
 ]
 MAY_PRINT = {
-    "clients/cli/screen.py: put",
-    "clients/cli/screen.py: erase",
+    "clients/cli/drawing/screen.py: put",
+    "clients/cli/drawing/screen.py: erase",
     "worker/commands.py: _say",
     "worker/commands.py: _introduce",
     "worker/commands.py: _tell",

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from perdure import Outcome
-from perdure.clients.events import Event
+from perdure.clients.reading.events import Event
 from perdure.turn.facts import Fact, Loss, ToolLost, TurnEnded
 from perdure.turn.keys import ToolKey
 

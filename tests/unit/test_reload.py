@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from perdure.worker.reload import Watcher
+from perdure.worker.dev.reload import Watcher
 
 WITHIN_S = 30
 LONG_AGO = time.time() - 3600

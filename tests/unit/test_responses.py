@@ -13,11 +13,11 @@ from pydantic_core import to_json
 from temporalio.converter import DataConverter
 
 from perdure import errors
-from perdure.clients.event_context import EventContext
-from perdure.clients.events import Event, is_event
-from perdure.clients.http.problems import RefusedError
-from perdure.clients.http.responses.composing import Composer
-from perdure.clients.http.responses.refusals import refusal
+from perdure.clients.gateway.problems import RefusedError
+from perdure.clients.gateway.responses.composing import Composer
+from perdure.clients.gateway.responses.refusals import refusal
+from perdure.clients.reading.event_context import EventContext
+from perdure.clients.reading.events import Event, is_event
 from perdure.temporal.history import HistoryReader
 from perdure.turn.facts import Recorded
 from perdure.values.reports import Outcome

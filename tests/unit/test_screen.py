@@ -8,7 +8,7 @@ import io
 import pytest
 from rich.text import Text
 
-from perdure.clients.cli.screen import Live, cut, fail, put, shown, wrapped
+from perdure.clients.cli.drawing.screen import Live, cut, fail, put, shown, wrapped
 
 RED, PLAIN = "\x1b[31m", "\x1b[0m"
 

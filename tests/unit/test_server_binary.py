@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from perdure import errors
-from perdure.worker import server_binary
+from perdure.worker.dev import server_binary
 
 
 def temporal(folder: Path, version: str | None) -> Path:

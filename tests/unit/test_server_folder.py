@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from perdure import errors
-from perdure.worker.server_folder import ServerAddress, StateFolder, running
+from perdure.worker.dev.server_folder import ServerAddress, StateFolder, running
 
 ADDRESS = ServerAddress(address="127.0.0.1:1", ui=None, pid=1)
 FILES = (

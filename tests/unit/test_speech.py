@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perdure import AssistantMessage, Task, Text, errors
-from perdure.clients.live_output import Heard
-from perdure.clients.live_text import Piece, Speech, TextBegins, TextVoid
+from perdure.clients.reading.live_output import Heard
+from perdure.clients.reading.live_text import Piece, Speech, TextBegins, TextVoid
 from perdure.turn.facts import CallFailed, Fact, ModelAnswered, Scheduled, TurnEnded, TurnStarted
 from perdure.turn.keys import AgentKey, ModelKey, ToolKey
 from perdure.turn.wire import TurnRequest

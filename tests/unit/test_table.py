@@ -12,8 +12,8 @@ import pytest
 
 from perdure import Outcome
 from perdure.clients import TurnEntry
-from perdure.clients.cli import table
-from perdure.clients.cli.blocks import blocks
+from perdure.clients.cli.drawing import table
+from perdure.clients.cli.drawing.blocks import blocks
 from perdure.temporal.search_attributes import State
 
 NOW = datetime(2030, 1, 2, 12, tzinfo=UTC)

@@ -19,9 +19,9 @@ from perdure.turn.wire import Summary, TurnRequest
 from perdure.values.budgets import Spending
 from perdure.values.reports import ChildReport, Outcome
 from perdure.values.tasks import Task
-from perdure.worker import otlp
 from perdure.worker.settings import WorkerSettings
-from perdure.worker.telemetry import Telemetry, _alone
+from perdure.worker.telemetry import otlp
+from perdure.worker.telemetry.telemetry import Telemetry, _alone
 
 CALLER = f"00-{0xABC:032x}-{0xDEF:016x}-01"
 

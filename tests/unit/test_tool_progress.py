@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from perdure.clients.events import Event
-from perdure.clients.tool_progress import RunningTools
+from perdure.clients.reading.events import Event
+from perdure.clients.reading.tool_progress import RunningTools
 from perdure.turn.facts import ApprovalNeeded, Fact, Loss, Scheduled, ToolLost, ToolReturned
 from perdure.turn.keys import ToolKey
 from perdure.turn.wire import ToolOutput

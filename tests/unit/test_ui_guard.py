@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from perdure.worker.ui_guard import UIGuard, is_of_this_machine
+from perdure.worker.dev.ui_guard import UIGuard, is_of_this_machine
 
 
 @dataclass

@@ -14,9 +14,9 @@ from temporalio.testing import ActivityEnvironment
 from perdure import Outcome, errors
 from perdure.activities.webhook_rules import Rules
 from perdure.activities.webhooks import Webhooks
+from perdure.delivery.webhook import Delivered, Notification, message_about
 from perdure.turn.facts import TurnEnded
 from perdure.turn.state import TurnState
-from perdure.turn.webhook import Delivered, Notification, message_about
 from perdure.turn.wire import Summary, TurnRequest
 from perdure.values.tasks import Task
 

@@ -1,0 +1,421 @@
+"""A batch, as its caller sees it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import UTC
+from decimal import Decimal
+from typing import Any, Generic, TypeVar
+
+from temporalio.api.workflow.v1 import WorkflowExecutionInfo
+from temporalio.api.workflowservice.v1 import CountWorkflowExecutionsRequest
+from temporalio.client import Client, WorkflowContinuedAsNewError, WorkflowFailureError
+from temporalio.common import RawValue
+from temporalio.service import RPCError, RPCStatusCode
+
+from perdure import errors, limits, validation
+from perdure.base import T
+from perdure.batch import leases as batch_leases
+from perdure.batch.wire import BatchNote, BatchRequest, PartRequest, StopReason, part_id
+from perdure.clients.batches.places import Place, place_of
+from perdure.clients.batches.reading import Results, Whole
+from perdure.clients.batches.spool import Spool
+from perdure.clients.batches.status import BatchResult, BatchState, BatchStatus, TaskState
+from perdure.clients.batches.uploading import Uploader, Work
+from perdure.clients.reading.history_pages import FATAL
+from perdure.clients.reading.server_errors import translated
+from perdure.temporal import search_attributes
+from perdure.temporal.history import first_event
+from perdure.temporal.names import BATCHES, MEMO_BATCH, TURN
+from perdure.temporal.part_history import PartReader
+from perdure.temporal.payloads import decoded
+from perdure.temporal.runs import describe
+from perdure.values.budgets import ABudget, Budget, Remaining, usd
+
+V = TypeVar("V")
+
+_PAUSE_S = 1.0
+_NO_MEMO = "its description is missing"
+_STATES = {
+    None: BatchState.COMPLETED,
+    StopReason.FAILED: BatchState.STOPPED,
+    StopReason.BUDGET: BatchState.BUDGET_EXHAUSTED,
+    StopReason.CANCELLED: BatchState.CANCELLED,
+}
+_RETRY = {
+    "more": ABudget | None,
+    "at_once": validation.Count | None,
+}
+
+
+class Batch(Generic[T]):
+    """A batch that was started, running or over.
+
+    Attributes:
+        id: The batch's id, which is also the id of its workflow. The id of a task's turn is
+            `<batch>/<task>`, and in later rounds `<batch>/<task>~2` and so on.
+    """
+
+    def __init__(self, client: Client, batch_id: str, whole: Whole, output: Any = None) -> None:
+        self.id = batch_id
+        self._client = client
+        self._whole = whole
+        self._output = output
+
+    def __repr__(self) -> str:
+        return f"Batch({self.id!r})"
+
+    def typed(self, output: type[V]) -> Batch[V]:
+        """Return the same batch with its answers read as instances of a type."""
+        return Batch[V](self._client, self.id, self._whole, output)
+
+    async def results(self, after: str | None = None) -> AsyncIterator[BatchResult[T]]:
+        """Yield the results of all tasks as they come, each task once, until the batch is over.
+
+        Needs no worker, and works after the end. Tasks that were not started come last.
+
+        Args:
+            after: The cursor of the last known result; without it, results start from the
+                beginning.
+
+        Raises:
+            StaleCursorError: The cursor belongs to another batch.
+            InvalidRequestError: The value is not a cursor.
+            BatchNotFoundError: Temporal does not have the batch, or no longer has all of it.
+            PayloadDecodeError: This process lacks the codec or the key of the batch.
+            ServerUnreachableError: Temporal does not answer.
+        """
+        given = {"after": after}
+        wanted = {"after": validation.Text | None}
+        validation.check("the results", given, wanted, errors.InvalidRequestError)
+        note = await self._stored()
+        if not note.rounds:
+            return  # it ended before its tasks were stored
+        place = place_of(after, note.rounds[0].digest)
+        async with contextlib.aclosing(self._reader().after(place)) as reading:
+            async for _, result in reading:
+                yield result
+
+    async def status(self) -> BatchStatus:
+        """Return the current status. Needs no worker; it is some seconds old at most.
+
+        Raises:
+            BatchNotFoundError: Temporal does not have the batch, or no longer has it.
+            ServerUnreachableError: Temporal does not answer.
+        """
+        status = status_of(*await self._described())
+        if status.ended_at is not None:
+            return status
+        return status.model_copy(update={"waiting": await self._waiting()})
+
+    async def result(self) -> BatchStatus:
+        """Wait until the batch is over, and return its status.
+
+        Turns without an answer are no error of the batch: `results` has their errors.
+
+        Raises:
+            BatchNotFoundError: Temporal does not have the batch, or no longer has it.
+        """
+        await self._until_over()
+        return await self.status()
+
+    async def cancel(self, reason: str = "") -> bool:
+        """Cancel the turns that run, and start no more. Results can still be read.
+
+        Returns:
+            Whether there was something to cancel: False for a batch that is over.
+
+        Raises:
+            BatchNotFoundError: Temporal does not have the batch.
+            InvalidRequestError: The reason is not a string.
+        """
+        given, wanted = {"reason": reason}, {"reason": validation.Unicode}
+        validation.check("the cancel", given, wanted, errors.InvalidRequestError)
+        info, _ = await self._described()
+        if info.HasField("close_time"):
+            return False
+        try:
+            await self._client.get_workflow_handle(self.id).cancel(reason=reason)
+        except RPCError as error:
+            if error.status == RPCStatusCode.NOT_FOUND:
+                return False
+            raise self._unreadable(error) from error
+        return True
+
+    async def retry_failed(
+        self, more: Budget | None = None, *, at_once: int | None = None
+    ) -> Batch[T]:
+        """Run the tasks again that have no answer: those that failed, and those not started.
+
+        Each gets a new turn, whose id ends in `~2`, then `~3` and so on. Tasks with an answer are
+        left alone; without others, nothing happens. The batch has the same id.
+
+        Args:
+            more: The amounts to add to the limits of the budget, of which the spent part stays
+                spent. A limit of time counts anew.
+            at_once: The number of turns at once, if it is to be another one.
+
+        Raises:
+            InvalidRequestError: The batch is not over, was run too often, or has no limit to which
+                `more` could be added.
+            BatchNotFoundError: Temporal does not have the batch, or no longer has all of it.
+        """
+        given = {"more": more, "at_once": at_once}
+        validation.check("the retry", given, _RETRY, errors.InvalidRequestError)
+        check_at_once(at_once or 1)
+        info, note = await self._described()
+        self._check_retry(info, note)
+        with Spool() as spool:
+            digest, cost = await self._unanswered(note, spool)
+            if not note.over and len(note.rounds) == 1:  # it ended without its last counters
+                told = note.spent.model_copy(update={"usd": max(note.spent.usd, cost)})
+                note = note.model_copy(update={"spent": told})
+            if spool.count:
+                budget = note.budget.plus(more) if note.budget and more else note.budget
+                changes = {"budget": budget, "at_once": at_once or note.at_once}
+                await self._run_again(note.model_copy(update=changes), spool, digest, info)
+        return self
+
+    def _check_retry(self, info: WorkflowExecutionInfo, note: BatchNote) -> None:
+        """Check that the batch is over, and that another round is allowed.
+
+        Raises:
+            InvalidRequestError: It is not.
+        """
+        if not info.HasField("close_time"):
+            raise errors.InvalidRequestError(
+                f"batch {self.id!r} still runs; wait for its end, or cancel it",
+                context={"batch": self.id},
+            )
+        if not note.rounds:
+            raise errors.InvalidRequestError(
+                f"batch {self.id!r} of a schedule ended before its tasks were stored; run the"
+                " schedule again",
+                context={"batch": self.id},
+            )
+        if len(note.rounds) >= limits.BATCH_ROUNDS:
+            raise errors.InvalidRequestError(
+                f"batch {self.id!r} was run {len(note.rounds)} times, which is the limit; start a"
+                " new batch with the tasks that have no answer",
+                context={"batch": self.id, "limit": limits.BATCH_ROUNDS},
+            )
+
+    async def _unanswered(self, note: BatchNote, spool: Spool) -> tuple[str, Decimal]:
+        """Put the tasks of the last round that have no answer into a spool.
+
+        Returns:
+            Their digest, and the cost of the round as far as it is known.
+        """
+        number = len(note.rounds)
+        place = Place.begin(note.rounds[0].digest).model_copy(update={"round": number})
+        digest, cost = hashlib.sha256(note.rounds[-1].digest.encode()), Decimal(0)
+        reading = self._reader().of_round(note, place)
+        async with contextlib.aclosing(reading):
+            async for item, result in reading:
+                cost += result.cost or 0
+                if result.state != TaskState.DONE:
+                    spool.add(item)
+        for item in spool.by_id():
+            digest.update(f"\n{item.id}".encode())
+        return digest.hexdigest(), cost
+
+    async def _run_again(
+        self, note: BatchNote, spool: Spool, digest: str, info: WorkflowExecutionInfo
+    ) -> None:
+        before = await self._first_part(note)
+        number = len(note.rounds) + 1
+        work = Work(self.id, number, digest, before.common, before.indexed, before.priority)
+        work = replace(work, fairness=info.priority.fairness_key or None)
+        uploader = Uploader(self._client, info.task_queue)
+        parts = await uploader.parts(work, spool.by_id())
+        if len((await self._note()).rounds) == number:
+            return  # another caller has started it meanwhile
+        request = BatchRequest(
+            agent=note.agent,
+            digest=digest,
+            items=note.items,
+            parts=parts,
+            at_once=note.at_once,
+            budget=note.budget,
+            on_error=note.on_error,
+            before=note.rounds,
+            answered=note.items - spool.count,
+            spent=note.spent,
+            is_priced=note.is_priced,
+        )
+        await uploader.start(work, request)
+
+    async def _first_part(self, note: BatchNote) -> PartRequest:
+        """Return the first part of the last round, for what all turns have in common."""
+        there = part_id(self.id, len(note.rounds), note.rounds[-1].digest, 1)
+        reader = PartReader(self._client.data_converter)
+        try:
+            await reader.read(await first_event(self._client, there, ""))
+        except RPCError as error:
+            raise self._unreadable(error) from error
+        assert reader.request is not None
+        return reader.request
+
+    def _reader(self) -> Results:
+        return Results(
+            self._client, self.id, self._note, self._until_over, self._whole, self._output
+        )
+
+    async def _until_over(self) -> None:
+        """Wait until the batch is over, however it ends."""
+        while True:
+            handle = self._client.get_workflow_handle(self.id, result_type=RawValue)
+            try:
+                await handle.result()
+            except WorkflowFailureError:
+                return
+            except WorkflowContinuedAsNewError:
+                continue
+            except RPCError as error:
+                if error.status in FATAL:
+                    raise self._unreadable(error) from error
+                await asyncio.sleep(_PAUSE_S)
+            else:
+                return
+
+    async def _stored(self) -> BatchNote:
+        """Return the description once the tasks are stored, or the batch is over before that."""
+        while True:
+            info, note = await self._described()
+            if note.rounds or info.HasField("close_time"):
+                return note
+            await asyncio.sleep(_PAUSE_S)
+
+    async def _note(self) -> BatchNote:
+        return (await self._described())[1]
+
+    async def _described(self) -> tuple[WorkflowExecutionInfo, BatchNote]:
+        """Return the workflow of the batch, and its description.
+
+        Raises:
+            BatchNotFoundError: There is none, or it is no batch.
+        """
+        return await described(self._client, self.id)
+
+    async def _waiting(self) -> int | None:
+        """Return the number of turns that wait; None if the namespace does not know."""
+        parent = search_attributes.keyword(self.id)
+        query = (
+            f"WorkflowType = '{TURN}' AND ExecutionStatus = 'Running'"
+            f" AND {search_attributes.PARENT.name} = '{parent}'"
+            f" AND {search_attributes.STATE.name} IN ('waiting', 'paused')"
+        )
+        request = CountWorkflowExecutionsRequest(namespace=self._client.namespace, query=query)
+        try:
+            found = await self._client.workflow_service.count_workflow_executions(request)
+        except RPCError:
+            return None
+        return found.count
+
+    def _unreadable(self, error: RPCError) -> errors.PerdureError:
+        return not_readable(self.id, error)
+
+
+def status_of(info: WorkflowExecutionInfo, note: BatchNote) -> BatchStatus:
+    """Return the status of a batch from its workflow, without the number of turns that wait."""
+    is_over = info.HasField("close_time")
+    return BatchStatus(
+        id=info.execution.workflow_id,
+        agent=note.agent,
+        state=_state(note) if is_over else BatchState.RUNNING,
+        total=note.items,
+        done=note.done,
+        failed=note.failed,
+        running=0 if is_over else note.running,
+        waiting=0 if is_over else None,
+        pending=0 if is_over or note.stop else _rest(note),
+        not_started=_rest(note) if is_over or note.stop else 0,
+        at_once=note.at_once,
+        cost=note.spent.usd if note.is_priced else None,
+        budget=note.budget,
+        left=_left(note),
+        round=max(len(note.rounds), 1),
+        reason=note.reason,
+        started_at=note.began or info.start_time.ToDatetime(tzinfo=UTC),
+        ended_at=info.close_time.ToDatetime(tzinfo=UTC) if is_over else None,
+    )
+
+
+def check_at_once(at_once: int) -> None:
+    """Check the number of turns at once.
+
+    Raises:
+        InvalidRequestError: It is too large.
+    """
+    if at_once > limits.BATCH_AT_ONCE:
+        raise errors.InvalidRequestError(
+            f"a batch runs at most {limits.BATCH_AT_ONCE} turns at once, not {at_once}",
+            context={"limit": limits.BATCH_AT_ONCE},
+        )
+
+
+async def described(client: Client, batch_id: str) -> tuple[WorkflowExecutionInfo, BatchNote]:
+    """Return the latest workflow of a batch, and its description.
+
+    Raises:
+        BatchNotFoundError: There is none, or the workflow of this id is no batch.
+        PayloadDecodeError: This process lacks the codec or the key of the batch.
+        ServerUnreachableError: Temporal does not answer.
+    """
+    try:
+        info = (await describe(client, batch_id, retry=True)).workflow_execution_info
+    except RPCError as error:
+        raise not_readable(batch_id, error) from error
+    return info, await note_in(client, info)
+
+
+async def note_in(client: Client, info: WorkflowExecutionInfo) -> BatchNote:
+    """Return the description of a batch in the memo of its workflow.
+
+    Raises:
+        BatchNotFoundError: The workflow is no batch.
+        PayloadDecodeError: This process lacks the codec or the key of the batch.
+    """
+    kind, batch_id = info.type.name, info.execution.workflow_id
+    if kind not in BATCHES or MEMO_BATCH not in info.memo.fields:
+        what = f"a workflow of type {kind}, not a batch" if kind not in BATCHES else _NO_MEMO
+        raise errors.BatchNotFoundError(
+            f"{batch_id!r} is {what}", context={"batch": batch_id, "type": kind}
+        )
+    [memo] = await decoded(client.data_converter, [info.memo.fields[MEMO_BATCH]])
+    return BatchNote.model_validate(memo)
+
+
+def not_readable(batch_id: str, error: RPCError) -> errors.PerdureError:
+    """Translate Temporal's error about a batch."""
+    context = {"batch": batch_id}
+    missing = errors.BatchNotFoundError(
+        f"there is no batch {batch_id!r}, its upload was not finished, or its retention is over",
+        context=context,
+    )
+    return translated(error, f"batch {batch_id!r}", missing, context)
+
+
+def _state(note: BatchNote) -> BatchState:
+    if not note.over:
+        return BatchState.TERMINATED
+    stop = StopReason.LOST if note.lost and note.stop is None else note.stop
+    return _STATES.get(stop, BatchState.STOPPED)
+
+
+def _rest(note: BatchNote) -> int:
+    return max(note.items - note.done - note.failed - note.running, 0)
+
+
+def _left(note: BatchNote) -> Remaining:
+    left = {
+        name: max(getattr(note.budget, name) - getattr(note.spent, name), 0)
+        for name in batch_leases.limited(note.budget)
+    }
+    if "usd" in left:
+        left["usd"] = usd(left["usd"])
+    return Remaining(**left)

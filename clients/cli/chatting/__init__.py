@@ -1,0 +1,1 @@
+"""`perdure chat`: a session in the terminal."""

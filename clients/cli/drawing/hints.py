@@ -1,0 +1,100 @@
+"""The spending of a turn, and commands with which a person can let it go on."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from datetime import timedelta
+from decimal import Decimal
+
+from perdure import errors
+from perdure.clients.cli.drawing.amounts import time_in_words
+from perdure.text import exact, money
+from perdure.turn.facts import TurnEnded
+from perdure.turn.ledger import in_words
+from perdure.turn.state import TurnState
+from perdure.values.budgets import DIMENSIONS, Spending
+from perdure.values.reports import Outcome
+
+_SIGNS = {"usd": "AMOUNT", "time": "TIME", "tokens": "N", "model_calls": "N", "tool_calls": "N"}
+
+
+def spent(state: TurnState, spending: Spending, elapsed: timedelta) -> str:
+    """Format the spending for each limit of the budget; empty without a budget."""
+    budget = state.accounts.ledger.budget
+    if budget is None:
+        return ""
+    limits = {name: getattr(budget, name) for name in DIMENSIONS}
+    words = [
+        _part(name, getattr(spending, name), limit)
+        for name, limit in limits.items()
+        if limit is not None
+    ]
+    words += (
+        [f"{time_in_words(min(elapsed, budget.time))} of {time_in_words(budget.time)}"]
+        if budget.time
+        else []
+    )
+    return f"spent {', '.join(words)}"
+
+
+@dataclass(frozen=True)
+class Commands:
+    """Commands about turns, ready to paste into a shell, for the same server as this command."""
+
+    address: str | None = None
+
+    def of(self, name: str, turn_id: str, *more: str, **options: str) -> str:
+        """`perdure NAME TURN` with shell-quoted options and the words in `more` as they are."""
+        named = {"address": self.address, **options} if self.address else options
+        given = [part for option, value in named.items() for part in (f"--{option}", value)]
+        return " ".join([exact(shlex.join(["perdure", name, turn_id, *given])), *more])
+
+    def that_help(self, turn_id: str, state: TurnState) -> str:
+        """Return the commands that let a turn go on that waits for a person."""
+        assert state.waiting is not None
+        if state.waiting.kind == "approval":
+            return self.of("approvals", turn_id)
+        if state.waiting.kind == "resume":
+            return self.of("resume", turn_id)
+        if state.waiting.kind == "iterations":
+            return self.of("add-budget", turn_id, "--iterations N")
+        return self.of("add-budget", turn_id, *_limits(state))
+
+    def to_resume(self, turn_id: str, state: TurnState) -> str:
+        """Return the command after which a turn that is over goes on; empty if there is none.
+
+        An answer that was cut off would be cut off again. A turn whose agent no worker knew is
+        started again, with the name of another one and the same id.
+        """
+        outcome = state.ended.outcome if state.ended else Outcome.COMPLETED
+        if outcome in (Outcome.COMPLETED, Outcome.TRUNCATED):
+            return ""
+        if outcome is Outcome.MAX_ITERATIONS:
+            return self.of("resume", turn_id, "--max-iterations N")
+        if state.agent is None and state.ended and _is_unknown(state.ended):
+            return self.of("run", "AGENT", "TASK", id=turn_id)  # resumed, it would fail again
+        is_spent = outcome is Outcome.BUDGET_EXHAUSTED
+        return self.of("resume", turn_id, *(_limits(state) if is_spent else ()))
+
+
+def _is_unknown(ended: TurnEnded) -> bool:
+    """Whether a turn failed because no worker knew its agent."""
+    error = ended.summary.error if ended.summary else None
+    return error is not None and error.code == errors.UnknownAgentError.code
+
+
+def _limits(state: TurnState) -> list[str]:
+    """Return the options for the limits that the budget of a turn has."""
+    return [
+        f"--{name.replace('_', '-')} {sign}"
+        for name, sign in _SIGNS.items()
+        if getattr(state.accounts.ledger.budget, name, None) is not None
+    ]
+
+
+def _part(name: str, amount: Decimal | int, limit: Decimal | int) -> str:
+    """Format an amount and its limit: `$0.02 of $0.50`, `2 of 10 model calls`."""
+    if name == "usd":
+        return f"{money(Decimal(amount))} of {money(Decimal(limit))}"
+    return f"{amount} of {in_words(name, limit)}"

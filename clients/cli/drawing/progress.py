@@ -1,0 +1,360 @@
+"""A turn in the terminal, line by line, from its events."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from textwrap import indent
+from typing import TextIO
+from urllib.parse import quote
+
+from rich.text import Text
+
+from perdure.clients.cli.drawing import amounts
+from perdure.clients.cli.drawing.screen import Screen, cut, put, shown, wrapped
+from perdure.clients.reading.events import Event
+from perdure.clients.reading.live_text import Piece, TextBegins, TextVoid
+from perdure.text import (
+    arguments_exactly,
+    arguments_in_brief,
+    arguments_indented,
+    counted,
+    harmless,
+    money,
+    one_line,
+    word,
+)
+from perdure.turn.facts import (
+    AgentResolved,
+    ApprovalNeeded,
+    BudgetAdded,
+    CallFailed,
+    CancelRequested,
+    ChildEnded,
+    ChildScheduled,
+    ChildTold,
+    Decided,
+    Fact,
+    HandedOver,
+    ModelAnswered,
+    PolicyAnswered,
+    Resumed,
+    Said,
+    ToolLost,
+    ToolReturned,
+    TurnEnded,
+    TurnStarted,
+    WaitBegan,
+    WaitEnded,
+)
+from perdure.turn.keys import ModelKey
+from perdure.turn.state import TurnState
+from perdure.turn.wire import Summary
+from perdure.values.approvals import Decision
+from perdure.values.budgets import Remaining
+from perdure.values.moments import in_words
+from perdure.values.reports import AgentReport, Outcome
+from perdure.values.tasks import headline
+
+COLOURS: dict[str, str] = {
+    Outcome.COMPLETED: "green",
+    Outcome.TRUNCATED: "yellow",
+    Outcome.CANCELLED: "yellow",
+}
+"""The colours of outcomes; the others are red."""
+_INDENT = len("   0.0 s  ")
+_IN_SHORT = (
+    TurnStarted
+    | AgentResolved
+    | HandedOver
+    | ModelAnswered
+    | ToolReturned
+    | ChildScheduled
+    | ChildEnded
+)
+"""Facts whose line is cut at the width of the terminal.
+
+The reasons of waits and failures are printed in full.
+"""
+
+
+class Progress:
+    """Prints the events of a turn as they come in, and the text of its model.
+
+    With `full`, the complete text is printed below each line. With `brief`, lines have no time and
+    begin at the left edge, and there are none for the task, the answer and the end of a turn that
+    has one.
+
+    Attributes:
+        said: The last text that was printed.
+        is_speaking: Whether text is being printed, which another line would interrupt.
+    """
+
+    def __init__(
+        self, out: TextIO | None = None, *, full: bool = False, brief: bool = False
+    ) -> None:
+        out = out or sys.stdout
+        self._full = full
+        self._is_brief = brief
+        self.said = ""
+        self.is_speaking = False
+        self._out = out
+        self._state = TurnState()
+        self._began: datetime | None = None
+
+    @property
+    def state(self) -> TurnState:
+        """The fold of the events so far."""
+        return self._state
+
+    def show(self, event: Event) -> None:
+        """Print the line of an event, if it has one."""
+        self._began = self._began or event.at
+        self._state = event.onto(self._state)
+        text = _text(event.fact, self._answered)
+        if text and not (self._is_brief and _is_plain(event.fact)):
+            self._end_text()
+            self._print(
+                text if self._is_brief else Text.assemble(self._time(event.at), "  ", text),
+                is_short=isinstance(event.fact, _IN_SHORT),
+            )
+        for whole in _whole(event.fact) if self._full else ():
+            put(indent(shown(whole, self._out).rstrip(), " " * _INDENT), self._out)
+
+    def now(self, at: datetime, words: str) -> Text:
+        """Return a line with this time."""
+        return Text.assemble(self._time(at), "  ", words, style="dim")
+
+    def say(self, said: Piece) -> None:
+        """Print a piece of the model's text."""
+        match said:
+            case TextBegins(step, attempt):
+                self._end_text()
+                self.said, self.is_speaking = "", True
+                put(Text(f"{ModelKey(step, attempt)}  ", "dim"), self._out, end="")
+            case TextVoid(step, attempt):
+                self._end_text()
+                self.said = ""
+                put(
+                    Text(f"{ModelKey(step, attempt)}  what was said does not count", "yellow"),
+                    self._out,
+                )
+            case str():
+                self.said += said
+                put(said, self._out, end="")
+
+    @property
+    def _indent(self) -> int:
+        return 2 if self._is_brief else _INDENT
+
+    def _time(self, at: datetime) -> Text:
+        seconds = max((at - (self._began or at)).total_seconds(), 0)
+        return Text(f"{seconds:6.1f} s", "dim")
+
+    def _print(self, line: Text, *, is_short: bool) -> None:
+        columns = Screen(self._out).width
+        put(
+            (
+                cut(line, columns)
+                if is_short
+                else wrapped(line, self._out, min(self._indent, columns // 3))
+            ),
+            self._out,
+        )
+
+    def _end_text(self) -> None:
+        if self.is_speaking:
+            put("", self._out)
+        self.is_speaking = False
+
+    def _answered(self, key: ModelKey, text: str) -> Text:
+        calls = [one.call for one in self._state.open_step.calls] or (
+            self._state.steps[-1].message.calls if self._state.steps else ()
+        )
+        if not calls:
+            return Text.assemble(f"{key}  ", ("answers", "dim"))
+        asked = ", ".join(
+            f"{word(call.name)} {arguments_in_brief(call.arguments)}" for call in calls
+        )
+        said = ("", "") if text in ("", self.said) else (f"  {one_line(text, 60)}", "dim")
+        return Text.assemble(f"{key}  ", (asked, "cyan"), said)
+
+
+def _is_plain(fact: Fact) -> bool:
+    """Whether a reader of the conversation knows the fact without a line for it."""
+    match fact:
+        case ModelAnswered(_, answer):
+            return not answer.message.calls
+        case TurnEnded(outcome):
+            return outcome is Outcome.COMPLETED
+        case _:
+            return isinstance(fact, TurnStarted | AgentResolved)
+
+
+def _text(fact: Fact, answered: Callable[[ModelKey, str], Text]) -> Text:
+    """Return the line of a fact; empty if it has none."""
+    match fact:
+        case TurnStarted(request):
+            return Text.assemble(
+                (agents(request.agent, request.handed_to or ""), "bold"),
+                _origin(fact),
+                ": ",
+                headline(request.task),
+            )
+        case AgentResolved() | HandedOver():
+            return _agent(fact)
+        case ModelAnswered(key, answer):
+            return answered(key, answer.message.text)
+        case CallFailed(key, error, lost):
+            why = "its worker was lost; it is tried again" if lost else _all(error.message)
+            return Text(f"{key}  {why}", "yellow")
+        case ToolReturned(key, output):
+            return Text.assemble(
+                f"{key}  ",
+                (f"→ {one_line(output.content, 90)}", "red" if output.is_error else "dim"),
+            )
+        case ApprovalNeeded(key, reason):
+            return Text(f"{key}  {one_line(reason, 200)}", "yellow")
+        case ToolLost(key, loss, _):
+            return Text(f"{key}  {loss.value.replace('_', ' ')}", "yellow")
+        case ChildScheduled(key, turn_id, request):
+            return Text.assemble(
+                f"{key}  ", (f"{word(turn_id)} begins:", "cyan"), f" {headline(request.task)}"
+            )
+        case ChildEnded(key, summary, reason):
+            said = _end_of(summary) if summary else reason
+            return Text.assemble(f"{key}  ", (f"→ {_all(said)}", "dim"))
+        case _:
+            return _waits(fact)
+
+
+def _agent(fact: AgentResolved | HandedOver) -> Text:
+    """Return the line of an agent that has the turn from now on."""
+    asks = f"asks {word(fact.agent.model)}{_and_tools(len(fact.agent.tools))}"
+    if isinstance(fact, AgentResolved):
+        return Text(asks, "dim")
+    to = (f"→ handed over to {word(fact.agent.name)}", "cyan")
+    return Text.assemble(f"{fact.key}  ", to, (f", {asks}", "dim"))
+
+
+def _origin(fact: TurnStarted) -> Text:
+    """Return from where a fork goes on, or the slot of a schedule; empty for other turns."""
+    found, slot, schedule = fact.request.forked_from, fact.slot, fact.request.schedule
+    if found is not None:
+        return Text(f", from step {found.step} of {word(found.turn_id)}", "dim")
+    if slot is None or schedule is None:
+        return Text()
+    how = "started by hand on" if slot.is_by_hand else "scheduled for"
+    return Text(f", {how} {harmless(schedule.in_words(slot.at))}", "dim")
+
+
+def _end_of(summary: Summary) -> str:
+    """Return the outcome of a turn and, if it has one, the beginning of its answer."""
+    output = one_line(summary.output, 60)
+    return f"{summary.outcome.value}: {output}" if output else summary.outcome.value
+
+
+def _waits(fact: Fact) -> Text:
+    match fact:
+        case CancelRequested(reason):
+            return Text(f"cancel requested{': ' + _all(reason) if reason else ''}", "yellow")
+        case WaitBegan("delay", until=datetime() as until):
+            return Text(f"begins at {in_words(until)}", "yellow")
+        case WaitBegan(until=datetime() as until):
+            moment = in_words(until) if fact.limit else f"{until:%H:%M:%S} UTC"
+            return Text(f"waits for provider: attempt {fact.attempt} at {moment}", "yellow")
+        case WaitBegan(kind, reason):
+            return Text(f"waits for {_all(kind)}: {_all(reason)}", "yellow")
+        case ChildTold(key, news) if news.waits_for:
+            return Text(f"{key}  waits for {_all(news.waits_for)}: {_all(news.reason)}", "yellow")
+        case WaitEnded():
+            return Text("goes on", "dim")
+        case PolicyAnswered(key, ruling):
+            return Text(f"{key}  {ruling.verdict.kind.replace('_', ' ')}", "dim")
+        case Decided() | BudgetAdded() | Resumed() | Said():
+            return _told(fact)
+        case TurnEnded(outcome):
+            return Text(outcome.value, COLOURS.get(outcome, "red"))
+        case _:
+            return Text()
+
+
+def _told(fact: Decided | BudgetAdded | Resumed | Said) -> Text:
+    """Return the line of a person's decision or other input."""
+    match fact:
+        case Said(_, text, by=by):
+            return Text.assemble((f"{_all(by) if by else 'the user'} says: ", "green"), _all(text))
+        case Decided(decision):
+            return Text(
+                f"{word(decision.call_id)} {_decided(decision)}",
+                "green" if decision.approve else "yellow",
+            )
+        case Resumed():
+            return Text("resumed", "green")
+        case BudgetAdded(more, by, iterations):
+            added = Remaining(**dict(more or ()), iterations=iterations)
+            what = "budget" if more else "iterations"
+            return Text(
+                f"{what} added{f' by {_all(by)}' if by else ''}: {amounts.in_words(added)}",
+                "green",
+            )
+
+
+def _decided(decision: Decision) -> str:
+    """Format a decision with its author, its arguments and its reason."""
+    words = decision.in_words
+    if decision.arguments is not None:
+        words += f", with other arguments: {arguments_exactly(decision.arguments)}"
+    if decision.reason:
+        words += f": {_all(decision.reason)}"
+    return words
+
+
+def _whole(fact: Fact) -> Iterator[str]:
+    """Yield the full texts of a fact: the task, calls with the text before them, and results.
+
+    The last answer is not among them: it is printed at the end.
+    """
+    match fact:
+        case TurnStarted(request):
+            yield request.task.text
+            if request.origin is not None and request.origin.say:
+                yield request.origin.say
+        case ModelAnswered(_, answer) if answer.message.calls:
+            yield from filter(str.strip, (answer.message.text,))
+            for call in answer.message.calls:
+                yield f"{word(call.name)} {arguments_indented(call.arguments)}"
+        case ToolReturned(_, output):
+            yield output.content
+        case ChildEnded(_, summary, reason):
+            yield summary.output if summary else reason
+        case _:
+            return
+
+
+def agents(started: str, last: str) -> str:
+    """Return the agent of a turn, and the one that it was last handed over to, if another."""
+    return " → ".join(word(name) for name in dict.fromkeys((started, last)) if name)
+
+
+def _and_tools(count: int) -> str:
+    return f", {count} tool{'s' * (count > 1)}" if count else ""
+
+
+def _all(text: str) -> str:
+    """Return a complete text as one line, safe to print."""
+    return harmless(" ".join(text.split()))
+
+
+def figures(report: AgentReport) -> str:
+    """Format steps, tokens, cost and time in one line."""
+    tokens = report.usage.input_tokens + report.usage.output_tokens
+    cost = "–" if report.cost is None else money(report.cost)
+    counts = f"{counted(len(report.steps), 'step')} · {counted(tokens, 'token')}"
+    return f"{counts} · cost {cost} · {report.duration.total_seconds():.1f} s"
+
+
+def address_in_ui(ui: str, namespace: str, turn_id: str) -> str:
+    """Return the address of a turn in the web UI."""
+    return f"{ui}/namespaces/{quote(namespace, safe='')}/workflows/{quote(turn_id, safe='')}"

@@ -1,0 +1,906 @@
+"""Start turns from a backend, and find them again."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Unpack
+from weakref import WeakValueDictionary
+
+from pydantic import JsonValue
+from temporalio.client import Client
+from temporalio.converter import DataConverter
+
+from perdure import errors, limits, validation
+from perdure.agents.agent import Agent
+from perdure.base import R
+from perdure.clients.batches.handle import Batch, described
+from perdure.clients.batches.items import BatchOf, Tasks
+from perdure.clients.batches.starting import BatchStarter
+from perdure.clients.connecting import Connecting
+from perdure.clients.reading.feed import Feed, runs_of
+from perdure.clients.schedules.definition import OnFailure, ScheduleChanges
+from perdure.clients.schedules.handle import Schedule
+from perdure.clients.schedules.starting import Schedules
+from perdure.clients.schedules.status import ScheduleEntry
+from perdure.clients.sessions import listing as session_listing
+from perdure.clients.sessions.handle import Session, checked_id, session_request
+from perdure.clients.sessions.listing import SessionEntry
+from perdure.clients.turns import listing, waiting
+from perdure.clients.turns.entries import TurnEntry
+from perdure.clients.turns.filters import Filter, member
+from perdure.clients.turns.forks import UNCHANGED, ForkOptions, Forks
+from perdure.clients.turns.handle import OnStep, Turn
+from perdure.clients.turns.listing import Listing
+from perdure.clients.turns.starting import IfExists, Starter
+from perdure.clients.turns.status import TurnStatus
+from perdure.temporal import start_request
+from perdure.temporal.connect import connect
+from perdure.temporal.core_exit import stop_core_at_exit
+from perdure.temporal.data_converter import check
+from perdure.temporal.names import GENERATE, SESSION, TASK_QUEUE
+from perdure.temporal.priorities import priority_of
+from perdure.temporal.search_attributes import State
+from perdure.temporal.search_marks import Marks
+from perdure.text import word
+from perdure.turn.slot import IfRunning
+from perdure.values import keywords
+from perdure.values.approvals import PendingApproval
+from perdure.values.batch_items import OnError
+from perdure.values.budgets import Budget, Remaining
+from perdure.values.model_retry import ModelRetryPolicy
+from perdure.values.options import RequestOptions
+from perdure.values.reports import AgentReport, Outcome
+from perdure.values.tasks import Task
+from perdure.values.turn_options import TurnOptions
+
+logger = logging.getLogger("perdure")
+
+_FILTERS = {
+    "agent": validation.Unicode | None,
+    "labels": validation.FilterTexts,
+    "parent": validation.Unicode | None,
+    "task_queue": validation.Unicode | None,
+    "schedule": validation.Unicode | None,
+    "id_prefix": validation.Unicode | None,
+    "limit": validation.Count | None,
+}
+
+
+class StartOptions(TurnOptions, total=False):
+    """The options of `AgentClient.start`, which describes them."""
+
+    output_schema: Mapping[str, JsonValue] | None
+    id: str | None
+    live: bool
+    if_exists: IfExists
+    priority: int | None
+    fairness: str | None
+    weight: float | None
+
+
+class AgentClient:
+    """Starts turns and finds them. One client serves a whole process."""
+
+    def __init__(self, client: Client, task_queue: str) -> None:
+        self._client = client
+        self._task_queue = task_queue
+        self._marks = Marks(client)
+        self._starter = Starter(client, task_queue, self._marks)
+        self._batches = BatchStarter(client, task_queue, self._marks)
+        self._forks = Forks(client, self._marks, lambda started: self._turn(*started))
+        self._schedules = Schedules(client, task_queue, self._marks)
+        self._feeds: WeakValueDictionary[tuple[str, str], Feed] = WeakValueDictionary()
+
+    def __repr__(self) -> str:
+        return f"AgentClient(namespace={self._client.namespace!r}, task_queue={self._task_queue!r})"
+
+    @classmethod
+    def connect(
+        cls,
+        address: str | None = None,
+        *,
+        namespace: str | None = None,
+        task_queue: str = TASK_QUEUE,
+        data_converter: DataConverter | None = None,
+    ) -> Connecting:
+        """Connect to Temporal: `await` it, or enter it with `async with` to close it afterwards.
+
+        Args:
+            address: `host:port`. The default is that of Temporal's environment profiles
+                (`TEMPORAL_ADDRESS`, …), or localhost.
+            namespace: Temporal's namespace.
+            task_queue: The task queue that the workers of the agents poll.
+            data_converter: Temporal's data converter, for encryption or external storage. The
+                default is the one that `PERDURE_DATA_CONVERTER` names. With a codec, the messages
+                of failures are encoded too.
+
+        Raises:
+            ServerUnreachableError: No server answers at the address within 10 s.
+            ConfigurationError: The data converter cannot be loaded, or cannot carry Perdure's
+                payloads.
+        """
+
+        async def connected() -> AgentClient:
+            client = await connect(address, namespace=namespace, converter=data_converter)
+            return cls(client, task_queue)
+
+        return Connecting(connected())
+
+    @classmethod
+    def from_temporal(cls, client: Client, *, task_queue: str = TASK_QUEUE) -> AgentClient:
+        """Create a client from an existing Temporal client, with its data converter.
+
+        Raises:
+            ConfigurationError: Its data converter cannot carry Perdure's payloads.
+        """
+        check(client.data_converter)
+        stop_core_at_exit()
+        return cls(client, task_queue)
+
+    @property
+    def temporal(self) -> Client:
+        """The underlying Temporal client, for features that Perdure does not offer."""
+        return self._client
+
+    @property
+    def task_queue(self) -> str:
+        """The task queue of the workers that run what this client starts."""
+        return self._task_queue
+
+    @keywords.shows(TurnOptions)
+    async def start(
+        self,
+        agent: Agent[R] | str,
+        task: str | Task,
+        *,
+        output: type[R] | None = None,
+        output_schema: Mapping[str, JsonValue] | None = None,
+        id: str | None = None,
+        live: bool = False,
+        if_exists: IfExists = "attach",
+        priority: int | None = None,
+        fairness: str | None = None,
+        weight: float | None = None,
+        **given: Unpack[TurnOptions],
+    ) -> Turn[R]:
+        """Start a turn and return at once; a worker runs it.
+
+        Args:
+            agent: The name of the agent, or the agent itself; then the report's output has the
+                agent's type. Only the name is sent: the worker has the code.
+            task: The task. It may be empty only if there is a context.
+            output: The type of the answer; it overrides the agent's. Its schema is sent to the
+                worker.
+            output_schema: The JSON schema of the answer in place of a type: the report's output is
+                then JSON values.
+            id: The turn's id, at most 100 characters; the same id is the same turn. Without it,
+                `<agent>/<12 random characters>`.
+            context: Named blocks that are placed before the task.
+            history: Messages of an earlier turn to continue from, such as `report.messages`.
+            labels: User-defined labels, available to tools as `ctx.labels` and to `list` as a
+                filter.
+            budget: The limits of what the turn may spend, delegates included. Each limit overrides
+                the agent's.
+            max_iterations: The largest number of steps, from 1; it overrides the agent's.
+            options: Temperature, output limit and the like. Each option overrides the agent's.
+            model_retry: The retries while a provider is unavailable, instead of those of the agent
+                or the worker. They hold for delegates and after a handoff.
+            allowed_tools: The only tools that are offered; calling another one ends the turn. None
+                for every tool, `[]` for none.
+            delay: The time after which the turn begins, or a date with its time zone. Until then it
+                exists, waits and can be cancelled; its agent is looked up afterwards. The delay is
+                not in the time of its budget.
+            deadline: The time after which the turn ends at the latest, from its start, or a date
+                with its time zone. Waits for people and the delay are in it, and it holds for
+                delegates.
+            on_done: An https URL that gets a signed webhook when the turn is over, however it ends,
+                unless it is terminated. Its host has to be allowed by the workers.
+            live: Whether `Turn.text` yields text while the model generates it. It has no other
+                effect.
+            if_exists: What to do if a turn of this id exists, running or over: `attach` to it if
+                agent, task, context and history are the same; `restart` it, ending one that runs;
+                or `error`. `attach` starts a new turn if the existing one failed because no worker
+                knew its agent.
+            priority: From 1, the first, to 5, the last; the default is 3. It orders the work of the
+                turn and its delegates where work waits for workers.
+            fairness: A key of at most 64 bytes, such as a tenant. Where work of one priority waits
+                for workers, the keys take turns, if the server has fairness switched on.
+            weight: The share of the key beside others, from 0.001 to 1000; the default is 1.
+
+        Raises:
+            TurnConflictError: A turn of this id has another agent, task, context or history.
+            TurnExistsError: A turn of this id exists and `if_exists` is `error`.
+            TooLargeError: The input is too large.
+            InvalidRequestError: The id is empty or too long, there is no task, the deadline has
+                passed or is not after the delay, or a value is not one of those named here.
+            ConfigurationError: The output type cannot be enforced on a model.
+            ServerUnreachableError: Temporal does not answer.
+        """
+        is_typed = output_schema is None
+        wanted = start_request.type_of(agent, output) if is_typed else None
+        request = start_request.turn_request(
+            agent, task, output=output, output_schema=output_schema, live=live, **given
+        )
+        order = priority_of(priority, fairness, weight)
+        started = await self._starter.start(request, id, if_exists=if_exists, priority=order)
+        turn = self._turn(started.turn_id, started.runs)
+        return turn if wanted is None else turn.typed(wanted)
+
+    @keywords.shows(StartOptions)
+    async def run(
+        self,
+        agent: Agent[R] | str,
+        task: str | Task,
+        *,
+        output: type[R] | None = None,
+        on_step: OnStep | None = None,
+        **given: Unpack[StartOptions],
+    ) -> AgentReport[R]:
+        """Start a turn and wait for its end: `start` and `Turn.result` in one.
+
+        Raises:
+            PerdureError: As `start` and `Turn.result` do.
+        """
+        turn = await self.start(agent, task, output=output, **given)
+        return await turn.result(on_step=on_step)
+
+    async def generate(
+        self,
+        model: str,
+        prompt: str | Task,
+        output: type[R],
+        *,
+        id: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        budget: Budget | None = None,
+        options: RequestOptions | None = None,
+        model_retry: ModelRetryPolicy | None = None,
+    ) -> R:
+        """Ask a model, and return its answer as an instance of a type.
+
+        This starts a turn like any other, of an agent without instructions and tools.
+
+        Args:
+            model: `provider:model`, or an alias of the worker.
+            prompt: The prompt.
+            output: The type of the answer; `str` for text.
+            id: The turn's id; the same id with the same model and prompt is asked once.
+            labels: User-defined labels that `list` can filter by.
+            budget: The limits of what the turn may spend.
+            options: Temperature, output limit and the like.
+            model_retry: As for `start`.
+
+        Raises:
+            PerdureError: As `start` and `Turn.result` do.
+        """
+        request = start_request.turn_request(
+            GENERATE,
+            prompt,
+            output=output,
+            labels=labels,
+            model=model,
+            budget=budget,
+            options=options,
+            model_retry=model_retry,
+        )
+        started = await self._starter.start(request, id)
+        turn = self._turn(started.turn_id, started.runs)
+        return (await turn.typed(output).result()).output
+
+    async def get(self, id: str) -> Turn[Any]:
+        """Return a turn that was started earlier, here or elsewhere, running or over.
+
+        If the id was used more than once, it is the latest turn. Use `Turn.typed` to set the type
+        of its output.
+
+        Raises:
+            TurnNotFoundError: Temporal does not have the turn, or no longer has it.
+            InvalidRequestError: The id is not a string.
+            ServerUnreachableError: Temporal does not answer.
+        """
+        validation.check(
+            "the turn", {"id": id}, {"id": validation.Unicode}, errors.InvalidRequestError
+        )
+        return self._turn(id, await runs_of(self._client, id))
+
+    async def status(self, id: str) -> TurnStatus:
+        """Return the current status of a turn: `get` and `Turn.status` in one.
+
+        Raises:
+            PerdureError: As `get` and `Turn.status` do.
+        """
+        return await (await self.get(id)).status()
+
+    async def wait(
+        self,
+        id: str,
+        timeout: timedelta | float | None = None,
+    ) -> TurnStatus:
+        """Wait until a turn is over or needs a person: `get` and `Turn.wait` in one.
+
+        Args:
+            id: The turn's id.
+            timeout: The longest wait, as a timedelta or in seconds; without it, the wait is
+                unlimited.
+
+        Raises:
+            PerdureError: As `get` and `Turn.wait` do.
+        """
+        return await (await self.get(id)).wait(timeout)
+
+    async def add_budget(
+        self,
+        id: str,
+        more: Budget | None = None,
+        *,
+        iterations: int | None = None,
+        by: str | None = None,
+    ) -> Remaining:
+        """Add to the limits of a turn: `get` and `Turn.add_budget` in one.
+
+        Raises:
+            PerdureError: As `get` and `Turn.add_budget` do.
+        """
+        return await (await self.get(id)).add_budget(more, iterations=iterations, by=by)
+
+    async def steer(
+        self,
+        id: str,
+        text: str,
+        *,
+        message_id: str | None = None,
+        now: bool = False,
+        deny_pending: bool = False,
+        by: str | None = None,
+    ) -> str:
+        """Send a message to a running turn: `get` and `Turn.steer` in one.
+
+        `message_id` is the id of the message.
+
+        Raises:
+            PerdureError: As `get` and `Turn.steer` do.
+        """
+        turn = await self.get(id)
+        return await turn.steer(text, id=message_id, now=now, deny_pending=deny_pending, by=by)
+
+    @keywords.shows(ForkOptions, UNCHANGED)
+    async def fork(
+        self,
+        id: str,
+        at_step: int | None = None,
+        *,
+        new_id: str | None = None,
+        **given: Unpack[ForkOptions],
+    ) -> Turn[Any]:
+        """Start a turn that goes on from a step of another: `get` and `Turn.fork` in one.
+
+        `new_id` is the id of the new turn.
+
+        Raises:
+            PerdureError: As `get` and `Turn.fork` do.
+        """
+        return await (await self.get(id)).fork(at_step, id=new_id, **given)
+
+    async def resume(
+        self,
+        id: str,
+        budget: Budget | None = None,
+        *,
+        max_iterations: int | None = None,
+        model_retry: ModelRetryPolicy | None = None,
+        new_id: str | None = None,
+    ) -> Turn[Any]:
+        """Let a turn go on that ended without an answer: `get` and `Turn.resume` in one.
+
+        `new_id` is the id of the new turn.
+
+        Raises:
+            PerdureError: As `get` and `Turn.resume` do.
+        """
+        turn = await self.get(id)
+        return await turn.resume(
+            budget, max_iterations=max_iterations, model_retry=model_retry, id=new_id
+        )
+
+    def session(
+        self,
+        id: str,
+        agent: Agent[R] | str | None = None,
+        *,
+        output: type[R] | None = None,
+        budget: Budget | None = None,
+        idle: timedelta | None = None,
+        labels: Mapping[str, str] | None = None,
+        max_iterations: int | None = None,
+        options: RequestOptions | None = None,
+        model_retry: ModelRetryPolicy | None = None,
+        allowed_tools: Sequence[str] | None = None,
+        live: bool = False,
+        fairness: str | None = None,
+    ) -> Session[R]:
+        """Return a conversation with an agent, which its first message begins. Asks no server.
+
+        Args:
+            id: The session's id, at most 90 characters. Its turns are `<id>/1`, `<id>/2` and so on.
+            agent: The name of the agent, or the agent itself. Without it, the session has to exist.
+                The other options count for the message that begins the session. With the agent
+                itself, the answers have its type.
+            output: The type of the answers; it overrides the agent's. Its schema is sent with the
+                message that begins the session.
+            budget: What all turns of the session may spend together, besides the budget that its
+                agent has for each. It has no limit of time.
+            idle: The time without a turn and without a message after which the session is closed;
+                None for never.
+            labels: The labels of the session and of its turns.
+            max_iterations: The largest number of steps of each turn.
+            options: Temperature, output limit and the like, for each turn.
+            model_retry: As for `start`, for each turn.
+            allowed_tools: The only tools that are offered.
+            live: Whether `Turn.text` yields the text of its turns while it is generated.
+            fairness: As for `start`, for all turns of the session, or of one that is forked from
+                it. It counts when a session begins.
+
+        Raises:
+            InvalidRequestError: The id or an option is not valid.
+            ConfigurationError: The output type cannot be enforced on a model.
+        """
+        validation.known_id("session", id, limits.SESSION_ID_CHARACTERS)
+        request = None
+        if agent is not None:
+            checked_id(id)
+            request = session_request(
+                agent,
+                output=output,
+                budget=budget,
+                idle=idle,
+                labels={} if labels is None else labels,
+                max_iterations=max_iterations,
+                options=options,
+                model_retry=model_retry,
+                allowed_tools=None if allowed_tools is None else tuple(allowed_tools),
+                live=live,
+            )
+        priority_of(fairness=fairness)
+        return Session(
+            self._client,
+            self._task_queue,
+            self._marks,
+            id,
+            request,
+            self.get,
+            fairness,
+            output if agent is None else start_request.type_of(agent, output),
+        )
+
+    @keywords.shows(TurnOptions)
+    async def schedule(
+        self,
+        id: str,
+        agent: Agent[R] | str,
+        task: str | Task = "",
+        *,
+        cron: str,
+        timezone: str,
+        session: str | None = None,
+        batch: BatchOf | None = None,
+        if_running: IfRunning | None = None,
+        catch_up: timedelta = limits.CATCH_UP,
+        on_failure: OnFailure = "go on",
+        remember_last: bool = False,
+        jitter: timedelta | None = None,
+        starts: datetime | None = None,
+        ends: datetime | None = None,
+        total: Budget | None = None,
+        output: type[R] | None = None,
+        priority: int | None = None,
+        fairness: str | None = None,
+        **given: Unpack[TurnOptions],
+    ) -> Schedule:
+        """Create a schedule, which starts a turn at each time of a cron expression.
+
+        If a schedule of this id exists with the same definition, it is returned, so that a program
+        can call this whenever it starts.
+
+        Args:
+            id: The schedule's id, at most 78 characters. Its turns have the ids `<id>-<time>`, such
+                as `digest-2026-11-23T06:00:00Z`, in UTC.
+            agent: The name of the agent, or the agent itself. Only the name is sent.
+            task: The task of each turn, which is also told the time for which it was scheduled.
+                Not with a batch.
+            cron: A cron expression of five fields, such as `0 7 * * 1-5`.
+            timezone: The IANA name of its time zone, such as `Europe/Berlin` or `UTC`.
+            session: The id of a session that gets the task as a message at each time, instead of a
+                turn of its own. If there is none, the first message begins it, with `labels`,
+                `budget`, `max_iterations`, `options`, `model_retry` and `allowed_tools` as for
+                `session`.
+            batch: The tasks of a batch that is run at each time, instead of one turn. Each turn is
+                told the time. The batch has the id that a turn would have, for `get_batch`.
+            if_running: What to do at a time at which a turn is running: `skip` that time (default);
+                `queue` one turn, which starts when the running one is over; `cancel` the running
+                one first; or `allow` both. With a session, it is about any turn of the session:
+                `skip` sends no message, with `queue` (default) the next turn reads it, and with
+                `cancel` the running one is interrupted.
+            catch_up: How late a turn may start whose time was missed because the server was away,
+                from 10 s. Times that were missed for longer are skipped.
+            on_failure: What to do after a turn that failed, or spent its budget: `go on`, or
+                `pause` the schedule. With a session, also after a message that it did not accept;
+                with a batch, after one that has not got all answers and was not cancelled.
+            remember_last: Whether a turn gets the output of the last one that completed.
+            jitter: The largest random delay of a turn.
+            starts: No turn starts before this time.
+            ends: No turn starts after this time.
+            total: The limits of what all turns together may spend, without a time. When they are
+                reached, the schedule pauses and says so.
+            output: As for `start`.
+            priority: As for `start`.
+            fairness: As for `start`.
+            context: As for `start`. The blocks `schedule` and `last_output` are Perdure's.
+            history: As for `start`.
+            labels: As for `start`.
+            budget: As for `start`: the limits of each turn. With a session, of all its turns; with
+                a batch, of each batch.
+            max_iterations: As for `start`.
+            options: As for `start`.
+            model_retry: As for `start`.
+            allowed_tools: As for `start`.
+            on_done: As for `start`. Not with a session.
+
+        Raises:
+            ScheduleConflictError: A schedule of this id has another definition: `Schedule.change`
+                changes it.
+            SessionClosedError: The session is closed.
+            TurnConflictError: The session belongs to another agent.
+            TooLargeError: The input of the turns is too large.
+            InvalidRequestError: The cron expression, the time zone or another value is not valid.
+            ConfigurationError: The output type cannot be enforced on a model, or this machine has
+                no time zone database.
+            ServerUnreachableError: Temporal does not answer.
+        """
+        default: IfRunning = "skip" if session is None else "queue"
+        definition: ScheduleChanges = {
+            "agent": agent,
+            "task": task,
+            "cron": cron,
+            "timezone": timezone,
+            "session": session,
+            "batch": batch,
+            "if_running": default if if_running is None else if_running,
+            "catch_up": catch_up,
+            "on_failure": on_failure,
+            "remember_last": remember_last,
+            "jitter": jitter,
+            "starts": starts,
+            "ends": ends,
+            "total": total,
+            "output": output,
+            "priority": priority,
+            "fairness": fairness,
+            **given,
+        }
+        return await self._schedules.create(id, definition)
+
+    async def get_schedule(self, id: str) -> Schedule:
+        """Return a schedule that was created earlier, here or elsewhere.
+
+        Raises:
+            ScheduleNotFoundError: There is no such schedule that starts turns.
+            InvalidRequestError: The id is not a string.
+            ServerUnreachableError: Temporal does not answer.
+        """
+        return await self._schedules.get(id)
+
+    def schedules(self, *, id_prefix: str = "") -> AsyncIterator[ScheduleEntry]:
+        """List the schedules of the namespace that start turns, of all task queues.
+
+        Temporal's list may lag a second behind.
+
+        Args:
+            id_prefix: Only schedules whose id begins with this.
+
+        Raises:
+            InvalidRequestError: The prefix is not a string.
+            ServerUnreachableError: Temporal does not answer.
+        """
+        given, wanted = {"id_prefix": id_prefix}, {"id_prefix": validation.Unicode}
+        validation.check("the list", given, wanted, errors.InvalidRequestError)
+        return self._schedules.list(id_prefix)
+
+    def schedule_ids(self, id_prefix: str = "") -> AsyncIterator[str]:
+        """List the ids of the schedules that start turns. It asks less of the server than a list.
+
+        Raises:
+            ServerUnreachableError: Temporal does not answer.
+        """
+        return self._schedules.ids(id_prefix)
+
+    def sessions(
+        self,
+        agent: Agent[Any] | str | None = None,
+        *,
+        labels: Mapping[str, str] | None = None,
+        id_prefix: str | None = None,
+        limit: int | None = None,
+    ) -> Listing[SessionEntry]:
+        """List the sessions of the namespace, open ones first, then the last ended first.
+
+        They are iterated, or read by `page`. Temporal's list may lag a second behind.
+
+        Args:
+            agent: Only sessions that were begun with this agent.
+            labels: Only sessions with all of these labels.
+            id_prefix: Only sessions whose id begins with this.
+            limit: The largest number of sessions; without it, all of them, read page by page.
+
+        Raises:
+            ConfigurationError: A filter needs search attributes that the namespace lacks;
+                `perdure setup` registers them.
+            InvalidRequestError: A value is not valid.
+            ServerUnreachableError: Temporal does not answer.
+        """
+        name = agent.name if isinstance(agent, Agent) else agent
+        labels = {} if labels is None else labels
+        given = {"agent": name, "labels": labels, "id_prefix": id_prefix, "limit": limit}
+        types = {key: _FILTERS[key] for key in given}
+        validation.check("the list", given, types, errors.InvalidRequestError)
+        wanted = Filter(agent=name, labels=dict(labels), id_prefix=id_prefix, workflow=SESSION)
+        return session_listing.sessions(self._client, self._marks.index, wanted, limit)
+
+    @keywords.shows(TurnOptions)
+    async def batch(
+        self,
+        id: str,
+        agent: Agent[R] | str,
+        tasks: Tasks,
+        *,
+        output: type[R] | None = None,
+        at_once: int = 10,
+        turn_budget: Budget | None = None,
+        on_error: OnError = "go on",
+        priority: int | None = None,
+        fairness: str | None = None,
+        **given: Unpack[TurnOptions],
+    ) -> Batch[R]:
+        """Start a batch: a turn of one agent for each task, with one budget for all of them.
+
+        All tasks are read and checked first, then stored, and then the batch starts. A call that
+        was interrupted is repeated with the same arguments. A batch of this id with the same tasks
+        is returned as it is, running or over.
+
+        Args:
+            id: The batch's id; the ids of its turns begin with it.
+            agent: The name of the agent, or the agent itself.
+            tasks: The tasks, of any number: strings, `Task`s, or mappings with `task`, and if
+                needed `id` and `labels`; from an iterable, an async iterable, or the `Path` of a
+                file with a line of JSON for each. Without an id, a task has its number, from 1.
+            output: The type of the answers; it overrides the agent's.
+            at_once: The largest number of turns that run at the same time, at most 500. A turn that
+                waits for a person keeps its place.
+            turn_budget: The limits of each turn. Without it, a turn may spend an equal share of
+                what is left.
+            on_error: What to do after a turn without an answer: `go on` with the others, or
+                `stop` to start no more.
+            priority: As for `start`.
+            fairness: As for `start`.
+            context: Named blocks that are placed before each task.
+            history: Messages that each turn continues from.
+            labels: Labels of all turns.
+            budget: The limits of what all turns together may spend. Its time is that of the whole
+                batch.
+            max_iterations: The largest number of steps of each turn.
+            options: Temperature, output limit and the like.
+            model_retry: As for `start`, for each turn.
+            allowed_tools: The only tools that are offered.
+            on_done: As for `start`, for each turn.
+
+        Raises:
+            BatchConflictError: A batch of this id has another agent or other tasks, or the id is
+                that of a turn.
+            InvalidRequestError: A task is not valid, two have the same id, there is none, or an
+                option is not valid. The error names the line or the number of the task; nothing was
+                started.
+            TooLargeError: A task is too large; nothing was started.
+            ServerUnreachableError: Temporal does not answer.
+        """
+        await self._batches.start(
+            id,
+            agent,
+            tasks,
+            at_once=at_once,
+            on_error=on_error,
+            turn_budget=turn_budget,
+            priority=priority,
+            fairness=fairness,
+            output=output,
+            **given,
+        )
+        return self._batch(id, start_request.type_of(agent, output))
+
+    async def get_batch(self, id: str) -> Batch[Any]:
+        """Return a batch that was started earlier, here or elsewhere, running or over.
+
+        Use `Batch.typed` to set the type of its answers.
+
+        Raises:
+            BatchNotFoundError: Temporal does not have the batch, or no longer has it.
+            InvalidRequestError: The id is not a string.
+            ServerUnreachableError: Temporal does not answer.
+        """
+        validation.check(
+            "the batch", {"id": id}, {"id": validation.Unicode}, errors.InvalidRequestError
+        )
+        await described(self._client, id)
+        return self._batch(id, None)
+
+    def _batch(self, batch_id: str, output: Any) -> Batch[Any]:
+        return Batch(self._client, batch_id, self._report, output)
+
+    async def _report(self, turn_id: str) -> AgentReport[Any]:
+        """Return the report of a turn with its answer as text, for the results of a batch."""
+        return await (await self.get(turn_id)).typed(str).result()
+
+    async def pending_approvals(
+        self,
+        agent: Agent[Any] | str | None = None,
+        *,
+        labels: Mapping[str, str] | None = None,
+        task_queue: str | None = None,
+        id_prefix: str | None = None,
+    ) -> AsyncIterator[tuple[TurnEntry, PendingApproval]]:
+        """Return every call that waits for a person, with its turn.
+
+        A turn that this process cannot decode is left out, with a warning in the log `perdure`.
+        `list(state="waiting")` includes it, with its `error`.
+
+        Args:
+            agent: Only of this agent's turns.
+            labels: Only of turns with all of these labels.
+            task_queue: Only of turns of this task queue.
+            id_prefix: Only of turns whose id begins with this.
+
+        Raises:
+            PerdureError: As `list` does.
+        """
+        entries = self.list(
+            agent, state=State.WAITING, labels=labels, task_queue=task_queue, id_prefix=id_prefix
+        )
+        async for entry, found in waiting.of_all(self._client, entries):
+            if isinstance(found, PendingApproval):
+                yield entry, found
+            else:
+                logger.warning(
+                    "the calls of %s that wait are left out: %s", word(entry.id), found.message
+                )
+
+    async def approve(
+        self,
+        id: str,
+        call_id: str,
+        *,
+        token: str | None = None,
+        reason: str = "",
+        arguments: Mapping[str, JsonValue] | None = None,
+        by: str | None = None,
+    ) -> None:
+        """Approve a call, with its own arguments or with `arguments`.
+
+        Args:
+            id: The turn's id.
+            call_id: The call's id, from `pending_approvals`.
+            token: The call's token, from `pending_approvals`: the call runs only if it is still the
+                one that was reviewed, in the same run. A program that shows calls to people gives
+                it. Without it, the call that waits now is approved, whoever reviewed what; it is
+                required for a turn that was restarted or reset, and for a call whose tool changed.
+            reason: The reason for the decision.
+            arguments: Arguments that replace the call's own.
+            by: The person or program that approves it, such as an e-mail address: one line, at most
+                200 characters. It is recorded, not checked.
+
+        Raises:
+            ApprovalConflictError: No such call waits, or the token belongs to another call.
+            PerdureError: As `get` and `Turn.approve` do.
+        """
+        turn = await self.get(id)
+        [one] = await waiting.named(self._client, turn, [_named(call_id, token)], to_run=True)
+        await turn.approve(one, reason=reason, arguments=arguments, by=by)
+
+    async def deny(
+        self,
+        id: str,
+        call_id: str,
+        reason: str = "",
+        *,
+        token: str | None = None,
+        by: str | None = None,
+    ) -> None:
+        """Refuse a call; the model sees the reason.
+
+        With its `token`, the call is refused only if it is still the one that was reviewed, in the
+        same run. The other arguments are those of `approve`.
+
+        Raises:
+            PerdureError: As `approve` does.
+        """
+        turn = await self.get(id)
+        [one] = await waiting.named(self._client, turn, [_named(call_id, token)], to_run=False)
+        await turn.deny(one, reason, by=by)
+
+    def list(
+        self,
+        agent: Agent[Any] | str | None = None,
+        *,
+        outcome: Outcome | str | None = None,
+        state: State | str | None = None,
+        labels: Mapping[str, str] | None = None,
+        parent: str | None = None,
+        task_queue: str | None = None,
+        schedule: str | None = None,
+        id_prefix: str | None = None,
+        limit: int | None = None,
+    ) -> Listing[TurnEntry]:
+        """List the turns of the namespace, of all task queues.
+
+        Turns that are not over come first, then the others, the last ended first. They are
+        iterated, or read by `page`. Temporal's list may lag a second behind.
+
+        Args:
+            agent: Only turns of this agent.
+            outcome: Only turns with this outcome.
+            state: Only turns that are `running`, `waiting`, `paused` or `ended`.
+            labels: Only turns with all of these labels.
+            parent: Only turns to which the turn of this id delegated, or of the batch of this id.
+            task_queue: Only turns that were started on this task queue.
+            schedule: Only turns that the schedule of this id started.
+            id_prefix: Only turns whose id begins with this, delegates included.
+            limit: The largest number of turns; without it, all of them, read page by page.
+
+        Raises:
+            ConfigurationError: A filter needs search attributes that the namespace lacks;
+                `perdure setup` registers them.
+            InvalidRequestError: There is no such outcome or state, the limit is below 1, or another
+                value is not valid.
+            ServerUnreachableError: Temporal does not answer.
+        """
+        name = agent.name if isinstance(agent, Agent) else agent
+        labels = {} if labels is None else labels
+        given = {
+            "agent": name,
+            "labels": labels,
+            "parent": parent,
+            "task_queue": task_queue,
+            "schedule": schedule,
+            "id_prefix": id_prefix,
+            "limit": limit,
+        }
+        validation.check("the list", given, _FILTERS, errors.InvalidRequestError)
+        wanted = Filter(
+            agent=name,
+            outcome=member(Outcome, outcome),
+            state=member(State, state),
+            labels=dict(labels),
+            parent=parent,
+            task_queue=task_queue,
+            schedule=schedule,
+            id_prefix=id_prefix,
+        )
+        return listing.turns(self._client, self._marks.index, wanted, limit)
+
+    def _turn(self, turn_id: str, runs: Sequence[str]) -> Turn[Any]:
+        """Return a turn, which shares its feed with others of the same first run."""
+        feed = self._feeds.get((turn_id, runs[0]))
+        if feed is None or feed.runs[: len(runs)] != list(runs)[: len(feed.runs)]:
+            feed = self._feeds[turn_id, runs[0]] = Feed(self._client, turn_id, runs)
+        return Turn(self._client, feed, turn_id, self._forks)
+
+
+def _named(call_id: str, token: str | None = None) -> str:
+    """Return the name of a call as `waiting.named` takes it.
+
+    Raises:
+        InvalidRequestError: The id or the token is not a string.
+    """
+    given = {"call_id": call_id, "token": token}
+    wanted = {"call_id": validation.Text, "token": validation.Text | None}
+    validation.check("the answer", given, wanted, errors.InvalidRequestError)
+    return call_id if token is None else f"{call_id}:{token}"

@@ -1,0 +1,44 @@
+"""Turns, sessions, schedules and batches over HTTP: REST, and server-sent events.
+
+`app` creates a Starlette application to mount or to serve; `perdure serve` serves it. It keeps no
+state, so any process answers for any turn. It needs the extra `perdure[http]`.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from perdure.clients.gateway.a2a.agents import A2AAgent, a2a_agents_from
+    from perdure.clients.gateway.application import app
+    from perdure.clients.gateway.auth import Auth, Caller, Permission, one_token, tokens_from
+    from perdure.clients.gateway.quotas import Quota
+else:
+    from perdure import lazy_exports
+
+    # late, because the MCP server below needs neither Starlette nor the extra `http`
+    __getattr__, __dir__ = lazy_exports(
+        __name__,
+        {
+            "perdure.clients.gateway.a2a.agents": ["A2AAgent", "a2a_agents_from"],
+            "perdure.clients.gateway.application": ["app"],
+            "perdure.clients.gateway.auth": [
+                "Auth",
+                "Caller",
+                "Permission",
+                "one_token",
+                "tokens_from",
+            ],
+            "perdure.clients.gateway.quotas": ["Quota"],
+        },
+    )
+
+__all__ = [
+    "A2AAgent",
+    "Auth",
+    "Caller",
+    "Permission",
+    "Quota",
+    "a2a_agents_from",
+    "app",
+    "one_token",
+    "tokens_from",
+]

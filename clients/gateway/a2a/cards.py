@@ -1,0 +1,52 @@
+"""Agent cards: what a client is told of an agent before it sends a message."""
+
+from __future__ import annotations
+
+from a2a.types import (
+    AgentCapabilities,
+    AgentCard,
+    AgentInterface,
+    AgentSkill,
+    HTTPAuthSecurityScheme,
+    SecurityRequirement,
+    SecurityScheme,
+    StringList,
+)
+from a2a.utils.constants import PROTOCOL_VERSION_1_0, TransportProtocol
+
+from perdure.clients.gateway.a2a.agents import A2AAgent
+
+_MODES = ("text/plain", "application/json")
+_BEARER = "bearer"
+
+
+def card(agent: A2AAgent, url: str) -> AgentCard:
+    """Return the card of an agent whose interface has this address."""
+    told = AgentCard(
+        name=agent.name,
+        description=agent.description,
+        version=agent.version,
+        supported_interfaces=[
+            AgentInterface(
+                url=agent.url or url,
+                protocol_binding=TransportProtocol.JSONRPC.value,
+                protocol_version=PROTOCOL_VERSION_1_0,
+            )
+        ],
+        capabilities=AgentCapabilities(streaming=True, push_notifications=True),
+        default_input_modes=_MODES,
+        default_output_modes=_MODES,
+        skills=[
+            AgentSkill(
+                id=agent.name,
+                name=agent.name,
+                description=agent.description,
+                tags=agent.tags or (agent.name,),
+                examples=agent.examples,
+            )
+        ],
+    )
+    scheme = SecurityScheme(http_auth_security_scheme=HTTPAuthSecurityScheme(scheme=_BEARER))
+    told.security_schemes[_BEARER].CopyFrom(scheme)
+    told.security_requirements.append(SecurityRequirement(schemes={_BEARER: StringList()}))
+    return told

@@ -1,0 +1,226 @@
+"""The tasks of an agent in Temporal: where they are, what they look like, and how they change."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from a2a.types import (
+    Artifact,
+    Message,
+    Role,
+    Task,
+    TaskArtifactUpdateEvent,
+    TaskState,
+    TaskStatus,
+    TaskStatusUpdateEvent,
+)
+from a2a.utils.errors import TaskNotFoundError
+
+from perdure import errors
+from perdure.clients.client import AgentClient
+from perdure.clients.gateway.a2a import tasks
+from perdure.clients.gateway.a2a.tasks import Ids
+from perdure.clients.gateway.auth import Caller
+from perdure.clients.reading.events import CaughtUp, Event
+from perdure.clients.sessions.handle import Session
+from perdure.clients.turns.handle import Turn
+from perdure.session.facts import TurnBegan
+from perdure.turn.facts import Decided, Said
+from perdure.turn.state import TurnState
+
+_ASKS = TaskState.TASK_STATE_INPUT_REQUIRED
+_WORKS = TaskState.TASK_STATE_WORKING
+
+Update = Task | TaskStatusUpdateEvent | TaskArtifactUpdateEvent
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the tasks of an agent are, for a caller: in sessions whose ids begin with `prefix`."""
+
+    client: AgentClient
+    caller: Caller
+    agent: str
+
+    @property
+    def prefix(self) -> str:
+        """The beginning of the ids of sessions and turns, which clients do not see."""
+        return self.caller.own(f"a2a/{self.agent}/")
+
+    def ids(self, turn_id: str) -> Ids | None:
+        """Return the ids of a task for that of a turn; None if it is not one of these."""
+        return Ids.of(turn_id.removeprefix(self.prefix))
+
+    async def find(self, task_id: str) -> Found:
+        """Return a task.
+
+        Raises:
+            TaskNotFoundError: There is none.
+        """
+        ids = Ids.of(task_id)
+        if ids is None:
+            raise TaskNotFoundError
+        found = Found(self, ids)
+        try:
+            return replace(found, turn=await self.client.get(found.turn_id))
+        except errors.TurnNotFoundError:
+            if not await found.is_queued():
+                raise TaskNotFoundError from None
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A task. It has no turn as long as another turn of its session runs."""
+
+    place: Place
+    ids: Ids
+    turn: Turn[Any] | None = None
+
+    @property
+    def turn_id(self) -> str:
+        """The id of the turn."""
+        return f"{self.place.prefix}{self.ids.task}"
+
+    @property
+    def session(self) -> Session:
+        """The session of the turn."""
+        return self.place.client.session(f"{self.place.prefix}{self.ids.context}")
+
+    async def is_queued(self) -> bool:
+        """Whether the next turn of the session will be this one, or it is about to exist."""
+        try:
+            status = await self.session.status()
+        except (errors.SessionNotFoundError, errors.InvalidRequestError):
+            return False
+        if self.ids.number == status.turns:
+            return status.state == "running"
+        return self.ids.number == status.turns + 1 and bool(status.queue)
+
+    async def begun(self) -> Turn[Any]:
+        """Return the turn, as soon as it has begun.
+
+        Raises:
+            TaskNotFoundError: The session is closed before.
+        """
+        if self.turn is not None:
+            return self.turn
+        async for event in self.session.events():
+            if isinstance(event.fact, TurnBegan) and event.fact.turn_id == self.turn_id:
+                turn = await self.session.begun(self.turn_id)
+                if turn is not None:
+                    return turn
+        raise TaskNotFoundError
+
+    async def let_others_begin(self) -> None:
+        """Have the next turn read the messages that wait, also if this one ends as cancelled."""
+        with contextlib.suppress(errors.SessionClosedError, errors.SessionNotFoundError):
+            if (await self.session.status()).queue:
+                await self.session.resume()
+
+    async def task(self, *, has_history: bool = True) -> Task:
+        """Return the task as it is now."""
+        if self.turn is None:
+            return tasks.submitted(self.ids)
+        status = await self.turn.status()
+        has_answer = tasks.state_of(status) == TaskState.TASK_STATE_COMPLETED
+        report = await self.turn.result() if has_answer else None
+        history = await self._history() if has_history else []
+        return tasks.task_of(self.ids, status, report, history)
+
+    async def was_said(self, message_id: str) -> bool:
+        """Whether the turn has taken in a message with this id."""
+        facts = [one.fact async for one in self._past()]
+        return any(isinstance(one, Said) and one.id == message_id for one in facts)
+
+    async def was_decided(self, call_id: str, *, approve: bool, by: str) -> bool:
+        """Whether this person has decided so about a call."""
+        facts = [one.fact async for one in self._past()]
+        decisions = [one.decision for one in facts if isinstance(one, Decided)]
+        return any(
+            (one.call_id, one.approve, one.by) == (call_id, approve, by) for one in decisions
+        )
+
+    async def _history(self) -> list[Message]:
+        messages: list[Message] = []
+        async for event in self._past():
+            messages.extend(tasks.given_in(self.ids, event))
+            said = tasks.said_in(self.ids, event)
+            messages.extend([] if said is None else [said])
+        return messages
+
+    async def _past(self) -> AsyncGenerator[Event, None]:
+        """Yield the events of the turn up to now."""
+        turn = await self.begun()
+        async with contextlib.aclosing(turn.live()) as items:
+            async for one in items:
+                if isinstance(one, CaughtUp):
+                    return
+                if isinstance(one, Event):
+                    yield one
+
+    async def updates(self, *, until_asked: bool) -> AsyncGenerator[Update, None]:
+        """Yield the task, and then its changes, until it is over or begins to ask for something.
+
+        Args:
+            until_asked: Whether a task that asks already has no changes to wait for.
+        """
+        told: TaskState | None = None
+        if self.turn is None:
+            yield (task := tasks.submitted(self.ids))
+            told = task.status.state
+        turn = await self.begun()
+        found = replace(self, turn=turn)
+        async with contextlib.aclosing(_moments(turn, self.ids)) as moments:
+            async for message in moments:
+                if message is not None:
+                    yield self._update(TaskStatus(state=_WORKS, message=message))
+                    continue
+                task = await found.task(has_history=told is None)
+                state = task.status.state
+                if told is None:
+                    yield task
+                elif state != told and state not in tasks.OVER:
+                    yield self._update(task.status)
+                is_at_rest = state == _ASKS and (told is not None or until_asked)
+                if is_at_rest or (told is None and state in tasks.OVER):
+                    return
+                told = state
+        task = await found.task(has_history=False)
+        for artifact in task.artifacts:
+            yield self._result(artifact)
+        yield self._update(task.status)
+
+    def _update(self, status: TaskStatus) -> TaskStatusUpdateEvent:
+        return TaskStatusUpdateEvent(
+            task_id=self.ids.task, context_id=self.ids.context, status=status
+        )
+
+    def _result(self, artifact: Artifact) -> TaskArtifactUpdateEvent:
+        return TaskArtifactUpdateEvent(
+            task_id=self.ids.task, context_id=self.ids.context, artifact=artifact, last_chunk=True
+        )
+
+
+async def _moments(turn: Turn[Any], ids: Ids) -> AsyncGenerator[Message | None, None]:
+    """Yield None when a task has to be looked at again, and each message of the agent.
+
+    The first moment is now, the others are changes of whether a person is needed.
+    """
+    state, is_now, is_needed = TurnState(), False, False
+    async with contextlib.aclosing(turn.live()) as items:
+        async for one in items:
+            if isinstance(one, CaughtUp):
+                is_now = True
+                yield None
+            elif isinstance(one, Event):
+                state = one.onto(state)
+                was_needed, is_needed = is_needed, state.needs_person
+                message = tasks.said_in(ids, one)
+                if is_now and message is not None and message.role == Role.ROLE_AGENT:
+                    yield message
+                if is_now and is_needed != was_needed:
+                    yield None

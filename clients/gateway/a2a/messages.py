@@ -1,0 +1,101 @@
+"""The messages of a client: text for an agent, or a decision about a call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from a2a.types import Message, Part
+from a2a.utils.errors import ContentTypeNotSupportedError, InvalidParamsError
+from google.protobuf.json_format import MessageToDict
+from pydantic import Field, JsonValue, ValidationError
+from pydantic_core import to_json
+
+from perdure.clients.gateway.inputs import Body
+from perdure.temporal.payloads import explain
+
+_APPROVE = "approve"
+_LARGEST = 2**53
+"""Up to this number, floating points have all whole numbers."""
+
+
+class Answer(Body):
+    """The data part that decides about a call that waits for approval.
+
+    Attributes:
+        approve: Whether the call may run.
+        call_id: The call's id, from the task's status.
+        token: The call's token, from there: the decision holds only for the call that was reviewed.
+        reason: The reason for the decision; the model sees that of a denial.
+        arguments: Arguments that replace those of an approved call.
+    """
+
+    approve: bool
+    call_id: str = Field(alias="callId")
+    token: str
+    reason: str = ""
+    arguments: dict[str, JsonValue] | None = None
+
+
+def text_of(message: Message) -> str:
+    """Return the text of a message; data parts as JSON.
+
+    Raises:
+        InvalidParamsError: It has none.
+        ContentTypeNotSupportedError: It has a file.
+    """
+    text = "\n\n".join(_texts(message))
+    if not text.strip():
+        raise InvalidParamsError("the message has no text")
+    return text
+
+
+def answer_of(message: Message) -> Answer | None:
+    """Return the decision of a message; None if it has none.
+
+    Raises:
+        InvalidParamsError: It is not valid, or there is more than one part.
+    """
+    given = [data for part in message.parts if _is_decision(data := _data(part))]
+    if not given:
+        return None
+    if len(message.parts) > 1:
+        raise InvalidParamsError("a decision is the only part of its message")
+    try:
+        return Answer.model_validate(given[0])
+    except ValidationError as error:
+        raise InvalidParamsError(f"the decision is not valid: {explain(error)}") from None
+
+
+def _texts(message: Message) -> Iterator[str]:
+    for part in message.parts:
+        match part.WhichOneof("content"):
+            case "text":
+                yield part.text
+            case "data":
+                yield to_json(_data(part)).decode()
+            case _:
+                raise ContentTypeNotSupportedError("a message to an agent has text and data parts")
+
+
+def _data(part: Part) -> object:
+    """Return the value of a data part; None for other parts."""
+    if part.WhichOneof("content") != "data":
+        return None
+    return _whole(MessageToDict(part).get("data"))
+
+
+def _whole(value: object) -> object:
+    """Return a value with whole numbers, and names in order: the format has neither."""
+    match value:
+        case float() if value.is_integer() and abs(value) <= _LARGEST:
+            return int(value)
+        case list():
+            return [_whole(one) for one in value]
+        case dict():
+            return {name: _whole(value[name]) for name in sorted(value)}
+        case _:
+            return value
+
+
+def _is_decision(data: object) -> bool:
+    return isinstance(data, dict) and _APPROVE in data

@@ -1,0 +1,199 @@
+"""The input of a run: what it says, and what it decides."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ag_ui.core import ResumeEntry, RunAgentInput, TextPart, UserMessage
+from pydantic import Field, GetJsonSchemaHandler, JsonValue, ValidationError
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
+
+from perdure.clients.gateway.inputs import Body
+from perdure.clients.gateway.problems import Invalid, RefusedError
+from perdure.temporal.payloads import explain
+from perdure.text import one_line
+
+_SCHEMA = "https://ag-ui.com/spec/1.0/schema.json"
+_REFUSED = {
+    "tools": "tools of the page cannot be called: give the agent its tools where it runs",
+    "context": "give it as part of the message, or give the agent a tool that reads it",
+    "state": "a thread has no state besides its messages",
+    "forwarded_props": "the agent cannot read it",
+}
+"""Fields that are refused unless they are empty, and what to do instead."""
+_ABANDONED = "nobody decided"
+_SHOWN = 100
+
+
+class RunInput(RunAgentInput):
+    """The input of a run: `RunAgentInput` of AG-UI 1.0.
+
+    `threadId` is the id of a session, and the last user message of `messages` is what is said.
+    `resume` has the decisions about calls that wait.
+    """
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """Return a schema that names the one of the protocol, which has the details."""
+        text = {"type": "string"}
+        return {
+            "type": "object",
+            "title": cls.__name__,
+            "description": f"{inspect.getdoc(cls)} All fields are those of <{_SCHEMA}>.",
+            "properties": {
+                "threadId": text,
+                "runId": text,
+                "messages": {"type": "array", "items": {"type": "object"}},
+                "resume": {"type": "array", "items": {"type": "object"}},
+            },
+            "required": ["threadId", "runId", "messages"],
+        }
+
+
+class _Payload(Body):
+    """The answer to an interrupt. `editedArgs` replaces the arguments of the call."""
+
+    approved: bool
+    edited_args: dict[str, JsonValue] | None = Field(default=None, alias="editedArgs")
+    reason: str = ""
+
+
+RESPONSE: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "approved": {"type": "boolean", "description": "Whether the call may run."},
+        "editedArgs": {
+            "type": "object",
+            "description": "Arguments that replace all of those of the call.",
+        },
+        "reason": {"type": "string", "description": "The reason; after a no, the model reads it."},
+    },
+    "required": ["approved"],
+    "additionalProperties": False,
+}
+"""The JSON schema of the answer to an interrupt."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallName:
+    """A call that waits, and the reviewed arguments: its turn, its id and its token."""
+
+    turn_id: str
+    call_id: str
+    token: str
+
+    def __str__(self) -> str:
+        return f"{self.turn_id}#{self.call_id}#{self.token}"
+
+    @classmethod
+    def read(cls, interrupt_id: str) -> CallName | None:
+        """Return the call of an interrupt; None if the id is not one of a call."""
+        parts = interrupt_id.rsplit("#", 2)
+        return cls(*parts) if len(parts) == 3 and all(parts) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A decision about a call. `arguments` replaces its own."""
+
+    call: CallName
+    approve: bool
+    reason: str = ""
+    arguments: dict[str, JsonValue] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A message of the user."""
+
+    id: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a run is to do.
+
+    Attributes:
+        message: The last message of the user; None without one.
+        answers: The decisions about calls.
+        ignored: What is not used of the input, in words.
+    """
+
+    message: Message | None
+    answers: tuple[Answer, ...]
+    ignored: tuple[str, ...]
+
+
+def read(given: RunAgentInput) -> Wanted:
+    """Return what a run is to do.
+
+    Raises:
+        RefusedError: The input has what agents cannot use, or an answer is not valid.
+    """
+    _refuse_unusable(given)
+    ignored: list[str] = []
+    message = _last_message(given, ignored)
+    answers = tuple(_answers(given.resume or (), ignored))
+    return Wanted(message, answers, tuple(ignored))
+
+
+def _refuse_unusable(given: RunAgentInput) -> None:
+    for name, instead in _REFUSED.items():
+        if getattr(given, name):
+            alias = type(given).model_fields[name].alias or name
+            raise _invalid(alias, f"{alias} has to be empty: {instead}")
+
+
+def _last_message(given: RunAgentInput, ignored: list[str]) -> Message | None:
+    """Return the last message of the user, without the parts that are not text."""
+    users = ((n, one) for n, one in enumerate(given.messages) if isinstance(one, UserMessage))
+    place, last = max(users, default=(0, None), key=lambda pair: pair[0])
+    if last is None:
+        return None
+    parts = [TextPart(text=last.content)] if isinstance(last.content, str) else last.content
+    texts = [part.text for part in parts if isinstance(part, TextPart)]
+    if len(texts) < len(parts):
+        ignored.append("images and files of the message: a thread takes text only")
+    if not "".join(texts).strip():
+        raise _invalid(f"messages/{place}/content", "the message has no text")
+    return Message(last.id, "".join(texts))
+
+
+def _answers(entries: list[ResumeEntry] | tuple[()], ignored: list[str]) -> Iterator[Answer]:
+    for place, entry in enumerate(entries):
+        call = CallName.read(entry.interrupt_id)
+        if call is None:
+            shown = one_line(entry.interrupt_id, _SHOWN)
+            ignored.append(f"resume/{place}: {shown!r} is not an interrupt that an answer ends")
+        elif entry.status == "cancelled":
+            yield Answer(call, approve=False, reason=_ABANDONED)
+        else:
+            told = _payload(place, entry.payload)
+            yield Answer(call, told.approved, told.reason, told.edited_args)
+
+
+def _payload(place: int, given: object) -> _Payload:
+    where = f"resume/{place}/payload"
+    try:
+        told = _Payload.model_validate(given)
+    except ValidationError as error:
+        raise _invalid(where, explain(error)) from None
+    if told.edited_args is not None and not told.approved:
+        raise _invalid(f"{where}/editedArgs", "arguments are for a call that is approved")
+    return told
+
+
+def _invalid(place: str, detail: str) -> RefusedError:
+    return RefusedError(
+        422,
+        "INVALID_REQUEST",
+        f"the body is not valid: {place}: {detail}",
+        invalid=[Invalid(pointer=f"#/{place}", detail=detail)],
+    )

@@ -1,0 +1,110 @@
+"""The messages of a thread, in the form of AG-UI. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from ag_ui.core import (
+    AssistantMessage,
+    FunctionCall,
+    Message,
+    ReasoningMessage,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+)
+
+from perdure.clients.sessions.handle import Conversation
+from perdure.turn import withheld
+from perdure.turn.state import TurnState
+from perdure.values import messages
+from perdure.values.messages import Thinking
+
+
+def answer_id(turn_id: str, step: int) -> str:
+    """Return the id of the answer of a step."""
+    return f"{turn_id}#{step}"
+
+
+def reasoning_id(turn_id: str, step: int) -> str:
+    """Return the id of the reasoning of a step."""
+    return f"{turn_id}#{step}.reasoning"
+
+
+def result_id(turn_id: str, call_id: str) -> str:
+    """Return the id of the result of a call."""
+    return f"{turn_id}#{call_id}"
+
+
+def before(thread: Conversation, session_id: str, number: int) -> Iterator[Message]:
+    """Yield the messages of the turns before the one with this number."""
+    known = {turn.number: turn for turn in thread.turns}
+    for part in thread.parts:
+        if part.number < number:
+            turn = known.get(part.number)
+            turn_id = turn.turn_id if turn else f"{session_id}/{part.number}"
+            yield from of_turn(turn_id, turn.messages if turn else (), part.messages)
+
+
+def so_far(turn_id: str, ids: Sequence[str], state: TurnState) -> Iterator[Message]:
+    """Yield the messages of a running turn, with those that its model has not read yet."""
+    yield from of_turn(turn_id, ids, (*_own(state), *state.inbox.unread))
+
+
+def _own(state: TurnState) -> Sequence[messages.Message]:
+    """Return the messages of a turn, without those of the session that it has taken over."""
+    known, request = withheld.told(state).all_messages, state.request
+    origin = request.origin if request else None
+    if request is None or origin is None or len(known) <= origin.steps:
+        return known
+    first = known[origin.steps]
+    is_task = isinstance(first, messages.UserMessage) and first.text.endswith(request.task.text)
+    return known[origin.steps :] if is_task else known
+
+
+def of_turn(
+    turn_id: str, ids: Sequence[str], given: Iterable[messages.Message]
+) -> Iterator[Message]:
+    """Yield the messages of a turn.
+
+    Args:
+        turn_id: The turn's id, from which the ids of its messages are made.
+        ids: The ids of the messages of the user that it was given, the task first.
+        given: Its messages. Those of the user without an id, besides the task, are Perdure's own
+            and left out.
+    """
+    step, task_id = 0, ids[0] if ids else answer_id(turn_id, 0)
+    for place, message in enumerate(given):
+        match message:
+            case messages.UserMessage():
+                said = message.id or (task_id if place == 0 else None)
+                if said is not None:
+                    yield UserMessage(id=said, content=message.text)
+            case messages.AssistantMessage():
+                step += 1
+                yield from _of_answer(turn_id, step, message)
+            case messages.ToolMessage(results=results):
+                for one in results:
+                    yield ToolMessage(
+                        id=result_id(turn_id, one.call_id),
+                        content=one.content,
+                        tool_call_id=one.call_id,
+                        error=one.content if one.is_error else None,
+                    )
+
+
+def _of_answer(turn_id: str, step: int, answer: messages.AssistantMessage) -> Iterator[Message]:
+    if thoughts := shown_thinking(answer):
+        yield ReasoningMessage(id=reasoning_id(turn_id, step), content=thoughts)
+    calls = [
+        ToolCall(id=call.id, function=FunctionCall(name=call.name, arguments=call.arguments))
+        for call in answer.calls
+    ]
+    yield AssistantMessage(
+        id=answer_id(turn_id, step), content=answer.text or None, tool_calls=calls or None
+    )
+
+
+def shown_thinking(answer: messages.AssistantMessage) -> str:
+    """Return the reasoning that the model shows; empty without any."""
+    return "".join(part.text for part in answer.parts if isinstance(part, Thinking))

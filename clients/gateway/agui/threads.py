@@ -1,0 +1,188 @@
+"""The thread of a run: the session that it belongs to, and the turn that it follows."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic_core import from_json
+
+from perdure import errors
+from perdure.clients.client import AgentClient
+from perdure.clients.gateway.agui.run_input import Answer, Message, RunInput, Wanted
+from perdure.clients.gateway.ids import checked
+from perdure.clients.gateway.inputs import Nothing
+from perdure.clients.gateway.operations import Call
+from perdure.clients.gateway.problems import RefusedError
+from perdure.clients.gateway.quotas import check_sessions
+from perdure.clients.reading.events import CaughtUp, Event
+from perdure.clients.sessions.handle import Conversation, Session
+from perdure.clients.turns.handle import Turn
+from perdure.session.wire import SessionTurn
+from perdure.turn.facts import Decided
+from perdure.values.approvals import Decision
+
+
+@dataclass(frozen=True, slots=True)
+class Thread:
+    """A thread and the turn that a run follows.
+
+    Attributes:
+        session_id: The complete id of the session.
+        turn: The turn.
+        place: Its place in the session.
+        conversation: The turns and messages of the session.
+        is_new: Whether the run has said something that a turn now answers.
+    """
+
+    session_id: str
+    turn: Turn[Any]
+    place: SessionTurn
+    conversation: Conversation
+    is_new: bool
+
+
+async def open_thread(call: Call[RunInput, Nothing], wanted: Wanted) -> Thread:
+    """Return the thread of a run. A message that its session does not have is sent to it.
+
+    Without such a message, the run follows the turn that has the message, or the last one.
+
+    Raises:
+        RefusedError: The caller may not send a message, or sends one with answers.
+        TurnConflictError: The thread belongs to another agent.
+        SessionNotFoundError: There is no such thread, and nothing is said.
+        PerdureError: As `Session.say`.
+    """
+    agent, session = _agent_of(call), _session(call, wanted.message)
+    known = await _known(session, agent)
+    place = _place_of(known, wanted.message) if known else None
+    is_new = place is None
+    if place is None:
+        if wanted.message is None or wanted.answers:
+            raise _nothing_to_follow(call, wanted)
+        turn_id = await _say(call, session, wanted.message)
+        known = await session.conversation()
+        place = next(one for one in known.turns if one.turn_id == turn_id)
+    assert known is not None
+    turn = await call.client.get(place.turn_id)
+    return Thread(session.id, turn, place, known, is_new)
+
+
+def _agent_of(call: Call[RunInput, Nothing]) -> str:
+    return str(call.request.path_params["agent"])
+
+
+def _session(call: Call[RunInput, Nothing], message: Message | None) -> Session:
+    thread_id = call.body.thread_id
+    if message is None:
+        return call.client.session(call.caller.own(thread_id))
+    own_id, tenant = checked(call, thread_id), call.caller.tenant
+    return call.client.session(own_id, _agent_of(call), live=True, fairness=tenant)
+
+
+async def _known(session: Session, agent: str) -> Conversation | None:
+    """Return the session as it is; None before its first message.
+
+    Raises:
+        TurnConflictError: It belongs to another agent.
+    """
+    try:
+        known = await session.conversation()
+    except errors.SessionNotFoundError:
+        return None
+    if known.agent != agent:
+        raise errors.TurnConflictError(
+            f"the thread belongs to the agent {known.agent!r}, and not to {agent!r}"
+        )
+    return known
+
+
+def _place_of(known: Conversation, message: Message | None) -> SessionTurn | None:
+    """Return the turn that was given a message, or the last one if there is no message."""
+    having = (one for one in known.turns if message is None or message.id in one.messages)
+    return max(having, key=lambda one: one.number, default=None)
+
+
+def _nothing_to_follow(
+    call: Call[RunInput, Nothing], wanted: Wanted
+) -> RefusedError | errors.SessionNotFoundError:
+    if wanted.message is not None:
+        return RefusedError(
+            422,
+            "INVALID_REQUEST",
+            "a run that answers interrupts says nothing new: send the message when it is over",
+        )
+    thread_id = call.caller.own(call.body.thread_id)
+    return errors.SessionNotFoundError(
+        f"there is no thread {thread_id!r}, or no run of it has begun",
+        context={"session_id": thread_id},
+    )
+
+
+async def _say(call: Call[RunInput, Nothing], session: Session, message: Message) -> str:
+    """Send a message to a session, and return the id of the turn that it began."""
+    call.caller.require("start")
+    await check_sessions(call.client, call.caller, session.id)
+    sent = await session.say(message.text, id=message.id, if_busy="reject", by=call.caller.subject)
+    return (await sent.turn()).id
+
+
+async def decide(
+    client: AgentClient, thread: Thread, answers: Sequence[Answer], by: str
+) -> list[str]:
+    """Decide about calls of a turn and of those below it. A repeated decision is the same one.
+
+    Returns:
+        The answers that are not used, in words: those about calls of other turns.
+
+    Raises:
+        ApprovalConflictError: A call does not wait: it was decided otherwise, or has expired.
+        PerdureError: As `Turn.approve` does.
+    """
+    ignored: list[str] = []
+    for answer in answers:
+        if not f"{answer.call.turn_id}/".startswith(f"{thread.turn.id}/"):
+            ignored.append(f"resume: {str(answer.call)!r} is not an interrupt of the last run")
+            continue
+        try:
+            await _decide(client, answer, by)
+        except errors.ApprovalConflictError:
+            if not await _was_decided(client, answer):
+                raise
+    return ignored
+
+
+async def _decide(client: AgentClient, answer: Answer, by: str) -> None:
+    call = answer.call
+    if answer.approve:
+        await client.approve(
+            call.turn_id,
+            call.call_id,
+            token=call.token,
+            reason=answer.reason,
+            arguments=answer.arguments,
+            by=by,
+        )
+    else:
+        await client.deny(call.turn_id, call.call_id, answer.reason, token=call.token, by=by)
+
+
+async def _was_decided(client: AgentClient, answer: Answer) -> bool:
+    """Whether history has the same decision about a call."""
+    turn = await client.get(answer.call.turn_id)
+    async with contextlib.aclosing(turn.live()) as items:
+        async for one in items:
+            match one:
+                case Event(fact=Decided(decision)) if _is_same(decision, answer):
+                    return True
+                case CaughtUp():
+                    break
+    return False
+
+
+def _is_same(decision: Decision, answer: Answer) -> bool:
+    arguments = None if decision.arguments is None else from_json(decision.arguments)
+    decided = decision.call_id, decision.approve, arguments
+    return decided == (answer.call.call_id, answer.approve, answer.arguments)

@@ -1,0 +1,386 @@
+"""From the events of a turn to those of an AG-UI run. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ag_ui.core import (
+    PROTOCOL_VERSION,
+    BaseEvent,
+    CustomEvent,
+    Interrupt,
+    Message,
+    MessagesSnapshotEvent,
+    ReasoningEndEvent,
+    ReasoningMessageContentEvent,
+    ReasoningMessageEndEvent,
+    ReasoningMessageStartEvent,
+    ReasoningStartEvent,
+    RunErrorEvent,
+    RunFinishedCancelledOutcome,
+    RunFinishedEvent,
+    RunFinishedInterruptOutcome,
+    RunFinishedSuccessOutcome,
+    RunStartedEvent,
+    StepFinishedEvent,
+    StepStartedEvent,
+    SubagentErrorEvent,
+    SubagentFinishedEvent,
+    SubagentFinishedSuspendedOutcome,
+    SubagentStartedEvent,
+    TextMessageContentEvent,
+    TextMessageEndEvent,
+    TextMessageStartEvent,
+    TokenUsage,
+    ToolCallArgsEvent,
+    ToolCallEndEvent,
+    ToolCallResultEvent,
+    ToolCallStartEvent,
+)
+
+from perdure import errors
+from perdure.clients.gateway.agui import run_input, snapshots
+from perdure.clients.reading.events import CaughtUp, Event
+from perdure.clients.reading.live_text import TextBegins, TextVoid
+from perdure.clients.reading.tool_progress import ToolProgress
+from perdure.clients.turns.status import Wait
+from perdure.errors import PerdureError
+from perdure.turn import ending
+from perdure.turn.child import Child
+from perdure.turn.facts import ChildEnded, Fact, ModelAnswered, Said, Scheduled, TurnEnded
+from perdure.turn.keys import ChildKey, Key, ModelKey
+from perdure.turn.state import TurnState
+from perdure.values.messages import OPEN_CALL, AssistantMessage
+from perdure.values.reports import Usage
+
+Told = Event | str | TextBegins | TextVoid | ToolProgress | CaughtUp
+Events = Iterator[BaseEvent]
+
+_STOPPED = "the run was stopped"
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What a run is called, and what its turn follows.
+
+    Attributes:
+        thread_id: The id of the thread, as the client gave it.
+        run_id: The id of the run, as the client gave it.
+        parent_run_id: The run that the client names as the one that spawned it.
+        turn_id: The turn's id.
+        message_ids: The ids of the messages of the user that the turn was given, the task first.
+        before: The messages of the thread before the turn.
+    """
+
+    thread_id: str
+    run_id: str
+    parent_run_id: str | None
+    turn_id: str
+    message_ids: tuple[str, ...]
+    before: tuple[Message, ...]
+
+
+@dataclass(slots=True)
+class _Text:
+    """The text that is open: the id of its message, and what was said of it."""
+
+    id: str
+    said: str = ""
+
+
+@dataclass(slots=True)
+class Translation:
+    """The events of a run, made of those of its turn.
+
+    It sees everything that the turn has recorded. The events that it yields for what precedes the
+    run are dropped by its caller: `opening` yields what they amount to.
+
+    Attributes:
+        names: What the run is called.
+        state: The state of the turn.
+        has_caught_up: Whether it has seen all events that history had when watching began.
+    """
+
+    names: Names
+    state: TurnState = field(default_factory=TurnState)
+    has_caught_up: bool = False
+    _step: int | None = None
+    _text: _Text | None = None
+    _unanswered: list[str] = field(default_factory=list)
+    _children: dict[str, bool] = field(default_factory=dict)
+    _usage: dict[tuple[str, str], Usage] = field(default_factory=lambda: defaultdict(Usage))
+    _tokens_below: int = 0
+
+    def opening(self, ignored: Sequence[str]) -> Events:
+        """Yield the beginning of the run: the messages so far, and what is in progress."""
+        self._usage.clear()
+        self._tokens_below = 0
+        yield RunStartedEvent(
+            thread_id=self.names.thread_id,
+            run_id=self.names.run_id,
+            parent_run_id=self.names.parent_run_id,
+            protocol_version=PROTOCOL_VERSION,
+        )
+        if ignored:
+            yield CustomEvent(name="perdure.ignored", value=list(ignored))
+        yield self._snapshot()
+        if self._step is not None:
+            yield StepStartedEvent(step_name=_name(self._step))
+        for child in self.state.children:
+            if self._children.get(child.turn_id):
+                yield self._started(child)
+        if self._text is not None:
+            yield TextMessageStartEvent(message_id=self._text.id, role="assistant")
+            yield TextMessageContentEvent(message_id=self._text.id, delta=self._text.said)
+
+    def see(self, one: Told) -> Events:
+        """Yield the events that follow from an event of the turn, or from its live text."""
+        match one:
+            case Event():
+                models = self.state.in_flight
+                self.state = one.onto(self.state)
+                yield from self._of_fact(one.fact, models)
+                if isinstance(one.fact, ModelAnswered):
+                    yield from self._asked(one)
+                yield from self._of_children()
+                yield from self._results()
+            case TextBegins(step):
+                self._text = _Text(snapshots.answer_id(self.names.turn_id, step))
+                yield TextMessageStartEvent(message_id=self._text.id, role="assistant")
+            case TextVoid():
+                yield from self._end_of_text()
+                yield self._snapshot()
+            case CaughtUp():
+                self.has_caught_up = True
+            case str() if self._text is not None:
+                self._text.said += one
+                yield TextMessageContentEvent(message_id=self._text.id, delta=one)
+
+    def _of_fact(self, fact: Fact, models: Mapping[Key, str]) -> Events:
+        match fact:
+            case Scheduled(ModelKey(step=step)) if step != self._step:
+                yield from self._end_of_step()
+                self._step = step
+                yield StepStartedEvent(step_name=_name(step))
+            case ModelAnswered(key, answer):
+                provider, _, model = models.get(key, "").partition(":")
+                self._usage[provider, answer.model or model] += answer.usage
+                yield from self._end_of_text()
+                yield from self._reasoning(key.step, answer.message)
+            case ChildEnded(_, summary) if summary is not None:
+                self._tokens_below += summary.spent.tokens
+            case TurnEnded():
+                yield from self._closed()
+            case Said(message_id, text):
+                yield TextMessageStartEvent(message_id=message_id, role="user")
+                yield TextMessageContentEvent(message_id=message_id, delta=text)
+                yield TextMessageEndEvent(message_id=message_id)
+
+    def _reasoning(self, step: int, answer: AssistantMessage) -> Events:
+        if not (thoughts := snapshots.shown_thinking(answer)):
+            return
+        message_id = snapshots.reasoning_id(self.names.turn_id, step)
+        yield ReasoningStartEvent(message_id=message_id)
+        yield ReasoningMessageStartEvent(message_id=message_id)
+        yield ReasoningMessageContentEvent(message_id=message_id, delta=thoughts)
+        yield ReasoningMessageEndEvent(message_id=message_id)
+        yield ReasoningEndEvent(message_id=message_id)
+
+    def _asked(self, event: Event) -> Events:
+        """Yield the calls of an answer, each with its complete arguments."""
+        parent = snapshots.answer_id(self.names.turn_id, event.step or 0)
+        for call in event.calls:
+            self._unanswered.append(call.id)
+            yield ToolCallStartEvent(
+                tool_call_id=call.id, tool_call_name=call.name, parent_message_id=parent
+            )
+            yield ToolCallArgsEvent(tool_call_id=call.id, delta=call.arguments)
+            yield ToolCallEndEvent(tool_call_id=call.id)
+
+    def _results(self) -> Events:
+        """Yield the results that have come since, whatever they are from."""
+        closed = self.state.steps[-1].results if self.state.steps else ()
+        found = {one.call_id: one for one in (*closed, *self.state.open_step.results)}
+        for call_id in [one for one in self._unanswered if one in found]:
+            yield self._result(call_id, found[call_id].content)
+
+    def _result(self, call_id: str, content: str) -> ToolCallResultEvent:
+        self._unanswered.remove(call_id)
+        return ToolCallResultEvent(
+            message_id=snapshots.result_id(self.names.turn_id, call_id),
+            tool_call_id=call_id,
+            content=content,
+            role="tool",
+        )
+
+    def _of_children(self) -> Events:
+        """Yield the delegates that have begun or ended since."""
+        for child in self.state.children:
+            if child.turn_id not in self._children:
+                self._children[child.turn_id] = True
+                yield self._started(child)
+            if child.ended and self._children[child.turn_id]:
+                self._children[child.turn_id] = False
+                yield _ended(child)
+
+    def _started(self, child: Child) -> SubagentStartedEvent:
+        return SubagentStartedEvent(
+            subagent_run_id=child.turn_id,
+            name=child.request.agent,
+            parent_tool_call_id=self._call_of(child.key),
+        )
+
+    def _call_of(self, key: ChildKey) -> str | None:
+        """Return the id of the call that started a delegate, if its step is still open."""
+        calls = self.state.open_step.calls
+        return calls[key.call - 1].call.id if 0 < key.call <= len(calls) else None
+
+    def _snapshot(self) -> MessagesSnapshotEvent:
+        names = self.names
+        own = snapshots.so_far(names.turn_id, names.message_ids, self.state)
+        return MessagesSnapshotEvent(messages=[*names.before, *own])
+
+    # --- the end of the run
+
+    def finished(self) -> Events:
+        """Yield the end of a run whose turn is over."""
+        try:
+            output = self._output()
+        except errors.TurnCancelledError:
+            yield self._over(RunFinishedCancelledOutcome())
+        except PerdureError as error:
+            yield self.failed(error.code, error.message)
+        else:
+            yield self._over(RunFinishedSuccessOutcome(), output)
+
+    def _output(self) -> object:
+        """Return the answer of the turn.
+
+        Raises:
+            PerdureError: It has none.
+        """
+        state = self.state
+        assert state.ended is not None
+        if error := ending.error_of(state.ended, state.cancel_reason):
+            raise error
+        report = ending.report(self.names.turn_id, state, state.ended.outcome)
+        schema = state.output_schema(state.agent) if state.agent else None
+        return ending.typed(report, None, schema).output
+
+    def interrupted(self, waits: Sequence[Wait]) -> Events:
+        """Yield the end of a run whose turn waits for people."""
+        interrupts = [self._interrupt(wait) for wait in waits]
+        yield from self._end_of_text()
+        yield from self._end_of_step()
+        for turn_id in self._active():
+            raised = [one.id for one in interrupts if one.subagent_run_id == turn_id]
+            outcome = SubagentFinishedSuspendedOutcome(interrupt_ids=raised or None)
+            yield SubagentFinishedEvent(subagent_run_id=turn_id, outcome=outcome)
+        yield self._over(RunFinishedInterruptOutcome(interrupts=interrupts))
+
+    def _interrupt(self, wait: Wait) -> Interrupt:
+        own = wait.turn_id == self.names.turn_id
+        below = (one for one in self._children if f"{wait.turn_id}/".startswith(f"{one}/"))
+        child = None if own else next(below, None)
+        if wait.call is None:
+            return Interrupt(
+                id=f"{wait.turn_id}#{wait.kind}",
+                reason=f"perdure:{wait.kind}",
+                message=wait.reason,
+                subagent_run_id=child,
+                metadata={"perdure": {"turn": wait.turn_id}},
+            )
+        call = wait.call
+        return Interrupt(
+            id=str(run_input.CallName(wait.turn_id, call.call_id, call.token)),
+            reason="tool_call" if own else "confirmation",
+            message=call.reason or f"The call of {call.tool} needs approval.",
+            tool_call_id=call.call_id if own else None,
+            response_schema=run_input.RESPONSE,
+            expires_at=call.expires_at.isoformat(),
+            subagent_run_id=child,
+            metadata={
+                "perdure": {"turn": wait.turn_id, "tool": call.tool, "arguments": call.arguments}
+            },
+        )
+
+    def failed(self, code: str, message: str) -> RunErrorEvent:
+        """Return the end of a run that failed."""
+        return RunErrorEvent(message=message, code=code, usage=self._used())
+
+    def _closed(self) -> Events:
+        """Yield the ends of everything that is open."""
+        yield from self._end_of_text()
+        for call_id in tuple(self._unanswered):
+            yield self._result(call_id, OPEN_CALL)
+        for turn_id in self._active():
+            yield SubagentErrorEvent(subagent_run_id=turn_id, message=_STOPPED)
+        yield from self._end_of_step()
+
+    def _active(self) -> list[str]:
+        return [turn_id for turn_id, is_active in self._children.items() if is_active]
+
+    def _end_of_text(self) -> Events:
+        if self._text is not None:
+            yield TextMessageEndEvent(message_id=self._text.id)
+            self._text = None
+
+    def _end_of_step(self) -> Events:
+        if self._step is not None:
+            yield StepFinishedEvent(step_name=_name(self._step))
+            self._step = None
+
+    def _over(
+        self,
+        outcome: RunFinishedSuccessOutcome
+        | RunFinishedInterruptOutcome
+        | RunFinishedCancelledOutcome,
+        result: object = None,
+    ) -> RunFinishedEvent:
+        return RunFinishedEvent(
+            thread_id=self.names.thread_id,
+            run_id=self.names.run_id,
+            result=result,
+            outcome=outcome,
+            usage=self._used(),
+        )
+
+    def _used(self) -> list[TokenUsage] | None:
+        """Return the tokens of the run, by model, and those of its delegates as a sum."""
+        used = [_tokens(*named, usage) for named, usage in self._usage.items()]
+        if self._tokens_below:
+            used.append(TokenUsage(total_tokens=self._tokens_below))
+        return used or None
+
+
+def _name(step: int) -> str:
+    return f"step {step}"
+
+
+def _ended(child: Child) -> SubagentFinishedEvent | SubagentErrorEvent:
+    """Return the end of a delegate."""
+    summary = child.summary
+    if summary is None:
+        return SubagentErrorEvent(
+            subagent_run_id=child.turn_id, message=child.reason or "it returned nothing"
+        )
+    if summary.error is not None:
+        error = summary.error
+        return SubagentErrorEvent(
+            subagent_run_id=child.turn_id, message=error.message, code=error.code
+        )
+    return SubagentFinishedEvent(subagent_run_id=child.turn_id, result=summary.output)
+
+
+def _tokens(provider: str, model: str, usage: Usage) -> TokenUsage:
+    return TokenUsage(
+        provider=provider or None,
+        model=model or None,
+        input_tokens=usage.input_tokens,
+        output_tokens=usage.output_tokens,
+        total_tokens=usage.input_tokens + usage.output_tokens,
+        cached_input_tokens=usage.cache_read_tokens or None,
+        cache_write_input_tokens=usage.cache_write_tokens or None,
+    )

@@ -1,0 +1,130 @@
+"""The application: routes for all operations, the document, and the health of the process."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+from pydantic_core import to_json
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from perdure import errors, limits
+from perdure.clients.client import AgentClient
+from perdure.clients.gateway import extras, openapi, static_page
+from perdure.clients.gateway.a2a.agents import A2AAgent
+from perdure.clients.gateway.auth import Auth
+from perdure.clients.gateway.headers import ClosedUp
+from perdure.clients.gateway.operations import AnyOperation, Gateway
+from perdure.clients.gateway.problems import of_http
+from perdure.clients.gateway.responses.routes import routes as openai_routes
+from perdure.clients.gateway.rest import (
+    about,
+    batches,
+    schedules,
+    session_events,
+    sessions,
+    turn_events,
+    turns,
+)
+from perdure.clients.gateway.static_answers import static_answer
+from perdure.clients.gateway.streams import OpenRequests
+
+OPERATIONS: tuple[AnyOperation, ...] = (
+    *turn_events.OPERATIONS,
+    *turns.OPERATIONS,
+    *session_events.OPERATIONS,
+    *sessions.OPERATIONS,
+    *schedules.OPERATIONS,
+    *batches.OPERATIONS,
+    *about.OPERATIONS,
+)
+"""Every operation but those of the protocols of others, in the order in which paths are matched."""
+
+
+def operations() -> tuple[AnyOperation, ...]:
+    """Return every operation that the document describes.
+
+    Those of a protocol are left out if its extra is not installed.
+    """
+    return (*OPERATIONS, *extras.operations())
+
+
+def app(
+    client: AgentClient,
+    auth: Auth,
+    *,
+    a2a_agents: Sequence[A2AAgent] = (),
+    max_streams: int = limits.HTTP_STREAMS,
+    max_streams_of_caller: int = limits.HTTP_STREAMS_OF_CALLER,
+    temporal_ui: str | None = None,
+) -> Starlette:
+    """Create an application that serves turns over HTTP, to mount or to run.
+
+    It has no state besides its open requests, so any number of processes can serve the same turns.
+
+    Args:
+        client: The client that starts and finds the turns.
+        auth: Returns the caller of a request, or None if it is not known; may be async.
+            `tokens_from` makes one from a file, and `one_token` from a token.
+        a2a_agents: The agents that are served over A2A as well, which needs `perdure[a2a]`.
+        max_streams: The largest number of streams and long polls that are open in this process.
+        max_streams_of_caller: The largest number of them for one caller.
+        temporal_ui: The address of Temporal's web UI, such as `http://localhost:8233`, to which the
+            page links.
+
+    Raises:
+        ConfigurationError: There are agents for A2A, and its packages are missing or two agents
+            have the same name; or the address of the web UI is not one of the web.
+    """
+    gateway = Gateway(
+        client,
+        auth,
+        OpenRequests(max_streams, max_streams_of_caller),
+        about.workflows_in(temporal_ui, client.temporal.namespace) if temporal_ui else None,
+    )
+    return Starlette(
+        routes=[
+            Route("/healthz", _health, name="health"),
+            Route("/openapi.json", _document, name="document"),
+            *(operation.route(gateway) for operation in OPERATIONS),
+            openai_routes(gateway),
+            *extras.routes(gateway),
+            *_a2a(gateway, a2a_agents),
+            *static_page.routes(),
+        ],
+        middleware=[Middleware(ClosedUp)],
+        exception_handlers={HTTPException: of_http},
+    )
+
+
+def _a2a(gateway: Gateway, agents: Sequence[A2AAgent]) -> list[Route]:
+    """Return the routes of agents that are served over A2A."""
+    if not agents:
+        return []
+    try:
+        from perdure.clients.gateway.a2a.routes import routes
+    except ImportError:
+        raise errors.ConfigurationError(
+            "agents over A2A need more packages: pip install 'perdure[a2a]'"
+        ) from None
+    return routes(gateway, agents)
+
+
+async def _health(_: Request) -> Response:
+    """Answer while the process serves requests, whatever Temporal does."""
+    return JSONResponse({"status": "ok"})
+
+
+async def _document(request: Request) -> Response:
+    return static_answer(request, document_bytes())
+
+
+@functools.cache
+def document_bytes() -> bytes:
+    """Return the document, which takes 0.1 s to make and does not change in a process."""
+    return to_json(openapi.document(operations()))

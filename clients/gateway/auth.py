@@ -1,0 +1,310 @@
+"""Who calls: the caller of a request, from a bearer token or from a function."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import logging
+import re
+import stat
+import time
+import tomllib
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal, get_args
+
+from pydantic import Field, ValidationError
+from starlette.datastructures import Headers
+from starlette.requests import Request
+
+from perdure import errors, limits, validation
+from perdure.base import Value
+from perdure.clients.gateway.problems import RefusedError
+from perdure.clients.gateway.quotas import Quota
+from perdure.temporal.payloads import explain
+from perdure.validation import Must
+
+logger = logging.getLogger("perdure")
+
+Permission = Literal["read", "start", "control", "decide", "budget", "override"]
+"""What a caller may do.
+
+`read`: see turns, with their arguments, results and errors. `start`: start, fork and resume turns,
+and begin sessions, schedules and batches. `control`: steer, cancel, interrupt, pause, close and
+delete. `decide`: approve and deny calls. `budget`: set and add to limits, which override those of
+the agents. `override`: choose the model of a fork, and the priority of a turn.
+"""
+_ALL: frozenset[Permission] = frozenset(get_args(Permission))
+_TENANT = re.compile(rf"[A-Za-z0-9_-]{{1,{limits.TENANT_CHARACTERS}}}")
+Tenant = Annotated[
+    str,
+    Must(
+        f"1 to {limits.TENANT_CHARACTERS} letters, digits, dashes and underscores",
+        lambda value: isinstance(value, str) and bool(_TENANT.fullmatch(value)),
+    ),
+]
+Permissions = Annotated[
+    frozenset[Permission], Must(f"a frozenset of {', '.join(map(repr, sorted(_ALL)))}")
+]
+_SETTLES_S = 1.0
+"""A file that was written a shorter time ago may not be complete."""
+_TOKEN = re.compile(rf"[A-Za-z0-9._~+/-]{{{limits.TOKEN_CHARACTERS},}}=*")
+
+
+@dataclass(frozen=True)
+class Caller:
+    """The caller of a request.
+
+    Attributes:
+        subject: The name that is recorded with decisions, such as an e-mail address: one line, at
+            most 200 characters.
+        tenant: The tenant whose turns the caller sees, and no others: 1 to 32 letters, digits,
+            dashes and underscores. None for a caller that sees everything.
+        may: What the caller may do; everything by default.
+        quota: How much its tenant may have at the same time.
+
+    Raises:
+        ConfigurationError: A field is not valid.
+    """
+
+    subject: validation.By
+    tenant: Tenant | None
+    may: Permissions = _ALL
+    quota: Annotated[Quota, validation.instance("a Quota", Quota)] = Quota()
+
+    def __post_init__(self) -> None:
+        validation.check_fields(Caller, "Caller", self)
+
+    @property
+    def prefix(self) -> str:
+        """The beginning of the ids of the tenant; empty for a caller without a tenant."""
+        return "" if self.tenant is None else f"@{self.tenant}/"
+
+    def own(self, given: str) -> str:
+        """Return the complete id for an id that the caller gives, with or without the prefix.
+
+        Whatever is given, the id is one of the tenant's.
+        """
+        return given if given.startswith(self.prefix) else f"{self.prefix}{given}"
+
+    def require(self, permission: Permission) -> None:
+        """Refuse a request that needs a permission that the caller lacks.
+
+        Raises:
+            RefusedError: It does.
+        """
+        if permission not in self.may:
+            raise RefusedError(403, "FORBIDDEN", f"this needs the permission {permission!r}")
+
+
+Auth = Callable[[Request], Caller | Awaitable[Caller | None] | None]
+"""Returns the caller of a request; None if it is not known."""
+
+
+async def caller_of(request: Request, auth: Auth) -> Caller:
+    """Return the caller of a request.
+
+    Raises:
+        RefusedError: The caller is not known.
+        TypeError: The function returns something else.
+    """
+    found = auth(request)
+    caller = await found if inspect.isawaitable(found) else found
+    if caller is None:
+        raise RefusedError(
+            401,
+            "UNAUTHENTICATED",
+            f"the request has no valid bearer token of at least {limits.TOKEN_CHARACTERS}"
+            " characters; send the header Authorization: Bearer TOKEN, with the token that the"
+            " gateway printed at its start, or that its operator gave you",
+            headers={"WWW-Authenticate": "Bearer"},
+        )
+    if not isinstance(caller, Caller):
+        raise TypeError(f"auth returned {validation.sort(caller)}, not a Caller or None")
+    return caller
+
+
+_Number = Annotated[int, Field(ge=0, le=validation.MOST, strict=True)]
+
+
+class _Entry(Value):
+    """The entry of a file of tokens."""
+
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    subject: str
+    tenant: str | None = None
+    may: frozenset[Permission] = _ALL
+
+
+class _Tenant(Value):
+    """The numbers of a tenant; without one, the default."""
+
+    name: str
+    turns: _Number = limits.TENANT_TURNS
+    sessions: _Number = limits.TENANT_SESSIONS
+    batches: _Number = limits.TENANT_BATCHES
+    tasks: _Number = limits.TENANT_TASKS
+    schedules: _Number = limits.TENANT_SCHEDULES
+
+    @property
+    def quota(self) -> Quota:
+        """The same as a value."""
+        return Quota(**self.model_dump(exclude={"name"}))
+
+
+class _File(Value):
+    caller: tuple[_Entry, ...]
+    tenant: tuple[_Tenant, ...] = ()
+
+    def callers(self) -> dict[str, Caller]:
+        """Return the callers, by the digests of their tokens."""
+        quotas = {one.name: one.quota for one in self.tenant}
+        return {
+            one.sha256: Caller(
+                one.subject, one.tenant, one.may, quotas.get(one.tenant or "", Quota())
+            )
+            for one in self.caller
+        }
+
+
+def tokens_from(path: Path) -> Auth:
+    """Return the function that knows the callers by the bearer tokens of a TOML file.
+
+    The file has a table `[[caller]]` for each, with `sha256`, the SHA-256 of the token in
+    hexadecimal digits; `subject`; and if needed `tenant` and `may`. A token that is shorter than
+    `limits.TOKEN_CHARACTERS` is not taken. The file is read again when it has changed. If it cannot
+    be read then, or is not valid, the callers stay as they are; if it is gone, nobody is let in.
+    The log has the reason.
+
+    Raises:
+        ConfigurationError: The file cannot be read, or is not valid.
+    """
+    return _Tokens(path).caller_of
+
+
+class _Tokens:
+    """The callers of a file of tokens, as it was when it was last valid."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._seen = _stamp(path)
+        self._known = self._read()
+
+    def caller_of(self, request: Request) -> Caller | None:
+        """Return the caller of a request, by its bearer token; None if it is not known."""
+        self._look()
+        return self._known.get(_digest_of(request) or "")
+
+    def _look(self) -> None:
+        """Read the file if it has changed, unless it may still be being written."""
+        now = _stamp(self._path)
+        if now == self._seen or (now is not None and 0 <= time.time() - now[0] / 1e9 < _SETTLES_S):
+            return
+        self._seen = now
+        if now is None:
+            self._known = {}
+            logger.error("%s is gone: the gateway lets nobody in until it is back", self._path)
+            return
+        try:
+            self._known = self._read()
+        except errors.ConfigurationError as error:
+            logger.error("the callers of the gateway stay as they were: %s", error.message)
+
+    def _read(self) -> dict[str, Caller]:
+        """Return the callers of the file, and warn if other users of the machine can read it.
+
+        Raises:
+            ConfigurationError: It cannot be read, or is not valid.
+        """
+        known = _callers_in(self._path)
+        if self._seen is not None and self._seen[-1] & 0o077:
+            logger.warning("other users may read %s; chmod 600 ends that", self._path)
+        return known
+
+
+def _stamp(path: Path) -> tuple[int, ...] | None:
+    """Return what changes with a file: its time in nanoseconds, its size, inode and mode."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino, stat.S_IMODE(found.st_mode)
+
+
+def _callers_in(path: Path) -> dict[str, Caller]:
+    """Return the callers of a file, by the digests of their tokens.
+
+    Raises:
+        ConfigurationError: It cannot be read, or is not valid.
+    """
+    try:
+        given = _File.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+        known = given.callers()
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise errors.ConfigurationError(f"the tokens of {path} cannot be read: {error}") from None
+    except ValidationError as error:
+        raise errors.ConfigurationError(
+            f"the tokens of {path} are not valid: {explain(error)}"
+        ) from None
+    if len(known) < len(given.caller):
+        raise errors.ConfigurationError(f"two callers of {path} have the same token")
+    _check_tenants(path, [one.tenant or "" for one in known.values()], given.tenant)
+    return known
+
+
+def _check_tenants(path: Path, names: Sequence[str], numbers: Sequence[_Tenant]) -> None:
+    """Refuse tenants that a database which ignores case could not tell apart, and numbers of none.
+
+    Raises:
+        ConfigurationError: Two of them differ by case only, or the numbers are not those of one.
+    """
+    described = [one.name for one in numbers]
+    for name in described:
+        if name not in names or described.count(name) > 1:
+            raise errors.ConfigurationError(
+                f"{path} has numbers of the tenant {name!r}, who has no caller, or has them twice"
+            )
+    tenants: dict[str, str] = {}
+    for name in names:
+        other = tenants.setdefault(name.lower(), name)
+        if other != name:
+            raise errors.ConfigurationError(
+                f"the tenants {other!r} and {name!r} of {path} differ by case only; use one of them"
+            )
+
+
+def one_token(token: str) -> Auth:
+    """Return the function that knows one caller, who may do everything, by this bearer token.
+
+    Decisions are recorded with the name "operator".
+
+    Raises:
+        ConfigurationError: The token is too short, or has a character that a header cannot have.
+    """
+    if not _TOKEN.fullmatch(token):
+        raise errors.ConfigurationError(
+            f"the token of the gateway is not at least {limits.TOKEN_CHARACTERS} letters and"
+            " digits; make a random one: openssl rand -hex 32"
+        )
+    digest, operator = hashlib.sha256(token.encode()).hexdigest(), Caller("operator", None)
+
+    def caller(request: Request) -> Caller | None:
+        return operator if _digest_of(request) == digest else None
+
+    return caller
+
+
+def _digest_of(request: Request) -> str | None:
+    """Return the SHA-256 of the bearer token of a request; None without one that is long enough."""
+    scheme, _, given = request.headers.get("authorization", "").partition(" ")
+    token = given.strip()
+    if scheme.lower() != "bearer" or len(token) < limits.TOKEN_CHARACTERS:
+        return None
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def origins_of(headers: Headers) -> list[str]:
+    """Return the origins of pages at the host that a request is sent to."""
+    host = headers.get("host", "")
+    return [f"http://{host}", f"https://{host}"]

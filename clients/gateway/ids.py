@@ -1,0 +1,70 @@
+"""The ids of what callers create."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+
+from perdure.clients.gateway.auth import Caller
+from perdure.clients.gateway.inputs import key_of
+from perdure.clients.gateway.operations import Call
+from perdure.clients.gateway.problems import RefusedError
+
+RESERVED = frozenset({"events", "messages", "result", "results", "turns"})
+"""The ends of paths below a resource. An id with such an end could not be told from them."""
+_BEFORE_THE_LAST = "messages"
+"""A path below a session ends in `/messages/ID`."""
+
+
+def new_id(call: Call[Any, Any], given: str | None, what: str) -> str | None:
+    """Return the complete id of a resource that a request creates.
+
+    It is the one in the body, or the idempotency key. Without both, it is a random one that begins
+    with `what`; None for a caller without a tenant, for whom the client makes one.
+
+    Raises:
+        RefusedError: The id is not valid, or the idempotency key is another one.
+    """
+    key = key_of(call.request)
+    if given is not None and key is not None and given != key:
+        raise RefusedError(
+            422, "INVALID_REQUEST", "the id in the body differs from the Idempotency-Key; give one"
+        )
+    wanted = given if given is not None else key
+    if wanted is not None:
+        return checked(call, wanted)
+    return random_id(call.caller, what)
+
+
+def random_id(caller: Caller, what: str) -> str | None:
+    """Return a random id that begins with `what`; None for a caller without a tenant."""
+    return f"{caller.prefix}{what}/{secrets.token_hex(6)}" if caller.prefix else None
+
+
+def checked(call: Call[Any, Any], given: str) -> str:
+    """Return the complete id for one that the caller of a request has chosen.
+
+    Raises:
+        RefusedError: It is not valid over HTTP.
+    """
+    return chosen_id(call.caller, given)
+
+
+def chosen_id(caller: Caller, given: str) -> str:
+    """Return the complete id for one that a caller has chosen.
+
+    Raises:
+        RefusedError: It is not valid over HTTP.
+    """
+    complete = caller.own(given)
+    own = complete.removeprefix(caller.prefix)
+    before, _, last = own.rpartition("/")
+    if not own or last in RESERVED or before.rpartition("/")[2] == _BEFORE_THE_LAST:
+        ends = ", ".join(sorted(RESERVED))
+        raise RefusedError(
+            422,
+            "INVALID_REQUEST",
+            f"an id is not empty, its last part is none of {ends}, and the one before it is not"
+            f" {_BEFORE_THE_LAST}",
+        )
+    return complete

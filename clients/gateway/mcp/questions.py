@@ -1,0 +1,189 @@
+"""Questions to the user of an MCP client, before actions that need a person's consent.
+
+Such actions are approving a call or raising a budget. The caller of these tools is a model. If the
+client supports elicitation, the user is asked, with the details of the action. Otherwise the
+client's own confirmation before each tool call has to suffice; the annotations of the tool request
+one.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Annotated, Any
+
+from mcp.server.elicitation import AcceptedElicitation, ElicitationResult
+from mcp.server.mcpserver import Context
+from mcp.server.mcpserver.exceptions import ToolError
+from mcp.server.mcpserver.resolve import Elicit, Resolve
+from mcp.server.session import ServerSession
+from mcp_types import ClientCapabilities
+from pydantic import BaseModel, ConfigDict, Field
+
+from perdure import errors, limits, validation
+from perdure.clients.gateway.mcp.served import Permission, Served
+from perdure.text import arguments_exactly, arguments_in_brief, money, one_line, quoted, word
+from perdure.values.approvals import PendingApproval
+from perdure.values.budgets import Budget
+
+Ctx = Context[Served, Any]
+
+_SHOWN_CHARACTERS = 4_000
+_MCP = " (MCP)"
+_LONGEST_MINUTES = validation.LONGEST / timedelta(minutes=1)
+
+
+class Amounts(BaseModel):
+    """A budget, or what is added to one. What is not named is not limited."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    usd: str | None = Field(None, description="Money in US dollars, such as 0.50.")
+    minutes: float | None = Field(
+        None, gt=0, le=_LONGEST_MINUTES, description="Wall clock; waits for people are not counted."
+    )
+    tokens: int | None = Field(
+        None, gt=0, description="Input and output of all model calls together."
+    )
+    model_calls: int | None = Field(None, gt=0, description="Requests to models.")
+    tool_calls: int | None = Field(None, gt=0, description="Tool calls that are started.")
+
+    @property
+    def budget(self) -> Budget:
+        """The amounts as a budget.
+
+        Raises:
+            InvalidRequestError: No amount is given, or the money is not valid.
+        """
+        given = self.model_dump(exclude_none=True, exclude={"minutes", "iterations"})
+        if self.minutes is not None:
+            given["time"] = timedelta(minutes=self.minutes)
+        try:
+            return Budget.model_validate(given)
+        except ValueError as error:
+            raise errors.InvalidRequestError(str(error)) from None
+
+
+class More(Amounts):
+    """What is added to the budget of a turn, or to its iterations.
+
+    Other limits stay as they are.
+    """
+
+    iterations: int | None = Field(
+        None,
+        strict=True,
+        gt=0,
+        le=validation.MOST,
+        description="Steps of the turn itself, delegates not included.",
+    )
+
+    @property
+    def added(self) -> Budget | None:
+        """The addition to the budget; None if only iterations are added.
+
+        Raises:
+            InvalidRequestError: No amount is given, or the money is not valid.
+        """
+        return None if self.model_dump(exclude_none=True).keys() == {"iterations"} else self.budget
+
+
+class Consent(BaseModel):
+    """The user's answer."""
+
+    approve: bool = Field(title="Yes", description="Off: nothing is done.")
+
+
+async def ask_to_run(turn: str, call_id: str, digest: str, ctx: Ctx) -> Consent | Elicit[Consent]:
+    """Ask the user whether a call may run."""
+    with serving(ctx, "decide") as served:
+        pending = await served.waiting(turn, call_id, digest)
+    return _ask(ctx, question_of(served.own(turn), pending))
+
+
+def question_of(turn: str, pending: PendingApproval) -> str:
+    """Return the question whether a call of a turn may run."""
+    words = arguments_exactly(pending.arguments)
+    more = ""
+    if len(words) > _SHOWN_CHARACTERS:
+        words = arguments_in_brief(pending.arguments)
+        more = " (cut; `perdure approvals` with the turn's id shows all)"
+    why = f" {quoted(pending.reason)}." if pending.reason else ""
+    return (
+        f"Turn {quoted(turn)} wants to call {word(pending.tool)} with {words}{more}.{why} Let it"
+        " run?"
+    )
+
+
+async def ask_to_add(turn: str, more: More, ctx: Ctx) -> Consent | Elicit[Consent]:
+    """Ask the user whether a turn may spend more."""
+    with serving(ctx, "budget") as served:
+        more.added  # noqa: B018 - report a mistake before the user is asked
+        _, seen = await served.turn(turn)
+    spent = "" if seen.cost_usd is None else f", which has spent {money(seen.cost_usd)}"
+    words = ", ".join(
+        f"{name} {word(str(value))}" for name, value in more.model_dump(exclude_none=True).items()
+    )
+    return _ask(ctx, f"Add to the budget of turn {quoted(seen.turn)}{spent}: {words}?")
+
+
+async def ask_to_resume(turn: str, ctx: Ctx) -> Consent | Elicit[Consent]:
+    """Ask the user whether a turn may ask its model again."""
+    with serving(ctx, "start") as served:
+        _, seen = await served.turn(turn)
+    return _ask(ctx, f"Have turn {quoted(seen.turn)} ask its model again?")
+
+
+LetsResume = Annotated[ElicitationResult[Consent], Resolve(ask_to_resume)]
+LetsRun = Annotated[ElicitationResult[Consent], Resolve(ask_to_run)]
+LetsSpend = Annotated[ElicitationResult[Consent], Resolve(ask_to_add)]
+
+
+def require(consent: ElicitationResult[Consent], otherwise: str) -> None:
+    """Require the user's consent.
+
+    Raises:
+        ToolError: The user did not consent; `otherwise` is the message.
+    """
+    if not (isinstance(consent, AcceptedElicitation) and consent.data.approve):
+        raise ToolError(otherwise)
+
+
+@contextlib.contextmanager
+def serving(ctx: Ctx, permission: Permission) -> Iterator[Served]:
+    """Yield the turns that the caller is offered, if it has this permission.
+
+    It also needs `read`, because tools return the status of the turn. Errors become error results,
+    which the model reads, instead of failures of the server.
+    """
+    served = ctx.request_context.lifespan_context
+    try:
+        served.require("read")
+        served.require(permission)
+        yield served
+    except Exception as error:
+        if (words := served.in_words(error)) is None:
+            raise
+        raise ToolError(words) from None
+
+
+def who(served: Served, session: ServerSession) -> str:
+    """Return the name of who decides, which is recorded as `by`."""
+    params = session.client_params
+    name = one_line(params.client_info.name, limits.BY_CHARACTERS - len(_MCP)) if params else ""
+    return served.name_of(f"{name or 'a client'}{_MCP}")
+
+
+def can_ask(client: ClientCapabilities | None) -> bool:
+    """Whether a client can show its user a form.
+
+    One that declares no mode of elicitation can.
+    """
+    elicitation = client.elicitation if client else None
+    return elicitation is not None and (elicitation.form is not None or elicitation.url is None)
+
+
+def _ask(ctx: Ctx, question: str) -> Consent | Elicit[Consent]:
+    """Ask the user, or take the tool call as consent if the client cannot ask."""
+    if can_ask(ctx.client_capabilities):
+        return Elicit(question, Consent)
+    return Consent(approve=True)

@@ -1,0 +1,229 @@
+"""The turns that an MCP server offers, and access to them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Literal
+
+from perdure import errors
+from perdure.clients.client import AgentClient
+from perdure.clients.gateway.mcp.turn_view import TurnView, view
+from perdure.clients.reading.feed import state_of
+from perdure.clients.turns.handle import Turn
+from perdure.clients.turns.status import TurnStatus, in_words
+from perdure.temporal.history import first_request
+from perdure.text import one_line, word
+from perdure.turn.state import TurnState
+from perdure.values.approvals import PendingApproval
+
+Tell = Callable[[float, float, str], Awaitable[None]]
+"""Called with the elapsed seconds, the seconds available, and a description of the progress."""
+
+Permission = Literal["read", "start", "control", "decide", "budget"]
+"""What a caller may do; the same as over HTTP."""
+
+LONGEST_WAIT = timedelta(minutes=10)
+"""The longest time that a tool waits for a turn."""
+
+_TICK_S = 0.5
+_SILENCE_S = 10.0
+
+
+class ForbiddenError(Exception):
+    """The caller lacks a permission."""
+
+
+@dataclass(frozen=True)
+class Served:
+    """The turns of all agents, or of some of them. `agents` is empty for all.
+
+    The caller is the user of this machine, who may do everything. A gateway overrides what differs
+    for its callers.
+    """
+
+    client: AgentClient
+    agents: frozenset[str] = frozenset()
+
+    @property
+    def longest_wait(self) -> timedelta:
+        """The longest time that a call waits for a turn."""
+        return LONGEST_WAIT
+
+    @property
+    def id_prefix(self) -> str | None:
+        """The beginning of the ids that the caller sees; None if it sees all."""
+        return None
+
+    @property
+    def fairness(self) -> str | None:
+        """The fairness key of turns that the caller starts."""
+        return None
+
+    def may(self, permission: Permission) -> bool:
+        """Whether the caller has a permission."""
+        return True
+
+    def require(self, permission: Permission) -> None:
+        """Refuse a call that needs a permission that the caller lacks.
+
+        Raises:
+            ForbiddenError: It does.
+        """
+        if not self.may(permission):
+            raise ForbiddenError(f"this needs the permission {permission!r}")
+
+    def own(self, turn_id: str) -> str:
+        """Return the complete id for an id that the caller gives."""
+        return turn_id
+
+    def new_id(self, agent: str, given: str | None) -> str | None:
+        """Return the complete id of a turn to start; None for one that the client makes."""
+        return given
+
+    async def check_turns(self, turn_id: str | None) -> None:
+        """Refuse to start another turn if the caller has too many."""
+
+    def name_of(self, program: str) -> str:
+        """Return the name that decisions are recorded with. `program` is that of the client."""
+        return program
+
+    def stay_open(self) -> AbstractContextManager[None]:
+        """Count a call that waits during a block."""
+        return contextlib.nullcontext()
+
+    def in_words(self, error: Exception) -> str | None:
+        """Return what the caller is told of an error; None for an error of the server itself."""
+        match error:
+            case errors.PerdureError():
+                return f"{error.code}: {error.message}"
+            case ForbiddenError():
+                return f"FORBIDDEN: {error}"
+            case _:
+                return None
+
+    def offers(self, agent: str) -> bool:
+        """Whether turns of this agent are served."""
+        return not self.agents or agent in self.agents
+
+    def check(self, agent: str) -> None:
+        """Check that turns of this agent may be started.
+
+        Raises:
+            UnknownAgentError: The agent is not served.
+        """
+        if not self.offers(agent):
+            raise errors.UnknownAgentError(
+                f"this server offers {self._names}, and no agent {agent!r}"
+            )
+
+    async def turn(self, turn_id: str) -> tuple[Turn[Any], TurnView]:
+        """Return a turn and its status.
+
+        Raises:
+            TurnNotFoundError: There is no such turn, or its agent is not served.
+            ServerUnreachableError: Temporal does not answer.
+        """
+        turn = await self.client.get(self.own(turn_id))
+        return turn, await self.look(turn)
+
+    async def look(self, turn: Turn[Any]) -> TurnView:
+        """Return the status of a turn, as tools return it.
+
+        Raises:
+            PerdureError: As `status` does.
+        """
+        return view(await self.status(turn))
+
+    async def status(self, turn: Turn[Any]) -> TurnStatus:
+        """Return the status of a turn.
+
+        Raises:
+            TurnNotFoundError: Its agent is not served.
+            ServerUnreachableError: Temporal does not answer.
+        """
+        if self.agents and not self.offers(await self._root_agent(turn)):
+            raise errors.TurnNotFoundError(
+                f"the agent of turn {turn.id!r} is not one that this server offers: {self._names}"
+            )
+        return await turn.status()
+
+    async def waiting(self, turn_id: str, call: str, digest: str) -> PendingApproval:
+        """Return a call that waits for a person, with the reviewed arguments.
+
+        Raises:
+            ApprovalConflictError: The call does not wait, or has other arguments.
+            PerdureError: As `turn` does.
+        """
+        turn, _ = await self.turn(turn_id)
+        pending = {one.call_id: one for one in await turn.pending_approvals()}
+        found = pending.get(call)
+        if found is None:
+            raise errors.ApprovalConflictError(
+                f"no call {call!r} of turn {turn.id!r} waits for approval (waiting:"
+                f" {', '.join(map(word, pending)) or 'none'})"
+            )
+        if found.token != digest:
+            raise errors.ApprovalConflictError(
+                f"call {call!r} is not the one with digest {digest!r}: it has other arguments, or"
+                " the turn was started again; look at the turn again"
+            )
+        return found
+
+    @property
+    def _names(self) -> str:
+        return ", ".join(sorted(self.agents))
+
+    async def _root_agent(self, turn: Turn[Any]) -> str:
+        """Return the agent of a turn, or of the turn at the root of its tree."""
+        request, _ = await first_request(self.client.temporal, turn.id, turn.run_id)
+        if request.lineage is None:
+            return request.agent
+        root = await self.client.get(request.lineage.ancestors[0].turn_id)
+        request, _ = await first_request(self.client.temporal, root.id, root.run_id)
+        return request.agent
+
+
+class Watch:
+    """Follows a turn until it is over or needs a person, and reports progress to the client.
+
+    Many clients abandon a call that reports no progress.
+    """
+
+    def __init__(self, served: Served, turn: Turn[Any]) -> None:
+        self._served = served
+        self._turn = turn
+        self._state = TurnState()
+
+    async def wait(self, seconds: float, tell: Tell) -> None:
+        """Wait for at most this number of seconds."""
+        began, told, told_at = time.monotonic(), "", 0.0
+        task = asyncio.create_task(self._follow())
+        try:
+            while not task.done() and (waited := time.monotonic() - began) < seconds:
+                words = one_line(
+                    f"{self._state.step_count} steps done; {in_words(self._state)}", 200
+                )
+                if words != told or waited - told_at >= _SILENCE_S:
+                    await tell(round(waited, 1), seconds, words)
+                    told, told_at = words, waited
+                await asyncio.wait({task}, timeout=min(_TICK_S, seconds - waited))
+            if task.done():
+                task.result()
+        finally:
+            task.cancel()
+
+    async def _follow(self) -> None:
+        async for event in self._turn.events():
+            self._state = event.onto(self._state)
+            # past waits are in its history, too
+            if self._state.needs_person and (await self._now()).needs_person:
+                return
+
+    async def _now(self) -> TurnState:
+        return await state_of(self._served.client.temporal, self._turn.id, self._turn.run_id)

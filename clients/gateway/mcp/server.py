@@ -1,0 +1,375 @@
+"""Turns as tools of an MCP server, for `perdure mcp` and for the gateway.
+
+An editor or an assistant can start agents, which go on without it, and look after them. Decisions
+that only a person may make are put to the client's user (`questions.py`). With `perdure mcp`,
+standard output carries the protocol only. A client that disconnects does not affect a turn.
+"""
+
+import contextlib
+from collections.abc import AsyncIterator, Callable, Sequence
+from importlib.metadata import version
+from typing import Annotated, Any
+
+from mcp.server.context import CallNext, HandlerResult, ServerMiddleware, ServerRequestContext
+from mcp.server.mcpserver import MCPServer
+from mcp.server.request_state import RequestStateSecurity
+from mcp.shared.exceptions import MCPError
+from mcp_types import METHOD_NOT_FOUND, ToolAnnotations
+from pydantic import Field
+
+from perdure import errors, validation
+from perdure.clients.client import AgentClient
+from perdure.clients.gateway.mcp.questions import (
+    Amounts,
+    Ctx,
+    LetsResume,
+    LetsRun,
+    LetsSpend,
+    More,
+    require,
+    serving,
+    who,
+)
+from perdure.clients.gateway.mcp.served import LONGEST_WAIT, Served, Watch
+from perdure.clients.gateway.mcp.tasks import Tasks
+from perdure.clients.gateway.mcp.turn_tools import TurnTools
+from perdure.clients.gateway.mcp.turn_view import TurnView
+from perdure.clients.turns.entries import TurnEntry
+from perdure.temporal.search_attributes import State
+from perdure.values.budgets import Time
+from perdure.values.model_retry import ModelRetryPolicy
+from perdure.values.moments import AMoment
+
+DEFAULT_WAIT_S = 45
+"""Clients commonly abandon a call after a minute."""
+
+_LONGEST_LIST = 100
+_LACKS = ("prompts", "resources")
+_INTRODUCTIONS = ("initialize", "server/discover")
+"""The methods whose result has the capabilities of the server."""
+_LOOKS = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
+_STARTS = ToolAnnotations(
+    read_only_hint=False, destructive_hint=False, idempotent_hint=False, open_world_hint=True
+)
+_STOPS = ToolAnnotations(
+    read_only_hint=False, destructive_hint=True, idempotent_hint=True, open_world_hint=False
+)
+_DECIDES = ToolAnnotations(
+    read_only_hint=False, destructive_hint=True, idempotent_hint=False, open_world_hint=True
+)
+
+
+TurnId = Annotated[str, Field(description="The turn's id, as start_turn and list_turns say it.")]
+CallId = Annotated[str, Field(description="The call's id, as the turn's waiting_calls say it.")]
+Digest = Annotated[
+    str,
+    Field(
+        description=(
+            "The call's digest, as waiting_calls say it: it binds the decision to the arguments"
+            " that were looked at."
+        )
+    ),
+]
+
+
+def serve(
+    client: AgentClient, agents: Sequence[str] = (), *, approvals: bool = True
+) -> MCPServer[Served]:
+    """Create an MCP server for turns.
+
+    Args:
+        client: The client that starts and finds the turns.
+        agents: The names of the agents to serve; all of them by default.
+        approvals: Whether it offers actions that need a person's consent: approve and deny calls,
+            add to budgets, and resume turns.
+    """
+    served = Served(client, frozenset(agents))
+    return define(lambda: served, agents, approvals=approvals)
+
+
+def define(
+    served: Callable[[], Served],
+    agents: Sequence[str] = (),
+    *,
+    approvals: bool = True,
+    middleware: Sequence[ServerMiddleware[Any]] = (),
+    state: RequestStateSecurity | None = None,
+) -> MCPServer[Served]:
+    """Create an MCP server, for any transport.
+
+    Args:
+        served: Returns the turns that are offered: once for a connection, or over HTTP for each
+            request.
+        agents: The names of the agents to serve, which the instructions list.
+        approvals: Whether it offers actions that need a person's consent.
+        middleware: What wraps each message.
+        state: How the state is sealed that a client carries between a question and its answer. By
+            default it is sealed with a key of this process.
+    """
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: MCPServer[Served]) -> AsyncIterator[Served]:
+        yield served()
+
+    server = TurnTools(
+        "perdure",
+        version=version("perdure"),
+        instructions=_instructions(agents, approvals),
+        extensions=[Tasks(approvals=approvals)],
+        lifespan=lifespan,
+        log_level="WARNING",
+        middleware=[*middleware, _tools_alone],
+        request_state_security=state,
+        subscriptions=False,
+    )
+    server.tool(annotations=_STARTS)(start_turn)
+    server.tool(annotations=_LOOKS)(turn_status)
+    server.tool(annotations=_LOOKS)(turn_result)
+    server.tool(annotations=_LOOKS)(list_turns)
+    server.tool(annotations=_STARTS)(steer_turn)
+    server.tool(annotations=_STOPS)(cancel_turn)
+    if approvals:
+        server.tool(annotations=_DECIDES)(add_budget)
+        server.tool(annotations=_DECIDES)(resume_turn)
+        server.tool(annotations=_DECIDES)(approve_call)
+        server.tool(annotations=_DECIDES)(deny_call)
+    return server
+
+
+async def _tools_alone(
+    ctx: ServerRequestContext[Served, Any], call_next: CallNext
+) -> HandlerResult:
+    """Answer as a server that has neither prompts nor resources. The SDK's has empty lists."""
+    if ctx.method.partition("/")[0] in _LACKS:
+        raise MCPError(METHOD_NOT_FOUND, "Method not found", ctx.method)
+    result = await call_next(ctx)
+    if ctx.method in _INTRODUCTIONS and isinstance(result, dict):
+        for name in _LACKS:
+            result["capabilities"].pop(name, None)
+    return result
+
+
+def _instructions(agents: Sequence[str], approvals: bool) -> str:
+    known = (
+        f"The agents are {', '.join(agents)}."
+        if agents
+        else "The name of the agent is needed; the user knows which there are."
+    )
+    words = (
+        "Runs durable agents: a turn is one run of an agent on one task. It goes on in the"
+        " background, for hours if need be, whatever becomes of this connection. Start one with"
+        f" start_turn, wait for it with turn_result, look after it with turn_status. {known}"
+    )
+    to_decide = (
+        " A turn that is waiting has waiting_calls that a person decides about: show the user the"
+        " tool and its arguments first."
+    )
+    return words + to_decide if approvals else words
+
+
+async def start_turn(
+    agent: Annotated[str, Field(description="The agent's name.")],
+    task: Annotated[
+        str,
+        Field(description="What is asked of it. It sees nothing else, so say all it has to know."),
+    ],
+    ctx: Ctx,
+    id: Annotated[
+        str | None,
+        Field(
+            description=(
+                "An id of your choice; starting the same id again finds the same turn. Without it"
+                " one is made up."
+            )
+        ),
+    ] = None,
+    budget: Annotated[
+        Amounts | None, Field(description="What it may spend; without it, what its agent may.")
+    ] = None,
+    max_iterations: Annotated[
+        int | None,
+        Field(
+            strict=True,
+            gt=0,
+            le=validation.MOST,
+            description="How many steps it may make; without it, as many as its agent.",
+        ),
+    ] = None,
+    model_retry: Annotated[
+        Time | None,
+        Field(
+            description=(
+                "How long a provider of models that is down is tried again, such as PT10S; without"
+                " it, as its agent says."
+            )
+        ),
+    ] = None,
+    delay: Annotated[
+        AMoment | None, Field(description="When it begins, such as PT2H after its start.")
+    ] = None,
+    deadline: Annotated[
+        AMoment | None,
+        Field(description="When it ends at the latest, waits for people included."),
+    ] = None,
+) -> TurnView:
+    """Start a turn and return at once; it runs in the background.
+
+    Ask turn_result for its answer.
+    """
+    with serving(ctx, "start") as served:
+        served.check(agent)
+        if any(limit is not None for limit in (budget, max_iterations, model_retry)):
+            served.require("budget")  # they override those of the agent
+        turn_id = served.new_id(agent, id)
+        await served.check_turns(turn_id)
+        turn = await served.client.start(
+            agent,
+            task,
+            id=turn_id,
+            fairness=served.fairness,
+            budget=budget.budget if budget else None,
+            max_iterations=max_iterations,
+            model_retry=ModelRetryPolicy(maximum_elapsed=model_retry) if model_retry else None,
+            delay=delay,
+            deadline=deadline,
+        )
+        return await served.look(turn)
+
+
+async def turn_status(turn: TurnId, ctx: Ctx) -> TurnView:
+    """How far a turn is, what it does or waits for, and when it is over its answer."""
+    with serving(ctx, "read") as served:
+        return (await served.turn(turn))[1]
+
+
+async def turn_result(
+    turn: TurnId,
+    ctx: Ctx,
+    wait_s: Annotated[
+        int, Field(description="Seconds to wait at most.", ge=0, le=LONGEST_WAIT.seconds)
+    ] = DEFAULT_WAIT_S,
+) -> TurnView:
+    """Wait for the end of a turn, or until it waits for a person.
+
+    When the time is up, or the server waits no longer, it says how far it is, and may be asked
+    again.
+    """
+    with serving(ctx, "read") as served:
+        found, _ = await served.turn(turn)
+        with served.stay_open():
+            longest = served.longest_wait.total_seconds()
+            await Watch(served, found).wait(min(wait_s, longest), ctx.report_progress)
+        return await served.look(found)
+
+
+async def list_turns(
+    ctx: Ctx,
+    agent: Annotated[str | None, Field(description="Only turns of this agent.")] = None,
+    state: Annotated[State | None, Field(description="Only turns in this state.")] = None,
+    limit: Annotated[int, Field(ge=1, le=_LONGEST_LIST)] = 20,
+) -> list[TurnEntry]:
+    """The turns there are: first those that are not over, then the last that ended."""
+    with serving(ctx, "read") as served:
+        if agent is not None:
+            served.check(agent)
+        found: list[TurnEntry] = []
+        async for entry in served.client.list(agent, state=state, id_prefix=served.id_prefix):
+            if served.offers(entry.agent):
+                found.append(entry)
+            if len(found) == limit:
+                break
+        return found
+
+
+async def steer_turn(
+    turn: TurnId,
+    text: Annotated[str, Field(description="What to tell the agent.")],
+    ctx: Ctx,
+    now: Annotated[
+        bool, Field(description="Whether to stop the model call that is running.")
+    ] = False,
+) -> TurnView:
+    """Send a message to a running turn. Its agent reads it before its next step."""
+    with serving(ctx, "control") as served:
+        found, _ = await served.turn(turn)
+        await found.steer(text, now=now, by=who(served, ctx.session))
+        return await served.look(found)
+
+
+async def cancel_turn(
+    turn: TurnId,
+    ctx: Ctx,
+    reason: Annotated[str, Field(description="Why; its report says it.")] = "",
+) -> TurnView:
+    """Ask a turn to stop. It keeps what it has done, and ends within seconds."""
+    with serving(ctx, "control") as served:
+        found, _ = await served.turn(turn)
+        await found.cancel(reason)
+        return await served.look(found)
+
+
+async def add_budget(turn: TurnId, more: More, consent: LetsSpend, ctx: Ctx) -> TurnView:
+    """Add to the budget of a turn or to its iterations; one that is paused goes on.
+
+    Only after the user has said yes.
+    """
+    with serving(ctx, "budget") as served:
+        require(consent, "the user did not agree; nothing was added")
+        found, _ = await served.turn(turn)
+        await found.add_budget(more.added, iterations=more.iterations, by=who(served, ctx.session))
+        return await served.look(found)
+
+
+async def resume_turn(turn: TurnId, consent: LetsResume, ctx: Ctx) -> TurnView:
+    """Make a turn ask its model again at once.
+
+    The turn must be waiting for a provider, or paused because a provider was unavailable.
+    Only after the user has said yes.
+    """
+    with serving(ctx, "start") as served:
+        require(consent, "the user did not agree; the turn waits on")
+        found, _ = await served.turn(turn)
+        if await found.resume_step() is not None:
+            raise errors.InvalidRequestError(
+                f"turn {found.id!r} is over; start a new turn, or ask the user to run `perdure"
+                " resume`"
+            )
+        await found.resume()
+        return await served.look(found)
+
+
+async def approve_call(
+    turn: TurnId,
+    call_id: CallId,
+    digest: Digest,
+    consent: LetsRun,
+    ctx: Ctx,
+    reason: Annotated[str, Field(description="Why; the turn's record says it.")] = "",
+) -> TurnView:
+    """Let a waiting call run.
+
+    Only after the user has seen its tool and arguments and has said yes.
+    """
+    with serving(ctx, "decide") as served:
+        require(consent, "the user did not approve it; the call waits on. deny_call refuses it")
+        found, _ = await served.turn(turn)
+        await found.approve(
+            await served.waiting(turn, call_id, digest), reason=reason, by=who(served, ctx.session)
+        )
+        return await served.look(found)
+
+
+async def deny_call(
+    turn: TurnId,
+    call_id: CallId,
+    digest: Digest,
+    ctx: Ctx,
+    reason: Annotated[str, Field(description="Why; the agent is told.")] = "",
+) -> TurnView:
+    """Refuse a waiting call. The agent is told why and goes on without it."""
+    with serving(ctx, "decide") as served:
+        found, _ = await served.turn(turn)
+        await found.deny(
+            await served.waiting(turn, call_id, digest), reason, by=who(served, ctx.session)
+        )
+        return await served.look(found)

@@ -1,0 +1,98 @@
+"""The status of a turn for MCP clients, in few fields."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from decimal import Decimal
+
+from perdure.base import Value
+from perdure.clients.turns.status import TurnStatus
+from perdure.temporal.search_attributes import State
+from perdure.turn.waiting import PEOPLE
+from perdure.values.reports import Outcome
+
+
+class WaitingCall(Value):
+    """A tool call that waits for a person.
+
+    An approval is bound to `digest`, which names the run, the call and its arguments. `call` is
+    `call_id`, by its earlier name. `arguments` is JSON text, whole. `reason` is set where a person
+    is asked because a deploy has changed the tool since the call was let run, and says what
+    changed.
+    """
+
+    call_id: str
+    call: str
+    tool: str
+    arguments: str
+    digest: str
+    expires_at: datetime
+    reason: str = ""
+
+
+class TurnView(Value):
+    """How far a turn is.
+
+    Attributes:
+        turn: Its id.
+        agent: The agent's name.
+        task: What was asked, in one line.
+        state: `running`; `waiting` for a person or a provider; `paused` until a person adds to
+            its budget or its iterations, or resumes it; `ended`.
+        doing: What happens in it, in words.
+        steps: Completed steps.
+        cost_usd: What it was charged so far; none if a price is unknown.
+        waiting_calls: The calls that wait for a person.
+        waiting_delegates: The ids of turns below it that wait for a person.
+        outcome: How it ended; none before.
+        output: Its answer; none before, and without one.
+        last_text: The last text of the model in a turn that ended without an answer, unless a
+            guardrail refused it; none otherwise.
+        error: Why it failed: code and message; empty otherwise.
+    """
+
+    turn: str
+    agent: str
+    task: str
+    state: State
+    doing: str
+    steps: int
+    cost_usd: Decimal | None = None
+    waiting_calls: tuple[WaitingCall, ...] = ()
+    waiting_delegates: tuple[str, ...] = ()
+    outcome: Outcome | None = None
+    output: str | None = None
+    last_text: str | None = None
+    error: str = ""
+
+
+def view(status: TurnStatus) -> TurnView:
+    """Return the view of a turn's status for MCP clients."""
+    calls = [one.call for one in status.waits if one.call and one.turn_id == status.id]
+    below = (one.turn_id for one in status.waits if one.turn_id != status.id and one.kind in PEOPLE)
+    return TurnView(
+        turn=status.id,
+        agent=status.agent,
+        task=status.task,
+        state=status.state,
+        doing=status.doing,
+        steps=status.steps,
+        cost_usd=status.spent.usd,
+        waiting_calls=tuple(
+            WaitingCall(
+                call_id=one.call_id,
+                call=one.call_id,
+                tool=one.tool,
+                arguments=one.arguments,
+                digest=one.token,
+                expires_at=one.expires_at,
+                reason=one.reason,
+            )
+            for one in calls
+        ),
+        waiting_delegates=tuple(dict.fromkeys(below)),
+        outcome=status.outcome,
+        output=status.last_text if status.outcome and status.error is None else None,
+        last_text=status.last_text if status.error else None,
+        error=f"{status.error.code}: {status.error.message}" if status.error else "",
+    )

@@ -1,0 +1,77 @@
+"""Errors in the form of OpenAI's API, with Perdure's codes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from http import HTTPStatus
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from perdure.clients.gateway.problems import Invalid, RefusedError, problem_of
+from perdure.text import one_line
+
+_STATUS: Mapping[int, int] = {410: 400, 413: 400, 415: 400, 422: 400}
+"""OpenAI's clients have a class for 400, and none for these."""
+_TYPES: Mapping[int, str] = {
+    401: "authentication_error",
+    403: "permission_error",
+    429: "rate_limit_error",
+}
+_AGAIN = "TOO_MANY_REQUESTS"
+"""The code of requests that were refused before anything was done."""
+_SHOWN = 200
+_DIGITS = re.compile(r"\.(\d+)(?=\.|$)")
+
+
+def refusal(error: Exception) -> Response:
+    """Return the response to a request that failed.
+
+    OpenAI's clients repeat a request after a conflict and after an error of the server. That could
+    start a turn twice, so they are told not to, unless too many requests are open.
+    """
+    problem, headers = problem_of(error)
+    status = _STATUS.get(problem.status, problem.status)
+    is_ours = status >= HTTPStatus.INTERNAL_SERVER_ERROR
+    otherwise = "server_error" if is_ours else "invalid_request_error"
+    told = {
+        "message": problem.detail,
+        "type": _TYPES.get(status, otherwise),
+        "param": _parameter(problem.errors),
+        "code": problem.code,
+    }
+    again = {"X-Should-Retry": "true" if problem.code == _AGAIN else "false"}
+    return JSONResponse({"error": told}, status, {**(headers or {}), **again})
+
+
+def unsupported(
+    request: Request, status: int = 404, headers: Mapping[str, str] | None = None
+) -> RefusedError:
+    """Return the error for a path or a method of OpenAI's API that the gateway does not have."""
+    return RefusedError(
+        status,
+        "NOT_SUPPORTED",
+        f"{request.method} {one_line(request.url.path, _SHOWN)} is not supported: this gateway"
+        " creates, retrieves, streams and cancels responses",
+        headers=headers,
+    )
+
+
+def bad(parameter: str, detail: str) -> RefusedError:
+    """Return the error for a parameter that is not valid, such as `input[0].content`."""
+    pointer = "#/" + re.sub(r"\[(\d+)\]", r"/\1", parameter).replace(".", "/")
+    return RefusedError(
+        422,
+        "INVALID_REQUEST",
+        f"{parameter}: {detail}",
+        invalid=[Invalid(pointer=pointer, detail=detail)],
+    )
+
+
+def _parameter(invalid: tuple[Invalid, ...]) -> str | None:
+    """Return the name of the first parameter that is not valid."""
+    if not invalid or invalid[0].pointer == "#":
+        return None
+    dotted = invalid[0].pointer.removeprefix("#/").replace("/", ".")
+    return _DIGITS.sub(r"[\1]", dotted)

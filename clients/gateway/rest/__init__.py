@@ -1,0 +1,1 @@
+"""The REST operations on turns, sessions, batches and schedules."""

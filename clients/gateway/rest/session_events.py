@@ -1,0 +1,91 @@
+"""The events of a session over HTTP, as server-sent events."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncGenerator, Mapping
+
+from pydantic_core import to_json
+from sse_starlette.event import ServerSentEvent
+from starlette.responses import Response
+
+from perdure.clients.gateway.inputs import Nothing, Query
+from perdure.clients.gateway.operations import EVENTS, AnyOperation, Call, done, operation
+from perdure.clients.gateway.streams import EventStream, begun
+from perdure.clients.reading.events import VERSION
+from perdure.clients.sessions.handle import SessionEvent
+from perdure.session import facts
+
+SHOWN: Mapping[type, tuple[str, tuple[str, ...]]] = {
+    facts.SessionStarted: ("session_started", ()),
+    facts.SessionContinued: ("session_continued", ()),
+    facts.MessageSent: ("message_sent", ("id", "text", "if_busy", "by", "agent")),
+    facts.MessageSteered: ("message_steered", ("id",)),
+    facts.SteeringFailed: ("steering_failed", ("id",)),
+    facts.MessageUnqueued: ("message_unqueued", ("id",)),
+    facts.TurnBegan: ("turn_began", ("number", "turn_id")),
+    facts.TurnOver: ("turn_over", ("number", "began")),
+    facts.TurnRecorded: ("turn_recorded", ("number",)),
+    facts.TurnInterrupted: ("turn_interrupted", ("reason",)),
+    facts.SessionBudgetAdded: ("session_budget_added", ("more",)),
+    facts.SessionResumed: ("session_resumed", ()),
+    facts.SessionClosed: ("session_closed", ("reason",)),
+}
+"""The kind of each fact, and the fields that are sent; a field that is added later is not."""
+
+
+class WatchSession(Query):
+    """Which events.
+
+    Attributes:
+        after: The id of the last known event, where a client cannot send `Last-Event-ID`.
+    """
+
+    after: str | None = None
+
+
+@operation(
+    "GET",
+    "/v1/sessions/{id:path}/events",
+    may="read",
+    body=Nothing,
+    query=WatchSession,
+    answers={200: EVENTS, 204: None},
+)
+async def watch_session(call: Call[Nothing, WatchSession]) -> Response:
+    """Stream the events of a session, until it is closed.
+
+    The id of each message is the cursor of its event. A client that sends the last one as
+    `Last-Event-ID` gets the events after it. The events of a turn are those of the turn itself.
+    """
+    session = call.client.session(call.id)
+    after = call.request.headers.get("last-event-id") or call.query.after
+    with contextlib.ExitStack() as held:
+        held.enter_context(call.stay_open())
+        items = await begun(session.events(after), held)
+        if items is None:
+            return done()
+        return EventStream(_messages(items), held.pop_all())
+
+
+async def _messages(
+    items: AsyncGenerator[SessionEvent, None],
+) -> AsyncGenerator[ServerSentEvent, None]:
+    async with contextlib.aclosing(items):
+        async for one in items:
+            yield ServerSentEvent(to_json(_public(one)).decode(), id=one.cursor)
+
+
+def _public(event: SessionEvent) -> dict[str, object]:
+    kind, names = SHOWN[type(event.fact)]
+    return {
+        "v": VERSION,
+        "session": event.session_id,
+        "kind": kind,
+        "cursor": event.cursor,
+        "at": event.at,
+        **{name: getattr(event.fact, name) for name in names},
+    }
+
+
+OPERATIONS: tuple[AnyOperation, ...] = (watch_session,)

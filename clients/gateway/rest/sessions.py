@@ -1,0 +1,360 @@
+"""Sessions over HTTP: conversations of many turns."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from datetime import timedelta
+
+from starlette.responses import Response
+
+from perdure import errors
+from perdure.base import Value
+from perdure.clients.gateway.ids import checked
+from perdure.clients.gateway.inputs import Body, Nothing, key_of
+from perdure.clients.gateway.operations import AnyOperation, Call, answer, done, operation
+from perdure.clients.gateway.options import (
+    Cancelled,
+    CommonOptions,
+    LabelledPages,
+    Reason,
+    check_limits,
+)
+from perdure.clients.gateway.problems import RefusedError
+from perdure.clients.gateway.quotas import check_sessions
+from perdure.clients.gateway.rest.turns import WaitFor
+from perdure.clients.sessions.handle import MessageStatus, Session, SessionStatus
+from perdure.clients.sessions.listing import SessionEntry
+from perdure.session.wire import Disposition, IfBusy, Queued, SessionTurn
+from perdure.values.budgets import Budget
+from perdure.values.messages import Message
+
+
+class BeginSession(CommonOptions):
+    """What a session is begun with, if it does not exist.
+
+    Attributes:
+        agent: The name of the agent.
+        budget: What all of its turns may spend together; it needs the permission `budget`.
+        idle: The time without a turn and a message after which it is closed.
+        live: Whether the events of its turns have text while it is generated.
+    """
+
+    agent: str
+    idle: timedelta | None = None
+    live: bool = False
+
+
+class SendMessage(Body):
+    """A message of the user.
+
+    Attributes:
+        text: The message.
+        id: Its id; the same id is the same message. The header `Idempotency-Key` can have it
+            instead.
+        if_busy: What happens if a turn runs: `queue` for the next one, `steer` the running one,
+            `interrupt` it, or `reject` the message. To steer and to interrupt needs the permission
+            `control`.
+        agent: The agent that answers this message and those after it.
+        begin: What the session is begun with, if it does not exist.
+    """
+
+    text: str
+    id: str | None = None
+    if_busy: IfBusy = "queue"
+    agent: str | None = None
+    begin: BeginSession | None = None
+
+
+class SentMessage(Value):
+    """A message that was accepted: what happens to it, and the turn that reads it."""
+
+    id: str
+    disposition: Disposition
+    turn_id: str
+
+
+class SessionList(Value):
+    """Sessions in a list: open ones first, then the last ended first.
+
+    `next` is the cursor of the next page; null if there is none.
+    """
+
+    sessions: tuple[SessionEntry, ...]
+    next: str | None = None
+
+
+class SessionMessages(Value):
+    """The messages of the turns that are over."""
+
+    messages: tuple[Message, ...]
+
+
+class SessionTurns(Value):
+    """The last 50 turns that are over and the running one, in order."""
+
+    turns: tuple[SessionTurn, ...]
+
+
+class Changed(Value):
+    """Whether the request changed anything."""
+
+    changed: bool
+
+
+class Unread(Value):
+    """The messages that no turn has read."""
+
+    unread: tuple[Queued, ...]
+
+
+class TakeOut(Body):
+    """The id of a message in the queue."""
+
+    id: str
+
+
+class MoreForSession(Body):
+    """What to add to the budget of a session."""
+
+    budget: Budget
+
+
+class ForkSession(Body):
+    """The id of the new session, and the number of the last turn whose messages it takes over."""
+
+    id: str
+    at_turn: int | None = None
+
+
+@operation(
+    "POST",
+    "/v1/sessions/{id:path}/messages",
+    may="start",
+    body=SendMessage,
+    query=Nothing,
+    answers={202: SentMessage},
+    takes_key=True,
+)
+async def send_message(call: Call[SendMessage, Nothing]) -> Response:
+    """Send a message to a session, which the first one begins.
+
+    The answer comes when the message is recorded. The turn of a message that waits begins later.
+    """
+    body = call.body
+    if body.if_busy in ("steer", "interrupt"):
+        call.caller.require("control")
+    sent = await (await _session(call, body.begin)).say(
+        body.text,
+        id=body.id if body.id is not None else key_of(call.request),
+        if_busy=body.if_busy,
+        by=call.caller.subject,
+        agent=body.agent,
+    )
+    if sent.disposition is Disposition.STARTED:
+        await sent.turn()  # so that it exists when the caller asks for it
+    return answer(SentMessage(id=sent.id, disposition=sent.disposition, turn_id=sent.turn_id), 202)
+
+
+async def _session(call: Call[SendMessage, Nothing], begin: BeginSession | None) -> Session:
+    if begin is None:
+        return call.client.session(call.id, fairness=call.caller.tenant)
+    check_limits(
+        call.caller,
+        begin.budget,
+        begin.max_iterations,
+        options=begin.options,
+        model_retry=begin.model_retry,
+    )
+    session_id = checked(call, call.id)
+    await check_sessions(call.client, call.caller, session_id)
+    return call.client.session(
+        session_id,
+        begin.agent,
+        idle=begin.idle,
+        live=begin.live,
+        fairness=call.caller.tenant,
+        **begin.common(),
+    )
+
+
+@operation(
+    "GET", "/v1/sessions", may="read", body=Nothing, query=LabelledPages, answers={200: SessionList}
+)
+async def list_sessions(call: Call[Nothing, LabelledPages]) -> Response:
+    """List sessions, page by page. The list may lag a second behind."""
+    query = call.query
+    listing = call.client.sessions(
+        query.agent, labels=query.labels, id_prefix=call.caller.prefix or None
+    )
+    page = await listing.page(query.after, size=query.limit)
+    return answer(SessionList(sessions=page.entries, next=page.next))
+
+
+@operation(
+    "GET",
+    "/v1/sessions/{id:path}/messages",
+    may="read",
+    body=Nothing,
+    query=Nothing,
+    answers={200: SessionMessages},
+)
+async def get_messages(call: Call[Nothing, Nothing]) -> Response:
+    """Return the messages of the turns that are over; the oldest are left out beyond 800 kB."""
+    messages = await call.client.session(call.id).messages()
+    return answer(SessionMessages(messages=messages))
+
+
+@operation(
+    "GET",
+    "/v1/sessions/{id:path}/messages/{message_id}",
+    may="read",
+    body=Nothing,
+    query=WaitFor,
+    answers={200: MessageStatus},
+)
+async def get_message(call: Call[Nothing, WaitFor]) -> Response:
+    """Return the turn of a message; null while it waits in the queue.
+
+    With `wait`, the answer comes as soon as a turn has been given it. A session knows the messages
+    of its last 50 turns.
+    """
+    session, message_id = call.client.session(call.id), call.request.path_params["message_id"]
+    found = await session.find(message_id)
+    if found is not None and found.turn_id is None and call.query.wait:
+        with call.stay_open(), contextlib.suppress(TimeoutError, errors.SessionClosedError):
+            async with asyncio.timeout(call.query.wait):
+                await session.turn_of(message_id)
+        found = await session.find(message_id)
+    if found is None:
+        raise RefusedError(
+            404, "MESSAGE_NOT_FOUND", "the session has no such message, or it is too old"
+        )
+    return answer(found)
+
+
+@operation(
+    "GET",
+    "/v1/sessions/{id:path}/turns",
+    may="read",
+    body=Nothing,
+    query=Nothing,
+    answers={200: SessionTurns},
+)
+async def get_turns(call: Call[Nothing, Nothing]) -> Response:
+    """Return the last turns of a session, with their outcomes."""
+    return answer(SessionTurns(turns=await call.client.session(call.id).turns()))
+
+
+@operation(
+    "GET",
+    "/v1/sessions/{id:path}",
+    may="read",
+    body=Nothing,
+    query=Nothing,
+    answers={200: SessionStatus},
+)
+async def get_session(call: Call[Nothing, Nothing]) -> Response:
+    """Return the status of a session."""
+    return answer(await call.client.session(call.id).status())
+
+
+@operation(
+    "POST",
+    "/v1/sessions/{id:path}/interrupt",
+    may="control",
+    body=Reason,
+    query=Nothing,
+    answers={202: Cancelled},
+)
+async def interrupt_session(call: Call[Reason, Nothing]) -> Response:
+    """Cancel the running turn. Messages that wait go on waiting, until the next one comes."""
+    cancelled = await call.client.session(call.id).interrupt(call.body.reason)
+    return answer(Cancelled(cancelled=cancelled), 202)
+
+
+@operation(
+    "POST",
+    "/v1/sessions/{id:path}/resume",
+    may="start",
+    body=Nothing,
+    query=Nothing,
+    answers={200: Changed},
+)
+async def resume_session(call: Call[Nothing, Nothing]) -> Response:
+    """Let the next turn read the messages that wait, after a turn was cancelled."""
+    return answer(Changed(changed=await call.client.session(call.id).resume()))
+
+
+@operation(
+    "POST",
+    "/v1/sessions/{id:path}/unqueue",
+    may="control",
+    body=TakeOut,
+    query=Nothing,
+    answers={200: Changed},
+)
+async def unqueue_message(call: Call[TakeOut, Nothing]) -> Response:
+    """Take a message out of the queue, unless a turn has been given it."""
+    return answer(Changed(changed=await call.client.session(call.id).unqueue(call.body.id)))
+
+
+@operation(
+    "POST",
+    "/v1/sessions/{id:path}/add-budget",
+    may="budget",
+    body=MoreForSession,
+    query=Nothing,
+    answers={204: None},
+)
+async def add_to_session(call: Call[MoreForSession, Nothing]) -> Response:
+    """Add to the budget of a session. A request that is repeated adds again."""
+    await call.client.session(call.id).add_budget(call.body.budget)
+    return done()
+
+
+@operation(
+    "POST",
+    "/v1/sessions/{id:path}/close",
+    may="control",
+    body=Reason,
+    query=Nothing,
+    answers={200: Unread},
+)
+async def close_session(call: Call[Reason, Nothing]) -> Response:
+    """Close a session: it takes no more messages. A running turn goes on to its end."""
+    return answer(Unread(unread=await call.client.session(call.id).close(call.body.reason)))
+
+
+@operation(
+    "POST",
+    "/v1/sessions/{id:path}/fork",
+    may="start",
+    body=ForkSession,
+    query=Nothing,
+    answers={202: SessionStatus},
+)
+async def fork_session(call: Call[ForkSession, Nothing]) -> Response:
+    """Start another session with the messages of this one, which is not changed."""
+    body = call.body
+    session = call.client.session(call.id, fairness=call.caller.tenant)
+    fork_id = checked(call, body.id)
+    await check_sessions(call.client, call.caller, fork_id)
+    fork = await session.fork(body.at_turn, id=fork_id)
+    return answer(await fork.status(), 202)
+
+
+OPERATIONS: tuple[AnyOperation, ...] = (
+    send_message,
+    list_sessions,
+    get_messages,
+    get_message,
+    get_turns,
+    get_session,
+    interrupt_session,
+    resume_session,
+    unqueue_message,
+    add_to_session,
+    close_session,
+    fork_session,
+)

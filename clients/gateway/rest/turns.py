@@ -1,0 +1,616 @@
+"""Turns over HTTP: start them, look at them, and act on them."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from decimal import Decimal
+from typing import Annotated, Any
+from urllib.parse import quote
+
+from pydantic import Field, JsonValue
+from starlette.responses import Response
+
+from perdure import errors
+from perdure.base import Value
+from perdure.clients.gateway.ids import checked, new_id
+from perdure.clients.gateway.inputs import Body, Nothing, Query, key_of
+from perdure.clients.gateway.operations import AnyOperation, Call, answer, done, operation
+from perdure.clients.gateway.options import (
+    Cancelled,
+    CommonOptions,
+    Labelled,
+    LabelledPages,
+    ModelRetry,
+    Reason,
+    Reference,
+    Seconds,
+    check_limits,
+)
+from perdure.clients.gateway.problems import RefusedError
+from perdure.clients.gateway.quotas import check_turns
+from perdure.clients.turns.entries import TurnEntry
+from perdure.clients.turns.handle import Turn
+from perdure.clients.turns.status import TurnStatus
+from perdure.errors import ErrorInfo
+from perdure.temporal.priorities import LAST_PRIORITY
+from perdure.temporal.search_attributes import State
+from perdure.values.approvals import PendingApproval
+from perdure.values.budgets import Budget, Iterations, Remaining
+from perdure.values.messages import Message
+from perdure.values.moments import AMoment
+from perdure.values.reports import AgentReport, ForkedFrom, Outcome, Usage
+from perdure.values.tasks import Task
+from perdure.values.webhooks import WebhookUrl
+
+
+class StartTurn(CommonOptions):
+    """The turn to start.
+
+    Attributes:
+        agent: The name of the agent.
+        task: The task: text, or an object with parts and constraints.
+        id: The turn's id; the same id is the same turn. The header `Idempotency-Key` can have it
+            instead. Without both, it is a random one.
+        context: Named blocks that are placed before the task.
+        delay: The time after which the turn begins, such as `PT2H`, or a date with its time zone.
+        deadline: The time after which it ends at the latest, from its start, or a date.
+        on_done: An https URL that gets a signed webhook when the turn is over; the workers have to
+            allow its host.
+        live: Whether its events have the text of the model while it is generated.
+        history: Messages of an earlier turn to continue from, as `/messages` returns them.
+        output_schema: The JSON schema of the answer; it overrides the type of the agent's.
+        priority: From 1, the first, to 5, the last, where work waits for workers; 3 by default. It
+            needs the permission `override`.
+    """
+
+    agent: str
+    task: str | Task
+    id: str | None = None
+    context: dict[str, str] = {}
+    delay: AMoment | None = None
+    deadline: AMoment | None = None
+    on_done: WebhookUrl | None = None
+    live: bool = False
+    history: Annotated[tuple[Message, ...], Field(fail_fast=True)] = ()
+    output_schema: dict[str, JsonValue] | None = None
+    priority: Annotated[int, Field(ge=1, le=LAST_PRIORITY)] | None = None
+
+
+class TurnReference(Value):
+    """A turn that was started, or found: its complete id, and Temporal's id of its first run."""
+
+    id: str
+    run_id: str
+
+
+class TurnList(Value):
+    """Turns in a list: those that are not over first, then the others, the last ended first.
+
+    `next` is the cursor of the next page; null if there is none.
+    """
+
+    turns: tuple[TurnEntry, ...]
+    next: str | None = None
+
+
+class TurnMessages(Value):
+    """The messages of a turn that is over: the task, the answers of the model, and results."""
+
+    messages: tuple[Message, ...]
+
+
+class ListTurns(LabelledPages):
+    """Which turns to list. `parent` and `schedule` are ids."""
+
+    state: State | None = None
+    outcome: Outcome | None = None
+    parent: str | None = None
+    schedule: str | None = None
+
+
+class WaitFor(Query):
+    """How many seconds to wait."""
+
+    wait: Seconds = 0
+
+
+class TurnResult(Value):
+    """The result of a turn that is over.
+
+    Attributes:
+        id: The turn's id.
+        agent: The agent that it was started with.
+        last_agent: The agent that had it at the end.
+        outcome: How it ended.
+        output: The answer: text, or JSON values if the agent has a type; null without an answer.
+        last_text: Without an answer, the last text of the model; otherwise empty.
+        error: Why there is no answer; null if there is one.
+        risk: A reason to doubt the output, such as `truncated`.
+        steps: The number of completed steps.
+        usage: The tokens of its own model calls.
+        cost: The cost in US dollars; null if a price is unknown.
+        duration: The time from its start to its end.
+        unread: The texts of messages that no answer of the model follows.
+        forked_from: The point in another turn from which it went on.
+    """
+
+    id: str
+    agent: str
+    last_agent: str
+    outcome: Outcome
+    output: JsonValue = None
+    last_text: str = ""
+    error: ErrorInfo | None = None
+    risk: str | None = None
+    steps: int
+    usage: Usage
+    cost: Decimal | None = None
+    duration: timedelta
+    unread: tuple[str, ...] = ()
+    forked_from: ForkedFrom | None = None
+
+
+class Approve(Body):
+    """A call to approve.
+
+    Attributes:
+        call_id: The call's id, from the `waits` of the status.
+        token: The call's token, from there: the call runs only if it is still the one that was
+            reviewed.
+        reason: The reason for the decision.
+        arguments: Arguments that replace the call's own.
+    """
+
+    call_id: str
+    token: str
+    reason: str = ""
+    arguments: dict[str, JsonValue] | None = None
+
+
+class Deny(Body):
+    """A call to deny; the model sees the reason.
+
+    With its token, the call is denied only if it is still the one that was reviewed.
+    """
+
+    call_id: str
+    token: str | None = None
+    reason: str = ""
+
+
+class MoreBudget(Body):
+    """What to add to the limits of a turn: amounts, iterations, or both."""
+
+    budget: Budget | None = None
+    iterations: Iterations | None = None
+
+
+class SteerTurn(Body):
+    """A message to a running turn.
+
+    Attributes:
+        text: The message.
+        id: Its id; the same id is the same message. The header `Idempotency-Key` can have it
+            instead.
+        now: Whether a running model call is stopped, so that the model reads it at once.
+        deny_pending: Whether calls that wait for approval are denied.
+    """
+
+    text: str
+    id: str | None = None
+    now: bool = False
+    deny_pending: bool = False
+
+
+class ForkTurn(Body):
+    """From where, and as what, a new turn goes on.
+
+    Attributes:
+        at_step: The number of a complete step; 0 for the task alone, null for the last one.
+        say: A message of the user. It is required after a last answer.
+        agent: The agent of the new turn.
+        model: The model of the new turn; it needs the permission `override`.
+        id: The new turn's id, or the header `Idempotency-Key`.
+        labels: The labels of the new turn, in place of those of the other.
+        budget: The limits of the new turn; it needs the permission `budget`.
+        max_iterations: The largest number of its steps; it needs the permission `budget`.
+        model_retry: Its retries while a provider is unavailable; they need the permission `budget`.
+        on_done: The URL of the new turn's webhook.
+    """
+
+    at_step: int | None = None
+    say: str | None = None
+    agent: str | None = None
+    model: str | None = None
+    id: str | None = None
+    labels: dict[str, str] | None = None
+    budget: Budget | None = None
+    max_iterations: Iterations | None = None
+    model_retry: ModelRetry | None = None
+    on_done: WebhookUrl | None = None
+
+
+class ResumeTurn(Body):
+    """The limits of the turn that goes on, and its id; a turn that waits takes none of them."""
+
+    id: str | None = None
+    budget: Budget | None = None
+    max_iterations: Iterations | None = None
+    model_retry: ModelRetry | None = None
+
+
+class WaitingCall(Value):
+    """A call that waits for a person, and its turn."""
+
+    turn: TurnEntry
+    call: PendingApproval
+
+
+class WaitingCalls(Value):
+    """The calls that wait for a person."""
+
+    approvals: tuple[WaitingCall, ...]
+
+
+@operation(
+    "POST",
+    "/v1/turns",
+    may="start",
+    body=StartTurn,
+    query=Nothing,
+    answers={202: TurnReference},
+    takes_key=True,
+)
+async def start_turn(call: Call[StartTurn, Nothing]) -> Response:
+    """Start a turn.
+
+    A turn of this id with the same agent, task and context is returned as it is, running or over.
+    """
+    body, caller = call.body, call.caller
+    check_limits(
+        caller, body.budget, body.max_iterations, body.task, body.options, body.model_retry
+    )
+    if body.priority is not None:
+        caller.require("override")
+    turn_id = new_id(call, body.id, body.agent)
+    await check_turns(call.client, caller, turn_id)
+    turn = await call.client.start(
+        body.agent,
+        body.task,
+        id=turn_id,
+        live=body.live,
+        fairness=caller.tenant,
+        context=body.context or None,
+        delay=body.delay,
+        deadline=body.deadline,
+        on_done=body.on_done,
+        history=body.history,
+        output_schema=body.output_schema,
+        priority=body.priority,
+        **body.common(),
+    )
+    return _reference(call, turn)
+
+
+@operation("GET", "/v1/turns", may="read", body=Nothing, query=ListTurns, answers={200: TurnList})
+async def list_turns(call: Call[Nothing, ListTurns]) -> Response:
+    """List turns, delegates included, page by page. The list may lag a second behind.
+
+    A page may have fewer turns than the limit before the end.
+    """
+    query, own = call.query, call.caller.own
+    listing = call.client.list(
+        query.agent,
+        outcome=query.outcome,
+        state=query.state,
+        labels=query.labels,
+        parent=query.parent and own(query.parent),
+        schedule=query.schedule and own(query.schedule),
+        id_prefix=call.caller.prefix or None,
+    )
+    page = await listing.page(query.after, size=query.limit)
+    return answer(TurnList(turns=page.entries, next=page.next))
+
+
+@operation(
+    "GET", "/v1/approvals", may="read", body=Nothing, query=Labelled, answers={200: WaitingCalls}
+)
+async def list_approvals(call: Call[Nothing, Labelled]) -> Response:
+    """List the calls that wait for a person."""
+    found: list[WaitingCall] = []
+    async for turn, one in call.client.pending_approvals(
+        call.query.agent, labels=call.query.labels, id_prefix=call.caller.prefix or None
+    ):
+        found.append(WaitingCall(turn=turn, call=one))
+        if len(found) == call.query.limit:
+            break
+    return answer(WaitingCalls(approvals=tuple(found)))
+
+
+@operation(
+    "GET",
+    "/v1/turns/{id:path}/result",
+    may="read",
+    body=Nothing,
+    query=WaitFor,
+    answers={200: TurnResult, 202: TurnStatus},
+)
+async def get_result(call: Call[Nothing, WaitFor]) -> Response:
+    """Return the result of a turn, or wait for it.
+
+    If the turn is not over after the wait, the answer is 202 with its status.
+    """
+    with call.stay_open():
+        turn = await call.client.get(call.id)
+        status = await turn.status()
+        if status.outcome is None and not await _is_over(turn, call.query.wait):
+            return answer(await turn.status(), 202)
+        return answer(_result(*await _ended(turn)))
+
+
+@operation(
+    "GET",
+    "/v1/turns/{id:path}/messages",
+    may="read",
+    body=Nothing,
+    query=Nothing,
+    answers={200: TurnMessages},
+)
+async def get_turn_messages(call: Call[Nothing, Nothing]) -> Response:
+    """Return the messages of a turn that is over, with which another one can begin."""
+    turn = await call.client.get(call.id)
+    if (await turn.status()).outcome is None:
+        raise RefusedError(409, "TURN_RUNNING", "the turn is not over, so its messages change")
+    report, _ = await _ended(turn)
+    return answer(TurnMessages(messages=report.messages))
+
+
+@operation(
+    "GET",
+    "/v1/turns/{id:path}",
+    may="read",
+    body=Nothing,
+    query=WaitFor,
+    answers={200: TurnStatus},
+)
+async def get_turn(call: Call[Nothing, WaitFor]) -> Response:
+    """Return the status of a turn.
+
+    With `wait`, the answer comes as soon as the turn is over or needs a person.
+    """
+    if not call.query.wait:
+        return answer(await call.client.status(call.id))
+    with call.stay_open():
+        return answer(await call.client.wait(call.id, call.query.wait))
+
+
+@operation(
+    "POST",
+    "/v1/turns/{id:path}/cancel",
+    may="control",
+    body=Reason,
+    query=Nothing,
+    answers={202: Cancelled},
+)
+async def cancel_turn(call: Call[Reason, Nothing]) -> Response:
+    """Ask a turn to stop. It ends within seconds, with the reason in its result."""
+    turn = await call.client.get(call.id)
+    return answer(Cancelled(cancelled=await turn.cancel(call.body.reason)), 202)
+
+
+@operation(
+    "POST",
+    "/v1/turns/{id:path}/approve",
+    may="decide",
+    body=Approve,
+    query=Nothing,
+    answers={204: None},
+)
+async def approve_call(call: Call[Approve, Nothing]) -> Response:
+    """Approve a call that waits, with its own arguments or with others."""
+    body = call.body
+    await call.client.approve(
+        call.id,
+        body.call_id,
+        token=body.token,
+        reason=body.reason,
+        arguments=body.arguments,
+        by=call.caller.subject,
+    )
+    return done()
+
+
+@operation(
+    "POST",
+    "/v1/turns/{id:path}/deny",
+    may="decide",
+    body=Deny,
+    query=Nothing,
+    answers={204: None},
+)
+async def deny_call(call: Call[Deny, Nothing]) -> Response:
+    """Deny a call that waits."""
+    body = call.body
+    await call.client.deny(
+        call.id, body.call_id, body.reason, token=body.token, by=call.caller.subject
+    )
+    return done()
+
+
+@operation(
+    "POST",
+    "/v1/turns/{id:path}/add-budget",
+    may="budget",
+    body=MoreBudget,
+    query=Nothing,
+    answers={200: Remaining},
+)
+async def add_budget(call: Call[MoreBudget, Nothing]) -> Response:
+    """Add to the budget of a turn, or to its iterations, and return the rest.
+
+    A turn that waits for that goes on. A request that is repeated adds again.
+    """
+    body = call.body
+    rest = await call.client.add_budget(
+        call.id, body.budget, iterations=body.iterations, by=call.caller.subject
+    )
+    return answer(rest)
+
+
+@operation(
+    "POST",
+    "/v1/turns/{id:path}/steer",
+    may="control",
+    body=SteerTurn,
+    query=Nothing,
+    answers={202: Reference},
+    takes_key=True,
+)
+async def steer_turn(call: Call[SteerTurn, Nothing]) -> Response:
+    """Send a message of the user to a running turn."""
+    body = call.body
+    if body.deny_pending:
+        call.caller.require("decide")
+    message_id = await call.client.steer(
+        call.id,
+        body.text,
+        message_id=body.id if body.id is not None else key_of(call.request),
+        now=body.now,
+        deny_pending=body.deny_pending,
+        by=call.caller.subject,
+    )
+    return answer(Reference(id=message_id), 202)
+
+
+@operation(
+    "POST",
+    "/v1/turns/{id:path}/fork",
+    may="start",
+    body=ForkTurn,
+    query=Nothing,
+    answers={202: TurnReference},
+    takes_key=True,
+)
+async def fork_turn(call: Call[ForkTurn, Nothing]) -> Response:
+    """Start a turn that goes on from a complete step of another, which is not changed.
+
+    Calls after that step may happen again. Without an id, each request starts another turn.
+    """
+    body = call.body
+    check_limits(call.caller, body.budget, body.max_iterations, model_retry=body.model_retry)
+    if body.model is not None:
+        call.caller.require("override")
+    own_id = await _optional_id(call, body.id)
+    turn = await call.client.fork(
+        call.id,
+        body.at_step,
+        new_id=own_id,
+        say=body.say,
+        agent=body.agent,
+        model=body.model,
+        labels=body.labels,
+        budget=body.budget,
+        max_iterations=body.max_iterations,
+        model_retry=body.model_retry,
+        on_done=body.on_done,
+    )
+    return _reference(call, turn)
+
+
+@operation(
+    "POST",
+    "/v1/turns/{id:path}/resume",
+    may="start",
+    body=ResumeTurn,
+    query=Nothing,
+    answers={202: TurnReference},
+    takes_key=True,
+)
+async def resume_turn(call: Call[ResumeTurn, Nothing]) -> Response:
+    """Let a turn go on that ended without an answer, as a new turn, or that waits for a provider.
+
+    Without an id, each request starts another turn.
+    """
+    body = call.body
+    check_limits(call.caller, body.budget, body.max_iterations, model_retry=body.model_retry)
+    own_id = await _optional_id(call, body.id)
+    turn = await call.client.resume(
+        call.id,
+        body.budget,
+        max_iterations=body.max_iterations,
+        model_retry=body.model_retry,
+        new_id=own_id,
+    )
+    return _reference(call, turn)
+
+
+async def _optional_id(call: Call[Any, Any], given: str | None) -> str | None:
+    """Return the id of a turn that goes on from another one, if the tenant may have one more."""
+    wanted = given if given is not None else key_of(call.request)
+    turn_id = None if wanted is None else checked(call, wanted)
+    await check_turns(call.client, call.caller, turn_id)
+    return turn_id
+
+
+def _reference(call: Call[Any, Any], turn: Turn[Any]) -> Response:
+    path = f"/v1/turns/{quote(turn.id)}"
+    reference = TurnReference(id=turn.id, run_id=turn.run_id)
+    return answer(reference, 202, call.location(path))
+
+
+async def _is_over(turn: Turn[Any], wait: float) -> bool:
+    """Wait for the end of a turn, and return whether it is over."""
+    try:
+        async with asyncio.timeout(wait):
+            async for _ in turn.events():
+                pass
+    except TimeoutError:
+        return False
+    return True
+
+
+async def _ended(turn: Turn[Any]) -> tuple[AgentReport[Any], ErrorInfo | None]:
+    """Return the report of a turn that is over, and why there is no answer."""
+    try:
+        return await turn.result(), None
+    except errors.PerdureError as raised:
+        if raised.report is None:
+            raise
+        return raised.report, raised.info()
+
+
+def _result(report: AgentReport[Any], error: ErrorInfo | None) -> TurnResult:
+    return TurnResult(
+        id=report.turn_id,
+        agent=report.agent,
+        last_agent=report.last_agent,
+        outcome=report.outcome,
+        output=report.output,
+        last_text=report.last_text,
+        error=error,
+        risk=report.risk,
+        steps=len(report.steps),
+        usage=report.usage,
+        cost=report.cost,
+        duration=report.duration,
+        unread=tuple(message.text for message in report.unread),
+        forked_from=report.forked_from,
+    )
+
+
+OPERATIONS: tuple[AnyOperation, ...] = (
+    start_turn,
+    list_turns,
+    list_approvals,
+    get_result,
+    get_turn_messages,
+    get_turn,
+    cancel_turn,
+    approve_call,
+    deny_call,
+    add_budget,
+    steer_turn,
+    fork_turn,
+    resume_turn,
+)

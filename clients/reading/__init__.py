@@ -1,0 +1,1 @@
+"""Reads histories of turns: events, live text, cursors, the tree of delegates."""

@@ -1,0 +1,606 @@
+"""The events of a turn, read from its history: reading adds nothing to it.
+
+There is one long poll for each turn and process, shared by all watchers. It survives an outage of
+the server: a failed poll is repeated from the same page, and event ids identify known events.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple, Self, TypeVar
+
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.enums.v1 import (
+    EventType,
+    PendingActivityState,
+    PendingWorkflowTaskState,
+    TaskQueueType,
+    WorkflowExecutionStatus,
+)
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import (
+    DescribeTaskQueueRequest,
+    DescribeWorkflowExecutionResponse,
+    GetWorkflowExecutionHistoryRequest,
+    GetWorkflowExecutionHistoryResponse,
+)
+from temporalio.client import Client
+from temporalio.service import RPCError
+
+from perdure import errors, limits
+from perdure.clients.reading import cursors
+from perdure.clients.reading.cursors import Cursor
+from perdure.clients.reading.event_context import EventContext
+from perdure.clients.reading.events import CaughtUp, Event, is_event
+from perdure.clients.reading.history_pages import (
+    FIRST_PAUSE_S,
+    LONGEST_PAUSE_S,
+    next_page,
+    patiently,
+)
+from perdure.clients.reading.live_output import Ear
+from perdure.clients.reading.server_errors import translated
+from perdure.errors import ErrorInfo, PerdureError
+from perdure.temporal.history import HistoryReader
+from perdure.temporal.names import TURN
+from perdure.temporal.origins import with_session
+from perdure.temporal.runs import (
+    describe,
+    describe_last,
+    last_recorded,
+    run_after,
+    runs_up_to,
+)
+from perdure.text import described, one_line
+from perdure.turn.facts import AgentResolved, Recorded, TurnEnded
+from perdure.turn.fold import fold
+from perdure.turn.state import TurnState
+from perdure.turn.wire import Summary
+
+logger = logging.getLogger("perdure")
+
+V = TypeVar("V")
+
+_Place = tuple[int, tuple[int, bool]]
+"""A position in the events that were read: the place of the run, and that in its history."""
+
+_SHORT = timedelta(seconds=3)
+_UNCLAIMED_S = 5.0
+_PAUSED = WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_PAUSED
+
+
+class _Restarted:
+    """One task at a time: each start cancels the one before, and leaving cancels the last."""
+
+    def __init__(self) -> None:
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        self._cancel()
+        self._task = asyncio.create_task(coroutine)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._cancel()
+
+    def _cancel(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+
+class Feed:
+    """The recorded events of a turn, in all of its runs, shared by all watchers.
+
+    Attributes:
+        ear: The live output of the turn.
+        runs: Temporal's ids of its runs, in order, as far as they are known.
+    """
+
+    def __init__(self, client: Client, turn_id: str, runs: Sequence[str], first: str = "") -> None:
+        self.runs = list(runs)
+        self.ear = Ear(self._describe, client.data_converter)
+        self._client = client
+        self._turn_id = turn_id
+        self._first = first or self.runs[0]
+        self._reading = 0
+        self._reader = HistoryReader(client.data_converter)
+        self._context = EventContext()
+        self._events: list[Event] = []
+        self._places: list[_Place] = []
+        self._hidden: list[Recorded] = []
+        self._last_id = 0
+        self._error: PerdureError | None = None
+        self._news = asyncio.Event()
+        self._watchers = 0
+        self._pump: asyncio.Task[None] | None = None
+
+    async def watch(
+        self, after: Cursor | None = None, *, until: Cursor | None = None
+    ) -> AsyncGenerator[Event | CaughtUp, None]:
+        """Yield every event after a position, future ones included, until the turn is over.
+
+        Args:
+            after: The position; None for the beginning.
+            until: The end of the history at the start; `CaughtUp` is yielded after that part.
+
+        Raises:
+            TurnNotFoundError: Temporal does not have the turn, or no longer has it.
+            StaleCursorError: The turn is over and had no such run.
+        """
+        async with contextlib.aclosing(self.ticking(after, until=until)) as watching:
+            async for one in watching:
+                if one is not None:
+                    yield one
+
+    async def ticking(
+        self,
+        after: Cursor | None = None,
+        *,
+        until: Cursor | None = None,
+        pause_s: Callable[[], float | None] = lambda: None,
+    ) -> AsyncGenerator[Event | CaughtUp | None, None]:
+        """Yield what `watch` yields, and None when no event comes for a time.
+
+        Args:
+            after: As of `watch`.
+            until: As of `watch`.
+            pause_s: Returns that time in seconds before each wait; None for no limit.
+
+        Raises:
+            PerdureError: As `watch` does.
+        """
+        seen = 0
+        self._join()
+        try:
+            while True:
+                while seen < len(self._events):
+                    event, place = self._events[seen], self._places[seen]
+                    seen += 1
+                    if self._is_after(place, after):
+                        yield event
+                if until is not None and self._has_read(until):
+                    until = None
+                    yield CaughtUp()
+                elif self._ends_after(seen, after):
+                    return
+                elif not await self._has_news(pause_s()):
+                    yield None
+        finally:
+            await self._leave()
+
+    async def _has_news(self, pause_s: float | None) -> bool:
+        """Wait for news, and return whether there are any."""
+        news = self._news
+        if pause_s is None:
+            return await news.wait()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(pause_s):
+                await news.wait()
+        return news.is_set()
+
+    def _join(self) -> None:
+        """Add a watcher. The first one starts the poll."""
+        self._watchers += 1
+        if self._pump is None or self._pump.done():
+            self._error = None
+            self._pump = asyncio.create_task(self._follow())
+
+    async def _leave(self) -> None:
+        """Remove a watcher. The last one ends the poll."""
+        self._watchers -= 1
+        if self._watchers == 0 and self._pump is not None:
+            pump, self._pump = self._pump, None
+            pump.cancel()
+            await asyncio.wait({pump})
+
+    def _ends_after(self, seen: int, after: Cursor | None) -> bool:
+        """Return whether no event follows the first `seen` ones.
+
+        Raises:
+            PerdureError: The turn cannot be read any further.
+            StaleCursorError: The turn is over and had no run of the position `after`.
+        """
+        if self._is_over and seen == len(self._events):
+            if after is not None and after.run not in self.runs:
+                raise self._stale()
+            return True
+        if self._error is not None:
+            raise self._error
+        return False
+
+    async def with_session(self, state: TurnState) -> TurnState:
+        """Return the state with the messages of the session before the turn, if it lacks them.
+
+        If the history of the session is gone, the state stays as it is.
+
+        Raises:
+            PerdureError: They cannot be read.
+        """
+        try:
+            return await self._patiently(lambda: with_session(self._client, self._turn_id, state))
+        except errors.TurnNotFoundError:
+            return state
+
+    @property
+    def unfolded(self) -> tuple[Recorded, ...]:
+        """The facts after the last event that are none of the turn's own, as in `Event.before`."""
+        return tuple(self._hidden)
+
+    async def end(self) -> Cursor:
+        """Return the position of the last event that Temporal has now.
+
+        Raises:
+            TurnNotFoundError: Temporal does not have the turn, or no longer has it.
+        """
+        found = await self._patiently(
+            lambda: describe_last(self._client, self._turn_id, self.runs[-1], timeout=_SHORT)
+        )
+        info = found.workflow_execution_info
+        return Cursor(self._first, info.execution.run_id, info.history_length)
+
+    def place(self, cursor: str | None) -> Cursor | None:
+        """Return the position of a cursor in history; None without a cursor.
+
+        Raises:
+            StaleCursorError: The cursor belongs to another turn, or to a run before a reset.
+            InvalidRequestError: The value is not a cursor.
+        """
+        if cursor is None:
+            return None
+        found = cursors.read(cursor)
+        may_come = found.first == self._first != found.run and not self._is_over
+        if found.run not in self.runs and not may_come:
+            raise self._stale()
+        return found
+
+    def is_after(self, event: Event, after: Cursor | None) -> bool:
+        """Return whether an event of this feed comes after a position."""
+        at = cursors.read(event.cursor)
+        return self._is_after((self.runs.index(at.run), at.place), after)
+
+    def _is_after(self, place: _Place, after: Cursor | None) -> bool:
+        if after is None:
+            return True
+        return after.run in self.runs and place > (self.runs.index(after.run), after.place)
+
+    def _has_read(self, until: Cursor) -> bool:
+        now = self._reading, self._last_id
+        return until.run in self.runs and now >= (self.runs.index(until.run), until.event)
+
+    def _stale(self) -> errors.StaleCursorError:
+        return errors.StaleCursorError(
+            f"the cursor belongs to another run than the one of turn {self._turn_id} that is"
+            " watched: the turn was reset or started again since, or the cursor belongs to another"
+            " turn; read the events from the beginning",
+            context={"turn_id": self._turn_id},
+        )
+
+    async def _follow(self) -> None:
+        """Poll until the turn is over or cannot be read."""
+        request = self._request()
+        try:
+            with _Restarted() as unclaimed:
+                while not self._is_over:
+                    page = await self._page(request)
+                    run = self._reading
+                    if page.history.events:
+                        await self._take(page.history.events)
+                        unclaimed.start(self._say_when_unclaimed(page.history.events[-1]))
+                    if self._reading != run:
+                        request = self._request()
+                        continue
+                    if not page.next_page_token and (self._is_over or not await self._goes_on()):
+                        break
+                    request.next_page_token = page.next_page_token
+            if not self._is_over:
+                self._error = errors.TurnNotFoundError(
+                    f"the history of {self._turn_id} ends without an end of the turn"
+                )
+        except PerdureError as error:
+            self._error = error
+        except Exception as error:  # noqa: BLE001 - watchers must learn of any error that ends the feed
+            self._error = PerdureError(
+                f"reading the history of {self._turn_id}: {described(error)}"
+            )
+        finally:
+            self._tell()
+
+    def _request(self) -> GetWorkflowExecutionHistoryRequest:
+        run = WorkflowExecution(workflow_id=self._turn_id, run_id=self.runs[self._reading])
+        return GetWorkflowExecutionHistoryRequest(
+            namespace=self._client.namespace, execution=run, wait_new_event=True
+        )
+
+    @property
+    def _is_over(self) -> bool:
+        return bool(self._events) and isinstance(self._events[-1].fact, TurnEnded)
+
+    async def _goes_on(self) -> bool:
+        """Whether more events may come after a long poll has ended.
+
+        A long poll ends at once for a workflow that an operator paused.
+        """
+        is_told = False
+        while (
+            found := (await self._patiently(self._describe)).workflow_execution_info
+        ).status == _PAUSED:
+            if not is_told:
+                logger.warning(
+                    "turn %s is paused in Temporal; `temporal workflow unpause` lets it go on",
+                    self._turn_id,
+                )
+            is_told = True
+            await asyncio.sleep(LONGEST_PAUSE_S)
+        # a server may end each long poll at once, so do not poll without a pause
+        await asyncio.sleep(FIRST_PAUSE_S)
+        return (
+            found.status == WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING
+            or found.history_length > self._last_id
+        )
+
+    async def _page(
+        self, request: GetWorkflowExecutionHistoryRequest
+    ) -> GetWorkflowExecutionHistoryResponse:
+        """Return the next page, as `next_page` does. `_take` skips known events."""
+        return await next_page(self._client, request, self._subject, self._unreadable)
+
+    async def _patiently(self, ask: Callable[[], Awaitable[V]]) -> V:
+        """Return the server's answer, after an outage of any length.
+
+        Raises:
+            PerdureError: The turn cannot be read.
+        """
+        return await patiently(ask, self._subject, self._unreadable)
+
+    @property
+    def _subject(self) -> str:
+        return f"turn {self._turn_id}"
+
+    def _unreadable(self, error: RPCError) -> PerdureError:
+        return unreadable(self._turn_id, error)
+
+    async def _take(self, events: Iterable[HistoryEvent]) -> None:
+        """Store the new events, and go on to the next run after the last event of a run.
+
+        An event counts as known only when it is stored, because a cancel may come in between.
+        """
+        for event in events:
+            if event.event_id <= self._last_id:
+                continue
+            facts = await self._reader.facts(event)
+            for number, fact in enumerate(facts, 1):
+                self._store(event, fact, is_within=number < len(facts))
+            self._last_id = event.event_id
+            if run := run_after(event):
+                self._go_on_to(run)
+        self._tell()
+
+    def _store(self, event: HistoryEvent, fact: Recorded, *, is_within: bool) -> None:
+        context = self._context.of(fact)
+        if not is_event(fact):
+            self._hidden.append(fact)
+            return
+        cursor = Cursor(self._first, self.runs[self._reading], event.event_id, is_within)
+        before, self._hidden = tuple(self._hidden), []
+        self._events.append(
+            Event(str(cursor), _time(event), fact, self._turn_id, before=before, **context)
+        )
+        self._places.append((self._reading, cursor.place))
+
+    def _go_on_to(self, run: str) -> None:
+        """Read the next run: the one that is known, which a reset may have made, or `run`."""
+        if self._reading + 1 == len(self.runs):
+            self.runs.append(run)
+        self._reading += 1
+        self._reader = HistoryReader(self._client.data_converter)
+        self._last_id = 0
+
+    def _tell(self) -> None:
+        """Wake all watchers; each waits on the `asyncio.Event` that was current when it looked."""
+        self._news.set()
+        self._news = asyncio.Event()
+
+    async def _say_when_unclaimed(self, last: HistoryEvent) -> None:
+        """Warn when no worker takes the pending work.
+
+        Only a queue that no worker polls certainly needs one.
+        """
+        waiting = _waiting_in(last)
+        if waiting is None:
+            return
+        await asyncio.sleep(_UNCLAIMED_S)
+        name, kind = waiting
+        request = DescribeTaskQueueRequest(
+            namespace=self._client.namespace, task_queue=TaskQueue(name=name), task_queue_type=kind
+        )
+        service = self._client.workflow_service
+        try:
+            is_left = _is_left(await self._describe(), kind)
+            pollers = (await service.describe_task_queue(request, timeout=_SHORT)).pollers
+        except RPCError:
+            return
+        if is_left:
+            logger.warning(
+                "nothing has happened in turn %s for %d s: the task queue %r has work and %s",
+                self._turn_id,
+                _UNCLAIMED_S,
+                name,
+                _heard_of([poller.last_access_time.ToDatetime(tzinfo=UTC) for poller in pollers]),
+            )
+
+    async def _describe(self) -> DescribeWorkflowExecutionResponse:
+        run = self.runs[self._reading]
+        return await describe(self._client, self._turn_id, run, timeout=_SHORT)
+
+
+async def runs_of(client: Client, turn_id: str) -> tuple[str, ...]:
+    """Return Temporal's ids of the runs of the latest turn with an id, in order.
+
+    Runs whose retention is over are left out.
+
+    Raises:
+        TurnNotFoundError: Temporal does not have the turn, no longer has it, or has another
+            workflow with this id.
+        PerdureError: Temporal cannot be asked, as in `unreadable`.
+    """
+    try:
+        found = await describe(client, turn_id, retry=True)
+        kind = found.workflow_execution_info.type.name
+        if kind == TURN:
+            return await runs_up_to(client, found)
+    except RPCError as error:
+        raise unreadable(turn_id, error) from error
+    raise errors.TurnNotFoundError(
+        f"{turn_id!r} is a workflow of type {kind}, not a turn", context={"turn_id": turn_id}
+    )
+
+
+async def state_of(client: Client, turn_id: str, run_id: str) -> TurnState:
+    """Return the state of a turn, from the history so far of its last run.
+
+    Args:
+        client: Temporal's client.
+        turn_id: The turn's id.
+        run_id: Temporal's id of any of its runs.
+
+    Raises:
+        PerdureError: The history cannot be read.
+    """
+    read = await past(client, turn_id, run_id)
+    state = TurnState()
+    for event in read.events:
+        state = event.onto(state)
+    return fold(read.after, state)
+
+
+async def failed_unknown(client: Client, turn_id: str) -> bool:
+    """Whether the latest turn of this id failed because no worker knew its agent.
+
+    Such a turn has made no model call and no tool call.
+
+    Raises:
+        PerdureError: The history cannot be read.
+    """
+    found = (await describe(client, turn_id, retry=True)).workflow_execution_info
+    if (
+        found.type.name != TURN
+        or found.status != WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_FAILED
+    ):
+        return False
+    for event in (await past(client, turn_id, found.execution.run_id)).events:
+        match event.fact:
+            case AgentResolved():
+                return False
+            case TurnEnded(summary=Summary(error=ErrorInfo(code=errors.UnknownAgentError.code))):
+                return True
+    return False
+
+
+class Past(NamedTuple):
+    """What the last run of a turn has recorded so far.
+
+    Attributes:
+        events: The events. They have no cursor.
+        after: The facts after the last event that are none of the turn's own: a later run that only
+            waits has recorded what it took over, and no event.
+        at: The time at which the last of all facts was recorded.
+    """
+
+    events: Sequence[Event]
+    after: Sequence[Recorded]
+    at: datetime
+
+
+async def past(client: Client, turn_id: str, run_id: str) -> Past:
+    """Read what the last run of a turn has recorded so far.
+
+    `run_id` is that of any of its runs.
+
+    Raises:
+        PerdureError: The history cannot be read.
+    """
+    try:
+        found = await last_recorded(client, turn_id, run_id)
+    except RPCError as error:
+        raise unreadable(turn_id, error) from error
+    events: list[Event] = []
+    hidden: list[Recorded] = []
+    at = datetime.min.replace(tzinfo=UTC)
+    for event, fact in found:
+        if fact is None:
+            continue
+        at = _time(event)
+        if is_event(fact):
+            events.append(Event("", at, fact, turn_id, before=tuple(hidden)))
+            hidden = []
+        else:
+            hidden.append(fact)
+    return Past(events, hidden, at)
+
+
+def _waiting_in(last: HistoryEvent) -> tuple[str, TaskQueueType.ValueType] | None:
+    """Return the queue, with its kind, into which the last event put work."""
+    if last.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED:
+        queue = last.workflow_task_scheduled_event_attributes.task_queue
+        return queue.normal_name or queue.name, TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW
+    if last.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
+        return (
+            last.activity_task_scheduled_event_attributes.task_queue.name,
+            TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY,
+        )
+    return None
+
+
+def _is_left(found: DescribeWorkflowExecutionResponse, kind: TaskQueueType.ValueType) -> bool:
+    """Whether no worker has taken the pending work.
+
+    History has the start of an activity only after its end. A workflow that an operator paused, or
+    that is over, has no pending work.
+    """
+    if (
+        found.workflow_execution_info.status
+        != WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING
+    ):
+        return False
+    if kind == TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW:
+        return (
+            found.pending_workflow_task.state
+            == PendingWorkflowTaskState.PENDING_WORKFLOW_TASK_STATE_SCHEDULED
+        )
+    scheduled = PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
+    return any(pending.state == scheduled for pending in found.pending_activities)
+
+
+def _heard_of(polls: Sequence[datetime]) -> str:
+    """Describe the workers of a queue by their last polls.
+
+    A busy worker does not poll, so it cannot be distinguished from one that has stopped.
+    """
+    if not polls:
+        return "no worker polls it; start a worker with `perdure worker module:name`"
+    ago = max((datetime.now(UTC) - max(polls)).total_seconds(), 0)
+    return (
+        f"no worker has taken it; one asked for work {ago:.0f} s ago, so its workers are busy, or"
+        " have stopped since"
+    )
+
+
+def _time(event: HistoryEvent) -> datetime:
+    return event.event_time.ToDatetime(tzinfo=UTC)
+
+
+def unreadable(turn_id: str, error: RPCError) -> PerdureError:
+    """Translate Temporal's error about a turn."""
+    name = one_line(turn_id, limits.TURN_ID_CHARACTERS)
+    context = {"turn_id": name}
+    missing = errors.TurnNotFoundError(
+        f"there is no turn {name!r}, or its retention is over", context=context
+    )
+    return translated(error, f"turn {name!r}", missing, context)

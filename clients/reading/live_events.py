@@ -1,0 +1,89 @@
+"""The recorded events of a turn and its live output, in one order."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncGenerator, Iterator
+
+from perdure import errors
+from perdure.clients.reading.cursors import Cursor
+from perdure.clients.reading.events import CaughtUp, Event
+from perdure.clients.reading.feed import Feed
+from perdure.clients.reading.live_output import Heard, Noted
+from perdure.clients.reading.live_text import Piece, Speech
+from perdure.clients.reading.tool_progress import RunningTools, ToolProgress
+
+Told = Event | Piece | ToolProgress | CaughtUp
+
+_EVERY_S = 0.5
+_TOOLS_EVERY_S = 1.0
+
+
+async def told(
+    feed: Feed, after: Cursor | None = None, *, only_words: bool = False
+) -> AsyncGenerator[Told, None]:
+    """Yield the events of a turn and its live output, until the turn is over.
+
+    A text comes before the event that records it.
+
+    Args:
+        feed: The feed of the turn.
+        after: The position of a cursor, from `Feed.place`; None for the beginning.
+        only_words: Whether to leave out the progress of tools and `CaughtUp`, which need additional
+            requests to the server.
+
+    Raises:
+        TurnNotFoundError: Temporal does not have the turn, or no longer has it.
+        InvalidRequestError: The cursor is beyond the end of the history.
+    """
+    end = None if only_words else await feed.end()
+    if end and after and after.run == end.run and after.event > end.event:
+        raise errors.InvalidRequestError(
+            "the cursor is beyond the end of the turn's history, so it is not one of its events"
+        )
+    listener, is_new = _Listener(tools=not only_words), after is None
+    watching = feed.ticking(until=end, pause_s=lambda: listener.pause_s)
+    async with contextlib.aclosing(watching) as events:
+        async for event in events:
+            if event is None:
+                for one in await _heard(feed, listener):
+                    yield one
+                continue
+            is_new = is_new or isinstance(event, CaughtUp) or feed.is_after(event, after)
+            for one in listener.see(event):  # the listener sees the old ones, too
+                if is_new:
+                    yield one
+
+
+async def _heard(feed: Feed, listener: _Listener) -> list[Told]:
+    return [one for heard in await feed.ear.listen() for one in listener.hear(heard)]
+
+
+class _Listener:
+    """Tracks which live output to expect, from the recorded events."""
+
+    def __init__(self, *, tools: bool) -> None:
+        self._speech = Speech()
+        self._tools = RunningTools()
+        self._hears_tools = tools
+
+    @property
+    def pause_s(self) -> float | None:
+        """The seconds until the next poll of live output; None if none is expected."""
+        if self._speech.is_on:
+            return _EVERY_S
+        return _TOOLS_EVERY_S if self._hears_tools and self._tools.is_on else None
+
+    def see(self, event: Event | CaughtUp) -> Iterator[Told]:
+        """Yield the consequences of an event for the live output, and the event itself."""
+        if isinstance(event, Event):
+            self._tools.see(event)
+            yield from self._speech.see(event.fact)
+        yield event
+
+    def hear(self, heard: Heard | Noted) -> Iterator[Told]:
+        """Yield the new output."""
+        if isinstance(heard, Heard):
+            yield from self._speech.hear(heard)
+        elif self._hears_tools:
+            yield from self._tools.hear(heard)

@@ -1,0 +1,368 @@
+"""A schedule that exists."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple, Unpack
+
+from google.protobuf.timestamp_pb2 import Timestamp
+from pydantic import JsonValue
+from temporalio.api.schedule.v1 import SchedulePatch, TriggerImmediatelyRequest
+from temporalio.api.workflowservice.v1 import (
+    DescribeScheduleResponse,
+    ListScheduleMatchingTimesRequest,
+)
+from temporalio.client import (
+    Client,
+    ScheduleBackfill,
+    ScheduleDescription,
+    ScheduleOverlapPolicy,
+)
+from temporalio.service import RPCError, RPCStatusCode
+
+from perdure import errors, limits, validation
+from perdure.clients.schedules import batches, messages, server, zones
+from perdure.clients.schedules.definition import (
+    MOMENT,
+    Definition,
+    ScheduleChanges,
+    turn_id_of,
+)
+from perdure.clients.schedules.status import ScheduleStatus, status
+from perdure.clients.schedules.stored import definition_of, request_of, schedule_of
+from perdure.clients.turns import listing
+from perdure.clients.turns.entries import TurnEntry
+from perdure.clients.turns.filters import Filter
+from perdure.clients.turns.listing import Listing
+from perdure.temporal import schedule_updates
+from perdure.temporal.names import SCHEDULED_MESSAGE
+from perdure.temporal.runs import describe
+from perdure.temporal.search_marks import Marks
+from perdure.values import keywords
+from perdure.values.tasks import Task
+
+_TICK = timedelta(seconds=1)
+_MINUTE = timedelta(minutes=1)
+_INSTANT = timedelta(milliseconds=1)
+"""The beginning of a range is not part of it, for the server."""
+_POLL_S = 0.1
+_TRIES = 10
+_STARTS_WITHIN_S = 10.0
+_ONE_AFTER_ANOTHER = (ScheduleOverlapPolicy.BUFFER_ONE, ScheduleOverlapPolicy.CANCEL_OTHER)
+
+
+class Schedule:
+    """A schedule that starts turns. It lives in Temporal, and needs no process of its own.
+
+    Every method raises `ScheduleNotFoundError` if the schedule was deleted, and
+    `ServerUnreachableError` if Temporal does not answer.
+
+    Attributes:
+        id: The schedule's id.
+    """
+
+    def __init__(self, client: Client, marks: Marks, schedule_id: str) -> None:
+        self.id = schedule_id
+        self._client = client
+        self._marks = marks
+        self._handle = client.get_schedule_handle(schedule_id)
+
+    def __repr__(self) -> str:
+        return f"Schedule({self.id!r})"
+
+    async def describe(self) -> ScheduleStatus:
+        """Return the definition of the schedule, its next times, and its last turns.
+
+        Raises:
+            ScheduleConflictError: Another program has created or changed the schedule.
+            PayloadDecodeError: This process lacks the codec or the key of the schedule.
+        """
+        return await status(self._client, self.id, await self._described())
+
+    def turns(self, limit: int | None = None) -> Listing[TurnEntry]:
+        """List the turns of the schedule: those that are not over first, then the last ended first.
+
+        With a session there are none: `Session.turns` has those of the session.
+        Temporal's list may lag a second behind.
+
+        Args:
+            limit: The largest number of turns; without it, all that are retained.
+
+        Raises:
+            InvalidRequestError: The limit is below 1.
+        """
+        given, wanted = {"limit": limit}, {"limit": validation.Count | None}
+        validation.check("the list", given, wanted, errors.InvalidRequestError)
+        return listing.turns(self._client, self._marks.index, Filter(schedule=self.id), limit)
+
+    async def run_now(self) -> str:
+        """Start a turn now, outside the schedule, also while it is paused. Returns its id.
+
+        With a session, a message is sent, and its id is returned.
+
+        If a turn is running, the schedule's `if_running` says what happens. With `queue`, the new
+        turn starts when the running one is over, and this returns before that.
+
+        Raises:
+            ScheduleBusyError: A turn is running and `if_running` is `skip`, or one waits already.
+        """
+        before = await self._described()
+        overlap = before.schedule.policies.overlap_policy
+        self._check_free(before, overlap)
+        if overlap == int(ScheduleOverlapPolicy.SKIP):
+            await self._check_session(before)
+        at = await self._free_second()
+        moment = Timestamp()
+        moment.FromDatetime(at)
+        trigger = TriggerImmediatelyRequest(scheduled_time=moment)
+        await server.patch(self._client, self.id, SchedulePatch(trigger_immediately=trigger))
+        turn_id = turn_id_of(self.id, at)
+        waits = overlap in map(int, _ONE_AFTER_ANOTHER)
+        if not (waits and before.info.running_workflows):
+            await self._until_started(turn_id, before)
+        return turn_id
+
+    async def pause(self, why: str = "") -> None:
+        """Start no more turns until `resume`; a turn that runs goes on.
+
+        Args:
+            why: The reason, for people: one line of at most 200 visible characters. It is not
+                encrypted.
+
+        Raises:
+            InvalidRequestError: The reason is not valid.
+        """
+        if why:
+            wanted = {"why": validation.By}
+            validation.check("the pause", {"why": why}, wanted, errors.InvalidRequestError)
+        await server.patch(self._client, self.id, SchedulePatch(pause=why or "paused"))
+
+    async def resume(self) -> None:
+        """Start turns again. The times that passed meanwhile are not made up for."""
+        await server.patch(self._client, self.id, SchedulePatch(unpause="resumed"))
+
+    async def backfill(
+        self, start: datetime, end: datetime, *, at_once: bool = False
+    ) -> tuple[datetime, ...]:
+        """Start a turn for each time of the schedule in a range, and return these times.
+
+        Each turn is told the time for which it was scheduled. A time whose turn exists, because its
+        retention is not over, is not run again and not returned.
+
+        Args:
+            start: The beginning of the range, included, with a time zone.
+            end: The end of the range, included, with a time zone.
+            at_once: Whether the turns run at once. Otherwise each begins when the one before is
+                over.
+
+        Raises:
+            InvalidRequestError: A time has no time zone, the range is empty or has too many times,
+                or the turns would run at once although the schedule remembers the last output or
+                has a total budget.
+        """
+        given = {"start": start, "end": end, "at_once": at_once}
+        wanted = {"start": MOMENT, "end": MOMENT, "at_once": bool}
+        validation.check("the backfill", given, wanted, errors.InvalidRequestError)
+        definition = await definition_of(self._client, self.id, await self._described())
+        if at_once and (definition.remember_last or definition.total is not None):
+            what = "the output of the one before" if definition.remember_last else "what it left"
+            raise errors.InvalidRequestError(
+                f"the turns of schedule {self.id!r} get {what}, so they cannot run at once"
+            )
+        slots = [one for one in await self._slots(definition, start, end) if not one.exists]
+        overlap = ScheduleOverlapPolicy.ALLOW_ALL if at_once else ScheduleOverlapPolicy.BUFFER_ALL
+        ranges = [ScheduleBackfill(one.at - _INSTANT, one.starts, overlap) for one in slots]
+        if ranges:
+            await server.asked(self.id, self._handle.backfill(*ranges))
+        return tuple(one.at for one in slots)
+
+    @keywords.shows(ScheduleChanges)
+    async def task(self) -> Task:
+        """Return the task of each turn."""
+        found = await server.asked(self.id, self._handle.describe())
+        return (await definition_of(self._client, self.id, found.raw_description)).request.task
+
+    async def change(self, **changes: Unpack[ScheduleChanges]) -> None:
+        """Change the schedule; the arguments are those of `AgentClient.schedule`.
+
+        What is not named stays. Turns that run already are not affected.
+
+        Raises:
+            InvalidRequestError: A value is not valid; nothing is changed then.
+            TooLargeError: The input of the turns is too large.
+            ConfigurationError: The output type cannot be enforced on a model.
+            ScheduleConflictError: Another caller has changed the schedule at the same moment, and
+                nothing is changed; or another program has created or changed it.
+            PayloadDecodeError: This process lacks the codec or the key of the schedule.
+        """
+        changes = await batches.with_tasks(changes)
+        seen: Definition | None = None
+        for _ in range(_TRIES):
+            found = await server.asked(self.id, self._handle.describe())
+            definition = await definition_of(self._client, self.id, found.raw_description)
+            if seen is not None:
+                self._refuse_other(seen, definition)
+            seen, new = definition, definition.changed(changes)
+            if changes.keys() & {"session", "agent"}:
+                await messages.check_session(self._client, new.request)
+            try:
+                if await self._update(found, new):
+                    return
+            except RPCError as error:
+                if not self._marks.were_refused(error):
+                    raise server.unreadable(self.id, error) from error
+        raise self._conflict("it is changed all the time")
+
+    def _refuse_other(self, seen: Definition, now: Definition) -> None:
+        """Refuse to change what another caller has changed meanwhile; a pause does not count.
+
+        Raises:
+            ScheduleConflictError: The definition differs.
+        """
+        names = seen.differences(now)
+        if names:
+            raise self._conflict(f"another caller has changed {', '.join(names)}", differs=[*names])
+
+    def _conflict(self, why: str, **context: JsonValue) -> errors.ScheduleConflictError:
+        return errors.ScheduleConflictError(
+            f"schedule {self.id!r} was not changed, because {why} at the same moment; look at it,"
+            " and change it again",
+            context={"schedule_id": self.id, **context},
+        )
+
+    async def delete(self) -> None:
+        """Delete the schedule. Its turns stay, and one that runs goes on."""
+        await server.asked(self.id, self._handle.delete())
+
+    async def _described(self) -> DescribeScheduleResponse:
+        return await server.described(self._client, self.id)
+
+    async def _update(self, found: ScheduleDescription, new: Definition) -> bool:
+        """Give the schedule a new definition. Returns False if it has changed since it was found.
+
+        Raises:
+            RPCError: The server does not answer or refuses it.
+        """
+        marks = await self._marks.of(new.request)
+        updates = schedule_updates.following(new.updates)
+        new = replace(new, updates=updates)
+        made = schedule_of(self._client, new, marks, found.schedule.state)
+        return await schedule_updates.update(
+            self._client, self.id, found.raw_description, made, updates[-1]
+        )
+
+    def _check_free(self, found: DescribeScheduleResponse, overlap: int) -> None:
+        """Refuse a start that the server would drop.
+
+        Raises:
+            ScheduleBusyError: A turn is running.
+        """
+        running = [one.workflow_id for one in found.info.running_workflows]
+        is_queued = overlap == ScheduleOverlapPolicy.BUFFER_ONE and found.info.buffer_size
+        if running and (overlap == ScheduleOverlapPolicy.SKIP or is_queued):
+            raise self._busy(running[0])
+
+    async def _check_session(self, found: DescribeScheduleResponse) -> None:
+        """Refuse a message that would be skipped.
+
+        Raises:
+            ScheduleBusyError: A turn of the session is running.
+        """
+        if found.schedule.action.start_workflow.workflow_type.name == SCHEDULED_MESSAGE:
+            session_id = (await request_of(self._client, self.id, found)).session or ""
+            running = await messages.running_in(self._client, session_id)
+            if running:
+                raise self._busy(running)
+
+    def _busy(self, running: str) -> errors.ScheduleBusyError:
+        return errors.ScheduleBusyError(
+            f"turn {running!r} of schedule {self.id!r} is running, so no other was started; wait"
+            " until it is over, cancel it, or change if_running",
+            context={"schedule_id": self.id, "turn_id": running},
+        )
+
+    async def _free_second(self) -> datetime:
+        """Return a second, now or soon, that tells the turn apart from those of the schedule.
+
+        Times of a cron expression have no seconds.
+        """
+        at = datetime.now(UTC).replace(microsecond=0)
+        while not at.second or await self._exists(turn_id_of(self.id, at)):
+            at += _TICK
+        return at
+
+    async def _exists(self, turn_id: str) -> bool:
+        try:
+            await describe(self._client, turn_id, retry=True)
+        except RPCError as error:
+            if error.status is RPCStatusCode.NOT_FOUND:
+                return False
+            raise server.unreadable(self.id, error) from error
+        return True
+
+    async def _until_started(self, turn_id: str, before: DescribeScheduleResponse) -> None:
+        """Wait until a turn exists.
+
+        Raises:
+            ScheduleBusyError: The server did not start it, because another turn began meanwhile.
+        """
+        end = asyncio.get_running_loop().time() + _STARTS_WITHIN_S
+        while not await self._exists(turn_id):
+            found = await self._described()
+            running = [one.workflow_id for one in found.info.running_workflows]
+            if found.info.overlap_skipped > before.info.overlap_skipped and running:
+                raise self._busy(running[0])
+            if asyncio.get_running_loop().time() > end:
+                raise errors.ServerUnreachableError(
+                    f"Temporal has not started turn {turn_id!r} of schedule {self.id!r} within"
+                    f" {_STARTS_WITHIN_S:g} s"
+                )
+            await asyncio.sleep(_POLL_S)
+
+    async def _slots(
+        self, definition: Definition, start: datetime, end: datetime
+    ) -> list[_BackfillSlot]:
+        """Return the times of the schedule in a range.
+
+        Raises:
+            InvalidRequestError: There are none, or too many.
+        """
+        request = ListScheduleMatchingTimesRequest(
+            namespace=self._client.namespace, schedule_id=self.id
+        )
+        request.start_time.FromDatetime(start - _INSTANT)
+        request.end_time.FromDatetime(end)
+        found = await server.asked(
+            self.id,
+            self._client.workflow_service.list_schedule_matching_times(request, retry=True),
+        )
+        if not 0 < len(found.start_time) <= limits.BACKFILL_SLOTS:
+            raise errors.InvalidRequestError(
+                f"schedule {self.id!r} has {len(found.start_time)} times from {start} to {end}; a"
+                f" backfill has 1 to {limits.BACKFILL_SLOTS}"
+            )
+        place, slots = zones.zone(definition.timezone), []
+        for moment in found.start_time:
+            starts = moment.ToDatetime(tzinfo=UTC)
+            at = _without_jitter(definition, starts.astimezone(place))
+            slots.append(_BackfillSlot(at, starts, await self._exists(turn_id_of(self.id, at))))
+        return slots
+
+
+class _BackfillSlot(NamedTuple):
+    """A time of the schedule, when its turn starts with jitter, and whether that exists."""
+
+    at: datetime
+    starts: datetime
+    exists: bool
+
+
+def _without_jitter(definition: Definition, starts: datetime) -> datetime:
+    """Return the time of the schedule for which a turn starts: jitter never reaches the next."""
+    at = starts.astimezone(UTC).replace(second=0, microsecond=0)
+    earliest = at - (definition.jitter or timedelta())
+    while at > earliest and not definition.cron.matches(at.astimezone(starts.tzinfo)):
+        at -= _MINUTE
+    return at.astimezone(starts.tzinfo)

@@ -1,0 +1,1 @@
+"""Sessions: conversations of many turns."""

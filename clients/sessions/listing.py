@@ -1,0 +1,74 @@
+"""The sessions of a namespace, from Temporal's list."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from temporalio.api.enums.v1 import WorkflowExecutionStatus
+from temporalio.api.workflow.v1 import WorkflowExecutionInfo
+from temporalio.client import Client
+from temporalio.converter import decode_typed_search_attributes
+
+from perdure.base import Value
+from perdure.clients.turns.filters import Filter
+from perdure.clients.turns.listing import Listing
+from perdure.temporal import search_attributes
+from perdure.temporal.namespace_check import Index
+
+_RUNNING = WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING
+
+
+class SessionEntry(Value):
+    """A session in a list.
+
+    Attributes:
+        id: The session's id; `client.session(entry.id)` goes on with it.
+        agent: The name of the agent that it was begun with; empty if the namespace lacks Perdure's
+            search attributes.
+        labels: The labels that it can be found by.
+        is_open: Whether it takes messages.
+        started_at: The time at which its current run began.
+        ended_at: The time at which it was closed; None before.
+    """
+
+    id: str
+    agent: str
+    labels: dict[str, str] = {}
+    is_open: bool
+    started_at: datetime
+    ended_at: datetime | None = None
+
+
+def sessions(
+    client: Client, index: Index, wanted: Filter, limit: int | None
+) -> Listing[SessionEntry]:
+    """Return the sessions that match a filter by agent and labels, open ones first.
+
+    Raises:
+        PerdureError: As `perdure.clients.turns.listing.turns` does.
+    """
+
+    async def read(info: WorkflowExecutionInfo) -> SessionEntry | None:
+        entry = _entry_of(info)
+        # a store may find other cases of letters
+        is_wanted = (
+            wanted.agent in (None, entry.agent)
+            and wanted.labels.items() <= entry.labels.items()
+            and wanted.admits_id(entry.id)
+        )
+        return entry if is_wanted else None
+
+    return Listing(client, index, wanted, limit, read)
+
+
+def _entry_of(info: WorkflowExecutionInfo) -> SessionEntry:
+    attributes = decode_typed_search_attributes(info.search_attributes)
+    is_open = info.status == _RUNNING
+    return SessionEntry(
+        id=info.execution.workflow_id,
+        agent=search_attributes.value_of(attributes.get(search_attributes.AGENT, "")),
+        labels=search_attributes.labels_of(attributes.get(search_attributes.LABELS, ())),
+        is_open=is_open,
+        started_at=info.start_time.ToDatetime(tzinfo=UTC),
+        ended_at=None if is_open else info.close_time.ToDatetime(tzinfo=UTC),
+    )

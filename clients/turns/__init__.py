@@ -1,0 +1,1 @@
+"""Turns: start, follow, decide, list, fork."""

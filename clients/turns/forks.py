@@ -1,0 +1,403 @@
+"""Forks of a turn: new turns that go on from one of its complete steps.
+
+The client reads the turn's history up to that step, and the new turn is started with the digest of
+its messages. The worker reads them again, from the same run, and records them in the new turn.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionResponse
+from temporalio.client import Client
+from temporalio.common import Priority
+from temporalio.service import RPCError
+
+from perdure import errors, limits
+from perdure.agents.agent import Agent
+from perdure.base import Value
+from perdure.clients.reading.feed import state_of, unreadable
+from perdure.clients.turns.starting import Started, Starter
+from perdure.clients.turns.status import in_words
+from perdure.temporal import start_request
+from perdure.temporal.history import recorded
+from perdure.temporal.origins import points
+from perdure.temporal.runs import describe_last, runs_up_to
+from perdure.temporal.search_marks import Marks
+from perdure.turn import carry, withheld
+from perdure.turn.carry import Carried, may_be_asked
+from perdure.turn.facts import ApprovalNeeded, ChildScheduled, Recorded, Scheduled
+from perdure.turn.fold import apply
+from perdure.turn.keys import CallKey, ChildKey, ToolKey
+from perdure.turn.state import TurnState
+from perdure.turn.waiting import PROVIDER
+from perdure.turn.wire import Origin, TurnRequest
+from perdure.values.budgets import Budget
+from perdure.values.messages import UserMessage
+from perdure.values.model_retry import ModelRetryPolicy
+from perdure.values.reports import Outcome
+
+if TYPE_CHECKING:
+    from perdure.clients.turns.handle import Turn
+
+_RESUMABLE = (PROVIDER, "resume")
+"""The kinds of waits that `resume` ends."""
+
+
+class ForkOptions(TypedDict, total=False):
+    """The options of a fork, which `Turn.fork` describes."""
+
+    say: str | None
+    agent: Agent[Any] | str | None
+    model: str | None
+    budget: Budget | None
+    max_iterations: int | None
+    model_retry: ModelRetryPolicy | None
+    labels: Mapping[str, str] | None
+    on_done: str | None
+
+
+UNCHANGED = ForkOptions(
+    say=None,
+    agent=None,
+    model=None,
+    budget=None,
+    max_iterations=None,
+    model_retry=None,
+    labels=None,
+    on_done=None,
+)
+"""The defaults: the fork has what the turn has, and its user says nothing more."""
+
+
+class Effect(Value):
+    """A call that a turn has run, of a tool that is not read-only.
+
+    Attributes:
+        step: The number of its step.
+        tool: The name of the tool.
+        call_id: The id of the call.
+    """
+
+    step: int
+    tool: str
+    call_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A point from which a turn can be forked.
+
+    Attributes:
+        turn_id: The turn's id.
+        run_id: The run in which the point is.
+        task_queue: The task queue of the turn.
+        state: The state of the turn at that point.
+        unread: The messages that the turn ended with unread, for a turn that is resumed.
+        is_checked: Whether the checks of the agent have let the answer of the turn pass since.
+        order: The fairness key of the turn, which a fork has as well.
+    """
+
+    turn_id: str
+    run_id: str
+    task_queue: str
+    state: TurnState
+    unread: tuple[UserMessage, ...] = ()
+    is_checked: bool = True
+    order: Priority = Priority.default
+
+    @property
+    def step(self) -> int:
+        """The number of the last step before the point; 0 for the task alone."""
+        return self.state.step_count
+
+    @property
+    def request(self) -> TurnRequest:
+        """The input of a fork that keeps the agent at the point, also after a handoff.
+
+        The rules stay those of the agent that the turn was started with. The agent that a model has
+        handed over to since then has its own model.
+        """
+        state, request = self.state, self.state.request
+        assert request is not None
+        if state.agent is None or state.last_agent == (request.handed_to or request.agent):
+            return request
+        return request.model_copy(update={"handed_to": state.other_agent or None, "model": None})
+
+    @property
+    def carried(self) -> Carried:
+        """What a fork takes over."""
+        state = self.state if self.is_checked else withheld.without_answers(self.state)
+        return carry.messages_of(state)
+
+
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """The result of a search for a point in one run.
+
+    Attributes:
+        first: The number of complete steps at the first point of the run; None without a point.
+        last: The same at the last point that was read.
+        found: The state at the last point that fits.
+    """
+
+    first: int | None = None
+    last: int | None = None
+    found: TurnState | None = None
+
+
+class Forks:
+    """Finds the points from which turns can be forked, and starts the forks.
+
+    `turn_of` returns the turn that was started.
+    """
+
+    def __init__(
+        self, client: Client, marks: Marks, turn_of: Callable[[Started], Turn[Any]]
+    ) -> None:
+        self.turn_of = turn_of
+        self._client = client
+        self._marks = marks
+
+    async def point(self, turn_id: str, run_id: str, step: int | None) -> Point:
+        """Return the point after a step; None for the last complete step.
+
+        Raises:
+            InvalidRequestError: The turn has no such complete step.
+            TurnNotFoundError: The history is gone.
+            PayloadDecodeError: This process lacks the codec or the key of the turn.
+        """
+
+        def fits(state: TurnState) -> bool:
+            return step is None or state.step_count == step
+
+        return await self._with_checks(await self._last_point(turn_id, run_id, fits, step))
+
+    async def _with_checks(self, point: Point) -> Point:
+        """Return the point with whether the answers before it have passed, if it has any."""
+        if withheld.without_answers(point.state) is point.state:
+            return point
+        state = await state_of(self._client, point.turn_id, point.run_id)
+        return replace(point, is_checked=state.is_checked)
+
+    async def resume_point(self, turn_id: str, run_id: str) -> Point | None:
+        """Return the last point after which a model can be asked; None for a turn that waits.
+
+        Such a turn waits for a provider, or to be resumed, and goes on as itself.
+
+        Raises:
+            InvalidRequestError: The turn completed, or is running.
+            TurnNotFoundError: The history is gone.
+            PayloadDecodeError: This process lacks the codec or the key of the turn.
+        """
+        state = await state_of(self._client, turn_id, run_id)
+        if state.ended is None:
+            if state.waiting is not None and state.waiting.kind in _RESUMABLE:
+                return None
+            raise errors.InvalidRequestError(
+                f"turn {turn_id!r} is not over and does not wait for a provider, so it cannot be"
+                f" resumed: {_doing(state)}",
+                context={"turn_id": turn_id},
+            )
+        if state.ended.outcome is Outcome.COMPLETED:
+            raise errors.InvalidRequestError(
+                f"turn {turn_id!r} completed, so there is nothing to resume; fork it with a message"
+                " for its model: turn.fork(say=…), or perdure fork --say",
+                context={"turn_id": turn_id, "outcome": state.ended.outcome.value},
+            )
+        point = await self._last_point(
+            turn_id, run_id, lambda found: may_be_asked(carry.messages_of(found))
+        )
+        return replace(point, unread=state.unread, is_checked=state.is_checked)
+
+    async def _last_point(
+        self,
+        turn_id: str,
+        run_id: str,
+        fits: Callable[[TurnState], bool],
+        step: int | None = None,
+    ) -> Point:
+        """Return the last point that fits, up to `step` if it is given.
+
+        A later run is read before the one that it continues, because it is retained longer.
+        """
+        described, runs = await self._runs(turn_id, run_id)
+        info = described.workflow_execution_info
+        order = Priority(
+            fairness_key=info.priority.fairness_key or None,
+            fairness_weight=info.priority.fairness_weight or None,
+        )
+        search = _Search()
+        for run in reversed(runs):
+            search = await self._search(turn_id, run, fits, step)
+            if search.found is not None:
+                return Point(turn_id, run, info.task_queue, search.found, order=order)
+            if step is not None and search.last is not None and search.last < step:
+                raise _no_step(turn_id, step, search.last)
+        if search.first:
+            raise _gone_before(turn_id, search.first)
+        if step is not None and search.first is None:
+            raise _no_step(turn_id, step, None)
+        raise errors.InvalidRequestError(
+            f"turn {turn_id!r} has no point from which a model could be asked: it ended before it"
+            " had a task",
+            context={"turn_id": turn_id},
+        )
+
+    async def _search(
+        self, turn_id: str, run: str, fits: Callable[[TurnState], bool], step: int | None
+    ) -> _Search:
+        """Look in one run for the last point that fits, up to `step` if it is given."""
+        first, last, found = None, None, None
+        async with contextlib.aclosing(points(self._client, turn_id, run)) as states:
+            async for state in states:
+                last = state.step_count
+                first = last if first is None else first
+                if step is not None and last > step:
+                    break
+                if fits(state):
+                    found = state
+        return _Search(first, last, found)
+
+    async def _runs(
+        self, turn_id: str, run_id: str
+    ) -> tuple[DescribeWorkflowExecutionResponse, Sequence[str]]:
+        try:
+            found = await describe_last(self._client, turn_id, run_id, retry=True)
+            return found, await runs_up_to(self._client, found)
+        except RPCError as error:
+            raise unreadable(turn_id, error) from error
+
+    async def start(
+        self,
+        point: Point,
+        say: str,
+        turn_id: str | None,
+        **changes: Any,
+    ) -> Turn[Any]:
+        """Start a fork, or find the existing one with this id.
+
+        `changes` are those of `start_request.fork_of`. Without an id, it is the first free one of
+        `<id>~1`, `<id>~2` and so on.
+
+        Raises:
+            InvalidRequestError: No model could be asked, or an argument is not valid.
+            PerdureError: As `AgentClient.start` raises it.
+        """
+        carried = point.carried
+        if not say and not may_be_asked(carried):
+            raise errors.InvalidRequestError(
+                f"step {point.step} of turn {point.turn_id!r} is an answer, so a fork from there"
+                " needs a message for the model: say=…, or --say; or fork from an earlier step",
+                context={"turn_id": point.turn_id, "step": point.step},
+            )
+        origin = Origin(
+            turn_id=point.turn_id,
+            run_id=point.run_id,
+            steps=point.step,
+            digest=carried.digest,
+            say=say,
+            withheld=not point.is_checked,
+        )
+        given = point.request if changes.get("agent") is None else point.state.request
+        assert given is not None
+        request = start_request.fork_of(given, origin, said=point.unread, **changes)
+        starter = Starter(self._client, point.task_queue, self._marks)
+        if turn_id is not None:
+            return self.turn_of(await starter.start(request, turn_id, priority=point.order))
+        for number in count(1):
+            ending = f"~{number}"
+            free = f"{point.turn_id[: limits.TURN_ID_CHARACTERS - len(ending)]}{ending}"
+            with contextlib.suppress(errors.TurnExistsError):
+                started = await starter.start(
+                    request, free, if_exists="error", priority=point.order
+                )
+                return self.turn_of(started)
+        raise AssertionError  # there is always a free number
+
+    async def effects(self, turn_id: str, run_id: str, step: int | None) -> tuple[Effect, ...]:
+        """Return the calls after a step that were run and whose tools are not read-only.
+
+        None is the last complete step.
+
+        Raises:
+            InvalidRequestError: The turn has no such complete step.
+            TurnNotFoundError: The history is gone.
+            PayloadDecodeError: This process lacks the codec or the key of the turn.
+        """
+        point = await self.point(turn_id, run_id, step)
+        _, runs = await self._runs(turn_id, run_id)
+        found: dict[tuple[int, str], Effect] = {}
+        for run in runs[runs.index(point.run_id) :]:
+            await self._collect(turn_id, run, point.step, found)
+        return tuple(sorted(found.values(), key=lambda one: one.step))
+
+    async def _collect(
+        self, turn_id: str, run: str, step: int, found: dict[tuple[int, str], Effect]
+    ) -> None:
+        """Add the effects of a run after a step."""
+        state = TurnState()
+        try:
+            async for _, fact in recorded(self._client, turn_id, run):
+                if fact is None:
+                    continue
+                state = apply(state, fact)
+                effect = _effect_of(state, fact)
+                if effect is None or effect.step <= step:
+                    continue
+                if isinstance(fact, ApprovalNeeded):
+                    found.pop((effect.step, effect.call_id), None)
+                else:
+                    found[effect.step, effect.call_id] = effect
+        except RPCError as error:
+            raise unreadable(turn_id, error) from error
+
+
+def _effect_of(state: TurnState, fact: Recorded) -> Effect | None:
+    """Return the effect of a call that a fact is about, once it is run or is found not to have run.
+
+    None for a read-only tool and for every other fact.
+    """
+    match fact:
+        case Scheduled(ToolKey() as key) | ApprovalNeeded(key) | ChildScheduled(ChildKey() as key):
+            return _effect(state, key)
+        case _:
+            return None
+
+
+def _effect(state: TurnState, key: CallKey) -> Effect | None:
+    one = state.open_step.find(key.call)
+    if one is None or state.agent is None:
+        return None
+    tool = state.agent.tool(one.call.name)
+    if tool is not None and tool.is_read_only:
+        return None
+    return Effect(step=key.step, tool=one.call.name, call_id=one.call.id)
+
+
+def _gone_before(turn_id: str, step: int) -> errors.TurnNotFoundError:
+    """Return the error for a step that is in a run whose history is gone."""
+    return errors.TurnNotFoundError(
+        f"the history of turn {turn_id!r} before step {step} is gone: its retention is over, or it"
+        " was deleted; the turn can be forked from a later step",
+        context={"turn_id": turn_id, "step": step},
+    )
+
+
+def _no_step(turn_id: str, step: int, last: int | None) -> errors.InvalidRequestError:
+    known = "it took over no messages" if last is None else f"the last one is {last}"
+    return errors.InvalidRequestError(
+        f"turn {turn_id!r} has no complete step {step}: {known}",
+        context={"turn_id": turn_id, "step": step},
+    )
+
+
+def _doing(state: TurnState) -> str:
+    waiting = state.waiting
+    if waiting is not None and waiting.is_told:
+        return f"it waits for {waiting.kind}"
+    return f"it is running, {in_words(state)}"

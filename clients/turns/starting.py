@@ -1,0 +1,245 @@
+"""Starts turns, or finds the existing ones with their ids.
+
+It returns where a turn is and makes no `Turn`, so a `Turn` can use it as well as the client.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from datetime import UTC, datetime
+from typing import Literal, NamedTuple
+
+from temporalio.client import Client, WorkflowHandle
+from temporalio.common import (
+    Priority,
+    RawValue,
+    TypedSearchAttributes,
+    WorkflowIDConflictPolicy,
+    WorkflowIDReusePolicy,
+)
+from temporalio.exceptions import WorkflowAlreadyStartedError
+from temporalio.service import RPCError
+
+from perdure import errors, limits, validation
+from perdure.clients.reading.feed import failed_unknown, runs_of, unreadable
+from perdure.temporal import start_request, trace_ids
+from perdure.temporal.history import first_request
+from perdure.temporal.names import TURN
+from perdure.temporal.payloads import pack
+from perdure.temporal.search_marks import Marks
+from perdure.turn.wire import TurnRequest
+from perdure.values.messages import media_weight
+from perdure.values.tasks import opening
+
+IfExists = Literal["attach", "restart", "error"]
+
+
+class Started(NamedTuple):
+    """Where a turn is.
+
+    Attributes:
+        turn_id: The turn's id.
+        runs: Temporal's ids of its runs so far, in order.
+    """
+
+    turn_id: str
+    runs: tuple[str, ...]
+
+
+class Starter:
+    """Starts turns on one task queue."""
+
+    def __init__(self, client: Client, task_queue: str, marks: Marks) -> None:
+        self._client = client
+        self._task_queue = task_queue
+        self._marks = marks
+
+    async def start(
+        self,
+        request: TurnRequest,
+        turn_id: str | None = None,
+        *,
+        if_exists: IfExists = "attach",
+        priority: Priority = Priority.default,
+    ) -> Started:
+        """Start a turn, or find the existing one.
+
+        Args:
+            request: The input of the turn.
+            turn_id: The turn's id. Without it, `<agent>/<12 random characters>`.
+            if_exists: As for `AgentClient.start`.
+            priority: Temporal's priority.
+
+        Raises:
+            TurnConflictError: A turn of this id has another input.
+            TurnExistsError: A turn of this id exists and `if_exists` is `error`.
+            TooLargeError: The input is too large.
+            InvalidRequestError: The id is empty or too long, there is no task, the deadline has
+                passed, or an option is not valid.
+            ServerUnreachableError: Temporal does not answer.
+        """
+        validation.check(
+            "the turn",
+            {"if_exists": if_exists},
+            {"if_exists": IfExists},
+            errors.InvalidRequestError,
+        )
+        start_request.refuse_silence(request)
+        turn_id = start_request.checked_id(
+            f"{request.agent}/{secrets.token_hex(6)}" if turn_id is None else turn_id
+        )
+        try:
+            request.check_moments(datetime.now(UTC))
+        except errors.InvalidRequestError as error:
+            return await self._begun_before(turn_id, request, if_exists, error)
+        try:
+            handle = await self._start(turn_id, request, priority, if_exists)
+        except WorkflowAlreadyStartedError:
+            return await self._existing(turn_id, request, if_exists)
+        except RPCError as error:
+            raise unreadable(turn_id, error) from error
+        assert handle.first_execution_run_id is not None
+        return Started(turn_id, (handle.first_execution_run_id,))
+
+    async def _start(
+        self, turn_id: str, request: TurnRequest, priority: Priority, if_exists: IfExists
+    ) -> WorkflowHandle[object, object]:
+        """Start a new turn, also in place of one that failed because no worker knew its agent.
+
+        Raises:
+            WorkflowAlreadyStartedError: A turn with the id exists.
+        """
+        if if_exists == "restart":
+            return await self._start_if(
+                WorkflowIDReusePolicy.ALLOW_DUPLICATE, turn_id, request, priority
+            )
+        try:
+            return await self._start_if(
+                WorkflowIDReusePolicy.REJECT_DUPLICATE, turn_id, request, priority
+            )
+        except WorkflowAlreadyStartedError:
+            if if_exists == "error" or not await failed_unknown(self._client, turn_id):
+                raise
+        return await self._start_if(
+            WorkflowIDReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY, turn_id, request, priority
+        )
+
+    async def _start_if(
+        self, reuse: WorkflowIDReusePolicy, turn_id: str, request: TurnRequest, priority: Priority
+    ) -> WorkflowHandle[object, object]:
+        """Start a turn if the policy allows it, without search attributes if they are refused."""
+        marks = await self._marks.of(request)
+        try:
+            return await self._start_with(marks, reuse, turn_id, request, priority)
+        except RPCError as error:
+            if marks is None or not self._marks.were_refused(error):
+                raise
+            return await self._start_with(None, reuse, turn_id, request, priority)
+
+    async def _start_with(
+        self,
+        marks: TypedSearchAttributes | None,
+        reuse: WorkflowIDReusePolicy,
+        turn_id: str,
+        request: TurnRequest,
+        priority: Priority,
+    ) -> WorkflowHandle[object, object]:
+        restart = reuse is WorkflowIDReusePolicy.ALLOW_DUPLICATE
+        return await self._client.start_workflow(
+            TURN,
+            packed(self._client, request),
+            id=turn_id,
+            task_queue=self._task_queue,
+            id_reuse_policy=reuse,
+            id_conflict_policy=(
+                WorkflowIDConflictPolicy.TERMINATE_EXISTING
+                if restart
+                else WorkflowIDConflictPolicy.FAIL
+            ),
+            **start_request.introduced(request, trace_ids.memo_of_caller()),
+            search_attributes=marks,
+            priority=priority,
+            request_eager_start=True,  # by a worker on this connection, if there is one
+        )
+
+    async def _begun_before(
+        self,
+        turn_id: str,
+        request: TurnRequest,
+        if_exists: IfExists,
+        error: errors.InvalidRequestError,
+    ) -> Started:
+        """Find the existing turn of a request whose deadline has passed since the turn was started.
+
+        Raises:
+            InvalidRequestError: There is no such turn; this is `error`.
+        """
+        if if_exists != "attach":
+            raise error
+        try:
+            await runs_of(self._client, turn_id)
+        except errors.TurnNotFoundError:
+            raise error from None
+        return await self._existing(turn_id, request, if_exists)
+
+    async def _existing(self, turn_id: str, request: TurnRequest, if_exists: IfExists) -> Started:
+        """Find the existing turn with this id, if it has the same input."""
+        if if_exists == "error":
+            raise errors.TurnExistsError(
+                f"a turn {turn_id!r} exists already", context={"turn_id": turn_id}
+            )
+        try:
+            runs = await runs_of(self._client, turn_id)
+        except errors.TurnNotFoundError as error:
+            raise errors.TurnConflictError(
+                f"{error.message}; choose another id", context={"turn_id": turn_id}
+            ) from error
+        differs = "task, context or history"
+        with contextlib.suppress(errors.InvalidRequestError):
+            there, digest = await first_request(self._client, turn_id, runs[0])
+            if digest == request.digest():
+                return Started(turn_id, runs)
+            if there.agent != request.agent:
+                differs = f"agent, {there.agent!r}"
+            elif there.origin != request.origin:
+                differs = "step to go on from, or another message"
+        instead = (
+            "choose another id, or start a new turn in its place with if_exists='restart' (perdure"
+            " run: --if-exists restart)"
+        )
+        raise errors.TurnConflictError(
+            f"a turn {turn_id!r} exists with another {differs}; {instead}",
+            context={"turn_id": turn_id},
+        )
+
+
+def packed(client: Client, request: TurnRequest) -> RawValue:
+    """Return the input of a turn. It may be larger if payloads are stored out of history.
+
+    Raises:
+        TooLargeError: The input is too large; the message says what to make smaller.
+        InvalidRequestError: It cannot be written as JSON.
+    """
+    if client.data_converter.external_storage is not None:
+        return pack(request, "the input of the turn", most_bytes=limits.STORED_BYTES)
+    try:
+        return pack(request, "the input of the turn")
+    except errors.TooLargeError as error:
+        hint = _what_is_large(request)
+        if not hint:
+            raise
+        raise errors.TooLargeError(f"{error.message}; {hint}", context=error.context) from None
+
+
+def _what_is_large(request: TurnRequest) -> str:
+    """Return hints on how to make an input smaller that is too large; empty if there are none."""
+    hints = []
+    if request.history:
+        bytes_ = sum(len(message.model_dump_json()) for message in request.history)
+        hints.append(
+            f"{bytes_} bytes of that are history: give fewer of its messages, or a summary of them"
+        )
+    if media_weight(opening(request.task, None)):
+        hints.append("give images and files as addresses")
+    return ", ".join(hints) and f"{', '.join(hints)}, or Temporal's client an external storage"

@@ -1,0 +1,248 @@
+"""Updates: requests of callers to a running turn.
+
+They need a worker that runs the turn, so they have a deadline.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Coroutine, Sequence
+from datetime import timedelta
+from typing import Any
+from uuid import uuid4
+from weakref import WeakValueDictionary
+
+from temporalio.client import (
+    Client,
+    WithStartWorkflowOperation,
+    WorkflowHandle,
+    WorkflowUpdateFailedError,
+    WorkflowUpdateRPCTimeoutOrCancelledError,
+)
+from temporalio.common import RawValue
+from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError, RPCStatusCode
+
+from perdure import errors
+from perdure.clients.reading.feed import unreadable
+from perdure.temporal import failures
+from perdure.temporal.names import MEMO
+from perdure.temporal.runs import last_run
+from perdure.temporal.unretried import unretried
+
+WAIT = timedelta(seconds=30)
+
+_PAUSE_S, _LONGEST_PAUSE_S, _TRY_S = 0.2, 1.0, 2.0
+_REFUSED = (
+    RPCStatusCode.ABORTED,
+    RPCStatusCode.RESOURCE_EXHAUSTED,
+    RPCStatusCode.UNAVAILABLE,
+    RPCStatusCode.INTERNAL,
+    RPCStatusCode.UNKNOWN,
+)
+"""The server's answers to an update that it did not take, or that got lost.
+
+The run ends and goes on in a new one, ten updates are already in flight, or the server is away. The
+same update may be sent again, because its id counts once. So may one that the run refuses for that
+reason itself (`failures.RUN_ENDS`).
+"""
+_TOO_MANY = "in-flight updates"
+"""What the server says if a workflow has as many updates as it takes at the same time."""
+_AT_ONCE = 5
+"""The number of updates that this process sends to one workflow at the same time.
+
+The server takes ten by default. One more does not only fail: it also aborts those in flight.
+"""
+_places: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+
+_ENDED_MEANWHILE = "AcceptedUpdateCompletedWorkflow"
+"""The server's type for an update that its workflow did not answer before it ended."""
+_IS_OVER = ("completed", "closing workflow")
+"""The server's messages for an update that comes after the end, or at the same time."""
+
+
+async def ask(
+    client: Client,
+    runs: Sequence[str],
+    turn_id: str,
+    update: str,
+    given: RawValue,
+    update_id: str | None = None,
+) -> RawValue:
+    """Send an update to the last run of a turn and wait for its answer.
+
+    A turn that goes on in a new run meanwhile gets it again, with the same id, which counts once.
+
+    Args:
+        client: Temporal's client.
+        runs: The known runs of the turn, in order.
+        turn_id: The turn's id.
+        update: The name of the update.
+        given: Its input.
+        update_id: Its id; a random one without it. One id takes effect once.
+
+    Raises:
+        PerdureError: The turn refused the update.
+        TurnOverError: The turn is over.
+        TooManyRequestsError: The server did not take it, as it has too many updates of the turn.
+        ServerUnreachableError: No worker accepted it.
+        TurnNotFoundError: Temporal does not have the turn.
+    """
+    caller = asyncio.current_task()
+    cancels = caller.cancelling() if caller else 0
+    update_id, run_id = update_id or str(uuid4()), runs[-1]
+    once, is_refused = unretried(client), True
+    places = _places.setdefault(turn_id, asyncio.Semaphore(_AT_ONCE))
+    try:
+        async with asyncio.timeout(WAIT.total_seconds()), places:
+            while True:
+                handle = once.get_workflow_handle(turn_id, run_id=run_id)
+                try:
+                    return await _in_time(_sent(handle, update, given, update_id))
+                except _Over:
+                    last = await last_run(client, turn_id, run_id)
+                    if last == run_id:
+                        raise await _over(handle, update) from None
+                    run_id = last
+                except _TooMany:
+                    is_refused = True
+                    await asyncio.sleep(random.uniform(_PAUSE_S, _LONGEST_PAUSE_S))  # noqa: S311 - jitter
+                except _Busy:
+                    is_refused = False
+                    await asyncio.sleep(_PAUSE_S)
+                    run_id = await last_run(client, turn_id, run_id)
+    except (TimeoutError, WorkflowUpdateRPCTimeoutOrCancelledError) as error:
+        if caller is not None and caller.cancelling() > cancels:  # the SDK has one error for both
+            raise asyncio.CancelledError from None
+        if is_refused:
+            raise errors.TooManyRequestsError(
+                f"{update!r} for {turn_id!r} was not taken within {WAIT.total_seconds():g} s: too"
+                " many updates of it are under way; send fewer at once, and this one again"
+            ) from error
+        raise errors.ServerUnreachableError(
+            f"no worker took in {update!r} for turn {turn_id!r} within {WAIT.total_seconds():g}"
+            " s; is one running?"
+        ) from error
+    except RPCError as error:
+        raise unreadable(turn_id, error) from error
+
+
+async def ask_and_start(
+    client: Client,
+    operation: WithStartWorkflowOperation[Any, Any],
+    update: str,
+    given: RawValue,
+    what: str,
+    update_id: str | None = None,
+) -> RawValue:
+    """Start a workflow, unless it runs, with an update to it, and wait for the answer.
+
+    Args:
+        client: Temporal's client.
+        operation: The workflow.
+        update: The name of the update.
+        given: Its input.
+        what: What the workflow is, for errors.
+        update_id: The id of the update; a random one without it.
+
+    Raises:
+        PerdureError: The workflow refused the update.
+        ServerUnreachableError: No worker accepted it.
+        WorkflowAlreadyStartedError: The policy of the operation does not allow another one.
+        RPCError: Temporal does not answer, or refused it.
+    """
+    caller = asyncio.current_task()
+    cancels = caller.cancelling() if caller else 0
+    try:
+        async with asyncio.timeout(WAIT.total_seconds()):
+            answer: RawValue = await client.execute_update_with_start_workflow(
+                update,
+                given,
+                start_workflow_operation=operation,
+                id=update_id,
+                result_type=RawValue,
+            )
+    except WorkflowUpdateFailedError as error:
+        raise errors.from_info(failures.error_in(error.cause)) from None
+    except (TimeoutError, WorkflowUpdateRPCTimeoutOrCancelledError):
+        if caller is not None and caller.cancelling() > cancels:  # the SDK has one for both
+            raise asyncio.CancelledError from None
+        raise errors.ServerUnreachableError(
+            f"no worker took in {what} within {WAIT.total_seconds():g} s; is one running?"
+        ) from None
+    return answer
+
+
+class _Over(Exception):  # noqa: N818 - the turn may go on in another run
+    """The run is over, so it does not answer the update."""
+
+
+class _Busy(Exception):  # noqa: N818 - the update is sent again
+    """The server or the run did not take the update."""
+
+
+class _TooMany(Exception):  # noqa: N818 - the update is sent again
+    """The server did not take the update, as too many of the workflow are in flight."""
+
+
+async def _in_time(sending: Coroutine[Any, Any, RawValue]) -> RawValue:
+    """Return the answer to an update, unless it takes so long that it is better sent again.
+
+    For a run that is being closed the server refuses an update, and Temporal's client repeats it
+    there for longer than the next run needs to begin.
+    """
+    task = asyncio.create_task(sending)
+    try:
+        await asyncio.wait({task}, timeout=_TRY_S)
+        if task.done():
+            return task.result()
+        raise _Busy
+    finally:
+        if not task.done():
+            task.cancel()
+            await asyncio.wait({task})
+            with contextlib.suppress(Exception, asyncio.CancelledError):
+                task.result()
+
+
+async def _sent(
+    handle: WorkflowHandle[Any, Any], update: str, given: RawValue, update_id: str
+) -> RawValue:
+    try:
+        answer: RawValue = await handle.execute_update(
+            update, given, id=update_id, result_type=RawValue
+        )
+    except WorkflowUpdateFailedError as error:
+        type_ = error.cause.type if isinstance(error.cause, ApplicationError) else None
+        if type_ == _ENDED_MEANWHILE:
+            raise _Over from None
+        if type_ == failures.RUN_ENDS:
+            raise _Busy from None
+        raise errors.from_info(failures.error_in(error.cause)) from None
+    except RPCError as error:
+        is_over = any(words in error.message for words in _IS_OVER)
+        if error.status == RPCStatusCode.NOT_FOUND and is_over:
+            raise _Over from None
+        if error.status is RPCStatusCode.RESOURCE_EXHAUSTED and _TOO_MANY in error.message:
+            raise _TooMany from None
+        if error.status in _REFUSED:
+            raise _Busy from None
+        raise
+    return answer
+
+
+async def _over(handle: WorkflowHandle[Any, Any], update: str) -> errors.TurnOverError:
+    """Return the error of an update that came too late, with the outcome if Temporal has it."""
+    outcome = ""
+    with contextlib.suppress(RPCError):
+        found = await handle.describe()
+        outcome = found.status.name.lower() if found.status else ""
+        with contextlib.suppress(Exception):  # this process may lack the codec
+            outcome = (await found.memo_value(MEMO, {})).get("outcome", outcome)
+    said = f" ({outcome})" if outcome else ""
+    context = {"turn_id": handle.id, "outcome": outcome}
+    return errors.TurnOverError(
+        f"turn {handle.id!r} is over{said}; {update!r} comes too late", context=context
+    )

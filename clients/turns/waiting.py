@@ -1,0 +1,128 @@
+"""The calls that wait for a person, by the names that people use for them.
+
+A call's id identifies a call and its arguments as long as the turn has had only one run. After a
+restart or a reset the same id may belong to another call. Then the token is required as well, as
+`CALL:TOKEN`: it is made from the run, the call and its arguments, so it identifies the reviewed
+call. The token is also required if a deploy has changed the tool of an approved call: the call
+waits again, and the earlier approval must not count a second time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, AsyncIterator, Sequence
+
+from temporalio.client import Client
+from temporalio.service import RPCError, RPCStatusCode
+
+from perdure import errors
+from perdure.clients.reading.feed import runs_of, unreadable
+from perdure.clients.turns.entries import TurnEntry
+from perdure.clients.turns.handle import Turn, calls_that_wait
+from perdure.values.approvals import PendingApproval
+
+
+def full(one: PendingApproval) -> str:
+    """Return the name that is valid in any run."""
+    return f"{one.call_id}:{one.token}"
+
+
+async def named(
+    client: Client, turn: Turn, calls: Sequence[str], *, to_run: bool
+) -> list[PendingApproval]:
+    """Return the waiting calls with these names, all of them before anything is decided.
+
+    Args:
+        client: Temporal's client.
+        turn: The turn of the calls.
+        calls: Ids of calls, or `CALL:TOKEN`.
+        to_run: Whether they are to be approved. To deny a call, its id is sufficient.
+
+    Raises:
+        ApprovalConflictError: A call does not wait, does not match its token, or lacks a token
+            that it needs.
+        ServerUnreachableError: Temporal does not answer.
+    """
+    pending = await turn.pending_approvals()
+    waiting = {name: one for one in pending for name in (one.call_id, full(one))}
+    missing = next((call for call in calls if call not in waiting), None)
+    if missing is not None:
+        raise _unknown(turn, missing, pending)
+    found = {call: waiting[call] for call in calls}
+    if to_run:
+        plain = [one for call, one in found.items() if call != full(one)]
+        await _refuse_ambiguous(client, turn, plain)
+    return list({full(one): one for one in found.values()}.values())
+
+
+async def _refuse_ambiguous(client: Client, turn: Turn, plain: Sequence[PendingApproval]) -> None:
+    """Check that ids alone identify the calls that were reviewed.
+
+    Raises:
+        ApprovalConflictError: One of these calls, which were given without a token, needs it.
+        ServerUnreachableError: Temporal does not answer.
+    """
+    changed = next((one for one in plain if one.reason), None)
+    if changed is not None:
+        raise errors.ApprovalConflictError(
+            f"the tool of call {changed.call_id!r} of turn {turn.id!r} has changed, so the call"
+            " waits for a person again: review it and approve it with its token; nothing was"
+            " decided"
+        )
+    if plain and not await is_only_run(client, turn):
+        raise errors.ApprovalConflictError(
+            f"turn {turn.id!r} was started again or reset, so {plain[0].call_id!r} alone does not"
+            " identify the reviewed call: review the call again and approve it with its token;"
+            " nothing was decided"
+        )
+
+
+async def of_all(
+    client: Client, entries: AsyncIterable[TurnEntry]
+) -> AsyncIterator[tuple[TurnEntry, PendingApproval | errors.PayloadDecodeError]]:
+    """Yield the calls of several turns that wait for a person.
+
+    For a turn that cannot be decoded, yield the error instead.
+    """
+    async for entry in entries:
+        try:
+            found = await calls_that_wait(client, entry.id, entry.run_id)
+        except errors.PayloadDecodeError as error:
+            yield entry, error
+        else:
+            for one in found:
+                yield entry, one
+
+
+async def is_only_run(client: Client, turn: Turn) -> bool:
+    """Whether no run of another turn has had the turn's id, as far as Temporal still has them.
+
+    Raises:
+        ServerUnreachableError: Temporal does not answer.
+    """
+    written = turn.id.replace("\\", "\\\\").replace("'", "\\'")
+    own = await runs_of(client, turn.id)
+    if turn.run_id not in own:
+        return False
+    try:
+        async for run in client.list_workflows(f"WorkflowId = '{written}'"):
+            if run.id == turn.id and run.run_id not in own:
+                return False
+    except RPCError as error:
+        if error.status is RPCStatusCode.INVALID_ARGUMENT:  # an id that no query can hold
+            return False
+        raise unreadable(turn.id, error) from error
+    return True
+
+
+def _unknown(
+    turn: Turn, call: str, pending: tuple[PendingApproval, ...]
+) -> errors.ApprovalConflictError:
+    if any(call.startswith(f"{one.call_id}:") for one in pending):
+        what = (
+            f"the token of {call!r} is not that of the call that waits in turn {turn.id!r}:"
+            " its arguments differ, or the turn was started again; review the call again"
+        )
+    else:
+        names = ", ".join(one.call_id for one in pending) or "none"
+        what = f"no call {call!r} of turn {turn.id!r} waits for approval (waiting: {names})"
+    return errors.ApprovalConflictError(f"{what}; nothing was decided")

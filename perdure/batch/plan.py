@@ -1,0 +1,268 @@
+"""What a batch does next: which part gets places and money, and which part is told to stop. Pure.
+
+Parts begin one after the other. The last one that has begun gets every free place, and all the
+money that is left. It gives places back when it has fewer tasks than places, and then the next part
+begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from perdure.batch.leases import bounded, covers, has_any, has_some, largest, limited, total
+from perdure.batch.wire import (
+    BatchNote,
+    BatchProgress,
+    BatchRequest,
+    PartAccount,
+    PartNews,
+    PartOrder,
+    StopReason,
+)
+from perdure.turn.wire import TurnRequest
+from perdure.values.batch_items import ScheduledBatch
+from perdure.values.budgets import NOTHING, Spending
+
+_CLOSED_AT_ONCE = 50
+"""The number of parts that are told at once that they will not begin."""
+
+Orders = dict[int, PartOrder]
+
+
+def heard(
+    request: BatchRequest, progress: BatchProgress, news: PartNews, now: datetime
+) -> BatchProgress:
+    """Return the state after news from a part. News of other parts, and old ones, are ignored."""
+    account = progress.active.get(news.part)
+    if account is None or news.number <= account.news.number:
+        return progress
+    known = account.model_copy(update={"news": news, "silent_since": now})
+    changes: dict[str, Any] = {
+        "active": {**progress.active, news.part: known},
+        "most": largest(progress.most, news.most),
+    }
+    if news.over:
+        changes |= _closed(progress, news)
+    progress = progress.model_copy(update=changes)
+    if news.exhausted:
+        return stopped(progress, StopReason.BUDGET)
+    if news.failed and request.on_error == "stop":
+        return stopped(progress, StopReason.FAILED)
+    return progress
+
+
+def lost(progress: BatchProgress, part: int) -> BatchProgress:
+    """Return the state without a part that is gone. What its turns may have spent is charged."""
+    account = progress.active.get(part)
+    if account is None:
+        return progress
+    spent = account.news.spent + _kept(account)
+    news = account.news.model_copy(update={"spent": spent, "running": 0})
+    changes = _closed(progress, news) | {"lost": progress.lost + 1}
+    return progress.model_copy(update=changes)
+
+
+def _closed(progress: BatchProgress, news: PartNews) -> dict[str, Any]:
+    """Return the fields that change when a part is over."""
+    return {
+        "active": {part: one for part, one in progress.active.items() if part != news.part},
+        "done": progress.done + news.done,
+        "failed": progress.failed + news.failed,
+        "spent": progress.spent + news.spent,
+        "is_priced": progress.is_priced and news.is_priced,
+    }
+
+
+def stopped(progress: BatchProgress, why: StopReason, reason: str = "") -> BatchProgress:
+    """Return the state of a batch that starts nothing more. A cancellation overrides the others."""
+    if progress.stop is not None and why != StopReason.CANCELLED:
+        return progress
+    return progress.model_copy(update={"stop": why, "reason": reason})
+
+
+def is_over(request: BatchRequest, progress: BatchProgress) -> bool:
+    """Return whether every part has ended, or will not begin."""
+    return not progress.active and progress.next_part > request.parts
+
+
+def ordered(
+    request: BatchRequest, progress: BatchProgress, now: datetime
+) -> tuple[BatchProgress, Orders]:
+    """Return the orders that are due, and the state after them.
+
+    While a part has a task that waits for money, it gets all that comes back, and no part gets a
+    place.
+    """
+    if progress.stop is not None:
+        return _stop_orders(request, progress, progress.stop)
+    short = next((part for part, one in progress.active.items() if one.news.waits), None)
+    target = _front(request, progress) if short is None else short
+    if target is None:
+        return progress, {}
+    account = progress.active.get(target)
+    before = account.order if account else PartOrder()
+    spare = request.at_once - sum(one.slots for one in progress.active.values())
+    money, others = _spare_money(request, progress), _has_others(request, progress, target)
+    if short is not None and not _suffices(request, progress.active[short], money, others=others):
+        return progress, {}  # until more comes back
+    order = before.model_copy(
+        update={
+            "slots": before.slots + (max(spare, 0) if short is None else 0),
+            "given": before.given + money,
+            "taken": account.news.returned if account else NOTHING,
+            "others": others,
+            "most": progress.most,
+            "budget": request.budget,
+            "on_error": request.on_error,
+            "until": _until(request, progress),
+        }
+    )
+    if not order.slots or _is_known(account, order):
+        return progress, {}
+    return _given(progress, target, order, now), {target: order}
+
+
+def _given(progress: BatchProgress, part: int, order: PartOrder, now: datetime) -> BatchProgress:
+    """Return the state after an order to a part, which may be its first."""
+    account = progress.active.get(part)
+    known = (
+        account.model_copy(update={"order": order})
+        if account
+        else PartAccount(order=order, news=PartNews(part=part), silent_since=now)
+    )
+    active = {**progress.active, part: known}
+    changes = {"active": active, "next_part": max(progress.next_part, part + 1)}
+    return progress.model_copy(update=changes)
+
+
+def _suffices(
+    request: BatchRequest, account: PartAccount, money: Spending, *, others: bool
+) -> bool:
+    """Return whether a turn that waits for money can start with this amount, or gets no more."""
+    if not others and not has_any(_kept(account), request.budget):
+        return True
+    return covers(money, account.news.wanted) and has_some(money, request.budget)
+
+
+def _is_known(account: PartAccount | None, order: PartOrder) -> bool:
+    """Return whether a part has an order already. The largest spending alone is no news."""
+    return account is not None and account.order == order.model_copy(
+        update={"most": account.order.most}
+    )
+
+
+def _front(request: BatchRequest, progress: BatchProgress) -> int | None:
+    """Return the part that gets free places: the last one, or the next if that has enough."""
+    last = progress.active.get(progress.next_part - 1)
+    if last is not None and not last.news.freed:
+        return progress.next_part - 1
+    has_room = sum(one.slots for one in progress.active.values()) < request.at_once
+    return progress.next_part if progress.next_part <= request.parts and has_room else None
+
+
+def _has_others(request: BatchRequest, progress: BatchProgress, front: int) -> bool:
+    """Return whether money of other parts may come back."""
+    others = [one for part, one in progress.active.items() if part != front]
+    return any(has_any(_kept(one), request.budget) for one in others)
+
+
+def _stop_orders(
+    request: BatchRequest, progress: BatchProgress, stop: StopReason
+) -> tuple[BatchProgress, Orders]:
+    due = {"stop": stop, "reason": progress.reason}
+    active = {
+        part: account.model_copy(update={"order": account.order.model_copy(update=due)})
+        for part, account in progress.active.items()
+    }
+    orders = {
+        part: account.order
+        for part, account in active.items()
+        if account.order != progress.active[part].order
+    }
+    end = min(progress.next_part + _CLOSED_AT_ONCE, request.parts + 1)
+    orders |= {part: PartOrder(stop=stop) for part in range(progress.next_part, end)}
+    return progress.model_copy(update={"active": active, "next_part": end}), orders
+
+
+def silent(progress: BatchProgress, now: datetime, limit: timedelta) -> Orders:
+    """Return the orders of the parts of which nothing was heard for this time, to repeat them."""
+    return {
+        part: account.order
+        for part, account in progress.active.items()
+        if now - account.silent_since >= limit
+    }
+
+
+def _kept(account: PartAccount) -> Spending:
+    """Return the money that a part has and has not spent."""
+    return bounded(account.order.given - account.news.spent - account.news.returned)
+
+
+def spent_of(request: BatchRequest, progress: BatchProgress) -> Spending:
+    """Return what a batch has spent in all rounds, as far as its parts have told."""
+    parts = [one.news.spent for one in progress.active.values()]
+    return total([request.spent, progress.spent, *parts])
+
+
+def _spare_money(request: BatchRequest, progress: BatchProgress) -> Spending:
+    """Return what is left of the budget and not given to a part."""
+    gone = spent_of(request, progress) + total(_kept(one) for one in progress.active.values())
+    return Spending(
+        **{
+            name: max(getattr(request.budget, name) - getattr(gone, name), 0)
+            for name in limited(request.budget)
+        }
+    )
+
+
+def _until(request: BatchRequest, progress: BatchProgress) -> datetime | None:
+    time = request.budget.time if request.budget else None
+    return None if time is None else progress.began + time
+
+
+def unstored(request: TurnRequest) -> BatchNote:
+    """Return the description of a batch of a schedule before its tasks are stored."""
+    batch = (request.schedule and request.schedule.batch) or ScheduledBatch()
+    return BatchNote(
+        agent=request.agent,
+        items=len(batch.items),
+        at_once=batch.at_once,
+        on_error=batch.on_error,
+        rounds=(),
+        budget=request.budget,
+    )
+
+
+def note_of(request: BatchRequest, progress: BatchProgress | None, *, over: bool) -> BatchNote:
+    """Return the description of a batch for its memo."""
+    note = BatchNote(
+        agent=request.agent,
+        items=request.items,
+        at_once=request.at_once,
+        on_error=request.on_error,
+        rounds=request.rounds,
+        done=request.answered,
+        spent=request.spent,
+        is_priced=request.is_priced,
+        budget=request.budget,
+    )
+    if progress is None:
+        return note
+    news: Mapping[int, PartNews] = {part: one.news for part, one in progress.active.items()}
+    changes = {
+        "began": progress.began,
+        "done": request.answered + progress.done + sum(one.done for one in news.values()),
+        "failed": progress.failed + sum(one.failed for one in news.values()),
+        "running": sum(one.running for one in news.values()),
+        "spent": spent_of(request, progress),
+        "is_priced": request.is_priced
+        and progress.is_priced
+        and all(one.is_priced for one in news.values()),
+        "stop": progress.stop,
+        "reason": progress.reason,
+        "lost": progress.lost,
+        "over": over,
+    }
+    return note.model_copy(update=changes)

@@ -1,0 +1,1 @@
+"""Webhooks and push notifications: their values in Temporal. Pure."""

@@ -1,0 +1,1 @@
+"""`perdure dev`: the development server, its page, and the reload of saved code."""

@@ -1,0 +1,166 @@
+"""The commands that serve agents to others: `perdure serve` over HTTP, and `perdure mcp`.
+
+Like all commands, they import their modules when they run, so that the help is quick.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from perdure import limits
+from perdure.clients.cli import options
+from perdure.clients.cli.common import connected
+from perdure.clients.cli.group import Command, examples
+
+
+def register(group: click.Group) -> None:
+    """Add the commands to the command line parser."""
+    group.add_command(serve)
+    group.add_command(mcp)
+
+
+@click.command(
+    cls=Command,
+    short_help="turns over HTTP: REST, server-sent events, and a page",
+    epilog=examples(
+        "perdure serve", "perdure serve --tokens tokens.toml --host 0.0.0.0 --port 8080"
+    ),
+)
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    metavar="ADDRESS",
+    help="The IP address to listen on (default: 127.0.0.1).",
+)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8000,
+    metavar="PORT",
+    help="The port; 0 for a free one (default: 8000).",
+)
+@click.option(
+    "--tokens",
+    "tokens_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Who may call: a TOML file with the SHA-256 of bearer tokens (default: the holder of"
+    " PERDURE_TOKEN, or of a token that is made and printed).",
+)
+@click.option(
+    "--a2a",
+    "a2a_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="The agents to serve over A2A as well: a TOML file with their names and descriptions.",
+)
+@click.option(
+    "--max-connections",
+    type=click.IntRange(1),
+    default=limits.HTTP_CONNECTIONS,
+    metavar="N",
+    help=f"The most connections of the process (default: {limits.HTTP_CONNECTIONS}).",
+)
+@click.option(
+    "--max-streams",
+    type=click.IntRange(1),
+    default=limits.HTTP_STREAMS,
+    metavar="N",
+    help=f"The most open streams and long polls of the process (default: {limits.HTTP_STREAMS}).",
+)
+@click.option(
+    "--max-streams-of-caller",
+    type=click.IntRange(1),
+    default=limits.HTTP_STREAMS_OF_CALLER,
+    metavar="N",
+    help=f"The same for one caller (default: {limits.HTTP_STREAMS_OF_CALLER}).",
+)
+@click.option(
+    "--temporal-ui",
+    envvar="PERDURE_TEMPORAL_UI",
+    metavar="URL",
+    help="Temporal's web UI, to which the page links (default: PERDURE_TEMPORAL_UI, if set).",
+)
+@options.CONNECTION
+async def serve(
+    host: str,
+    port: int,
+    tokens_file: Path | None,
+    a2a_file: Path | None,
+    max_connections: int,
+    max_streams: int,
+    max_streams_of_caller: int,
+    temporal_ui: str | None,
+    address: str | None,
+    task_queue: str,
+) -> int:
+    """Serve turns over HTTP until SIGTERM or Ctrl-C.
+
+    Any number of processes can serve the same turns. Requests need a bearer token. /ui/ is a page
+    for people, /openapi.json describes all operations.
+    """
+    from perdure import errors
+    from perdure.clients.cli.drawing.screen import note
+
+    try:
+        from perdure.clients.gateway import a2a_agents_from, app, one_token, serving, tokens_from
+    except ImportError:
+        raise errors.ConfigurationError(
+            "perdure serve needs more packages: pip install 'perdure[http]'"
+        ) from None
+    if tokens_file is None:
+        token, fragment = serving.own_token()
+        auth = one_token(token)
+    else:
+        auth, fragment = tokens_from(tokens_file), ""
+    client = await connected(address, task_queue)
+    application = app(
+        client,
+        auth,
+        a2a_agents=() if a2a_file is None else a2a_agents_from(a2a_file),
+        max_streams=max_streams,
+        max_streams_of_caller=max_streams_of_caller,
+        temporal_ui=temporal_ui,
+    )
+    await serving.serve(
+        application, host, port, fragment=fragment, max_connections=max_connections, say=note
+    )
+    return 0
+
+
+@click.command(cls=Command, short_help="agents for any MCP client")
+@click.option(
+    "--agent",
+    "agents",
+    metavar="NAME",
+    multiple=True,
+    help="Offer only this agent; may be repeated.",
+)
+@click.option(
+    "--no-approvals",
+    is_flag=True,
+    help="Do not offer to approve or deny calls, to add to budgets or to resume turns.",
+)
+@options.CONNECTION
+async def mcp(
+    agents: tuple[str, ...], no_approvals: bool, address: str | None, task_queue: str
+) -> int:
+    """Run an MCP server on standard input and output.
+
+    An editor or an assistant starts the server and uses its tools to start turns, wait for them and
+    decide about calls.
+    """
+    from perdure import errors
+
+    try:
+        from perdure.clients.gateway.mcp.server import serve
+    except ImportError:
+        raise errors.ConfigurationError(
+            "perdure mcp needs the package mcp: pip install 'perdure[mcp]'"
+        ) from None
+    await serve(
+        await connected(address, task_queue), agents, approvals=not no_approvals
+    ).run_stdio_async()
+    return 0

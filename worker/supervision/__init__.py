@@ -1,0 +1,1 @@
+"""The supervisor of worker processes, and what runs in a supervised process."""

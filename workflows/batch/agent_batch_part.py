@@ -1,0 +1,203 @@
+"""A part of a batch: it holds some of the tasks, and runs their turns when the batch tells it to.
+
+The client starts all parts before the batch, so a part waits at first. How many turns run at once,
+and what they may spend, is in the orders of the batch. Each turn is a child workflow whose id is
+made of the ids of batch and task, and the server starts an id once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from datetime import timedelta
+from typing import Any
+
+from temporalio import workflow
+from temporalio.common import Priority, RawValue, WorkflowIDReusePolicy
+from temporalio.exceptions import (
+    ApplicationError,
+    ChildWorkflowError,
+    WorkflowAlreadyStartedError,
+)
+
+from perdure import limits
+from perdure.batch.part import Part
+from perdure.batch.wire import (
+    PartEnd,
+    PartNews,
+    PartOrder,
+    PartRequest,
+    StopReason,
+)
+from perdure.errors import PerdureError
+from perdure.temporal import failures, outcomes, search_attributes, start_request
+from perdure.temporal.names import BATCH_NEWS, BATCH_ORDER, BATCH_PART, TURN
+from perdure.temporal.payloads import NOTHING, pack, unpack
+from perdure.text import described
+from perdure.turn.facts import ChildEnded
+from perdure.turn.keys import ChildKey
+from perdure.turn.wire import TurnRequest
+from perdure.values.batch_items import BatchItem
+from perdure.workflows.turn.calls import has_ended
+
+_KEY = ChildKey(0, 0, 1)
+_GONE = "the batch of this turn is gone"
+
+Handle = workflow.ChildWorkflowHandle[Any, RawValue]
+
+
+@workflow.defn(name=BATCH_PART, sandboxed=False, failure_exception_types=[PerdureError])
+class AgentBatchPart:
+    """The workflow of a part. It is not sandboxed, for the same reasons as the turn."""
+
+    def __init__(self) -> None:
+        self._orders: list[PartOrder] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._handles: dict[str, Handle] = {}
+
+    @workflow.run
+    async def run(self, start: RawValue = NOTHING) -> RawValue:
+        """Wait for the batch, run the turns, and return how many have an answer."""
+        try:
+            request = unpack(start, PartRequest)
+            part = Part(request)
+            working = asyncio.create_task(self._work(request, part))
+            while not working.done():
+                try:
+                    await workflow.wait([working])
+                except asyncio.CancelledError:
+                    reason = workflow.cancellation_reason() or "the part of the batch was cancelled"
+                    self._orders.append(PartOrder(stop=StopReason.CANCELLED, reason=reason))
+            return pack(working.result(), "the result of a part")
+        except PerdureError as error:
+            raise failures.of_activity(error) from error
+        except Exception as error:  # a bug must not make the workflow task fail for ever
+            workflow.logger.exception("a part of a batch failed unexpectedly")
+            raise failures.of_activity(PerdureError(described(error))) from error
+
+    @workflow.signal(name=BATCH_ORDER)
+    def order(self, given: RawValue = NOTHING) -> None:
+        """Take an order of the batch. A signal of anyone else is ignored."""
+        try:
+            self._orders.append(unpack(given, PartOrder))
+        except PerdureError as error:
+            workflow.logger.warning("a signal to a part is ignored: %s", error.message)
+
+    async def _work(self, request: PartRequest, part: Part) -> PartEnd:
+        if not await self._is_told(request):
+            return PartEnd(expired=True)
+        telling = asyncio.create_task(self._tell(request, part))
+        while not self._step(part, request):
+            if part.is_cancelled:
+                await self._cancel(part.cancel_reason)
+            ended = part.done + part.failed
+            await workflow.wait_condition(
+                lambda ended=ended: (  # type: ignore[misc]
+                    bool(self._orders) or part.done + part.failed != ended
+                )
+            )
+        if part.has_begun:
+            await telling
+        else:
+            telling.cancel()
+        return PartEnd(done=part.done, failed=part.failed, expired=not part.has_begun)
+
+    def _step(self, part: Part, request: PartRequest) -> bool:
+        """Take the orders, and start the turns that may start. Returns whether the part is over."""
+        for order in self._orders:
+            part.take(order)
+        self._orders.clear()
+        for item, given in part.starts(workflow.now()):
+            self._tasks.add(asyncio.create_task(self._turn(request, part, item, given)))
+        return part.is_over
+
+    async def _is_told(self, request: PartRequest) -> bool:
+        """Wait for the first order. Returns False if there is no batch to give one."""
+        while not self._orders:
+            try:
+                await workflow.wait_condition(
+                    lambda: bool(self._orders),
+                    timeout=limits.BATCH_UPLOAD,
+                    timeout_summary="until the batch needs this part",
+                )
+            except TimeoutError:
+                if not await _report(request, PartNews(part=request.part)):
+                    return bool(self._orders)
+        return True
+
+    async def _turn(
+        self, request: PartRequest, part: Part, item: BatchItem, given: TurnRequest
+    ) -> None:
+        """Run one turn from its start to its end."""
+        try:
+            handle = self._handles[item.id] = await _start(request, item, given)
+            if part.is_cancelled:
+                handle.cancel(part.cancel_reason)
+            ended = outcomes.child_completed(_KEY, await handle)
+        except WorkflowAlreadyStartedError as error:
+            ended = outcomes.child_failed(_KEY, error)
+        except ChildWorkflowError as error:
+            ended = outcomes.child_failed(_KEY, error.cause or error)
+        except asyncio.CancelledError as error:
+            ended = outcomes.child_failed(_KEY, error)
+        except PerdureError as error:  # its input does not fit into history
+            ended = ChildEnded(_KEY, reason=error.message, began=False)
+        self._handles.pop(item.id, None)
+        part.end(item, ended)
+
+    async def _cancel(self, reason: str) -> None:
+        for item in list(self._handles):
+            handle = self._handles.get(item)
+            if handle is not None and not await has_ended(handle):
+                handle.cancel(reason)
+
+    async def _tell(self, request: PartRequest, part: Part) -> None:
+        """Report to the batch, one signal at a time, until the part is over.
+
+        What only the status of the batch needs is reported every few seconds.
+        """
+        is_last, due = False, workflow.now()
+        while not is_last:
+            await workflow.wait_condition(lambda: part.has_begun and part.has_news)
+            left = due - workflow.now()
+            if left > timedelta() and not part.is_urgent:
+                with contextlib.suppress(TimeoutError):
+                    await workflow.wait_condition(
+                        lambda: part.is_urgent,
+                        timeout=left,
+                        timeout_summary="until the next report to the batch",
+                    )
+            is_last, due = part.is_over, workflow.now() + limits.BATCH_NEWS
+            if not await _report(request, part.report()):
+                self._orders.append(PartOrder(stop=StopReason.CANCELLED, reason=_GONE))
+                return
+
+
+async def _report(request: PartRequest, news: PartNews) -> bool:
+    """Send news to the batch. Returns False if there is no such batch, or if it is over."""
+    handle: workflow.ExternalWorkflowHandle[Any] = workflow.get_external_workflow_handle(
+        request.batch
+    )
+    try:
+        await handle.signal(BATCH_NEWS, pack(news, "news of a part"))
+    except ApplicationError:
+        return False
+    return True
+
+
+async def _start(request: PartRequest, item: BatchItem, given: TurnRequest) -> Handle:
+    marks = search_attributes.at_start(
+        given.agent, given.labels, parent=request.batch, schedule=request.schedule
+    )
+    return await workflow.start_child_workflow(
+        TURN,
+        pack(given, "the input of a turn"),
+        id=request.turn_id(item),
+        result_type=RawValue,
+        id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
+        parent_close_policy=workflow.ParentClosePolicy.REQUEST_CANCEL,
+        cancellation_type=workflow.ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
+        search_attributes=marks if request.indexed else None,
+        priority=Priority(priority_key=request.priority),
+        **start_request.introduced(given, {}),
+    )

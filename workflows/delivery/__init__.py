@@ -1,0 +1,1 @@
+"""The workflows that deliver webhooks and push notifications."""

@@ -1,0 +1,467 @@
+"""A session: a workflow without a model, whose turns are its children, one at a time.
+
+Its state is the fold of its facts (`perdure.session.state`). It waits for messages, starts a turn
+with those that came, and records the messages of each turn in its own history, which the next turn
+begins with. When no turn runs, it may go on in a new run of its workflow.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+from temporalio import workflow
+from temporalio.common import RawValue, RetryPolicy
+from temporalio.exceptions import (
+    ActivityError,
+    ApplicationError,
+    ChildWorkflowError,
+    WorkflowAlreadyStartedError,
+)
+
+from perdure import errors, limits, validation
+from perdure.errors import PerdureError
+from perdure.session.facts import (
+    MessageSteered,
+    MessageUnqueued,
+    SessionBudgetAdded,
+    SessionClosed,
+    SessionContinued,
+    SessionFact,
+    SessionResumed,
+    SteeringFailed,
+    TurnBegan,
+    TurnInterrupted,
+    TurnOver,
+    TurnRecorded,
+)
+from perdure.session.state import SessionState, apply, fold
+from perdure.session.wire import (
+    Answered,
+    Disposition,
+    Done,
+    Left,
+    Reason,
+    Receipt,
+    RecordCall,
+    Say,
+    Unqueue,
+)
+from perdure.temporal import failures, session_history, start_request, trace_ids
+from perdure.temporal.names import (
+    ADD_BUDGET,
+    CLOSE,
+    INTERRUPT,
+    RECORD_TURN,
+    RESUME,
+    SAY,
+    SESSION,
+    STEER,
+    TURN,
+    UNQUEUE,
+)
+from perdure.temporal.payloads import NOTHING, pack, unpack
+from perdure.temporal.session_history import record_key
+from perdure.turn.decide import run_events
+from perdure.turn.wire import Steer
+from perdure.values.budgets import BudgetUpdate
+from perdure.workflows import heartbeats
+from perdure.workflows.session.details import card
+from perdure.workflows.turn.calls import has_ended
+from perdure.workflows.update_answers import UpdateAnswers
+
+_MESSAGE = {"id": validation.MessageId, "text": validation.Message, "by": validation.By | None}
+
+_CONTINUE_FIRST = "continue-as-new-before-a-turn"
+_EARLY_FIRST = "updates-before-a-turn"
+_CLOSE_AFTER_RECORD = "close-after-the-record"
+
+Handle = workflow.ChildWorkflowHandle[Any, RawValue]
+
+
+@workflow.defn(name=SESSION, sandboxed=False, failure_exception_types=[PerdureError])
+class AgentSession:
+    """The workflow of a session. It is not sandboxed, for the reasons of `AgentTurn`."""
+
+    def __init__(self) -> None:
+        self._state = SessionState()
+        self._turn: Handle | None = None
+        self._steering = 0
+        self._before = self._state
+        self._news: list[SessionFact] = []
+        self._length = -1
+        self._update_answers = UpdateAnswers()
+        self._early = 0
+        self._turns_of_run = 0
+        self._answered: dict[str, Receipt] = {}
+
+    @workflow.run
+    async def run(self, start: RawValue = NOTHING) -> RawValue:
+        """Run the session until it is closed, idle for too long, or cancelled."""
+        with failures.typed():
+            self._begin(start)
+        if self._early and self._state.may_start and workflow.patched(_EARLY_FIRST):
+            await workflow.wait_condition(lambda: not self._early)
+        try:
+            while not self._is_closed:
+                if self._state.may_start and not self._goes_on_first:
+                    await self._run_turn()
+                elif self._is_full:
+                    await self._continue()
+                elif not await self._until_there_is_work():
+                    break
+        except asyncio.CancelledError:
+            await self._stop_turn(workflow.cancellation_reason() or "the session was cancelled")
+            raise
+        await workflow.wait_condition(workflow.all_handlers_finished)
+        return pack(Left(unread=self._state.queue))
+
+    def _begin(self, start: RawValue) -> None:
+        fact = session_history.started(start)
+        if isinstance(fact, SessionContinued):
+            self._answered = {one.id: one.receipt for one in fact.snapshot.answered}
+        self._note(fact)
+
+    def _note(self, fact: SessionFact) -> None:
+        self._begin_task()
+        self._news.append(fact)
+        self._state = apply(self._state, fact)
+        workflow.set_current_details(card(self._state))
+
+    def _note_end(self, fact: TurnOver) -> None:
+        """Note the end of a turn, which history has before the updates of this workflow task."""
+        self._begin_task()
+        self._news.insert(0, fact)
+        self._state = fold(self._news, self._before)
+        workflow.set_current_details(card(self._state))
+
+    def _begin_task(self) -> None:
+        """Forget the facts of the workflow task before, if this is another one."""
+        length = workflow.info().get_current_history_length()
+        if length != self._length:
+            self._length, self._before, self._news = length, self._state, []
+
+    @property
+    def _is_closed(self) -> bool:
+        return self._state.closed is not None
+
+    @property
+    def _is_full(self) -> bool:
+        info = workflow.info()
+        return (
+            self._turns_of_run >= limits.SESSION_RUN_TURNS
+            or info.get_current_history_length()
+            >= min(limits.SESSION_RUN_EVENTS, run_events(info.task_timeout))
+            or info.get_current_history_size() >= limits.RUN_BYTES
+            or info.is_continue_as_new_suggested()
+        )
+
+    @property
+    def _goes_on_first(self) -> bool:
+        """Whether messages that wait are left to the next run. Each run has a turn at least.
+
+        A session of an earlier release went on in a new run only when none waited.
+        """
+        return self._turns_of_run > 0 and self._is_full and workflow.patched(_CONTINUE_FIRST)
+
+    async def _until_there_is_work(self) -> bool:
+        """Wait for a message, or for the end. Returns False when the session was idle too long."""
+        assert self._state.request is not None
+        idle = self._state.request.idle
+        try:
+            await workflow.wait_condition(
+                lambda: self._state.may_start or self._is_closed or self._is_full,
+                timeout=None if self._state.queue else idle,
+                timeout_summary="the session is closed if no message comes",
+            )
+        except TimeoutError:
+            return bool(self._state.queue)
+        return True
+
+    async def _continue(self) -> None:
+        """Go on in a new run, once every update has its answer."""
+        await self._update_answers.until_recorded()
+        if self._is_closed:
+            return  # meanwhile; the session ends
+        answered = list(self._answered.items())[-limits.SESSION_RECEIPTS :]
+        snapshot = self._state.snapshot(
+            tuple(Answered(id=one, receipt=receipt) for one, receipt in answered)
+        )
+        workflow.continue_as_new(pack(snapshot, "the next run's input"))
+
+    async def _run_turn(self) -> None:
+        """Run a turn to its end, and record its messages."""
+        number = self._state.count + 1
+        self._turns_of_run += 1
+        self._turn = await self._start(number)
+        if self._turn is None:
+            return
+        with contextlib.suppress(ChildWorkflowError):
+            await asyncio.shield(self._turn)
+        self._note_end(TurnOver(number))
+        await workflow.wait_condition(lambda: not self._steering)
+        await self._record(number, self._turn.first_execution_run_id or "")
+        self._turn = None
+
+    async def _start(self, number: int) -> Handle | None:
+        """Start a turn; None if a turn of its id exists, whose number is then not used again."""
+        info = workflow.info()
+        request = self._state.next_turn(info.workflow_id, info.run_id)
+        plain = f"{info.workflow_id}/{number}"
+        for turn_id in (plain, f"{plain}-{info.run_id[-4:]}"):
+            self._note(TurnBegan(number, turn_id))
+            try:
+                return await workflow.start_child_workflow(
+                    TURN,
+                    pack(request, "the input of the turn"),
+                    id=turn_id,
+                    result_type=RawValue,
+                    parent_close_policy=workflow.ParentClosePolicy.REQUEST_CANCEL,
+                    **start_request.introduced(request, trace_ids.memo_of_caller()),
+                )
+            except WorkflowAlreadyStartedError:
+                self._note(TurnOver(number, began=False))
+        raise errors.TurnExistsError(
+            f"a turn {plain!r} exists already, so the session cannot go on",
+            context={"turn_id": plain},
+        )
+
+    async def _record(self, number: int, run_id: str) -> None:
+        """Record the messages of a turn that is over, part by part.
+
+        An activity of a server or worker that is away is tried again for as long as it takes.
+        """
+        assert self._state.running is not None
+        turn_id, part = self._state.running.turn_id, 1
+        while self._state.running is not None:
+            call = RecordCall(turn_id=turn_id, run_id=run_id, part=part)
+            try:
+                result: RawValue = await workflow.execute_activity(
+                    RECORD_TURN,
+                    pack(call),
+                    result_type=RawValue,
+                    activity_id=record_key(number, part),
+                    start_to_close_timeout=limits.CARRY_CALL,
+                    heartbeat_timeout=heartbeats.timeout(),
+                    retry_policy=RetryPolicy(maximum_interval=limits.BENCH),
+                    summary=f"the messages of turn {number}",
+                )
+                fact = session_history.recorded_turn(number, result)
+            except ActivityError:
+                fact = TurnRecorded(number, None)
+            self._note(fact)
+            part += 1
+
+    async def _stop_turn(self, reason: str) -> None:
+        """Cancel the running turn, and wait for its end."""
+        turn = self._turn
+        if turn is None or await has_ended(turn):
+            return
+        turn.cancel(reason)
+        with contextlib.suppress(ChildWorkflowError):
+            await workflow.wait([turn])
+
+    async def _until_begun(self) -> None:
+        """Wait until the run has its input: the SDK runs the first handlers before `run`.
+
+        A turn begins after them, as history has it.
+        """
+        if self._state.request is None:
+            self._early += 1
+            await workflow.wait_condition(lambda: self._state.request is not None)
+            self._early -= 1
+
+    @contextlib.asynccontextmanager
+    async def _answering(self) -> AsyncIterator[None]:
+        """Handle an update once the run has its input, and before it ends."""
+        await self._until_begun()
+        with self._update_answers.answering():
+            yield
+
+    @contextlib.contextmanager
+    def _checked(self) -> Iterator[None]:
+        """Refuse an update to a session that is closed, or for any reason that is raised."""
+        self._update_answers.check_open()
+        with failures.typed():
+            if self._is_closed:
+                raise errors.SessionClosedError(
+                    f"session {workflow.info().workflow_id!r} is closed: {self._state.closed or ''}"
+                )
+            yield
+
+    # --- messages
+
+    @workflow.update(name=SAY)
+    async def say(self, given: RawValue = NOTHING) -> RawValue:
+        """Take in a message."""
+        update = workflow.current_update_info()
+        assert update is not None
+        async with self._answering():
+            if update.id in self._answered:
+                return pack(self._answered[update.id])
+            message = session_history.sent(update.id, given)
+            was_busy = self._state.is_busy
+            self._note(message)
+            receipt = await self._dispose(message.id, message.if_busy, was_busy=was_busy)
+            self._answered[update.id] = receipt
+            return pack(receipt)
+
+    async def _dispose(self, message_id: str, if_busy: str, *, was_busy: bool) -> Receipt:
+        """Do what the sender wants in case that a turn runs. The message is in the queue."""
+        following = f"{workflow.info().workflow_id}/{self._state.count + 1}"
+        if not was_busy:
+            return Receipt(disposition=Disposition.STARTED, turn_id=following)
+        await workflow.wait_condition(lambda: self._turn is not None or not self._state.is_busy)
+        if self._turn is None or not self._state.is_busy:
+            return Receipt(disposition=Disposition.QUEUED, turn_id=following)
+        if if_busy == "steer" and await self._steer(message_id):
+            assert self._turn is not None
+            return Receipt(disposition=Disposition.STEERED, turn_id=self._turn.id)
+        if if_busy == "interrupt":
+            self._turn.cancel("a new message of the user")
+            return Receipt(disposition=Disposition.INTERRUPTING, turn_id=following)
+        return Receipt(disposition=Disposition.QUEUED, turn_id=following)
+
+    async def _steer(self, message_id: str) -> bool:
+        """Send a message on to the running turn; returns False if that is over."""
+        assert self._turn is not None
+        message = next(one for one in self._state.queue if one.id == message_id)
+        self._note(MessageSteered(message_id))
+        self._steering += 1
+        try:
+            await self._turn.signal(
+                STEER, pack(Steer(text=message.text, by=message.by, id=message.id))
+            )
+        except ApplicationError:
+            self._note(SteeringFailed(message_id))
+            return False
+        finally:
+            self._steering -= 1
+        return True
+
+    @say.validator
+    def check_message(self, given: RawValue = NOTHING) -> None:
+        """Refuse a message that is not valid or does not fit, or that comes too late."""
+        update = workflow.current_update_info()
+        assert update is not None
+        self._update_answers.check_open()
+        if update.id in self._answered:
+            return
+        with self._checked():
+            message = session_history.sent(update.id, given)
+            validation.check(
+                "the message",
+                {"id": message.id, "text": message.text, "by": message.by},
+                _MESSAGE,
+                errors.InvalidRequestError,
+            )
+            said = unpack(given, Say)
+            self._check_agent(said.expects)
+            if said.agent is not None and said.if_busy == "steer":
+                raise errors.InvalidRequestError(
+                    "a message with an agent of its own cannot be steered into a running turn"
+                )
+            self._state.check_room(message.text)
+            if self._state.is_spent:
+                raise errors.TurnBudgetExceededError(
+                    "the budget of the session is spent; add to it with session.add_budget(…)"
+                )
+            if message.if_busy == "reject" and self._state.is_busy and self._state.running:
+                turn_id = self._state.running.turn_id
+                raise errors.SessionBusyError(
+                    f"turn {turn_id!r} of the session runs", context={"turn_id": turn_id}
+                )
+
+    def _check_agent(self, expected: str | None) -> None:
+        request = self._state.request
+        if request is not None and expected not in (None, request.agent):
+            raise errors.TurnConflictError(
+                f"session {workflow.info().workflow_id!r} belongs to the agent {request.agent!r},"
+                f" and not to {expected!r}; choose another id"
+            )
+
+    @workflow.update(name=UNQUEUE)
+    async def unqueue(self, given: RawValue = NOTHING) -> RawValue:
+        """Take a message out of the queue."""
+        async with self._answering():
+            message_id = unpack(given, Unqueue).id
+            waits = any(one.id == message_id for one in self._state.queue)
+            self._note(MessageUnqueued(message_id))
+            return pack(Done(done=waits))
+
+    @unqueue.validator
+    def check_unqueue(self, given: RawValue = NOTHING) -> None:
+        """Refuse an invalid input."""
+        with self._checked():
+            unpack(given, Unqueue)
+
+    @workflow.update(name=INTERRUPT)
+    async def interrupt(self, given: RawValue = NOTHING) -> RawValue:
+        """Cancel the running turn. The messages of the queue wait for the next one."""
+        async with self._answering():
+            reason = unpack(given, Reason).reason
+            is_running = self._turn is not None and self._state.is_busy
+            self._note(TurnInterrupted(reason))
+            if is_running and self._turn is not None:
+                self._turn.cancel(reason or "interrupted")
+            return pack(Done(done=is_running))
+
+    @interrupt.validator
+    def check_interrupt(self, given: RawValue = NOTHING) -> None:
+        """Refuse an invalid input."""
+        with self._checked():
+            unpack(given, Reason)
+
+    @workflow.update(name=RESUME)
+    async def resume(self, given: RawValue = NOTHING) -> RawValue:
+        """Give the messages of the queue to a turn, although none has come since."""
+        async with self._answering():
+            is_held = self._state.is_parked or self._turn is not None
+            waits = bool(self._state.queue) and is_held
+            self._note(SessionResumed())
+            return pack(Done(done=waits))
+
+    @resume.validator
+    def check_resume(self, given: RawValue = NOTHING) -> None:
+        """Refuse the update if the run is about to end."""
+        self._update_answers.check_open()
+
+    @workflow.update(name=ADD_BUDGET)
+    async def add_budget(self, given: RawValue = NOTHING) -> RawValue:
+        """Add to the budget of the session."""
+        async with self._answering():
+            more = unpack(given, BudgetUpdate).budget
+            assert more is not None
+            self._note(SessionBudgetAdded(more))
+            return pack(Done(done=True))
+
+    @add_budget.validator
+    def check_budget(self, given: RawValue = NOTHING) -> None:
+        """Refuse an addition that is not valid."""
+        with self._checked():
+            update = unpack(given, BudgetUpdate)
+            if update.budget is None or update.iterations is not None:
+                raise errors.InvalidRequestError("a session has no limit of iterations")
+            if self._state.request is not None:
+                self._state.ledger.add(update.budget)
+
+    @workflow.update(name=CLOSE)
+    async def close(self, given: RawValue = NOTHING) -> RawValue:
+        """Take no more messages. A running turn goes on to its end.
+
+        What a turn that is over has left unread is in the queue once the turn is recorded.
+        """
+        async with self._answering():
+            self._note(SessionClosed(unpack(given, Reason).reason))
+            turn = self._turn
+            if turn is not None and await has_ended(turn) and workflow.patched(_CLOSE_AFTER_RECORD):
+                await workflow.wait_condition(lambda: self._turn is not turn)
+            return pack(Left(unread=self._state.queue))
+
+    @close.validator
+    def check_close(self, given: RawValue = NOTHING) -> None:
+        """Refuse an invalid input."""
+        with self._checked():
+            unpack(given, Reason)

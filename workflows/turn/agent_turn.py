@@ -1,0 +1,579 @@
+"""One agent turn: call the model, run its tools, repeat until it answers.
+
+The workflow's state is only the fold of its facts. `decide.next_move` decides what it does next.
+Every fact goes through `fold.apply`, just as for readers of the history.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from temporalio import workflow
+from temporalio.common import RawValue
+
+from perdure import errors, limits, validation
+from perdure.agents.definitions import AgentDefinition
+from perdure.errors import PerdureError
+from perdure.temporal import failures, outcomes
+from perdure.temporal.names import (
+    ADD_BUDGET,
+    CHILD_NEWS,
+    DECIDE,
+    FOLLOW,
+    RESOLVE_AGENT,
+    RESUME,
+    STEER,
+    TURN,
+)
+from perdure.temporal.payloads import NOTHING, pack, unpack
+from perdure.temporal.search_attributes import SCHEDULED_FOR
+from perdure.text import described
+from perdure.turn import approvals
+from perdure.turn.circuit_breaker import Health
+from perdure.turn.decide import (
+    AwaitApproval,
+    AwaitBudget,
+    AwaitIterations,
+    AwaitResume,
+    Done,
+    Move,
+    Stop,
+    TakeOver,
+    check_history,
+    next_move,
+    replayable_events,
+    too_long,
+)
+from perdure.turn.facts import (
+    BudgetAdded,
+    CancelRequested,
+    Decided,
+    Resumed,
+    Said,
+    TurnContinued,
+    TurnStarted,
+)
+from perdure.turn.keys import AgentKey
+from perdure.turn.retries import retry_delay
+from perdure.turn.state import TurnState
+from perdure.turn.wire import Origin, Summary, TurnRequest
+from perdure.values.approvals import Decision
+from perdure.values.moments import in_words
+from perdure.values.reports import Outcome
+from perdure.workflows import ancestors, schedule_total
+from perdure.workflows.turn import local_lookup, log_events, visibility, waits
+from perdure.workflows.turn.calls import Calls
+from perdure.workflows.turn.children import Children
+from perdure.workflows.turn.clock import run_until
+from perdure.workflows.turn.followers import Followers
+from perdure.workflows.turn.later_release import NeedsLaterReleaseError
+from perdure.workflows.turn.middleware import Pipeline
+from perdure.workflows.turn.moves import Moves, agent_call
+from perdure.workflows.turn.on_done import OnDone
+from perdure.workflows.turn.runs import Runs
+from perdure.workflows.turn.turn_context import Board
+
+_Ended = tuple[AgentDefinition, Done]
+
+PEOPLES = {AwaitBudget: "budget", AwaitIterations: "iterations", AwaitResume: "resume"}
+"""The moves that wait for a person, besides approvals, and the kinds of their waits."""
+
+REPLAY_LIMITS = {"replayable-3x": limits.EVENTS_PER_TASK_SECOND, "replayable": 800}
+"""Patch id to events per second of the workflow task timeout, the newest first.
+
+A turn that had more events than a limit before the release that introduced it is held to the next
+one.
+"""
+
+_OUTCOMES = {
+    errors.TurnBudgetExceededError: Outcome.BUDGET_EXHAUSTED,
+    errors.MaxIterationsError: Outcome.MAX_ITERATIONS,
+    errors.LoopDetectedError: Outcome.LOOP,
+    errors.AutonomyBoundaryError: Outcome.BOUNDARY,
+    errors.TurnTimeoutError: Outcome.TIMED_OUT,
+}
+
+
+@workflow.defn(name=TURN, sandboxed=False, failure_exception_types=[PerdureError])
+class AgentTurn:
+    """The workflow of a turn.
+
+    It is not sandboxed: it contains no user code, and replay tests guard it (docs/decisions/0002).
+    """
+
+    def __init__(self) -> None:
+        self._board = Board()
+        self._calls = Calls(self._board)
+        self._pipeline = Pipeline(self._board, self._calls)
+        self._children = Children(self._board)
+        self._moves = Moves(self._board, self._calls, self._pipeline, self._children)
+        self._has_begun = False
+        self._is_ending = False
+        self._runs = Runs(self._board)
+        self._on_done = OnDone()
+        self._followers = Followers(self._board)
+
+    @workflow.run
+    async def run(self, start: RawValue = NOTHING) -> RawValue:
+        """Run the turn. The input is validated here, so an invalid one causes a typed error."""
+        try:
+            fact = self._open(start)
+            agent, done = await self._in_time(lambda: self._turn(fact))
+            await self._pipeline.observe(agent, outcome=done.outcome, risk=done.risk)
+            await schedule_total.settle(self._board.state, done.outcome)
+            await self._on_done.begin(self._board.state)
+            await self._followers.tell_end()
+            summary = self._board.summary(done.outcome, done.output, done.risk)
+        except asyncio.CancelledError:
+            summary = await self._cancelled(workflow.cancellation_reason() or "")
+            if workflow.info().parent is None:
+                raise
+            return pack(summary)  # the only thing that a parent receives of a cancelled child
+        except NeedsLaterReleaseError:
+            raise
+        except PerdureError as error:
+            raise await self._failure(error) from error
+        except Exception as error:  # a bug must not make the workflow task fail for ever
+            workflow.logger.exception("the turn failed unexpectedly")
+            raise await self._failure(PerdureError(described(error))) from error
+        self._close(summary)
+        return pack(summary)
+
+    def _open(self, start: RawValue) -> TurnStarted | TurnContinued:
+        """Return the input of the run after validation.
+
+        Raises:
+            PerdureError: It is not valid.
+        """
+        fact = _started(start)
+        self._board.note(fact)
+        match fact:
+            case TurnStarted(request):
+                request.check()
+                schedule_total.check(request)
+                ancestors.check(request.lineage)
+                if request.lineage is None:  # a delegate has the deadline of the turn above it
+                    request.check_moments(self._board.clock.began)
+            case TurnContinued(continuation):
+                ancestors.check_continued("the input")
+                self._has_begun = True
+                self._moves.health = Health(continuation.health)
+                self._runs.resume(continuation, self._pipeline)
+                self._followers.resume((*self._followers.ids, *continuation.followers))
+        return fact
+
+    async def _in_time(self, turn: Callable[[], Coroutine[Any, Any, _Ended]]) -> _Ended:
+        """Run the turn until its end, or until its deadline.
+
+        Raises:
+            TurnTimeoutError: The deadline has passed.
+        """
+        deadline = self._board.deadline
+        if deadline is None:
+            return await turn()
+        error = errors.TurnTimeoutError(
+            f"the deadline of the turn, {in_words(deadline)}, has passed; go on after the end with"
+            " turn.resume()",
+            context={"deadline": deadline.isoformat()},
+        )
+        try:
+            return await run_until(deadline, turn, "the deadline of the turn", error)
+        except errors.TurnTimeoutError as raised:
+            failures = self._board.state.attempts.unpardoned
+            if raised is error and failures:
+                raise error from errors.from_info(failures[-1].error)
+            raise
+
+    async def _turn(self, fact: TurnStarted | TurnContinued) -> _Ended:
+        """Run the turn, or go on with it in a later run. Returns its agent and its end."""
+        agent = await self._begin(fact)
+        return agent, await self._pipeline.through(agent, self._loop)
+
+    async def _begin(self, fact: TurnStarted | TurnContinued) -> AgentDefinition:
+        """Begin the turn after its delay, or go on with it in a later run. Returns its agent."""
+        match fact:
+            case TurnStarted(request):
+                begins = request.begins_at(self._board.clock.began)
+                if begins is not None:
+                    await waits.for_delay(self._board, begins)
+                if request.origin is not None and not _reads_session(request.origin):
+                    await self._take_over(request.origin, whole=False)
+                return await self._resolve(request)
+            case TurnContinued(continuation):
+                await self._take_over(continuation.continues, whole=True)
+                assert self._board.state.agent is not None
+                return self._board.state.agent
+
+    async def _take_over(self, origin: Origin, *, whole: bool) -> None:
+        """Take over the state of another run. A cancellation waits for it: the report needs it."""
+        task = asyncio.create_task(self._runs.take_over(self._calls, origin, whole=whole))
+        try:
+            await workflow.wait([task])
+        except asyncio.CancelledError:
+            await workflow.wait([task])
+            if not isinstance(task.exception(), errors.UnknownVersionError):
+                raise
+        try:
+            task.result()
+        except errors.UnknownVersionError as error:
+            raise NeedsLaterReleaseError(str(error)) from error
+
+    async def _take_over_session(self) -> None:
+        """Take over the messages of the session before the turn, if it began without them."""
+        request = self._board.state.request
+        if self._board.state.transcript.absent and request is not None:
+            assert request.origin is not None
+            await self._take_over(request.origin, whole=False)
+
+    async def _resolve(self, request: TurnRequest) -> AgentDefinition:
+        """Resolve the agent once; a later deploy does not affect this turn."""
+        board = self._board
+        call = agent_call(request, request.agent, request.model)
+        call = call.model_copy(update={"on_done": request.on_done, "handed_to": request.handed_to})
+        if local_lookup.is_at_hand(call):
+            await local_lookup.resolve(board, call)
+        while board.state.agent is None:
+            await asyncio.sleep(retry_delay(board.state).total_seconds())
+            key = AgentKey(len(board.state.attempts.failures) + 1)
+            await self._calls.perform(
+                key, RESOLVE_AGENT, call, limits.TOOL_CALL, f"agent {request.agent}"
+            )
+        visibility.begin(board.state)
+        self._log_start()
+        return board.state.agent
+
+    async def _loop(self) -> Done:
+        while True:
+            agent = self._board.state.agent
+            assert agent is not None  # another one after a handoff
+            if not self._runs.is_full():
+                _check_size(self._board.state.step_count)
+            await self._pipeline.observe(agent)
+            if self._runs.is_full():
+                await self._take_over_session()
+                await self._runs.go_on(self._moves.health, self._pipeline, self._followers.ids)
+            match next_move(
+                self._board.state,
+                agent,
+                self._board.time_left,
+                self._moves.benched(agent),
+                self._moves.outage(agent),
+            ):
+                case Done() as done:
+                    self._is_ending = True
+                    return done
+                case Stop(error):
+                    raise error
+                case TakeOver():
+                    await self._take_over_session()
+                case move:
+                    if not _goes_on_waiting(move, self._board.state):
+                        await waits.end_taken_over(self._board)
+                    with contextlib.suppress(waits.RunIsFull):
+                        await self._moves.make(move, agent)
+
+    @workflow.update(name=ADD_BUDGET, unfinished_policy=workflow.HandlerUnfinishedPolicy.ABANDON)
+    async def add_budget(self, given: RawValue = NOTHING) -> RawValue:
+        """Raise the budget; a turn that waits for that continues.
+
+        If the turn does not know its limits yet, the update returns once it does.
+        """
+        await self._until_begun()
+        with self._runs.update() as is_new:
+            if is_new:
+                return await self._add_budget(outcomes.added(given))
+            await self._until_taken_over()
+            return self._remaining()
+
+    async def _until_begun(self) -> None:
+        """Wait until the run has its input.
+
+        The SDK runs the handlers of the first workflow task before `run`. Readers of the history
+        have the input first.
+        """
+        if self._board.state.request is None:
+            await workflow.wait_condition(lambda: self._board.state.request is not None)
+
+    @property
+    def _is_taking_over(self) -> bool:
+        """Whether the run does not have the state of the run before yet."""
+        state = self._board.state
+        is_later = workflow.info().continued_run_id is not None
+        return state.awaits_parts or (state.request is None and is_later)
+
+    async def _until_taken_over(self) -> None:
+        """Wait until this run has the state of the run before."""
+        if self._board.state.awaits_parts:
+            await workflow.wait_condition(lambda: not self._board.state.awaits_parts)
+
+    async def _add_budget(self, added: BudgetAdded) -> RawValue:
+        is_root = workflow.info().parent is None
+        if is_root:
+            self._board.note(added)
+        if self._board.state.agent is None:
+            await workflow.wait_condition(
+                lambda: self._board.state.agent is not None or self._board.state.is_delayed
+            )
+            with failures.typed():
+                self._check_added(added, self._board.state)
+        if not is_root:
+            if added.more:  # those above first: at no moment is more leased than there is
+                await ancestors.tell_added(self._board.state, added.more)
+            self._board.note(added)
+        return self._remaining()
+
+    def _check_added(self, added: BudgetAdded, state: TurnState) -> None:
+        """Reject an addition to a limit that the turn does not have, or does not know yet.
+
+        Raises:
+            InvalidRequestError: There is no such limit, or the sum is too large.
+        """
+        try:
+            state.with_added(added)
+        except errors.InvalidRequestError as error:
+            if not state.is_delayed:
+                raise
+            raise errors.InvalidRequestError(
+                f"{error.message}: before a turn begins, only the limits that it was started with"
+                " can be raised"
+            ) from None
+
+    def _remaining(self) -> RawValue:
+        state = self._board.state.foreseen if self._board.state.is_delayed else self._board.state
+        left = self._board.remaining_of(state)
+        return pack(left.model_copy(update={"iterations": state.iterations_left}))
+
+    @add_budget.validator
+    def check_added(self, given: RawValue = NOTHING) -> None:
+        """Reject an invalid addition before it is recorded in history."""
+        self._runs.answers.check_open()
+        if self._runs.has_answered():
+            return
+        with failures.typed():
+            added = outcomes.added(given)
+            validation.check(
+                "what is added",
+                {"by": added.by},
+                {"by": validation.By | None},
+                errors.InvalidRequestError,
+            )
+            if self._board.state.agent is not None or self._board.state.is_delayed:
+                self._check_added(added, self._board.state.foreseen)
+
+    @workflow.update(name=RESUME)
+    async def resume(self, given: RawValue = NOTHING) -> None:
+        """Retry the model now."""
+        await self._until_begun()
+        with self._runs.update() as is_new:
+            if is_new:
+                fact = Resumed()
+                await self._note(fact)
+                if self._was_refused(fact):
+                    self._refuse_to_resume()
+
+    @resume.validator
+    def check_resumed(self, given: RawValue = NOTHING) -> None:
+        """Reject the update if the turn does not wait for a provider or for `resume`."""
+        self._runs.answers.check_open()
+        if self._runs.has_answered() or self._is_taking_over:
+            return
+        if not self._board.state.can_be_resumed:
+            self._refuse_to_resume()
+
+    def _refuse_to_resume(self) -> None:
+        waiting = self._board.state.waiting
+        doing = f"it waits for {waiting.kind}" if waiting and waiting.is_told else "it is running"
+        with failures.typed():
+            raise errors.InvalidRequestError(
+                f"the turn does not wait for a provider, so it cannot be resumed: {doing}"
+            )
+
+    @workflow.update(name=STEER)
+    async def steer(self, given: RawValue = NOTHING) -> None:
+        """Take in a message of the user, which the model reads with its next call."""
+        await self._until_begun()
+        with self._runs.update() as is_new:
+            if is_new:
+                await self._say(self._said(given))
+
+    @workflow.signal(name=STEER)
+    async def take_message(self, given: RawValue = NOTHING) -> None:
+        """Take in a message that the session of the turn has accepted."""
+        await self._until_begun()
+        said = outcomes.said_in_signal([given])
+        if said is not None:
+            await self._say(said)
+
+    async def _say(self, said: Said) -> None:
+        before = self._board.state
+        await self._note(said)
+        if before.awaits_parts:
+            return
+        log_events.answered_without_a_run(before, self._board.state)
+        self._board.show()
+        if said.now:
+            await self._calls.interrupt()
+
+    @steer.validator
+    def check_message(self, given: RawValue = NOTHING) -> None:
+        """Reject a message that is not valid, does not fit, or comes too late."""
+        self._runs.answers.check_open()
+        if self._runs.has_answered():
+            return
+        with failures.typed():
+            said = self._said(given)
+            self._board.state.inbox.check(said)
+            if self._is_ending:
+                raise errors.TurnOverError("the turn has its answer, and is about to end")
+
+    def _said(self, given: RawValue) -> Said:
+        update = workflow.current_update_info()
+        assert update is not None
+        return outcomes.said(update.id, given)
+
+    async def _note(self, fact: Decided | Resumed | Said) -> None:
+        """Add the fact of an update, and wait until the run has a state that it can apply to."""
+        self._board.note(fact)
+        await self._until_taken_over()
+
+    def _was_refused(self, fact: Decided | Resumed) -> bool:
+        """Return whether an update that came in before the state of the run before was refused."""
+        return any(one is fact for one in self._board.state.carried.refused)
+
+    @workflow.signal(name=CHILD_NEWS, unfinished_policy=workflow.HandlerUnfinishedPolicy.ABANDON)
+    async def child_news(self, given: RawValue = NOTHING) -> None:
+        """Handle the news of a delegate's turn: it waits, continues, or was given budget."""
+        await self._until_begun()
+        fact = outcomes.news_in([given])
+        if fact is not None:
+            await self._children.told(fact)
+
+    @workflow.signal(name=FOLLOW)
+    def follow(self, given: RawValue = NOTHING) -> None:
+        """Tell the sender from now on when the turn needs a person, and when it ends."""
+        self._followers.add(given)
+
+    @workflow.update(name=DECIDE)
+    async def decide(self, given: RawValue = NOTHING) -> None:
+        """Approve or deny a waiting call."""
+        await self._until_begun()
+        with self._runs.update() as is_new:
+            if is_new:
+                await self._decide(Decided(unpack(given, Decision)))
+
+    async def _decide(self, fact: Decided) -> None:
+        before = self._board.state
+        await self._note(fact)
+        if self._was_refused(fact):
+            with failures.typed():
+                raise errors.ApprovalConflictError(
+                    f"no approval is pending for the call {fact.decision.call_id!r} with these"
+                    " arguments"
+                )
+        if not before.awaits_parts:
+            log_events.answered_without_a_run(before, self._board.state)
+            self._board.show()
+
+    @decide.validator
+    def check_decision(self, given: RawValue = NOTHING) -> None:
+        """Reject a decision that is late, repeated, or about other arguments."""
+        self._runs.answers.check_open()
+        if self._runs.has_answered() or self._is_taking_over:
+            return
+        with failures.typed():
+            waiting = self._board.state.waiting
+            open_ids = {call.id for call, _ in self._board.state.asked.calls}
+            pending = tuple(
+                one for one in (waiting.pending if waiting else ()) if one.call_id in open_ids
+            )
+            approvals.check(pending, unpack(given, Decision), workflow.now())
+
+    async def _cancelled(self, reason: str) -> Summary:
+        self._board.note(CancelRequested(reason))
+        return await self._ended_with(
+            errors.TurnCancelledError(reason or None), Outcome.CANCELLED, reason
+        )
+
+    async def _failure(self, error: PerdureError) -> BaseException:
+        return failures.of_turn(
+            error, await self._ended_with(error, _OUTCOMES.get(type(error), Outcome.FAILED))
+        )
+
+    async def _ended_with(self, error: PerdureError, outcome: Outcome, reason: str = "") -> Summary:
+        await self._observe_end(outcome)
+        await schedule_total.settle(self._board.state, outcome)
+        await self._on_done.begin(self._board.state, error)
+        await self._followers.tell_end()
+        summary = self._board.summary(outcome, self._board.state.output, error=error)
+        self._close(summary, error, reason)
+        return summary
+
+    def _close(self, summary: Summary, error: PerdureError | None = None, reason: str = "") -> None:
+        """Record the end of a turn in the memo, search attributes, details and log."""
+        self._log_start()
+        visibility.end(self._board.state, summary, reason)
+        self._board.show_end(summary.outcome)
+        log_events.turn_ended(self._board.state, summary, self._board.took_ms, error)
+
+    def _log_start(self) -> None:
+        """Log the start once: when the agent is known, or when the turn ends before that."""
+        if not self._has_begun:
+            self._has_begun = True
+            log_events.turn_started(self._board.state)
+
+    async def _observe_end(self, outcome: Outcome) -> None:
+        """Notify observers of an unsuccessful end as well.
+
+        A failure to do so does not keep the turn from ending.
+        """
+        agent = self._board.state.agent
+        if agent is not None and agent.observes:
+            with contextlib.suppress(PerdureError):
+                await asyncio.shield(self._pipeline.observe(agent, outcome=outcome))
+
+
+def _started(start: RawValue) -> TurnStarted | TurnContinued:
+    """Return the fact of the input, with the slot if a schedule started the turn."""
+    at = workflow.info().typed_search_attributes.get(SCHEDULED_FOR)
+    has_last = at is not None and workflow.has_last_completion_result()
+    last = workflow.get_last_completion_result(RawValue) if has_last else None
+    return outcomes.started(start, at, last)
+
+
+def _reads_session(origin: Origin) -> bool:
+    """Return whether the turn begins without the messages of its session before it.
+
+    A turn that a worker of an earlier release has begun has taken them over.
+    """
+    return origin.preceding is not None and workflow.patched("read-session")
+
+
+def _goes_on_waiting(move: Move, state: TurnState) -> bool:
+    """Return whether a move waits for what the run before has already waited for."""
+    waiting = state.waiting
+    match move:
+        case AwaitApproval(asked):
+            pending = {one.call_id for one in waiting.pending} if waiting else set()
+            return {call.id for call, _ in asked.calls} <= pending
+        case AwaitBudget() | AwaitIterations() | AwaitResume():
+            return waiting is not None and waiting.kind == PEOPLES[type(move)]
+        case _:
+            return False
+
+
+def _check_size(steps: int) -> None:
+    """End a turn typed before the server terminates it, and while its history can be replayed.
+
+    Raises:
+        TooLargeError: The history is too large or too long.
+    """
+    info = workflow.info()
+    events = info.get_current_history_length()
+    check_history(info.get_current_history_size(), events)
+    for patch, per_second in REPLAY_LIMITS.items():
+        limit = replayable_events(info.task_timeout, per_second)
+        if events > limit and workflow.patched(patch):
+            raise too_long(steps, events, info.task_timeout, limit)

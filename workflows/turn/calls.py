@@ -1,0 +1,183 @@
+"""The activities of a turn, each with a key, one attempt, a deadline, and an end that is a fact."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+from pydantic import BaseModel
+from temporalio import workflow
+from temporalio.common import RawValue, RetryPolicy
+from temporalio.exceptions import ActivityError
+
+from perdure.temporal import outcomes
+from perdure.temporal.payloads import pack
+from perdure.text import one_line
+from perdure.turn.facts import Recorded, Scheduled
+from perdure.turn.keys import ActivityKey, AgentKey, HandoffKey, ModelKey, PolicyKey, ToolKey
+from perdure.turn.wire import ModelCall
+from perdure.workflows import heartbeats
+from perdure.workflows.turn import log_events
+from perdure.workflows.turn.clock import ended_within
+from perdure.workflows.turn.turn_context import Board
+
+ONCE = RetryPolicy(maximum_attempts=1)
+CANCEL_GRACE = timedelta(seconds=10)
+DEADLINE_GRACE = timedelta(seconds=1)
+
+_TASKS_TO_A_RESULT = 8
+"""The number of other asyncio tasks that may run before the task that waits for a result ends.
+
+The SDK needs three.
+"""
+
+Handle = workflow.ActivityHandle[RawValue]
+
+
+async def has_ended(handle: asyncio.Task[Any]) -> bool:
+    """Return whether an activity or a child has ended, including in this very moment.
+
+    Cancelling one whose result arrived in the same workflow task, before its own asyncio task has
+    processed it, would lose a result that is in history.
+    """
+    for _ in range(_TASKS_TO_A_RESULT):
+        if handle.done():
+            break
+        await asyncio.sleep(0)
+    return handle.done()
+
+
+def _cancel(key: ActivityKey, handle: Handle) -> bool:
+    """Request the cancellation of an activity, which soon learns of it. Like `Task.cancel`."""
+    is_requested = handle.cancel()
+    heartbeats.beat_soon(str(key))
+    return is_requested
+
+
+class Calls:
+    """Runs the activities of one turn."""
+
+    def __init__(self, board: Board) -> None:
+        self._board = board
+        self._left: list[asyncio.Task[None]] = []
+        self._asking: tuple[ModelKey, Handle] | None = None
+
+    async def perform(
+        self,
+        key: ActivityKey,
+        activity: str,
+        arg: BaseModel,
+        timeout: timedelta,
+        summary: str,
+        *,
+        has_deadline: bool = True,
+        queue: str = "",
+    ) -> Recorded | None:
+        """Run one activity, fold its result and return it.
+
+        Returns None for one that was abandoned, or came too late to be started. A cancellation is
+        passed on, and an abandoned activity's end is still folded. Resolving the agent and
+        notifying about the end have no deadline.
+        """
+        has_deadline = has_deadline and self._board.state.agent is not None
+        is_last = isinstance(key, ModelKey) and key.is_last
+        # for the last answer there is time that is kept
+        if has_deadline and not is_last and self._board.time_for_calls == timedelta():
+            return None
+        raw = pack(arg, f"the input of {activity}")
+        scheduled = Scheduled(key, arg if isinstance(arg, ModelCall) else None)
+        before = self._board.state
+        self._board.note(scheduled)
+        if is_last:
+            log_events.answered_without_a_run(before, self._board.state)
+        self._board.show(
+            summary
+            if isinstance(key, AgentKey | HandoffKey | ModelKey)
+            else f"{activity}: {summary}"
+        )
+        handle = workflow.start_activity(
+            activity,
+            raw,
+            task_queue=queue or None,
+            result_type=RawValue,
+            activity_id=str(key),
+            start_to_close_timeout=timeout,
+            heartbeat_timeout=heartbeats.timeout(),
+            retry_policy=ONCE,
+            cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+            summary=one_line(summary, 200),
+        )
+        if isinstance(key, ModelKey) and not is_last:
+            self._asking = key, handle
+        try:
+            await self._until(key, handle, has_deadline)
+        except asyncio.CancelledError:
+            if not await has_ended(handle):
+                _cancel(key, handle)
+                if self._board.is_new(scheduled):
+                    self._board.withdraw(scheduled)
+                    raise
+            await self._stopped(key, handle)
+            raise
+        return self._fold_end(key, handle) if handle.done() else None
+
+    async def interrupt(self) -> None:
+        """Stop the model call that is running, so that the model is asked again."""
+        if self._asking is not None and not await has_ended(self._asking[1]):
+            _cancel(*self._asking)
+
+    async def _stopped(self, key: ActivityKey, handle: Handle) -> None:
+        """Wait for a cancelled activity for a while, which is shorter after the deadline."""
+        if self._board.is_too_late:
+            await ended_within([handle], DEADLINE_GRACE, f"{key} may end after the deadline")
+        else:
+            await ended_within([handle], CANCEL_GRACE, f"{key} may end after the cancel")
+        if handle.done():
+            self._fold_end(key, handle)
+        elif self._board.is_too_late:
+            self._left.append(asyncio.create_task(self._fold_later(key, handle)))
+
+    async def _until(self, key: ActivityKey, handle: Handle, has_deadline: bool) -> None:
+        """Wait for an activity, and stop it at the deadline.
+
+        If it does not stop, it is abandoned, unless the turn continues with its call.
+        """
+        board, is_stopping = self._board, False
+        while not handle.done():
+            left = board.time_for_calls if has_deadline else None
+            if left == timedelta() and not await has_ended(handle):
+                is_stopping = is_stopping or _cancel(key, handle)
+                pauses = board.state.agent is not None and board.state.agent.on_exhausted == "pause"
+                await (
+                    workflow.wait([handle])
+                    if pauses
+                    else ended_within([handle], DEADLINE_GRACE, f"{key} may end after the deadline")
+                )
+                if handle.done() or board.time_for_calls != timedelta():
+                    continue  # time was added: the turn continues with this call's end
+                self._left.append(asyncio.create_task(self._fold_later(key, handle)))
+                return
+            board.clock.wake_after(left, "the deadline of the turn")
+            alarm = [board.clock.alarm] if board.clock.alarm else []
+            await workflow.wait([handle, *alarm], return_when=asyncio.FIRST_COMPLETED)
+
+    async def _fold_later(self, key: ActivityKey, handle: Handle) -> None:
+        """Fold the end of an abandoned activity, which readers of the history see too."""
+        await workflow.wait([handle])
+        self._fold_end(key, handle)
+
+    def _fold_end(self, key: ActivityKey, handle: Handle) -> Recorded:
+        try:
+            fact = outcomes.completed(key, handle.result())
+        except ActivityError as error:
+            fact = outcomes.failed(key, error.cause or error)
+        except asyncio.CancelledError as error:
+            fact = outcomes.failed(key, error)
+        before = self._board.state
+        self._board.note(fact)
+        if isinstance(key, ModelKey | ToolKey | PolicyKey):
+            log_events.call_ended(before, self._board.state, fact, self._board.took_ms(key))
+        elif isinstance(key, HandoffKey):
+            log_events.handed_over(before, self._board.state, key)
+        return fact

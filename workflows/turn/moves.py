@@ -1,0 +1,352 @@
+"""The moves of a turn: what the workflow does for each, by activities, children and waits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from datetime import timedelta
+from typing import Any
+
+from temporalio import workflow
+
+from perdure import errors, limits, validation
+from perdure.agents import policy
+from perdure.agents.definitions import AgentDefinition, ToolDefinition
+from perdure.temporal.names import (
+    ASK_POLICY,
+    CALL_MODEL,
+    RESOLVE_AGENT,
+)
+from perdure.text import arguments_in_brief
+from perdure.turn import approvals, fallback, outages, reservations
+from perdure.turn.approvals import PolicyCall
+from perdure.turn.circuit_breaker import Health
+from perdure.turn.decide import (
+    Act,
+    Ask,
+    AwaitApproval,
+    AwaitBudget,
+    AwaitIterations,
+    AwaitResume,
+    Consult,
+    Delegate,
+    HandOver,
+    Move,
+    check_batch,
+    media_room,
+    moves_at_once,
+)
+from perdure.turn.facts import (
+    CallFailed,
+    ModelAnswered,
+)
+from perdure.turn.fold import ready_for
+from perdure.turn.keys import HandoffKey, ModelKey, PolicyKey, ToolKey
+from perdure.turn.outages import Outage
+from perdure.turn.retries import asked_pause_s
+from perdure.turn.waiting import PROVIDER
+from perdure.turn.wire import AgentCall, ModelCall, ToolRun, TurnRequest
+from perdure.workflows.turn import waits
+from perdure.workflows.turn.calls import Calls
+from perdure.workflows.turn.children import Children
+from perdure.workflows.turn.local_calls import LocalCalls
+from perdure.workflows.turn.middleware import Pipeline
+from perdure.workflows.turn.turn_context import Board
+
+MARGIN = timedelta(seconds=10)
+"""Between a model call's own deadline and the activity's, so that the typed error comes first."""
+
+
+class Moves:
+    """Makes the moves of one turn.
+
+    Attributes:
+        health: The health of the models, as this turn has seen it.
+    """
+
+    def __init__(self, board: Board, calls: Calls, pipeline: Pipeline, children: Children) -> None:
+        self.health = Health()
+        self._board = board
+        self._calls = calls
+        self._pipeline = pipeline
+        self._children = children
+        self._local = LocalCalls(board)
+
+    async def make(self, move: Move, agent: AgentDefinition) -> None:
+        """Make a move, and wait for its end.
+
+        Raises:
+            RunIsFull: The turn has to go on in a new run while it waits.
+            TooLargeError: The calls are too large to be made at once.
+        """
+        match move:
+            case Ask():
+                await self._ask(move, agent)
+            case Act() | Delegate() if agent.parallel_tools:
+                moves = moves_at_once(self._board.state, agent)
+                self._check_batch(moves)
+                room, locally = self._media_room(moves, agent), self._local.admit(moves)
+                await _together([self._run(one, agent, room, locally) for one in moves])
+            case Act() | Delegate():
+                room, locally = self._media_room([move], agent), self._local.admit([move])
+                await self._run(move, agent, room, locally)
+            case HandOver():
+                await self._hand_over(move)
+            case Consult():
+                await self._consult(move, agent)
+            case AwaitApproval(asked):
+                reason = ", ".join(call.name for call, _ in asked.calls)
+                await self._observe_wait(agent, "approval", reason)
+                await waits.for_approval(self._board, asked)
+            case AwaitResume(reason):
+                await self._observe_wait(agent, "resume", reason)
+                await waits.for_resume(self._board, reason)
+            case AwaitIterations(reason):
+                await self._observe_wait(agent, "iterations", reason)
+                await waits.for_iterations(self._board, reason)
+            case AwaitBudget(reason):
+                await self._observe_wait(agent, "budget", reason)
+                await waits.for_budget(self._board, reason)
+
+    async def _observe_wait(self, agent: AgentDefinition, kind: str, reason: str) -> None:
+        """Notify observers of a wait for people, once: not if the run before began it."""
+        if self._board.clock.waits_since is None:
+            await self._pipeline.observe(agent, waits_for=kind, reason=reason)
+
+    def _check_batch(self, moves: Sequence[Act | Delegate]) -> None:
+        """Reject calls that do not fit, except in turns of earlier releases that made them."""
+        try:
+            check_batch(self._board.state, moves, workflow.info().get_current_history_size())
+        except errors.TooLargeError:
+            if workflow.patched("check-batch"):
+                raise
+
+    def _media_room(self, moves: Sequence[Act | Delegate], agent: AgentDefinition) -> int:
+        size_bytes = workflow.info().get_current_history_size()
+        return media_room(self._board.state, moves, agent, size_bytes)
+
+    async def _ask(self, move: Ask, agent: AgentDefinition) -> None:
+        """Call a model; the transcript is passed by reference."""
+        choice, target, reservation = move.choice, move.choice.target, move.reservation
+        if choice.delay and not await self._pause(move, agent):
+            return
+        key, board = move.key, self._board
+        has_waited = bool(choice.delay)
+        if not key.is_last:  # before a last answer, the model reads no messages
+            has_waited |= await self._pipeline.check_messages(agent)
+        state = ready_for(board.state, key)
+        if has_waited:  # the budget may have been added to meanwhile
+            reservation = reservations.for_call(state, agent, target, choice.cut)
+        call = ModelCall.of(
+            state.transcript.digest,
+            model="" if target.model == agent.model else target.model,
+            others=choice.others,
+            passed=choice.passed,
+            cut=choice.cut,
+            round=choice.round,
+            max_output_tokens=reservation.max_output_tokens,
+            most_input=reservation.most_input,
+            budget=board.remaining if board.state.accounts.ledger.budget else None,
+            agent=state.other_agent,
+        )
+        by = f", {state.other_agent}" if state.other_agent else ""
+        summary = f"{_label(key)}{by}{', last answer' if key.is_last else ''}: {target.model}"
+        summary += f" (not {'; not '.join(choice.passed)})" if choice.passed else ""
+        # for a factory before it, and for validators after it
+        timeout = limits.MODEL_CALL + 2 * limits.USER_CODE + MARGIN
+        fact = await self._calls.perform(
+            key, CALL_MODEL, call, timeout, summary, queue=target.queue
+        )
+        if isinstance(fact, ModelAnswered):
+            self.health.succeeded(target.model)
+            waits.provider_is_back(board)
+        elif isinstance(fact, CallFailed) and fallback.is_penalty(
+            error := errors.from_info(fact.error)
+        ):
+            most = limits.RETRY_AFTER if agent.model_retry is None else validation.LONGEST
+            self.health.failed(target.model, workflow.time(), asked_pause_s(error, most))
+
+    async def _pause(self, move: Ask, agent: AgentDefinition) -> bool:
+        """Wait before a model is retried; return whether that is still necessary."""
+        choice, waiting = move.choice, self._board.state.waiting
+        if agent.model_retry is None:
+            return await self._sleep(choice.delay, f"before {choice.target.model} is asked again")
+        if outages.is_told(choice.number, choice.delay) and not (
+            waiting and waiting.kind == PROVIDER
+        ):
+            await self._pipeline.observe(
+                agent,
+                waits_for=PROVIDER,
+                reason=self._board.state.attempts.failures[-1].error.message,
+            )
+        if choice.limit:
+            await waits.for_limit(self._board, choice, move.key)
+            return False  # its failures do not count any more, so that the next move differs
+        return await waits.for_provider(self._board, choice, move.key)
+
+    def outage(self, agent: AgentDefinition) -> Outage:
+        """Return the failed calls of the open step, by the workflow's clock.
+
+        An agent that waits for a person when it gives up may be resumed until the deadline.
+        """
+        now = workflow.time()
+        asked = {
+            target.model: left
+            for target in agent.chain
+            if (left := self.health.asked_s(target.model, now))
+        }
+        pauses = agent.model_retry is not None and agent.model_retry.pauses
+        deadline = None if pauses or agent.rules < 4 else self._board.deadline
+        return Outage(
+            lasted=self._board.failing_for,
+            asked_s=asked,
+            turn_id=workflow.info().workflow_id,
+            until_deadline=None if deadline is None else deadline - workflow.now(),
+        )
+
+    def benched(self, agent: AgentDefinition) -> list[str]:
+        """Return the models that this turn skips for now.
+
+        This memory survives restarts, because a replay rebuilds it.
+        """
+        return (
+            [
+                target.model
+                for target in agent.chain
+                if self.health.benched_s(target.model, workflow.time())
+            ]
+            if len(agent.chain) > 1
+            else []
+        )
+
+    async def _run(
+        self,
+        move: Act | Delegate,
+        agent: AgentDefinition,
+        media_bytes: int,
+        locally: timedelta | None,
+    ) -> None:
+        """Run one call: a tool, or the turns of delegates."""
+        if isinstance(move, Delegate):
+            await self._children.run(move, agent)
+        else:
+            await self._act(move, agent, media_bytes, locally)
+            await self._children.count_time()
+
+    async def _act(
+        self, move: Act, agent: AgentDefinition, media_bytes: int, locally: timedelta | None
+    ) -> None:
+        """Run one tool. `locally` is the time that it has as a local call; None if it is none."""
+        tool = agent.tool(move.call.name)
+        assert tool is not None
+        run = self._tool_run(move, agent, tool, media_bytes)
+        words = f"{arguments_in_brief(move.call.arguments)}{self._approver_of(move)}"
+        if locally is not None:
+            named = run.model_copy(update={"tool": tool.name})
+            summary = f"{_label(move.key)}: {tool.name} {words}"
+            if await self._local.run(move.key, named, summary, locally, is_async=tool.is_async):
+                return
+        summary = f"{_label(move.key)}: {run.tool} {words}"
+        await self._calls.perform(move.key, tool.activity, run, tool.timeout, summary)
+
+    def _tool_run(
+        self, move: Act, agent: AgentDefinition, tool: ToolDefinition, media_bytes: int
+    ) -> ToolRun:
+        """Return the input of a tool's activity."""
+        info, state = workflow.info(), self._board.state
+        request = state.request
+        approved, only_reads = approvals.consent_of(
+            agent, request.task if request else None, tool, state.open_step.at(move.key.call).gate
+        )
+        return ToolRun(
+            owner=tool.owner or agent.name,
+            tool="" if tool.activity == tool.name else tool.name,
+            call_id=move.call.id,
+            arguments=move.call.arguments,
+            schema_digest=tool.schema_digest,
+            run=info.first_execution_run_id[-8:] if tool.has_context else "",
+            labels=request.labels if request else {},
+            approved=approved,
+            only_reads=only_reads,
+            repeats=any(
+                failure.lost and failure.key.call == move.key.call
+                for failure in state.attempts.failures
+            ),
+            media_bytes=media_bytes,
+        )
+
+    def _approver_of(self, move: Act) -> str:
+        """Return who approved a call, if known."""
+        found = approvals.decision_about(move.call.id, self._board.state.open_step.decisions)
+        return f", {found.in_words}" if found and found.by else ""
+
+    async def _hand_over(self, move: HandOver) -> None:
+        """Hand the turn over to another agent, which is resolved once, as the first one is."""
+        if move.delay and not await self._sleep(move.delay, "before the handoff is tried again"):
+            return
+        request = self._board.state.request
+        assert request is not None
+        summary = f"{_label(move.key)}: hand over to {move.to}"
+        call = agent_call(request, move.to)
+        await self._calls.perform(move.key, RESOLVE_AGENT, call, limits.TOOL_CALL, summary)
+
+    async def _consult(self, move: Consult, agent: AgentDefinition) -> None:
+        """Ask the policies about a call."""
+        if move.delay and not await self._sleep(move.delay, "before the policy is asked again"):
+            return
+        tool, request = agent.tool(move.call.name), self._board.state.request
+        policies = policy.policies_of(agent, tool)
+        proposed = PolicyCall(
+            turn_id=workflow.info().workflow_id,
+            agent=policies[0],
+            tool=move.call.name,
+            call_id=move.call.id,
+            arguments=move.call.arguments,
+            read_only=tool.is_read_only if tool else False,
+            labels=request.labels if request else {},
+            policies=policies,
+            owner=(tool.owner or agent.name) if tool and tool.activity else "",
+            schema_digest=tool.schema_digest if tool else "",
+        )
+        summary = f"{_label(move.key)}: may {move.call.name} run?"
+        await self._calls.perform(move.key, ASK_POLICY, proposed, limits.TOOL_CALL, summary)
+
+    async def _sleep(self, delay: timedelta, summary: str) -> bool:
+        """Sleep, but not past the deadline; return whether time is left."""
+        left = self._board.time_for_calls
+        await workflow.sleep(delay if left is None else min(delay, left), summary=summary)
+        return left is None or left > delay
+
+
+async def _together(coroutines: list[Coroutine[Any, Any, None]]) -> None:
+    """Run all coroutines to their end.
+
+    A cancellation is passed on to each; exceptions are raised when all have ended.
+    """
+    tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
+    try:
+        await workflow.wait(tasks)
+    except asyncio.CancelledError:
+        for task in tasks:
+            task.cancel()
+        await workflow.wait(tasks)
+        raise
+    for task in tasks:
+        task.result()
+
+
+def _label(key: ModelKey | ToolKey | PolicyKey | HandoffKey) -> str:
+    """Return the beginning of a row in Temporal's web UI, after the activity's type."""
+    return f"step {key.step}" + (f", attempt {key.attempt}" if key.attempt > 1 else "")
+
+
+def agent_call(request: TurnRequest, agent: str, model: str | None = None) -> AgentCall:
+    """Return the input of the activity that resolves an agent of a turn."""
+    return AgentCall(
+        agent=agent,
+        model=model,
+        allowed=request.allowed,
+        extra=request.options.extra if request.options else {},
+        model_retry=request.model_retry,
+        inherited=request.lineage.tools if request.lineage else (),
+    )

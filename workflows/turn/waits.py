@@ -1,0 +1,211 @@
+"""The waits of a turn: for its beginning, for people and for providers.
+
+They are durable, and visible to readers of the turn. Those for people, for the beginning and for a
+provider's limit do not count towards its time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from datetime import datetime, timedelta
+from typing import Any
+
+from temporalio import workflow
+
+from perdure import limits
+from perdure.text import one_line
+from perdure.turn import outages
+from perdure.turn.approvals import Asked
+from perdure.turn.facts import WaitBegan, WaitEnded
+from perdure.turn.fallback import Choice
+from perdure.turn.keys import ModelKey
+from perdure.turn.waiting import DELAY, PROVIDER
+from perdure.workflows import ancestors
+from perdure.workflows.turn import log_events, visibility
+from perdure.workflows.turn.turn_context import Board
+
+_REASON_CHARACTERS = 200
+
+
+class RunIsFull(Exception):  # noqa: N818 - not an error
+    """The turn has to go on in a new run while it waits."""
+
+
+async def for_delay(board: Board, until: datetime) -> None:
+    """Wait until the turn begins, which is not in its time."""
+    left = until - workflow.now()
+    if left <= timedelta():
+        return
+    began = WaitBegan(DELAY, "the turn was started with a delay", until=until)
+    async with _waiting(board, began, []):
+        await workflow.sleep(left, summary="the turn begins")
+
+
+async def for_budget(board: Board, reason: str) -> None:
+    """Wait for an addition to the budget."""
+    budget = board.state.accounts.ledger.budget
+    async with _waiting(board, WaitBegan("budget", reason), []):
+        await _until(board, lambda: board.state.accounts.ledger.budget != budget)
+
+
+async def for_iterations(board: Board, reason: str) -> None:
+    """Wait until a person allows more iterations."""
+    more = board.state.accounts.more_iterations
+    async with _waiting(board, WaitBegan("iterations", reason), []):
+        await _until(
+            board,
+            lambda: board.state.accounts.more_iterations != more or board.state.inbox.grants,
+        )
+
+
+async def for_resume(board: Board, reason: str) -> None:
+    """Wait until a person resumes the turn or adds to the budget."""
+    pardoned, budget = board.state.attempts.pardoned, board.state.accounts.ledger.budget
+    async with _waiting(board, WaitBegan("resume", reason), []):
+        await _until(
+            board,
+            lambda: (
+                board.state.attempts.pardoned != pardoned
+                or board.state.accounts.ledger.budget != budget
+            ),
+        )
+
+
+async def for_provider(board: Board, choice: Choice, key: ModelKey) -> bool:
+    """Wait before a provider is asked again; whether it still has to be.
+
+    The wait counts towards the turn's time.
+    """
+    pardoned = board.state.attempts.pardoned
+    if outages.is_told(choice.number, choice.delay):
+        until = workflow.now() + choice.delay
+        reason = board.state.attempts.failures[-1].error.message
+        if board.state.waiting is None or board.state.waiting.kind != PROVIDER:
+            log_events.wait_began(board.state, PROVIDER)
+        board.note(
+            visibility.begin_wait(
+                board.state,
+                WaitBegan(PROVIDER, reason, (), board.failing_since, until, key.attempt),
+            )
+        )
+        board.show("waits for provider")
+    try:
+        await workflow.wait_condition(
+            lambda: board.state.attempts.pardoned != pardoned,
+            timeout=choice.delay,
+            timeout_summary=f"before {choice.target.model} is asked again",
+        )
+    except TimeoutError:
+        return True
+    return False
+
+
+async def for_limit(board: Board, choice: Choice, key: ModelKey) -> None:
+    """Wait until a limit of the provider is over, or a person resumes the turn.
+
+    The wait does not count towards the turn's time. Earlier failures do not count afterwards.
+    """
+    pardoned = board.state.attempts.pardoned
+    reason = board.state.attempts.failures[-1].error.message
+    until = workflow.now() + choice.delay
+    began = WaitBegan(PROVIDER, reason, (), board.failing_since, until, key.attempt, limit=True)
+    async with _waiting(board, began, []):
+        with contextlib.suppress(TimeoutError):
+            await workflow.wait_condition(
+                lambda: board.state.attempts.pardoned != pardoned,
+                timeout=choice.delay,
+                timeout_summary=f"the limit of {choice.target.model} is over",
+            )
+
+
+def provider_is_back(board: Board) -> None:
+    """End the wait for a provider, if there is one, after a model has answered."""
+    if board.state.waiting is not None and board.state.waiting.kind == PROVIDER:
+        ended = WaitEnded()
+        visibility.end_wait(board.state, ended)
+        board.note(ended)
+
+
+async def for_approval(board: Board, asked: Asked) -> None:
+    """Wait until each of these calls is approved or denied, or its approval has expired."""
+    pending = asked.pending(workflow.now(), limits.APPROVAL_EXPIRY)
+    if board.clock.is_taken_over and board.state.waiting is not None:
+        pending = board.state.waiting.pending  # of the run before: the time goes on
+    names = ", ".join(f"{one.tool} ({one.call_id})" for one in pending)
+    late: set[str] = set()
+    expired: list[str] = []
+
+    def all_answered() -> bool:
+        """Return whether no call is open; expired ones count as denied."""
+        return {call.id for call, _ in board.state.asked.calls} <= late
+
+    why = "".join(
+        f"; {one.call_id}: {one_line(one.reason, _REASON_CHARACTERS)}"
+        for one in pending
+        if one.reason
+    )
+    async with _waiting(
+        board,
+        WaitBegan("approval", f"somebody has to approve or deny {names}{why}", pending),
+        expired,
+    ):
+        for one in sorted(pending, key=lambda each: each.expires_at):
+            left = max(one.expires_at - workflow.now(), timedelta())
+            try:
+                await _until(
+                    board,
+                    all_answered,
+                    timeout=left,
+                    timeout_summary=f"the approval of {one.tool} expires",
+                )
+            except TimeoutError:
+                late.add(one.call_id)
+                board.show()
+        expired += [call.id for call, _ in board.state.asked.calls]
+
+
+async def end_taken_over(board: Board) -> None:
+    """End a wait that the run before began, and whose end came before this run could wait."""
+    if board.clock.is_taken_over:
+        await _end(board, [])
+
+
+async def _until(board: Board, is_over: Callable[[], bool], **options: Any) -> None:
+    """Wait until a condition holds.
+
+    Raises:
+        RunIsFull: The turn has to go on in a new run before that. The wait is not over then.
+        TimeoutError: The timeout in `options` is over.
+    """
+    await workflow.wait_condition(lambda: is_over() or board.is_full, **options)
+    if not is_over():
+        raise RunIsFull
+
+
+@contextlib.asynccontextmanager
+async def _waiting(board: Board, waits: WaitBegan, expired: list[str]) -> AsyncIterator[None]:
+    """Stop the clock for a wait.
+
+    A wait that the run before began goes on without another record.
+    """
+    if not board.clock.is_taken_over:
+        log_events.wait_began(board.state, waits.kind)
+        board.clock.begin_wait()
+        board.note(visibility.begin_wait(board.state, waits))
+        board.show(f"waits for {waits.kind}")
+        await ancestors.tell_waits(board.state, waits.kind, waits.reason)
+    else:
+        board.show(f"waits for {waits.kind}")
+    yield
+    await _end(board, expired)
+
+
+async def _end(board: Board, expired: list[str]) -> None:
+    board.clock.end_wait()
+    ended = WaitEnded(tuple(expired))
+    visibility.end_wait(board.state, ended)
+    before = board.state
+    board.note(ended)
+    log_events.answered_without_a_run(before, board.state, refused="expired")
+    await ancestors.tell_goes_on(board.state)

@@ -107,7 +107,7 @@ class Resource(FirstSentence, click.Group):
             @self.command("list", epilog=examples(*lines))
             @click.option(
                 "--limit",
-                type=int,
+                type=options.Count(min=1),
                 default=limit,
                 metavar="N",
                 help=f"At most this many (default: {limit or 'all'}).",
@@ -119,7 +119,7 @@ class Resource(FirstSentence, click.Group):
                 limit: int | None, as_json: bool, address: str | None, **filters: Any
             ) -> int:
                 client = await connected(address)
-                read = limit + 1 if limit is not None and limit > 0 else limit
+                read = None if limit is None else limit + 1
                 table = function(client, limit=read, **filters)
                 kind = f"such {self.noun}" if any(filters.values()) else f"{self.noun} yet"
                 await table.show(limit, as_json=as_json, none=f"there is no {kind}")

@@ -98,8 +98,15 @@ def test_unknown_command_is_a_mistake(perdure: CommandLine) -> None:
         (
             ["list", "--limit", "few"],
             (
-                "perdure list: Invalid value for '--limit': 'few' is not a valid integer. See"
+                "perdure list: Invalid value for '--limit': 'few' is not a valid whole number. See"
                 " perdure list --help."
+            ),
+        ),
+        (
+            ["schedule", "list", "--limit", "0"],
+            (
+                "perdure schedule list: Invalid value for '--limit': 0 is not in the range x>=1."
+                " See perdure schedule list --help."
             ),
         ),
         (

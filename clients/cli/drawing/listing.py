@@ -44,7 +44,7 @@ class EntryTable(Generic[E]):
         count, table = 0, Blocks(self.left_out, sys.stdout)
         async with contextlib.aclosing(blocks(self.entries)) as read:
             async for block in read:
-                shown = block if limit is None else block[: max(limit - count, 0)]
+                shown = block if limit is None else block[: limit - count]
                 count += len(block)
                 if as_json:
                     for entry in shown:

@@ -35,20 +35,6 @@ _PLACES = {source: page for page, source in SOURCES.items()} | {
 _LINK = re.compile(r"(?<=\]\()(?!\w+:|#)[^)#\s]+")
 
 
-def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Write out what the navigation says with a `*`: all pages of that folder, in order."""
-    for item in (
-        item for section in config.nav or [] for items in section.values() for item in items
-    ):
-        for title, place in item.items():
-            if place.endswith("/*"):
-                item[title] = [
-                    f"{place[:-1]}{page.name}"
-                    for page in sorted((ROOT / "docs" / place[:-2]).glob("*.md"))
-                ]
-    return config
-
-
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages."""
     from mkdocs.structure.files import File

@@ -32,7 +32,7 @@ format: $(READY)      ## what a tool can mend
 dev: $(READY)         ## the Temporal server, its web UI and a worker for the librarian, until Ctrl-C
 	@$(BIN)/perdure dev perdure.worker.librarian:make
 
-docs: docs-tools      ## docs/ as a site in build/site; a link that leads nowhere, or a page that nothing leads to, is an error
+docs: docs-tools      ## docs/ as a site in build/site; a link or path that leads nowhere, a page that nothing leads to, or what a merge left behind is an error
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 	@PERDURE_SITE=build/site $(BIN)/pytest -q -n $(WORKERS) --ignore tests/site/test_browser.py tests/site
 	@echo "the site is in build/site/index.html, for any browser; make docs-serve shows it as it is written"

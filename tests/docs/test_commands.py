@@ -46,7 +46,7 @@ def test_command_of_perdure_is_one(command: Command) -> None:
 
 
 def test_targets_of_make_exist() -> None:
-    """In blocks and in prose, except for archived decisions, which name the targets of their time."""
+    """In blocks and in prose; archived decisions name the targets of their time."""
     pages = [page.path for page in PAGES if "archive" not in page.path.parts]
     words = "".join(page.read_text(encoding="utf-8") for page in pages)
     words += "".join(f"`{command.text}`" for command in named("make"))

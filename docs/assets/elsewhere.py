@@ -26,7 +26,16 @@ SOURCES = {
 """The file in the tree that holds the text of a page."""
 
 EXAMPLES = {f"examples/{path.name}": path for path in sorted((ROOT / "examples").glob("*.py"))}
-BEHIND = ("decisions/", "acceptance.md", "changelog.md", "contributing.md", "examples.md")
+BEHIND = (
+    "acceptance.md",
+    "changelog.md",
+    "contributing.md",
+    "decisions/",
+    "design.md",
+    "examples.md",
+    "how-a-message-travels.md",
+    "how-to-read-the-code.md",
+)
 """What the search shows after the rest."""
 
 _PLACES = {source: page for page, source in SOURCES.items()} | {

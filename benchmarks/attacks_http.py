@@ -1,6 +1,6 @@
 """How much do attacks on a gateway slow down the requests of other callers?
 
-`make bench-attacks-http`, or `python -m benchmarks.attacks_http NAME …` for some of them.
+`make -C benchmarks attacks-http`, or `python -m benchmarks.attacks_http NAME …` for some of them.
 
 Blocks of quiet requests and of requests under attack alternate on the same gateway process, so that
 the conditions are the same for both. The attacker has a token of its own, or none. The results are

@@ -1,7 +1,7 @@
 """Push notifications: tells one receiver when a task of A2A needs a person, and when it is over.
 
-It is a workflow of its own (docs/decisions/0105), which the gateway starts. It follows a turn: the
-turn signals that there is news, and an activity reads from history what that is.
+It is a workflow of its own (docs/decisions/archive/0105), which the gateway starts. It follows a
+turn: the turn signals that there is news, and an activity reads from history what that is.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A local activity needs no task on a queue, and no second workflow task for its result. It is for
 work that takes no time. If it fails, the ordinary activity does the same, and its error is that of
-the turn (docs/decisions/0087).
+the turn (docs/decisions/archive/0087).
 """
 
 from __future__ import annotations

@@ -208,6 +208,7 @@ PLANTED = [
     ("perdure.workflows.heartbeats", "perdure.workflows.turn.clock"),
     # workers
     ("perdure.worker.agent_worker", "perdure.clients.cli.commands"),
+    ("perdure.worker.activities", "click"),
     ("perdure.worker.plugin", "click"),
 ]
 

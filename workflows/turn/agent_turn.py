@@ -58,6 +58,7 @@ from perdure.turn.facts import (
 )
 from perdure.turn.keys import AgentKey
 from perdure.turn.retries import retry_delay
+from perdure.turn.situation import Situation
 from perdure.turn.state import TurnState
 from perdure.turn.wire import Origin, Summary, TurnRequest
 from perdure.values.approvals import Decision
@@ -236,7 +237,7 @@ class AgentTurn:
         if local_lookup.is_at_hand(call):
             await local_lookup.resolve(board, call)
         while board.state.agent is None:
-            await asyncio.sleep(retry_delay(board.state).total_seconds())
+            await asyncio.sleep(retry_delay(board.state.attempts.unpardoned).total_seconds())
             key = AgentKey(len(board.state.attempts.failures) + 1)
             await self._calls.perform(
                 key, RESOLVE_AGENT, call, limits.TOOL_CALL, f"agent {request.agent}"
@@ -255,13 +256,14 @@ class AgentTurn:
             if self._runs.is_full():
                 await self._take_over_session()
                 await self._runs.go_on(self._moves.health, self._pipeline, self._followers.ids)
-            match next_move(
+            situation = Situation(
                 self._board.state,
                 agent,
                 self._board.time_left,
                 self._moves.benched(agent),
                 self._moves.outage(agent),
-            ):
+            )
+            match next_move(situation):
                 case Done() as done:
                     self._is_ending = True
                     return done

@@ -8,7 +8,7 @@ WORKERS ?= 4
 
 unexport PYTHONDONTWRITEBYTECODE  # or each process would rewrite the asserts of all tests anew
 
-.PHONY: demo test check dev test-slow soak soak-sessions test-local-model local-model-tools bench bench-attacks bench-attacks-http bench-budgets bench-actions bench-trees bench-long bench-recovery bench-sessions bench-starvation bench-streams bench-local bench-peers screenshots acceptance bad-input mistakes lock format deploy-check deploy-tools mcp-servers docs docs-check docs-serve docs-tools clean
+.PHONY: demo test check types dev test-slow soak soak-sessions test-local-model local-model-tools bench bench-attacks bench-attacks-http bench-budgets bench-actions bench-trees bench-long bench-recovery bench-sessions bench-starvation bench-streams bench-local bench-peers screenshots acceptance bad-input mistakes lock format deploy-check deploy-tools mcp-servers docs docs-check docs-serve docs-tools clean
 
 demo: $(READY)        ## a real turn on a real Temporal server; its worker is killed in the middle
 	@$(BIN)/perdure demo $(ARGS)
@@ -49,6 +49,10 @@ check: $(READY)       ## format, lint, types (of the code blocks of the pages to
 	@$(BIN)/pytest -q -m "" tests/docs/test_types.py tests/unit/test_imports.py
 	@$(BIN)/lint-imports --no-logo
 	@$(BIN)/python tests/acceptance.py --check
+
+types: $(READY)       ## the public names, by two more type checkers; mypy is in make check
+	@PYTHONWARNINGS=ignore $(BIN)/pip install --quiet --disable-pip-version-check --retries 1 --no-build-isolation --editable ".[types]"
+	@$(BIN)/pytest -q -rs -m "" tests/typing
 
 dev: $(READY)         ## the Temporal server, its web UI and a worker for the librarian, until Ctrl-C
 	@$(BIN)/perdure dev perdure.worker.librarian:make

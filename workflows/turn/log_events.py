@@ -156,35 +156,38 @@ def answered_without_a_run(before: TurnState, after: TurnState, *, refused: str 
     A policy or a person denied them, an approval expired, the budget is spent, or the fold itself
     knows the answer.
     """
-    given = _given(after) if after.open_step.calls or after.step_count > before.step_count else ()
-    for place, result in enumerate(given, 1):
+    has_results = after.open_step.calls or after.step_count > before.step_count
+    for place, result in enumerate(_results(after) if has_results else (), 1):
         earlier = before.open_step.find(place)
         if result is None or (earlier and earlier.result):
             continue
-        outcome = "error" if result.is_error else "ok"
-        if result.content == steps.BESIDE_HANDOFF:
-            outcome = "not_run"
-        elif result.content.startswith(approvals.NOT_RUN):
-            outcome = refused
-        elif result.content.startswith(steps.NOT_RUN):
-            outcome = _unfinished(before, ToolKey(before.step_count + 1, place))
-        words = result.content if outcome == "error" else ""
-        by = _decided_by(after, result.call_id)
-        place_of_call = ToolKey(before.step_count + 1, place)
+        key = ToolKey(before.step_count + 1, place)
+        outcome = _outcome_of(result, before, key, refused)
         _write(
             before,
             "tool_call",
-            place_of_call,
+            key,
             tool=result.name,
             duration_ms=0,
             outcome=outcome,
-            words=words,
-            **by,
+            words=result.content if outcome == "error" else "",
+            **_decided_by(after, result.call_id),
         )
 
 
-def _given(state: TurnState) -> Sequence[ToolResult | None]:
-    """The results of the calls of the open step, or of the step that was closed last."""
+def _outcome_of(result: ToolResult, before: TurnState, key: ToolKey, refused: str) -> str:
+    """Return the outcome of a call that has this result although nothing ran."""
+    if result.content == steps.BESIDE_HANDOFF:
+        return "not_run"
+    if result.content.startswith(approvals.NOT_RUN):
+        return refused
+    if result.content.startswith(steps.NOT_RUN):
+        return _unfinished(before, key)
+    return "error" if result.is_error else "ok"
+
+
+def _results(state: TurnState) -> Sequence[ToolResult | None]:
+    """Return the results of the calls of the open step, or of the step that was closed last."""
     return [one.result for one in state.open_step.calls] or (
         state.steps[-1].results if state.steps else ()
     )
@@ -238,7 +241,7 @@ def _unfinished(state: TurnState, key: ToolKey) -> str:
 
 def delegation_ended(before: TurnState, after: TurnState, key: ChildKey) -> None:
     """Record the end of a delegate's turn if it completes the call."""
-    found, results = before.open_step.find(key.call), _given(after)
+    found, results = before.open_step.find(key.call), _results(after)
     if found is None or found.result is not None:
         return
     given = results[key.call - 1] if key.call <= len(results) else None

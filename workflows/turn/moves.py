@@ -40,10 +40,13 @@ from perdure.turn.facts import (
     CallFailed,
     ModelAnswered,
 )
+from perdure.turn.fallback import Choice
 from perdure.turn.fold import ready_for
 from perdure.turn.keys import HandoffKey, ModelKey, PolicyKey, ToolKey
 from perdure.turn.outages import Outage
+from perdure.turn.reservations import Reservation
 from perdure.turn.retries import asked_pause_s
+from perdure.turn.state import TurnState
 from perdure.turn.waiting import PROVIDER
 from perdure.turn.wire import AgentCall, ModelCall, ToolRun, TurnRequest
 from perdure.workflows.turn import waits
@@ -137,23 +140,10 @@ class Moves:
         state = ready_for(board.state, key)
         if has_waited:  # the budget may have been added to meanwhile
             reservation = reservations.for_call(state, agent, target, choice.cut)
-        call = ModelCall.of(
-            state.transcript.digest,
-            model="" if target.model == agent.model else target.model,
-            others=choice.others,
-            passed=choice.passed,
-            cut=choice.cut,
-            round=choice.round,
-            max_output_tokens=reservation.max_output_tokens,
-            most_input=reservation.most_input,
-            budget=board.remaining if board.state.accounts.ledger.budget else None,
-            agent=state.other_agent,
-        )
-        by = f", {state.other_agent}" if state.other_agent else ""
-        summary = f"{_label(key)}{by}{', last answer' if key.is_last else ''}: {target.model}"
-        summary += f" (not {'; not '.join(choice.passed)})" if choice.passed else ""
+        call = self._model_call(state, agent, choice, reservation)
         # for a factory before it, and for validators after it
         timeout = limits.MODEL_CALL + 2 * limits.USER_CODE + MARGIN
+        summary = _summary(key, state.other_agent, choice)
         fact = await self._calls.perform(
             key, CALL_MODEL, call, timeout, summary, queue=target.queue
         )
@@ -165,6 +155,24 @@ class Moves:
         ):
             most = limits.RETRY_AFTER if agent.model_retry is None else validation.LONGEST
             self.health.failed(target.model, workflow.time(), asked_pause_s(error, most))
+
+    def _model_call(
+        self, state: TurnState, agent: AgentDefinition, choice: Choice, reservation: Reservation
+    ) -> ModelCall:
+        """Return the input of the activity that calls a model."""
+        model = choice.target.model
+        return ModelCall.of(
+            state.transcript.digest,
+            model="" if model == agent.model else model,
+            others=choice.others,
+            passed=choice.passed,
+            cut=choice.cut,
+            round=choice.round,
+            max_output_tokens=reservation.max_output_tokens,
+            most_input=reservation.most_input,
+            budget=self._board.remaining if self._board.state.accounts.ledger.budget else None,
+            agent=state.other_agent,
+        )
 
     async def _pause(self, move: Ask, agent: AgentDefinition) -> bool:
         """Wait before a model is retried; return whether that is still necessary."""
@@ -338,6 +346,13 @@ async def _together(coroutines: list[Coroutine[Any, Any, None]]) -> None:
 def _label(key: ModelKey | ToolKey | PolicyKey | HandoffKey) -> str:
     """Return the beginning of a row in Temporal's web UI, after the activity's type."""
     return f"step {key.step}" + (f", attempt {key.attempt}" if key.attempt > 1 else "")
+
+
+def _summary(key: ModelKey, other_agent: str, choice: Choice) -> str:
+    """Return the row of a model call in Temporal's web UI, after the activity's type."""
+    by = f", {other_agent}" if other_agent else ""
+    summary = f"{_label(key)}{by}{', last answer' if key.is_last else ''}: {choice.target.model}"
+    return summary + (f" (not {'; not '.join(choice.passed)})" if choice.passed else "")
 
 
 def agent_call(request: TurnRequest, agent: str, model: str | None = None) -> AgentCall:

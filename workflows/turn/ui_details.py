@@ -5,6 +5,7 @@ They are Markdown, available while a worker has the turn.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from perdure import errors
@@ -122,19 +123,25 @@ def _wait(state: TurnState, waiting: Waiting, at: datetime) -> list[str]:
         return [f"**Begins at {_moment(waiting.until)}**"]
     if not waiting.pending:
         return [f"**Waits for {_plain(waiting.kind, 80)}:** {_plain(waiting.reason, 300)}"]
+    return _approvals(state, waiting.pending, at)
+
+
+def _approvals(state: TurnState, pending: Sequence[PendingApproval], at: datetime) -> list[str]:
+    """Return a row for each call that can still be decided; nothing without any."""
     calls = {call.id: call.arguments for call, _ in state.asked.calls}
     rows = [
-        _asked(one, calls[one.call_id])
-        for one in waiting.pending
-        if one.call_id in calls and at < one.expires_at
+        _asked(approval, calls[approval.call_id])
+        for approval in pending
+        if approval.call_id in calls and at < approval.expires_at
     ]
-    more = [f"- and {len(rows) - _MOST_CALLS} more"] if len(rows) > _MOST_CALLS else []
-    whole = (
-        ["", "`perdure approvals` with the id of this turn shows what is cut."]
-        if more or any(CUT in row for row in rows)
-        else []
-    )
-    return ["**Waits for approval of:**", "", *rows[:_MOST_CALLS], *more, *whole] if rows else []
+    if not rows:
+        return []
+    shown = ["**Waits for approval of:**", "", *rows[:_MOST_CALLS]]
+    if len(rows) > _MOST_CALLS:
+        shown.append(f"- and {len(rows) - _MOST_CALLS} more")
+    if len(rows) > _MOST_CALLS or any(CUT in row for row in rows):
+        shown += ["", "`perdure approvals` with the id of this turn shows what is cut."]
+    return shown
 
 
 def _asked(pending: PendingApproval, arguments: str) -> str:

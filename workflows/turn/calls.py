@@ -151,8 +151,8 @@ class Calls:
         """
         board, is_stopping = self._board, False
         while not handle.done():
-            left = board.time_for_calls if has_deadline else None
-            if left == timedelta() and not await has_ended(handle):
+            time_left = board.time_for_calls if has_deadline else None
+            if time_left == timedelta() and not await has_ended(handle):
                 is_stopping = is_stopping or _cancel(key, handle)
                 pauses = board.state.agent is not None and board.state.agent.on_exhausted == "pause"
                 await (
@@ -164,7 +164,7 @@ class Calls:
                     continue  # time was added: the turn continues with this call's end
                 self._left.append(asyncio.create_task(self._fold_later(key, handle)))
                 return
-            board.clock.wake_after(left, "the deadline of the turn")
+            board.clock.wake_after(time_left, "the deadline of the turn")
             alarm = [board.clock.alarm] if board.clock.alarm else []
             await workflow.wait([handle, *alarm], return_when=asyncio.FIRST_COMPLETED)
 

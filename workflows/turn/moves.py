@@ -89,7 +89,7 @@ class Moves:
                 moves = moves_at_once(self._board.state, agent)
                 self._check_batch(moves)
                 room, locally = self._media_room(moves, agent), self._local.admit(moves)
-                await _together([self._run(one, agent, room, locally) for one in moves])
+                await _together([self._run(call_move, agent, room, locally) for call_move in moves])
             case Act() | Delegate():
                 room, locally = self._media_room([move], agent), self._local.admit([move])
                 await self._run(move, agent, room, locally)
@@ -153,8 +153,8 @@ class Moves:
         elif isinstance(fact, CallFailed) and fallback.is_penalty(
             error := errors.from_info(fact.error)
         ):
-            most = limits.RETRY_AFTER if agent.model_retry is None else validation.LONGEST
-            self.health.failed(target.model, workflow.time(), asked_pause_s(error, most))
+            longest = limits.RETRY_AFTER if agent.model_retry is None else validation.LONGEST
+            self.health.failed(target.model, workflow.time(), asked_pause_s(error, longest))
 
     def _model_call(
         self, state: TurnState, agent: AgentDefinition, choice: Choice, reservation: Reservation
@@ -198,16 +198,16 @@ class Moves:
         An agent that waits for a person when it gives up may be resumed until the deadline.
         """
         now = workflow.time()
-        asked = {
-            target.model: left
+        pauses_s = {
+            target.model: pause_s
             for target in agent.chain
-            if (left := self.health.asked_s(target.model, now))
+            if (pause_s := self.health.asked_s(target.model, now))
         }
         pauses = agent.model_retry is not None and agent.model_retry.pauses
         deadline = None if pauses or agent.rules < 4 else self._board.deadline
         return Outage(
             lasted=self._board.failing_for,
-            asked_s=asked,
+            asked_s=pauses_s,
             turn_id=workflow.info().workflow_id,
             until_deadline=None if deadline is None else deadline - workflow.now(),
         )
@@ -248,13 +248,13 @@ class Moves:
         tool = agent.tool(move.call.name)
         assert tool is not None
         run = self._tool_run(move, agent, tool, media_bytes)
-        words = f"{arguments_in_brief(move.call.arguments)}{self._approver_of(move)}"
+        description = f"{arguments_in_brief(move.call.arguments)}{self._approver_of(move)}"
         if locally is not None:
             named = run.model_copy(update={"tool": tool.name})
-            summary = f"{_label(move.key)}: {tool.name} {words}"
+            summary = f"{_label(move.key)}: {tool.name} {description}"
             if await self._local.run(move.key, named, summary, locally, is_async=tool.is_async):
                 return
-        summary = f"{_label(move.key)}: {run.tool} {words}"
+        summary = f"{_label(move.key)}: {run.tool} {description}"
         await self._calls.perform(move.key, tool.activity, run, tool.timeout, summary)
 
     def _tool_run(
@@ -285,8 +285,8 @@ class Moves:
 
     def _approver_of(self, move: Act) -> str:
         """Return who approved a call, if known."""
-        found = approvals.decision_about(move.call.id, self._board.state.open_step.decisions)
-        return f", {found.in_words}" if found and found.by else ""
+        decision = approvals.decision_about(move.call.id, self._board.state.open_step.decisions)
+        return f", {decision.in_words}" if decision and decision.by else ""
 
     async def _hand_over(self, move: HandOver) -> None:
         """Hand the turn over to another agent, which is resolved once, as the first one is."""
@@ -321,9 +321,9 @@ class Moves:
 
     async def _sleep(self, delay: timedelta, summary: str) -> bool:
         """Sleep, but not past the deadline; return whether time is left."""
-        left = self._board.time_for_calls
-        await workflow.sleep(delay if left is None else min(delay, left), summary=summary)
-        return left is None or left > delay
+        time_left = self._board.time_for_calls
+        await workflow.sleep(delay if time_left is None else min(delay, time_left), summary=summary)
+        return time_left is None or time_left > delay
 
 
 async def _together(coroutines: list[Coroutine[Any, Any, None]]) -> None:

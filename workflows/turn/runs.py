@@ -129,12 +129,12 @@ class Runs:
         if _is_cancelled():
             return  # the next await ends the turn
         # larger than a payload only if the request is, which external storage then holds
-        given = pack(
+        payload = pack(
             self._continuation(health, pipeline).model_copy(update={"followers": followers}),
             "the next run's input",
             most_bytes=limits.STORED_BYTES,
         )
-        workflow.continue_as_new(given, memo=self._memo())
+        workflow.continue_as_new(payload, memo=self._memo())
 
     def _continuation(self, health: Health, pipeline: Pipeline) -> Continuation:
         board, info = self._board, workflow.info()

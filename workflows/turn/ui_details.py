@@ -70,8 +70,8 @@ def card(
         lines += ["", f"Ends at {_moment(deadline)} at the latest"]
     if state.waiting is not None and state.waiting.is_told:
         lines += ["", *_wait(state, state.waiting, at)]
-    for one in state.open_step.decisions[-_MOST_CALLS:]:
-        lines += ["", f"Decided: {_decided(one, state)}"]
+    for decision in state.open_step.decisions[-_MOST_CALLS:]:
+        lines += ["", f"Decided: {_decided(decision, state)}"]
     if state.attempts.failures:
         last = errors.from_info(state.attempts.failures[-1].error)
         lines += ["", f"Last error: {last.code}: {_plain(last.message, 300)}"]
@@ -88,11 +88,11 @@ def _spending(state: TurnState) -> list[str]:
         if name == "usd" and limit is None and not state.is_priced_so_far:
             continue
         figures = (getattr(ledger.spent, name), getattr(reserved, name), limit)
-        words = (
+        cells = (
             "none" if value is None else money(value)[1:] if name == "usd" else str(value)
             for value in figures
         )
-        rows.append(f"| {_NAMES[name]}{_GAP} | " + " | ".join(word + _GAP for word in words) + " |")
+        rows.append(f"| {_NAMES[name]}{_GAP} | " + " | ".join(word + _GAP for word in cells) + " |")
     return rows
 
 
@@ -158,8 +158,8 @@ def _asked(pending: PendingApproval, arguments: str) -> str:
 
 def _decided(decision: Decision, state: TurnState) -> str:
     """Return a person's decision about a call of this step."""
-    place = state.open_step.place_of(decision.call_id)
-    tool = "a call" if place is None else state.open_step.at(place).call.name
+    position = state.open_step.place_of(decision.call_id)
+    tool = "a call" if position is None else state.open_step.at(position).call.name
     edited = ", with other arguments" if decision.arguments is not None else ""
     reason = f": {one_line(decision.reason, 300)}" if decision.reason else ""
     return markdown(f"{word(tool)} ({word(decision.call_id)}) {decision.in_words}{edited}{reason}")
@@ -169,6 +169,6 @@ def _short(limit: timedelta | None) -> str:
     return str(limit).removesuffix(".000000") if limit else "none"
 
 
-def _plain(text: str, most: int) -> str:
+def _plain(text: str, limit: int) -> str:
     """Escape text for Markdown."""
-    return markdown(one_line(text, most))
+    return markdown(one_line(text, limit))

@@ -7,7 +7,7 @@ WORKERS ?= 4
 
 unexport PYTHONDONTWRITEBYTECODE  # or each process would rewrite the asserts of all tests anew
 
-.PHONY: demo test check format dev docs docs-check docs-serve docs-tools test-slow test-local-model local-model-tools deploy-check deploy-tools mcp-servers acceptance bad-input mistakes screenshots lock clean
+.PHONY: demo test check types format dev docs docs-check docs-serve docs-tools test-slow test-local-model local-model-tools deploy-check deploy-tools mcp-servers acceptance bad-input mistakes screenshots lock clean
 
 # Every day
 
@@ -21,13 +21,17 @@ check: $(READY)       ## format, lint, types (of the code blocks of the pages to
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
-	@$(BIN)/pytest -q -m "" tests/docs/test_types.py
+	@$(BIN)/pytest -q -m "" tests/docs/test_types.py tests/unit/test_imports.py
 	@$(BIN)/lint-imports --no-logo
 	@$(BIN)/python tests/acceptance.py --check
 
 format: $(READY)      ## what a tool can mend
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
+
+types: $(READY)       ## the public names, by two more type checkers; mypy is in make check
+	@PYTHONWARNINGS=ignore $(BIN)/pip install --quiet --disable-pip-version-check --retries 1 --no-build-isolation --editable ".[types]"
+	@$(BIN)/pytest -q -rs -m "" tests/typing
 
 dev: $(READY)         ## the Temporal server, its web UI and a worker for the librarian, until Ctrl-C
 	@$(BIN)/perdure dev perdure.worker.librarian:make

@@ -40,6 +40,7 @@ from perdure.temporal import schedule_updates
 from perdure.temporal.names import SCHEDULED_MESSAGE
 from perdure.temporal.runs import describe
 from perdure.temporal.search_marks import Marks
+from perdure.turn.slot import Slot
 from perdure.values import keywords
 from perdure.values.tasks import Task
 
@@ -289,7 +290,7 @@ class Schedule:
         Times of a cron expression have no seconds.
         """
         at = datetime.now(UTC).replace(microsecond=0)
-        while not at.second or await self._exists(turn_id_of(self.id, at)):
+        while not Slot(at=at).is_by_hand or await self._exists(turn_id_of(self.id, at)):
             at += _TICK
         return at
 

@@ -126,16 +126,11 @@ class Part:
             self._wanted = wanted
             return None
         rest = batch_leases.left_of(ledger)
-        if is_last and any(
-            getattr(lease, name) == getattr(rest, name) for name in batch_leases.limited(limits)
-        ):
+        dimensions = batch_leases.limited(limits)
+        if is_last and any(getattr(lease, name) == getattr(rest, name) for name in dimensions):
             self._got_the_rest.add(item.id)
         self._leases[item.id] = lease
-        named = batch_leases.budget_for(lease, limits, own)
-        times = [time for time in (left, own.time if own else None) if time is not None]
-        if times:
-            named["time"] = min(times)
-        return self._request.request(item, Budget(**named) if named else None)
+        return self._request.request(item, _budget(lease, limits, own, left))
 
     def end(self, item: BatchItem, ended: ChildEnded) -> None:
         """Book the end of a turn."""
@@ -218,6 +213,17 @@ class Part:
         """Return the next report, which then counts as told."""
         self._told = self._news.model_copy(update={"number": self._told.number + 1})
         return self._told
+
+
+def _budget(
+    lease: Spending, limits: Budget | None, own: Budget | None, left: timedelta | None
+) -> Budget | None:
+    """Return the budget of a turn: its lease, its own limits, and the `left` time of the batch."""
+    named = batch_leases.budget_for(lease, limits, own)
+    times = [time for time in (left, own.time if own else None) if time is not None]
+    if times:
+        named["time"] = min(times)
+    return Budget(**named) if named else None
 
 
 def is_answered(ended: ChildEnded) -> bool:

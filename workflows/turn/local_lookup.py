@@ -33,8 +33,8 @@ def is_at_hand(call: AgentCall) -> bool:
     """
     if workflow.unsafe.is_replaying():
         return workflow.patched(_PATCH)
-    asked = workflow.extern_functions().get(IS_AT_HAND)
-    return asked is not None and asked(call) and workflow.patched(_PATCH)
+    function = workflow.extern_functions().get(IS_AT_HAND)
+    return function is not None and function(call) and workflow.patched(_PATCH)
 
 
 async def resolve(board: Board, call: AgentCall) -> None:

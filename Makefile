@@ -65,7 +65,7 @@ bench-budgets: $(READY)  ## does the bill stay within the budget? A model that n
 bench-attacks: $(READY)  ## does an honest turn notice what is done to its worker? Seventeen attacks, each on a worker of its own; a quarter of an hour
 	@$(BIN)/python -m benchmarks.attacks $(ARGS)
 
-bench-attacks-http: $(READY)  ## do the requests of a caller notice what another does to the gateway? Ten attacks; five minutes
+bench-attacks-http: $(READY)  ## do the requests of a caller notice what another does to the gateway? Sixteen attacks; ten minutes, ARGS=MCP for some
 	@$(BIN)/python -m benchmarks.attacks_http $(ARGS)
 
 bench-actions: $(READY)  ## how many actions Temporal Cloud would bill for a turn and a step, by the server's own count; five minutes

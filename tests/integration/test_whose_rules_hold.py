@@ -23,6 +23,7 @@ from ..conftest import RecordingClient, Runtime
 from .delegating import delegate
 from .long_turns import MANY, begin, runs_of
 from .spending import SOON_S, ended, look
+from .test_carried_state import continued
 from .test_schedules import DAILY
 from .test_sessions import until_recorded
 
@@ -181,9 +182,7 @@ async def _session_of_an_earlier_release(client: RecordingClient) -> list[str]:
         agent="billing",
         queue=(Queued(id="1", text="say"),),
     )
-    await client.temporal.start_workflow(
-        SESSION, pack(snapshot), id=session.id, task_queue=client.task_queue
-    )
+    await continued(client, session.id, pack(snapshot), kind=SESSION)
     found = await ends(await _begun(client, f"{session.id}/2"))
     await until_recorded(session, 1)
     return [*found, *await _say(session, 2, "work")]

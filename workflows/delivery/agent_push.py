@@ -27,6 +27,7 @@ from perdure.temporal.names import (
     TURN_NEWS,
 )
 from perdure.temporal.payloads import NOTHING, pack, unpack
+from perdure.workflows import ancestors
 from perdure.workflows.delivery import deliveries
 from perdure.workflows.update_answers import UpdateAnswers
 
@@ -54,6 +55,8 @@ class AgentPush:
         """
         with failures.typed():
             self._call = call = unpack(start, PushCall)
+            if call.told:
+                ancestors.check_continued("the place of the last change")
         with deliveries.failing(call.turn_id):
             await self._accept(call)
             if call.turn_id:

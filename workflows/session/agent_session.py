@@ -67,7 +67,7 @@ from perdure.temporal.session_history import record_key
 from perdure.turn.decide import run_events
 from perdure.turn.wire import Steer
 from perdure.values.budgets import BudgetUpdate
-from perdure.workflows import heartbeats
+from perdure.workflows import ancestors, heartbeats
 from perdure.workflows.session.details import card
 from perdure.workflows.turn.calls import has_ended
 from perdure.workflows.update_answers import UpdateAnswers
@@ -119,8 +119,15 @@ class AgentSession:
         return pack(Left(unread=self._state.queue))
 
     def _begin(self, start: RawValue) -> None:
+        """Note the input of the run after validation.
+
+        Raises:
+            InvalidRequestError: It is not the input of a session, or it is that of a later run.
+        """
         fact = session_history.started(start)
         if isinstance(fact, SessionContinued):
+            if not fact.snapshot.is_of_a_fork:
+                ancestors.check_continued("the input")
             self._answered = {answered.id: answered.receipt for answered in fact.snapshot.answered}
         self._note(fact)
 

@@ -482,7 +482,8 @@ def _started(state: TurnState, agent: AgentDefinition) -> str:
 def _end(state: TurnState, answer: ModelAnswer, agent: AgentDefinition) -> Done | Stop:
     text = answer.message.text
     if answer.stop is StopReason.REFUSED:
-        said = f"{answer.model} declined to answer" + (f": {text}" if text else "")
+        is_told = bool(text) and not agent.answer_checks  # an error goes where no answer may go
+        said = f"{answer.model} declined to answer" + (f": {text}" if is_told else "")
         return Stop(errors.LLMRefusedError(said, context={"model": answer.model}))
     if answer.objection:
         reason, answers = answer.objection.splitlines()[0], state.open_step.objections

@@ -136,9 +136,7 @@ def typed(report: AgentReport[Any], wanted: Any, schema: Schema | None) -> Agent
         output = output_type.read(report.output, wanted, schema)
     except ValueError as error:
         model = report.steps[-1].model if report.steps else report.agent
-        said = (
-            f"{model}: the answer is not what was asked for: {error}{_of_another(wanted, schema)}"
-        )
+        said = f"{model}: {output_type.OBJECTION}: {error}{_of_another(wanted, schema)}"
         raise errors.OutputInvalidError(
             said, context={"model": model}, report=without_answer(report)
         ) from None

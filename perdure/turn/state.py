@@ -399,7 +399,7 @@ class TurnState:
         """
         if self.open_step.unpassed:
             return False
-        if self.agent is None or not any(stage.has_after for stage in self.agent.middleware):
+        if self.agent is None or not self.agent.answer_checks:
             return True
         return bool(self.steps) and not self.steps[-1].results and not self.open_step.calls
 

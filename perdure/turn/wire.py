@@ -61,8 +61,9 @@ class Origin(Wire):
 
     With `is_session`, it is a point in the history of a session, after its first `steps` messages.
     With `preceding`, the turn begins without them, and readers that need them read them there.
-    With `withheld`, a fork takes over a mark in the place of each answer of the turn, because the
-    checks of its agent had not let them pass when the fork was started.
+    A fork of a turn whose agent checks answers takes over a mark in the place of each answer before
+    the last step; with `withheld`, also in the place of an answer of the last step, because the
+    checks had not let it pass when the fork was started.
     """
 
     turn_id: str

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,13 +20,6 @@ from perdure.worker import AgentWorker, PerdurePlugin
 
 from ..conftest import check_history, eventually
 from .delegating import FREE
-
-
-@pytest.fixture
-def workflows(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The workflows' module, under a name by which the sandbox finds it, too."""
-    monkeypatch.syspath_prepend(str(Path(__file__).parent))
-    return importlib.import_module("their_workflows")
 
 
 @asynccontextmanager

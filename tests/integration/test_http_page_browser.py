@@ -541,6 +541,35 @@ async def test_session_is_a_chat_and_a_tree_shows_its_money(
 
 
 @pytest.mark.slow
+@pytest.mark.accepts("H75")
+async def test_session_of_a_model_without_a_price_has_an_unknown_price(
+    runtime: Runtime, chromium: Browser
+) -> None:
+    """For the session, and for its turn: it was not free."""
+    worker = AgentWorker(DESK, models={"main": "scripted:main"})
+    async with (
+        runtime(worker, model=ScriptedModel("Hi.")) as client,
+        served(client, one_token(TOKEN)) as http,
+    ):
+        session = client.session("page-unpriced", DESK.name)
+        await (await session.say("Hello.")).result()
+        base = str(http.base_url).rstrip("/")
+        address = f"{base}/ui/#token={TOKEN}"
+        async with opened(chromium, address, wait_until="load") as watched:
+            page = watched.page
+            await show(page, "sessions", session.id)
+            await has(page, "Hi.")
+            await page.get_by_text("spent unknown price").click()
+            await page.locator("main .amount").first.wait_for()
+            amounts = await page.locator("main .amount").all_inner_texts()
+            text = await page.locator("main").inner_text()
+        await session.close()
+
+    assert amounts == ["unknown price"]
+    assert "$0.00" not in text
+
+
+@pytest.mark.slow
 @pytest.mark.accepts("H67")
 async def test_queue_and_budget_of_a_session_are_changed_by_clicks(
     runtime: Runtime, chromium: Browser

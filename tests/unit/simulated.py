@@ -393,10 +393,10 @@ class Played:
         is_last = state.finishing or not runs_tools(answer)
         if schema is None or answer.objection or answer.stop is StopReason.REFUSED or not is_last:
             return answer
-        reason = answer_checks._reason(
-            answer.message.text, schema, output_validation.validator(schema)
+        objection = answer_checks._objection(
+            answer.message.text, schema, output_validation.validator(schema), is_quoted=True
         )
-        return answer.model_copy(update={"objection": reason})
+        return answer.model_copy(update={"objection": objection})
 
     @property
     def _time_left(self) -> timedelta | None:

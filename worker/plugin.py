@@ -52,7 +52,7 @@ from perdure.activities.webhooks import Webhooks
 from perdure.agents.definitions import Target, define
 from perdure.batch.wire import StoreCall
 from perdure.clients.batches.storing import NOT_STORED, store_batch
-from perdure.clients.schedules.sending import send_message
+from perdure.clients.schedules.sending import REFUSED, send_message
 from perdure.delivery.push import ChangeCall, PushCall
 from perdure.delivery.webhook import Notification, WebhookCall
 from perdure.errors import PerdureError
@@ -237,7 +237,7 @@ class PerdurePlugin(Plugin):
                 may_be_stored=True,
                 final=failures.UNREADABLE,
             ),
-            _handler(SEND_MESSAGE, send_message, MessageCall),
+            _handler(SEND_MESSAGE, send_message, MessageCall, final=REFUSED),
             _handler(STORE_BATCH, store_batch, StoreCall, final=NOT_STORED),
             _handler(SETTLE_SCHEDULE, settle_schedule, SettleCall, final=NOT_KEPT),
             _handler(

@@ -38,7 +38,7 @@ from perdure.agents.definitions import Target, define
 from perdure.agents.registry import Registry
 from perdure.batch.wire import StoreCall
 from perdure.clients.batches.storing import NOT_STORED, store_batch
-from perdure.clients.schedules.sending import send_message
+from perdure.clients.schedules.sending import REFUSED, send_message
 from perdure.delivery.push import ChangeCall, PushCall
 from perdure.delivery.webhook import Notification, WebhookCall
 from perdure.errors import PerdureError
@@ -193,7 +193,7 @@ def _others(agents: Agents, hooks: Hooks, webhooks: Webhooks) -> tuple[Handler, 
         _handler(READ_CHILD, read_ended, ChildRun, final=unreadable),
         _handler(CARRY, Carrier().carry, CarryCall, may_be_stored=True),
         _handler(RECORD_TURN, record_turn, RecordCall, may_be_stored=True, final=unreadable),
-        _handler(SEND_MESSAGE, send_message, MessageCall),
+        _handler(SEND_MESSAGE, send_message, MessageCall, final=REFUSED),
         _handler(STORE_BATCH, store_batch, StoreCall, final=NOT_STORED),
         _handler(SETTLE_SCHEDULE, settle_schedule, SettleCall, final=NOT_KEPT),
         _handler(END_OF_TURN, webhooks.end_of_turn, WebhookCall, final=unreadable),

@@ -69,7 +69,10 @@ class Part:
         return len(self._request.items) - self._next
 
     def take(self, order: PartOrder) -> None:
-        """Take an order of the batch, or one that is repeated."""
+        """Take an order of the batch, or one that is repeated.
+
+        It says what the batch has taken back; a part that was reset may not know of that.
+        """
         before = self._order
         stays = before.stop is not None and order.stop != StopReason.CANCELLED
         changes = {
@@ -80,6 +83,7 @@ class Part:
         }
         self._order = order.model_copy(update=changes)
         self._most = batch_leases.largest(self._most, order.most)
+        self._returned = batch_leases.largest(self._returned, order.taken)
 
     def starts(self, now: datetime) -> Iterator[tuple[BatchItem, TurnRequest]]:
         """Yield the tasks that start now, each with the input of its turn.

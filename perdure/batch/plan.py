@@ -34,9 +34,20 @@ Orders = dict[int, PartOrder]
 def heard(
     request: BatchRequest, progress: BatchProgress, news: PartNews, now: datetime
 ) -> BatchProgress:
-    """Return the state after news from a part. News of other parts, and old ones, are ignored."""
+    """Return the state after news from a part. News of other parts, and old ones, are ignored.
+
+    A part that was reset does not know what it has given back since, and others may have.
+    """
     account = progress.active.get(news.part)
-    if account is None or news.number <= account.news.number:
+    if account is None:
+        return progress
+    if news.run and account.news.run and news.run != account.news.run:
+        kept = {
+            "freed": max(news.freed, account.news.freed),
+            "returned": largest(news.returned, account.news.returned),
+        }
+        news = news.model_copy(update=kept)
+    elif news.number <= account.news.number:
         return progress
     known = account.model_copy(update={"news": news, "silent_since": now})
     changes: dict[str, Any] = {

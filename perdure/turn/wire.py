@@ -420,10 +420,14 @@ class ChildNews(Wire):
 
 
 class ChildRun(Wire):
-    """Input of the activity that reads one run of a delegate's turn."""
+    """Input of the activity that reads one run of a delegate's turn.
+
+    With `parent`, the id of a workflow, the turn must have been begun by that, and be over.
+    """
 
     turn_id: str
     run_id: str
+    parent: str = ""
 
 
 class Steer(Wire):

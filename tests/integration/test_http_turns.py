@@ -17,8 +17,9 @@ from perdure import Agent, tool
 from perdure.clients import AgentClient
 from perdure.clients.gateway import one_token, openapi
 from perdure.clients.gateway.application import operations
+from perdure.errors import LLMAuthError
 from perdure.events import BudgetAdded, Decided, Said
-from perdure.testing import ByTask, ScriptedModel, call, calls, says
+from perdure.testing import ByTask, ScriptedModel, call, calls, fails, says
 
 from ..conftest import Runtime
 from .gateway import BODIES, answers_to_others, as_, messages, served, told, until, until_not
@@ -103,6 +104,25 @@ async def test_turn_is_started_followed_approved_and_read(runtime: Runtime) -> N
     assert (over.status_code, over.json()) == (202, {"cancelled": False})
     assert (again.status_code, again.json()["outcome"]) == (200, "completed")
     assert (decided.decision.by, decided.decision.reason) == ("anna@example.com", "fine")
+
+
+@pytest.mark.accepts("E140")
+async def test_result_of_a_turn_that_fails_has_no_output(runtime: Runtime) -> None:
+    """What its model said last is beside it."""
+    model = ScriptedModel(
+        calls(call("refund", euros=40), text="I pay."), fails(LLMAuthError("no key"))
+    )
+    async with desk(runtime, bad=model) as (_, http):
+        await start(http, "h9-bad", "bad")
+        pending = await waiting(http, "h9-bad")
+        await http.post(
+            "/v1/turns/h9-bad/approve",
+            json={"call_id": pending["call_id"], "token": pending["token"]},
+        )
+        result = (await http.get("/v1/turns/h9-bad/result", params={"wait": 30})).json()
+
+    assert (result["outcome"], result["error"]["code"]) == ("failed", "LLM_AUTH")
+    assert (result["output"], result["last_text"]) == (None, "I pay.")
 
 
 @pytest.mark.accepts("H1", "H4")

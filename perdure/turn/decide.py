@@ -263,7 +263,7 @@ def _pauses_for_iterations(agent: AgentDefinition) -> bool:
 def _call(situation: Situation) -> Move:
     """Return the next call, if the budget covers it."""
     state, agent = situation.state, situation.agent
-    left = _time_for_calls(situation)
+    time_left = _time_for_calls(situation)
     waiting = state.open_step.unfinished
     if waiting:
         guards.check_allowed(agent, [open_call.call for open_call in state.open_step.calls])
@@ -272,7 +272,7 @@ def _call(situation: Situation) -> Move:
         _check_iterations(state, agent)
         guards.check_loop(state, agent)
     key = ModelKey(state.step_count + 1, _attempt(state), is_last=state.finishing)
-    outage = replace(situation.outage, time_left=left)
+    outage = replace(situation.outage, time_left=time_left)
     try:
         return _ask(replace(situation, outage=outage), key)
     except errors.LLMBudgetExceededError as error:
@@ -300,9 +300,9 @@ def _time_for_calls(situation: Situation) -> timedelta | None:
 
 def _gate(state: TurnState) -> Consult | AwaitApproval | None:
     """Return the move that is required before any call of this step runs: policy, then people."""
-    for place, open_call in state.open_step.unfinished:
+    for position, open_call in state.open_step.unfinished:
         if open_call.gate.status == "policy":
-            key = PolicyKey(state.step_count + 1, place, _attempt(state, place))
+            key = PolicyKey(state.step_count + 1, position, _attempt(state, position))
             return Consult(key, open_call.call, retry_delay(state.attempts.unpardoned))
     return AwaitApproval(state.asked) if state.asked.calls else None
 
@@ -318,8 +318,8 @@ def _hand_over(state: TurnState) -> HandOver | None:
         return None
     if state.transcript.absent:
         raise MessagesAbsentError
-    place, call = handoff
-    key = HandoffKey(state.step_count + 1, place, _attempt(state, place))
+    position, call = handoff
+    key = HandoffKey(state.step_count + 1, position, _attempt(state, position))
     return HandOver(key, call, handoffs.asked(call)[0], retry_delay(state.attempts.unpardoned))
 
 
@@ -329,14 +329,14 @@ def _acts(
     """Return the moves that make these calls of the step, each with its place, at once."""
     state.accounts.ledger.reserve("call", ONE_TOOL_CALL)
     acts = tuple(
-        Act(ToolKey(state.step_count + 1, place, _attempt(state, place)), open_call.edited)
-        for place, open_call in calls
+        Act(ToolKey(state.step_count + 1, position, _attempt(state, position)), open_call.edited)
+        for position, open_call in calls
     )
     delegations = [act.call for act in acts if delegation_plan.is_delegation(act.call)]
     if not delegations:
         return acts
-    others = len(acts) - len(delegations)
-    errands = iter(leases.leases(state, agent, delegations, others=others))
+    tool_calls = len(acts) - len(delegations)
+    errands = iter(leases.leases(state, agent, delegations, others=tool_calls))
     return tuple(
         Delegate(act.key, act.call, next(errands))
         if delegation_plan.is_delegation(act.call)
@@ -351,8 +351,10 @@ def moves_at_once(state: TurnState, agent: AgentDefinition) -> tuple[Act | Deleg
     Their number is at most the number of tool calls left in the budget, and at least one.
     """
     waiting = state.open_step.unfinished
-    left = state.accounts.ledger.remaining("tool_calls")
-    return _acts(state, agent, waiting[: len(waiting) if left is None else max(int(left), 1)])
+    calls_left = state.accounts.ledger.remaining("tool_calls")
+    return _acts(
+        state, agent, waiting[: len(waiting) if calls_left is None else max(int(calls_left), 1)]
+    )
 
 
 def _may_finish(situation: Situation) -> bool:
@@ -386,23 +388,23 @@ def check_batch(state: TurnState, moves: Sequence[Act | Delegate], size_bytes: i
     Raises:
         TooLargeError: The inputs or the results do not fit.
     """
-    given = _given(state, moves)
-    if given > limits.COMMANDS_BYTES:
+    input_bytes = _given(state, moves)
+    if input_bytes > limits.COMMANDS_BYTES:
         raise errors.TooLargeError(
-            f"{len(moves)} tool calls at once are given {given} bytes, more than"
+            f"{len(moves)} tool calls at once are given {input_bytes} bytes, more than"
             f" {limits.COMMANDS_BYTES}; have the agent run its tools one after the other",
-            context={"calls": len(moves), "bytes": given, "limit": limits.COMMANDS_BYTES},
+            context={"calls": len(moves), "bytes": input_bytes, "limit": limits.COMMANDS_BYTES},
         )
-    brought = _brought(state, moves)
-    if size_bytes + brought > limits.SERVER_BYTES:
+    result_bytes = _brought(state, moves)
+    if size_bytes + result_bytes > limits.SERVER_BYTES:
         raise errors.TooLargeError(
             f"the turn's history has {size_bytes} bytes, and {len(moves)} tool calls at once may"
-            f" bring {brought} more, beyond what the server allows; turn.resume() goes on in a new"
-            " turn, or have the agent run its tools one after the other",
+            f" bring {result_bytes} more, beyond what the server allows; turn.resume() goes on in a"
+            " new turn, or have the agent run its tools one after the other",
             context={
                 "bytes": size_bytes,
                 "calls": len(moves),
-                "may_bring": brought,
+                "may_bring": result_bytes,
                 "limit": limits.SERVER_BYTES,
             },
         )
@@ -418,8 +420,8 @@ def media_room(
     """
     if agent.rules < 3 or state.transcript.size_bytes > limits.TRANSCRIPT_BYTES:
         return 0
-    left = limits.SERVER_BYTES - size_bytes - _brought(state, moves)
-    return max(min(limits.RESULT_MEDIA_BYTES, left // len(moves)), 0)
+    room = limits.SERVER_BYTES - size_bytes - _brought(state, moves)
+    return max(min(limits.RESULT_MEDIA_BYTES, room // len(moves)), 0)
 
 
 def _given(state: TurnState, moves: Sequence[Act | Delegate]) -> int:

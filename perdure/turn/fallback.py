@@ -344,25 +344,25 @@ def _exhausted(
 ) -> PerdureError:
     """Return the error of a turn whose models all failed: of the chain, or of the only model."""
     last = {failure.model: errors.from_info(failure.error) for failure in failures}
-    found: dict[str, PerdureError] = {}
+    by_model: dict[str, PerdureError] = {}
     for target in chain:
-        found[target.model] = last.get(target.model) or errors.LLMInvalidRequestError(
+        by_model[target.model] = last.get(target.model) or errors.LLMInvalidRequestError(
             f"{target.model}: {unfit.get(target.model, 'not asked')}",
             context={"model": target.model},
         )
-    if len(found) == 1:
-        return found.popitem()[1]
-    told: dict[str, JsonValue] = {
+    if len(by_model) == 1:
+        return by_model.popitem()[1]
+    targets: dict[str, JsonValue] = {
         model: {
             "code": error.code,
             "severity": error.severity.value,
             "message": one_line(error.message, _REASON_CHARACTERS),
         }
-        for model, error in found.items()
+        for model, error in by_model.items()
     }
-    reasons = "; ".join(f"{model}: {error.code}" for model, error in found.items())
+    reasons = "; ".join(f"{model}: {error.code}" for model, error in by_model.items())
     return errors.ModelChainExhaustedError(
-        f"every model of the chain failed: {reasons}", context={"targets": told}
+        f"every model of the chain failed: {reasons}", context={"targets": targets}
     )
 
 
@@ -416,5 +416,5 @@ def tried(state: TurnState) -> tuple[Tried, ...]:
     ]
     if state.attempts.rounds:  # an outage of hours has hundreds of equal entries
         failed = list(dict.fromkeys(failed))
-    passed = (one.partition(": ") for one in state.attempts.passed)
+    passed = (entry.partition(": ") for entry in state.attempts.passed)
     return (*failed, *(Tried(model=model, reason=reason) for model, _, reason in passed))

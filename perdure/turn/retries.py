@@ -50,9 +50,9 @@ def pause_after(error: PerdureError) -> timedelta:
     return timedelta(seconds=asked_pause_s(error)) or RETRY_DELAY
 
 
-def asked_pause_s(error: PerdureError, most: timedelta = limits.RETRY_AFTER) -> float:
-    """Return the pause that a provider asked for, in seconds, at most `most`; 0 without one."""
+def asked_pause_s(error: PerdureError, longest: timedelta = limits.RETRY_AFTER) -> float:
+    """Return the pause that a provider asked for, in seconds, at most `longest`; 0 without one."""
     seconds = error.context.get("retry_after_s")
     if not isinstance(seconds, int | float) or not seconds > 0:
         return 0.0
-    return min(float(seconds), most.total_seconds())
+    return min(float(seconds), longest.total_seconds())

@@ -25,7 +25,7 @@ from perdure.clients.schedules.handle import Schedule
 from perdure.clients.schedules.starting import Schedules
 from perdure.clients.schedules.status import ScheduleEntry
 from perdure.clients.sessions import listing as session_listing
-from perdure.clients.sessions.handle import Session, checked_id, session_request
+from perdure.clients.sessions.handle import Session, session_request
 from perdure.clients.sessions.listing import SessionEntry
 from perdure.clients.turns import listing, waiting
 from perdure.clients.turns.entries import TurnEntry
@@ -35,7 +35,7 @@ from perdure.clients.turns.handle import OnStep, Turn
 from perdure.clients.turns.listing import Listing
 from perdure.clients.turns.starting import IfExists, Starter
 from perdure.clients.turns.status import TurnStatus
-from perdure.temporal import start_request
+from perdure.temporal import access, start_request
 from perdure.temporal.connect import connect
 from perdure.temporal.core_exit import stop_core_at_exit
 from perdure.temporal.data_converter import check
@@ -446,10 +446,10 @@ class AgentClient:
             InvalidRequestError: The id or an option is not valid.
             ConfigurationError: The output type cannot be enforced on a model.
         """
-        validation.known_id("session", id, limits.SESSION_ID_CHARACTERS)
+        access.SESSION.known_id(id)
         request = None
         if agent is not None:
-            checked_id(id)
+            access.SESSION.new_id(id)
             request = session_request(
                 agent,
                 output=output,

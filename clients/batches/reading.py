@@ -13,18 +13,16 @@ from decimal import Decimal
 from typing import Any
 
 from temporalio.client import Client
-from temporalio.service import RPCError
 
 from perdure import errors, limits
 from perdure.batch.part import is_answered
 from perdure.batch.wire import BatchNote, PartRequest, StopReason, part_id
 from perdure.clients.batches.places import Place
 from perdure.clients.batches.status import BatchResult, TaskState
-from perdure.clients.reading.history_pages import FATAL
-from perdure.clients.reading.server_errors import translated
 from perdure.errors import PerdureError
 from perdure.schemas import output_type
 from perdure.schemas.strict_schema import Schema
+from perdure.temporal import access
 from perdure.temporal.part_history import PartOrdered, PartReader
 from perdure.text import size
 from perdure.turn import ending
@@ -39,7 +37,6 @@ Whole = Callable[[str], Awaitable[AgentReport[Any]]]
 _AT_ONCE = 32
 """The number of parts that are read at the same time."""
 _QUEUED = 100
-_PAUSE_S = 1.0
 _CLIPPED = limits.SUMMARY_BYTES // 2 - limits.ERROR_TEXT_BYTES
 """A longer output in a summary may be clipped."""
 _WORDS = {
@@ -78,7 +75,7 @@ class Results:
         wanted: Any,
     ) -> None:
         self._client = client
-        self._batch = batch
+        self.batch = batch
         self._note = note
         self._until_over = until_over
         self._whole = whole
@@ -149,7 +146,7 @@ class Results:
 
         Without `waits`, the part is read as far as it is recorded.
         """
-        there = part_id(self._batch, number, note.rounds[number - 1].digest, part)
+        there = part_id(self.batch, number, note.rounds[number - 1].digest, part)
         reader = PartReader(self._client.data_converter)
         started, left = dict[str, bool](), dict[str, BatchItem]()
         handle = self._client.get_workflow_handle(there)
@@ -341,43 +338,32 @@ class _Window:
     async def _read(self, part: int) -> None:
         """Read a part into the queue, again after an outage of the server."""
         queue, count = self._queue, self._seen.get(part, 0)
-        while True:
-            try:
-                number = 0
-                async for found in self._results.of_part(
-                    self._note, self._round, part, waits=self._waits
-                ):
-                    if isinstance(found, _Begun):
-                        await queue.put((part, found))
-                        continue
-                    number += 1
-                    if number > count:
-                        await queue.put((part, found))
-                        count = number
-                await queue.put((part, _Done()))
-            except RPCError as error:
-                if error.status not in FATAL:
-                    await asyncio.sleep(_PAUSE_S)
+
+        async def read() -> None:
+            nonlocal count
+            number = 0
+            async for found in self._results.of_part(
+                self._note, self._round, part, waits=self._waits
+            ):
+                if isinstance(found, _Begun):
+                    await queue.put((part, found))
                     continue
-                await queue.put((part, _unreadable(self._results, error)))
-            except PerdureError as error:
-                await queue.put((part, error))
-            return
+                number += 1
+                if number > count:
+                    await queue.put((part, found))
+                    count = number
+            await queue.put((part, _Done()))
+
+        try:
+            await access.PARTS.patiently(self._results.batch, read)
+        except PerdureError as error:
+            await queue.put((part, error))
 
     async def close(self) -> None:
         """Stop reading."""
         for task in self._open.values():
             task.cancel()
         await asyncio.gather(*self._open.values(), return_exceptions=True)
-
-
-def _unreadable(results: Results, error: RPCError) -> PerdureError:
-    batch = results._batch  # noqa: SLF001 - of this module
-    context = {"batch": batch}
-    missing = errors.BatchNotFoundError(
-        f"parts of batch {batch!r} are gone: their retention is over", context=context
-    )
-    return translated(error, f"batch {batch!r}", missing, context)
 
 
 def _error_of(end: ChildEnded) -> PerdureError:

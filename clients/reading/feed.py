@@ -32,20 +32,16 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from perdure import errors, limits
+from perdure import errors
 from perdure.clients.reading import cursors
 from perdure.clients.reading.cursors import Cursor
 from perdure.clients.reading.event_context import EventContext
 from perdure.clients.reading.events import CaughtUp, Event, is_event
-from perdure.clients.reading.history_pages import (
-    FIRST_PAUSE_S,
-    LONGEST_PAUSE_S,
-    next_page,
-    patiently,
-)
 from perdure.clients.reading.live_output import Ear
-from perdure.clients.reading.server_errors import translated
 from perdure.errors import ErrorInfo, PerdureError
+from perdure.temporal import access
+from perdure.temporal.access import FIRST_PAUSE_S, LONGEST_PAUSE_S
+from perdure.temporal.follow import next_page
 from perdure.temporal.history import HistoryReader
 from perdure.temporal.names import TURN
 from perdure.temporal.origins import with_session
@@ -56,7 +52,7 @@ from perdure.temporal.runs import (
     run_after,
     runs_up_to,
 )
-from perdure.text import described, one_line
+from perdure.text import described
 from perdure.turn.facts import AgentResolved, Recorded, TurnEnded
 from perdure.turn.fold import fold
 from perdure.turn.state import TurnState
@@ -349,7 +345,7 @@ class Feed:
         self, request: GetWorkflowExecutionHistoryRequest
     ) -> GetWorkflowExecutionHistoryResponse:
         """Return the next page, as `next_page` does. `_take` skips known events."""
-        return await next_page(self._client, request, self._subject, self._unreadable)
+        return await next_page(self._client, access.TURN, self._turn_id, request)
 
     async def _patiently(self, ask: Callable[[], Awaitable[V]]) -> V:
         """Return the server's answer, after an outage of any length.
@@ -357,14 +353,7 @@ class Feed:
         Raises:
             PerdureError: The turn cannot be read.
         """
-        return await patiently(ask, self._subject, self._unreadable)
-
-    @property
-    def _subject(self) -> str:
-        return f"turn {self._turn_id}"
-
-    def _unreadable(self, error: RPCError) -> PerdureError:
-        return unreadable(self._turn_id, error)
+        return await access.TURN.patiently(self._turn_id, ask)
 
     async def _take(self, events: Iterable[HistoryEvent]) -> None:
         """Store the new events, and go on to the next run after the last event of a run.
@@ -448,15 +437,13 @@ async def runs_of(client: Client, turn_id: str) -> tuple[str, ...]:
     Raises:
         TurnNotFoundError: Temporal does not have the turn, no longer has it, or has another
             workflow with this id.
-        PerdureError: Temporal cannot be asked, as in `unreadable`.
+        PerdureError: Temporal cannot be asked.
     """
-    try:
+    with access.TURN.asking(turn_id):
         found = await describe(client, turn_id, retry=True)
         kind = found.workflow_execution_info.type.name
         if kind == TURN:
             return await runs_up_to(client, found)
-    except RPCError as error:
-        raise unreadable(turn_id, error) from error
     raise errors.TurnNotFoundError(
         f"{turn_id!r} is a workflow of type {kind}, not a turn", context={"turn_id": turn_id}
     )
@@ -526,10 +513,8 @@ async def past(client: Client, turn_id: str, run_id: str) -> Past:
     Raises:
         PerdureError: The history cannot be read.
     """
-    try:
+    with access.TURN.asking(turn_id):
         found = await last_recorded(client, turn_id, run_id)
-    except RPCError as error:
-        raise unreadable(turn_id, error) from error
     events: list[Event] = []
     hidden: list[Recorded] = []
     at = datetime.min.replace(tzinfo=UTC)
@@ -594,13 +579,3 @@ def _heard_of(polls: Sequence[datetime]) -> str:
 
 def _time(event: HistoryEvent) -> datetime:
     return event.event_time.ToDatetime(tzinfo=UTC)
-
-
-def unreadable(turn_id: str, error: RPCError) -> PerdureError:
-    """Translate Temporal's error about a turn."""
-    name = one_line(turn_id, limits.TURN_ID_CHARACTERS)
-    context = {"turn_id": name}
-    missing = errors.TurnNotFoundError(
-        f"there is no turn {name!r}, or its retention is over", context=context
-    )
-    return translated(error, f"turn {name!r}", missing, context)

@@ -20,7 +20,7 @@ from temporalio.client import (
     ScheduleDescription,
     ScheduleOverlapPolicy,
 )
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.service import RPCError
 
 from perdure import errors, limits, validation
 from perdure.clients.schedules import batches, messages, server, zones
@@ -37,6 +37,7 @@ from perdure.clients.turns.entries import TurnEntry
 from perdure.clients.turns.filters import Filter
 from perdure.clients.turns.listing import Listing
 from perdure.temporal import schedule_updates
+from perdure.temporal.access import SCHEDULE
 from perdure.temporal.names import SCHEDULED_MESSAGE
 from perdure.temporal.runs import describe
 from perdure.temporal.search_marks import Marks
@@ -175,13 +176,13 @@ class Schedule:
         overlap = ScheduleOverlapPolicy.ALLOW_ALL if at_once else ScheduleOverlapPolicy.BUFFER_ALL
         ranges = [ScheduleBackfill(one.at - _INSTANT, one.starts, overlap) for one in slots]
         if ranges:
-            await server.asked(self.id, self._handle.backfill(*ranges))
+            await SCHEDULE.asked(self.id, self._handle.backfill(*ranges))
         return tuple(one.at for one in slots)
 
     @keywords.shows(ScheduleChanges)
     async def task(self) -> Task:
         """Return the task of each turn."""
-        found = await server.asked(self.id, self._handle.describe())
+        found = await SCHEDULE.asked(self.id, self._handle.describe())
         return (await definition_of(self._client, self.id, found.raw_description)).request.task
 
     async def change(self, **changes: Unpack[ScheduleChanges]) -> None:
@@ -200,7 +201,7 @@ class Schedule:
         changes = await batches.with_tasks(changes)
         seen: Definition | None = None
         for _ in range(_TRIES):
-            found = await server.asked(self.id, self._handle.describe())
+            found = await SCHEDULE.asked(self.id, self._handle.describe())
             definition = await definition_of(self._client, self.id, found.raw_description)
             if seen is not None:
                 self._refuse_other(seen, definition)
@@ -212,7 +213,7 @@ class Schedule:
                     return
             except RPCError as error:
                 if not self._marks.were_refused(error):
-                    raise server.unreadable(self.id, error) from error
+                    raise SCHEDULE.translated(self.id, error) from error
         raise self._conflict("it is changed all the time")
 
     def _refuse_other(self, seen: Definition, now: Definition) -> None:
@@ -234,7 +235,7 @@ class Schedule:
 
     async def delete(self) -> None:
         """Delete the schedule. Its turns stay, and one that runs goes on."""
-        await server.asked(self.id, self._handle.delete())
+        await SCHEDULE.asked(self.id, self._handle.delete())
 
     async def _described(self) -> DescribeScheduleResponse:
         return await server.described(self._client, self.id)
@@ -294,13 +295,8 @@ class Schedule:
         return at
 
     async def _exists(self, turn_id: str) -> bool:
-        try:
-            await describe(self._client, turn_id, retry=True)
-        except RPCError as error:
-            if error.status is RPCStatusCode.NOT_FOUND:
-                return False
-            raise server.unreadable(self.id, error) from error
-        return True
+        describing = describe(self._client, turn_id, retry=True)
+        return await SCHEDULE.asked_if_known(self.id, describing) is not None
 
     async def _until_started(self, turn_id: str, before: DescribeScheduleResponse) -> None:
         """Wait until a turn exists.
@@ -334,7 +330,7 @@ class Schedule:
         )
         request.start_time.FromDatetime(start - _INSTANT)
         request.end_time.FromDatetime(end)
-        found = await server.asked(
+        found = await SCHEDULE.asked(
             self.id,
             self._client.workflow_service.list_schedule_matching_times(request, retry=True),
         )

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from temporalio.api.workflowservice.v1 import ListSchedulesRequest
 from temporalio.client import Client, ScheduleAlreadyRunningError
-from temporalio.service import RPCError
+from temporalio.common import TypedSearchAttributes
 
 from perdure import errors, validation
 from perdure.clients.schedules import batches, messages, server
@@ -16,6 +16,7 @@ from perdure.clients.schedules.handle import Schedule
 from perdure.clients.schedules.status import ScheduleEntry, entry
 from perdure.clients.schedules.stored import STARTED, definition_of, schedule_of
 from perdure.temporal import start_request
+from perdure.temporal.access import SCHEDULE
 from perdure.temporal.search_marks import Marks
 
 _PAGE = 100
@@ -51,8 +52,6 @@ class Schedules:
             await self._create(definition)
         except ScheduleAlreadyRunningError:
             await self._check_same(definition)
-        except RPCError as error:
-            raise server.unreadable(schedule_id, error) from error
         return Schedule(self._client, self._marks, schedule_id)
 
     async def _exists(self, schedule_id: str) -> bool:
@@ -64,16 +63,13 @@ class Schedules:
 
     async def _create(self, definition: Definition) -> None:
         """Create a schedule, whose turns have no search attributes if the server refuses them."""
-        marks = await self._marks.of(definition.request)
-        made = schedule_of(self._client, definition, marks)
-        try:
+
+        async def create(attributes: TypedSearchAttributes | None) -> None:
+            made = schedule_of(self._client, definition, attributes)
             await self._client.create_schedule(definition.id, made)
-        except RPCError as error:
-            if marks is None or not self._marks.were_refused(error):
-                raise
-            await self._client.create_schedule(
-                definition.id, schedule_of(self._client, definition, None)
-            )
+
+        with SCHEDULE.asking(definition.id):
+            await self._marks.applied(definition.request, create)
 
     async def _check_same(self, wanted: Definition) -> None:
         """Refuse a schedule whose id has another definition.
@@ -132,7 +128,7 @@ class Schedules:
         """
         request = ListSchedulesRequest(namespace=self._client.namespace, maximum_page_size=_PAGE)
         while True:
-            page = await server.asked(
+            page = await SCHEDULE.asked(
                 "", self._client.workflow_service.list_schedules(request, retry=True)
             )
             for one in page.schedules:

@@ -17,14 +17,13 @@ from pydantic_core import to_json
 from temporalio.api.workflow.v1 import WorkflowExecutionInfo
 from temporalio.client import Client
 from temporalio.common import RawValue
-from temporalio.service import RPCError, RPCStatusCode
 
 from perdure import errors, validation
 from perdure.agents.agent import Agent
 from perdure.base import T
 from perdure.clients.reading.cursors import Cursor
 from perdure.clients.reading.events import CaughtUp, Event
-from perdure.clients.reading.feed import Feed, state_of, unreadable
+from perdure.clients.reading.feed import Feed, state_of
 from perdure.clients.reading.live_events import told
 from perdure.clients.reading.live_text import TextBegins, TextVoid
 from perdure.clients.reading.tool_progress import ToolProgress
@@ -32,7 +31,7 @@ from perdure.clients.turns import updates
 from perdure.clients.turns.forks import UNCHANGED, Effect, ForkOptions, Forks
 from perdure.clients.turns.status import TurnStatus, pending
 from perdure.clients.turns.status_reader import look
-from perdure.temporal import start_request
+from perdure.temporal import access, start_request
 from perdure.temporal.names import ADD_BUDGET, DECIDE, RESUME, STEER
 from perdure.temporal.payloads import NOTHING, pack, unpack
 from perdure.temporal.runs import describe_last, runs_up_to
@@ -283,29 +282,23 @@ class Turn(Generic[T]):
             {"reason": validation.Unicode},
             errors.InvalidRequestError,
         )
-        try:
-            return await self._cancel(reason)
-        except RPCError as error:
-            if error.status != RPCStatusCode.NOT_FOUND:
-                raise unreadable(self.id, error) from error
-            return False
-
-    async def _cancel(self, reason: str) -> bool:
-        """Cancel the last run; if the turn goes on in a new one meanwhile, cancel that."""
         run_id = self._feed.runs[-1]
-        while True:
+        while True:  # a turn that goes on in a new run meanwhile is cancelled there
             info = await self._last_run(run_id)
             if info.HasField("close_time"):  # a server accepts the request for such a run as well
                 return False
             run_id = info.execution.run_id
             handle = self._client.get_workflow_handle(self.id, run_id=run_id)
-            await handle.cancel(reason=reason)
+            try:
+                await access.TURN.asked(self.id, handle.cancel(reason=reason))
+            except errors.TurnNotFoundError:
+                return False  # it ended meanwhile
             if (await self._last_run(run_id)).execution.run_id == run_id:
                 return True
 
     async def _last_run(self, run_id: str) -> WorkflowExecutionInfo:
-        found = await describe_last(self._client, self.id, run_id, retry=True)
-        return found.workflow_execution_info
+        describing = describe_last(self._client, self.id, run_id, retry=True)
+        return (await access.TURN.asked(self.id, describing)).workflow_execution_info
 
     async def add_budget(
         self, more: Budget | None = None, *, iterations: int | None = None, by: str | None = None
@@ -385,6 +378,7 @@ class Turn(Generic[T]):
         try:
             await updates.ask(
                 self._client,
+                access.TURN,
                 self._feed.runs,
                 self.id,
                 STEER,
@@ -458,7 +452,7 @@ class Turn(Generic[T]):
             errors.InvalidRequestError,
         )
         if id is not None:
-            start_request.checked_id(id)
+            access.TURN.new_id(id)
         point = await self._forks.point(self.id, self._feed.runs[-1], at_step)
         changes = {name: value for name, value in options.items() if name != "say"}
         turn = await self._forks.start(point, options["say"] or "", id, **changes)
@@ -511,7 +505,7 @@ class Turn(Generic[T]):
         }
         validation.check("the resume", {**given, "id": id}, _LIMITS, errors.InvalidRequestError)
         if id is not None:
-            start_request.checked_id(id)
+            access.TURN.new_id(id)
         point = await self._forks.resume_point(self.id, self._feed.runs[-1])
         if point is None:
             return await self._ask_again({**given, "id": id})
@@ -576,7 +570,7 @@ class Turn(Generic[T]):
         return self
 
     async def _ask(self, update: str, given: RawValue) -> RawValue:
-        return await updates.ask(self._client, self._feed.runs, self.id, update, given)
+        return await updates.ask(self._client, access.TURN, self._feed.runs, self.id, update, given)
 
     async def pending_approvals(self) -> tuple[PendingApproval, ...]:
         """Return the calls that wait for a person now, with their complete arguments.
@@ -674,11 +668,9 @@ async def calls_that_wait(client: Client, turn_id: str, run_id: str) -> tuple[Pe
     Raises:
         PerdureError: As `Turn.pending_approvals` does.
     """
-    try:
+    with access.TURN.asking(turn_id):
         found = await describe_last(client, turn_id, run_id, retry=True)
         runs = await runs_up_to(client, found)
-    except RPCError as error:
-        raise unreadable(turn_id, error) from error
     state = await state_of(client, turn_id, runs[-1])
     return tuple(pending(state, runs[0], datetime.now(UTC)))
 

@@ -27,7 +27,7 @@ from perdure import errors, validation
 from perdure.clients.reading import cursors
 from perdure.clients.turns.entries import TurnEntry, entry_of
 from perdure.clients.turns.filters import Filter
-from perdure.errors import PerdureError
+from perdure.temporal import access
 from perdure.temporal.namespace_check import Index
 from perdure.validation import Must
 
@@ -38,11 +38,6 @@ _PAGE_OF = {
 }
 _UNREAD = (RPCStatusCode.INVALID_ARGUMENT, RPCStatusCode.UNKNOWN, RPCStatusCode.INTERNAL)
 """The answers of servers to a page token that they cannot read."""
-_PASSING = (
-    RPCStatusCode.UNAVAILABLE,
-    RPCStatusCode.DEADLINE_EXCEEDED,
-    RPCStatusCode.RESOURCE_EXHAUSTED,
-)
 
 
 E = TypeVar("E")
@@ -187,7 +182,7 @@ async def _page(
             raise errors.InvalidRequestError(
                 "Temporal cannot go on from this cursor; begin with the first page"
             ) from error
-        raise _unlistable(error) from error
+        raise access.TURN.translated("", error) from error
 
 
 async def _explain(client: Client, index: Index) -> None:
@@ -202,8 +197,3 @@ async def _explain(client: Client, index: Index) -> None:
             f" setup --namespace {client.namespace}` once",
             context={"namespace": client.namespace, "missing": list(found.missing)},
         )
-
-
-def _unlistable(error: RPCError) -> PerdureError:
-    cls = errors.ServerUnreachableError if error.status in _PASSING else errors.ConfigurationError
-    return cls(f"Temporal does not list turns: {error.message}")

@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterable, AsyncIterator, Sequence
 
 from temporalio.client import Client
-from temporalio.service import RPCError, RPCStatusCode
 
 from perdure import errors
-from perdure.clients.reading.feed import runs_of, unreadable
+from perdure.clients.reading.feed import runs_of
 from perdure.clients.turns.entries import TurnEntry
 from perdure.clients.turns.handle import Turn, calls_that_wait
+from perdure.temporal import access
 from perdure.values.approvals import PendingApproval
 
 
@@ -104,13 +104,12 @@ async def is_only_run(client: Client, turn: Turn) -> bool:
     if turn.run_id not in own:
         return False
     try:
-        async for run in client.list_workflows(f"WorkflowId = '{written}'"):
-            if run.id == turn.id and run.run_id not in own:
-                return False
-    except RPCError as error:
-        if error.status is RPCStatusCode.INVALID_ARGUMENT:  # an id that no query can hold
-            return False
-        raise unreadable(turn.id, error) from error
+        with access.TURN.asking(turn.id):
+            async for run in client.list_workflows(f"WorkflowId = '{written}'"):
+                if run.id == turn.id and run.run_id not in own:
+                    return False
+    except errors.InvalidRequestError:  # an id that no query can hold
+        return False
     return True
 
 

@@ -2,15 +2,15 @@
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator
-from datetime import timedelta
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
-from perdure import errors
+from perdure import Budget, errors
 from perdure.clients import AgentClient
 from perdure.testing import ScriptedModel, says
 
@@ -24,12 +24,14 @@ FOLLOWED = "get_workflow_execution_history"
 
 
 class RefusingService(CountingService):
-    """Refuses requests of a name with an error, once or for ever."""
+    """Refuses requests of some names, or all without a name, with an error, once or for ever."""
 
     def __init__(self, inner: Any, rpcs: tuple[str, ...], error: RPCStatusCode) -> None:
         super().__init__(inner)
         self._rpcs = rpcs
         self._error = error
+        self.message = "refused by the test"
+        self.most = float("inf")
         self.refused = 0
         self.is_passing = False
 
@@ -44,9 +46,10 @@ class RefusingService(CountingService):
         metadata: Any,
         timeout: timedelta | None,
     ) -> Any:
-        if rpc in self._rpcs and not (self.is_passing and self.refused):
+        is_named = rpc in self._rpcs or not self._rpcs
+        if is_named and self.refused < self.most and not (self.is_passing and self.refused):
             self.refused += 1
-            raise RPCError("refused by the test", self._error, b"")
+            raise RPCError(self.message, self._error, b"")
         return await super()._rpc_call(
             rpc, req, resp_type, service=service, retry=retry, metadata=metadata, timeout=timeout
         )
@@ -137,6 +140,146 @@ async def test_error_of_the_server_has_one_class_everywhere(runtime: Runtime) ->
     assert raised == [(code, cls) for code, cls in FATAL.items() for _ in range(4)]
     assert all(count >= 4 for count in refused)
     assert passed == [("turn", 1), ("session", 1), ("batch", 1), ("schedule", 0)]
+
+
+Verb = Callable[[Any], Awaitable[Any]]
+
+READS: dict[str, dict[str, Verb]] = {
+    "turn": {
+        "status": lambda turn: turn.status(),
+        "events": lambda turn: all_of(turn.events()),
+        "live": lambda turn: all_of(turn.live()),
+        "wait": lambda turn: turn.wait(),
+        "result": lambda turn: turn.result(),
+        "last_step": lambda turn: turn.last_step(),
+        "effects_after": lambda turn: turn.effects_after(),
+        "pending_approvals": lambda turn: turn.pending_approvals(),
+    },
+    "session": {
+        "status": lambda session: session.status(),
+        "events": lambda session: all_of(session.events()),
+        "messages": lambda session: session.messages(),
+        "turns": lambda session: session.turns(),
+        "conversation": lambda session: session.conversation(),
+        "find": lambda session: session.find("a message"),
+    },
+    "batch": {
+        "status": lambda batch: batch.status(),
+        "results": lambda batch: all_of(batch.results()),
+        "wait": lambda batch: batch.result(),
+    },
+    "schedule": {
+        "status": lambda schedule: schedule.describe(),
+        "task": lambda schedule: schedule.task(),
+        "turns": lambda schedule: all_of(schedule.turns()),
+    },
+}
+WRITES: dict[str, dict[str, Verb]] = {
+    "turn": {
+        "cancel": lambda turn: turn.cancel("no longer needed"),
+        "add_budget": lambda turn: turn.add_budget(iterations=1),
+        "steer": lambda turn: turn.steer("hello"),
+        "fork": lambda turn: turn.fork(say="again"),
+        "resume": lambda turn: turn.resume(),
+    },
+    "session": {
+        "say": lambda session: session.say("hello"),
+        "interrupt": lambda session: session.interrupt(),
+        "unqueue": lambda session: session.unqueue("a message"),
+        "resume": lambda session: session.resume(),
+        "add_budget": lambda session: session.add_budget(Budget(usd=1)),
+        "close": lambda session: session.close(),
+        "fork": lambda session: session.fork(id=f"{session.id}-2"),
+    },
+    "batch": {
+        "cancel": lambda batch: batch.cancel(),
+        "retry": lambda batch: batch.retry_failed(),
+    },
+    "schedule": {
+        "run_now": lambda schedule: schedule.run_now(),
+        "pause": lambda schedule: schedule.pause(),
+        "resume": lambda schedule: schedule.resume(),
+        "backfill": lambda schedule: schedule.backfill(NOW, NOW),
+        "change": lambda schedule: schedule.change(cron="0 4 * * *"),
+        "delete": lambda schedule: schedule.delete(),
+    },
+}
+MISSING = {
+    "turn": errors.TurnNotFoundError,
+    "session": errors.SessionNotFoundError,
+    "batch": errors.BatchNotFoundError,
+    "schedule": errors.ScheduleNotFoundError,
+}
+NO_NAMESPACE = "Namespace x is not found."
+REFUSALS = [
+    (RPCStatusCode.NOT_FOUND, "workflow not found", None),
+    (RPCStatusCode.NOT_FOUND, NO_NAMESPACE, errors.ConfigurationError),
+    (RPCStatusCode.PERMISSION_DENIED, "the key was revoked", errors.ConfigurationError),
+    (RPCStatusCode.UNAUTHENTICATED, "there is no key", errors.ConfigurationError),
+    (RPCStatusCode.INVALID_ARGUMENT, "not valid", errors.InvalidRequestError),
+    (RPCStatusCode.UNIMPLEMENTED, "not in this release", errors.ServerUnreachableError),
+]
+PASSING = (
+    RPCStatusCode.UNAVAILABLE,
+    RPCStatusCode.INTERNAL,
+    RPCStatusCode.UNKNOWN,
+    RPCStatusCode.DEADLINE_EXCEEDED,
+    RPCStatusCode.RESOURCE_EXHAUSTED,
+    RPCStatusCode.ABORTED,
+)
+NOW = datetime.now(UTC)
+
+
+async def handles(client: AgentClient, ids: dict[str, str]) -> dict[str, Any]:
+    return {
+        "turn": await client.get(ids["turn"]),
+        "session": client.session(ids["session"]),
+        "batch": await client.get_batch(ids["batch"]),
+        "schedule": await client.get_schedule(ids["schedule"]),
+    }
+
+
+async def end_of(call: Awaitable[Any]) -> type[BaseException] | None:
+    """The class of the error with which a call ends; None for a call that succeeds."""
+    [end] = await asyncio.gather(asyncio.wait_for(call, SOON_S), return_exceptions=True)
+    return type(end) if isinstance(end, BaseException) else None
+
+
+@pytest.mark.accepts("E152")
+async def test_every_verb_of_every_resource_ends_with_the_class_of_the_error(
+    runtime: Runtime,
+) -> None:
+    """Whatever the server answers, and for every request: no row retries for ever."""
+    expected, found, ends = {}, {}, {}
+    async with runtime(app(), model=ScriptedModel(says("one"), says("two"))) as client:
+        ids = await prepared(client)
+        for code, message, cls in REFUSALS:
+            service = RefusingService(client.temporal.service_client, (), code)
+            service.message, service.most = message, 0
+            other = AgentClient.from_temporal(Client(service, namespace=client.temporal.namespace))
+            known = await handles(other, ids)
+            service.most = float("inf")
+            for resource, handle in known.items():
+                for verb, call in {**READS[resource], **WRITES[resource]}.items():
+                    row = code.name, message, resource, verb
+                    what = "turn" if verb == "turns" and resource == "schedule" else resource
+                    expected[row] = (cls or MISSING[what]).__name__
+                    end = await end_of(call(handle))
+                    found[row] = end.__name__ if end else None
+        for code in PASSING:
+            service = RefusingService(client.temporal.service_client, (), code)
+            service.most = 0
+            other = AgentClient.from_temporal(Client(service, namespace=client.temporal.namespace))
+            known = await handles(other, ids)
+            for resource, handle in known.items():
+                for verb, call in READS[resource].items():
+                    service.refused, service.most = 0, 2
+                    ends[code.name, resource, verb] = await end_of(call(handle))
+                    service.most = 0
+        await (await client.get_schedule(ids["schedule"])).delete()
+
+    assert found == expected
+    assert set(ends.values()) <= {None, errors.ServerUnreachableError}
 
 
 @pytest.mark.accepts("E153")

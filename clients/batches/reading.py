@@ -23,6 +23,7 @@ from perdure.errors import PerdureError
 from perdure.schemas import output_type
 from perdure.schemas.strict_schema import Schema
 from perdure.temporal import access
+from perdure.temporal.follow import Follower
 from perdure.temporal.part_history import PartOrdered, PartReader
 from perdure.text import size
 from perdure.turn import ending
@@ -75,7 +76,7 @@ class Results:
         wanted: Any,
     ) -> None:
         self._client = client
-        self.batch = batch
+        self._batch = batch
         self._note = note
         self._until_over = until_over
         self._whole = whole
@@ -146,20 +147,30 @@ class Results:
 
         Without `waits`, the part is read as far as it is recorded.
         """
-        there = part_id(self.batch, number, note.rounds[number - 1].digest, part)
+        there = part_id(self._batch, number, note.rounds[number - 1].digest, part)
         reader = PartReader(self._client.data_converter)
         started, left = dict[str, bool](), dict[str, BatchItem]()
-        handle = self._client.get_workflow_handle(there)
-        async for event in handle.fetch_history_events(wait_new_event=waits):
-            match await reader.read(event):
-                case PartRequest() as request:
-                    left = {request.turn_id(item): item for item in request.items}
-                case PartOrdered():
-                    yield _Begun()
-                case (turn_id, None):
-                    started[turn_id] = True
-                case (turn_id, ChildEnded() as end) if turn_id in left:
-                    yield await self._ended(reader, left.pop(turn_id), str(turn_id), end)
+        follower = Follower(
+            self._client,
+            access.PARTS,
+            there,
+            [""],
+            lambda: reader.read,
+            about=self._batch,
+            waits=waits,
+        )
+        async with contextlib.aclosing(follower.events()) as reading:
+            async for read in reading:
+                for fact in read.facts:
+                    match fact:
+                        case PartRequest() as request:
+                            left = {request.turn_id(item): item for item in request.items}
+                        case PartOrdered():
+                            yield _Begun()
+                        case (turn_id, None):
+                            started[turn_id] = True
+                        case (turn_id, ChildEnded() as end) if turn_id in left:
+                            yield await self._ended(reader, left.pop(turn_id), turn_id, end)
         for turn_id, item in left.items():
             if turn_id in started:
                 yield item, await self._read_whole(reader, item, turn_id)
@@ -336,26 +347,16 @@ class _Window:
         self._open = {part: asyncio.create_task(self._read(part)) for part in parts}
 
     async def _read(self, part: int) -> None:
-        """Read a part into the queue, again after an outage of the server."""
-        queue, count = self._queue, self._seen.get(part, 0)
-
-        async def read() -> None:
-            nonlocal count
-            number = 0
-            async for found in self._results.of_part(
-                self._note, self._round, part, waits=self._waits
-            ):
-                if isinstance(found, _Begun):
-                    await queue.put((part, found))
-                    continue
-                number += 1
-                if number > count:
-                    await queue.put((part, found))
-                    count = number
-            await queue.put((part, _Done()))
-
+        """Read a part into the queue, except for the results that were yielded."""
+        queue, rest = self._queue, self._seen.get(part, 0)
+        results = self._results.of_part(self._note, self._round, part, waits=self._waits)
         try:
-            await access.PARTS.patiently(self._results.batch, read)
+            async for found in results:
+                if isinstance(found, _Begun) or rest == 0:
+                    await queue.put((part, found))
+                else:
+                    rest -= 1
+            await queue.put((part, _Done()))
         except PerdureError as error:
             await queue.put((part, error))
 

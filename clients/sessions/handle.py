@@ -12,8 +12,6 @@ from typing import Annotated, Any, Generic, Literal, overload
 from uuid import uuid4
 
 from pydantic import ValidationError
-from temporalio.api.common.v1 import WorkflowExecution
-from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryRequest
 from temporalio.client import (
     Client,
     WithStartWorkflowOperation,
@@ -54,7 +52,7 @@ from perdure.session.wire import (
     Unqueue,
 )
 from perdure.temporal import access
-from perdure.temporal.follow import next_page
+from perdure.temporal.follow import Follower
 from perdure.temporal.names import (
     ADD_BUDGET,
     CLOSE,
@@ -67,7 +65,7 @@ from perdure.temporal.names import (
 )
 from perdure.temporal.payloads import NOTHING, pack, unpack
 from perdure.temporal.priorities import priority_of
-from perdure.temporal.runs import describe, run_after
+from perdure.temporal.runs import describe
 from perdure.temporal.search_marks import Marks
 from perdure.temporal.session_history import SessionReader, read_session
 from perdure.text import one_line
@@ -474,28 +472,19 @@ class Session(Generic[T]):
 
     async def _events(self, after: Cursor | None) -> AsyncIterator[SessionEvent]:
         run, last = (after.run, after.event) if after else (await self._last_run(), 0)
-        while run:
-            request = GetWorkflowExecutionHistoryRequest(
-                namespace=self._client.namespace,
-                execution=WorkflowExecution(workflow_id=self.id, run_id=run),
-                wait_new_event=True,
-            )
-            reader, following, known = SessionReader(self._client.data_converter), "", 0
-            while True:
-                page = await next_page(self._client, access.SESSION, self.id, request)
-                for event in page.history.events:
-                    if event.event_id <= known:
-                        continue
-                    fact, known = await reader.fact(event), event.event_id
-                    following = run_after(event) or following
-                    if fact is not None and event.event_id > last:
-                        at = event.event_time.ToDatetime(tzinfo=UTC)
-                        cursor = str(Cursor(run, run, event.event_id))
-                        yield SessionEvent(cursor, at, fact, self.id)
-                if not page.next_page_token:
-                    break
-                request.next_page_token = page.next_page_token
-            run, last = following, 0
+        converter = self._client.data_converter
+        follower = Follower(
+            self._client, access.SESSION, self.id, [run], lambda: SessionReader(converter).facts
+        )
+        async with contextlib.aclosing(follower.events()) as reading:
+            async for read in reading:
+                run, event = follower.runs[read.run], read.event
+                if read.run == 0 and event.event_id <= last:
+                    continue
+                for fact in read.facts:
+                    cursor = str(Cursor(run, run, event.event_id))
+                    at = event.event_time.ToDatetime(tzinfo=UTC)
+                    yield SessionEvent(cursor, at, fact, self.id)
 
     async def interrupt(self, reason: str = "") -> bool:
         """Cancel the running turn. Messages that wait go on waiting, until the next one comes.

@@ -28,6 +28,7 @@ from perdure.clients.reading.live_events import told
 from perdure.clients.reading.live_text import TextBegins, TextVoid
 from perdure.clients.reading.tool_progress import ToolProgress
 from perdure.clients.turns import updates
+from perdure.clients.turns.changes import Change, changes
 from perdure.clients.turns.forks import UNCHANGED, Effect, ForkOptions, Forks
 from perdure.clients.turns.status import TurnStatus, pending
 from perdure.clients.turns.status_reader import look
@@ -37,7 +38,6 @@ from perdure.temporal.payloads import NOTHING, pack, unpack
 from perdure.temporal.runs import describe_last, runs_up_to
 from perdure.turn import ending
 from perdure.turn.facts import TurnContinued
-from perdure.turn.fold import fold
 from perdure.turn.state import TurnState
 from perdure.turn.wire import Steer
 from perdure.validation import Must
@@ -228,17 +228,23 @@ class Turn(Generic[T]):
         seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await self._until_needed()
+                async with contextlib.aclosing(self.changes()) as changing:
+                    async for change in changing:
+                        if change.needs_person:
+                            break
         return await self.status()
 
-    async def _until_needed(self) -> None:
-        state, is_now = TurnState(), False
-        async with contextlib.aclosing(self._feed.watch(until=await self._feed.end())) as watching:
-            async for one in watching:
-                state = one.onto(state) if isinstance(one, Event) else state
-                is_now = is_now or isinstance(one, CaughtUp)  # past waits are in its history, too
-                if is_now and fold(self._feed.unfolded, state).needs_person:
-                    return
+    def changes(self) -> AsyncGenerator[Change, None]:
+        """Yield every event with the state of the turn after it, until the turn is over.
+
+        It is for programs that act when a person is needed: `change.needs_person` is about now,
+        and not about the waits of the past.
+
+        Raises:
+            TurnNotFoundError: Temporal does not have the turn, or no longer has it.
+            PayloadDecodeError: This process lacks the codec or the key of the turn.
+        """
+        return changes(self._feed)
 
     async def result(self, *, on_step: OnStep | None = None) -> AgentReport[T]:
         """Wait for the end and return the report.

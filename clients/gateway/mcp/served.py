@@ -14,7 +14,6 @@ from typing import Any, Literal
 from perdure import errors
 from perdure.clients.client import AgentClient
 from perdure.clients.gateway.mcp.turn_view import TurnView, view
-from perdure.clients.reading.feed import state_of
 from perdure.clients.turns.handle import Turn
 from perdure.clients.turns.status import TurnStatus, in_words
 from perdure.temporal.history import first_request
@@ -219,11 +218,8 @@ class Watch:
             task.cancel()
 
     async def _follow(self) -> None:
-        async for event in self._turn.events():
-            self._state = event.onto(self._state)
-            # past waits are in its history, too
-            if self._state.needs_person and (await self._now()).needs_person:
-                return
-
-    async def _now(self) -> TurnState:
-        return await state_of(self._served.client.temporal, self._turn.id, self._turn.run_id)
+        async with contextlib.aclosing(self._turn.changes()) as changing:
+            async for change in changing:
+                self._state = change.state
+                if change.needs_person:
+                    return

@@ -26,8 +26,6 @@ from perdure.clients.gateway.responses.refusals import bad, refusal, unsupported
 from perdure.clients.gateway.responses.requests import CreateResponse, RetrieveResponse
 from perdure.clients.gateway.responses.values import ConversationRef, ResponseObject
 from perdure.clients.gateway.streams import EventStream, begun
-from perdure.clients.reading.events import CaughtUp
-from perdure.clients.reading.events import Event as TurnEvent
 from perdure.clients.sessions.handle import Sent
 from perdure.clients.turns.handle import Turn
 from perdure.values.budgets import Budget
@@ -274,25 +272,19 @@ async def _response(
     turn: Turn[Any], composer: Composer, wait: timedelta, *, only_end: bool = False
 ) -> ResponseObject:
     """Return the response of a turn, as soon as it is over or needs a person, or after a time."""
-    last = ""
-    async with contextlib.aclosing(turn.live()) as items:
-        async for one in items:
-            if isinstance(one, TurnEvent):
-                composer.see(one)
-                last = one.cursor
-            elif isinstance(one, CaughtUp):
-                break
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(wait.total_seconds()):
-            await _follow(turn, composer, last, only_end=only_end)
+        async with (
+            asyncio.timeout(None) as waiting,
+            contextlib.aclosing(turn.changes()) as changing,
+        ):
+            async for change in changing:
+                if change.event is None:
+                    waiting.reschedule(asyncio.get_running_loop().time() + wait.total_seconds())
+                else:
+                    composer.see(change.event)
+                if change.is_new and composer.needs_person and not only_end:
+                    break
     return composer.response
-
-
-async def _follow(turn: Turn[Any], composer: Composer, last: str, *, only_end: bool) -> None:
-    """Follow a turn after an event until it is over or needs a person."""
-    events = turn.events(after=last)
-    while not composer.is_over and (only_end or not composer.needs_person):
-        composer.see(await anext(events))
 
 
 async def _stream(

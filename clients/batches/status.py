@@ -87,7 +87,7 @@ class BatchResult(Value, Generic[T]):
 
     Attributes:
         id: The id of the task within the batch.
-        turn_id: The id of its turn; `client.get(turn_id)` has the messages.
+        turn_id: The id of its turn; `client.turn(turn_id)` has the messages.
         state: Whether it has an answer.
         outcome: The outcome of the turn; None if it was not started.
         output: The answer: text, or an instance of the type that was asked for. None without an

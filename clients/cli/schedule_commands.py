@@ -68,7 +68,7 @@ async def create(
     from perdure.clients.cli import schedules
 
     client = await connected(address, task_queue)
-    made = await client.schedule(schedule_id, agent, task, **schedules.arguments(given))
+    made = await client.create_schedule(schedule_id, agent, task, **schedules.arguments(given))
     return await schedules.show(made, as_json=as_json)
 
 
@@ -245,4 +245,4 @@ async def delete(schedule_id: str, as_json: bool, address: str | None) -> int:
 
 
 async def _schedule(schedule_id: str, address: str | None) -> Schedule:
-    return await (await connected(address)).get_schedule(schedule_id)
+    return (await connected(address)).schedule(schedule_id)

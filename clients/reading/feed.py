@@ -11,6 +11,7 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple, Self, TypeVar
+from weakref import WeakValueDictionary
 
 from temporalio.api.enums.v1 import (
     EventType,
@@ -360,6 +361,29 @@ class Feed:
     async def _describe(self) -> DescribeWorkflowExecutionResponse:
         run = self.runs[self._follower.run]
         return await describe(self._client, self._turn_id, run, timeout=_SHORT)
+
+
+class Feeds:
+    """The feeds of a client, shared by all handles of a turn in this process."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._known: WeakValueDictionary[tuple[str, str], Feed] = WeakValueDictionary()
+
+    def of(self, turn_id: str, runs: Sequence[str]) -> Feed:
+        """Return the feed of a turn with these runs."""
+        feed = self._known.get((turn_id, runs[0]))
+        if feed is None or feed.runs[: len(runs)] != list(runs)[: len(feed.runs)]:
+            feed = self._known[turn_id, runs[0]] = Feed(self._client, turn_id, runs)
+        return feed
+
+    async def find(self, turn_id: str) -> Feed:
+        """Return the feed of the latest turn with an id.
+
+        Raises:
+            PerdureError: As `runs_of` does.
+        """
+        return self.of(turn_id, await runs_of(self._client, turn_id))
 
 
 async def runs_of(client: Client, turn_id: str) -> tuple[str, ...]:

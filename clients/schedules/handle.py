@@ -31,7 +31,7 @@ from perdure.clients.schedules.definition import (
     turn_id_of,
 )
 from perdure.clients.schedules.status import ScheduleStatus, status
-from perdure.clients.schedules.stored import definition_of, request_of, schedule_of
+from perdure.clients.schedules.stored import STARTED, definition_of, request_of, schedule_of
 from perdure.clients.turns import listing
 from perdure.clients.turns.entries import TurnEntry
 from perdure.clients.turns.filters import Filter
@@ -138,10 +138,12 @@ class Schedule:
         if why:
             wanted = {"why": validation.By}
             validation.check("the pause", {"why": why}, wanted, errors.InvalidRequestError)
+        await self._described()
         await server.patch(self._client, self.id, SchedulePatch(pause=why or "paused"))
 
     async def resume(self) -> None:
         """Start turns again. The times that passed meanwhile are not made up for."""
+        await self._described()
         await server.patch(self._client, self.id, SchedulePatch(unpause="resumed"))
 
     async def backfill(
@@ -235,10 +237,22 @@ class Schedule:
 
     async def delete(self) -> None:
         """Delete the schedule. Its turns stay, and one that runs goes on."""
+        await self._described()
         await SCHEDULE.asked(self.id, self._handle.delete())
 
     async def _described(self) -> DescribeScheduleResponse:
-        return await server.described(self._client, self.id)
+        """Return the server's description.
+
+        Raises:
+            ScheduleNotFoundError: There is no such schedule that starts turns.
+        """
+        found = await server.described(self._client, self.id)
+        if found.schedule.action.start_workflow.workflow_type.name not in STARTED:
+            raise errors.ScheduleNotFoundError(
+                f"schedule {self.id!r} starts no turns of Perdure",
+                context=SCHEDULE.context(self.id),
+            )
+        return found
 
     async def _update(self, found: ScheduleDescription, new: Definition) -> bool:
         """Give the schedule a new definition. Returns False if it has changed since it was found.

@@ -68,5 +68,5 @@ async def _check_last(session: Session, message_id: str) -> None:
                 )
 
 
-async def _no_turn(turn_id: str) -> Turn[Any]:
+def _no_turn(turn_id: str) -> Turn[Any]:
     raise errors.TurnNotFoundError(f"turn {turn_id!r} is not looked for here")

@@ -9,7 +9,7 @@ from temporalio.api.workflowservice.v1 import ListSchedulesRequest
 from temporalio.client import Client, ScheduleAlreadyRunningError
 from temporalio.common import TypedSearchAttributes
 
-from perdure import errors, validation
+from perdure import errors
 from perdure.clients.schedules import batches, messages, server
 from perdure.clients.schedules.definition import Definition, ScheduleChanges, checked_id, parsed
 from perdure.clients.schedules.handle import Schedule
@@ -88,24 +88,6 @@ class Schedules:
                 " id, or change it with Schedule.change (perdure schedule change)",
                 context={"schedule_id": wanted.id, "differs": [*names]},
             )
-
-    async def get(self, schedule_id: str) -> Schedule:
-        """Return an existing schedule.
-
-        Raises:
-            ScheduleNotFoundError: There is no such schedule that starts turns.
-            InvalidRequestError: The id is not a string.
-            ServerUnreachableError: Temporal does not answer.
-        """
-        given, wanted = {"id": schedule_id}, {"id": validation.Unicode}
-        validation.check("the schedule", given, wanted, errors.InvalidRequestError)
-        found = await server.described(self._client, schedule_id)
-        if found.schedule.action.start_workflow.workflow_type.name not in STARTED:
-            raise errors.ScheduleNotFoundError(
-                f"schedule {schedule_id!r} starts no turns of Perdure",
-                context={"schedule_id": schedule_id},
-            )
-        return Schedule(self._client, self._marks, schedule_id)
 
     async def list(self, id_prefix: str = "") -> AsyncIterator[ScheduleEntry]:
         """Yield the schedules that start turns and whose id has this prefix, page by page.

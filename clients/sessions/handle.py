@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -221,7 +221,7 @@ class Session(Generic[T]):
         marks: Marks,
         session_id: str,
         request: SessionRequest | None,
-        get_turn: Callable[[str], Awaitable[Turn[Any]]],
+        turn: Callable[[str], Turn[Any]],
         fairness: str | None = None,
         output: Any = None,
     ) -> None:
@@ -232,7 +232,7 @@ class Session(Generic[T]):
         self._task_queue = task_queue
         self._marks = marks
         self._request = request
-        self._get_turn = get_turn
+        self._turn = turn
 
     def __repr__(self) -> str:
         return f"Session({self.id!r})"
@@ -348,7 +348,8 @@ class Session(Generic[T]):
         raise errors.SessionBusyError(f"session {self.id!r} does not learn that its turn is over")
 
     async def _is_over(self, turn_id: str) -> bool:
-        found = await describe(self._client, turn_id, retry=True)
+        describing = describe(self._client, turn_id, retry=True)
+        found = await access.TURN.asked(turn_id, describing)
         return bool(found.workflow_execution_info.HasField("close_time"))
 
     async def _ask_or_start(self, message: RawValue, message_id: str) -> RawValue:
@@ -429,7 +430,7 @@ class Session(Generic[T]):
     async def turns(self) -> tuple[SessionTurn, ...]:
         """Return the last 50 turns that are over and the running one, in order.
 
-        `client.get(turn.turn_id)` returns a turn. Needs no worker.
+        `client.turn(turn.turn_id)` follows a turn. Needs no worker.
 
         Raises:
             SessionNotFoundError: Temporal does not have the session, or no longer has it.
@@ -570,7 +571,7 @@ class Session(Generic[T]):
             self._marks,
             id,
             request,
-            self._get_turn,
+            self._turn,
             self._fairness,
             self._output,
         )
@@ -602,7 +603,7 @@ class Session(Generic[T]):
         run_id = await self._last_run()
         for turn in reversed((await self._state(run_id)).turns):
             if message_id in turn.messages:
-                return await self._get_turn(turn.turn_id)
+                return self._turn(turn.turn_id)
         state = SessionState()
         async for event in self._events(Cursor(run_id, run_id, 0)):
             state = apply(state, event.fact)
@@ -628,10 +629,10 @@ class Session(Generic[T]):
         pause = _PAUSE_S / 4
         while True:
             try:
-                turn = await self._get_turn(turn_id)
-                found = await describe(self._client, turn_id, retry=True)
-                parent = found.workflow_execution_info.parent_execution.workflow_id
-                return turn if parent == self.id else None
+                describing = describe(self._client, turn_id, retry=True)
+                info = (await access.TURN.asked(turn_id, describing)).workflow_execution_info
+                is_own = info.parent_execution.workflow_id == self.id
+                return self._turn(turn_id) if is_own else None
             except errors.TurnNotFoundError:
                 if pause > _LONGEST_PAUSE_S:
                     raise

@@ -58,13 +58,11 @@ async def test_client_does_what_the_page_says(tell: Tell) -> None:
         await (await story.defining("examples"))(client)
         values = await story.prints((await story.defining("values"))(client))
         followed = await story.prints(
-            (await story.defining("follow"))(await client.get("ticket-4711"), None)
+            (await story.defining("follow"))(client.turn("ticket-4711"), None)
         )
         public = [
             json.loads(one)
-            for one in await (await story.defining("for_a_browser"))(
-                await client.get("ticket-4711")
-            )
+            for one in await (await story.defining("for_a_browser"))(client.turn("ticket-4711"))
         ]
         far = await (await story.defining("how_far"))(client, "ticket-4711")
         waiting = await story["how_far"](client, (await client.start("payer", "Pay.")).id)
@@ -73,7 +71,7 @@ async def test_client_does_what_the_page_says(tell: Tell) -> None:
         failing = await client.start(
             "support", "Answer without a key.", id="no-key", labels={"customer": "Jo"}
         )
-        answers = [await answer(turn) for turn in (await client.get("ticket-4712"), failing)]
+        answers = [await answer(turn) for turn in (client.turn("ticket-4712"), failing)]
         failed_for = await story.defining("failed_for")
         failed = await until(lambda: failed_for(client, "Jo"), "the turn that failed is listed")
         one_page = await story.defining("one_page")
@@ -87,13 +85,13 @@ async def test_client_does_what_the_page_says(tell: Tell) -> None:
         talk = [await go_on(client, rows, "jo", said) for said in ("I am Jo.", "What is my name?")]
         remembered = scripts.scripts["I am Jo."].requests[1].messages
         each_night = await story.defining("each_night")
-        from_outside = await (await client.get("ticket-4713")).result()
+        from_outside = await client.turn("ticket-4713").result()
         await each_night(client)
         await client.temporal.get_schedule_handle("nightly").trigger()
         nightly = await until(
             lambda: listed(client), "the turn that the schedule started is listed"
         )
-        summed_up = await (await client.get(nightly[0])).result()
+        summed_up = await client.turn(nightly[0]).result()
 
     assert page == ([], None)
     assert values == "12.50\n2026-12-01\nreminder\n"

@@ -76,7 +76,7 @@ async def test_each_task_of_a_batch_has_one_turn_when_workers_are_killed(
     workers = [await story.worker(APP, **environment) for _ in range(2)]
     began = time.monotonic()
 
-    batch = await story.client.batch(
+    batch = await story.client.start_batch(
         batch_id,
         "classifier",
         path,

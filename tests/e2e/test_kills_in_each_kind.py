@@ -166,7 +166,7 @@ async def message_of_a_schedule(stage: Stage) -> None:
     """It is said once, and the schedule knows the turn that read it."""
     client, name = stage.story.client, new_id()
     session = client.session(name)
-    daily = await client.schedule(
+    daily = await client.create_schedule(
         name, AGENT, "go", cron="0 7 * * *", timezone="Europe/Berlin", session=name
     )
     async with stage.kills():
@@ -185,7 +185,7 @@ async def message_of_a_schedule(stage: Stage) -> None:
 async def total_of_a_schedule(stage: Stage) -> None:
     """The schedule counts what the provider was asked."""
     client, name = stage.story.client, new_id()
-    daily = await client.schedule(
+    daily = await client.create_schedule(
         name,
         AGENT,
         "go",
@@ -205,7 +205,7 @@ async def total_of_a_schedule(stage: Stage) -> None:
 async def batch_of_a_schedule(stage: Stage) -> None:
     """Each task is run once, and the schedule counts what the provider was asked."""
     client, name = stage.story.client, new_id()
-    daily = await client.schedule(
+    daily = await client.create_schedule(
         name,
         AGENT,
         batch=BatchOf(["go", "go on"]),

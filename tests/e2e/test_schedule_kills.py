@@ -30,7 +30,7 @@ async def test_each_time_has_one_turn_although_workers_are_killed(tell: Tell) ->
     server starts turns meanwhile, which wait for a worker.
     """
     story = await tell(asks(use("charge", "one")), says("done", delay_s=1.5))
-    daily = await story.client.schedule(
+    daily = await story.client.create_schedule(
         f"kills-{secrets.token_hex(4)}",
         AGENT,
         "go",
@@ -79,7 +79,7 @@ async def test_message_of_a_schedule_is_said_once_although_workers_are_killed(te
     story = await tell(says("done", delay_s=1.5), says("again"))
     name = f"says-{secrets.token_hex(4)}"
     session = story.client.session(name)
-    daily = await story.client.schedule(
+    daily = await story.client.create_schedule(
         name, AGENT, "go", cron="0 7 * * *", timezone="Europe/Berlin", session=name
     )
     slots = await daily.backfill(FIRST, FIRST + timedelta(days=1))

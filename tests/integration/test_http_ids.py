@@ -79,15 +79,15 @@ def in_python(unsafe: str) -> dict[str, Try]:
         "session": lambda client: client.session(unsafe, "desk").say("a"),
         "fork of a session": lambda client: client.session("@acme/talk").fork(id=unsafe),
         "message": lambda client: client.session("@acme/talk").say("a", id=unsafe),
-        "batch": lambda client: client.batch(unsafe, "desk", ["over"]),
-        "task": lambda client: client.batch("b", "desk", [{"task": "over", "id": unsafe}]),
-        "schedule": lambda client: client.schedule(unsafe, "desk", "over", **CRON),
-        "session of a schedule": lambda client: client.schedule(
+        "batch": lambda client: client.start_batch(unsafe, "desk", ["over"]),
+        "task": lambda client: client.start_batch("b", "desk", [{"task": "over", "id": unsafe}]),
+        "schedule": lambda client: client.create_schedule(unsafe, "desk", "over", **CRON),
+        "session of a schedule": lambda client: client.create_schedule(
             "s", "desk", "over", session=unsafe, **CRON
         ),
-        "steer": lambda client: client.steer("@acme/over", "a", message_id=unsafe),
-        "fork": lambda client: client.fork("@acme/over", say="go on", new_id=unsafe),
-        "resume": lambda client: client.resume("@acme/over", new_id=unsafe),
+        "steer": lambda client: client.turn("@acme/over").steer("a", id=unsafe),
+        "fork": lambda client: client.turn("@acme/over").fork(say="go on", id=unsafe),
+        "resume": lambda client: client.turn("@acme/over").resume(id=unsafe),
     }
 
 

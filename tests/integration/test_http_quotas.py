@@ -57,8 +57,8 @@ async def test_tenant_has_no_more_than_its_numbers(runtime: Runtime) -> None:
             (await http.post("/v1/schedules", json={**CRON, "id": "s"})).status_code,
         ]
         async for turn in client.list(id_prefix=caller.prefix):
-            await (await client.get(turn.id)).cancel()
-        await (await client.get_schedule(f"@{tenant}/s")).delete()
+            await client.turn(turn.id).cancel()
+        await client.schedule(f"@{tenant}/s").delete()
 
     assert begun.status_code == 202
     assert set(refused.values()) == {(429, "TOO_MANY_REQUESTS")}

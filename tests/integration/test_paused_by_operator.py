@@ -64,7 +64,7 @@ async def test_turn_that_an_operator_paused_is_found_followed_and_cancelled(
         turns = [await work.client.start("spender", task) for task in models]
         await asyncio.gather(*(until(turn, Scheduled) for turn in turns))
         await asyncio.gather(*(operator(pausable, "pause", turn.id) for turn in turns))
-        going, stopping = [await later.get(turn.id) for turn in turns]
+        going, stopping = [later.turn(turn.id) for turn in turns]
         ends = [asyncio.create_task(ended(turn)) for turn in (going, stopping)]
         models["go"].let_go.set()
         heard = await stopping.cancel("enough")

@@ -84,7 +84,7 @@ async def test_schedule_counts_a_turn_although_its_total_could_not_be_read_at_on
     """The turn ends after it was counted."""
     codec = KeyService(SETTLE_SCHEDULE)
     async with served(perdure_server, codec, "one") as client:
-        daily = await client.schedule(
+        daily = await client.create_schedule(
             new_id("reads"), "clerk", "Go.", **DAILY, total=Budget(model_calls=10)
         )
         await (await existing(client, await daily.run_now())).result()

@@ -35,7 +35,7 @@ async def test_schedule_pauses_when_its_turns_have_spent_their_total(runtime: Ru
         says("four", usage=usage(500)),
     )
     async with runtime(app(REPORTER), model=model) as client:
-        daily = await client.schedule(
+        daily = await client.create_schedule(
             new_id("total"), "reporter", "Go.", **DAILY, total=Budget(usd="4", model_calls=50)
         )
         for turn in await turns_of(client, daily, await daily.backfill(at(2), at(4))):
@@ -81,7 +81,7 @@ async def test_turn_gets_what_is_left_and_no_more_than_its_own_budget(
     async with perdure_runtime(
         app(agent), model=model, data_converter=encrypting.converter
     ) as client:
-        daily = await client.schedule(
+        daily = await client.create_schedule(
             new_id("rest"), "reporter", "Go.", **DAILY, total=Budget(usd="3")
         )
         first = await existing(client, await daily.run_now())
@@ -109,7 +109,7 @@ async def test_turns_that_are_cancelled_or_terminated_count(runtime: Runtime) ->
     """One that is terminated counts at the end of the next one, once."""
     model = Held(*[says(f"{number}", usage=usage(1_000)) for number in range(4)])
     async with runtime(app(REPORTER), model=model) as client:
-        daily = await client.schedule(
+        daily = await client.create_schedule(
             new_id("lost"), "reporter", "Go.", **DAILY, total=Budget(tokens=100_000)
         )
         cancelled = await existing(client, await daily.run_now())
@@ -143,7 +143,7 @@ async def test_turn_counts_once_beside_any_other_change(runtime: Runtime) -> Non
     and another turn ends.
     """
     async with runtime(REPORTER, model=ScriptedModel()) as client:
-        daily = await client.schedule(
+        daily = await client.create_schedule(
             new_id("once"), "reporter", "Go.", **DAILY, total=Budget(tokens=1_000)
         )
         env = ActivityEnvironment(client=client.temporal)
@@ -180,14 +180,16 @@ async def test_total_that_cannot_be_kept_is_refused_at_once(runtime: Runtime) ->
         for given, said in REFUSED:
             wanted = {"total": Budget(usd="1"), **given}
             with pytest.raises(errors.InvalidRequestError) as raised:
-                await client.schedule(name, "reporter", "Go.", **DAILY, **wanted)
+                await client.create_schedule(name, "reporter", "Go.", **DAILY, **wanted)
             assert said in raised.value.message, (given, raised.value.message)
         with pytest.raises(errors.ScheduleNotFoundError):
-            await client.get_schedule(name)
-        daily = await client.schedule(name, "reporter", "Go.", **DAILY, total=Budget(usd="1"))
-        same = await client.schedule(name, "reporter", "Go.", **DAILY, total=Budget(usd="1"))
+            await client.schedule(name).describe()
+        daily = await client.create_schedule(
+            name, "reporter", "Go.", **DAILY, total=Budget(usd="1")
+        )
+        same = await client.create_schedule(name, "reporter", "Go.", **DAILY, total=Budget(usd="1"))
         with pytest.raises(errors.ScheduleConflictError) as other:
-            await client.schedule(name, "reporter", "Go.", **DAILY, total=Budget(usd="2"))
+            await client.create_schedule(name, "reporter", "Go.", **DAILY, total=Budget(usd="2"))
         with pytest.raises(errors.InvalidRequestError, match="total"):
             await daily.change(if_running="allow")
         with pytest.raises(errors.InvalidRequestError, match="cannot run at once"):

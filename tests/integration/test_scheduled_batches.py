@@ -43,7 +43,8 @@ async def existing(client: AgentClient, batch_id: str) -> Batch[Any]:
     async with asyncio.timeout(SOON_S):
         while True:
             with contextlib.suppress(errors.BatchNotFoundError):
-                return await client.get_batch(batch_id)
+                await client.batch(batch_id).status()
+                return client.batch(batch_id)
             await asyncio.sleep(0.05)
 
 
@@ -62,7 +63,7 @@ async def test_schedule_runs_its_tasks_as_a_batch_at_each_time(runtime: Runtime)
     """Each turn knows the time; the batch is found by its slot, and status and lists show it."""
     async with runtime(app(REPORTER), model=FunctionModel(echo)) as client:
         tasks: list[Any] = ["one", {"id": "b", "task": "two", "labels": {"k": "v"}}]
-        daily = await client.schedule(
+        daily = await client.create_schedule(
             new_id("many"),
             REPORTER,
             batch=BatchOf(tasks, at_once=2, turn_budget=Budget(usd="3")),
@@ -71,7 +72,7 @@ async def test_schedule_runs_its_tasks_as_a_batch_at_each_time(runtime: Runtime)
             labels={"a": "b"},
             **DAILY,
         )
-        again = await client.schedule(
+        again = await client.create_schedule(
             daily.id,
             REPORTER,
             batch=BatchOf(tasks, at_once=2, turn_budget=Budget(usd="3")),
@@ -85,11 +86,11 @@ async def test_schedule_runs_its_tasks_as_a_batch_at_each_time(runtime: Runtime)
         found = [await results(batch) for batch in batches]
         over = [await batch.result() for batch in batches]
         repeated = await daily.backfill(at(2), at(4))
-        by_hand = await client.get_batch(await daily.run_now())
+        by_hand = client.batch(await daily.run_now())
         last = await by_hand.result()
         status = await daily.describe()
         [entry] = [one async for one in client.schedules() if one.id == daily.id]
-        turn = await client.get(f"{batches[0].id}/b")
+        turn = client.turn(f"{batches[0].id}/b")
         report = await turn.result()
         listed: set[str] = set()
         async with asyncio.timeout(SOON_S):
@@ -136,7 +137,7 @@ async def test_batches_count_in_the_total_of_their_schedule(runtime: Runtime) ->
     ends at once.
     """
     async with runtime(app(REPORTER), model=FunctionModel(echo)) as client:
-        daily = await client.schedule(
+        daily = await client.create_schedule(
             new_id("total"),
             "reporter",
             batch=BatchOf(["one", "two"], at_once=1, turn_budget=Budget(usd="2")),
@@ -191,7 +192,7 @@ async def test_cancelled_and_terminated_batches_count_once(runtime: Runtime) -> 
     """A batch that was terminated counts at the end of the next one."""
     model = Held(*[says(f"{number}", usage=usage(1_000)) for number in range(9)])
     async with runtime(app(REPORTER), model=model) as client:
-        daily = await client.schedule(
+        daily = await client.create_schedule(
             new_id("lost"),
             "reporter",
             batch=BatchOf(["one"]),
@@ -206,7 +207,7 @@ async def test_cancelled_and_terminated_batches_count_once(runtime: Runtime) -> 
         killed = await existing(client, await daily.run_now())
         await eventually(lambda: len(model.requests) == 2, "the model is asked again")
         await client.temporal.get_workflow_handle(killed.id).terminate()
-        turn = await client.get(f"{killed.id}/1")
+        turn = client.turn(f"{killed.id}/1")
         await turn.cancel()
         with pytest.raises(errors.TurnCancelledError):
             await turn.result()
@@ -235,7 +236,7 @@ async def test_batch_without_all_answers_pauses_a_schedule_that_asks_for_it(
     replies = [says("fine"), fails(errors.LLMRefusedError("no")), says("better")]
     model = ScriptedModel(*replies)
     async with runtime(REPORTER, model=model) as client:
-        daily = await client.schedule(
+        daily = await client.create_schedule(
             new_id("pauses"),
             "reporter",
             batch=BatchOf(["one", "two"], at_once=1),
@@ -268,7 +269,7 @@ async def test_running_batch_is_skipped_queued_behind_or_cancelled(
     async with perdure_runtime(
         REPORTER, model=model, data_converter=encrypting.converter
     ) as client:
-        daily = await client.schedule(
+        daily = await client.create_schedule(
             new_id("overlap"), "reporter", batch=BatchOf(["one"]), **DAILY
         )
         first = await existing(client, await daily.run_now())
@@ -280,7 +281,7 @@ async def test_running_batch_is_skipped_queued_behind_or_cancelled(
         cancelled = await first.result()
         await existing(client, second_id)
         model.let_go.set()
-        second = await (await client.get_batch(second_id)).result()
+        second = await client.batch(second_id).result()
         await daily.delete()
 
     assert first.id in busy.value.message
@@ -311,18 +312,20 @@ async def test_batch_that_cannot_be_scheduled_is_refused_at_once(runtime: Runtim
         name = new_id("never")
         for given, said in REFUSED:
             with pytest.raises(errors.InvalidRequestError) as raised:
-                await client.schedule(name, "reporter", **{**DAILY, **given})
+                await client.create_schedule(name, "reporter", **{**DAILY, **given})
             assert said in raised.value.message, (given, raised.value.message)
         with pytest.raises(errors.TooLargeError):
-            await client.schedule(name, "reporter", batch=BatchOf(["x" * 60_000] * 30), **DAILY)
+            await client.create_schedule(
+                name, "reporter", batch=BatchOf(["x" * 60_000] * 30), **DAILY
+            )
         with pytest.raises(errors.ScheduleNotFoundError):
-            await client.get_schedule(name)
-        daily = await client.schedule(name, "reporter", "Go.", **DAILY)
+            await client.schedule(name).describe()
+        daily = await client.create_schedule(name, "reporter", "Go.", **DAILY)
         await daily.change(batch=BatchOf(["one", "two"]))
         with pytest.raises(errors.InvalidRequestError, match="task 1: "):
             await daily.change(batch=BatchOf([" "]))
         with pytest.raises(errors.ScheduleConflictError) as other:
-            await client.schedule(name, "reporter", batch=BatchOf(["one"]), **DAILY)
+            await client.create_schedule(name, "reporter", batch=BatchOf(["one"]), **DAILY)
         many = await daily.describe()
         await daily.change(task="Go on.")
         one = await daily.describe()

@@ -20,6 +20,7 @@ from .spending import SOON_S, app
 from .test_sessions import session_of
 from .test_stale_polls import StaleService
 
+NOW = datetime.now(UTC)
 FOLLOWED = "get_workflow_execution_history"
 
 
@@ -63,10 +64,10 @@ def reads(client: AgentClient, ids: dict[str, str], known: Any) -> dict[str, Any
     """The read of each resource that ends."""
 
     async def batch() -> int:
-        return await all_of((await client.get_batch(ids["batch"])).results())
+        return await all_of(client.batch(ids["batch"]).results())
 
     async def schedule() -> Any:
-        return await client.get_schedule(ids["schedule"])
+        return await client.schedule(ids["schedule"]).describe()
 
     return {
         "turn": all_of(known.events()),
@@ -85,9 +86,9 @@ async def prepared(client: RecordingClient) -> dict[str, str]:
     await session.close()
     async for _ in session.events():
         pass
-    batch = await client.batch(f"batch-{name}", "spender", ["a task"])
+    batch = await client.start_batch(f"batch-{name}", "spender", ["a task"])
     await batch.result()
-    schedule = await client.schedule(
+    schedule = await client.create_schedule(
         f"schedule-{name}", "spender", "a task", cron="0 3 * * *", timezone="UTC"
     )
     return {
@@ -118,7 +119,7 @@ async def test_error_of_the_server_has_one_class_everywhere(runtime: Runtime) ->
             other = AgentClient.from_temporal(Client(service, namespace=client.temporal.namespace))
             async with asyncio.timeout(SOON_S):
                 service.is_passing, service.refused = True, 1
-                turn = await other.get(ids["turn"])
+                turn = other.turn(ids["turn"])
                 service.is_passing, service.refused = False, 0
                 results = await asyncio.gather(
                     *reads(other, ids, turn).values(), return_exceptions=True
@@ -129,13 +130,13 @@ async def test_error_of_the_server_has_one_class_everywhere(runtime: Runtime) ->
             client.temporal.service_client, (FOLLOWED,), RPCStatusCode.INTERNAL
         )
         other = AgentClient.from_temporal(Client(service, namespace=client.temporal.namespace))
-        turn = await other.get(ids["turn"])
+        turn = other.turn(ids["turn"])
         for name, reading in reads(other, ids, turn).items():
             service.is_passing, service.refused = True, 0
             async with asyncio.timeout(SOON_S):
                 await reading
             passed.append((name, service.refused))
-        await (await client.get_schedule(ids["schedule"])).delete()
+        await client.schedule(ids["schedule"]).delete()
 
     assert raised == [(code, cls) for code, cls in FATAL.items() for _ in range(4)]
     assert all(count >= 4 for count in refused)
@@ -227,20 +228,20 @@ PASSING = (
     RPCStatusCode.RESOURCE_EXHAUSTED,
     RPCStatusCode.ABORTED,
 )
-NOW = datetime.now(UTC)
 
 
-async def handles(client: AgentClient, ids: dict[str, str]) -> dict[str, Any]:
+def handles(client: AgentClient, ids: dict[str, str]) -> dict[str, Any]:
     return {
-        "turn": await client.get(ids["turn"]),
+        "turn": client.turn(ids["turn"]),
         "session": client.session(ids["session"]),
-        "batch": await client.get_batch(ids["batch"]),
-        "schedule": await client.get_schedule(ids["schedule"]),
+        "batch": client.batch(ids["batch"]),
+        "schedule": client.schedule(ids["schedule"]),
     }
 
 
 async def end_of(call: Awaitable[Any]) -> type[BaseException] | None:
     """The class of the error with which a call ends; None for a call that succeeds."""
+    end: object
     [end] = await asyncio.gather(asyncio.wait_for(call, SOON_S), return_exceptions=True)
     return type(end) if isinstance(end, BaseException) else None
 
@@ -257,7 +258,7 @@ async def test_every_verb_of_every_resource_ends_with_the_class_of_the_error(
             service = RefusingService(client.temporal.service_client, (), code)
             service.message, service.most = message, 0
             other = AgentClient.from_temporal(Client(service, namespace=client.temporal.namespace))
-            known = await handles(other, ids)
+            known = handles(other, ids)
             service.most = float("inf")
             for resource, handle in known.items():
                 for verb, call in {**READS[resource], **WRITES[resource]}.items():
@@ -270,13 +271,13 @@ async def test_every_verb_of_every_resource_ends_with_the_class_of_the_error(
             service = RefusingService(client.temporal.service_client, (), code)
             service.most = 0
             other = AgentClient.from_temporal(Client(service, namespace=client.temporal.namespace))
-            known = await handles(other, ids)
+            known = handles(other, ids)
             for resource, handle in known.items():
                 for verb, call in READS[resource].items():
                     service.refused, service.most = 0, 2
                     ends[code.name, resource, verb] = await end_of(call(handle))
                     service.most = 0
-        await (await client.get_schedule(ids["schedule"])).delete()
+        await client.schedule(ids["schedule"]).delete()
 
     assert found == expected
     assert set(ends.values()) <= {None, errors.ServerUnreachableError}

@@ -25,7 +25,6 @@ from perdure.workflows import run_turn
 FAMILIES: dict[Callable[..., Any], type] = {
     AgentClient.start: StartOptions,
     AgentClient.run: StartOptions,
-    AgentClient.fork: ForkOptions,
     Turn.fork: ForkOptions,
     run_turn: TurnOptions,
     tool: ToolOptions,

@@ -63,12 +63,14 @@ class Place:
         if ids is None:
             raise TaskNotFoundError
         found = Found(self, ids)
+        turn = self.client.turn(found.turn_id)
         try:
-            return replace(found, turn=await self.client.get(found.turn_id))
+            await turn.first_run()
         except errors.TurnNotFoundError:
             if not await found.is_queued():
                 raise TaskNotFoundError from None
-        return found
+            return found
+        return replace(found, turn=turn)
 
 
 @dataclass(frozen=True, slots=True)

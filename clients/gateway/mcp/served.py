@@ -128,7 +128,7 @@ class Served:
             TurnNotFoundError: There is no such turn, or its agent is not served.
             ServerUnreachableError: Temporal does not answer.
         """
-        turn = await self.client.get(self.own(turn_id))
+        turn = self.client.turn(self.own(turn_id))
         return turn, await self.look(turn)
 
     async def look(self, turn: Turn[Any]) -> TurnView:
@@ -180,11 +180,11 @@ class Served:
 
     async def _root_agent(self, turn: Turn[Any]) -> str:
         """Return the agent of a turn, or of the turn at the root of its tree."""
-        request, _ = await first_request(self.client.temporal, turn.id, turn.run_id)
+        request, _ = await first_request(self.client.temporal, turn.id, await turn.first_run())
         if request.lineage is None:
             return request.agent
-        root = await self.client.get(request.lineage.ancestors[0].turn_id)
-        request, _ = await first_request(self.client.temporal, root.id, root.run_id)
+        root = self.client.turn(request.lineage.ancestors[0].turn_id)
+        request, _ = await first_request(self.client.temporal, root.id, await root.first_run())
         return request.agent
 
 

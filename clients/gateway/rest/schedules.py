@@ -162,7 +162,7 @@ async def create_schedule(call: Call[CreateSchedule, Nothing]) -> Response:
     schedule_id = checked(call, body.id)
     await check_schedules(call.client, call.caller, schedule_id)
     given = {**body.given(), "id": schedule_id, "fairness": call.caller.tenant}
-    schedule = await call.client.schedule(**given)
+    schedule = await call.client.create_schedule(**given)
     return answer(await schedule.describe())
 
 
@@ -189,7 +189,9 @@ async def list_schedules(call: Call[Nothing, Limit]) -> Response:
 )
 async def get_scheduled_turns(call: Call[Nothing, Paged]) -> Response:
     """List the turns of a schedule, page by page."""
-    turns = (await _schedule(call)).turns()
+    schedule = _schedule(call)
+    await schedule.describe()
+    turns = schedule.turns()
     page = await turns.page(call.query.after, size=call.query.limit)
     return answer(TurnList(turns=page.entries, next=page.next))
 
@@ -204,7 +206,7 @@ async def get_scheduled_turns(call: Call[Nothing, Paged]) -> Response:
 )
 async def get_schedule(call: Call[Nothing, Nothing]) -> Response:
     """Return the definition of a schedule, its next times, and its last turns."""
-    return answer(await (await _schedule(call)).describe())
+    return answer(await _schedule(call).describe())
 
 
 @operation(
@@ -221,7 +223,7 @@ async def change_schedule(call: Call[ChangeSchedule, Nothing]) -> Response:
     To set, change or remove limits, `allowed_tools`, `options` and `model_retry` needs the
     permission `budget`, as does a batch, which has limits of its own.
     """
-    body, schedule = call.body, await _schedule(call)
+    body, schedule = call.body, _schedule(call)
     if body.model_fields_set & _LIMITS:
         call.caller.require("budget")
     has_task = "task" in body.model_fields_set
@@ -244,7 +246,7 @@ async def change_schedule(call: Call[ChangeSchedule, Nothing]) -> Response:
 )
 async def delete_schedule(call: Call[Nothing, Nothing]) -> Response:
     """Delete a schedule. Its turns stay, and one that runs goes on."""
-    await (await _schedule(call)).delete()
+    await _schedule(call).delete()
     return done()
 
 
@@ -258,7 +260,7 @@ async def delete_schedule(call: Call[Nothing, Nothing]) -> Response:
 )
 async def run_schedule(call: Call[Nothing, Nothing]) -> Response:
     """Start a turn now, outside the schedule. A request that is repeated starts another one."""
-    return answer(Reference(id=await (await _schedule(call)).run_now()), 202)
+    return answer(Reference(id=await _schedule(call).run_now()), 202)
 
 
 @operation(
@@ -271,7 +273,7 @@ async def run_schedule(call: Call[Nothing, Nothing]) -> Response:
 )
 async def pause_schedule(call: Call[Reason, Nothing]) -> Response:
     """Start no more turns until the schedule is resumed."""
-    await (await _schedule(call)).pause(call.body.reason)
+    await _schedule(call).pause(call.body.reason)
     return done()
 
 
@@ -285,7 +287,7 @@ async def pause_schedule(call: Call[Reason, Nothing]) -> Response:
 )
 async def resume_schedule(call: Call[Nothing, Nothing]) -> Response:
     """Start turns again. The times that passed meanwhile are not made up for."""
-    await (await _schedule(call)).resume()
+    await _schedule(call).resume()
     return done()
 
 
@@ -300,7 +302,7 @@ async def resume_schedule(call: Call[Nothing, Nothing]) -> Response:
 async def backfill_schedule(call: Call[Backfill, Nothing]) -> Response:
     """Start a turn for each time of the schedule in a range that has none."""
     body = call.body
-    schedule = await _schedule(call)
+    schedule = _schedule(call)
     slots = await schedule.backfill(body.start, body.end, at_once=body.at_once)
     return answer(Slots(slots=slots), 202)
 
@@ -331,8 +333,8 @@ def _limits_of(task: str | Task) -> tuple[Any, ...]:
     return task.budget, task.allowed_tools, task.requires_human_approval
 
 
-async def _schedule(call: Call[Any, Any]) -> Schedule:
-    return await call.client.get_schedule(call.id)
+def _schedule(call: Call[Any, Any]) -> Schedule:
+    return call.client.schedule(call.id)
 
 
 OPERATIONS: tuple[AnyOperation, ...] = (

@@ -14,11 +14,14 @@ from temporalio.converter import DataConverter
 from perdure import errors, limits, validation
 from perdure.agents.agent import Agent
 from perdure.base import R
+from perdure.clients.batches import listing as batch_listing
 from perdure.clients.batches.handle import Batch
 from perdure.clients.batches.items import BatchOf, Tasks
+from perdure.clients.batches.listing import BatchEntry
 from perdure.clients.batches.starting import BatchStarter
 from perdure.clients.connecting import Connecting
 from perdure.clients.reading.feed import Feeds
+from perdure.clients.reading.lists import Listing
 from perdure.clients.schedules.definition import OnFailure, ScheduleChanges
 from perdure.clients.schedules.handle import Schedule
 from perdure.clients.schedules.starting import Schedules
@@ -31,7 +34,6 @@ from perdure.clients.turns.entries import TurnEntry
 from perdure.clients.turns.filters import Filter, member
 from perdure.clients.turns.forks import Forks
 from perdure.clients.turns.handle import OnStep, Turn
-from perdure.clients.turns.listing import Listing
 from perdure.clients.turns.starting import IfExists, Starter
 from perdure.temporal import access, start_request
 from perdure.temporal.connect import connect
@@ -483,29 +485,55 @@ class AgentClient:
         """
         return Schedule(self._client, self._marks, _known_id("schedule", id))
 
-    def schedules(self, *, id_prefix: str = "") -> AsyncIterator[ScheduleEntry]:
+    def schedules(
+        self, *, id_prefix: str | None = None, limit: int | None = None
+    ) -> Listing[ScheduleEntry]:
         """List the schedules of the namespace that start turns, of all task queues.
 
-        Temporal's list may lag a second behind.
+        They are iterated, or read by `page`. Temporal's list may lag a second behind.
 
         Args:
             id_prefix: Only schedules whose id begins with this.
+            limit: The largest number of schedules; without it, all of them, read page by page.
 
         Raises:
-            InvalidRequestError: The prefix is not a string.
+            InvalidRequestError: A value is not valid.
             ServerUnreachableError: Temporal does not answer.
         """
-        given, wanted = {"id_prefix": id_prefix}, {"id_prefix": validation.Unicode}
-        validation.check("the list", given, wanted, errors.InvalidRequestError)
-        return self._schedules.list(id_prefix)
+        _check_filters({"id_prefix": id_prefix, "limit": limit})
+        return self._schedules.list(id_prefix or "", limit)
 
-    def schedule_ids(self, id_prefix: str = "") -> AsyncIterator[str]:
+    def schedule_ids(self, id_prefix: str = "") -> Listing[str]:
         """List the ids of the schedules that start turns. It asks less of the server than a list.
 
         Raises:
             ServerUnreachableError: Temporal does not answer.
         """
         return self._schedules.ids(id_prefix)
+
+    def batches(
+        self,
+        agent: Agent[Any] | str | None = None,
+        *,
+        id_prefix: str | None = None,
+        limit: int | None = None,
+    ) -> Listing[BatchEntry]:
+        """List the batches of the namespace, those that are not over first, then the last ended.
+
+        They are iterated, or read by `page`. Temporal's list may lag a second behind.
+
+        Args:
+            agent: Only batches of this agent.
+            id_prefix: Only batches whose id begins with this.
+            limit: The largest number of batches; without it, all of them, read page by page.
+
+        Raises:
+            InvalidRequestError: A value is not valid.
+            ServerUnreachableError: Temporal does not answer.
+        """
+        name = agent.name if isinstance(agent, Agent) else agent
+        _check_filters({"agent": name, "id_prefix": id_prefix, "limit": limit})
+        return batch_listing.batches(self._client, self._marks.index, name, id_prefix, limit)
 
     def sessions(
         self,
@@ -534,9 +562,8 @@ class AgentClient:
         name = agent.name if isinstance(agent, Agent) else agent
         labels = {} if labels is None else labels
         given = {"agent": name, "labels": labels, "id_prefix": id_prefix, "limit": limit}
-        types = {key: _FILTERS[key] for key in given}
-        validation.check("the list", given, types, errors.InvalidRequestError)
-        wanted = Filter(agent=name, labels=dict(labels), id_prefix=id_prefix, workflow=SESSION)
+        _check_filters(given)
+        wanted = Filter(agent=name, labels=dict(labels), id_prefix=id_prefix, workflows=(SESSION,))
         return session_listing.sessions(self._client, self._marks.index, wanted, limit)
 
     @keywords.shows(TurnOptions)
@@ -706,7 +733,7 @@ class AgentClient:
             "id_prefix": id_prefix,
             "limit": limit,
         }
-        validation.check("the list", given, _FILTERS, errors.InvalidRequestError)
+        _check_filters(given)
         wanted = Filter(
             agent=name,
             outcome=member(Outcome, outcome),
@@ -728,3 +755,13 @@ def _known_id(what: str, id: str) -> str:
         f"the {what}", {"id": id}, {"id": validation.Unicode}, errors.InvalidRequestError
     )
     return id
+
+
+def _check_filters(given: Mapping[str, object]) -> None:
+    """Check the values of filters.
+
+    Raises:
+        InvalidRequestError: A value is not valid.
+    """
+    types = {name: _FILTERS[name] for name in given}
+    validation.check("the list", given, types, errors.InvalidRequestError)

@@ -110,7 +110,7 @@ class Batch(Generic[T]):
             return status
         return status.model_copy(update={"waiting": await self._waiting()})
 
-    async def result(self) -> BatchStatus:
+    async def wait(self) -> BatchStatus:
         """Wait until the batch is over, and return its status.
 
         Turns without an answer are no error of the batch: `results` has their errors.
@@ -143,9 +143,7 @@ class Batch(Generic[T]):
             return False  # it ended meanwhile
         return True
 
-    async def retry_failed(
-        self, more: Budget | None = None, *, at_once: int | None = None
-    ) -> Batch[T]:
+    async def retry(self, more: Budget | None = None, *, at_once: int | None = None) -> Batch[T]:
         """Run the tasks again that have no answer: those that failed, and those not started.
 
         Each gets a new turn, whose id ends in `~2`, then `~3` and so on. Tasks with an answer are

@@ -200,7 +200,7 @@ async def retry(
     from perdure.clients.cli.drawing.amounts import budget_of
 
     found = (await _client(address)).batch(batch)
-    await found.retry_failed(budget_of(limits), at_once=at_once)
+    await found.retry(budget_of(limits), at_once=at_once)
     return await batches.follow(found, out, as_json=as_json)
 
 

@@ -86,7 +86,7 @@ async def follow(
                 elif prints and out is None:
                     live.erase()
                     put(_line(result))
-    status = await batch.result()
+    status = await batch.wait()
     if as_json:
         tell(printed(status))
     else:
@@ -112,7 +112,7 @@ async def write_csv(batch: Batch[Any], out: Path | None) -> int:
         rows = CsvRows(file or sys.stdout)
         async for result in batch.results():
             rows.write(result)
-    status = await batch.result()
+    status = await batch.wait()
     note(in_words(status))
     return _code(status)
 

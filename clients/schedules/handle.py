@@ -23,6 +23,7 @@ from temporalio.client import (
 from temporalio.service import RPCError
 
 from perdure import errors, limits, validation
+from perdure.clients.reading.lists import Listing
 from perdure.clients.schedules import batches, messages, server, zones
 from perdure.clients.schedules.definition import (
     MOMENT,
@@ -35,7 +36,6 @@ from perdure.clients.schedules.stored import STARTED, definition_of, request_of,
 from perdure.clients.turns import listing
 from perdure.clients.turns.entries import TurnEntry
 from perdure.clients.turns.filters import Filter
-from perdure.clients.turns.listing import Listing
 from perdure.temporal import schedule_updates
 from perdure.temporal.access import SCHEDULE
 from perdure.temporal.names import SCHEDULED_MESSAGE
@@ -73,7 +73,7 @@ class Schedule:
     def __repr__(self) -> str:
         return f"Schedule({self.id!r})"
 
-    async def describe(self) -> ScheduleStatus:
+    async def status(self) -> ScheduleStatus:
         """Return the definition of the schedule, its next times, and its last turns.
 
         Raises:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from dataclasses import replace
 
 from temporalio.api.workflowservice.v1 import ListSchedulesRequest
@@ -10,6 +9,7 @@ from temporalio.client import Client, ScheduleAlreadyRunningError
 from temporalio.common import TypedSearchAttributes
 
 from perdure import errors
+from perdure.clients.reading.lists import Found, Listing
 from perdure.clients.schedules import batches, messages, server
 from perdure.clients.schedules.definition import Definition, ScheduleChanges, checked_id, parsed
 from perdure.clients.schedules.handle import Schedule
@@ -18,8 +18,6 @@ from perdure.clients.schedules.stored import STARTED, definition_of, schedule_of
 from perdure.temporal import start_request
 from perdure.temporal.access import SCHEDULE
 from perdure.temporal.search_marks import Marks
-
-_PAGE = 100
 
 
 class Schedules:
@@ -89,34 +87,51 @@ class Schedules:
                 context={"schedule_id": wanted.id, "differs": [*names]},
             )
 
-    async def list(self, id_prefix: str = "") -> AsyncIterator[ScheduleEntry]:
-        """Yield the schedules that start turns and whose id has this prefix, page by page.
+    def list(self, id_prefix: str, limit: int | None) -> Listing[ScheduleEntry]:
+        """Return the schedules that start turns and whose ids have a prefix."""
 
-        Raises:
-            ServerUnreachableError: Temporal does not answer.
-        """
-        async for schedule_id in self.ids(id_prefix):
+        async def read(schedule_id: str) -> ScheduleEntry | None:
             try:
                 found = await server.described(self._client, schedule_id)
             except errors.ScheduleNotFoundError:
-                continue  # deleted a moment ago; Temporal's list lags behind
-            yield await entry(self._client, schedule_id, found)
+                return None  # deleted a moment ago; Temporal's list lags behind
+            return await entry(self._client, schedule_id, found)
 
-    async def ids(self, id_prefix: str = "") -> AsyncIterator[str]:
-        """Yield the ids of these schedules.
+        return Listing(_Ids(self._client, id_prefix), limit, read)
 
-        Raises:
-            ServerUnreachableError: Temporal does not answer.
-        """
-        request = ListSchedulesRequest(namespace=self._client.namespace, maximum_page_size=_PAGE)
-        while True:
-            page = await SCHEDULE.asked(
-                "", self._client.workflow_service.list_schedules(request, retry=True)
-            )
-            for one in page.schedules:
-                is_wanted = one.schedule_id.startswith(id_prefix)
-                if is_wanted and one.info.workflow_type.name in STARTED:
-                    yield one.schedule_id
-            if not page.next_page_token:
-                return
-            request.next_page_token = page.next_page_token
+    def ids(self, id_prefix: str) -> Listing[str]:
+        """Return the ids of these schedules."""
+
+        async def read(schedule_id: str) -> str:
+            return schedule_id
+
+        return Listing(_Ids(self._client, id_prefix), None, read)
+
+
+class _Ids:
+    """The ids of the schedules that start turns."""
+
+    resource = SCHEDULE
+
+    def __init__(self, client: Client, id_prefix: str) -> None:
+        self._client = client
+        self._id_prefix = id_prefix
+
+    async def query(self) -> str:
+        """Return what the list is about."""
+        return f"schedules {self._id_prefix}"
+
+    async def page(self, query: str, size: int, token: bytes, *, retry: bool) -> Found[str]:
+        """Return a page of at most this size, after a token."""
+        del query  # Temporal's list of schedules takes no filter by id
+        request = ListSchedulesRequest(
+            namespace=self._client.namespace, maximum_page_size=size, next_page_token=token
+        )
+        found = await self._client.workflow_service.list_schedules(request, retry=retry)
+        ids = [
+            item.schedule_id
+            for item in found.schedules
+            if item.schedule_id.startswith(self._id_prefix)
+            and item.info.workflow_type.name in STARTED
+        ]
+        return ids, found.next_page_token

@@ -32,7 +32,7 @@ async def test_batches_run_and_are_retried_as_the_page_says(tell: Tell) -> None:
         failures = await story.prints((await story.defining("failures"))(batch, None))
         refused.clear()
         await (await story.defining("once_more"))(client)
-        status = await batch.result()
+        status = await batch.wait()
         mails = await story.up_to("The command line", "json")
         (story.terminal.folder / "mails.jsonl").write_text(mails.text, encoding="utf-8")
 

@@ -41,7 +41,7 @@ async def test_schedule_does_what_the_page_says(tell: Tell) -> None:
         await (await turn_with(client.session("ticket-4711"), message)).result()
         await again.delete()
         reports = await (await story.defining("report"))(client, ["one", "two"])
-        many = await client.batch(await reports.run_now()).result()
+        many = await client.batch(await reports.run_now()).wait()
         await reports.delete()
         watch = await (await story.defining("at_most"))(client)
         await client.turn(await watch.run_now()).result()

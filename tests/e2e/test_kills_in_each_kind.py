@@ -173,7 +173,7 @@ async def message_of_a_schedule(stage: Stage) -> None:
         [slot] = await daily.backfill(SLOT, SLOT)
         turn = await turn_with(session, turn_id_of(name, slot))
         await turn.result()
-    status = await daily.describe()
+    status = await daily.status()
     await daily.delete()
 
     assert [read for one in await session.turns() for read in one.messages] == [
@@ -196,7 +196,7 @@ async def total_of_a_schedule(stage: Stage) -> None:
     async with stage.kills():
         [slot] = await daily.backfill(SLOT, SLOT)
         await (await existing(client, turn_id_of(name, slot))).result()
-    status = await daily.describe()
+    status = await daily.status()
     await daily.delete()
 
     assert status.spent.model_calls == len(stage.story.log())
@@ -216,8 +216,8 @@ async def batch_of_a_schedule(stage: Stage) -> None:
     async with stage.kills():
         [slot] = await daily.backfill(SLOT, SLOT)
         batch = await existing_batch(client, turn_id_of(name, slot))
-        ended = await batch.result()
-    status = await daily.describe()
+        ended = await batch.wait()
+    status = await daily.status()
     await daily.delete()
 
     assert ended.done == 2

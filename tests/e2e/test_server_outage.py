@@ -114,14 +114,14 @@ async def test_time_that_the_server_missed_is_made_up_for_unless_it_is_too_late(
         )
         for minutes, catch_up in ((60, timedelta(hours=1)), (0, timedelta(seconds=10)))
     ]
-    due = (await patient.describe()).next[0]
+    due = (await patient.status()).next[0]
     # the outage begins just before this time
     await asyncio.sleep((due - datetime.now(UTC) - timedelta(seconds=2)).total_seconds())
     await server.happen(OUTAGE_S)
     late = await existing(story.client, turn_id_of(patient.id, due))
     report = await late.result()
     status = await status_when(strict, "missed", 1)
-    [turn] = [one for one in (await patient.describe()).last if one.id == late.id]
+    [turn] = [one for one in (await patient.status()).last if one.id == late.id]
     with pytest.raises(TurnNotFoundError):
         await story.client.turn(turn_id_of(strict.id, due)).status()
 

@@ -168,7 +168,7 @@ async def test_each_task_runs_once_and_no_more_at_once_than_allowed(runtime: Run
             batch_id, "classifier", TASKS, at_once=4, labels={"a": "b"}
         )
         found = [one async for one in batch.results()]
-        status = await batch.result()
+        status = await batch.wait()
         again = await client.start_batch(batch_id, "classifier", iter(TASKS), at_once=9)
         turn = client.turn(f"{batch_id}/ticket-1")
         report = await turn.result()
@@ -269,7 +269,7 @@ async def test_broken_tasks_are_named_and_nothing_is_started(
         with pytest.raises(errors.InvalidRequestError, match="1 to 95 characters"):
             await client.start_batch("b" * 96, "classifier", ["t"])
         with pytest.raises(errors.BatchNotFoundError):
-            client.batch(new_id())
+            await client.batch(new_id()).status()
 
     assert {text: words for text, words in files.items() if words not in said[text]} == {}
     assert not model.asked
@@ -292,16 +292,16 @@ async def test_failure_stops_a_batch_and_the_rest_is_run_again(runtime: Runtime)
         batch = await client.start_batch(
             batch_id, "classifier", ["1", "2", "3", "4"], at_once=1, on_error="stop"
         )
-        stopped = await batch.result()
+        stopped = await batch.wait()
         before = [one async for one in batch.results()]
         broken.clear()
-        await batch.retry_failed()
+        await batch.retry()
         after = [one async for one in batch.results()]
         rest = [one async for one in batch.results(before[1].cursor)]
-        status = await batch.result()
+        status = await batch.wait()
         asked = dict(model.asked)
-        await batch.retry_failed()
-        unchanged = await batch.result()
+        await batch.retry()
+        unchanged = await batch.wait()
         await check(client.temporal, batch_id)
 
     states = [(one.id, one.state) for one in before]
@@ -352,12 +352,12 @@ async def test_budget_of_a_batch_is_never_exceeded(runtime: Runtime) -> None:
         batch = await client.start_batch(
             batch_id, "classifier", tasks, at_once=2, budget=Budget(usd="5")
         )
-        spent = await batch.result()
+        spent = await batch.wait()
         before = [one async for one in batch.results()]
         with pytest.raises(errors.InvalidRequestError, match="no limit of tokens"):
-            await batch.retry_failed(Budget(tokens=1))
-        await batch.retry_failed(Budget(usd="5"))
-        status = await batch.result()
+            await batch.retry(Budget(tokens=1))
+        await batch.retry(Budget(usd="5"))
+        status = await batch.wait()
         after = [one async for one in batch.results()]
         await check(client.temporal, batch_id)
 
@@ -394,9 +394,9 @@ async def test_cancel_ends_running_turns_and_keeps_results(runtime: Runtime) -> 
         await eventually(lambda: model.running == 2, "two turns run")
         reading = asyncio.create_task(_all(batch.results()))
         with pytest.raises(errors.InvalidRequestError, match="still runs"):
-            await batch.retry_failed()
+            await batch.retry()
         asked = await batch.cancel("wrong prompt")
-        status = await batch.result()
+        status = await batch.wait()
         again = await batch.cancel()
         found = by_id(await reading)
         await check(client.temporal, batch_id)
@@ -430,10 +430,10 @@ async def test_terminated_batch_leaves_no_turn_running(runtime: Runtime) -> None
         await client.temporal.get_workflow_handle(batch_id).terminate("by an operator")
         await client.turn(f"{batch_id}/1").cancel("to make its part report")
         found = by_id([one async for one in batch.results()])
-        status = await batch.result()
+        status = await batch.wait()
         model.is_full.set()
-        await batch.retry_failed()
-        done = await batch.result()
+        await batch.retry()
+        done = await batch.wait()
 
     assert status.state == BatchState.TERMINATED
     assert {one.id: one.state for one in found.values()} == {
@@ -470,7 +470,7 @@ async def test_interrupted_upload_starts_nothing_and_is_repeated(runtime: Runtim
         await eventually(lambda: model.running == 2, "two turns run")
         await skip(client, ids[2], timedelta(hours=49))
         model.is_full.set()
-        status = await batch.result()
+        status = await batch.wait()
         await check(client.temporal, batch_id)
 
     assert are_stored == [False, True, False]
@@ -492,10 +492,10 @@ async def test_batch_goes_on_without_a_part_that_was_terminated(runtime: Runtime
         await eventually(lambda: model.running == 0, "its turns are cancelled")
         model.is_full.set()
         await skip(client, batch_id, timedelta(minutes=21))
-        stopped = await batch.result()
+        stopped = await batch.wait()
         before = by_id([one async for one in batch.results()])
-        await batch.retry_failed()
-        status = await batch.result()
+        await batch.retry()
+        status = await batch.wait()
         after = by_id([one async for one in batch.results()])
 
     assert (stopped.state, stopped.done, stopped.not_started) == (BatchState.STOPPED, 4, 4)
@@ -542,7 +542,7 @@ async def test_input_that_is_no_batch_fails_typed(runtime: Runtime, kind: str) -
                 with contextlib.suppress(RPCError):  # it may be over
                     handle = client.temporal.get_workflow_handle(batch.id)
                     await handle.signal(signal, args=args)
-        status = await batch.result()
+        status = await batch.wait()
 
     assert failed == [errors.InvalidRequestError.code] * 4
     assert status.state == BatchState.COMPLETED
@@ -559,7 +559,7 @@ async def test_batch_with_a_long_history_goes_on_in_a_new_run(runtime: Runtime) 
     async with runtime(app(classifier()), model=model) as client:
         batch = await client.start_batch(batch_id, "classifier", tasks, at_once=10, budget=budget)
         found = by_id([one async for one in batch.results()])
-        status = await batch.result()
+        status = await batch.wait()
         runs = [run async for run in client.temporal.list_workflows(f"WorkflowId = '{batch_id}'")]
         sizes = await check(client.temporal, batch_id)
 
@@ -623,7 +623,7 @@ async def test_failed_task_has_no_output_and_its_cost_is_that_of_all_rounds(
         with pytest.raises(errors.LLMRefusedError) as raised:
             await client.turn(f"{batch_id}/2").result()
         names = [repr(one) for one in (batch, client.turn(f"{batch_id}/2"), client)]
-        await batch.retry_failed()
+        await batch.retry()
         second = by_id(await _all(batch.results()))
         after = [by_id(await _all(batch.results(one.cursor))) for one in first]
 
@@ -692,7 +692,7 @@ async def test_waiting_turn_keeps_its_place_and_status_counts_it(runtime: Runtim
             [pending] = await turn.pending_approvals()
             await turn.approve(pending)
             await turn.result()
-        done = await batch.result()
+        done = await batch.wait()
 
     assert (status.waiting, status.pending, status.running) == (1, 1, 1)
     assert (done.state, done.done) == (BatchState.COMPLETED, 2)
@@ -727,7 +727,7 @@ async def test_web_ui_shows_a_card_of_the_batch(runtime: Runtime) -> None:
     model = FunctionModel(lambda _: says("done"))
     async with runtime(app(), model=model) as client:
         batch = await client.start_batch(f"batch-{secrets.token_hex(4)}", "spender", ["one", "two"])
-        await batch.result()
+        await batch.wait()
         handle = client.temporal.get_workflow_handle(batch.id)
         details: Any = await handle.query("__temporal_workflow_metadata")
 

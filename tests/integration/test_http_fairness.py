@@ -60,7 +60,7 @@ async def test_turns_of_a_tenant_have_its_key_however_they_are_started(runtime: 
     caller = Caller("a@example.com", tenant)
     async with runtime(DESK, model=model) as client, served(client, lambda _: caller) as http:
         await started_by_all_ways(http)
-        await client.batch(f"@{tenant}/many").result()
+        await client.batch(f"@{tenant}/many").wait()
         weekly = await client.create_schedule(
             f"@{tenant}/weekly", "desk", "a", session=f"@{tenant}/s", fairness=tenant, **CRON
         )

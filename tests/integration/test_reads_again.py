@@ -88,7 +88,7 @@ async def test_schedule_counts_a_turn_although_its_total_could_not_be_read_at_on
             new_id("reads"), "clerk", "Go.", **DAILY, total=Budget(model_calls=10)
         )
         await (await existing(client, await daily.run_now())).result()
-        spent = (await daily.describe()).spent
+        spent = (await daily.status()).spent
         await daily.delete()
 
     assert codec.failed == 1

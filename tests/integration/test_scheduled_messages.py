@@ -51,7 +51,7 @@ async def last_when(
     """The last turns of a schedule, the newest first, once they have these outcomes."""
     async with asyncio.timeout(SOON_S):
         while True:
-            last = (await schedule.describe()).last
+            last = (await schedule.status()).last
             if [one.outcome for one in last] == outcomes:
                 return last
             await asyncio.sleep(0.05)
@@ -99,7 +99,7 @@ async def test_messages_of_a_schedule_continue_one_conversation(
         await send_again(client, ids[0])
         report = await (await session.say("And now?", id="mine")).result()
         last = await last_when(daily, [Outcome.COMPLETED] * 2)
-        status, entry = await daily.describe(), await entry_when(client, name, paused=False)
+        status, entry = await daily.status(), await entry_when(client, name, paused=False)
         sent = await messages_until(session, "mine")
         session_status = await session.status()
         plain = await AgentClient.connect(perdure_server)
@@ -167,7 +167,7 @@ async def test_message_is_skipped_queued_or_interrupts(runtime: Runtime) -> None
         [skipped] = await often.backfill(at(2), at(3))
         status = await status_when(often, "running", ())
         while not status.last or not status.last[0].is_skipped:
-            status = await often.describe()
+            status = await often.status()
         await often.change(if_running="queue")
         queued = await often.run_now()
         await often.change(if_running="cancel")
@@ -279,7 +279,7 @@ async def refused(schedule: Schedule, message_id: str) -> ScheduledTurn:
     """A message of a schedule, once it was refused."""
     async with asyncio.timeout(SOON_S):
         while True:
-            for one in (await schedule.describe()).last:
+            for one in (await schedule.status()).last:
                 if one.message == message_id and one.error is not None:
                     return one
             await asyncio.sleep(0.05)
@@ -336,10 +336,10 @@ async def test_schedule_that_cannot_send_messages_is_refused_at_once(runtime: Ru
         with pytest.raises(errors.SessionClosedError):
             await plain.change(session=session.id, remember_last=False, agent="other")
         with pytest.raises(errors.ScheduleNotFoundError):
-            await client.schedule(name).describe()
+            await client.schedule(name).status()
         with pytest.raises(errors.SessionNotFoundError):
             await client.session(name).status()
-        status = await plain.describe()
+        status = await plain.status()
         await plain.delete()
 
     assert (status.session, status.agent, status.remember_last) == (None, "reporter", True)
@@ -357,7 +357,7 @@ async def test_schedule_of_turns_becomes_one_of_messages_and_back(runtime: Runti
         await (await turn_with(client.session(daily.id), message)).result()
         await daily.change(session=None, remember_last=True)
         report = await (await existing(client, await daily.run_now())).result()
-        status = await daily.describe()
+        status = await daily.status()
         with contextlib.suppress(RPCError):
             await client.temporal.get_workflow_handle(daily.id).terminate()
         await daily.delete()

@@ -187,7 +187,7 @@ async def test_jitter_moves_turns_and_not_their_slots(runtime: Runtime) -> None:
         turns = await turns_of(client, often, slots)
         for turn in turns:
             await turn.result()
-        following = (await often.describe()).next
+        following = (await often.status()).next
 
     wanted = [first + timedelta(minutes=5 * number) for number in range(8)]
     assert list(slots) in (wanted, wanted[:-1])  # the last may be after the range
@@ -231,7 +231,7 @@ async def test_same_definition_is_the_same_schedule_and_another_one_is_a_conflic
         }
         with pytest.raises(errors.ScheduleConflictError) as raised:
             await client.create_schedule(name, "reporter", "Write!", **other)
-        status = await made.describe()
+        status = await made.status()
 
     assert (made.id, again.id) == (name, name)
     assert raised.value.context["differs"] == ["task", "labels", "timezone", "catch_up", "output"]
@@ -254,7 +254,7 @@ async def test_turn_that_is_started_by_hand_says_so(runtime: Runtime) -> None:
         ids = {await weekly.run_now(), await weekly.run_now()}
         for turn_id in ids:
             await client.turn(turn_id).result()
-        status = await weekly.describe()
+        status = await weekly.status()
 
     assert len(ids) == 2
     assert all(
@@ -296,7 +296,7 @@ async def test_running_turn_is_left_alone_queued_behind_cancelled_or_joined(
         cancelled = await ended(third)
         await often.change(if_running="allow")
         fifth = await existing(client, await often.run_now())
-        running = (await often.describe()).running
+        running = (await often.status()).running
         model.let_go.set()
         reports += [await fourth.result(), await fifth.result()]
 
@@ -313,7 +313,7 @@ async def status_when(schedule: Schedule, field: str, value: object) -> Any:
     """The status of a schedule, once a field has this value."""
     async with asyncio.timeout(SOON_S):
         while True:
-            status = await schedule.describe()
+            status = await schedule.status()
             if getattr(status, field) == value:
                 return status
             await asyncio.sleep(0.05)
@@ -382,7 +382,7 @@ async def test_schedule_pauses_after_a_turn_that_spent_its_budget(runtime: Runti
         entry = await entry_when(client, name, paused=True)
         listed = [one.outcome async for one in often.turns()]
         with pytest.raises(errors.ScheduleConflictError, match="was changed by another program"):
-            await often.describe()
+            await often.status()
         with pytest.raises(errors.ScheduleConflictError):
             await often.change(task="Other.")
         await often.delete()
@@ -404,16 +404,16 @@ async def test_time_of_the_schedule_comes_by_the_clock(runtime: Runtime) -> None
         often = await client.create_schedule(
             new_id("clock"), REPORTER, "Go.", cron="* * * * *", timezone="UTC", on_failure="pause"
         )
-        due = (await often.describe()).next[0]
+        due = (await often.status()).next[0]
         async with asyncio.timeout(90):
             entry = None
             while entry is None or not entry.is_paused:
                 await asyncio.sleep(0.5)
-                entry = await often.describe()
+                entry = await often.status()
         turn = client.turn(turn_id_of(often.id, due))
         await ended(turn)
         await often.resume()
-        resumed = await often.describe()
+        resumed = await often.status()
         await often.delete()
 
     assert turn.id in entry.reason
@@ -436,7 +436,7 @@ async def test_schedule_says_what_it_does(runtime: Runtime) -> None:
         slots = await daily.backfill(at(2), at(4))
         for turn in await turns_of(client, daily, slots):
             await ended(turn)
-        status = await daily.describe()
+        status = await daily.status()
         await daily.pause("the source is down")
         paused = await entry_when(client, daily.id, paused=True)
         await daily.resume()
@@ -473,14 +473,14 @@ async def test_deleted_schedule_leaves_its_turns_alone(runtime: Runtime) -> None
         turn = client.turn(await daily.run_now())
         await daily.delete()
         for refused in (
-            daily.describe(),
+            daily.status(),
             daily.pause(),
             daily.resume(),
             daily.run_now(),
             daily.change(task="Other."),
             daily.backfill(at(2), at(4)),
             daily.delete(),
-            client.schedule(daily.id).describe(),
+            client.schedule(daily.id).status(),
         ):
             with pytest.raises(errors.ScheduleNotFoundError, match=daily.id):
                 await refused
@@ -510,7 +510,7 @@ async def test_change_keeps_what_it_does_not_name(runtime: Runtime) -> None:
         )
         running = client.turn(await daily.run_now())
         await daily.pause("kept")
-        before = await daily.describe()
+        before = await daily.status()
         invalid: list[dict[str, Any]] = [
             {"cron": "0 25 * * *"},
             {"agent": ""},
@@ -521,7 +521,7 @@ async def test_change_keeps_what_it_does_not_name(runtime: Runtime) -> None:
                 await daily.change(**{"task": "Other.", **wrong})
         with pytest.raises(TypeError, match="no option 'crom'; did you mean 'cron'"):
             await daily.change(crom="0 7 * * *")  # type: ignore[call-arg]
-        unchanged = await daily.describe()
+        unchanged = await daily.status()
         await daily.change(
             task="Count.",
             timezone="Asia/Kolkata",
@@ -530,7 +530,7 @@ async def test_change_keeps_what_it_does_not_name(runtime: Runtime) -> None:
             jitter=None,
             output=int,
         )
-        after = await daily.describe()
+        after = await daily.status()
         turn = client.turn(await daily.run_now())
         model.let_go.set()
         old, new = await running.result(), await turn.result()
@@ -603,7 +603,7 @@ async def test_mistake_is_refused_before_anything_exists(runtime: Runtime) -> No
         with pytest.raises(errors.TooLargeError):
             await client.create_schedule(name, "reporter", "x" * 2_000_000, **DAILY)
         with pytest.raises(errors.ScheduleNotFoundError):
-            await client.schedule(name).describe()
+            await client.schedule(name).status()
         daily = await client.create_schedule(name, "reporter", "Go.", **DAILY, remember_last=True)
         for call, said in (
             (daily.backfill(at(2), datetime(2026, 3, 4)), "end must be"),
@@ -615,7 +615,7 @@ async def test_mistake_is_refused_before_anything_exists(runtime: Runtime) -> No
             with pytest.raises(errors.InvalidRequestError) as raised:
                 await call
             assert said in raised.value.message
-        status = await daily.describe()
+        status = await daily.status()
 
     assert (status.started, status.is_paused) == (0, False)
 
@@ -630,7 +630,7 @@ async def test_changes_at_the_same_moment_do_not_undo_each_other(runtime: Runtim
             *(one.change(task=f"Task {number}.") for number, one in enumerate(others)),
             return_exceptions=True,
         )
-        status = await daily.describe()
+        status = await daily.status()
         stale = await daily._handle.describe()
         definition = await definition_of(client.temporal, daily.id, stale.raw_description)
         await asyncio.gather(daily.change(cron="0 8 * * *"), daily.pause("now"))
@@ -639,7 +639,7 @@ async def test_changes_at_the_same_moment_do_not_undo_each_other(runtime: Runtim
         was_made = await schedule_updates.update(
             client.temporal, daily.id, stale.raw_description, made, "mine"
         )
-        last = await daily.describe()
+        last = await daily.status()
         await daily.delete()
 
     refused = [end for end in ends if isinstance(end, errors.ScheduleConflictError)]
@@ -666,7 +666,7 @@ async def test_schedule_of_another_program_is_not_taken_for_one_of_turns(runtime
         theirs.action.workflow = "Theirs"  # type: ignore[attr-defined]
         await client.temporal.create_schedule(name, theirs)
         with pytest.raises(errors.ScheduleNotFoundError, match="no turns of Perdure"):
-            await client.schedule(name).describe()
+            await client.schedule(name).status()
         with pytest.raises(errors.ScheduleConflictError, match="choose another id"):
             await client.create_schedule(name, "reporter", "Go.", **DAILY)
         listed = [entry.id async for entry in client.schedules()]
@@ -677,7 +677,7 @@ async def test_schedule_of_another_program_is_not_taken_for_one_of_turns(runtime
         await client.temporal.create_schedule(name, theirs)
         by_hand = client.schedule(name)
         with pytest.raises(errors.ScheduleConflictError, match="was created by another program"):
-            await by_hand.describe()
+            await by_hand.status()
         turn = client.turn(await by_hand.run_now())
         await turn.result()
         entry = await entry_when(client, name, paused=False)
@@ -704,13 +704,13 @@ async def test_input_of_a_schedule_is_encrypted(
         slots = await daily.backfill(at(2), at(4))
         turns = await turns_of(client, daily, slots)
         reports = [await turn.result() for turn in turns]
-        status = await daily.describe()
+        status = await daily.status()
         stored = await client.temporal.get_schedule_handle(name).describe()
         plain = await AgentClient.connect(perdure_server)
         without = plain.schedule(name)
         [entry] = [one async for one in plain.schedules() if one.id == name]
         with pytest.raises(errors.PayloadDecodeError):
-            await without.describe()
+            await without.status()
         with pytest.raises(errors.PayloadDecodeError):
             await without.change(task="Other.")
         await without.delete()
@@ -794,7 +794,7 @@ async def test_schedule_works_without_search_attributes() -> None:
                 report = await client.turn(turn_id).result()
                 await eventually_listed(client, [turn_id], schedule="daily")
                 await daily.change(labels={"a": "c"})
-                status = await daily.describe()
+                status = await daily.status()
 
         assert report.output == "done"
         assert (status.labels, status.last[0].id) == ({"a": "c"}, turn_id)
@@ -818,7 +818,7 @@ async def test_turn_of_a_schedule_goes_on_in_a_new_run(runtime: Runtime) -> None
         turns = await turns_of(client, daily, slots)
         reports = [await turn.result() for turn in turns]
         runs = await runs_of(client, turns[0])
-        status = await daily.describe()
+        status = await daily.status()
         handle = client.temporal.get_workflow_handle(turns[0].id)
         attributes = (await handle.describe()).typed_search_attributes
 

@@ -67,7 +67,7 @@ def reads(client: AgentClient, ids: dict[str, str], known: Any) -> dict[str, Any
         return await all_of(client.batch(ids["batch"]).results())
 
     async def schedule() -> Any:
-        return await client.schedule(ids["schedule"]).describe()
+        return await client.schedule(ids["schedule"]).status()
 
     return {
         "turn": all_of(known.events()),
@@ -87,7 +87,7 @@ async def prepared(client: RecordingClient) -> dict[str, str]:
     async for _ in session.events():
         pass
     batch = await client.start_batch(f"batch-{name}", "spender", ["a task"])
-    await batch.result()
+    await batch.wait()
     schedule = await client.create_schedule(
         f"schedule-{name}", "spender", "a task", cron="0 3 * * *", timezone="UTC"
     )
@@ -167,10 +167,10 @@ READS: dict[str, dict[str, Verb]] = {
     "batch": {
         "status": lambda batch: batch.status(),
         "results": lambda batch: all_of(batch.results()),
-        "wait": lambda batch: batch.result(),
+        "wait": lambda batch: batch.wait(),
     },
     "schedule": {
-        "status": lambda schedule: schedule.describe(),
+        "status": lambda schedule: schedule.status(),
         "task": lambda schedule: schedule.task(),
         "turns": lambda schedule: all_of(schedule.turns()),
     },
@@ -194,7 +194,7 @@ WRITES: dict[str, dict[str, Verb]] = {
     },
     "batch": {
         "cancel": lambda batch: batch.cancel(),
-        "retry": lambda batch: batch.retry_failed(),
+        "retry": lambda batch: batch.retry(),
     },
     "schedule": {
         "run_now": lambda schedule: schedule.run_now(),
@@ -251,15 +251,15 @@ async def test_every_verb_of_every_resource_ends_with_the_class_of_the_error(
     runtime: Runtime,
 ) -> None:
     """Whatever the server answers, and for every request: no row retries for ever."""
-    expected, found, ends = {}, {}, {}
+    expected, found, ends, asked = {}, {}, {}, 0
     async with runtime(app(), model=ScriptedModel(says("one"), says("two"))) as client:
         ids = await prepared(client)
         for code, message, cls in REFUSALS:
             service = RefusingService(client.temporal.service_client, (), code)
-            service.message, service.most = message, 0
+            service.message = message
             other = AgentClient.from_temporal(Client(service, namespace=client.temporal.namespace))
             known = handles(other, ids)
-            service.most = float("inf")
+            asked += service.refused
             for resource, handle in known.items():
                 for verb, call in {**READS[resource], **WRITES[resource]}.items():
                     row = code.name, message, resource, verb
@@ -269,7 +269,6 @@ async def test_every_verb_of_every_resource_ends_with_the_class_of_the_error(
                     found[row] = end.__name__ if end else None
         for code in PASSING:
             service = RefusingService(client.temporal.service_client, (), code)
-            service.most = 0
             other = AgentClient.from_temporal(Client(service, namespace=client.temporal.namespace))
             known = handles(other, ids)
             for resource, handle in known.items():
@@ -279,6 +278,7 @@ async def test_every_verb_of_every_resource_ends_with_the_class_of_the_error(
                     service.most = 0
         await client.schedule(ids["schedule"]).delete()
 
+    assert asked == 0  # a handle asks nothing
     assert found == expected
     assert set(ends.values()) <= {None, errors.ServerUnreachableError}
 

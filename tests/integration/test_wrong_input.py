@@ -292,7 +292,7 @@ async def test_what_a_turn_is_told_is_refused_before_it_is_sent(runtime: Runtime
             " 'object'>"
         ),
         "reason": "the answer: reason must be a string, not 5",
-        "no pending": "the answer: pending must be what pending_approvals gives, not 'call_1_1'",
+        "no call": "the answer: call must be what pending_approvals gives, or its id, not 5",
         "by id": "the answer: arguments must be a mapping, such as a dict, or None, not ['to']",
         "no budget": "nothing is added: give a Budget, iterations=…, or both",
         "money alone": (
@@ -319,8 +319,7 @@ TELLS: dict[str, Tell] = {
     # the wrong type is the mistake under test
     "no JSON": lambda client, turn, pending: turn.approve(pending, arguments={"to": object()}),  # type: ignore[dict-item]
     "reason": lambda client, turn, pending: turn.deny(pending, FIVE),
-    # the wrong type is the mistake under test
-    "no pending": lambda client, turn, pending: turn.deny(pending.model_dump()),  # type: ignore[arg-type]
+    "no call": lambda client, turn, pending: turn.deny(FIVE),
     "by id": lambda client, turn, pending: client.turn(turn.id).approve(
         pending.call_id, arguments=WRONG
     ),

@@ -206,7 +206,7 @@ async def backend() -> None:
     await client.create_schedule("daily", researcher, "Why?", cron="0 7 * * *")  # type: ignore[call-arg]
     await daily.change(if_running="maybe")  # type: ignore[arg-type]
     await daily.change(task="Why not?", jitter=None, crom="0 7 * * *")  # type: ignore[call-arg]
-    assert_type(await daily.describe(), ScheduleStatus)
+    assert_type(await daily.status(), ScheduleStatus)
     shared: dict[str, Any] = {"labels": {"customer": "4711"}}
     await client.run(researcher, "Why?", max_iterations=5, **shared)
     assert_type((await client.run("researcher", "Why?", output=Deps, priority=1)).output, Deps)

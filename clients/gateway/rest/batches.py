@@ -193,7 +193,7 @@ async def retry_batch(call: Call[RetryBatch, Nothing]) -> Response:
     body = call.body
     check_limits(call.caller, body.budget)
     batch = call.client.batch(call.id)
-    await batch.retry_failed(body.budget, at_once=body.at_once)
+    await batch.retry(body.budget, at_once=body.at_once)
     return answer(await batch.status(), 202)
 
 

@@ -163,7 +163,7 @@ async def create_schedule(call: Call[CreateSchedule, Nothing]) -> Response:
     await check_schedules(call.client, call.caller, schedule_id)
     given = {**body.given(), "id": schedule_id, "fairness": call.caller.tenant}
     schedule = await call.client.create_schedule(**given)
-    return answer(await schedule.describe())
+    return answer(await schedule.status())
 
 
 @operation(
@@ -190,7 +190,7 @@ async def list_schedules(call: Call[Nothing, Limit]) -> Response:
 async def get_scheduled_turns(call: Call[Nothing, Paged]) -> Response:
     """List the turns of a schedule, page by page."""
     schedule = _schedule(call)
-    await schedule.describe()
+    await schedule.status()
     turns = schedule.turns()
     page = await turns.page(call.query.after, size=call.query.limit)
     return answer(TurnList(turns=page.entries, next=page.next))
@@ -206,7 +206,7 @@ async def get_scheduled_turns(call: Call[Nothing, Paged]) -> Response:
 )
 async def get_schedule(call: Call[Nothing, Nothing]) -> Response:
     """Return the definition of a schedule, its next times, and its last turns."""
-    return answer(await _schedule(call).describe())
+    return answer(await _schedule(call).status())
 
 
 @operation(
@@ -227,13 +227,13 @@ async def change_schedule(call: Call[ChangeSchedule, Nothing]) -> Response:
     if body.model_fields_set & _LIMITS:
         call.caller.require("budget")
     has_task = "task" in body.model_fields_set
-    if has_task and (await schedule.describe()).tasks is not None:
+    if has_task and (await schedule.status()).tasks is not None:
         call.caller.require("budget")
     _check_batch(call.caller, body.batch)
     if has_task and _limits_of(body.task) != _limits_of(await schedule.task()):
         call.caller.require("budget")
     await schedule.change(**body.given(), **_order(call))
-    return answer(await schedule.describe())
+    return answer(await schedule.status())
 
 
 @operation(

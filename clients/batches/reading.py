@@ -172,7 +172,9 @@ class Results:
                         case (turn_id, ChildEnded() as end) if turn_id in left:
                             yield await self._ended(reader, left.pop(turn_id), turn_id, end)
         for turn_id, item in left.items():
-            if turn_id in started:
+            if turn_id in reader.refused:
+                yield await self._ended(reader, item, turn_id, reader.refused[turn_id])
+            elif turn_id in started:
                 yield item, await self._read_whole(reader, item, turn_id)
             else:
                 yield item, await self._not_started(item, turn_id)
@@ -206,7 +208,7 @@ class Results:
             read = output_type.read(text, self._wanted, schema)
             return result.model_copy(update={"output": read})
         except ValueError as error:
-            invalid = errors.OutputInvalidError(f"the answer is not what was asked for: {error}")
+            invalid = errors.OutputInvalidError(f"{output_type.OBJECTION}: {error}")
             return result.model_copy(update={"error": invalid.info(), "last_text": text})
 
     async def _read_whole(

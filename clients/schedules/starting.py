@@ -13,7 +13,7 @@ from perdure.clients.reading.lists import Found, Listing
 from perdure.clients.schedules import batches, messages, server
 from perdure.clients.schedules.definition import Definition, ScheduleChanges, checked_id, parsed
 from perdure.clients.schedules.handle import Schedule
-from perdure.clients.schedules.status import ScheduleEntry, entry
+from perdure.clients.schedules.status import ScheduleEntry, listed_entry
 from perdure.clients.schedules.stored import STARTED, definition_of, schedule_of
 from perdure.temporal import start_request
 from perdure.temporal.access import SCHEDULE
@@ -91,11 +91,7 @@ class Schedules:
         """Return the schedules that start turns and whose ids have a prefix."""
 
         async def read(schedule_id: str) -> ScheduleEntry | None:
-            try:
-                found = await server.described(self._client, schedule_id)
-            except errors.ScheduleNotFoundError:
-                return None  # deleted a moment ago; Temporal's list lags behind
-            return await entry(self._client, schedule_id, found)
+            return await listed_entry(self._client, schedule_id)
 
         return Listing(_Ids(self._client, id_prefix), limit, read)
 

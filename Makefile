@@ -23,16 +23,16 @@ test-slow: $(READY)   ## what `make test` leaves out: more kills, drains and res
 	@PERDURE_CRASH_SEEDS=30 $(BIN)/pytest -n $(WORKERS) --dist worksteal -m slow $(BY_EXAMPLE:%=--ignore %) $(ARGS)
 	@PERDURE_TREE_SEEDS=30 PERDURE_EXAMPLES=1 PERDURE_CHAOS_TURNS=60 $(BIN)/pytest -n $(WORKERS) --dist worksteal -m "" $(ARGS) $(BY_EXAMPLE)
 
-soak: $(READY)        ## 100,000 orders of events of a ledger's tree; 100 trees of up to 40 agents whose workers are killed; 200 turns on chaotic providers; a turn of 5,000 steps whose worker is killed 20 times; a batch of 10,000 tasks with 20 kills; a storm of 200 sessions with 10 killed workers and 3 killed servers; an hour and a half
+soak: $(READY)        ## 100,000 orders of events of a ledger's tree; 100 trees of up to 40 agents whose workers are killed; 200 turns on chaotic providers; a turn of 5,000 steps whose worker is killed 20 times; a batch of 10,000 tasks with 20 kills; a storm of 200 sessions with 10 killed workers and 3 killed servers; what is killed has a supervisor; an hour and a half
 	@PERDURE_LEDGER_ORDERS=100000 $(BIN)/pytest --timeout 7200 tests/unit/test_ledger_trees.py
 	@PERDURE_CHAOS_TURNS=200 $(BIN)/pytest -s -m "" tests/integration/test_chaos.py
-	@PERDURE_TREE_SEEDS=100 PERDURE_TREE_AGENTS=40 $(BIN)/pytest -m "" -n $(WORKERS) $(ARGS) tests/e2e/test_tree_kills.py
-	@PERDURE_LONG_STEPS=5000 PERDURE_LONG_KILLS=20 $(BIN)/pytest -m "" $(ARGS) tests/e2e/test_long_turns.py
-	@PERDURE_BATCH_TASKS=10000 PERDURE_BATCH_KILLS=20 $(BIN)/pytest -s -m "" $(ARGS) tests/e2e/test_batch_kills.py
+	@PERDURE_TREE_SEEDS=100 PERDURE_TREE_AGENTS=40 $(BIN)/pytest -m "" -k supervised -n $(WORKERS) $(ARGS) tests/e2e/test_tree_kills.py
+	@PERDURE_LONG_STEPS=5000 PERDURE_LONG_KILLS=20 $(BIN)/pytest -m "" -k supervised $(ARGS) tests/e2e/test_long_turns.py
+	@PERDURE_BATCH_TASKS=10000 PERDURE_BATCH_KILLS=20 $(BIN)/pytest -s -m "" -k supervised $(ARGS) tests/e2e/test_batch_kills.py
 	@$(MAKE) soak-sessions
 
 soak-sessions: $(READY)  ## 200 sessions with messages of all kinds, while 10 workers and 3 servers are killed; PERDURE_SESSION_SEED=1 draws another storm
-	@PERDURE_SESSIONS=200 PERDURE_SESSION_KILLS=10 PERDURE_SESSION_OUTAGES=3 $(BIN)/pytest -s -m "" $(ARGS) tests/e2e/test_session_storm.py
+	@PERDURE_SESSIONS=200 PERDURE_SESSION_KILLS=10 PERDURE_SESSION_OUTAGES=3 $(BIN)/pytest -s -m "" -k supervised $(ARGS) tests/e2e/test_session_storm.py
 
 LOCAL_MODEL = import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["local-model"])
 
@@ -78,7 +78,7 @@ bench-trees: $(READY)  ## the same for trees of agents, then what a delegation c
 bench-recovery: $(READY)  ## how soon another process goes on after a kill -9, with and without a supervisor; ten minutes, ARGS=5 for fewer kills
 	@$(BIN)/python -m benchmarks.recovery $(ARGS)
 
-bench-starvation: $(READY)  ## how many calls count as lost on a starved machine, and how soon a lost one is noticed, by the tolerance of heartbeats; an hour, ARGS="2.5,12 25 120 60" for a short run
+bench-starvation: $(READY)  ## how many calls count as lost on a starved machine, and how soon a lost one is noticed, by the tolerance of heartbeats; an hour and a half, ARGS="2.5,12 25 120 60" for a short run
 	@$(BIN)/python -m benchmarks.starvation $(ARGS)
 
 bench-streams: $(READY)  ## how late events are with 1,000 open streams over HTTP, against a stream for each turn, and what a stream costs; three minutes

@@ -3,8 +3,10 @@ contains a transcript that differs from history.
 """
 
 import asyncio
+import os
 import secrets
 import signal
+from pathlib import Path
 
 import pytest
 from temporalio.api.common.v1 import WorkflowExecution
@@ -17,7 +19,20 @@ from perdure.clients import Turn
 from perdure.turn.facts import CallFailed, ToolLost
 from perdure.workflows import AgentTurn
 
-from .stories import GONE_S, UNKNOWN, Story, Tell, asks, recorded, results, says, use
+from .stories import (
+    GONE_S,
+    UNKNOWN,
+    WITH_AND_WITHOUT,
+    Improviser,
+    Story,
+    Tell,
+    asks,
+    recorded,
+    results,
+    says,
+    supervised,
+    use,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -57,6 +72,31 @@ async def test_late_answer_of_a_lost_attempt_reaches_no_request(tell: Tell) -> N
     ]
     assert story.requests() == {1: 1, 2: 2, 3: 1, 4: 1}
     assert len({entry.pid for entry in story.journal()}) == 1
+
+
+@pytest.mark.accepts("Y85")
+@pytest.mark.parametrize("under_supervisor", WITH_AND_WITHOUT)
+async def test_worker_that_is_late_loses_no_call(
+    perdure_server: str, tmp_path: Path, under_supervisor: bool
+) -> None:
+    """A process that does not run for 9 s within a model call is late, not dead: with the default
+    tolerance its answer counts, and is not paid twice.
+    """
+    stub = Improviser((says("done", delay_s=10.0),), tmp_path / "requests.jsonl")
+    async with Story(perdure_server, tmp_path, stub=stub, supervised=under_supervisor) as story:
+        worker = await story.worker(PERDURE_HEARTBEAT_TOLERANCE_S="12")
+        turn = await story.start()
+        await story.asked(1)
+        [process] = supervised(worker.pid) or [worker.pid]
+        os.kill(process, signal.SIGSTOP)
+        await asyncio.sleep(9.0)
+        os.kill(process, signal.SIGCONT)
+
+        report = await story.report(turn)
+        attempts = await story.attempts(turn)
+
+    assert report.output == "done #1"
+    assert (story.requests(), attempts["step-1"]) == ({1: 1}, 1)
 
 
 @pytest.mark.accepts("Y13", "T14")

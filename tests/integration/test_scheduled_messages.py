@@ -57,9 +57,9 @@ async def last_when(
             await asyncio.sleep(0.05)
 
 
-async def turn_with(session: Session, message_id: str) -> Any:
+async def turn_with(session: Session, message_id: str, within_s: float = SOON_S) -> Any:
     """The turn that was given a message, once the session exists and has got it."""
-    async with asyncio.timeout(SOON_S):
+    async with asyncio.timeout(within_s):
         while True:
             with contextlib.suppress(errors.SessionNotFoundError):
                 return await session.turn_of(message_id)

@@ -1,13 +1,19 @@
-"""Reads the history of a delegate's turn that was terminated or did not end in time."""
+"""Reads the history of a turn whose parent has not recorded its end.
+
+It is a delegate that was terminated or did not end in time, or a turn of a batch that a part has
+begun before it was reset.
+"""
 
 from __future__ import annotations
 
 from temporalio import activity
-from temporalio.exceptions import ApplicationError
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.service import RPCError, RPCStatusCode
 
 from perdure import errors
+from perdure.temporal.names import TURN
 from perdure.temporal.read_turn import read_turn
+from perdure.temporal.runs import describe_last
 from perdure.turn.wire import ChildRun, TurnRead
 
 
@@ -15,13 +21,31 @@ async def read_ended(run: ChildRun) -> TurnRead:
     """Return the summary of a turn from its history, as an activity that is tried again.
 
     Raises:
-        TurnNotFoundError: The history is gone.
-        ApplicationError: The server does not answer; this is tried again.
+        TurnNotFoundError: The history is gone, or the turn has another parent than `run` says.
+        ApplicationError: The server does not answer, or the turn with that parent is not over; this
+            is tried again.
     """
     try:
+        if run.parent:
+            await _check_over(run)
         return await read_child(run)
     except RPCError as error:
         raise unread(run.turn_id, error) from error
+
+
+async def _check_over(run: ChildRun) -> None:
+    found = await describe_last(activity.client(), run.turn_id, run.run_id, retry=True)
+    info = found.workflow_execution_info
+    if info.type.name != TURN or info.parent_execution.workflow_id != run.parent:
+        raise errors.TurnNotFoundError(
+            f"{run.turn_id!r} is not a turn of {run.parent!r}", context={"turn_id": run.turn_id}
+        )
+    if not info.HasField("close_time"):
+        raise ApplicationError(
+            "the turn is not over",
+            type="UNAVAILABLE",
+            category=ApplicationErrorCategory.BENIGN,
+        )
 
 
 async def read_child(run: ChildRun) -> TurnRead:

@@ -164,7 +164,9 @@ class Results:
                 case (turn_id, ChildEnded() as end) if turn_id in left:
                     yield await self._ended(reader, left.pop(turn_id), str(turn_id), end)
         for turn_id, item in left.items():
-            if turn_id in started:
+            if turn_id in reader.refused:
+                yield await self._ended(reader, item, turn_id, reader.refused[turn_id])
+            elif turn_id in started:
                 yield item, await self._read_whole(reader, item, turn_id)
             else:
                 yield item, await self._not_started(item, turn_id)

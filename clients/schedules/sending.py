@@ -13,9 +13,21 @@ from perdure.clients.sessions.handle import Session
 from perdure.clients.turns.handle import Turn
 from perdure.session.scheduled import MessageCall, MessageDelivery
 from perdure.session.wire import Say
+from perdure.temporal import failures
 from perdure.temporal.search_marks import Marks
 from perdure.values.reports import Outcome
 
+REFUSED = (
+    errors.ConfigurationError,
+    errors.InvalidRequestError,
+    errors.SessionBusyError,
+    errors.SessionClosedError,
+    errors.SessionNotFoundError,
+    errors.TooLargeError,
+    errors.TurnBudgetExceededError,
+    errors.TurnConflictError,
+)
+"""The errors by which a session refuses a message for good."""
 _NO_FAILURE = (
     None,
     Outcome.COMPLETED,
@@ -29,8 +41,9 @@ async def send_message(call: MessageCall) -> MessageDelivery:
     """Send a message; the same id is the same message, so it may be sent again.
 
     Raises:
-        PerdureError: The session refuses it, or the turn that read the message before has failed.
-        ApplicationError: No worker has taken it in; it is sent again.
+        PerdureError: The session refuses it (`REFUSED`). After any other error it is sent again.
+        ApplicationError: No worker has taken it in, and it is sent again; or the turn that read the
+            message before has failed.
     """
     client = activity.client()
     queue = activity.info().task_queue
@@ -56,16 +69,17 @@ async def _check_last(session: Session, message_id: str) -> None:
     """Refuse to go on after a turn that failed.
 
     Raises:
-        PerdureError: The turn that read this message has failed.
+        ApplicationError: The turn that read this message has failed.
     """
     with contextlib.suppress(errors.SessionNotFoundError):
         for turn in await session.turns():
             if message_id in turn.messages and turn.outcome not in _NO_FAILURE:
-                raise errors.PerdureError(
+                failed = errors.PerdureError(
                     f"turn {turn.turn_id!r}, which read the message {message_id!r}, has ended as"
                     f" {turn.outcome}",
                     context={"turn_id": turn.turn_id, "message_id": message_id},
                 )
+                raise failures.of_activity(failed)
 
 
 async def _no_turn(turn_id: str) -> Turn[Any]:

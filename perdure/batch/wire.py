@@ -98,10 +98,12 @@ class PartNews(Wire):
     `freed` and `returned` are the places and the money that it gave back in all, and `spent` is
     what its turns spent. `waits` is set while a task waits for money, and `wanted` is the amount
     that it needs; meanwhile all money that no turn needs is given back. `exhausted` is set if a
-    turn could not be paid for, with nothing left anywhere.
+    turn could not be paid for, with nothing left anywhere. `run` is the run of the part: after a
+    reset there is another one, which counts its news from the point of the reset.
     """
 
     part: int
+    run: str = ""
     number: int = 0
     freed: int = 0
     returned: Spending = NOTHING

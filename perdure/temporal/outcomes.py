@@ -318,6 +318,28 @@ def child_completed(key: ChildKey, result: RawValue) -> ChildEnded:
         return ChildEnded(key, reason=error.message)
 
 
+def child_found(key: ChildKey, result: RawValue) -> ChildEnded:
+    """Return the fact of a turn whose id was in use, by what was read of it when it was over."""
+    try:
+        read = unpack(result, TurnRead)
+    except PerdureError as error:
+        return ChildEnded(key, reason=error.message)
+    if not read.is_over:
+        return ChildEnded(key, reason="a worker of an earlier release did not wait for its end")
+    return ChildEnded(key, read.summary)
+
+
+def child_not_found(key: ChildKey, turn_id: str, failure: BaseException) -> ChildEnded:
+    """Return the fact of a turn whose id was in use, and that could not be read.
+
+    `failure` is the cause of Temporal's `ActivityError`.
+    """
+    error = failures.error_in(failure)
+    if error.code == errors.TurnNotFoundError.code:  # another program has the id
+        return child_failed(key, exceptions.WorkflowAlreadyStartedError(turn_id, names.TURN))
+    return ChildEnded(key, reason=error.message)
+
+
 def news_in(given: Sequence[RawValue]) -> ChildTold | None:
     """Return the fact of a signal; None if it is not from a turn."""
     if len(given) != 1:

@@ -6,10 +6,12 @@ from typing import Any, NamedTuple
 
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
+from temporalio.converter import DataConverter
 
 from perdure.batch.wire import PartRequest
+from perdure.temporal import outcomes
 from perdure.temporal.history import HistoryReader
-from perdure.temporal.names import BATCH_ORDER
+from perdure.temporal.names import BATCH_ORDER, READ_CHILD
 from perdure.temporal.payloads import unpack
 from perdure.turn.facts import ChildEnded
 from perdure.turn.keys import ChildKey
@@ -29,9 +31,19 @@ class PartOrdered(NamedTuple):
 
 
 class PartReader(HistoryReader):
-    """Reads the events of one part, in order."""
+    """Reads the events of one part, in order.
 
-    request: PartRequest | None = None
+    Attributes:
+        request: The input of the part, once it was read.
+        refused: The turns whose ids were in use, by their ids. After a reset, the part reads the
+            end of such a turn and it is no longer in here; a part of an earlier release does not.
+    """
+
+    def __init__(self, converter: DataConverter) -> None:
+        super().__init__(converter)
+        self.request: PartRequest | None = None
+        self.refused: dict[str, ChildEnded] = {}
+        self._found: dict[int, str] = {}
 
     async def read(self, event: HistoryEvent) -> PartRequest | TurnOfPart | PartOrdered | None:
         """Return what an event says; None if it says nothing about turns.
@@ -52,8 +64,34 @@ class PartReader(HistoryReader):
                 begun = event.start_child_workflow_execution_initiated_event_attributes
                 self._children[event.event_id] = _KEY
                 return TurnOfPart(begun.workflow_id)
+            case EventType.EVENT_TYPE_START_CHILD_WORKFLOW_EXECUTION_FAILED:
+                refused = await self._end(event)
+                if refused is not None and refused.end is not None:
+                    self.refused[refused.turn_id] = refused.end
+                return None
+            case EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
+                reads = event.activity_task_scheduled_event_attributes
+                if reads.activity_type.name == READ_CHILD:
+                    self._found[event.event_id] = reads.activity_id
+                return None
             case _:
-                return await self._end(event)
+                return await self._end_of_found(event) or await self._end(event)
+
+    async def _end_of_found(self, event: HistoryEvent) -> TurnOfPart | None:
+        """Return the end of a turn that an activity has read, or could not read."""
+        attributes: Any = getattr(event, event.WhichOneof("attributes") or "", None)
+        turn_id = self._found.get(getattr(attributes, "scheduled_event_id", 0))
+        if turn_id is None:
+            return None
+        if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED:
+            ended = outcomes.child_found(_KEY, await self._raw(attributes.result.payloads))
+        elif hasattr(attributes, "failure"):
+            failure = await self._failure(attributes.failure)
+            ended = outcomes.child_not_found(_KEY, turn_id, failure)
+        else:
+            return None  # it has begun
+        self.refused.pop(turn_id, None)
+        return TurnOfPart(turn_id, ended)
 
     async def _end(self, event: HistoryEvent) -> TurnOfPart | None:
         attributes: Any = getattr(event, event.WhichOneof("attributes") or "", None)

@@ -135,8 +135,8 @@ class TurnRequest(Wire):
         """
         how = {"labels", "budget", "max_iterations", "options", "output_schema", "live"}
         how |= {"model_retry", "delay", "deadline", "on_done"}
-        asked = self.model_dump(mode="json", exclude=how, exclude_none=True)
-        return hashlib.sha256(to_json(asked)).hexdigest()
+        fields = self.model_dump(mode="json", exclude=how, exclude_none=True)
+        return hashlib.sha256(to_json(fields)).hexdigest()
 
     def check(self) -> None:
         """Refuse a request that is too large, or an output type that no model can be held to.
@@ -146,8 +146,8 @@ class TurnRequest(Wire):
                 fork, the messages to the turn, or the images and files are over their limit.
             InvalidRequestError: The output schema is recursive, or allows any value somewhere.
         """
-        asked = opening(self.task, self.context)
-        given = weight(asked) + (
+        message = opening(self.task, self.context)
+        input_bytes = weight(message) + (
             len(to_json(self.output_schema)) if self.output_schema is not None else 0
         )
         labels = sum(size(name) + size(value) for name, value in self.labels.items())
@@ -155,7 +155,7 @@ class TurnRequest(Wire):
             ("the labels", labels, limits.LABELS_BYTES, "they go with every tool call"),
             (
                 "task, context and output schema",
-                given,
+                input_bytes,
                 limits.TASK_BYTES,
                 "give the agent a tool that reads the rest",
             ),
@@ -173,7 +173,7 @@ class TurnRequest(Wire):
             ),
             (
                 "the images and files of the task",
-                media_weight(asked),
+                media_weight(message),
                 limits.MEDIA_BYTES,
                 "give addresses that the provider fetches",
             ),
@@ -420,10 +420,14 @@ class ChildNews(Wire):
 
 
 class ChildRun(Wire):
-    """Input of the activity that reads one run of a delegate's turn."""
+    """Input of the activity that reads one run of a delegate's turn.
+
+    With `parent`, the id of a workflow, the turn must have been begun by that, and be over.
+    """
 
     turn_id: str
     run_id: str
+    parent: str = ""
 
 
 class Steer(Wire):

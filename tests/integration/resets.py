@@ -1,11 +1,11 @@
-"""Helpers that reset a turn as an operator does."""
+"""Helpers that reset workflows as an operator does."""
 
 import secrets
 
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
-from temporalio.client import WorkflowHistory
+from temporalio.client import Client, WorkflowHistory
 
 from perdure.clients import Turn
 
@@ -19,15 +19,19 @@ def task_ends(history: WorkflowHistory) -> list[int]:
 
 
 async def reset(client: RecordingClient, turn: Turn, event_id: int) -> Turn:
-    """Reset a turn to the end of a workflow task, as `temporal workflow reset` does, and return the
-    new run.
+    """Reset a turn to the end of a workflow task, and return the new run."""
+    return client._turn(turn.id, (await reset_to(client.temporal, turn.id, turn.run_id, event_id),))
+
+
+async def reset_to(client: Client, workflow_id: str, run_id: str, event_id: int) -> str:
+    """Reset a workflow to the end of a workflow task, as `temporal workflow reset` does, and return
+    the id of the new run.
     """
     request = ResetWorkflowExecutionRequest(
-        namespace=client.temporal.namespace,
-        workflow_execution=WorkflowExecution(workflow_id=turn.id, run_id=turn.run_id),
+        namespace=client.namespace,
+        workflow_execution=WorkflowExecution(workflow_id=workflow_id, run_id=run_id),
         reason="a test",
         workflow_task_finish_event_id=event_id,
         request_id=secrets.token_hex(8),
     )
-    response = await client.temporal.workflow_service.reset_workflow_execution(request)
-    return client._turn(turn.id, (response.run_id,))
+    return (await client.workflow_service.reset_workflow_execution(request)).run_id

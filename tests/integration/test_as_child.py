@@ -98,6 +98,22 @@ async def test_error_that_they_do_not_catch_fails_their_workflow(
     assert "no key" in str(failed.value.cause)
 
 
+@pytest.mark.accepts("H110")
+async def test_id_that_a_url_would_change_is_refused_in_their_workflow(
+    perdure_server: str, workflows: Any
+) -> None:
+    """No turn is started; the id of a workflow of theirs is their own affair."""
+    model = ScriptedModel()
+    async with theirs(perdure_server, workflows, model) as (client, queue):
+        with pytest.raises(WorkflowFailureError) as failed:
+            await client.execute_workflow(
+                "Ticket", "How long?", id=f"{queue}/../ticket", task_queue=queue
+            )
+
+    assert "'..'" in str(failed.value.cause)
+    assert model.call_count == 0
+
+
 @pytest.mark.accepts("D17")
 async def test_cancel_of_their_workflow_reaches_the_turn_with_its_reason(
     perdure_server: str, workflows: Any

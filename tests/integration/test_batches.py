@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from pydantic import BaseModel
-from temporalio.client import Client, WorkflowFailureError
+from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import Replayer
@@ -38,7 +38,14 @@ from perdure.clients.batches.handle import described
 from perdure.clients.batches.items import read
 from perdure.clients.batches.spool import Spool
 from perdure.clients.batches.uploading import Uploader, Work
-from perdure.temporal.names import BATCH, BATCH_NEWS, BATCH_ORDER, BATCH_PART, MEMO_BATCH
+from perdure.temporal.names import (
+    BATCH,
+    BATCH_NEWS,
+    BATCH_ORDER,
+    BATCH_PART,
+    MEMO_BATCH,
+    READ_CHILD,
+)
 from perdure.temporal.runs import describe
 from perdure.temporal.start_request import turn_request
 from perdure.testing import FunctionModel, call, calls, fails, says, skip_time
@@ -50,7 +57,8 @@ from perdure.workflows import WORKFLOWS
 
 from .. import encrypting
 from ..conftest import Runtime, assert_no_task_failed, eventually
-from .spending import TOKEN, app, usage
+from .resets import reset_to, task_ends
+from .spending import SOON_S, TOKEN, app, usage
 
 
 class Crowd:
@@ -500,6 +508,120 @@ async def test_batch_goes_on_without_a_part_that_was_terminated(runtime: Runtime
     reasons = {one.error.context.get("reason") for one in before.values() if one.error}
     assert reasons == {None, "lost"}
     assert (status.state, status.done, len(after)) == (BatchState.COMPLETED, 8, 8)
+
+
+class Halting(Crowd):
+    """A model that answers so many requests at once, and keeps the others."""
+
+    def __init__(self, answers: int) -> None:
+        super().__init__(99, lambda task: says(task, usage=usage(300)))
+        self._answers = answers
+        self.is_full.set()
+
+    async def complete(self, request: ModelRequest) -> ModelAnswer:
+        """Answer."""
+        if self.asked.total() == self._answers:
+            self.is_full.clear()
+        return await super().complete(request)
+
+
+async def reset_part(client: AgentClient, batch_id: str, place: int) -> WorkflowHandle[Any, Any]:
+    """Reset the first part of a batch to the end of one of its workflow tasks."""
+    digest = (await described(client.temporal, batch_id))[1].rounds[0].digest
+    there = part_id(batch_id, 1, digest, 1)
+    handle = client.temporal.get_workflow_handle(there)
+    run_id = await reset_to(
+        client.temporal, there, "", task_ends(await handle.fetch_history())[place]
+    )
+    return client.temporal.get_workflow_handle(there, run_id=run_id)
+
+
+async def reads(part: WorkflowHandle[Any, Any]) -> set[str]:
+    """The turns whose ends a part waits for, as it had begun them before it was reset."""
+    pending = (await part.describe()).raw_description.pending_activities
+    return {one.activity_id for one in pending if one.activity_type.name == READ_CHILD}
+
+
+@pytest.mark.accepts("E144")
+@pytest.mark.parametrize("place", [0, -1], ids=["first", "last"])
+async def test_part_that_is_reset_finds_the_turns_again_that_it_had_begun(
+    runtime: Runtime, place: int
+) -> None:
+    """Each task has its own answer and is asked once, and what all of them spent is counted once;
+    some had ended, and two still run.
+    """
+    batch_id, model = new_id(), Halting(4)
+    worker = app(classifier(options=RequestOptions(max_output_tokens=20)))
+    tasks = [{"task": f"task {number}", "id": str(number)} for number in range(1, 9)]
+    async with runtime(worker, model=model) as client:
+        batch = await client.batch(
+            batch_id, "classifier", tasks, at_once=2, budget=Budget(usd="100")
+        )
+        await eventually(lambda: model.asked.total() == 6 and model.running == 2, "two are kept")
+        part = await reset_part(client, batch_id, place)
+        if place == 0:
+            await until_reads(part, {f"{batch_id}/5", f"{batch_id}/6"})
+        model.is_full.set()
+        status = await batch.result()
+        results = by_id([one async for one in batch.results()])
+        await check(client.temporal, batch_id)
+
+    assert model.asked == Counter(f"task {number}" for number in range(1, 9))
+    assert {one.id: one.output for one in results.values()} == {
+        str(number): f"task {number}" for number in range(1, 9)
+    }
+    assert (status.state, status.done, status.failed) == (BatchState.COMPLETED, 8, 0)
+    assert status.cost == sum(one.cost or 0 for one in results.values()) == Decimal("2.4")
+
+
+async def until_reads(part: WorkflowHandle[Any, Any], turns: set[str]) -> None:
+    """Wait until a part waits for the ends of these turns."""
+    async with asyncio.timeout(SOON_S):
+        while await reads(part) != turns:  # noqa: ASYNC110 - the server is asked
+            await asyncio.sleep(0.05)
+
+
+@pytest.mark.slow
+@pytest.mark.accepts("E144", "E83")
+async def test_cancel_reaches_turns_that_a_part_has_found_again(runtime: Runtime) -> None:
+    """They end as cancelled, and their tasks are told so."""
+    batch_id, model = new_id(), Crowd(99)
+    async with runtime(classifier(), model=model) as client:
+        batch = await client.batch(batch_id, "classifier", ["one", "two", "three"], at_once=2)
+        await eventually(lambda: model.running == 2, "two turns run")
+        part = await reset_part(client, batch_id, 0)
+        await until_reads(part, {f"{batch_id}/1", f"{batch_id}/2"})
+        await batch.cancel("wrong prompt")
+        status = await batch.result()
+        results = by_id([one async for one in batch.results()])
+        await check(client.temporal, batch_id)
+
+    assert (status.state, status.failed, status.not_started) == (BatchState.CANCELLED, 2, 1)
+    assert {one.id: one.outcome for one in results.values()} == {
+        "1": Outcome.CANCELLED,
+        "2": Outcome.CANCELLED,
+        "3": None,
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.accepts("E144")
+async def test_task_whose_id_another_workflow_has_is_failed(runtime: Runtime) -> None:
+    """The turn of another caller is not taken for that of the task."""
+    batch_id, model = new_id(), Crowd(1)
+    async with runtime(classifier(), model=model) as client:
+        await (await client.start("classifier", "other", id=f"{batch_id}/1")).result()
+        batch = await client.batch(batch_id, "classifier", ["one", "two"], at_once=2)
+        status = await batch.result()
+        results = by_id([one async for one in batch.results()])
+
+    assert (status.done, status.failed) == (1, 1)
+    assert {one.id: one.state for one in results.values()} == {
+        "1": TaskState.FAILED,
+        "2": TaskState.DONE,
+    }
+    assert results["1"].error is not None
+    assert "a turn of its id is running" in results["1"].error.message
 
 
 async def skip(client: AgentClient, workflow_id: str, by: timedelta) -> None:

@@ -114,6 +114,7 @@ def test_setting_and_its_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
         refused.append(caught.value.message)
 
     assert WorkerSettings().heartbeat == INTERVAL == timedelta(seconds=3)
+    assert WorkerSettings().heartbeat_tolerance == TOLERANCE == timedelta(seconds=12)
     assert (ten, timeout_for(ten)) == (timedelta(seconds=10), timedelta(seconds=10) + TOLERANCE)
     assert [interval_for(timeout_for(one)) for one in (INTERVAL, ten)] == [INTERVAL, ten]
     assert interval_for(timedelta(seconds=5.5)) == timedelta(seconds=1)

@@ -5,6 +5,7 @@ zero.
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
@@ -20,6 +21,7 @@ from perdure.temporal.names import READ_CHILD
 from perdure.testing import ByTask, ScriptedModel, fails, says
 from perdure.turn.facts import ChildRead, ChildScheduled, Scheduled
 from perdure.worker import AgentWorker, PerdurePlugin
+from perdure.worker.settings import WorkerSettings
 
 from .delegating import PRICED, delegate, editor, researcher, used
 from .ends import listening
@@ -137,3 +139,46 @@ async def found(client: AgentClient, turn_id: str) -> Turn:
             with contextlib.suppress(errors.TurnNotFoundError):
                 return await client.get(turn_id)
             await asyncio.sleep(0.05)
+
+
+@pytest.mark.accepts("Y71")
+async def test_history_of_a_delegate_is_read_for_two_heartbeat_timeouts(
+    perdure_server: str,
+) -> None:
+    """Where heartbeats are slow, a worker that is lost while it reads is noticed late; a second
+    attempt then still has as much time.
+    """
+    models = {
+        "go": ScriptedModel(delegate("researcher", "Find.", used(300)), says("done")),
+        "Find.": Held(says("never")),
+    }
+    app = AgentWorker(
+        [editor(delegates=["researcher"]), researcher()],
+        prices=PRICED,
+        providers={"scripted": ByTask(models)},
+    )
+    slow = WorkerSettings(
+        heartbeat=timedelta(seconds=20),
+        heartbeat_tolerance=timedelta(seconds=25),
+        grace=timedelta(seconds=0.1),
+    )
+    async with queue(perdure_server) as work:
+        client = work.client
+        given = replace(app, task_queue=client.task_queue)
+        async with given.running(client.temporal, settings=slow):
+            turn = await client.start("editor", "go")
+            await until(turn, ChildScheduled)
+            child = await found(client, f"{turn.id}/researcher-1")
+            await until(child, Scheduled)
+            await client.temporal.get_workflow_handle(child.id).terminate()
+            await report_of(turn)
+        events = (await client.history(turn)).events
+
+    [read] = [
+        event.activity_task_scheduled_event_attributes
+        for event in events
+        if event.activity_task_scheduled_event_attributes.activity_type.name == READ_CHILD
+    ]
+    timeout = read.heartbeat_timeout.ToTimedelta()
+    assert timeout == timedelta(seconds=45)
+    assert read.schedule_to_close_timeout.ToTimedelta() == 2 * timeout

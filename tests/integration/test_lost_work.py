@@ -2,14 +2,19 @@
 
 import asyncio
 from datetime import timedelta
+from typing import Any
 
 import pytest
-from temporalio.api.common.v1 import WorkflowExecution
-from temporalio.api.enums.v1 import WorkflowTaskFailedCause
+from google.protobuf.duration_pb2 import Duration
+from temporalio.api.command.v1 import Command, ScheduleActivityTaskCommandAttributes
+from temporalio.api.common.v1 import ActivityType, RetryPolicy, WorkflowExecution
+from temporalio.api.enums.v1 import CommandType, WorkflowTaskFailedCause
 from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import (
     DescribeNamespaceRequest,
+    PollActivityTaskQueueRequest,
     PollWorkflowTaskQueueRequest,
+    RespondWorkflowTaskCompletedRequest,
     RespondWorkflowTaskFailedRequest,
 )
 from temporalio.client import Client
@@ -92,3 +97,55 @@ async def test_token_of_a_workflow_task_is_the_servers(temporal: Client) -> None
     await handle.terminate()
 
     assert second.value.status is RPCStatusCode.NOT_FOUND
+
+
+@pytest.mark.accepts("Y70", "P39")
+async def test_activity_that_is_given_back_is_handed_out_again(
+    temporal: Client, perdure_server: str
+) -> None:
+    """At once, by its own retry policy: the report does not say when the next attempt is due."""
+    names: dict[str, Any] = {"namespace": "default", "task_queue": TaskQueue(name="given-back")}
+    dead = WorkerConnection("7@elsewhere.2a3b", "default")
+    handle = await temporal.start_workflow(
+        "Any", id="given-back", task_queue="given-back", task_timeout=timedelta(seconds=60)
+    )
+    service = temporal.workflow_service
+    task = await service.poll_workflow_task_queue(
+        PollWorkflowTaskQueueRequest(**names, identity=dead.identity)
+    )
+    schedule = ScheduleActivityTaskCommandAttributes(
+        activity_id="it",
+        activity_type=ActivityType(name="Any"),
+        task_queue=names["task_queue"],
+        schedule_to_close_timeout=_duration(60),
+        retry_policy=RetryPolicy(initial_interval=_duration(0.1), maximum_attempts=2),
+    )
+    command = Command(
+        command_type=CommandType.COMMAND_TYPE_SCHEDULE_ACTIVITY_TASK,
+        schedule_activity_task_command_attributes=schedule,
+    )
+    await service.respond_workflow_task_completed(
+        RespondWorkflowTaskCompletedRequest(
+            namespace="default",
+            task_token=task.task_token,
+            identity=dead.identity,
+            commands=[command],
+        )
+    )
+    poll = PollActivityTaskQueueRequest(**names, identity=dead.identity)
+    first = await service.poll_activity_task_queue(poll)
+    run = HeldRun(handle.id, handle.result_run_id or "", is_cached=True, is_active=True)
+    connection = await lost_work.connect(perdure_server)
+    lost = await lost_work.give_back(connection, dead, [run])
+    async with asyncio.timeout(30):
+        second = await service.poll_activity_task_queue(poll)
+    await handle.terminate()
+
+    assert lost == Lost(1, 0)
+    assert [first.attempt, second.attempt] == [1, 2]
+
+
+def _duration(seconds: float) -> Duration:
+    duration = Duration()
+    duration.FromTimedelta(timedelta(seconds=seconds))
+    return duration

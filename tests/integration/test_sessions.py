@@ -7,12 +7,16 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from temporalio import activity
+from temporalio.api.common.v1 import Payload
+from temporalio.converter import DataConverter, PayloadCodec
 
 from perdure import Agent, Budget, Outcome, OutputGuardrail, errors, limits
 from perdure.activities.provider import ModelRequest
 from perdure.clients import Session, SessionEntry
 from perdure.session.facts import TurnOver, TurnRecorded
 from perdure.session.state import fold
+from perdure.temporal.names import CLOSE, RECORD_TURN
 from perdure.testing import ScriptedModel, call, calls, fails, says
 from perdure.values.answers import ModelAnswer
 from perdure.values.messages import AssistantMessage, Message, UserMessage
@@ -404,19 +408,22 @@ async def test_handoff_in_a_session_does_not_change_whose_rules_hold(runtime: Ru
     assert (chosen.agent, chosen.output, len(chosen.steps)) == ("billing", secret, 4)
 
 
-@pytest.mark.accepts("E58")
+@pytest.mark.accepts("E58", "E150", "P55")
 async def test_fork_of_a_session_goes_on_from_a_turn(runtime: Runtime) -> None:
+    """Right after the result of the turn, which the session may not have recorded."""
     model = ScriptedModel(says("one"), says("two"), says("other"))
     async with runtime(app(), model=model) as client:
         session = session_of(client)
-        for text in ("first", "second"):
-            await (await session.say(text)).result()
-        await until_recorded(session, 2)
+        sent = await session.say("first", id="m-1")
+        await sent.result()
         fork = await session.fork(1, id=f"{session.id}-b")
+        await (await session.say("second")).result()
         await (await fork.say("elsewhere")).result()
         with pytest.raises(errors.InvalidRequestError):
             await session.fork(3, id=f"{session.id}-c")
 
+    assert repr(session) == f"Session('{session.id}')"
+    assert repr(sent) == f"Sent('m-1', started, turn_id='{session.id}/1')"
     assert texts(model.requests[2].messages) == ["first", "one", "elsewhere"]
 
 
@@ -663,11 +670,50 @@ async def test_end_of_a_turn_answers_its_first_message_alone(
     ]
 
 
+class Holding(PayloadCodec):
+    """Changes nothing, and can hold what the activity reads that records a turn.
+
+    Attributes:
+        is_held: Whether it has come to that.
+        let_go: Whether it may go on.
+    """
+
+    def __init__(self) -> None:
+        self.is_held, self.let_go = asyncio.Event(), asyncio.Event()
+        self.let_go.set()
+
+    async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        return list(payloads)
+
+    async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        if activity.in_activity() and activity.info().activity_type == RECORD_TURN:
+            if not self.let_go.is_set():
+                self.is_held.set()
+            await self.let_go.wait()
+        return list(payloads)
+
+
+async def accepted(client: RecordingClient, session: Session, name: str) -> list[bool]:
+    """Whether each accepted update of this name is completed."""
+    history = await client.temporal.get_workflow_handle(session.id).fetch_history()
+    ends = {
+        event.workflow_execution_update_completed_event_attributes.accepted_event_id
+        for event in history.events
+    }
+    return [
+        event.event_id in ends
+        for event in history.events
+        if event.workflow_execution_update_accepted_event_attributes.accepted_request.input.name
+        == name
+    ]
+
+
 @pytest.mark.accepts("E154")
 async def test_close_after_the_end_of_a_turn_returns_what_it_left_unread(runtime: Runtime) -> None:
-    """While the session records the turn: its queue has no other message later."""
-    model = Paced(says("one"), says("never"))
-    async with runtime(app(), model=model) as client:
+    """While the session records the turn, it waits: its queue has no other message later."""
+    model, codec = Paced(says("one"), says("never")), Holding()
+    converter = DataConverter(payload_codec=codec)
+    async with runtime(app(), model=model, data_converter=converter) as client:
         session = session_of(client)
         first = await session.say("first")
         await model.begun.acquire()
@@ -677,14 +723,19 @@ async def test_close_after_the_end_of_a_turn_returns_what_it_left_unread(runtime
         await first.result()
         turn = await second.turn()
         await model.begun.acquire()
+        codec.let_go.clear()
         await turn.cancel("enough")
-        async for event in session.events():
-            if isinstance(event.fact, TurnOver) and event.fact.number == 2:
-                break
-        unread = await session.close("over")
+        await codec.is_held.wait()
+        closing = asyncio.create_task(session.close("over"))
+        async with asyncio.timeout(SOON_S):
+            while not (before := await accepted(client, session, CLOSE)):  # noqa: ASYNC110 - asked
+                await asyncio.sleep(0.05)
+        codec.let_go.set()
+        unread = await closing
         model.let_go()
         await _closed(session)
         status = await session.status()
 
+    assert before == [False]
     assert [one.id for one in unread] == ["3"]
     assert status.queue == unread

@@ -27,6 +27,7 @@ from .delegating import delegate
 from .gateway import served
 from .long_turns import MANY, begin, runs_of
 from .spending import SOON_S, ended, look, until
+from .test_carried_state import continued
 from .test_http_responses import by_name, openai_of
 from .test_schedules import DAILY
 from .test_session_runs import short_runs
@@ -209,9 +210,7 @@ async def _session_of_an_earlier_release(client: RecordingClient) -> list[str]:
         agent="billing",
         queue=(Queued(id="1", text="say"),),
     )
-    await client.temporal.start_workflow(
-        SESSION, pack(snapshot), id=session.id, task_queue=client.task_queue
-    )
+    await continued(client, session.id, pack(snapshot), kind=SESSION)
     found = await ends(await _begun(client, f"{session.id}/2"))
     await until_recorded(session, 1)
     return [*found, *await _say(session, 2, "work")]

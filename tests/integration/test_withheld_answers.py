@@ -268,7 +268,7 @@ async def test_refused_answer_of_a_long_turn_is_withheld(runtime: Runtime) -> No
 
     assert min(runs) > 1
     reports = [end.report for end in ends if isinstance(end, errors.PerdureError)]
-    assert [report and report.output for report in reports] == ["", ""]
+    assert [report and report.output for report in reports] == [None, None]
     assert reports[0] is not None
     assert answers(reports[0].messages) == ["", "", REFUSED]
     assert [step.message.text for step in reports[0].steps] == ["", "", REFUSED]

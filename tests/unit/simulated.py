@@ -63,6 +63,7 @@ from perdure.turn.facts import (
 )
 from perdure.turn.fold import apply, ready_for, runs_tools
 from perdure.turn.keys import AgentKey, ModelKey
+from perdure.turn.situation import Situation
 from perdure.turn.state import TurnState
 from perdure.turn.wire import ModelCall, ToolOutput, TurnRequest
 from perdure.values.answers import ModelAnswer
@@ -152,7 +153,7 @@ class Played:
         self._note(AgentResolved(AgentKey(), self.agent))
 
     def _move(self) -> Done | PerdureError | None:
-        match next_move(self.state, self.agent, self._time_left):
+        match next_move(Situation(self.state, self.agent, self._time_left)):
             case Done() as done:
                 return done
             case Stop(error):

@@ -16,7 +16,7 @@ from perdure import Budget, Outcome, Task, errors
 from perdure.batch import leases as batch_leases
 from perdure.batch import plan as batch_plan
 from perdure.batch.part import Part
-from perdure.batch.wire import BatchProgress, BatchRequest, PartRequest, StopReason
+from perdure.batch.wire import BatchProgress, BatchRequest, PartNews, PartRequest, StopReason
 from perdure.turn.facts import ChildEnded
 from perdure.turn.keys import ChildKey
 from perdure.turn.wire import Summary, TurnRequest
@@ -209,3 +209,37 @@ def test_silent_part_is_asked() -> None:
 
     assert batch_plan.silent(batch.progress, NOW + limit / 2, limit) == {}
     assert list(batch_plan.silent(batch.progress, NOW + limit, limit)) == [1]
+
+
+@pytest.mark.accepts("E144")
+def test_news_of_a_part_that_was_reset_count_from_the_beginning() -> None:
+    """What it had given back stays given back, and no place or money is given out twice."""
+    batch = Simulation(1, [3, 2], at_once=2, budget=Budget(usd="4"))
+    batch.drive()
+    usd = Spending(usd=Decimal(1))
+    before = PartNews(part=1, run="a", number=7, done=2, freed=1, returned=usd, spent=usd)
+    batch.progress = batch_plan.heard(batch.request, batch.progress, before, NOW)
+
+    late = PartNews(part=1, run="a", number=6, done=1)
+    batch.progress = batch_plan.heard(batch.request, batch.progress, late, NOW)
+    ignored = batch.progress.active[1].news
+    after = PartNews(part=1, run="b", number=2, done=1)
+    batch.progress = batch_plan.heard(batch.request, batch.progress, after, NOW)
+
+    assert ignored == before
+    kept = {"freed": 1, "returned": usd}
+    assert batch.progress.active[1].news == after.model_copy(update=kept)
+
+
+@pytest.mark.accepts("E144")
+def test_part_that_was_reset_learns_what_it_had_given_back() -> None:
+    """From the next order, so it does not spend that."""
+    batch = Simulation(1, [3], at_once=2, budget=Budget(usd="4"))
+    batch.drive()
+    [order] = batch.orders[1]
+    usd = Spending(usd=Decimal(3))
+    batch.parts[1].take(order.model_copy(update={"taken": usd}))
+
+    [*requests] = [request for _, request in batch.parts[1].starts(NOW)]
+
+    assert sum(one.budget.usd or 0 for one in requests if one.budget) == Decimal(1)

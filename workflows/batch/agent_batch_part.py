@@ -13,8 +13,9 @@ from datetime import timedelta
 from typing import Any
 
 from temporalio import workflow
-from temporalio.common import Priority, RawValue, WorkflowIDReusePolicy
+from temporalio.common import Priority, RawValue, RetryPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import (
+    ActivityError,
     ApplicationError,
     ChildWorkflowError,
     WorkflowAlreadyStartedError,
@@ -31,17 +32,25 @@ from perdure.batch.wire import (
 )
 from perdure.errors import PerdureError
 from perdure.temporal import failures, outcomes, search_attributes, start_request
-from perdure.temporal.names import BATCH_NEWS, BATCH_ORDER, BATCH_PART, TURN
+from perdure.temporal.names import BATCH_NEWS, BATCH_ORDER, BATCH_PART, READ_CHILD, TURN
 from perdure.temporal.payloads import NOTHING, pack, unpack
 from perdure.text import described
 from perdure.turn.facts import ChildEnded
 from perdure.turn.keys import ChildKey
-from perdure.turn.wire import TurnRequest
+from perdure.turn.wire import ChildRun, TurnRequest
 from perdure.values.batch_items import BatchItem
+from perdure.workflows import heartbeats
 from perdure.workflows.turn.calls import has_ended
 
 _KEY = ChildKey(0, 0, 1)
 _GONE = "the batch of this turn is gone"
+
+FINDS_AGAIN = "found-again"
+"""The patch id of parts that read the end of a turn which they had begun before a reset."""
+_UNTIL_OVER = RetryPolicy(
+    maximum_interval=timedelta(seconds=30),
+    non_retryable_error_types=[failures.NOT_REGISTERED],  # by a worker of an earlier release
+)
 
 Handle = workflow.ChildWorkflowHandle[Any, RawValue]
 
@@ -54,6 +63,7 @@ class AgentBatchPart:
         self._orders: list[PartOrder] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._handles: dict[str, Handle] = {}
+        self._found: list[str] = []
 
     @workflow.run
     async def run(self, start: RawValue = NOTHING) -> RawValue:
@@ -135,7 +145,7 @@ class AgentBatchPart:
                 handle.cancel(part.cancel_reason)
             ended = outcomes.child_completed(_KEY, await handle)
         except WorkflowAlreadyStartedError as error:
-            ended = outcomes.child_failed(_KEY, error)
+            ended = await self._end_of_found(request, part, item, error)
         except ChildWorkflowError as error:
             ended = outcomes.child_failed(_KEY, error.cause or error)
         except asyncio.CancelledError as error:
@@ -145,11 +155,47 @@ class AgentBatchPart:
         self._handles.pop(item.id, None)
         part.end(item, ended)
 
+    async def _end_of_found(
+        self, request: PartRequest, part: Part, item: BatchItem, error: WorkflowAlreadyStartedError
+    ) -> ChildEnded:
+        """Return the end of a turn whose id is in use: this part began it before it was reset.
+
+        An activity reads it, and is tried again until that turn is over.
+        """
+        if not workflow.patched(FINDS_AGAIN):
+            return outcomes.child_failed(_KEY, error)
+        turn_id = request.turn_id(item)
+        self._found.append(turn_id)
+        if part.is_cancelled:
+            await self._cancel(part.cancel_reason)
+        run = ChildRun(turn_id=turn_id, run_id="", parent=workflow.info().workflow_id)
+        try:
+            result: RawValue = await workflow.execute_activity(
+                READ_CHILD,
+                pack(run),
+                result_type=RawValue,
+                activity_id=turn_id,
+                start_to_close_timeout=limits.CARRY_CALL,
+                heartbeat_timeout=heartbeats.timeout(),
+                retry_policy=_UNTIL_OVER,
+                summary=f"the end of {item.id}, which had begun before",
+            )
+            return outcomes.child_found(_KEY, result)
+        except ActivityError as failed:
+            return outcomes.child_not_found(_KEY, turn_id, failed.cause or failed)
+        finally:
+            if turn_id in self._found:
+                self._found.remove(turn_id)
+
     async def _cancel(self, reason: str) -> None:
         for item in list(self._handles):
             handle = self._handles.get(item)
             if handle is not None and not await has_ended(handle):
                 handle.cancel(reason)
+        while self._found:
+            found = workflow.get_external_workflow_handle(self._found.pop(0))
+            with contextlib.suppress(ApplicationError):  # it is over
+                await found.cancel(reason=reason)
 
     async def _tell(self, request: PartRequest, part: Part) -> None:
         """Report to the batch, one signal at a time, until the part is over.
@@ -179,7 +225,8 @@ async def _report(request: PartRequest, news: PartNews) -> bool:
         request.batch
     )
     try:
-        await handle.signal(BATCH_NEWS, pack(news, "news of a part"))
+        told = news.model_copy(update={"run": workflow.info().run_id})
+        await handle.signal(BATCH_NEWS, pack(told, "news of a part"))
     except ApplicationError:
         return False
     return True

@@ -45,7 +45,8 @@ Each of them stops its own call within 10 s, as well as its own children.
 READ_WITHIN = timedelta(seconds=30)
 """The time limit of reading a child's history, including the wait for a worker.
 
-It is long enough for another attempt after the loss of a worker, whose heartbeats are missed.
+It is long enough for another attempt after the loss of a worker, whose heartbeats are missed; where
+these come more slowly, the limit is twice the time after which they are.
 """
 _UNTIL_READ = RetryPolicy(
     initial_interval=timedelta(seconds=0.2),
@@ -193,7 +194,7 @@ class Children:
                 pack(ChildRun(turn_id=child.turn_id, run_id=self._runs[key])),
                 result_type=RawValue,
                 activity_id=str(place),
-                schedule_to_close_timeout=READ_WITHIN,
+                schedule_to_close_timeout=max(READ_WITHIN, 2 * heartbeats.timeout()),
                 heartbeat_timeout=heartbeats.timeout(),
                 retry_policy=_UNTIL_READ,
                 summary=f"step {key.step}: {child.turn_id} left no summary",

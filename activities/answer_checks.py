@@ -94,16 +94,13 @@ async def checked(answer: ModelAnswer, state: TurnState, check: Check) -> ModelA
     is_last = state.finishing or not runs_tools(answer)
     if schema is None or answer.objection or answer.stop is StopReason.REFUSED or not is_last:
         return answer
-    reason = await by_validators(
+    is_quoted = not state.agent.answer_checks  # the first line becomes an error, told everywhere
+    objection = await by_validators(
         _promised_by(state),
-        functools.partial(_reason, answer.message.text, schema, check.function),
+        functools.partial(_objection, answer.message.text, schema, check.function, is_quoted),
         check.limit,
     )
-    return (
-        answer.model_copy(update={"objection": output_type.objection(reason, schema)})
-        if reason
-        else answer
-    )
+    return answer.model_copy(update={"objection": objection}) if objection else answer
 
 
 def _promised_by(state: TurnState) -> str:
@@ -131,18 +128,23 @@ async def by_validators(
         ) from None
 
 
-def _reason(text: str, schema: Schema, check: Callable[[Any], object]) -> str:
-    """Return why an answer does not fit the type; empty if it does."""
+def _objection(text: str, schema: Schema, check: Callable[[Any], object], is_quoted: bool) -> str:
+    """Return the objection to an answer that does not fit the type; empty if it fits.
+
+    Unless the answer may be quoted, the first line has only the paths and the rules.
+    """
     try:
         check(output_type.value_in(text, schema))
     except ValueError as error:
-        return str(error)
+        reason, summary = str(error), output_type.broken_rules(error, schema)
     except PerdureError:
         raise
     except Exception as error:  # noqa: BLE001 - it is logged
         log_raised(f"a validator of the output type failed: {raised(error)}", error)
-        return described(error)
-    return ""
+        reason, summary = described(error), f"a validator raised {type(error).__name__}"
+    else:
+        return ""
+    return output_type.objection(reason, schema, "" if is_quoted else summary)
 
 
 def _anything(_: Any) -> None:

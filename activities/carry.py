@@ -48,8 +48,11 @@ async def _read(client: Client, call: CarryCall) -> carry.Carried:
         return await _of_session(client, origin)
     steps = None if call.whole else origin.steps
     state = await read_origin(client, origin.turn_id, origin.run_id, steps, is_worker=True)
-    state = withheld.without_answers(state) if origin.withheld else state
-    found = carry.state_of(state) if call.whole else carry.messages_of(state)
+    if call.whole:
+        found = carry.state_of(state)
+    else:
+        state = withheld.without_answers(state, has_passed=not origin.withheld)
+        found = carry.messages_of(state)
     if found.digest != origin.digest:
         raise errors.TranscriptMismatchError(
             f"run {origin.run_id} of turn {origin.turn_id!r} holds {found.digest[:16]} after step"

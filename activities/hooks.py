@@ -186,8 +186,12 @@ async def _typed(report: AgentReport[Any], state: TurnState, agent: Agent[Any]) 
         )
     except PerdureError:
         raise
+    except ValueError as error:
+        # the error is told everywhere, and nothing has let the answer pass
+        said = output_type.broken_rules(error, output_type.schema_of(agent.output), schema)
+        raise errors.OutputInvalidError(_misfit(said, state, agent, schema)) from error
     except Exception as error:
-        said = str(error) if isinstance(error, ValueError) else raised(error)
+        said = raised(error)
         raise errors.OutputInvalidError(_misfit(said, state, agent, schema)) from error
     return report.model_copy(update={"output": output})
 

@@ -25,6 +25,7 @@ from pydantic_core import SchemaError
 
 from perdure import errors, limits
 from perdure.activities.yielding import Yielder
+from perdure.schemas import output_type
 from perdure.schemas.strict_schema import Schema
 from perdure.text import described, one_line
 
@@ -59,7 +60,7 @@ _COMPILE_STEPS = 30
 
 
 def validator(schema: Schema) -> Callable[[Any], None]:
-    """Return a function that raises ValueError if a value does not fit the schema.
+    """Return a function that raises MisfitError if a value does not fit the schema.
 
     The message is written for the model. The function raises InvalidRequestError if the check of a
     value takes more than `limits.CHECK_STEPS`.
@@ -92,18 +93,19 @@ def validator(schema: Schema) -> Callable[[Any], None]:
 
     def validate(value: Any) -> None:
         try:
-            problems = itertools.islice(made.iter_errors(value), _LOOKED_AT)
-            found = sorted(problems, key=lambda error: [str(part) for part in error.absolute_path])
+            errors_found = itertools.islice(made.iter_errors(value), _LOOKED_AT)
+            found = sorted(
+                errors_found, key=lambda error: [str(part) for part in error.absolute_path]
+            )
         except errors.InvalidRequestError:
             raise
         except Exception as error:
             raise _unusable(one_line(described(error), _CHARACTERS)) from error
         if found:
-            raise ValueError(
-                "; ".join(
-                    _message_of(jsonschema.exceptions.best_match([error]))
-                    for error in found[:_PROBLEMS]
-                )
+            problems = [jsonschema.exceptions.best_match([error]) for error in found[:_PROBLEMS]]
+            raise output_type.MisfitError(
+                "; ".join(map(_message_of, problems)),
+                [(tuple(one.absolute_path), one.validator) for one in problems],
             )
 
     return validate

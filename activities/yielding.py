@@ -3,7 +3,7 @@
 Python runs one thread at a time, and takes the interpreter from a busy one only after 5 ms. A
 worker's event loop releases it at every network wait, dozens of times per turn, so one busy thread
 makes turns several times slower. Work whose length depends on a model, a provider or a tool
-therefore pauses by itself (docs/decisions/0049).
+therefore pauses by itself (docs/decisions/archive/0049).
 """
 
 from __future__ import annotations

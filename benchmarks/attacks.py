@@ -1,6 +1,6 @@
 """How much do attacks on a worker slow down its ordinary turns?
 
-`make bench-attacks`, or `python -m benchmarks.attacks NAME …` for some of them.
+`make -C benchmarks attacks`, or `python -m benchmarks.attacks NAME …` for some of them.
 
 Each attack has its own worker process, and is repeated while ordinary turns are measured. Blocks of
 quiet turns and of turns under attack alternate in the same process, so that the conditions are the

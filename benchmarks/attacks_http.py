@@ -1,6 +1,6 @@
 """How much do attacks on a gateway slow down the requests of other callers?
 
-`make bench-attacks-http`, or `python -m benchmarks.attacks_http NAME …` for some of them.
+`make -C benchmarks attacks-http`, or `python -m benchmarks.attacks_http NAME …` for some of them.
 
 Blocks of quiet requests and of requests under attack alternate on the same gateway process, so that
 the conditions are the same for both. The attacker has a token of its own, or none. The results are
@@ -70,9 +70,9 @@ def held(count: int, sent: Callable[[int], bytes], drip: bytes = b"") -> Attack:
     return attack
 
 
-def posts(body: bytes, at_once: int = 2, path: str = "/v1/turns") -> Attack:
-    """An attack of requests with a body, one after the other."""
-    head = f"POST {path} HTTP/1.1\r\n{HEAD}Content-Type: application/json\r\n"
+def posts(body: bytes, at_once: int = 2, path: str = "/v1/turns", more: str = "") -> Attack:
+    """An attack of requests with a body, one after the other. `more` are further headers."""
+    head = f"POST {path} HTTP/1.1\r\n{HEAD}{more}Content-Type: application/json\r\n"
     sent = f"{head}Connection: close\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
 
     async def attack(at: Gateway) -> None:
@@ -130,6 +130,9 @@ SLOW = (
 )
 FLOOD = json.dumps({"agent": "job", "task": "x" * 100, "unknown": 1}).encode()
 MANY = b'{"id": "b", "agent": "job", "tasks": [' + b"1," * 199_000 + b"1]}"
+RPC = b'{"jsonrpc": "2.0", "id": 1, "method": "x", "params": [' + b"1," * 2_000_000 + b"1]}"
+MCP = "Accept: application/json, text/event-stream\r\nMCP-Protocol-Version: 2026-07-28\r\n"
+DEEP = "/v1/sessions/" + "messages/" * 6_000
 FIELDS = b"{" + b",".join(b'"f%d":1' % number for number in range(300_000)) + b"}"
 
 ATTACKS: dict[str, Attack] = {
@@ -147,6 +150,9 @@ ATTACKS: dict[str, Attack] = {
     "two bodies of 200,000 bad tasks": posts(MANY, path="/v1/batches"),
     "two bodies of 300,000 fields": posts(FIELDS),
     "two bodies of brackets": posts(b"[" * 4_000_000),
+    "two bodies of 2,000,000 values, MCP": posts(RPC, path="/mcp", more=MCP),
+    "two bodies of 2,000,000 values, A2A": posts(RPC, path="/a2a/job", more="A2A-Version: 1.0\r\n"),
+    "ten readers of a path of 54 kB": reads(DEEP, 10),
 }
 
 
@@ -193,6 +199,13 @@ def tokens(folder: Path) -> Path:
     return path
 
 
+def published(folder: Path) -> Path:
+    """The file of the agents that are served over A2A."""
+    path = folder / "agents.toml"
+    path.write_text('[[agent]]\nname = "job"\ndescription = "Works."\n', encoding="utf-8")
+    return path
+
+
 async def main(names: list[str]) -> bool:
     """Print the table; return whether the goal is met everywhere."""
     is_well = True
@@ -211,7 +224,8 @@ async def main(names: list[str]) -> bool:
         for name in ATTACKS:
             if names and not any(wanted in name for wanted in names):
                 continue
-            async with gateway(address, "--tokens", str(tokens(folder))) as at:
+            files = ("--tokens", str(tokens(folder)), "--a2a", str(published(folder)))
+            async with gateway(address, *files) as at:
                 await request_ms(at, "/v1/turns/quick", token=HONEST)
                 before = at.megabytes()
                 result = await measure(at, name)

@@ -2,7 +2,7 @@
 
 A model that never stops, budgets from $0.0001 to $10, and a provider with its own bill.
 
-`make bench-budgets`. The provider is the stub on loopback, which counts bytes and charges
+`make -C benchmarks budgets`. The provider is the stub on loopback, which counts bytes and charges
 independently; Perdure has only its price. For each budget and policy the table has the provider's
 bill, the cost that Perdure booked, and the work in the report.
 """

@@ -1,5 +1,5 @@
 """The cost of a delegation, compared with child workflows started by hand, interleaved on one
-embedded server: `make bench-trees`.
+embedded server: `make -C benchmarks trees`.
 
 There are three kinds of tree: one child at a time that answers at once, one at a time with three
 steps, and five at once. Both sides make the same number of model calls. `ms_per_delegation`

@@ -1,4 +1,4 @@
-"""What a local tool saves: `make bench-local`, or `make bench-local ARGS=COMMIT`.
+"""What a local tool saves: `make -C benchmarks local`, or `make -C benchmarks local ARGS=COMMIT`.
 
 The job runs alternately with an ordinary and with a local tool, each on a worker of its own, in an
 order that changes with each round; with a commit, also with the ordinary tool on its tree. Prints

@@ -1,4 +1,4 @@
-"""Turns that go on in new runs of their workflow, with real worker processes: `make bench-long`.
+"""Turns of many runs, with real worker processes: `make -C benchmarks long`.
 
 It measures four things. The seconds that a continue-as-new takes, by the size of the transcript,
 from the last call of a run to the first call of the next. In a turn of 10,000 steps, whose

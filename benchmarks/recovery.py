@@ -1,5 +1,5 @@
-"""How soon another process goes on after a `kill -9`, with and without a supervisor: `make
-bench-recovery`.
+"""How soon another process goes on after a `kill -9`, with and without a supervisor:
+`make -C benchmarks recovery`.
 
 A supervisor with two worker processes runs turns. The process that has the call in flight is
 killed, and the time until the next call of the turn is taken. `both` is a model call and a tool of

@@ -1,4 +1,4 @@
-"""Perdure compared with a hand-written loop, interleaved on one embedded server: `make bench`.
+"""Perdure and a hand-written loop, interleaved on one embedded server: `make -C benchmarks step`.
 
 Each loop has its own worker process. The results are Perdure's measurement divided by the loop's,
 measured alternately, so that the conditions are the same for both. They are written to

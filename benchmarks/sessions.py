@@ -1,4 +1,4 @@
-"""What a message of a session costs, compared with a turn by itself: `make bench-sessions`.
+"""What a message of a session costs, compared with a turn by itself: `make -C benchmarks sessions`.
 
 Both do the same job, alternately, on one worker. A message is measured from its sending to its
 answer. Its history is that of its turn, and what the session's own grows by. Prints milliseconds

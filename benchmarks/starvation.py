@@ -1,5 +1,5 @@
-"""How many calls count as lost on a starved machine, and how soon a lost one is noticed: `make
-bench-starvation`.
+"""How many calls count as lost on a starved machine, and how soon a lost one is noticed:
+`make -C benchmarks starvation`.
 
 Turns run at once under a supervised worker, on a real server, with two model calls of a few seconds
 and a tool call each. The provider is a process that logs its requests. Beside them are processes

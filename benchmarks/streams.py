@@ -1,4 +1,6 @@
-"""How late are events with 1,000 open streams, and what does a stream cost? `make bench-streams`.
+"""How late are events with 1,000 open streams, and what does a stream cost?
+
+`make -C benchmarks streams`.
 
 Two gateway processes, as `perdure serve` starts them, follow the same 50 running turns: one with a
 stream for each turn, the other with 20. So both meet the same load of the machine, and each event

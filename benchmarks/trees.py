@@ -1,6 +1,6 @@
 """Does the bill of a whole tree stay within the budget of its root?
 
-Agents that would make twenty calls each: `make bench-trees`.
+Agents that would make twenty calls each: `make -C benchmarks trees`.
 
 The provider is the stub on loopback, which counts bytes and charges independently. Each limit
 applies to the whole tree: one child that hardly stops, five of them at once, and one below a child.

@@ -62,9 +62,7 @@ async def main() -> None:
         )
     print(report.output)
     for child in report.children:
-        print(
-            f"{child.turn_id}: {child.outcome}, {child.spent.model_calls} model calls: {child.task}"
-        )
+        print(f"{child.turn_id}: {child.outcome}, model calls: {child.spent.model_calls}")
 
 
 if __name__ == "__main__":

@@ -210,6 +210,8 @@ HTTP_CONNECTIONS = 4_000
 longest without a request is closed, or else a new one is refused."""
 HTTP_HEAD = timedelta(seconds=10)
 """The time in which a connection must send the head of a request."""
+HTTP_PATH_CHARACTERS = 4_096
+"""The length of the path of a request, decoded."""
 HTTP_BODY_BYTES = 4 * 1024 * 1024
 """The size of the body of an HTTP request, ..."""
 HTTP_BODY_VALUES = 20_000
@@ -253,6 +255,8 @@ TENANT_SCHEDULES = 1_000
 """The same of schedules."""
 HTTP_LIST = 200
 """The number of entries in one list."""
+HTTP_SCHEDULES = timedelta(seconds=5)
+"""How long a process keeps the list of the schedules of a namespace that has more than 100."""
 MCP_POLL = timedelta(seconds=2)
 """The pause between two looks at a task that clients of MCP are asked for."""
 A2A_IDLE = timedelta(days=30)
@@ -272,7 +276,7 @@ A2A_PUSH_LOOK = timedelta(hours=1)
 A2A_PUSH_RETRY = timedelta(seconds=30)
 """... and one that has not begun, after shorter pauses at first."""
 TOKEN_CHARACTERS = 32
-"""The fewest characters of the token of a gateway without a file of tokens."""
+"""The fewest characters of a token of a gateway, be it of a file or of the environment."""
 TENANT_CHARACTERS = 32
 """The length of the name of a tenant, which the ids of its turns begin with."""
 

@@ -40,7 +40,7 @@ def check(lineage: Lineage | None) -> None:
     )
 
 
-def check_continued(what: str) -> None:
+def check_continued(action: str) -> None:
     """Reject what only a run may pass to the next one of its workflow.
 
     Raises:
@@ -48,7 +48,7 @@ def check_continued(what: str) -> None:
     """
     if workflow.info().continued_run_id is None:
         raise errors.InvalidRequestError(
-            f"{what} is that of a later run, which only the run before may give; start with the"
+            f"{action} is that of a later run, which only the run before may give; start with the"
             " input of a first run"
         )
 

@@ -1,6 +1,6 @@
 """`kill -9` in the middle of a model call, and of a tool call that has an effect: three minutes.
 
-`.venv-peers/bin/python -m benchmarks.peers.kills`, after `make bench-peers` has set it up.
+`.venv-peers/bin/python -m benchmarks.peers.kills`, after `make -C benchmarks peers` has set it up.
 
 Another process of the same kind is running when the first one is killed. The benchmark waits for an
 automatic recovery: ten seconds with a library, which does not supervise its processes, and without

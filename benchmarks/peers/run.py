@@ -1,4 +1,4 @@
-"""Perdure, a hand-written loop and four others, interleaved: `make bench-peers`.
+"""Perdure, a hand-written loop and four others, interleaved: `make -C benchmarks peers`.
 
 It takes half an hour.
 

@@ -1,10 +1,10 @@
 """The case of `benchmarks.trees` on pydantic-ai: a run limited to five requests and 3,000 tokens, a
 delegate that would make twenty requests.
 
-`.venv-peers/bin/python -m benchmarks.peers.trees`, after `make bench-peers` has set it up. The
-delegate is called from a tool, with or without `ctx.usage`, as in the documentation's example of
-agent delegation; the limits are those of the run. On Temporal, by `TemporalDurability`, tools run
-in activities by default; a tool may be run in the workflow instead. In one variant the delegate
+`.venv-peers/bin/python -m benchmarks.peers.trees`, after `make -C benchmarks peers` has set it up.
+The delegate is called from a tool, with or without `ctx.usage`, as in the documentation's example
+of agent delegation; the limits are those of the run. On Temporal, by `TemporalDurability`, tools
+run in activities by default; a tool may be run in the workflow instead. In one variant the delegate
 gets the limits, too. The model keeps its own bill, next to which the table has the count of the
 run. Activities are retried by Temporal's default, without a limit.
 """

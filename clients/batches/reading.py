@@ -200,7 +200,7 @@ class Results:
             read = output_type.read(text, self._wanted, schema)
             return result.model_copy(update={"output": read})
         except ValueError as error:
-            invalid = errors.OutputInvalidError(f"the answer is not what was asked for: {error}")
+            invalid = errors.OutputInvalidError(f"{output_type.OBJECTION}: {error}")
             return result.model_copy(update={"error": invalid.info(), "last_text": text})
 
     async def _read_whole(

@@ -93,12 +93,14 @@ async def body_of(request: Request, model: type[M], bodies: Bodies) -> M:
 
 
 async def bytes_of(request: Request, bodies: Bodies) -> bytes:
-    """Return the bytes of the body of a request.
+    """Return the bytes of the body of a request, for a protocol that reads it itself.
 
     Raises:
-        RefusedError: It is too large or comes too slowly, or there is no memory for it.
+        RefusedError: It is too large, comes too slowly, or has too many values; or there is no
+            memory for it.
     """
-    async with _kept(request, bodies) as data:
+    async with _kept(request, bodies) as data, bodies.turn_of(len(data)):
+        _check_values(data, limits.HTTP_BODY_VALUES)
         return data
 
 

@@ -24,6 +24,7 @@ from perdure.clients.client import AgentClient
 from perdure.clients.gateway import inputs
 from perdure.clients.gateway.auth import Auth, Caller, Permission, caller_of
 from perdure.clients.gateway.problems import response_to
+from perdure.clients.gateway.quotas import ScheduleIds
 from perdure.clients.gateway.streams import OpenRequests
 
 Method = Literal["GET", "POST", "PATCH", "DELETE"]
@@ -44,6 +45,7 @@ class Gateway:
     open_requests: OpenRequests
     temporal_ui: str | None = None
     bodies: inputs.Bodies = field(default_factory=inputs.Bodies)
+    schedule_ids: ScheduleIds = field(default_factory=ScheduleIds)
 
 
 @dataclass(frozen=True, slots=True)

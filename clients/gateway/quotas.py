@@ -6,6 +6,9 @@ once may exceed a number for a moment.
 
 from __future__ import annotations
 
+import asyncio
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,11 +18,14 @@ from temporalio.service import RPCError
 from perdure import errors, limits, validation
 from perdure.clients.gateway.problems import RefusedError
 from perdure.temporal import search_attributes
-from perdure.temporal.names import BATCH, SESSION, TURN
+from perdure.temporal.names import BATCHES, SESSION, TURN
 
 if TYPE_CHECKING:
     from perdure.clients.client import AgentClient
     from perdure.clients.gateway.auth import Caller
+
+_A_PAGE = 100
+"""The number of schedules in a page of Temporal's list."""
 
 
 @dataclass(frozen=True)
@@ -47,24 +53,34 @@ class Quota:
         validation.check_fields(Quota, "Quota", self)
 
 
-async def check_turns(client: AgentClient, caller: Caller, turn_id: str | None) -> None:
-    """Refuse another turn if the tenant has too many. A turn that exists is not another one.
+async def check_turns(
+    client: AgentClient, caller: Caller, turn_id: str | None, count: int = 1
+) -> None:
+    """Refuse further turns if the tenant would have too many. One that exists is not another one.
+
+    Args:
+        client: Asks Temporal for the number of open turns.
+        caller: The caller.
+        turn_id: The complete id of the turn; None for one that does not exist yet.
+        count: The number of turns that would be started.
 
     Raises:
-        RefusedError: It has.
+        RefusedError: It would.
     """
-    await _check_open(client, caller, TURN, caller.quota.turns, "turns", turn_id)
+    await _check_open(client, caller, (TURN,), caller.quota.turns, "turns", turn_id, count)
 
 
 async def check_sessions(client: AgentClient, caller: Caller, session_id: str) -> None:
     """Refuse another session if the tenant has too many, as `check_turns` does."""
-    await _check_open(client, caller, SESSION, caller.quota.sessions, "sessions", session_id)
+    await _check_open(client, caller, (SESSION,), caller.quota.sessions, "sessions", session_id)
 
 
-async def check_batches(client: AgentClient, caller: Caller, batch_id: str, tasks: int) -> None:
-    """Refuse a batch with too many tasks, or another one, as `check_turns` does."""
+async def check_batches(
+    client: AgentClient, caller: Caller, batch_id: str | None, tasks: int, count: int = 1
+) -> None:
+    """Refuse batches with too many tasks, or further ones, as `check_turns` does."""
     check_tasks(caller, tasks)
-    await _check_open(client, caller, BATCH, caller.quota.batches, "batches", batch_id)
+    await _check_open(client, caller, BATCHES, caller.quota.batches, "batches", batch_id, count)
 
 
 def check_tasks(caller: Caller, tasks: int) -> None:
@@ -82,31 +98,75 @@ def check_tasks(caller: Caller, tasks: int) -> None:
         )
 
 
-async def check_schedules(client: AgentClient, caller: Caller, schedule_id: str) -> None:
+class ScheduleIds:
+    """The ids of the schedules of a namespace, which a process keeps for a moment if they are many.
+
+    Temporal cannot list the schedules of one tenant, so the whole list is read, page by page. `few`
+    are not kept.
+    """
+
+    def __init__(self, few: int = _A_PAGE) -> None:
+        self._few = few
+        self._ids: dict[str, None] = {}
+        self._kept_until = 0.0
+        self._reading = asyncio.Lock()
+
+    async def of(self, client: AgentClient, caller: Caller) -> list[str]:
+        """Return the ids of the schedules of a caller.
+
+        Raises:
+            ServerUnreachableError: Temporal does not answer.
+        """
+        async with self._reading:
+            if time.monotonic() >= self._kept_until:
+                self._ids = {one: None async for one in client.schedule_ids()}
+                if len(self._ids) > self._few:
+                    self._kept_until = time.monotonic() + limits.HTTP_SCHEDULES.total_seconds()
+        return [one for one in self._ids if one.startswith(caller.prefix)]
+
+    def add(self, schedule_id: str) -> None:
+        """Add a schedule that was created, which the kept list does not have."""
+        self._ids[schedule_id] = None
+
+
+async def check_schedules(
+    client: AgentClient, caller: Caller, schedule_id: str, known: ScheduleIds
+) -> None:
     """Refuse another schedule if the tenant has too many, as `check_turns` does."""
     if caller.tenant is None:
         return
-    ids = [one async for one in client.schedule_ids(caller.prefix)]
-    others = len(ids) - (schedule_id in ids)
-    if others >= caller.quota.schedules:
-        raise _too_many(caller, caller.quota.schedules, "schedules", "delete one that is not used")
+    try:
+        await client.get_schedule(schedule_id)
+    except errors.ScheduleNotFoundError:
+        if len(await known.of(client, caller)) >= caller.quota.schedules:
+            most = caller.quota.schedules
+            raise _too_many(caller, most, "schedules", "delete one that is not used") from None
 
 
 async def _check_open(
-    client: AgentClient, caller: Caller, workflow: str, most: int, what: str, own_id: str | None
+    client: AgentClient,
+    caller: Caller,
+    workflows: Sequence[str],
+    most: int,
+    what: str,
+    own_id: str | None,
+    count: int = 1,
 ) -> None:
-    if caller.tenant is not None and await _count(client, caller, workflow, own_id) >= most:
+    if caller.tenant is not None and count + await _open(client, caller, workflows, own_id) > most:
         raise _too_many(caller, most, f"open {what}", "wait until one is over, or end one")
 
 
-async def _count(client: AgentClient, caller: Caller, workflow: str, own_id: str | None) -> int:
+async def _open(
+    client: AgentClient, caller: Caller, workflows: Sequence[str], own_id: str | None
+) -> int:
     """Return the number of open workflows of the tenant, without the one of this id.
 
     Raises:
         ServerUnreachableError: Temporal does not answer.
     """
+    types = ", ".join(f"'{one}'" for one in workflows)
     query = (
-        f"WorkflowType = '{workflow}' AND ExecutionStatus = 'Running'"
+        f"WorkflowType IN ({types}) AND ExecutionStatus = 'Running'"
         f" AND WorkflowId STARTS_WITH '{caller.prefix}'"
     )
     if own_id is not None and search_attributes.keyword(own_id) == own_id:
@@ -126,6 +186,6 @@ def _too_many(caller: Caller, most: int, what: str, how: str) -> RefusedError:
     return RefusedError(
         429,
         "TOO_MANY_REQUESTS",
-        f"tenant {caller.tenant!r} has {most} {what}, which is its limit; {how}",
+        f"tenant {caller.tenant!r} may have {most} {what}, and this would be more; {how}",
         headers={"Retry-After": str(limits.HTTP_RETRY.seconds)},
     )

@@ -88,7 +88,7 @@ class EventContext:
                 if request.origin is not None and request.origin.preceding is not None:
                     self._ids.update(request.origin.preceding.call_ids)
             case AgentResolved(_, agent):
-                self._stages = sum(stage.has_after for stage in agent.middleware)
+                self._stages = agent.answer_checks
             case ModelAnswered():
                 return self._answered(fact)
             case Decided(decision):
@@ -114,7 +114,7 @@ class EventContext:
             self._last = answers[-1]
         if part.agent is not None:
             self._last_agent = part.agent.name
-            self._stages = sum(stage.has_after for stage in part.agent.middleware)
+            self._stages = part.agent.answer_checks
         if part.snapshot is not None and self._last is not None:
             self._said, self._unpassed = self._last.text, part.snapshot.open.unpassed
             self._finishing = part.snapshot.finishing

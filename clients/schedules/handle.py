@@ -40,6 +40,7 @@ from perdure.temporal import schedule_updates
 from perdure.temporal.names import SCHEDULED_MESSAGE
 from perdure.temporal.runs import describe
 from perdure.temporal.search_marks import Marks
+from perdure.turn.slot import Slot
 from perdure.values import keywords
 from perdure.values.tasks import Task
 
@@ -171,19 +172,35 @@ class Schedule:
             raise errors.InvalidRequestError(
                 f"the turns of schedule {self.id!r} get {what}, so they cannot run at once"
             )
-        slots = [one for one in await self._slots(definition, start, end) if not one.exists]
+        slots = await self._missing(definition, start, end)
         overlap = ScheduleOverlapPolicy.ALLOW_ALL if at_once else ScheduleOverlapPolicy.BUFFER_ALL
         ranges = [ScheduleBackfill(one.at - _INSTANT, one.starts, overlap) for one in slots]
         if ranges:
             await server.asked(self.id, self._handle.backfill(*ranges))
         return tuple(one.at for one in slots)
 
-    @keywords.shows(ScheduleChanges)
+    async def missing(self, start: datetime, end: datetime) -> tuple[datetime, ...]:
+        """Return the times of the schedule in a range that `backfill` would start a turn for.
+
+        Args:
+            start: The beginning of the range, included, with a time zone.
+            end: The end of the range, included, with a time zone.
+
+        Raises:
+            InvalidRequestError: A time has no time zone, or the range is empty or has too many
+                times.
+        """
+        given, wanted = {"start": start, "end": end}, {"start": MOMENT, "end": MOMENT}
+        validation.check("the range", given, wanted, errors.InvalidRequestError)
+        definition = await definition_of(self._client, self.id, await self._described())
+        return tuple(one.at for one in await self._missing(definition, start, end))
+
     async def task(self) -> Task:
         """Return the task of each turn."""
         found = await server.asked(self.id, self._handle.describe())
         return (await definition_of(self._client, self.id, found.raw_description)).request.task
 
+    @keywords.shows(ScheduleChanges)
     async def change(self, **changes: Unpack[ScheduleChanges]) -> None:
         """Change the schedule; the arguments are those of `AgentClient.schedule`.
 
@@ -289,7 +306,7 @@ class Schedule:
         Times of a cron expression have no seconds.
         """
         at = datetime.now(UTC).replace(microsecond=0)
-        while not at.second or await self._exists(turn_id_of(self.id, at)):
+        while not Slot(at=at).is_by_hand or await self._exists(turn_id_of(self.id, at)):
             at += _TICK
         return at
 
@@ -321,10 +338,10 @@ class Schedule:
                 )
             await asyncio.sleep(_POLL_S)
 
-    async def _slots(
+    async def _missing(
         self, definition: Definition, start: datetime, end: datetime
     ) -> list[_BackfillSlot]:
-        """Return the times of the schedule in a range.
+        """Return the times of the schedule in a range that have no turn.
 
         Raises:
             InvalidRequestError: There are none, or too many.
@@ -347,16 +364,16 @@ class Schedule:
         for moment in found.start_time:
             starts = moment.ToDatetime(tzinfo=UTC)
             at = _without_jitter(definition, starts.astimezone(place))
-            slots.append(_BackfillSlot(at, starts, await self._exists(turn_id_of(self.id, at))))
+            if not await self._exists(turn_id_of(self.id, at)):
+                slots.append(_BackfillSlot(at, starts))
         return slots
 
 
 class _BackfillSlot(NamedTuple):
-    """A time of the schedule, when its turn starts with jitter, and whether that exists."""
+    """A time of the schedule, and when its turn starts with jitter."""
 
     at: datetime
     starts: datetime
-    exists: bool
 
 
 def _without_jitter(definition: Definition, starts: datetime) -> datetime:

@@ -13,7 +13,7 @@ from perdure import errors, validation
 from perdure.clients.schedules import batches, messages, server
 from perdure.clients.schedules.definition import Definition, ScheduleChanges, checked_id, parsed
 from perdure.clients.schedules.handle import Schedule
-from perdure.clients.schedules.status import ScheduleEntry, entry
+from perdure.clients.schedules.status import ScheduleEntry, listed_entry
 from perdure.clients.schedules.stored import STARTED, definition_of, schedule_of
 from perdure.temporal import start_request
 from perdure.temporal.search_marks import Marks
@@ -118,11 +118,9 @@ class Schedules:
             ServerUnreachableError: Temporal does not answer.
         """
         async for schedule_id in self.ids(id_prefix):
-            try:
-                found = await server.described(self._client, schedule_id)
-            except errors.ScheduleNotFoundError:
-                continue  # deleted a moment ago; Temporal's list lags behind
-            yield await entry(self._client, schedule_id, found)
+            found = await listed_entry(self._client, schedule_id)
+            if found is not None:
+                yield found
 
     async def ids(self, id_prefix: str = "") -> AsyncIterator[str]:
         """Yield the ids of these schedules.

@@ -18,7 +18,7 @@ from perdure import errors
 from perdure.base import Value
 from perdure.clients.batches.handle import note_in, status_of
 from perdure.clients.batches.status import BatchStatus
-from perdure.clients.schedules import messages, zones
+from perdure.clients.schedules import messages, server, zones
 from perdure.clients.schedules.definition import Definition, OnFailure
 from perdure.clients.schedules.stored import definition_of, request_of
 from perdure.clients.turns.entries import TurnEntry, entry_of
@@ -152,7 +152,22 @@ class ScheduleStatus(ScheduleEntry):
     created_at: datetime
 
 
-async def entry(client: Client, schedule_id: str, found: DescribeScheduleResponse) -> ScheduleEntry:
+async def listed_entry(client: Client, schedule_id: str) -> ScheduleEntry | None:
+    """Return the entry of a schedule of a list; None if it was deleted meanwhile.
+
+    Raises:
+        ServerUnreachableError: Temporal does not answer.
+    """
+    try:
+        found = await server.described(client, schedule_id)
+    except errors.ScheduleNotFoundError:
+        return None
+    return await _entry(client, schedule_id, found)
+
+
+async def _entry(
+    client: Client, schedule_id: str, found: DescribeScheduleResponse
+) -> ScheduleEntry:
     """Return the entry of a schedule."""
     state, info = found.schedule.state, found.info
     known = ScheduleEntry(
@@ -198,7 +213,7 @@ async def status(
     read = await messages.turns_of(client, session_id) if session_id is not None else None
     recent = (_turn(client, schedule_id, place, one, read) for one in reversed(info.recent_actions))
     return ScheduleStatus(
-        **dict(await entry(client, schedule_id, found)),
+        **dict(await _entry(client, schedule_id, found)),
         task_queue=definition.task_queue,
         labels=definition.request.labels,
         budget=definition.request.given_budget,
@@ -257,7 +272,7 @@ async def _turn(
         started_at=action.actual_time.ToDatetime(tzinfo=UTC).astimezone(place),
     )
     if read is None:
-        found = await _entry(client, run.workflow_id, run.run_id)
+        found = await _turn_or_batch(client, run.workflow_id, run.run_id)
     else:
         turn_id = read.get(run.workflow_id, "")
         turn = turn.model_copy(update={"id": turn_id, "message": run.workflow_id})
@@ -265,7 +280,7 @@ async def _turn(
             return turn.model_copy(
                 update=await messages.fate_of(client, run.workflow_id, run.run_id)
             )
-        found = await _entry(client, turn_id, "")
+        found = await _turn_or_batch(client, turn_id, "")
     if found is None:
         return turn
     if isinstance(found, BatchStatus):
@@ -277,7 +292,9 @@ async def _turn(
     return turn.model_copy(update={**told, "ended_at": ended_at})
 
 
-async def _entry(client: Client, turn_id: str, run_id: str) -> TurnEntry | BatchStatus | None:
+async def _turn_or_batch(
+    client: Client, turn_id: str, run_id: str
+) -> TurnEntry | BatchStatus | None:
     """Return the entry of a turn, or the status of a batch; None if its retention is over."""
     with contextlib.suppress(RPCError):
         found = (await describe_last(client, turn_id, run_id, retry=True)).workflow_execution_info

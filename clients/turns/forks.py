@@ -98,7 +98,8 @@ class Point:
         task_queue: The task queue of the turn.
         state: The state of the turn at that point.
         unread: The messages that the turn ended with unread, for a turn that is resumed.
-        is_checked: Whether the checks of the agent have let the answer of the turn pass since.
+        is_checked: Whether the checks of the agent have let the answer at the point pass since, if
+            there is an answer.
         order: The fairness key of the turn, which a fork has as well.
     """
 
@@ -131,8 +132,7 @@ class Point:
     @property
     def carried(self) -> Carried:
         """What a fork takes over."""
-        state = self.state if self.is_checked else withheld.without_answers(self.state)
-        return carry.messages_of(state)
+        return carry.messages_of(withheld.without_answers(self.state, has_passed=self.is_checked))
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,11 +178,10 @@ class Forks:
         return await self._with_checks(await self._last_point(turn_id, run_id, fits, step))
 
     async def _with_checks(self, point: Point) -> Point:
-        """Return the point with whether the answers before it have passed, if it has any."""
+        """Return the point with whether the answer at the point has passed, if there is one."""
         if withheld.without_answers(point.state) is point.state:
             return point
-        state = await state_of(self._client, point.turn_id, point.run_id)
-        return replace(point, is_checked=state.is_checked)
+        return _checked(point, await state_of(self._client, point.turn_id, point.run_id))
 
     async def resume_point(self, turn_id: str, run_id: str) -> Point | None:
         """Return the last point after which a model can be asked; None for a turn that waits.
@@ -212,7 +211,7 @@ class Forks:
         point = await self._last_point(
             turn_id, run_id, lambda found: may_be_asked(carry.messages_of(found))
         )
-        return replace(point, unread=state.unread, is_checked=state.is_checked)
+        return replace(_checked(point, state), unread=state.unread)
 
     async def _last_point(
         self,
@@ -377,6 +376,14 @@ def _effect(state: TurnState, key: CallKey) -> Effect | None:
     if tool is not None and tool.is_read_only:
         return None
     return Effect(step=key.step, tool=one.call.name, call_id=one.call.id)
+
+
+def _checked(point: Point, end: TurnState) -> Point:
+    """Return the point with whether its answer has passed, by the last state of the turn.
+
+    The checks see the last answer of a turn alone.
+    """
+    return replace(point, is_checked=end.is_checked and end.step_count == point.step)
 
 
 def _gone_before(turn_id: str, step: int) -> errors.TurnNotFoundError:

@@ -36,7 +36,7 @@ from perdure.temporal import start_request
 from perdure.temporal.names import ADD_BUDGET, DECIDE, RESUME, STEER
 from perdure.temporal.payloads import NOTHING, pack, unpack
 from perdure.temporal.runs import describe_last, runs_up_to
-from perdure.turn import ending
+from perdure.turn import ending, withheld
 from perdure.turn.facts import TurnContinued
 from perdure.turn.fold import fold
 from perdure.turn.state import TurnState
@@ -249,20 +249,22 @@ class Turn(Generic[T]):
 
         Args:
             on_step: Called with every completed step, in order; may be async. Its exceptions are
-                logged and have no other effect.
+                logged and have no other effect. An answer that the agent checks comes after the
+                checks; a mark is in the place of one that they have not let pass.
 
         Raises:
             PerdureError: The turn ended without an answer. The subclass depends on the outcome;
                 `.report` contains what was done.
             OutputInvalidError: The turn has an answer that is not an instance of the type.
         """
-        state, began, ended = TurnState(), None, None
+        state, began, ended, steps_told = TurnState(), None, None, 0
         async for event in self.events():
             began, ended = began or _beginning(event), event.at
-            steps = state.step_count
             state = event.onto(state)
-            if on_step and state.step_count > steps:
-                await _tell(on_step, state.steps[-1])
+            if on_step and state.step_count > steps_told:
+                for step in withheld.told_steps(state, steps_told):
+                    await _tell(on_step, step)
+                    steps_told = step.number
         return self._close(await self._feed.with_session(state), began, ended)
 
     async def cancel(self, reason: str = "") -> bool:

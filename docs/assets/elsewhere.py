@@ -26,27 +26,22 @@ SOURCES = {
 """The file in the tree that holds the text of a page."""
 
 EXAMPLES = {f"examples/{path.name}": path for path in sorted((ROOT / "examples").glob("*.py"))}
-BEHIND = ("decisions/", "acceptance.md", "changelog.md", "contributing.md", "examples.md")
+BEHIND = (
+    "acceptance.md",
+    "changelog.md",
+    "contributing.md",
+    "decisions/",
+    "design.md",
+    "examples.md",
+    "how-a-message-travels.md",
+    "how-to-read-the-code.md",
+)
 """What the search shows after the rest."""
 
 _PLACES = {source: page for page, source in SOURCES.items()} | {
     name: f"examples.md#{path.stem}" for name, path in EXAMPLES.items()
 }
 _LINK = re.compile(r"(?<=\]\()(?!\w+:|#)[^)#\s]+")
-
-
-def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Write out what the navigation says with a `*`: all pages of that folder, in order."""
-    for item in (
-        item for section in config.nav or [] for items in section.values() for item in items
-    ):
-        for title, place in item.items():
-            if place.endswith("/*"):
-                item[title] = [
-                    f"{place[:-1]}{page.name}"
-                    for page in sorted((ROOT / "docs" / place[:-2]).glob("*.md"))
-                ]
-    return config
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

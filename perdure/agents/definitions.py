@@ -178,6 +178,11 @@ class AgentDefinition(Wire):
         """The models, in the order in which they are asked."""
         return self.targets or (Target(model=self.model, price=self.price),)
 
+    @property
+    def answer_checks(self) -> int:
+        """The number of middlewares that check the answer of a turn."""
+        return sum(stage.has_after for stage in self.middleware)
+
     def target(self, model: str) -> Target:
         """Return the model of this name; the first for an empty name."""
         chain = self.chain

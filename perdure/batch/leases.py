@@ -31,8 +31,8 @@ def ledger_of(budget: Budget | None, given: Spending, spent: Spending, held: Spe
 
     The rest of the budget is reserved for the others.
     """
-    whole = Spending(**{name: getattr(budget, name) for name in limited(budget)})
-    ledger = Ledger(budget, spent=spent).hold("others", bounded(whole - given))
+    amounts = Spending(**{name: getattr(budget, name) for name in limited(budget)})
+    ledger = Ledger(budget, spent=spent).hold("others", bounded(amounts - given))
     return ledger.hold("turns", held)
 
 
@@ -51,10 +51,12 @@ def wanted(ledger: Ledger, places: int, most: Spending, own: Budget | None) -> S
     """
     amounts = {}
     for name in limited(ledger.budget):
-        left = ledger.remaining(name)
-        assert left is not None
+        remaining = ledger.remaining(name)
+        assert remaining is not None
         limit = getattr(own, name, None)
-        amounts[name] = max(_share(left, places), getattr(most, name)) if limit is None else limit
+        amounts[name] = (
+            max(_share(remaining, places), getattr(most, name)) if limit is None else limit
+        )
     return Spending(**amounts)
 
 
@@ -67,13 +69,13 @@ def lease(ledger: Ledger, wanted: Spending, *, is_last: bool) -> Spending | None
     Raises:
         ExhaustedError: Nothing is left, and there are no others.
     """
-    left = left_of(ledger)
-    if is_last and not has_some(left, ledger.budget):
+    remaining = left_of(ledger)
+    if is_last and not has_some(remaining, ledger.budget):
         raise ExhaustedError
-    if not is_last and not (covers(left, wanted) and has_some(left, ledger.budget)):
+    if not is_last and not (covers(remaining, wanted) and has_some(remaining, ledger.budget)):
         return None
     return Spending(
-        **{name: min(getattr(wanted, name), getattr(left, name)) for name in DIMENSIONS}
+        **{name: min(getattr(wanted, name), getattr(remaining, name)) for name in DIMENSIONS}
     )
 
 
@@ -82,15 +84,15 @@ def covers(left: Spending, wanted: Spending) -> bool:
     return all(getattr(left, name) >= getattr(wanted, name) for name in DIMENSIONS)
 
 
-def has_some(left: Spending, budget: Budget | None) -> bool:
+def has_some(amounts: Spending, budget: Budget | None) -> bool:
     """Return whether something is left in every dimension with a limit."""
-    return all(getattr(left, name) > 0 for name in limited(budget))
+    return all(getattr(amounts, name) > 0 for name in limited(budget))
 
 
-def _share(left: Decimal | int, places: int) -> Decimal | int:
-    if isinstance(left, Decimal):
-        return (left / places).quantize(_NANO, rounding=ROUND_DOWN) or left
-    return max(left // places, min(left, 1))
+def _share(amount: Decimal | int, places: int) -> Decimal | int:
+    if isinstance(amount, Decimal):
+        return (amount / places).quantize(_NANO, rounding=ROUND_DOWN) or amount
+    return max(amount // places, min(amount, 1))
 
 
 def needed(lease: Spending, dimension: object) -> Spending:

@@ -111,10 +111,10 @@ class Part:
         Raises:
             ExhaustedError: Nothing is left, or the time of the batch is over.
         """
-        left = None if self._order.until is None else self._order.until - now
-        if left is not None and left < _MOMENT:
+        time_left = None if self._order.until is None else self._order.until - now
+        if time_left is not None and time_left < _MOMENT:
             raise ExhaustedError
-        own, limits = self._request.request(item).given_budget, self._order.budget
+        turn_budget, limits = self._request.request(item).given_budget, self._order.budget
         ledger = batch_leases.ledger_of(
             limits,
             self._order.given - self._returned,
@@ -124,22 +124,17 @@ class Part:
         is_all_here = self._order.taken == self._returned and not self._order.others
         is_last = is_all_here and not self._leases
         places = self._order.slots - self._freed - len(self._leases)
-        wanted = batch_leases.wanted(ledger, places, self._most, own)
-        lease = batch_leases.lease(ledger, wanted, is_last=is_last)
+        needed = batch_leases.wanted(ledger, places, self._most, turn_budget)
+        lease = batch_leases.lease(ledger, needed, is_last=is_last)
         if lease is None:
-            self._wanted = wanted
+            self._wanted = needed
             return None
-        rest = batch_leases.left_of(ledger)
-        if is_last and any(
-            getattr(lease, name) == getattr(rest, name) for name in batch_leases.limited(limits)
-        ):
+        remaining = batch_leases.left_of(ledger)
+        dimensions = batch_leases.limited(limits)
+        if is_last and any(getattr(lease, name) == getattr(remaining, name) for name in dimensions):
             self._got_the_rest.add(item.id)
         self._leases[item.id] = lease
-        named = batch_leases.budget_for(lease, limits, own)
-        times = [time for time in (left, own.time if own else None) if time is not None]
-        if times:
-            named["time"] = min(times)
-        return self._request.request(item, Budget(**named) if named else None)
+        return self._request.request(item, _budget(lease, limits, turn_budget, time_left))
 
     def end(self, item: BatchItem, ended: ChildEnded) -> None:
         """Book the end of a turn."""
@@ -170,8 +165,8 @@ class Part:
             return
         if item.id in self._got_the_rest:
             self._is_exhausted = True
-        own = self._request.request(item).given_budget
-        if getattr(own, str(dimension), None) is None:
+        turn_budget = self._request.request(item).given_budget
+        if getattr(turn_budget, str(dimension), None) is None:
             needed = batch_leases.needed(lease, dimension)
             self._most = batch_leases.largest(self._most, needed)
 
@@ -211,17 +206,33 @@ class Part:
     @property
     def is_urgent(self) -> bool:
         """Whether the batch needs the report now: it goes on with it, or stops."""
-        news, told = self._news, self._told
-        first_failure = news.failed and not told.failed and self._order.on_error == "stop"
+        news, reported = self._news, self._told
+        first_failure = news.failed and not reported.failed and self._order.on_error == "stop"
         names = ("freed", "waits", "exhausted", "over")
-        has_changed = any(getattr(news, name) != getattr(told, name) for name in names)
-        gives_money = news.waits and (news.returned, news.wanted) != (told.returned, told.wanted)
+        has_changed = any(getattr(news, name) != getattr(reported, name) for name in names)
+        gives_money = news.waits and (news.returned, news.wanted) != (
+            reported.returned,
+            reported.wanted,
+        )
         return bool(has_changed or gives_money or first_failure)
 
     def report(self) -> PartNews:
         """Return the next report, which then counts as told."""
         self._told = self._news.model_copy(update={"number": self._told.number + 1})
         return self._told
+
+
+def _budget(
+    lease: Spending, limits: Budget | None, turn_budget: Budget | None, time_left: timedelta | None
+) -> Budget | None:
+    """Return the budget of a turn: its lease, its own limits, and the time of the batch."""
+    named = batch_leases.budget_for(lease, limits, turn_budget)
+    times = [
+        time for time in (time_left, turn_budget.time if turn_budget else None) if time is not None
+    ]
+    if times:
+        named["time"] = min(times)
+    return Budget(**named) if named else None
 
 
 def is_answered(ended: ChildEnded) -> bool:

@@ -78,7 +78,7 @@ def lost(progress: BatchProgress, part: int) -> BatchProgress:
 def _closed(progress: BatchProgress, news: PartNews) -> dict[str, Any]:
     """Return the fields that change when a part is over."""
     return {
-        "active": {part: one for part, one in progress.active.items() if part != news.part},
+        "active": {part: account for part, account in progress.active.items() if part != news.part},
         "done": progress.done + news.done,
         "failed": progress.failed + news.failed,
         "spent": progress.spent + news.spent,
@@ -108,13 +108,13 @@ def ordered(
     """
     if progress.stop is not None:
         return _stop_orders(request, progress, progress.stop)
-    short = next((part for part, one in progress.active.items() if one.news.waits), None)
+    short = next((part for part, each in progress.active.items() if each.news.waits), None)
     target = _front(request, progress) if short is None else short
     if target is None:
         return progress, {}
     account = progress.active.get(target)
     before = account.order if account else PartOrder()
-    spare = request.at_once - sum(one.slots for one in progress.active.values())
+    spare = request.at_once - sum(each.slots for each in progress.active.values())
     money, others = _spare_money(request, progress), _has_others(request, progress, target)
     if short is not None and not _suffices(request, progress.active[short], money, others=others):
         return progress, {}  # until more comes back
@@ -169,14 +169,14 @@ def _front(request: BatchRequest, progress: BatchProgress) -> int | None:
     last = progress.active.get(progress.next_part - 1)
     if last is not None and not last.news.freed:
         return progress.next_part - 1
-    has_room = sum(one.slots for one in progress.active.values()) < request.at_once
+    has_room = sum(account.slots for account in progress.active.values()) < request.at_once
     return progress.next_part if progress.next_part <= request.parts and has_room else None
 
 
 def _has_others(request: BatchRequest, progress: BatchProgress, front: int) -> bool:
     """Return whether money of other parts may come back."""
-    others = [one for part, one in progress.active.items() if part != front]
-    return any(has_any(_kept(one), request.budget) for one in others)
+    accounts = [account for part, account in progress.active.items() if part != front]
+    return any(has_any(_kept(account), request.budget) for account in accounts)
 
 
 def _stop_orders(
@@ -213,13 +213,15 @@ def _kept(account: PartAccount) -> Spending:
 
 def spent_of(request: BatchRequest, progress: BatchProgress) -> Spending:
     """Return what a batch has spent in all rounds, as far as its parts have told."""
-    parts = [one.news.spent for one in progress.active.values()]
+    parts = [account.news.spent for account in progress.active.values()]
     return total([request.spent, progress.spent, *parts])
 
 
 def _spare_money(request: BatchRequest, progress: BatchProgress) -> Spending:
     """Return what is left of the budget and not given to a part."""
-    gone = spent_of(request, progress) + total(_kept(one) for one in progress.active.values())
+    gone = spent_of(request, progress) + total(
+        _kept(account) for account in progress.active.values()
+    )
     return Spending(
         **{
             name: max(getattr(request.budget, name) - getattr(gone, name), 0)
@@ -261,16 +263,20 @@ def note_of(request: BatchRequest, progress: BatchProgress | None, *, over: bool
     )
     if progress is None:
         return note
-    news: Mapping[int, PartNews] = {part: one.news for part, one in progress.active.items()}
+    news: Mapping[int, PartNews] = {
+        part: part_news.news for part, part_news in progress.active.items()
+    }
     changes = {
         "began": progress.began,
-        "done": request.answered + progress.done + sum(one.done for one in news.values()),
-        "failed": progress.failed + sum(one.failed for one in news.values()),
-        "running": sum(one.running for one in news.values()),
+        "done": request.answered
+        + progress.done
+        + sum(part_news.done for part_news in news.values()),
+        "failed": progress.failed + sum(part_news.failed for part_news in news.values()),
+        "running": sum(part_news.running for part_news in news.values()),
         "spent": spent_of(request, progress),
         "is_priced": request.is_priced
         and progress.is_priced
-        and all(one.is_priced for one in news.values()),
+        and all(part_news.is_priced for part_news in news.values()),
         "stop": progress.stop,
         "reason": progress.reason,
         "lost": progress.lost,

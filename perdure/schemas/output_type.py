@@ -8,6 +8,7 @@ plain text without a schema.
 from __future__ import annotations
 
 import json
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from types import FunctionType
 from typing import Any, Literal
 
@@ -26,12 +27,60 @@ from perdure.schemas.strict_schema import Schema, plain, strict
 from perdure.schemas.tool_arguments import without_titles
 from perdure.text import clean, one_line
 
+OBJECTION = "the answer is not what was asked for"
+"""The beginning of the message to a model whose answer does not fit."""
 _NAME_CHARACTERS = 64
 _CAUSE_CHARACTERS = 300
 _REASON_CHARACTERS = 1_000
 _VALUES = (BaseModel, int, float, bytes, list, tuple, dict, set)
 _SCHEMA_BYTES = 8 * 1024
 """A longer schema is not repeated when a model is asked again."""
+
+
+class MisfitError(ValueError):
+    """A value does not fit a type or a schema.
+
+    `problems` are the rules that it breaks, each with the path to the part that breaks the rule.
+    """
+
+    def __init__(self, message: str, problems: Iterable[tuple[Sequence[str | int], str]]) -> None:
+        super().__init__(message)
+        self._problems = tuple(problems)
+
+    def rules(self, *schemas: Schema | None) -> str:
+        """Return the rules that the value breaks, each with its path, without words of the value.
+
+        A name in a path that is not a property in one of the schemas is a word of the value: `?`.
+        """
+        names = frozenset(_properties(list(schemas)))
+        return "; ".join(
+            f"{'.'.join(_part(part, names) for part in path) or 'answer'}: {rule}"
+            for path, rule in self._problems
+        )
+
+
+def broken_rules(error: ValueError, *schemas: Schema | None) -> str:
+    """Return the rules that an answer breaks, by the error of its check, without its words."""
+    if isinstance(error, MisfitError):
+        return error.rules(*schemas)
+    return "it is no JSON of the schema"
+
+
+def _part(part: str | int, names: Collection[str]) -> str:
+    return str(part) if isinstance(part, int) or part in names else "?"
+
+
+def _properties(node: object) -> Iterator[str]:
+    """Yield the names of the properties that a schema has at any depth."""
+    waiting = [node]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, dict):
+            own = node.get("properties")
+            yield from own if isinstance(own, dict) else ()
+            waiting += node.values()
+        elif isinstance(node, list):
+            waiting += node
 
 
 def schema_of(wanted: Any, whose: str = "") -> Schema | None:
@@ -156,19 +205,17 @@ def instance_of(
     `extra` overrides how the type treats unknown fields.
 
     Raises:
-        ValueError: It does not fit; the message is written for the model.
+        MisfitError: It does not fit; the message is written for the model.
         ConfigurationError: A validator of the type returned None in place of an instance.
     """
     try:
         made = TypeAdapter(wanted).validate_json(to_json(value), extra=extra)
     except ValidationError as error:
         problems = error.errors(include_url=False, include_context=False, include_input=False)
-        raise ValueError(
-            "; ".join(
-                f"{'.'.join(map(str, one['loc'])) or 'answer'}: {one['msg']}"
-                for one in problems[:5]
-            )
-        ) from None
+        said = "; ".join(
+            f"{'.'.join(map(str, one['loc'])) or 'answer'}: {one['msg']}" for one in problems[:5]
+        )
+        raise MisfitError(said, [(one["loc"], one["type"]) for one in problems[:5]]) from None
     if made is None and _is_class(wanted):
         raise errors.ConfigurationError(
             f"a validator of the output type {wanted.__name__} returned None; it must return the"
@@ -177,17 +224,20 @@ def instance_of(
     return made
 
 
-def objection(reason: str, schema: Schema) -> str:
-    """Return the message to a model whose answer does not fit. Its first line is for people too."""
+def objection(reason: str, schema: Schema, summary: str = "") -> str:
+    """Return the message to a model whose answer does not fit.
+
+    Its first line is for people, too. It has the reason, or else a `summary` that quotes nothing.
+    """
     sent = json.dumps(strict(schema), ensure_ascii=False)
     asked = (
         f"JSON of this schema: {sent}"
         if len(sent.encode()) <= _SCHEMA_BYTES
         else "JSON of the schema asked for."
     )
-    return (
-        f"the answer is not what was asked for: {one_line(reason, _REASON_CHARACTERS)}\nAnswer"
-        f" again, with nothing but {asked}"
+    lines = [one_line(line, _REASON_CHARACTERS) for line in (summary, reason) if line]
+    return "\n".join(
+        [f"{OBJECTION}: {lines[0]}", *lines[1:], f"Answer again, with nothing but {asked}"]
     )
 
 

@@ -115,7 +115,7 @@ class SessionState:
                 context={"bytes": _size(text), "limit": limits.UNREAD_BYTES},
             )
         waiting = (*self.queue, *self.given[1:])
-        bytes_ = _size(text) + sum(_size(one.text) for one in waiting)
+        bytes_ = _size(text) + sum(_size(message.text) for message in waiting)
         if len(waiting) >= limits.UNREAD_MESSAGES or bytes_ > limits.UNREAD_BYTES:
             raise errors.SessionBusyError(
                 f"{len(waiting)} messages wait in the session, of at most"
@@ -130,7 +130,7 @@ class SessionState:
         The first one is its task.
         """
         assert self.request is not None
-        first, *others = self.queue
+        first, *following = self.queue
         named, agent = self.chosen
         return TurnRequest(
             agent=named,
@@ -144,7 +144,8 @@ class SessionState:
             allowed_tools=self.request.allowed_tools,
             output_schema=self.request.output_schema,
             live=self.request.live,
-            said=tuple(UserMessage.of(one.text, id=one.id) for one in others) or None,
+            said=tuple(UserMessage.of(message.text, id=message.id) for message in following)
+            or None,
             session=session_id,
             origin=carry.after_session(session_id, run_id, self.messages),
         )
@@ -152,7 +153,7 @@ class SessionState:
     @property
     def chosen(self) -> tuple[str, str]:
         """The agent whose rules hold in the next turn, and the one that begins it."""
-        chosen = [one.agent for one in self.queue if one.agent is not None]
+        chosen = [message.agent for message in self.queue if message.agent is not None]
         return (chosen[-1], chosen[-1]) if chosen else (self.named, self.agent)
 
     @property
@@ -160,8 +161,10 @@ class SessionState:
         """The rest of the budget, of which nothing may be spent."""
         if self.ledger.budget is None:
             return None
-        left = {name: self.ledger.remaining(name) for name in DIMENSIONS}
-        return Budget.model_validate({name: left[name] for name in left if left[name] is not None})
+        remaining = {name: self.ledger.remaining(name) for name in DIMENSIONS}
+        return Budget.model_validate(
+            {name: remaining[name] for name in remaining if remaining[name] is not None}
+        )
 
     def snapshot(self, answered: tuple[object, ...]) -> SessionSnapshot:
         """Return what the next run takes over. No turn may be running."""
@@ -277,7 +280,7 @@ def _of_turn(state: SessionState, fact: TurnBegan | TurnOver | TurnRecorded) -> 
 
 
 def _begun(state: SessionState, number: int, turn_id: str) -> SessionState:
-    ids = tuple(one.id for one in state.queue)
+    ids = tuple(message.id for message in state.queue)
     lease = {name: state.ledger.remaining(name) or 0 for name in DIMENSIONS}
     named, agent = state.chosen
     return replace(
@@ -319,11 +322,11 @@ def _recorded(state: SessionState, end: TurnEnd) -> SessionState:
     """Return the state after the end of the running turn. What it has not read is queued again."""
     running = state.running
     assert running is not None
-    unread = tuple(one for one in state.given if one.id in end.unread)
+    unread = tuple(message for message in state.given if message.id in end.unread)
     turn = running.model_copy(
         update={
-            "messages": tuple(one.id for one in state.given),
-            "unread": tuple(one.id for one in unread),
+            "messages": tuple(message.id for message in state.given),
+            "unread": tuple(message.id for message in unread),
             "outcome": end.outcome,
             "spent": end.spent,
             "cost": end.spent.usd if end.is_priced else None,
@@ -366,7 +369,7 @@ def _bounded(
     if not dropped:
         return messages, starts, 0
     first = starts[dropped]
-    return messages[first:], tuple(place - first for place in starts[dropped:]), dropped
+    return messages[first:], tuple(start - first for start in starts[dropped:]), dropped
 
 
 def _size(text: str) -> int:
@@ -374,8 +377,8 @@ def _size(text: str) -> int:
 
 
 def _with_id(messages: tuple[Queued, ...], message_id: str) -> tuple[Queued, ...]:
-    return tuple(one for one in messages if one.id == message_id)
+    return tuple(message for message in messages if message.id == message_id)
 
 
 def _without(messages: tuple[Queued, ...], message_id: str) -> tuple[Queued, ...]:
-    return tuple(one for one in messages if one.id != message_id)
+    return tuple(message for message in messages if message.id != message_id)

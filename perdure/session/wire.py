@@ -174,6 +174,8 @@ class Answered(Wire):
 class SessionSnapshot(Wire):
     """The input of a later run of a session: everything that it takes over from the run before.
 
+    A fork of a session begins with one as well, of which it has a part.
+
     Attributes:
         session: The input of the session.
         count: The number of turns so far.
@@ -202,3 +204,16 @@ class SessionSnapshot(Wire):
     dropped: int = 0
     ledger: Ledger = Ledger()
     answered: tuple[Answered, ...] = ()
+
+    @property
+    def is_of_a_fork(self) -> bool:
+        """Whether it has only what a fork takes over: messages, and who answers the next one."""
+        return self == SessionSnapshot(
+            session=self.session,
+            count=0,
+            agent=self.agent,
+            named=self.named,
+            messages=self.messages,
+            starts=self.starts,
+            ledger=Ledger(self.session.budget),
+        )

@@ -55,7 +55,7 @@ def decision_about(call_id: str, decisions: Sequence[Decision]) -> Decision | No
 
     It is the last one, because a person may be asked again after a deploy.
     """
-    return next((one for one in reversed(decisions) if one.call_id == call_id), None)
+    return next((decision for decision in reversed(decisions) if decision.call_id == call_id), None)
 
 
 NOT_RUN = "This call was not run:"
@@ -98,8 +98,8 @@ def digest_of(call: ToolCall, reason: str = "") -> str:
 
     It covers the tool, the arguments, and the reason why approval is required again, if any.
     """
-    said = f"{call.name}\n{call.arguments}" + (f"\n{reason}" if reason else "")
-    return hashlib.sha256(said.encode("utf-8", "replace")).hexdigest()[:16]
+    text = f"{call.name}\n{call.arguments}" + (f"\n{reason}" if reason else "")
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
 
 
 def gate_of(agent: AgentDefinition, task: Task, call: ToolCall) -> Gate:
@@ -182,21 +182,21 @@ def check(pending: tuple[PendingApproval, ...], decision: Decision, now: datetim
         {"by": validation.By | None},
         errors.InvalidRequestError,
     )
-    found = next((one for one in pending if one.call_id == decision.call_id), None)
-    if found is None:
+    known = next((approval for approval in pending if approval.call_id == decision.call_id), None)
+    if known is None:
         raise errors.ApprovalConflictError(
             f"no approval is pending for the call {decision.call_id!r}: it was answered already, or"
             " never asked"
         )
-    if found.digest != decision.digest:
+    if known.digest != decision.digest:
         raise errors.ApprovalConflictError(
             f"the approval names the arguments {decision.digest!r}, but the call"
-            f" {decision.call_id!r} of {found.tool} has {found.digest!r}"
+            f" {decision.call_id!r} of {known.tool} has {known.digest!r}"
         )
-    if now >= found.expires_at:
+    if now >= known.expires_at:
         raise errors.ApprovalConflictError(
             f"the approval of {decision.call_id!r} expired at"
-            f" {found.expires_at:%Y-%m-%d %H:%M:%S} UTC"
+            f" {known.expires_at:%Y-%m-%d %H:%M:%S} UTC"
         )
 
 

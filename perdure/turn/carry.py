@@ -71,13 +71,13 @@ class Carried:
         digest = digest_of(self.messages)
         if self.snapshot is None or self.agent is None:
             return digest
-        rest = (
+        lines = (
             digest.encode(),
             _CHILDREN.dump_json(self.children, exclude_defaults=True),
             self.agent.model_dump_json(exclude_defaults=True).encode(),
             self.snapshot.model_dump_json(exclude_defaults=True).encode(),
         )
-        return hashlib.sha256(b"\n".join(rest)).hexdigest()
+        return hashlib.sha256(b"\n".join(lines)).hexdigest()
 
 
 def messages_of(state: TurnState) -> Carried:
@@ -87,13 +87,13 @@ def messages_of(state: TurnState) -> Carried:
     budget of its own. Calls in a last answer that was cut off get a result that says so. Thoughts
     from before a handoff are left out, because the agent of the fork does not get them either.
     """
-    given = _sent(replace(state, transcript=handoffs.without_earlier_thoughts(state)))
-    messages = given.messages
+    carried = _sent(replace(state, transcript=handoffs.without_earlier_thoughts(state)))
+    messages = carried.messages
     if state.finishing and messages[-1] == reservations.LAST_WORDS:
         messages = messages[:-1]
     if isinstance(messages[-1], AssistantMessage):
         messages = (*messages[:-1], *closed(messages[-1:]))
-    return replace(given, messages=messages)
+    return replace(carried, messages=messages)
 
 
 def may_be_asked(carried: Carried) -> bool:
@@ -102,9 +102,9 @@ def may_be_asked(carried: Carried) -> bool:
 
 
 def _sent(state: TurnState) -> Carried:
-    given = state.transcript
-    cut = given.cut(state.agent.model) if state.agent else NO_CUT
-    messages, opening = kept(given.messages, cut, given.opening)
+    transcript = state.transcript
+    cut = transcript.cut(state.agent.model) if state.agent else NO_CUT
+    messages, opening = kept(transcript.messages, cut, transcript.opening)
     return Carried(messages, opening)
 
 
@@ -112,16 +112,16 @@ def state_of(state: TurnState) -> Carried:
     """Return the whole state of a turn. Nothing of the turn may be running."""
     assert state.agent is not None
     assert not state.in_flight
-    given = _sent(state)
+    carried = _sent(state)
     results = state.open_step.results
     since = len(state.transcript.messages) - state.handoffs.place
-    handed_at = max(len(given.messages) - since, 0) if state.handoffs.by else 0
+    handed_at = max(len(carried.messages) - since, 0) if state.handoffs.by else 0
     return replace(
-        given,
-        messages=(*given.messages, ToolMessage(results=results)) if results else given.messages,
+        carried,
+        messages=(*carried.messages, ToolMessage(results=results)) if results else carried.messages,
         children=tuple(map(_brief, state.children)),
         agent=state.agent,
-        snapshot=_snapshot(state, given, handed_at),
+        snapshot=_snapshot(state, carried, handed_at),
     )
 
 
@@ -134,9 +134,9 @@ def _brief(child: Child) -> Child:
     )
 
 
-def _snapshot(state: TurnState, given: Carried, handed_at: int) -> Snapshot:
+def _snapshot(state: TurnState, carried: Carried, handed_at: int) -> Snapshot:
     assert state.agent is not None
-    last = _last_carried(state, given)
+    last = _last_carried(state, carried)
     accounts = state.accounts
     return Snapshot(
         steps=state.step_count,
@@ -148,7 +148,7 @@ def _snapshot(state: TurnState, given: Carried, handed_at: int) -> Snapshot:
             for step in last
         ),
         warned_of_loop=guards.warned_of_loop(state, state.agent),
-        opening=given.opening,
+        opening=carried.opening,
         left_out=state.transcript.left_out_for(state.agent.model),
         tokens=_tokens(state),
         open=_open_record(state.open_step),
@@ -168,9 +168,9 @@ def _snapshot(state: TurnState, given: Carried, handed_at: int) -> Snapshot:
     )
 
 
-def _last_carried(state: TurnState, given: Carried) -> tuple[Step, ...]:
+def _last_carried(state: TurnState, carried: Carried) -> tuple[Step, ...]:
     """Return the last closed steps whose answers are carried: a handoff may leave out some."""
-    answers = sum(isinstance(message, AssistantMessage) for message in given.messages)
+    answers = sum(isinstance(message, AssistantMessage) for message in carried.messages)
     closed_ = answers - bool(state.open_step.calls)
     return state.steps[max(len(state.steps) - min(limits.SAME_CALLS, closed_), 0) :]
 
@@ -178,19 +178,19 @@ def _last_carried(state: TurnState, given: Carried) -> tuple[Step, ...]:
 def _tokens(state: TurnState) -> TokenRecord:
     """Return what is known of the tokens. A report for other messages than these is dropped."""
     assert state.agent is not None
-    given, model = state.tokens, state.agent.model
+    tokens, model = state.tokens, state.agent.model
     record = TokenRecord(
-        base=given.base,
-        asked_bound=given.asked_bound,
-        told=given.estimate.told,
-        told_of=given.estimate.told_of,
+        base=tokens.base,
+        asked_bound=tokens.asked_bound,
+        told=tokens.estimate.told,
+        told_of=tokens.estimate.told_of,
     )
-    if (given.known_by, given.known_cut) != (model, state.transcript.cut(model)):
+    if (tokens.known_by, tokens.known_cut) != (model, state.transcript.cut(model)):
         return record
     known = {
-        "known": given.known,
-        "grown": given.bound - given.known_at,
-        "known_by": given.known_by,
+        "known": tokens.known,
+        "grown": tokens.bound - tokens.known_at,
+        "known_by": tokens.known_by,
     }
     return record.model_copy(update=known)
 
@@ -198,7 +198,7 @@ def _tokens(state: TurnState) -> TokenRecord:
 def _open_record(step: OpenStep) -> OpenRecord:
     return OpenRecord(
         answer=step.answer and step.answer.model_copy(update={"message": _NO_MESSAGE}),
-        gates=tuple(one.gate for one in step.calls),
+        gates=tuple(call.gate for call in step.calls),
         decisions=step.decisions,
         objections=step.objections,
         tried=step.tried,
@@ -211,8 +211,10 @@ def _open_record(step: OpenStep) -> OpenRecord:
 def _attempts_record(attempts: Attempts) -> AttemptsRecord:
     return AttemptsRecord(
         failures=tuple(
-            FailureRecord(key=str(one.key), error=one.error, lost=one.lost, model=one.model)
-            for one in attempts.failures
+            FailureRecord(
+                key=str(failure.key), error=failure.error, lost=failure.lost, model=failure.model
+            )
+            for failure in attempts.failures
         ),
         pardoned=attempts.pardoned,
         rounds=attempts.rounds,
@@ -280,9 +282,9 @@ def _items(carried: Carried) -> Iterator[tuple[_Item, int]]:
             yield message, len(to_json(message))
     for child in carried.children:
         yield child, len(_CHILDREN.dump_json((child,)))
-    for one in (carried.agent, carried.snapshot):
-        if one is not None:
-            yield one, len(to_json(one))
+    for item in (carried.agent, carried.snapshot):
+        if item is not None:
+            yield item, len(to_json(item))
 
 
 def _merged(messages: Sequence[Message]) -> tuple[Message, ...]:
@@ -324,16 +326,16 @@ def begin(state: TurnState, carried: Carried, say: str) -> TurnState:
 
     A turn of a session has its own task after them.
     """
-    request, place = state.request, carried.opening
+    request, first = state.request, carried.opening
     added = (UserMessage.of(say),) if say else ()
     if request is not None and request.origin is not None and request.origin.is_session:
-        added, place = (opening(request.task, request.context),), len(carried.messages)
+        added, first = (opening(request.task, request.context),), len(carried.messages)
     for message in (*carried.messages, *added):
         state = steps.append(state, message)
     transcript, tokens = state.transcript, state.tokens
     return replace(
         state,
-        transcript=replace(transcript, opening=place),
+        transcript=replace(transcript, opening=first),
         tokens=replace(tokens, asked_bound=tokens.bound),
     )
 
@@ -385,8 +387,10 @@ def begin_after(state: TurnState, origin: Origin) -> TurnState:
 
 def complete(state: TurnState, preceding: tuple[Message, ...]) -> TurnState:
     """Return the state with the messages of the session before the turn, which it lacked."""
-    whole = replace(state.transcript, messages=(*preceding, *state.transcript.messages), absent=0)
-    return replace(state, transcript=whole)
+    transcript = replace(
+        state.transcript, messages=(*preceding, *state.transcript.messages), absent=0
+    )
+    return replace(state, transcript=transcript)
 
 
 def restore(state: TurnState, carried: Carried) -> TurnState:
@@ -454,15 +458,17 @@ def _restored_tokens(record: TokenRecord, counted: TokenCount) -> TokenCount:
 def _last_steps(messages: Sequence[Message], snapshot: Snapshot) -> Iterator[Step]:
     """Yield the last closed steps, with their messages and results."""
     answers = [
-        place for place, message in enumerate(messages) if isinstance(message, AssistantMessage)
+        position
+        for position, message in enumerate(messages)
+        if isinstance(message, AssistantMessage)
     ]
     if snapshot.open.gates:  # the last answer belongs to the open step
         answers.pop()
     if not snapshot.last:
         return
-    for last, place in zip(snapshot.last, answers[-len(snapshot.last) :], strict=True):
-        following = messages[place + 1] if last.ran else None
-        message = messages[place]
+    for last, position in zip(snapshot.last, answers[-len(snapshot.last) :], strict=True):
+        following = messages[position + 1] if last.ran else None
+        message = messages[position]
         assert isinstance(message, AssistantMessage)
         results = following.results if isinstance(following, ToolMessage) else ()
         yield last.step.model_copy(update={"message": message, "results": results})
@@ -474,11 +480,11 @@ def _open_step(
     answer = record.answer
     calls: tuple[OpenCall, ...] = ()
     if answer is not None:
-        message = next(one for one in reversed(messages) if isinstance(one, AssistantMessage))
+        message = next(each for each in reversed(messages) if isinstance(each, AssistantMessage))
         answer = answer.model_copy(update={"message": message})
-        given = {result.call_id: result for result in results}
+        by_call = {result.call_id: result for result in results}
         calls = tuple(
-            OpenCall(call, gate, given.get(call.id))
+            OpenCall(call, gate, by_call.get(call.id))
             for call, gate in zip(message.calls, record.gates, strict=False)
         )
     return OpenStep(
@@ -495,10 +501,10 @@ def _open_step(
 
 def _attempts(record: AttemptsRecord) -> Attempts:
     failures = []
-    for one in record.failures:
-        key = parse_key(one.key)
+    for failure in record.failures:
+        key = parse_key(failure.key)
         if key is not None:
-            failures.append(CallFailed(key, one.error, one.lost, one.model))  # type: ignore[arg-type]  # its own key
+            failures.append(CallFailed(key, failure.error, failure.lost, failure.model))  # type: ignore[arg-type]  # its own key
     return Attempts(
         failures=tuple(failures),
         pardoned=record.pardoned,

@@ -39,8 +39,8 @@ class Child:
         """The number of turns in its part of the tree, or its whole lease if that is unknown."""
         if not self.began:
             return 0
-        given = self.request.lineage.descendants_left if self.request.lineage else None
-        return 1 + (self.summary.descendants if self.summary else given or 0)
+        allowed = self.request.lineage.descendants_left if self.request.lineage else None
+        return 1 + (self.summary.descendants if self.summary else allowed or 0)
 
     @property
     def charged(self) -> Spending:

@@ -52,9 +52,9 @@ def sent(messages: Sequence[Message], cut: Cut) -> tuple[Message, ...]:
     """
     if not cut.results and not cut.steps:
         return tuple(messages)
-    asked = (messages[place] for place in _lasting(messages, cut.steps, cut.opening))
+    questions = (messages[position] for position in _lasting(messages, cut.steps, cut.opening))
     noted = map(_noted, messages[cut.steps : cut.results])
-    return (*asked, *noted, *messages[max(cut.steps, cut.results) :])
+    return (*questions, *noted, *messages[max(cut.steps, cut.results) :])
 
 
 def kept(messages: Sequence[Message], cut: Cut, opening: int) -> tuple[tuple[Message, ...], int]:
@@ -62,18 +62,18 @@ def kept(messages: Sequence[Message], cut: Cut, opening: int) -> tuple[tuple[Mes
     if not cut.results and not cut.steps:
         return tuple(messages), opening
     before = list(_lasting(messages, cut.steps, cut.opening))
-    place = before.index(opening) if opening in before else len(before) + opening - cut.steps
-    return sent(messages, cut), place
+    position = before.index(opening) if opening in before else len(before) + opening - cut.steps
+    return sent(messages, cut), position
 
 
-def cut_before(messages: Sequence[Message], place: int, opening: int) -> Cut:
+def cut_before(messages: Sequence[Message], position: int, opening: int) -> Cut:
     """Return the cut that leaves out the messages before a place, if that is after the task.
 
     The task and later messages of users stay.
     """
-    gone = set(range(place)) - set(_lasting(messages, place, opening))
-    saved = sum(tokens(messages[one]) for one in gone)
-    return Cut(results=place, steps=place, opening=opening, tokens=saved)
+    gone = set(range(position)) - set(_lasting(messages, position, opening))
+    saved = sum(tokens(messages[index]) for index in gone)
+    return Cut(results=position, steps=position, opening=opening, tokens=saved)
 
 
 def cut_for(
@@ -123,8 +123,8 @@ def fits(
     """
     if window_tokens is None:
         return True
-    most = _room(window_tokens, output_tokens) * limits.WINDOW_SHARE
-    return _of_window(estimate, window_tokens).tokens(cut.tokens) <= most
+    room = _room(window_tokens, output_tokens) * limits.WINDOW_SHARE
+    return _of_window(estimate, window_tokens).tokens(cut.tokens) <= room
 
 
 def _of_window(estimate: Estimate, window_tokens: int) -> Estimate:
@@ -148,7 +148,9 @@ def left_out(messages: Sequence[Message], cut: Cut) -> LeftOut | None:
     if not cut.results and not cut.steps:
         return None
     lasting = set(_lasting(messages, cut.steps, cut.opening))
-    gone = [message for place, message in enumerate(messages[: cut.steps]) if place not in lasting]
+    gone = [
+        message for position, message in enumerate(messages[: cut.steps]) if position not in lasting
+    ]
     old = [
         result
         for message in messages[cut.steps : cut.results]
@@ -173,18 +175,18 @@ def _deeper(
     """
     limit = max(_untouched(messages, opening), before.results, before.steps)
     old = messages[:limit]
-    whole = [tokens(message) for message in old]
+    sizes = [tokens(message) for message in old]
     gained = [
         0,
         *accumulate(
-            every - tokens(_noted(message)) for every, message in zip(whole, old, strict=True)
+            every - tokens(_noted(message)) for every, message in zip(sizes, old, strict=True)
         ),
     ]
-    gone = [0, *accumulate(whole)]
+    gone = [0, *accumulate(sizes)]
 
     def saved(results: int, steps: int) -> int:
-        asked = sum(whole[place] for place in _lasting(messages, steps, opening))
-        return gone[steps] - asked + max(gained[results] - gained[steps], 0)
+        questions = sum(sizes[position] for position in _lasting(messages, steps, opening))
+        return gone[steps] - questions + max(gained[results] - gained[steps], 0)
 
     def left(results: int, steps: int) -> int:
         return estimate.tokens(saved(results, steps))
@@ -192,22 +194,22 @@ def _deeper(
     ends = [
         before.results,
         *(
-            place + 1
-            for place in range(before.results, limit)
-            if isinstance(old[place], ToolMessage)
+            position + 1
+            for position in range(before.results, limit)
+            if isinstance(old[position], ToolMessage)
         ),
     ]
     begins = [
         before.steps,
         *(
-            place
-            for place in range(before.steps + 1, limit + 1)
-            if _may_begin(messages, place, opening)
+            position
+            for position in range(before.steps + 1, limit + 1)
+            if _may_begin(messages, position, opening)
         ),
     ]
     aim = _aim(room, least=left(ends[-1], begins[-1]))
-    results = _first(ends, lambda place: left(place, before.steps), aim)
-    steps = _first(begins, lambda place: left(results, place), aim)
+    results = _first(ends, lambda position: left(position, before.steps), aim)
+    steps = _first(begins, lambda position: left(results, position), aim)
     if (results, steps) == (before.results, before.steps):
         return before
     return Cut(results=results, steps=steps, opening=opening, tokens=saved(results, steps))
@@ -228,24 +230,28 @@ def _first(places: Sequence[int], left: Callable[[int], int], most_left: float) 
     A later place never leaves more.
     """
     least = left(places[-1])
-    return places[bisect_left(places, True, key=lambda place: left(place) <= max(most_left, least))]
+    return places[
+        bisect_left(places, True, key=lambda position: left(position) <= max(most_left, least))
+    ]
 
 
 def _untouched(messages: Sequence[Message], opening: int) -> int:
     """Return the place where the last steps begin, or that of the task before any answer."""
     answers = [
-        place for place, message in enumerate(messages) if isinstance(message, AssistantMessage)
+        position
+        for position, message in enumerate(messages)
+        if isinstance(message, AssistantMessage)
     ]
     return answers[-limits.KEPT_STEPS :][0] if answers else opening
 
 
-def _may_begin(messages: Sequence[Message], place: int, opening: int) -> bool:
+def _may_begin(messages: Sequence[Message], position: int, opening: int) -> bool:
     """Return whether the messages before a place may be left out.
 
     A call is never separated from its results, nor an answer from its objection.
     """
-    return isinstance(messages[place], AssistantMessage) or (
-        isinstance(messages[place], UserMessage) and place <= opening
+    return isinstance(messages[position], AssistantMessage) or (
+        isinstance(messages[position], UserMessage) and position <= opening
     )
 
 
@@ -257,26 +263,26 @@ def _lasting(messages: Sequence[Message], steps: int, opening: int) -> Iterator[
     """
     if steps > opening:
         yield from (
-            place
-            for place in range(opening, steps)
-            if place == opening or _is_asked(messages, place)
+            position
+            for position in range(opening, steps)
+            if position == opening or _is_asked(messages, position)
         )
     elif isinstance(messages[steps], AssistantMessage):
         yield from islice(
             (
-                place
-                for place in range(steps - 1, -1, -1)
-                if isinstance(messages[place], UserMessage)
+                position
+                for position in range(steps - 1, -1, -1)
+                if isinstance(messages[position], UserMessage)
             ),
             1,
         )
 
 
-def _is_asked(messages: Sequence[Message], place: int) -> bool:
-    message = messages[place]
+def _is_asked(messages: Sequence[Message], position: int) -> bool:
+    message = messages[position]
     if not isinstance(message, UserMessage):
         return False
-    return message.id is not None or not isinstance(messages[place - 1], AssistantMessage)
+    return message.id is not None or not isinstance(messages[position - 1], AssistantMessage)
 
 
 def shortened(

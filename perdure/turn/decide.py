@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
@@ -12,16 +12,18 @@ from perdure import errors, limits
 from perdure.agents.definitions import AgentDefinition
 from perdure.errors import PerdureError
 from perdure.text import counted
-from perdure.turn import delegation_plan, fallback, guards, handoffs, leases, outages, reservations
+from perdure.turn import delegation_plan, guards, handoffs, leases, outages, reservations
 from perdure.turn.approvals import Asked
 from perdure.turn.delegation_plan import Errand
-from perdure.turn.fallback import Choice
+from perdure.turn.fallback import Choice, Fallback
 from perdure.turn.fold import asks_again, reads_on, ready_for, runs_tools
 from perdure.turn.keys import HandoffKey, ModelKey, PolicyKey, ToolKey
+from perdure.turn.ledger import Ledger
 from perdure.turn.open_step import OpenCall
-from perdure.turn.outages import NO_OUTAGE, Outage
+from perdure.turn.outages import NO_OUTAGE
 from perdure.turn.reservations import Reservation
 from perdure.turn.retries import retry_delay
+from perdure.turn.situation import Situation
 from perdure.turn.state import TurnState
 from perdure.turn.transcript import MessagesAbsentError
 from perdure.values.answers import ModelAnswer
@@ -145,21 +147,8 @@ class Stop:
     error: PerdureError
 
 
-def next_move(
-    state: TurnState,
-    agent: AgentDefinition,
-    time_left: timedelta | None = None,
-    benched: Collection[str] = (),
-    outage: Outage = NO_OUTAGE,
-) -> Move | Done | Stop:
-    """The next move of a turn whose agent is resolved.
-
-    Args:
-        state: The state of the turn.
-        agent: Its agent.
-        time_left: The rest of its time; None without a limit.
-        benched: The models that this turn does not ask for now, because they failed.
-        outage: The failed model calls of the open step.
+def next_move(situation: Situation) -> Move | Done | Stop:
+    """The next move of a turn.
 
     Returns:
         The move. `Stop` holds the error that ends the turn:
@@ -175,42 +164,27 @@ def next_move(
         - `LLMError`: The last attempt failed and is not repeated, or the answer is a refusal.
     """
     try:
-        return _next(state, agent, time_left, benched, outage)
+        return _next(situation)
     except errors.TurnBudgetExceededError as error:
-        return AwaitBudget(error.message) if _pauses(state, agent, error) else Stop(error)
+        pauses = _pauses(situation.state.accounts.ledger, situation.agent, error)
+        return AwaitBudget(error.message) if pauses else Stop(error)
     except PerdureError as error:
         return Stop(error)
     except MessagesAbsentError:
         return TakeOver()
 
 
-def _next(
-    state: TurnState,
-    agent: AgentDefinition,
-    time_left: timedelta | None,
-    benched: Collection[str],
-    outage: Outage,
-) -> Move | Done | Stop:
+def _next(situation: Situation) -> Move | Done | Stop:
+    state, agent = situation.state, situation.agent
     if state.open_step.broken is not None:
         return Stop(errors.from_info(state.open_step.broken))
-    answer, calls = state.open_step.answer, state.open_step.calls
-    if (
-        answer is not None
-        and not calls
-        and (state.finishing or not runs_tools(answer))
-        and not asks_again(state)
-    ):
-        if reads_on(state):
-            return _read_on(state, answer, agent, time_left, benched, outage)
-        return _end(state, answer, agent)
+    answer = state.open_step.answer
+    if answer is not None and _ends_step(state, answer):
+        return _read_on(situation, answer) if reads_on(state) else _end(state, answer, agent)
     try:
-        return _call(state, agent, time_left, benched, outage)
+        return _call(situation)
     except errors.LLMError as error:
-        if (
-            agent.model_retry is None
-            or not agent.model_retry.pauses
-            or outages.ATTEMPTS not in error.context
-        ):
+        if not _pauses_for_provider(agent, error):
             raise
         return AwaitResume(error.message)
     except errors.MaxIterationsError as error:
@@ -218,49 +192,41 @@ def _next(
             raise
         return AwaitIterations(error.message)
     except errors.TurnBudgetExceededError:
-        if (
-            agent.on_exhausted != "finish"
-            or state.finishing
-            or not _may_finish(state, agent, time_left)
-        ):
+        if not _may_finish(situation):
             raise
-        key = ModelKey(state.step_count + (2 if calls else 1), is_last=True)
-        return _ask(
-            ready_for(state, key),
-            agent,
-            key,
-            {*benched, *(failure.model for failure in state.attempts.failures)},
-        )
+        return _ask_last(situation)
 
 
-def _read_on(
-    state: TurnState,
-    answer: ModelAnswer,
-    agent: AgentDefinition,
-    time_left: timedelta | None,
-    benched: Collection[str],
-    outage: Outage,
-) -> Move | Done | Stop:
+def _ends_step(state: TurnState, answer: ModelAnswer) -> bool:
+    """Return whether an answer is the last of the turn, unless a message of the user is unread."""
+    is_final = state.finishing or not runs_tools(answer)
+    return is_final and not state.open_step.calls and not asks_again(state)
+
+
+def _read_on(situation: Situation, answer: ModelAnswer) -> Move | Done | Stop:
     """Return the call that reads a message of the user, which came before the end of the turn.
 
     If the limits of the turn do not allow it, the turn ends with its answer.
     """
     try:
-        return _call(state, agent, time_left, benched, outage)
+        return _call(situation)
     except (errors.TurnBudgetExceededError, errors.MaxIterationsError):
-        return _end(state, answer, agent)
+        return _end(situation.state, answer, situation.agent)
 
 
-def _ask(
-    state: TurnState,
-    agent: AgentDefinition,
-    key: ModelKey,
-    benched: Collection[str],
-    outage: Outage = NO_OUTAGE,
-) -> Ask:
-    state = ready_for(state, key)
-    choice = fallback.choose(state, agent, benched, outage)
+def _ask(situation: Situation, key: ModelKey) -> Ask:
+    state, agent = ready_for(situation.state, key), situation.agent
+    choice = Fallback(replace(situation, state=state)).choose()
     return Ask(key, choice, reservations.reserve(state, agent, choice.target, choice.cut))
+
+
+def _ask_last(situation: Situation) -> Ask:
+    """Return the call for the last answer, from a model that has not just failed if possible."""
+    state = situation.state
+    key = ModelKey(state.step_count + (2 if state.open_step.calls else 1), is_last=True)
+    failed = (failure.model for failure in state.attempts.failures)
+    benched = {*situation.benched, *failed}
+    return _ask(replace(situation, benched=benched, outage=NO_OUTAGE), key)
 
 
 def time_kept(state: TurnState, agent: AgentDefinition) -> timedelta:
@@ -271,20 +237,19 @@ def time_kept(state: TurnState, agent: AgentDefinition) -> timedelta:
     return min(limits.LAST_CALL, limit / 10)
 
 
-def _pauses(
-    state: TurnState, agent: AgentDefinition, error: errors.TurnBudgetExceededError
-) -> bool:
+def _pauses(ledger: Ledger, agent: AgentDefinition, error: errors.TurnBudgetExceededError) -> bool:
     """Return whether a turn waits for budget instead of ending with this error."""
-    ledger = state.accounts.ledger
     if ledger.overrun or ledger.budget is None:
         return False
-    if (
-        agent.on_exhausted == "fail"
-        and agent.model_retry is not None
-        and outages.ATTEMPTS in error.context
-    ):
-        return agent.model_retry.pauses
+    if agent.on_exhausted == "fail" and _pauses_for_provider(agent, error):
+        return True
     return agent.on_exhausted == "pause"
+
+
+def _pauses_for_provider(agent: AgentDefinition, error: PerdureError) -> bool:
+    """Return whether the turn waits for a person after it gave up its attempts."""
+    policy = agent.model_retry
+    return policy is not None and policy.pauses and outages.ATTEMPTS in error.context
 
 
 def _pauses_for_iterations(agent: AgentDefinition) -> bool:
@@ -295,41 +260,50 @@ def _pauses_for_iterations(agent: AgentDefinition) -> bool:
     return agent.on_exhausted == "pause" and agent.rules >= 2
 
 
-def _call(
-    state: TurnState,
-    agent: AgentDefinition,
-    time_left: timedelta | None,
-    benched: Collection[str],
-    outage: Outage,
-) -> Move:
+def _call(situation: Situation) -> Move:
     """Return the next call, if the budget covers it."""
-    if time_left is not None and time_left <= time_kept(state, agent):
-        raise errors.TurnBudgetExceededError(
-            f"the time of the turn is up, which is {state.time_limit}; raise the budget, or"
-            " go on after the end with turn.resume(Budget(…))",
-            context={"dimension": "time", "limit": str(state.time_limit)},
-        )
+    state, agent = situation.state, situation.agent
+    time_left = _time_for_calls(situation)
     waiting = state.open_step.unfinished
     if waiting:
-        guards.check_allowed(agent, [one.call for one in state.open_step.calls])
+        guards.check_allowed(agent, [open_call.call for open_call in state.open_step.calls])
         return _gate(state) or _hand_over(state) or _acts(state, agent, waiting[:1])[0]
     if not state.finishing:
         _check_iterations(state, agent)
         guards.check_loop(state, agent)
     key = ModelKey(state.step_count + 1, _attempt(state), is_last=state.finishing)
-    left = None if time_left is None else time_left - time_kept(state, agent)
+    outage = replace(situation.outage, time_left=time_left)
     try:
-        return _ask(state, agent, key, benched, replace(outage, time_left=left))
+        return _ask(replace(situation, outage=outage), key)
     except errors.LLMBudgetExceededError as error:
         raise errors.TurnBudgetExceededError(error.message, context=error.context) from error
 
 
+def _time_for_calls(situation: Situation) -> timedelta | None:
+    """Return the time left without that of the last answer; None without a limit.
+
+    Raises:
+        TurnBudgetExceededError: There is none.
+    """
+    state, time_left = situation.state, situation.time_left
+    if time_left is None:
+        return None
+    left = time_left - time_kept(state, situation.agent)
+    if left <= timedelta():
+        raise errors.TurnBudgetExceededError(
+            f"the time of the turn is up, which is {state.time_limit}; raise the budget, or"
+            " go on after the end with turn.resume(Budget(…))",
+            context={"dimension": "time", "limit": str(state.time_limit)},
+        )
+    return left
+
+
 def _gate(state: TurnState) -> Consult | AwaitApproval | None:
     """Return the move that is required before any call of this step runs: policy, then people."""
-    for place, one in state.open_step.unfinished:
-        if one.gate.status == "policy":
-            key = PolicyKey(state.step_count + 1, place, _attempt(state, place))
-            return Consult(key, one.call, retry_delay(state))
+    for position, open_call in state.open_step.unfinished:
+        if open_call.gate.status == "policy":
+            key = PolicyKey(state.step_count + 1, position, _attempt(state, position))
+            return Consult(key, open_call.call, retry_delay(state.attempts.unpardoned))
     return AwaitApproval(state.asked) if state.asked.calls else None
 
 
@@ -339,14 +313,14 @@ def _hand_over(state: TurnState) -> HandOver | None:
     Raises:
         MessagesAbsentError: The other agent may be sent a part of the messages only.
     """
-    found = handoffs.open_call(state)
-    if found is None:
+    handoff = handoffs.open_call(state)
+    if handoff is None:
         return None
     if state.transcript.absent:
         raise MessagesAbsentError
-    place, call = found
-    key = HandoffKey(state.step_count + 1, place, _attempt(state, place))
-    return HandOver(key, call, handoffs.asked(call)[0], retry_delay(state))
+    position, call = handoff
+    key = HandoffKey(state.step_count + 1, position, _attempt(state, position))
+    return HandOver(key, call, handoffs.asked(call)[0], retry_delay(state.attempts.unpardoned))
 
 
 def _acts(
@@ -355,19 +329,18 @@ def _acts(
     """Return the moves that make these calls of the step, each with its place, at once."""
     state.accounts.ledger.reserve("call", ONE_TOOL_CALL)
     acts = tuple(
-        Act(ToolKey(state.step_count + 1, place, _attempt(state, place)), one.edited)
-        for place, one in calls
+        Act(ToolKey(state.step_count + 1, position, _attempt(state, position)), open_call.edited)
+        for position, open_call in calls
     )
-    given = [act.call for act in acts if delegation_plan.is_delegation(act.call)]
-    shared = iter(
-        leases.leases(state, agent, given, others=len(acts) - len(given)) if given else ()
-    )
+    delegations = [act.call for act in acts if delegation_plan.is_delegation(act.call)]
+    if not delegations:
+        return acts
+    tool_calls = len(acts) - len(delegations)
+    errands = iter(leases.leases(state, agent, delegations, others=tool_calls))
     return tuple(
-        (
-            Delegate(act.key, act.call, next(shared))
-            if delegation_plan.is_delegation(act.call)
-            else act
-        )
+        Delegate(act.key, act.call, next(errands))
+        if delegation_plan.is_delegation(act.call)
+        else act
         for act in acts
     )
 
@@ -378,12 +351,19 @@ def moves_at_once(state: TurnState, agent: AgentDefinition) -> tuple[Act | Deleg
     Their number is at most the number of tool calls left in the budget, and at least one.
     """
     waiting = state.open_step.unfinished
-    left = state.accounts.ledger.remaining("tool_calls")
-    return _acts(state, agent, waiting[: len(waiting) if left is None else max(int(left), 1)])
+    calls_left = state.accounts.ledger.remaining("tool_calls")
+    return _acts(
+        state, agent, waiting[: len(waiting) if calls_left is None else max(int(calls_left), 1)]
+    )
 
 
-def _may_finish(state: TurnState, agent: AgentDefinition, time_left: timedelta | None) -> bool:
-    return (time_left is None or time_left > timedelta()) and reservations.can_finish(state, agent)
+def _may_finish(situation: Situation) -> bool:
+    """Return whether time and budget cover a last answer, of an agent that finishes with one."""
+    state, agent, time_left = situation.state, situation.agent, situation.time_left
+    if agent.on_exhausted != "finish" or state.finishing:
+        return False
+    has_time = time_left is None or time_left > timedelta()
+    return has_time and reservations.can_finish(state, agent)
 
 
 def check_history(size_bytes: int, events: int) -> None:
@@ -408,23 +388,23 @@ def check_batch(state: TurnState, moves: Sequence[Act | Delegate], size_bytes: i
     Raises:
         TooLargeError: The inputs or the results do not fit.
     """
-    given = _given(state, moves)
-    if given > limits.COMMANDS_BYTES:
+    input_bytes = _given(state, moves)
+    if input_bytes > limits.COMMANDS_BYTES:
         raise errors.TooLargeError(
-            f"{len(moves)} tool calls at once are given {given} bytes, more than"
+            f"{len(moves)} tool calls at once are given {input_bytes} bytes, more than"
             f" {limits.COMMANDS_BYTES}; have the agent run its tools one after the other",
-            context={"calls": len(moves), "bytes": given, "limit": limits.COMMANDS_BYTES},
+            context={"calls": len(moves), "bytes": input_bytes, "limit": limits.COMMANDS_BYTES},
         )
-    brought = _brought(state, moves)
-    if size_bytes + brought > limits.SERVER_BYTES:
+    result_bytes = _brought(state, moves)
+    if size_bytes + result_bytes > limits.SERVER_BYTES:
         raise errors.TooLargeError(
             f"the turn's history has {size_bytes} bytes, and {len(moves)} tool calls at once may"
-            f" bring {brought} more, beyond what the server allows; turn.resume() goes on in a new"
-            " turn, or have the agent run its tools one after the other",
+            f" bring {result_bytes} more, beyond what the server allows; turn.resume() goes on in a"
+            " new turn, or have the agent run its tools one after the other",
             context={
                 "bytes": size_bytes,
                 "calls": len(moves),
-                "may_bring": brought,
+                "may_bring": result_bytes,
                 "limit": limits.SERVER_BYTES,
             },
         )
@@ -440,8 +420,8 @@ def media_room(
     """
     if agent.rules < 3 or state.transcript.size_bytes > limits.TRANSCRIPT_BYTES:
         return 0
-    left = limits.SERVER_BYTES - size_bytes - _brought(state, moves)
-    return max(min(limits.RESULT_MEDIA_BYTES, left // len(moves)), 0)
+    room = limits.SERVER_BYTES - size_bytes - _brought(state, moves)
+    return max(min(limits.RESULT_MEDIA_BYTES, room // len(moves)), 0)
 
 
 def _given(state: TurnState, moves: Sequence[Act | Delegate]) -> int:
@@ -504,7 +484,8 @@ def _started(state: TurnState, agent: AgentDefinition) -> str:
 def _end(state: TurnState, answer: ModelAnswer, agent: AgentDefinition) -> Done | Stop:
     text = answer.message.text
     if answer.stop is StopReason.REFUSED:
-        said = f"{answer.model} declined to answer" + (f": {text}" if text else "")
+        is_told = bool(text) and not agent.answer_checks  # an error goes where no answer may go
+        said = f"{answer.model} declined to answer" + (f": {text}" if is_told else "")
         return Stop(errors.LLMRefusedError(said, context={"model": answer.model}))
     if answer.objection:
         reason, answers = answer.objection.splitlines()[0], state.open_step.objections

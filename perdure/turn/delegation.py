@@ -157,9 +157,9 @@ def _read(state: TurnState, fact: ChildRead) -> TurnState:
 
 def _at_least(summary: Summary, lease: Spending) -> Summary:
     """Return a summary that reports no less than the lease; a lease of money bounds the cost."""
-    most = {name: max(getattr(summary.spent, name), getattr(lease, name)) for name in DIMENSIONS}
+    amounts = {name: max(getattr(summary.spent, name), getattr(lease, name)) for name in DIMENSIONS}
     is_priced = summary.is_priced or bool(lease.usd)
-    return summary.model_copy(update={"spent": Spending(**most), "is_priced": is_priced})
+    return summary.model_copy(update={"spent": Spending(**amounts), "is_priced": is_priced})
 
 
 def failed(child: Child) -> bool:
@@ -173,8 +173,8 @@ def failed(child: Child) -> bool:
 
 def _answered(state: TurnState, key: ChildKey) -> TurnState:
     """Give the call its result once all of its children have ended."""
-    place = ToolKey(key.step, key.call)
-    if not steps.is_open(state, place):
+    tool_key = ToolKey(key.step, key.call)
+    if not steps.is_open(state, tool_key):
         return state
     call = state.open_step.at(key.call).edited
     children = sorted(state.children_of(key.step, key.call), key=lambda child: child.key.child)
@@ -182,11 +182,11 @@ def _answered(state: TurnState, key: ChildKey) -> TurnState:
         return state
     if call.name == SPAWN:
         room = limits.TOOL_RESULT_BYTES // 2 // len(children)
-        said = to_json([_entry(child, room) for child in children]).decode()
-        return steps.give(state, place, clip(said, limits.TOOL_RESULT_BYTES), is_error=False)
+        content = to_json([_entry(child, room) for child in children]).decode()
+        return steps.give(state, tool_key, clip(content, limits.TOOL_RESULT_BYTES), is_error=False)
     [child] = children
     return steps.give(
-        state, place, clip(_words(child), limits.TOOL_RESULT_BYTES), is_error=failed(child)
+        state, tool_key, clip(_words(child), limits.TOOL_RESULT_BYTES), is_error=failed(child)
     )
 
 
@@ -211,8 +211,8 @@ def _words(child: Child) -> str:
             else ""
         )
         return output + note
-    said = f"{child.request.agent}: {_reason(child)}"
-    return f"{said}\nWhat it said last: {output}" if output else said
+    text = f"{child.request.agent}: {_reason(child)}"
+    return f"{text}\nWhat it said last: {output}" if output else text
 
 
 def _entry(child: Child, room: int) -> dict[str, str]:

@@ -50,23 +50,23 @@ def asked(call: ToolCall) -> tuple[Errand, ...]:
         ValueError: Its arguments are invalid.
     """
     try:
-        given = from_json(call.arguments or "{}")
+        arguments = from_json(call.arguments or "{}")
     except ValueError:
         raise ValueError("its arguments are no JSON") from None
     if call.name == DELEGATE:
-        return (_errand(given, ""),)
-    items = given.get("tasks") if isinstance(given, dict) else None
+        return (_errand(arguments, ""),)
+    items = arguments.get("tasks") if isinstance(arguments, dict) else None
     if not isinstance(items, list):
         raise ValueError("tasks is missing: give a list of objects with agent and task")
-    return tuple(_errand(item, f"task {place}: ") for place, item in enumerate(items, 1))
+    return tuple(_errand(item, f"task {number}: ") for number, item in enumerate(items, 1))
 
 
-def _errand(given: Any, where: str) -> Errand:
+def _errand(item: Any, where: str) -> Errand:
     for name in ("agent", "task"):
-        value = given.get(name) if isinstance(given, dict) else None
+        value = item.get(name) if isinstance(item, dict) else None
         if not isinstance(value, str) or not value.strip():
             raise ValueError(f"{where}{name} is missing, or no text")
-    return Errand(given["agent"], given["task"])
+    return Errand(item["agent"], item["task"])
 
 
 def settle(state: TurnState) -> TurnState:
@@ -75,22 +75,24 @@ def settle(state: TurnState) -> TurnState:
     This happens once no call of the step waits for a policy or a person.
     """
     agent, waiting = state.agent, state.open_step.unfinished
-    if agent is None or any(one.gate.status != "open" for _, one in waiting):
+    if agent is None or any(open_call.gate.status != "open" for _, open_call in waiting):
         return state
     planned = 0
-    for place, one in waiting:
-        key, call = ToolKey(state.step_count + 1, place), one.edited
+    for position, open_call in waiting:
+        key, call = ToolKey(state.step_count + 1, position), open_call.edited
         if (
             not is_delegation(call)
             or agent.tool(call.name) is None
             or state.children_of(key.step, key.call)
         ):
             continue
-        said, is_error = _without_children(state, agent, call, planned)
-        if said is None:
+        content, is_error = _without_children(state, agent, call, planned)
+        if content is None:
             planned += len(asked(call))
         else:
-            state = steps.give(state, key, clip(said, limits.TOOL_RESULT_BYTES), is_error=is_error)
+            state = steps.give(
+                state, key, clip(content, limits.TOOL_RESULT_BYTES), is_error=is_error
+            )
     return state
 
 
@@ -147,22 +149,22 @@ def _too_many(
             True,
         )
     if len(state.children) + planned + count > agent.max_children:
-        left = max(agent.max_children - len(state.children) - planned, 0)
+        turns_left = max(agent.max_children - len(state.children) - planned, 0)
         return (
             (
                 f"{call.name}: nothing was started: a turn may start {agent.max_children} agents,"
-                f" and {left} of them are left."
+                f" and {turns_left} of them are left."
             ),
             True,
         )
     room = state.descendants_left
     if room is not None and planned + count > room:
-        left = max(room - planned, 0)
-        said = (
-            f"{call.name}: nothing was started: the tree of agents is limited, and {left} more of"
-            " them are left here"
+        turns_left = max(room - planned, 0)
+        message = (
+            f"{call.name}: nothing was started: the tree of agents is limited, and {turns_left}"
+            " more of them are left here"
         )
-        return f"{said}; give fewer tasks, or do the work yourself.", True
+        return f"{message}; give fewer tasks, or do the work yourself.", True
     return None, False
 
 
@@ -170,14 +172,14 @@ def planned_beside(state: TurnState, calls: Sequence[ToolCall]) -> int:
     """Return the number of turns to be started by open calls of the step other than `calls`."""
     ids = {call.id for call in calls}
     waiting = (
-        (place, one.edited)
-        for place, one in state.open_step.unfinished
-        if is_delegation(one.call) and one.call.id not in ids
+        (position, open_call.edited)
+        for position, open_call in state.open_step.unfinished
+        if is_delegation(open_call.call) and open_call.call.id not in ids
     )
     return sum(
         len(asked(call))
-        for place, call in waiting
-        if not state.children_of(state.step_count + 1, place)
+        for position, call in waiting
+        if not state.children_of(state.step_count + 1, position)
     )
 
 

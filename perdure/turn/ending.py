@@ -73,22 +73,22 @@ def summary(
     )
 
 
-def report_of(turn_id: str, told: Summary) -> AgentReport[Any]:
+def report_of(turn_id: str, summary: Summary) -> AgentReport[Any]:
     """Return the report of a turn from its summary, without steps and messages."""
     return AgentReport(
         turn_id=turn_id,
-        agent=told.agent,
-        last_agent=told.last_agent or told.agent,
-        outcome=told.outcome,
-        output=told.output,
-        risk=told.risk,
-        usage=told.usage,
-        model_calls=told.model_calls,
-        tool_calls=told.tool_calls,
-        cost=told.spent.usd if told.is_priced else None,
-        spent=told.spent,
-        duration=told.duration,
-        children=told.children,
+        agent=summary.agent,
+        last_agent=summary.last_agent or summary.agent,
+        outcome=summary.outcome,
+        output=summary.output,
+        risk=summary.risk,
+        usage=summary.usage,
+        model_calls=summary.model_calls,
+        tool_calls=summary.tool_calls,
+        cost=summary.spent.usd if summary.is_priced else None,
+        spent=summary.spent,
+        duration=summary.duration,
+        children=summary.children,
     )
 
 
@@ -105,7 +105,7 @@ def report(
     Answers that the checks of the agent have not let pass are withheld.
     """
     state = withheld.told(state)
-    whole = {
+    fields = {
         "output": state.output,
         "duration": duration,
         "steps": state.all_steps,
@@ -116,7 +116,9 @@ def report(
         "unstopped": tuple(str(key) for key in state.in_flight),
         "forked_from": state.request.forked_from if state.request else None,
     }
-    return report_of(turn_id, summary(state, outcome, duration, risk=risk)).model_copy(update=whole)
+    return report_of(turn_id, summary(state, outcome, duration, risk=risk)).model_copy(
+        update=fields
+    )
 
 
 def without_answer(report: AgentReport[Any]) -> AgentReport[Any]:
@@ -136,19 +138,17 @@ def typed(report: AgentReport[Any], wanted: Any, schema: Schema | None) -> Agent
         output = output_type.read(report.output, wanted, schema)
     except ValueError as error:
         model = report.steps[-1].model if report.steps else report.agent
-        said = (
-            f"{model}: the answer is not what was asked for: {error}{_of_another(wanted, schema)}"
-        )
+        message = f"{model}: {output_type.OBJECTION}: {error}{_of_another(wanted, schema)}"
         raise errors.OutputInvalidError(
-            said, context={"model": model}, report=without_answer(report)
+            message, context={"model": model}, report=without_answer(report)
         ) from None
     return report.model_copy(update={"output": output})
 
 
-def _of_another(wanted: Any, schema: Schema | None) -> str:
+def _of_another(output: Any, schema: Schema | None) -> str:
     """Return the note for an answer that was requested with the schema of another type."""
     try:
-        is_same = wanted is None or schema is None or output_type.schema_of(wanted) == schema
+        is_same = output is None or schema is None or output_type.schema_of(output) == schema
     except PerdureError:
         is_same = True
     if is_same:

@@ -563,11 +563,7 @@ def _answered(
         objections=state.open_step.objections + 1 if answer.objection else 0,
         tried=fallback.tried(state),
         bill=bill,
-        unpassed=(
-            sum(stage.has_after for stage in state.agent.middleware)
-            if state.agent and is_final
-            else 0
-        ),
+        unpassed=state.agent.answer_checks if state.agent and is_final else 0,
     )
     tokens = state.tokens
     if bill.is_told and not state.finishing and target is not None:

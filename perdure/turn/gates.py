@@ -44,19 +44,19 @@ def ruled(state: TurnState, key: PolicyKey, verdict: Allow | Deny | RequireAppro
 
 def decided(state: TurnState, decision: Decision) -> TurnState:
     """Return the state after a person's decision about a call."""
-    place = _place(state, decision.call_id)
-    if place is None:
+    position = _place(state, decision.call_id)
+    if position is None:
         return state
     state = replace(
         state, open_step=replace(state.open_step, decisions=(*state.open_step.decisions, decision))
     )
-    gate = state.open_step.at(place).gate
+    gate = state.open_step.at(position).gate
     if not decision.approve:
         denied = clip(approvals.denied(decision.reason), limits.TOOL_RESULT_BYTES)
-        return steps.give(_unedited(state, place), _key(state, place), denied, is_error=True)
+        return steps.give(_unedited(state, position), _key(state, position), denied, is_error=True)
     arguments = gate.arguments if decision.arguments is None else decision.arguments
     approved = gate.model_copy(update={"status": "open", "approved": True, "arguments": arguments})
-    return _with(state, place, approved)
+    return _with(state, position, approved)
 
 
 def asked_again(state: TurnState, fact: ApprovalNeeded) -> TurnState:
@@ -65,13 +65,13 @@ def asked_again(state: TurnState, fact: ApprovalNeeded) -> TurnState:
     A person is asked about the call, with the arguments that it would run with.
     """
     key = fact.key
-    asked = {
+    changes = {
         "status": "asked",
         "approved": False,
         "reason": fact.reason,
         "schema_digest": fact.schema_digest,
     }
-    gate = state.open_step.at(key.call).gate.model_copy(update=asked)
+    gate = state.open_step.at(key.call).gate.model_copy(update=changes)
     # gives the next attempt another key
     failure = CallFailed(key, PerdureError(fact.reason).info())
     return replace(_with(state, key.call, gate), attempts=state.attempts.plus(failure))
@@ -80,35 +80,38 @@ def asked_again(state: TurnState, fact: ApprovalNeeded) -> TurnState:
 def expired(state: TurnState, ids: tuple[str, ...]) -> TurnState:
     """Return the state after the approvals of these calls expired."""
     for call_id in ids:
-        place = _place(state, call_id)
-        if place is not None:
-            after = state.open_step.at(place).gate.expires or limits.APPROVAL_EXPIRY
+        position = _place(state, call_id)
+        if position is not None:
+            after = state.open_step.at(position).gate.expires or limits.APPROVAL_EXPIRY
             state = steps.give(
-                _unedited(state, place), _key(state, place), approvals.expired(after), is_error=True
+                _unedited(state, position),
+                _key(state, position),
+                approvals.expired(after),
+                is_error=True,
             )
     return state
 
 
-def _unedited(state: TurnState, place: int) -> TurnState:
+def _unedited(state: TurnState, position: int) -> TurnState:
     """Remove a person's arguments from a call that does not run."""
-    gate = state.open_step.at(place).gate
+    gate = state.open_step.at(position).gate
     return (
         state
         if gate.arguments is None
-        else _with(state, place, gate.model_copy(update={"arguments": None}))
+        else _with(state, position, gate.model_copy(update={"arguments": None}))
     )
 
 
 def _place(state: TurnState, call_id: str) -> int | None:
     """Return the place of a call that waits for a person; None if no such call waits."""
-    place = state.open_step.place_of(call_id)
-    return place if place is not None and state.open_step.at(place).is_asked else None
+    position = state.open_step.place_of(call_id)
+    return position if position is not None and state.open_step.at(position).is_asked else None
 
 
-def _key(state: TurnState, place: int) -> ToolKey:
-    return ToolKey(state.step_count + 1, place)
+def _key(state: TurnState, position: int) -> ToolKey:
+    return ToolKey(state.step_count + 1, position)
 
 
-def _with(state: TurnState, place: int, gate: Gate) -> TurnState:
+def _with(state: TurnState, position: int, gate: Gate) -> TurnState:
     step = state.open_step
-    return replace(state, open_step=step.with_call(place, replace(step.at(place), gate=gate)))
+    return replace(state, open_step=step.with_call(position, replace(step.at(position), gate=gate)))

@@ -56,10 +56,12 @@ def check_loop(state: TurnState, agent: AgentDefinition) -> None:
     """
     if agent.on_loop != "fail":
         return
-    found = repeated_in(state.steps, agent) if agent.rules >= 4 else loop_in(state.steps, agent)
-    if found:
+    repetition = (
+        repeated_in(state.steps, agent) if agent.rules >= 4 else loop_in(state.steps, agent)
+    )
+    if repetition:
         raise errors.LoopDetectedError(
-            f"{agent.name} {found}; change its instructions or tools, or let it go on with"
+            f"{agent.name} {repetition}; change its instructions or tools, or let it go on with"
             " on_loop='warn' or 'ignore'",
             context={"times": limits.SAME_CALLS},
         )

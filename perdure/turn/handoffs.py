@@ -61,14 +61,14 @@ def asked(call: ToolCall) -> tuple[str, str]:
         ValueError: Its arguments are invalid.
     """
     try:
-        given = from_json(call.arguments or "{}")
+        arguments = from_json(call.arguments or "{}")
     except ValueError:
         raise ValueError("its arguments are no JSON") from None
     for name in ("agent", "message"):
-        value = given.get(name) if isinstance(given, dict) else None
+        value = arguments.get(name) if isinstance(arguments, dict) else None
         if not isinstance(value, str) or not value.strip():
             raise ValueError(f"{name} is missing, or no text")
-    return given["agent"], given["message"]
+    return arguments["agent"], arguments["message"]
 
 
 def refused_beside(
@@ -78,24 +78,24 @@ def refused_beside(
 
     The first call of `hand_over` is considered, and nothing else.
     """
-    first = next((place for place, call in enumerate(calls) if call.name == HAND_OVER), None)
+    first = next((position for position, call in enumerate(calls) if call.name == HAND_OVER), None)
     if first is None or not may_hand_over(agent):
         return {}
     return {
-        place: ToolResult(
+        position: ToolResult(
             call_id=call.id, name=call.name, content=steps.BESIDE_HANDOFF, is_error=True
         )
-        for place, call in enumerate(calls)
-        if place != first
+        for position, call in enumerate(calls)
+        if position != first
     }
 
 
 def open_call(state: TurnState) -> tuple[int, ToolCall] | None:
     """Return the call that hands the turn over, with its place; None unless it may be made now."""
-    for place, one in state.open_step.unfinished:
-        is_ready = one.call.name == HAND_OVER and one.gate.status == "open"
+    for position, pending in state.open_step.unfinished:
+        is_ready = pending.call.name == HAND_OVER and pending.gate.status == "open"
         if is_ready and may_hand_over(state.agent):
-            return place, one.edited
+            return position, pending.edited
     return None
 
 
@@ -107,14 +107,14 @@ def may_hand_over(agent: AgentDefinition | None) -> bool:
 
 def settle(state: TurnState) -> TurnState:
     """Give an error result to a call that cannot hand the turn over."""
-    found = open_call(state)
-    if found is None or state.agent is None:
+    handoff = open_call(state)
+    if handoff is None or state.agent is None:
         return state
-    place, call = found
+    position, call = handoff
     try:
         check(state, state.agent, asked(call)[0])
     except ValueError as error:
-        return _refused(state, ToolKey(state.step_count + 1, place), str(error))
+        return _refused(state, ToolKey(state.step_count + 1, position), str(error))
     return state
 
 
@@ -157,12 +157,12 @@ def apply(state: TurnState, fact: HandedOver) -> TurnState:
         return state
     before, call = state.agent, state.open_step.at(fact.key.call).edited
     _, message = asked(call)
-    found = handoff_to(before, fact.agent.name)
+    pinned = handoff_to(before, fact.agent.name)
     place = len(state.transcript.messages) - 1
     done = DONE.format(agent=fact.agent.name)
     state = steps.give(state, _tool_key(fact.key), done, is_error=False)
     state = replace(state, agent=taken_over(fact.agent, before), open_step=OpenStep())
-    state = _shown(_counted(state), found.keep if found else "all", place, before.name, message)
+    state = _shown(_counted(state), pinned.keep if pinned else "all", place, before.name, message)
     by = (*state.handoffs.by, before.name)
     return replace(state, handoffs=Handoffs(by, place=len(state.transcript.messages)))
 
@@ -217,8 +217,8 @@ def failed(state: TurnState, fact: CallFailed, key: HandoffKey) -> TurnState:
 
 
 def _refused(state: TurnState, key: ToolKey, reason: str) -> TurnState:
-    said = clip(f"{HAND_OVER}: not handed over: {reason}.", limits.TOOL_RESULT_BYTES)
-    return steps.give(state, key, said, is_error=True)
+    content = clip(f"{HAND_OVER}: not handed over: {reason}.", limits.TOOL_RESULT_BYTES)
+    return steps.give(state, key, content, is_error=True)
 
 
 def _tool_key(key: HandoffKey) -> ToolKey:

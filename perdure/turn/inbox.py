@@ -60,8 +60,8 @@ class Inbox:
             InvalidRequestError: Its id, its text or its sender is not valid.
             TooLargeError: Too many messages are unread, or they are too large together.
         """
-        given = {"id": said.id, "text": said.text, "by": said.by}
-        validation.check("the message", given, _MESSAGE, errors.InvalidRequestError)
+        arguments = {"id": said.id, "text": said.text, "by": said.by}
+        validation.check("the message", arguments, _MESSAGE, errors.InvalidRequestError)
         if len(self.unread) >= limits.UNREAD_MESSAGES:
             raise errors.TooLargeError(
                 f"{len(self.unread)} messages to the turn are unread, which is the most; send this"

@@ -35,14 +35,14 @@ def leases(
     Raises:
         TurnBudgetExceededError: There is not enough left to share.
     """
-    wanted = [asked(call) for call in calls]
-    waiting = sum(len(errands) for errands in wanted)
+    planned = [asked(call) for call in calls]
+    waiting = sum(len(errands) for errands in planned)
     ledger = state.accounts.ledger.hold("kept", reservations.kept(state, agent)).hold(
         "calls", Spending(tool_calls=len(calls) + others)
     )
     below = _below_each(state, calls, waiting)
     shared: list[tuple[Errand, ...]] = []
-    for errands in wanted:
+    for errands in planned:
         ready: list[Errand] = []
         for errand in errands:
             delegate = delegate_of(agent, errand.agent)
@@ -61,33 +61,33 @@ def _below_each(state: TurnState, calls: Sequence[ToolCall], starting: int) -> i
     This is an equal share of what is left of the tree, with one share for the turn itself. The
     turns planned by the other calls of the step are kept for them. None if the tree has no limit.
     """
-    left = state.descendants_left
-    if left is None or state.depth_left <= 1:
-        return None if left is None else 0
-    return max(left - starting - planned_beside(state, calls), 0) // (starting + 1)
+    turns_left = state.descendants_left
+    if turns_left is None or state.depth_left <= 1:
+        return None if turns_left is None else 0
+    return max(turns_left - starting - planned_beside(state, calls), 0) // (starting + 1)
 
 
 def _lease(ledger: Ledger, named: Budget | None, waiting: int) -> Spending:
     """Return a share of what is left for `waiting` agents and the turn itself."""
     lease: dict[str, Any] = {}
     for name in ("usd", *COUNTS):
-        left = ledger.remaining(name)
-        if left is None:
+        remaining = ledger.remaining(name)
+        if remaining is None:
             continue
-        own = getattr(named, name, None)
-        if own is not None:
-            part: Any = min(own, left)
+        limit = getattr(named, name, None)
+        if limit is not None:
+            part: Any = min(limit, remaining)
         elif name == "usd":
-            share = Decimal(left) / (waiting + 1)
+            share = Decimal(remaining) / (waiting + 1)
             part = share.quantize(_MICRO, rounding=ROUND_DOWN) or share.quantize(
                 _NANO, rounding=ROUND_DOWN
             )
         else:
-            part = max(int(left) // (waiting + 1), 1) if left >= waiting else 0
+            part = max(int(remaining) // (waiting + 1), 1) if remaining >= waiting else 0
         if part <= 0:
             raise TurnBudgetExceededError(
-                f"{in_words(name, left)} are left, which is not enough to delegate with; raise the"
-                " budget, or go on after the end with turn.resume(Budget(…))",
+                f"{in_words(name, remaining)} are left, which is not enough to delegate with; raise"
+                " the budget, or go on after the end with turn.resume(Budget(…))",
                 context={"dimension": name, "limit": str(getattr(ledger.budget, name))},
             )
         lease[name] = part
@@ -99,11 +99,13 @@ def _budget(ledger: Ledger, lease: Spending, named: Budget | None) -> Budget | N
 
     This is its lease where its parent has a limit, and its own budget in other dimensions.
     """
-    own = {name: value for name, value in named or () if value is not None and name != "time"}
+    limits_of_delegate = {
+        name: value for name, value in named or () if value is not None and name != "time"
+    }
     leased = {
         name: getattr(lease, name)
         for name in ("usd", *COUNTS)
         if getattr(ledger.budget, name, None) is not None
     }
-    limited = {**own, **leased}
+    limited = {**limits_of_delegate, **leased}
     return Budget(**limited) if limited else None

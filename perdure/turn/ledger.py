@@ -38,16 +38,16 @@ class Ledger:
         limit = getattr(self.budget, dimension, None)
         if limit is None:
             return None
-        left: Decimal | int = (
+        remaining: Decimal | int = (
             limit - getattr(self.spent, dimension) - getattr(self.reserved, dimension)
         )
-        return max(left, type(left)(0))
+        return max(remaining, type(remaining)(0))
 
     def lacking(self, amount: Spending) -> str | None:
         """Return the first dimension in which `amount` does not fit; None if it fits."""
         for dimension in DIMENSIONS:
-            left = self.remaining(dimension)
-            if left is not None and getattr(amount, dimension) > left:
+            remaining = self.remaining(dimension)
+            if remaining is not None and getattr(amount, dimension) > remaining:
                 return dimension
         return None
 
@@ -73,8 +73,8 @@ class Ledger:
 
     def hold(self, key: str, amount: Spending) -> Ledger:
         """Reserve `amount` without a check, as recorded in history."""
-        others = self.release(key)
-        return replace(self, held={**self.held, key: amount}, reserved=others.reserved + amount)
+        released = self.release(key)
+        return replace(self, held={**self.held, key: amount}, reserved=released.reserved + amount)
 
     def settle(self, key: str, amount: Spending) -> Ledger:
         """Book the actual spending of `key` instead of its reservation, even if it is more."""
@@ -161,15 +161,15 @@ def in_words(dimension: str, amount: Decimal | int) -> str:
 def exceeded(ledger: Ledger, dimension: str, amount: Spending) -> errors.TurnBudgetExceededError:
     """Return the error for an amount that does not fit in a dimension."""
     limit, spent = getattr(ledger.budget, dimension), getattr(ledger.spent, dimension)
-    asked, left = getattr(amount, dimension), ledger.remaining(dimension) or 0
+    needed, remaining = getattr(amount, dimension), ledger.remaining(dimension) or 0
     return errors.TurnBudgetExceededError(
-        f"the next call may cost {in_words(dimension, asked)} and {in_words(dimension, left)} are"
-        f" left of {in_words(dimension, limit)}; raise the budget, or go on after the end"
+        f"the next call may cost {in_words(dimension, needed)} and {in_words(dimension, remaining)}"
+        f" are left of {in_words(dimension, limit)}; raise the budget, or go on after the end"
         " with turn.resume(Budget(…))",
         context={
             "dimension": dimension,
             "limit": str(limit),
             "spent": str(spent),
-            "needed": str(asked),
+            "needed": str(needed),
         },
     )

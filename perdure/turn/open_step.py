@@ -64,24 +64,33 @@ class OpenStep:
     unpassed: int = 0
     broken: ErrorInfo | None = None
 
-    def find(self, place: int) -> OpenCall | None:
+    def find(self, position: int) -> OpenCall | None:
         """Return the call at a place, counted from 1; None if there is none."""
-        return self.calls[place - 1] if 0 < place <= len(self.calls) else None
+        return self.calls[position - 1] if 0 < position <= len(self.calls) else None
 
-    def at(self, place: int) -> OpenCall:
+    def at(self, position: int) -> OpenCall:
         """Return the call at a place that has one."""
-        return self.calls[place - 1]
+        return self.calls[position - 1]
 
     def place_of(self, call_id: str) -> int | None:
         """Return the place of the call with this id; None if there is none."""
         return next(
-            (place for place, one in enumerate(self.calls, 1) if one.call.id == call_id), None
+            (
+                position
+                for position, open_call in enumerate(self.calls, 1)
+                if open_call.call.id == call_id
+            ),
+            None,
         )
 
     @property
     def unfinished(self) -> tuple[tuple[int, OpenCall], ...]:
         """The calls without a result, each with its place."""
-        return tuple((place, one) for place, one in enumerate(self.calls, 1) if one.result is None)
+        return tuple(
+            (position, open_call)
+            for position, open_call in enumerate(self.calls, 1)
+            if open_call.result is None
+        )
 
     @property
     def is_finished(self) -> bool:
@@ -91,11 +100,11 @@ class OpenStep:
     @property
     def results(self) -> tuple[ToolResult, ...]:
         """The results so far, in the order of the calls."""
-        return tuple(one.result for one in self.calls if one.result is not None)
+        return tuple(open_call.result for open_call in self.calls if open_call.result is not None)
 
-    def with_call(self, place: int, call: OpenCall) -> OpenStep:
+    def with_call(self, position: int, call: OpenCall) -> OpenStep:
         """Return the step with this call at a place."""
-        return replace(self, calls=(*self.calls[: place - 1], call, *self.calls[place:]))
+        return replace(self, calls=(*self.calls[: position - 1], call, *self.calls[position:]))
 
     def closed(self) -> OpenStep:
         """Return the step without its calls, which all have results."""
@@ -148,17 +157,21 @@ class Attempts:
         """Return the attempts without the failures of a call that has a result now."""
         if not self.failures:
             return self
-        others = tuple(failure for failure in self.failures if failure.key.call != call)
-        return replace(self, failures=others, pardoned=min(self.pardoned, len(others)))
+        failures = tuple(failure for failure in self.failures if failure.key.call != call)
+        return replace(self, failures=failures, pardoned=min(self.pardoned, len(failures)))
 
     def without_carries(self) -> Attempts:
         """Return the attempts without those of activities that carried over a part of a state."""
-        others = tuple(one for one in self.failures if not isinstance(one.key, CarryKey))
-        return replace(self, failures=others, pardoned=min(self.pardoned, len(others)))
+        failures = tuple(
+            failure for failure in self.failures if not isinstance(failure.key, CarryKey)
+        )
+        return replace(self, failures=failures, pardoned=min(self.pardoned, len(failures)))
 
     def interrupted(self) -> Attempts:
         """Return the attempts without the calls that were stopped. The model is asked anew."""
-        failures = tuple(one for one in self.failures if one.error.code != TurnCancelledError.code)
+        failures = tuple(
+            failure for failure in self.failures if failure.error.code != TurnCancelledError.code
+        )
         stopped = self.stopped + len(self.failures) - len(failures)
         return replace(self, failures=failures, stopped=stopped).pardon()
 

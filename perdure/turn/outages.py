@@ -112,7 +112,7 @@ def given_up(
     is the last error.
     """
     tried = "once" if attempts == 1 else f"{attempts} times in {_words(outage.lasted)}"
-    told = (
+    message = (
         f"{error.message}; it was tried {tried}, and the next attempt, in {_words(delay)}, would"
         " come "
     )
@@ -122,24 +122,26 @@ def given_up(
         "failing_for_s": round(outage.lasted.total_seconds(), 3),
     }
     if is_over_elapsed(policy, delay, outage):
-        most = _words(timedelta(seconds=policy.elapsed_s))
-        told += (
-            f"later than {most} after the first failure, which is all that its ModelRetryPolicy"
+        limit = _words(timedelta(seconds=policy.elapsed_s))
+        message += (
+            f"later than {limit} after the first failure, which is all that its ModelRetryPolicy"
             " allows"
         )
-        return type(error)(told, severity=error.severity, context=context)
+        return type(error)(message, severity=error.severity, context=context)
     raised: PerdureError
     if is_past_deadline(delay, outage):
-        told += "after the deadline of the turn; go on after the end with turn.resume()"
-        raised = errors.TurnTimeoutError(told, context={ATTEMPTS: attempts})
+        message += "after the deadline of the turn; go on after the end with turn.resume()"
+        raised = errors.TurnTimeoutError(message, context={ATTEMPTS: attempts})
         raised.__cause__ = error
         return raised
     assert outage.time_left is not None
-    told += (
+    message += (
         f"after the time of the turn is up, of which {_words(outage.time_left)} are left; raise the"
         " budget"
     )
-    raised = errors.TurnBudgetExceededError(told, context={ATTEMPTS: attempts, "dimension": "time"})
+    raised = errors.TurnBudgetExceededError(
+        message, context={ATTEMPTS: attempts, "dimension": "time"}
+    )
     raised.__cause__ = error
     return raised
 

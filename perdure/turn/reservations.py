@@ -49,9 +49,9 @@ def base_tokens(agent: AgentDefinition, schema: Schema | None = None) -> int:
 
     `schema` is the schema of the answer.
     """
-    wanted = None if schema is None else strict(schema)
-    asked = Prompt(system=agent.instructions, tools=agent.tools, response_schema=wanted)
-    return REQUEST_TOKENS + protocols.named(agent.protocol).ask(asked).weight
+    answer_schema = None if schema is None else strict(schema)
+    prompt = Prompt(system=agent.instructions, tools=agent.tools, response_schema=answer_schema)
+    return REQUEST_TOKENS + protocols.named(agent.protocol).ask(prompt).weight
 
 
 def known_tokens(state: TurnState) -> int:
@@ -77,12 +77,12 @@ def of_call(state: TurnState, agent: AgentDefinition, call: ModelCall) -> Spendi
     It follows from the limits of the call, whatever was added to the budget or booked since.
     """
     target = agent.target(call.model)
-    most = (
+    input_tokens = (
         state.input_bound(target.model, call.cut)
         if call.most_input is None
         else call.most_input + base_tokens(agent, state.output_schema(agent))
     )
-    return _amount(target.price, most, call.max_output_tokens or limits.OUTPUT_TOKENS)
+    return _amount(target.price, input_tokens, call.max_output_tokens or limits.OUTPUT_TOKENS)
 
 
 def reserve(
@@ -96,7 +96,7 @@ def reserve(
             for the last answer.
     """
     ledger = state.accounts.ledger
-    unpriced = next((one.model for one in agent.chain if one.price is None), None)
+    unpriced = next((item.model for item in agent.chain if item.price is None), None)
     if ledger.budget is not None and ledger.budget.usd is not None and unpriced is not None:
         raise errors.UnknownPriceError(
             f"the price of {unpriced} is not known, so a budget of money cannot be kept; name it"
@@ -145,8 +145,8 @@ def kept(state: TurnState, agent: AgentDefinition) -> Spending:
         _amount(target.price, tokens, _last_output(state, agent, target)) for target in agent.chain
     ]
     return Spending(
-        usd=max(one.usd for one in amounts),
-        tokens=max(one.tokens for one in amounts),
+        usd=max(amount.usd for amount in amounts),
+        tokens=max(amount.tokens for amount in amounts),
         model_calls=1,
     )
 
@@ -161,13 +161,16 @@ def _for_call(
 ) -> Reservation:
     if state.finishing:
         return _for_last_call(state, agent, target, cut)
-    asked, most = state.options(agent).max_output_tokens, state.input_bound(target.model, cut)
-    wanted = asked or limits.OUTPUT_TOKENS
+    asked_output, input_tokens = (
+        state.options(agent).max_output_tokens,
+        state.input_bound(target.model, cut),
+    )
+    output_limit = asked_output or limits.OUTPUT_TOKENS
     if not is_limited(state.accounts.ledger):
-        return Reservation(_amount(target.price, most, wanted), asked)
-    affordable = _affordable(state.accounts.ledger, target.price, most, back)
-    output = max(min(wanted, affordable), min(wanted, limits.LEAST_OUTPUT_TOKENS))
-    return Reservation(_amount(target.price, most, output), output)
+        return Reservation(_amount(target.price, input_tokens, output_limit), asked_output)
+    affordable = _affordable(state.accounts.ledger, target.price, input_tokens, back)
+    output = max(min(output_limit, affordable), min(output_limit, limits.LEAST_OUTPUT_TOKENS))
+    return Reservation(_amount(target.price, input_tokens, output), output)
 
 
 def _for_last_call(
@@ -178,26 +181,28 @@ def _for_last_call(
     base = base_tokens(agent, state.output_schema(agent))
     if not is_limited(state.accounts.ledger):
         return Reservation(_amount(target.price, input_bound, output), output)
-    most = _most_input(state.accounts.ledger, target.price, output)
-    if input_bound <= most:
+    input_limit = _most_input(state.accounts.ledger, target.price, output)
+    if input_bound <= input_limit:
         return Reservation(_amount(target.price, input_bound, output), output)
-    most = max(most, base + state.tokens.asked_bound)
-    return Reservation(_amount(target.price, most, output), output, most_input=most - base)
+    input_limit = max(input_limit, base + state.tokens.asked_bound)
+    return Reservation(
+        _amount(target.price, input_limit, output), output, most_input=input_limit - base
+    )
 
 
 def _last_output(state: TurnState, agent: AgentDefinition, target: Target) -> int:
     """Return the output limit of a last answer: a quarter of the budget, within limits."""
-    most = min(
+    limit = min(
         state.options(agent).max_output_tokens or limits.LAST_OUTPUT_TOKENS,
         limits.LAST_OUTPUT_TOKENS,
     )
     budget = state.accounts.ledger.budget
     if budget is not None and budget.tokens is not None:
-        most = min(most, budget.tokens // 4)
+        limit = min(limit, budget.tokens // 4)
     if budget is not None and budget.usd is not None and target.price is not None:
         paid = target.price.output_for(budget.usd / 4, 0)
-        most = most if paid is None else min(most, paid)
-    return max(most, limits.LEAST_OUTPUT_TOKENS)
+        limit = limit if paid is None else min(limit, paid)
+    return max(limit, limits.LEAST_OUTPUT_TOKENS)
 
 
 def _amount(price: Price | None, input_tokens: int, output_tokens: int) -> Spending:
@@ -205,14 +210,14 @@ def _amount(price: Price | None, input_tokens: int, output_tokens: int) -> Spend
     return Spending(usd=usd, tokens=input_tokens + output_tokens, model_calls=1)
 
 
-def _affordable(ledger: Ledger, price: Price | None, input_tokens: int, kept: Spending) -> int:
+def _affordable(ledger: Ledger, price: Price | None, input_tokens: int, reserved: Spending) -> int:
     """Return the number of affordable output tokens with this input; it may be negative."""
     least = 10**15
     tokens, usd = ledger.remaining("tokens"), ledger.remaining("usd")
     if tokens is not None:
-        least = int(tokens) - kept.tokens - input_tokens
+        least = int(tokens) - reserved.tokens - input_tokens
     if usd is not None and price is not None:
-        paid = price.output_for(Decimal(usd) - kept.usd, input_tokens)
+        paid = price.output_for(Decimal(usd) - reserved.usd, input_tokens)
         least = least if paid is None else min(least, paid)
     return least
 

@@ -31,8 +31,8 @@ def for_model(
         return tuple(messages)
     taken = _replaced(messages, lambda media: _lack(media, sizes))
     old = _old(taken, most_bytes)
-    left = iter(range(old))
-    return _replaced(taken, lambda _: TOO_MANY if next(left, None) is not None else "")
+    dropped = iter(range(old))
+    return _replaced(taken, lambda _: TOO_MANY if next(dropped, None) is not None else "")
 
 
 def without_results_media(messages: Sequence[Message]) -> tuple[Message, ...]:
@@ -57,11 +57,11 @@ def _old(messages: Sequence[Message], most_bytes: int) -> int:
         for media in message.media
     ]
     gone = total = 0
-    for place, weight in enumerate(weights):
+    for position, weight in enumerate(weights):
         total += weight
         if total <= most_bytes:
             continue
-        while gone < place and total > most_bytes // 2:
+        while gone < position and total > most_bytes // 2:
             total -= weights[gone]
             gone += 1
     return gone

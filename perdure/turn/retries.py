@@ -8,18 +8,16 @@ from datetime import timedelta
 from perdure import errors, limits
 from perdure.errors import PerdureError
 from perdure.turn.facts import CallFailed
-from perdure.turn.state import TurnState
 
 RETRY_DELAY = timedelta(seconds=1)
 
 
-def retry_delay(state: TurnState) -> timedelta:
-    """Return the delay before the next attempt of the same call; zero for the first.
+def retry_delay(failures: Sequence[CallFailed]) -> timedelta:
+    """Return the delay before the next attempt of a call that failed so; zero for the first.
 
     Raises:
         PerdureError: The last attempt's own error, if another attempt would not help.
     """
-    failures = state.attempts.unpardoned
     if not failures or repeats_lost(failures):
         return timedelta()
     error = errors.from_info(failures[-1].error)
@@ -52,9 +50,9 @@ def pause_after(error: PerdureError) -> timedelta:
     return timedelta(seconds=asked_pause_s(error)) or RETRY_DELAY
 
 
-def asked_pause_s(error: PerdureError, most: timedelta = limits.RETRY_AFTER) -> float:
-    """Return the pause that a provider asked for, in seconds, at most `most`; 0 without one."""
+def asked_pause_s(error: PerdureError, longest: timedelta = limits.RETRY_AFTER) -> float:
+    """Return the pause that a provider asked for, in seconds, at most `longest`; 0 without one."""
     seconds = error.context.get("retry_after_s")
     if not isinstance(seconds, int | float) or not seconds > 0:
         return 0.0
-    return min(float(seconds), most.total_seconds())
+    return min(float(seconds), longest.total_seconds())

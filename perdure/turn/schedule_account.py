@@ -46,15 +46,17 @@ class ScheduleAccount(Wire):
         """Return the budget of a turn: what is left, within its own. It is its own at the end."""
         if self.spent_limit:
             return budget
-        left = {name: self._ledger.remaining(name) for name in DIMENSIONS}
-        rest = Budget.model_validate({name: left[name] for name in left if left[name] is not None})
-        return rest.within(budget)
+        remaining = {name: self._ledger.remaining(name) for name in DIMENSIONS}
+        budget_left = Budget.model_validate(
+            {name: remaining[name] for name in remaining if remaining[name] is not None}
+        )
+        return budget_left.within(budget)
 
     def limits(self, budget: Budget | None) -> bool:
         """Return whether a limit of a turn's budget is what was left, and not a smaller one."""
         for name in DIMENSIONS:
-            left, own = self._ledger.remaining(name), getattr(budget, name, None)
-            if left is not None and own is not None and own >= left:
+            remaining, limit = self._ledger.remaining(name), getattr(budget, name, None)
+            if remaining is not None and limit is not None and limit >= remaining:
                 return True
         return False
 

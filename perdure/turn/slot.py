@@ -60,10 +60,10 @@ class ScheduledBy(Wire):
 
         It is formatted in UTC if it is not covered by the table of offsets.
         """
-        place = bisect_right(self.offsets, int(at.timestamp()), key=lambda one: one[0])
-        if not place:
+        position = bisect_right(self.offsets, int(at.timestamp()), key=lambda pair: pair[0])
+        if not position:
             return f"{_local(at, timedelta())} UTC, for the time zone {self.timezone}"
-        offset = timedelta(seconds=self.offsets[place - 1][1])
+        offset = timedelta(seconds=self.offsets[position - 1][1])
         return f"{_local(at, offset)} {self.timezone} (UTC{_signed(offset)})"
 
 
@@ -90,8 +90,8 @@ def with_slot(
     if scheduled is None or slot is None:
         return context
     when = scheduled.in_words(slot.at)
-    said = f"Started by hand, outside its schedule, on {when}."
-    blocks = {BLOCK: said if slot.is_by_hand else f"Scheduled for {when}."}
+    by_hand = f"Started by hand, outside its schedule, on {when}."
+    blocks = {BLOCK: by_hand if slot.is_by_hand else f"Scheduled for {when}."}
     if slot.last_output:
         blocks[LAST_BLOCK] = slot.last_output
     return Context(blocks={**(context.blocks if context else {}), **blocks})
@@ -104,5 +104,5 @@ def _local(at: datetime, offset: timedelta) -> str:
 
 def _signed(offset: timedelta) -> str:
     minutes = int(offset.total_seconds()) // 60
-    hours, rest = divmod(abs(minutes), 60)
-    return f"{'-' if minutes < 0 else '+'}{hours:02d}:{rest:02d}"
+    hours, minute = divmod(abs(minutes), 60)
+    return f"{'-' if minutes < 0 else '+'}{hours:02d}:{minute:02d}"

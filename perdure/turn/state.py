@@ -219,16 +219,16 @@ class TurnState:
 
     def options(self, agent: AgentDefinition) -> RequestOptions:
         """Return the options of the turn, which override those of the agent."""
-        given = self.request.options if self.request else None
-        return (given or NO_OPTIONS).over(agent.options)
+        options = self.request.options if self.request else None
+        return (options or NO_OPTIONS).over(agent.options)
 
     def output_schema(self, agent: AgentDefinition) -> Schema | None:
         """Return the schema of the answer: that of the turn's input, or else that of the agent.
 
         None for text.
         """
-        given = self.request.output_schema if self.request else None
-        return agent.output_schema if given is None else given
+        schema = self.request.output_schema if self.request else None
+        return agent.output_schema if schema is None else schema
 
     @property
     def time_limit(self) -> timedelta | None:
@@ -321,8 +321,8 @@ class TurnState:
 
         This is the limit of its agent, within the limit set by the turns above.
         """
-        own = self.agent.max_depth if self.agent else 0
-        return own if self.lineage is None else min(own, self.lineage.depth_left)
+        depth = self.agent.max_depth if self.agent else 0
+        return depth if self.lineage is None else min(depth, self.lineage.depth_left)
 
     @property
     def descendants(self) -> int:
@@ -399,7 +399,7 @@ class TurnState:
         """
         if self.open_step.unpassed:
             return False
-        if self.agent is None or not any(stage.has_after for stage in self.agent.middleware):
+        if self.agent is None or not self.agent.answer_checks:
             return True
         return bool(self.steps) and not self.steps[-1].results and not self.open_step.calls
 
@@ -433,15 +433,21 @@ class TurnState:
     @property
     def asked(self) -> Asked:
         """The open calls that wait for a person, with the arguments that they would run with."""
-        return Asked(tuple((one.edited, one.gate) for one in self.open_step.calls if one.is_asked))
+        return Asked(
+            tuple(
+                (open_call.edited, open_call.gate)
+                for open_call in self.open_step.calls
+                if open_call.is_asked
+            )
+        )
 
     @property
     def partial(self) -> tuple[Message, ...]:
         """The messages, with the results so far of the last answer's calls."""
-        given = self.open_step.results
+        results = self.open_step.results
         return (
-            (*self.transcript.messages, ToolMessage(results=given))
-            if given
+            (*self.transcript.messages, ToolMessage(results=results))
+            if results
             else self.transcript.messages
         )
 
@@ -453,9 +459,9 @@ class TurnState:
         """Return the activities and children in flight, without this key."""
         if key not in self.in_flight:
             return self.in_flight
-        left = dict(self.in_flight)
-        del left[key]
-        return left
+        in_flight = dict(self.in_flight)
+        del in_flight[key]
+        return in_flight
 
     def with_ledger(self, ledger: Ledger) -> TurnState:
         """Return the state with this ledger."""

@@ -80,8 +80,8 @@ def is_open(state: TurnState, key: ToolKey | PolicyKey) -> bool:
 
     It may not in a reader that began at a wrong answer; the digest will then differ.
     """
-    found = state.open_step.find(key.call)
-    return key.step == state.step_count + 1 and found is not None and found.result is None
+    open_call = state.open_step.find(key.call)
+    return key.step == state.step_count + 1 and open_call is not None and open_call.result is None
 
 
 def give(
@@ -95,13 +95,13 @@ def give(
 
     If a person changed its arguments, the result says so, because the model knows only its own.
     """
-    found = state.open_step.at(key.call)
-    call, edited = found.call, found.gate.arguments
-    told = "" if edited is None else EDITED.format(arguments=clip(edited, EDITED_BYTES))
+    open_call = state.open_step.at(key.call)
+    call, edited = open_call.call, open_call.gate.arguments
+    note = "" if edited is None else EDITED.format(arguments=clip(edited, EDITED_BYTES))
     result = ToolResult(
-        call_id=call.id, name=call.name, content=content + told, is_error=is_error, media=media
+        call_id=call.id, name=call.name, content=content + note, is_error=is_error, media=media
     )
-    step = state.open_step.with_call(key.call, replace(found, result=result))
+    step = state.open_step.with_call(key.call, replace(open_call, result=result))
     return settle(
         replace(state, open_step=step, attempts=state.attempts.without(key.call)), key.step
     )
@@ -176,5 +176,7 @@ def _worked(handoffs: Handoffs, results: Sequence[ToolResult]) -> Handoffs:
     """Note a step without calls, or with one that is neither a handoff nor beside one."""
     if handoffs.worked or not handoffs.by:
         return handoffs
-    is_handoff = (one.name == HAND_OVER or one.content == BESIDE_HANDOFF for one in results)
+    is_handoff = (
+        result.name == HAND_OVER or result.content == BESIDE_HANDOFF for result in results
+    )
     return replace(handoffs, worked=not results or not all(is_handoff))

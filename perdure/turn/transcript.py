@@ -158,8 +158,8 @@ class TokenCount:
         is_text = not isinstance(message, UserMessage) and not (
             isinstance(message, ToolMessage) and message.media
         )
-        most = size_bytes if is_text else bound(message)
-        return replace(self, bound=self.bound + most, estimate=self.estimate.plus(message))
+        size_bound = size_bytes if is_text else bound(message)
+        return replace(self, bound=self.bound + size_bound, estimate=self.estimate.plus(message))
 
     def on(self, base: int) -> TokenCount:
         """Return the count with at most `base` tokens before the messages."""

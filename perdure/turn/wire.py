@@ -61,8 +61,9 @@ class Origin(Wire):
 
     With `is_session`, it is a point in the history of a session, after its first `steps` messages.
     With `preceding`, the turn begins without them, and readers that need them read them there.
-    With `withheld`, a fork takes over a mark in the place of each answer of the turn, because the
-    checks of its agent had not let them pass when the fork was started.
+    A fork of a turn whose agent checks answers takes over a mark in the place of each answer before
+    the last step; with `withheld`, also in the place of an answer of the last step, because the
+    checks had not let it pass when the fork was started.
     """
 
     turn_id: str
@@ -134,8 +135,8 @@ class TurnRequest(Wire):
         """
         how = {"labels", "budget", "max_iterations", "options", "output_schema", "live"}
         how |= {"model_retry", "delay", "deadline", "on_done"}
-        asked = self.model_dump(mode="json", exclude=how, exclude_none=True)
-        return hashlib.sha256(to_json(asked)).hexdigest()
+        fields = self.model_dump(mode="json", exclude=how, exclude_none=True)
+        return hashlib.sha256(to_json(fields)).hexdigest()
 
     def check(self) -> None:
         """Refuse a request that is too large, or an output type that no model can be held to.
@@ -145,8 +146,8 @@ class TurnRequest(Wire):
                 fork, the messages to the turn, or the images and files are over their limit.
             InvalidRequestError: The output schema is recursive, or allows any value somewhere.
         """
-        asked = opening(self.task, self.context)
-        given = weight(asked) + (
+        message = opening(self.task, self.context)
+        input_bytes = weight(message) + (
             len(to_json(self.output_schema)) if self.output_schema is not None else 0
         )
         labels = sum(size(name) + size(value) for name, value in self.labels.items())
@@ -154,7 +155,7 @@ class TurnRequest(Wire):
             ("the labels", labels, limits.LABELS_BYTES, "they go with every tool call"),
             (
                 "task, context and output schema",
-                given,
+                input_bytes,
                 limits.TASK_BYTES,
                 "give the agent a tool that reads the rest",
             ),
@@ -172,7 +173,7 @@ class TurnRequest(Wire):
             ),
             (
                 "the images and files of the task",
-                media_weight(asked),
+                media_weight(message),
                 limits.MEDIA_BYTES,
                 "give addresses that the provider fetches",
             ),

@@ -6,47 +6,94 @@ transcript (a report, a session, a fork, a gateway) shows it as `told` returns i
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
+from perdure.schemas import output_type
 from perdure.turn.facts import TurnEnded
 from perdure.turn.state import TurnState
-from perdure.values.messages import AssistantMessage, Message, Text
+from perdure.values.messages import AssistantMessage, Message, Text, ToolMessage, UserMessage
 from perdure.values.reports import Step
 
 MARK = "[This answer is withheld: the checks of its agent have not let it pass."
 """The beginning of the text in the place of such an answer."""
 
+OBJECTION = f"{output_type.OBJECTION}. The reason is withheld with the answer."
+"""The text in the place of an objection to such an answer, which may quote it."""
+
 
 def told(state: TurnState) -> TurnState:
     """Return the state of a turn as its transcript is shown outside of the turn."""
-    return state if state.is_checked else without_answers(state)
+    return without_answers(state, has_passed=state.is_checked)
 
 
-def without_answers(state: TurnState) -> TurnState:
-    """Return the state with a mark in the place of every answer of the turn.
+def told_steps(state: TurnState, after: int) -> tuple[Step, ...]:
+    """Return the closed steps after number `after` of a turn, as they are shown outside of it.
 
-    A message with calls that were run is no answer. The mark says how the turn ended, if it has.
+    An answer that the checks may still let pass is not among them. Steps of earlier runs are not
+    known.
     """
-    mark = _mark(state.ended)
-    answers = [step.message for step in state.all_steps if _is_answer(step)]
+    count = len(state.steps) - (state.step_count - after)
+    new = state.steps[max(count, 0) :]
+    if state.agent is None or not state.agent.answer_checks or not any(map(_is_answer, new)):
+        return new
+    new = told(state).steps[max(count, 0) :]
+    may_pass = state.ended is None and not state.is_checked and _is_answer(new[-1])
+    return new[:-1] if may_pass else new
+
+
+def without_answers(state: TurnState, *, has_passed: bool = False) -> TurnState:
+    """Return the state with a mark in the place of every answer that has not passed.
+
+    Only an agent with checks after the turn has such answers. The checks see the last answer alone:
+    one before it, after which the model read a message of the user or was asked again, has not
+    passed. With `has_passed`, an answer of the last step has. The mark says how the turn ended, if
+    it has.
+
+    A message with calls that were run is no answer.
+    """
+    if state.agent is None or not state.agent.answer_checks:
+        return state
+    answers = _unpassed(state, has_passed)
     if not answers:
         return state
-    past = state.carried.past
+    mark, past = _mark(state.ended), state.carried.past
     if past is not None:
         past = replace(
             past,
-            messages=_marked(past.messages, answers, mark),
-            steps=_marked_steps(past.steps, mark),
+            messages=tuple(_marked(past.messages, answers, mark)),
+            steps=_marked_steps(past.steps, answers, mark),
         )
+    messages = tuple(_marked(state.transcript.messages, answers, mark))
     return replace(
         state,
-        transcript=replace(
-            state.transcript, messages=_marked(state.transcript.messages, answers, mark)
-        ),
-        steps=_marked_steps(state.steps, mark),
+        transcript=replace(state.transcript, messages=messages),
+        steps=_marked_steps(state.steps, answers, mark),
         carried=replace(state.carried, past=past),
     )
+
+
+def _unpassed(state: TurnState, has_passed: bool) -> Sequence[AssistantMessage]:
+    """Return the answers that have not passed. One that is equal to one that has, has passed."""
+    steps = state.all_steps
+    answers = [step.message for step in steps if _is_answer(step)]
+    answers += _of_unknown_steps(state)
+    if has_passed and steps and _is_answer(steps[-1]):
+        return [answer for answer in answers if answer != steps[-1].message]
+    return answers
+
+
+def _of_unknown_steps(state: TurnState) -> Iterator[AssistantMessage]:
+    """Yield the answers of earlier runs of the turn, for a reader that has not read those runs.
+
+    In a fork they may be answers of the turn that it was forked from, which were checked there.
+    """
+    if state.carried.past is not None:
+        return
+    carried = state.transcript.messages[state.transcript.opening + 1 : state.carried.messages]
+    for message in carried:
+        if isinstance(message, AssistantMessage) and not message.calls:
+            yield message
 
 
 def _mark(ended: TurnEnded | None) -> str:
@@ -61,10 +108,12 @@ def _is_answer(step: Step) -> bool:
     return not step.results
 
 
-def _marked_steps(steps: Sequence[Step], mark: str) -> tuple[Step, ...]:
+def _marked_steps(
+    steps: Sequence[Step], answers: Collection[AssistantMessage], mark: str
+) -> tuple[Step, ...]:
     return tuple(
         step.model_copy(update={"message": _replaced(step.message, mark)})
-        if _is_answer(step)
+        if _is_answer(step) and step.message in answers
         else step
         for step in steps
     )
@@ -72,16 +121,32 @@ def _marked_steps(steps: Sequence[Step], mark: str) -> tuple[Step, ...]:
 
 def _marked(
     messages: Sequence[Message], answers: Collection[AssistantMessage], mark: str
-) -> tuple[Message, ...]:
-    return tuple(
-        _replaced(message, mark)
-        if isinstance(message, AssistantMessage) and message in answers
-        else message
-        for message in messages
-    )
+) -> Iterator[Message]:
+    is_after = False
+    for message in messages:
+        is_answer = isinstance(message, AssistantMessage) and message in answers
+        if isinstance(message, AssistantMessage):
+            yield _replaced(message, mark) if is_answer else message
+        else:
+            yield _without_objection(message) if is_after else message
+        is_after = is_answer
 
 
 def _replaced(message: AssistantMessage, mark: str) -> AssistantMessage:
     """Return the mark, with the calls of an answer that was cut off, without their arguments."""
     calls = (call.model_copy(update={"arguments": "{}"}) for call in message.calls)
     return AssistantMessage(parts=(Text(text=mark), *calls))
+
+
+def _without_objection(message: UserMessage | ToolMessage) -> Message:
+    """Return the message after an answer, without the quotes of an objection to the answer."""
+    if isinstance(message, UserMessage):
+        is_objection = message.id is None and message.text.startswith(output_type.OBJECTION)
+        return UserMessage.of(OBJECTION) if is_objection else message
+    results = tuple(
+        result.model_copy(update={"content": OBJECTION})
+        if result.content.startswith(output_type.OBJECTION)
+        else result
+        for result in message.results
+    )
+    return ToolMessage(results=results)

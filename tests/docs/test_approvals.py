@@ -40,7 +40,7 @@ SCRIPTS = {
         calls(*[call("close_ticket", call_id=f"call_{n}", number=f"471{n}") for n in (3, 4, 5)]),
         says("done"),
     ),
-    "Refund two.": ScriptedModel(
+    "Pay them back.": ScriptedModel(
         calls(call("refund", ticket="2", euros=300), call("refund", ticket="3", euros=80)),
         says("done"),
     ),
@@ -86,7 +86,7 @@ async def test_calls_wait_and_are_decided_as_the_page_says(tell: Tell) -> None:
         decided = await turn.result()
 
         registry.add(replace(SUPPORT, policy=eight_hours), replace=True)
-        turn = await waiting(client, "ticket-4712", "Refund two.", 2)
+        turn = await waiting(client, "ticket-4712", "Pay them back.", 2)
         await story.run(console)
         refunded = await turn.result()
 

@@ -21,7 +21,7 @@ from .pages import BLOCKS, README, ROOT, Block, page
 
 PROGRAMS = [block for block in BLOCKS if block.is_program]
 TESTS = [block for block in BLOCKS if block.is_test]
-QUICK = ("README.md", "docs/models.md")
+QUICK = ("README.md", "docs/custom-providers.md")
 """Pages whose programs are run every time; a process of its own for each of all the others is for
 the slow tests.
 """
@@ -30,9 +30,12 @@ PRINTS = {
     ("docs/index.md", "Agents that must finish"): "…\nSource: …\n",
     (
         "docs/mcp.md",
-        "MCP servers: give an agent the tools of a server",
+        "Perdure as an MCP client: give an agent the tools of a server",
     ): '…\n…"timezone": "Asia/Tokyo",\n…\n"time_difference": "+…h"\n…\n',
-    ("docs/models.md", "Call a model without Temporal"): "30 days. 5 0.000105\n30 days.end\n",
+    (
+        "docs/custom-providers.md",
+        "Call a model without Temporal",
+    ): "30 days. 5 0.000105\n30 days.end\n",
     ("docs/testing.md", "A scripted model"): "",
     ("docs/testing.md", "A function as a model"): "",
     ("docs/testing.md", "Errors"): "failed 1\n",

@@ -68,16 +68,21 @@ def backend(call: str, source: Path, into: Path) -> Path:
     return made
 
 
+def copied(source: Path) -> Path:
+    """Copy what the distributions are built from, and return the folder."""
+    without = shutil.ignore_patterns("__pycache__")
+    for folder in ("perdure", *ROOMS):
+        shutil.copytree(ROOT / folder, source / folder, symlinks=True, ignore=without)
+    for file in ("pyproject.toml", "setup.cfg", "README.md", "LICENSE"):
+        shutil.copy(ROOT / file, source)
+    return source
+
+
 @pytest.fixture(scope="session")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
     """A copy of the source, its sdist, its wheel, and the wheel of the sdist."""
     here = tmp_path_factory.mktemp("packaging")
-    source = here / "source"
-    without = shutil.ignore_patterns("__pycache__")
-    for folder in ("perdure", *ROOMS):
-        shutil.copytree(ROOT / folder, source / folder, symlinks=True, ignore=without)
-    for file in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / file, source)
+    source = copied(here / "source")
     sdist = backend("build_sdist", source, here / "sdist")
     with tarfile.open(sdist) as archive:
         archive.extractall(here / "unpacked", filter="data")
@@ -88,6 +93,24 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
         backend("build_wheel", source, here / "wheel"),
         backend("build_wheel", unpacked, here / "again"),
     )
+
+
+@pytest.mark.slow
+def test_install_leaves_no_build_folder_in_a_clone(tmp_path: Path) -> None:
+    """What is left of it is in folders that git ignores, beside the state of `perdure dev`."""
+    source = copied(tmp_path / "source")
+    before = {path.name for path in source.iterdir()}
+    options = ("--quiet", "--no-deps", "--no-build-isolation", "--target", str(tmp_path / "into"))
+    done = subprocess.run(
+        [sys.executable, "-m", "pip", "install", *options, "."],
+        cwd=source,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert {path.name for path in source.iterdir()} - before == {".perdure", "perdure.egg-info"}
 
 
 def contents(wheel: Path) -> dict[str, bytes]:

@@ -67,6 +67,18 @@ def stop():
 worker = AgentWorker(Agent(name="a", model="openai:gpt-5-mini"), task_queue=f"q{os.getpid()}")
 asyncio.run(worker.run(address, on_start=stop))
 """
+LOCAL = """
+from perdure.testing import ScriptedModel, local_runtime
+
+async def main():
+    agent = Agent(name="a", model="openai:gpt-5-mini")
+    async with local_runtime(agent, model=ScriptedModel("Hello.")) as client:
+        report = await client.run("a", "Hello?")
+    print(report.output)
+
+asyncio.run(main())
+"""
+"""A server of its own and a worker in the process of the client."""
 
 END = "threads at the end: 1\n"
 
@@ -95,13 +107,15 @@ async def test_temporals_threads_end_before_the_interpreter_does(perdure_server:
 @pytest.mark.accepts("Y80")
 @pytest.mark.skipif(sys.platform != "linux", reason="threads are counted in /proc")
 async def test_threads_end_wherever_the_program_keeps_its_client(perdure_server: str) -> None:
-    """With a client of Temporal's own, frozen objects, an exit code, a worker, and no server."""
-    programs = (TEMPORALS, FROZEN, FAILS, WORKER, UNREACHABLE)
+    """With a client of Temporal's own, frozen objects, an exit code, a worker, no server, and all
+    of them in one process.
+    """
+    programs = (TEMPORALS, FROZEN, FAILS, WORKER, UNREACHABLE, LOCAL)
 
     ends = [await run(program, perdure_server) for program in programs]
 
-    refused = f"ServerUnreachableError\n{END}"
-    assert ends == [(0, END), (0, END), (3, END), (0, END), (0, refused)]
+    refused, answered = f"ServerUnreachableError\n{END}", f"Hello.\n{END}"
+    assert ends == [(0, END), (0, END), (3, END), (0, END), (0, refused), (0, answered)]
 
 
 @pytest.mark.slow

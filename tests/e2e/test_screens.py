@@ -457,10 +457,11 @@ def test_approvals_are_shown_with_all_arguments(see: See, perdure: CommandLine) 
     with perdure.started("run", "refunder", "Pay them back.", "--id", turn) as waiting:
         waiting.wait_for("perdure approvals")
         looked, listed = see("approvals", turn), see("approvals")
-        codes = (looked.end(), listed.end())
+        wide = see("approvals", columns=200)
+        codes = (looked.end(), listed.end(), wide.end())
     perdure("cancel", turn)
 
-    assert codes == (0, 0)
+    assert codes == (0, 0, 0)
     assert re.sub(r"\d+ h \d+ min", "H", looked.text).replace(turn, "TURN") == screen(r"""
         |call_1_1  refund  expires in H
         |    {
@@ -481,6 +482,10 @@ def test_approvals_are_shown_with_all_arguments(see: See, perdure: CommandLine) 
     assert rows.startswith("TURN CALL TOOL ")
     assert f"{turn} call_1_2 refund " in rows
     assert '{"ticket": "3", "euros": 80, "note": "Dear Jo,\\n\\u001b[2K請求"}' in rows
+    columns = re.sub(r"\d+ h \d+ min", "H", re.sub(r" +", " ", wide.text)).splitlines()
+    assert columns[0].strip() == "TURN CALL TOOL AGENT EXPIRES TASK ARGUMENTS"
+    row = f'{turn} call_1_1 refund refunder in H Pay them back. {{"ticket": "2", "euros": 300}}'
+    assert row in [line.strip() for line in columns]
 
 
 @pytest.mark.accepts("E39")

@@ -31,8 +31,9 @@ replies, rows 1 to 34, are tried with all
 three APIs.
 
 *The turn fails* means that the error has the report of the turn. *After its retries* means that the
-model is asked again as the turn's [ModelRetryPolicy](models.md#when-a-provider-is-down) says: while
-its time budget lasts, or for 30 minutes without one, unless you set another policy. The tests set
+model is asked again as the turn's
+[ModelRetryPolicy](model-failures.md#when-a-provider-is-down-retries-with-backoff) says: while its
+time budget lasts, or for 30 minutes without one, unless you set another policy. The tests set
 one that asks once more. *After a second attempt* means that the model is asked once more, whatever
 the policy says. *The caller is refused* means that nothing was started or changed.
 [Errors](errors.md) says what each code means and what to do about it. `make bad-input` runs all \

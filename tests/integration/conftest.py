@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ..receiver import OLD_SECRET, SECRET, Receiver, receiving
 
 HOST = "PERDURE_WEBHOOK_HOSTS"
+
+
+@pytest.fixture
+def workflows(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The module of a user's workflows, under a name by which the sandbox finds it, too."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    return importlib.import_module("their_workflows")
 
 
 @pytest.fixture

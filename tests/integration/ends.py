@@ -244,6 +244,10 @@ ELSEWHERE = {
         "no server, no turn",
         "integration/test_client.py::test_closed_port_is_an_unreachable_server",
     ),
+    errors.TooManyRequestsError: (
+        "the turn goes on",
+        "integration/test_many_updates.py::test_update_that_is_not_sent_in_time_is_told_so",
+    ),
     errors.WebhookRefusedError: (
         "the turn has a URL that no worker allows",
         "integration/test_webhooks.py::test_url_that_no_worker_allows_is_refused_before_any_model_call",

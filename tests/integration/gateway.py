@@ -14,6 +14,7 @@ import uvicorn
 from httpx_sse import aconnect_sse
 from starlette.requests import Request
 
+from perdure import limits
 from perdure.clients import AgentClient
 from perdure.clients.gateway import Auth, Caller, app
 from perdure.clients.gateway.application import operations
@@ -106,7 +107,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "run_agent": {"threadId": "nothing", "runId": "r-1", "messages": []},
     "start_turn": {"agent": "desk", "task": "one"},
     "approve_call": {"call_id": "call_1_1", "token": "000000000000"},
-    "deny_call": {"call_id": "call_1_1"},
+    "deny_call": {"call_id": "call_1_1", "token": "000000000000"},
     "add_budget": {"iterations": 1},
     "steer_turn": {"text": "Hello."},
     "fork_turn": {"at_step": 0},
@@ -118,6 +119,16 @@ BODIES: dict[str, dict[str, Any]] = {
     "backfill_schedule": {"start": "2026-01-01T00:00:00Z", "end": "2026-01-02T00:00:00Z"},
 }
 """A valid body for each operation on something that exists, if it needs one."""
+A2A = {"A2A-Version": "1.0"}
+"""The header of a request over A2A."""
+MANY_VALUES = b'{"jsonrpc": "2.0", "id": 1, "params": [' + b"1," * limits.HTTP_BODY_VALUES + b"1]}"
+"""A request of JSON-RPC with more values than a body may have."""
+
+
+def send_message(id: str, **more: str) -> dict[str, Any]:
+    """A request of A2A that sends a text. `more` are further fields of the message."""
+    message = {"messageId": id, "role": "ROLE_USER", "parts": [{"text": "a"}], **more}
+    return {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": {"message": message}}
 
 
 async def answers_to_others(http: httpx.AsyncClient, kind: str, id: str) -> set[tuple[int, str]]:

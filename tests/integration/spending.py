@@ -134,7 +134,7 @@ async def until(turn: Turn, fact: type[Fact], times: int = 1) -> Event:
     raise AssertionError(f"the turn is over, without {fact.__name__}")
 
 
-async def ended(turn: Turn) -> AgentReport | PerdureError:
+async def ended(turn: Turn[Any]) -> AgentReport | PerdureError:
     """The end of a turn: its report, or its error with the report in it."""
     async with asyncio.timeout(SOON_S):
         try:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,13 +20,6 @@ from perdure.worker import AgentWorker, PerdurePlugin
 
 from ..conftest import check_history, eventually
 from .delegating import FREE
-
-
-@pytest.fixture
-def workflows(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The workflows' module, under a name by which the sandbox finds it, too."""
-    monkeypatch.syspath_prepend(str(Path(__file__).parent))
-    return importlib.import_module("their_workflows")
 
 
 @asynccontextmanager
@@ -105,6 +96,22 @@ async def test_error_that_they_do_not_catch_fails_their_workflow(
             )
 
     assert "no key" in str(failed.value.cause)
+
+
+@pytest.mark.accepts("H110")
+async def test_id_that_a_url_would_change_is_refused_in_their_workflow(
+    perdure_server: str, workflows: Any
+) -> None:
+    """No turn is started; the id of a workflow of theirs is their own affair."""
+    model = ScriptedModel()
+    async with theirs(perdure_server, workflows, model) as (client, queue):
+        with pytest.raises(WorkflowFailureError) as failed:
+            await client.execute_workflow(
+                "Ticket", "How long?", id=f"{queue}/../ticket", task_queue=queue
+            )
+
+    assert "'..'" in str(failed.value.cause)
+    assert model.call_count == 0
 
 
 @pytest.mark.accepts("D17")

@@ -25,11 +25,13 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 from perdure import Agent, Budget, Outcome, errors, tool
 from perdure.batch.wire import BatchProgress, BatchRequest
 from perdure.clients import AgentClient, Turn
+from perdure.delivery.push import PushCall
 from perdure.delivery.webhook import WebhookCall
 from perdure.errors import PerdureError
+from perdure.session.wire import Queued, SessionRequest, SessionSnapshot
 from perdure.temporal import start_request
 from perdure.temporal.history import HistoryReader
-from perdure.temporal.names import ADD_BUDGET, BATCH, CHILD_NEWS, TURN, WEBHOOK
+from perdure.temporal.names import ADD_BUDGET, BATCH, CHILD_NEWS, PUSH, SESSION, TURN, WEBHOOK
 from perdure.temporal.payloads import pack, unpack
 from perdure.testing import ScriptedModel, call, calls, says
 from perdure.turn.continuation import Continuation
@@ -314,24 +316,28 @@ async def test_report_of_a_turn_that_ends_while_it_goes_on_in_a_new_run_is_whole
 
 @workflow.defn
 class RunBefore:
-    """A run that goes on as a later run of a turn."""
+    """A run that goes on as a later run of a turn or a session."""
 
     @workflow.run
-    async def run(self, given: RawValue, queue: str) -> None:
+    async def run(self, given: RawValue, queue: str, kind: str) -> None:
         """Go on at once."""
-        workflow.continue_as_new(given, workflow=TURN, task_queue=queue)  # type: ignore[arg-type]  # a name
+        workflow.continue_as_new(given, workflow=kind, task_queue=queue)  # type: ignore[arg-type]  # a name
 
 
 async def continued(
-    client: RecordingClient, turn_id: str, given: RawValue, task_queue: str | None = None
+    client: RecordingClient,
+    turn_id: str,
+    given: RawValue,
+    task_queue: str | None = None,
+    kind: str = TURN,
 ) -> WorkflowHandle[Any, Any]:
-    """A later run of a turn with this input, which a worker of `task_queue` may begin."""
+    """A later run of a workflow with this input, which a worker of `task_queue` may begin."""
     queue, temporal = f"before-{turn_id}", client.temporal
     runner = UnsandboxedWorkflowRunner()
     async with Worker(temporal, task_queue=queue, workflows=[RunBefore], workflow_runner=runner):
         first = await temporal.start_workflow(
             RunBefore.run,
-            args=[given, task_queue or client.task_queue],
+            args=[given, task_queue or client.task_queue, kind],
             id=turn_id,
             task_queue=queue,
         )
@@ -397,45 +403,63 @@ async def test_cancelled_turn_does_not_wait_for_a_state_that_cannot_be_read(
 
 @pytest.mark.accepts("H132")
 async def test_workflow_with_a_made_up_input_ends_at_once(runtime: Runtime) -> None:
-    """A batch of parts without end, a turn with followers without end, and a webhook of a run that
-    cannot be: each is refused typed, and nothing is tried again.
+    """A batch of parts without end, a turn with followers without end, a webhook of a run that
+    cannot be, a session without an agent, one with the input of a later run, and a push
+    notification with that: each is refused typed, and nothing is tried again.
     """
-    ends = {}
+    ends: dict[str, str | None] = {}
     async with runtime(reader(), model=ScriptedModel(says("done"))) as client:
         turn = await client.start("reader", "go")
         await turn.result()
         request = start_request.turn_request("reader", "go")
-        given = {
-            TURN: Continuation(
-                continues=Origin(turn_id=turn.id, run_id=turn.run_id, steps=1, digest="0" * 64),
-                request=request,
-                request_digest=request.digest(),
-                first_run=turn.run_id,
-                ledger=Ledger(),
-                began=datetime(9999, 1, 1, tzinfo=UTC),
-                followers=tuple(f"follower-{number}" for number in range(20_000)),
+        session = SessionRequest(agent="reader")
+        waits = (Queued(id="1", text="go"),)
+        given: dict[str, tuple[str, Any]] = {
+            "turn": (
+                TURN,
+                Continuation(
+                    continues=Origin(turn_id=turn.id, run_id=turn.run_id, steps=1, digest="0" * 64),
+                    request=request,
+                    request_digest=request.digest(),
+                    first_run=turn.run_id,
+                    ledger=Ledger(),
+                    began=datetime(9999, 1, 1, tzinfo=UTC),
+                    followers=tuple(f"follower-{number}" for number in range(20_000)),
+                ),
             ),
-            BATCH: BatchRequest.model_construct(
-                agent="reader", digest="0" * 64, items=10**9, parts=10**9, at_once=1
+            "batch": (
+                BATCH,
+                BatchRequest.model_construct(
+                    agent="reader", digest="0" * 64, items=10**9, parts=10**9, at_once=1
+                ),
             ),
-            WEBHOOK: WebhookCall(
-                id="made-up", url="https://x.example/", turn_id=turn.id, run_id="no run"
+            "webhook": (
+                WEBHOOK,
+                WebhookCall(
+                    id="made-up", url="https://x.example/", turn_id=turn.id, run_id="no run"
+                ),
             ),
+            "session": (SESSION, SessionRequest.model_construct(agent="")),
+            "later session": (SESSION, SessionSnapshot(session=session, count=0, queue=waits)),
+            "push": (PUSH, PushCall(id="1", url="https://x.example/", told="9")),
         }
-        for kind, value in given.items():
+        for name, (kind, value) in given.items():
             handle = await client.temporal.start_workflow(
-                kind, pack(value), id=f"{turn.id}-{kind}", task_queue=client.task_queue
+                kind, pack(value), id=f"{turn.id}-{name}", task_queue=client.task_queue
             )
             async with asyncio.timeout(60):
                 with pytest.raises(WorkflowFailureError) as caught:
                     await handle.result()
             assert isinstance(caught.value.cause, ApplicationError)
-            ends[kind] = caught.value.cause.type
+            ends[name] = caught.value.cause.type
 
     assert ends == {
-        TURN: "INVALID_REQUEST",
-        BATCH: "INVALID_REQUEST",
-        WEBHOOK: "TURN_NOT_FOUND",
+        "turn": "INVALID_REQUEST",
+        "batch": "INVALID_REQUEST",
+        "webhook": "TURN_NOT_FOUND",
+        "session": "INVALID_REQUEST",
+        "later session": "INVALID_REQUEST",
+        "push": "INVALID_REQUEST",
     }
 
 

@@ -203,6 +203,26 @@ async def test_pause_that_ends_after_the_deadline_is_not_begun(
 
 
 @pytest.mark.slow
+@pytest.mark.accepts("M47")
+async def test_deadline_that_passes_after_a_failure_has_the_failure_as_its_cause(
+    runtime: Runtime,
+) -> None:
+    """The provider failed once and is asked again, and its answer takes too long."""
+    again = ModelRetryPolicy(initial_interval=timedelta(milliseconds=10))
+    model = ScriptedModel(DOWN, says("late", delay=PROMPTLY))
+    async with runtime(app(spender(model_retry=again)), model=model) as client:
+        error = await ended(await client.start("spender", "go", deadline=SHORT))
+
+    report = timed_out(error)
+    assert isinstance(error, errors.TurnTimeoutError)
+    assert isinstance(error.__cause__, errors.LLMUnavailableError)
+    assert error.__cause__.message == "overloaded"
+    assert "has passed" in error.message
+    assert report.duration < PROMPTLY
+    assert model.call_count == 2
+
+
+@pytest.mark.slow
 @pytest.mark.accepts("E94", "E97")
 async def test_delegates_have_the_deadline_of_the_turn_above_them(runtime: Runtime) -> None:
     """It ends them as well; what they did is in the report, and a fork has no deadline."""

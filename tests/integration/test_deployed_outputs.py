@@ -133,7 +133,7 @@ async def test_answer_of_another_type_than_the_agents_is_refused_before_its_guar
     assert (
         caught.value.message
         == "the answer does not fit Defaults, the output type of the deployed agent support, which"
-        " its middleware gets: total: Extra inputs are not permitted; the turn was started with"
+        " its middleware gets: total: extra_forbidden; the turn was started with"
         " another type: start it with Defaults, or without output="
     )
     assert seen.outputs == [None], (
@@ -180,9 +180,9 @@ DEPLOYS: dict[str, tuple[Any, Any]] = {
     "the type is taken away": (None, ANSWER),
     "a new field without a default": (
         create_model("Resolution", refund=int, tone=str),
-        "tone: Field required",
+        "tone: missing",
     ),
-    "the name of a field": (create_model("Resolution", euros=int), "euros: Field required"),
+    "the name of a field": (create_model("Resolution", euros=int), "euros: missing"),
 }
 
 
@@ -226,7 +226,7 @@ async def test_answer_of_a_turn_that_began_with_an_earlier_version_of_the_type(
                 got[how] = [error.message]
 
     for how, (_, expected) in DEPLOYS.items():
-        if "Field required" in expected:
+        if "missing" in expected:
             assert got[how] == [MISFIT.format(expected)]
         else:
             assert got[how] == [expected] * 2

@@ -76,9 +76,9 @@ The transcript is that of any protocol: \
     "orchestrator": (
         """\
 Either side may give 30 days' notice.
-page-7/researcher-1: completed, 2 model calls: How long is notice?
-page-7/researcher-2: completed, 2 model calls: Who may give it?
-page-7/writer-3: completed, 1 model calls: Write: notice is 30 days; either side may give it.
+page-7/researcher-1: completed, model calls: 2
+page-7/researcher-2: completed, model calls: 2
+page-7/writer-3: completed, model calls: 1
 """
     ),
     "parallel_tools": (

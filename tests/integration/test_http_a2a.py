@@ -52,7 +52,7 @@ from perdure.values.answers import ModelAnswer
 
 from ..conftest import Runtime
 from .delegating import delegate
-from .gateway import as_, served, until_not
+from .gateway import MANY_VALUES, as_, served, told, until_not
 
 _COMPLETED = TaskState.TASK_STATE_COMPLETED
 _WORKS = TaskState.TASK_STATE_WORKING
@@ -209,7 +209,7 @@ async def test_address_with_a_slash_at_its_end_is_served(runtime: Runtime) -> No
     assert raw.status_code == 200
 
 
-@pytest.mark.accepts("H51", "H52")
+@pytest.mark.accepts("H51", "H52", "H111")
 async def test_task_is_sent_asks_for_approval_and_is_completed(runtime: Runtime) -> None:
     """A message again is the same one; text is not taken as a decision; a context has its tasks."""
     async with desk(runtime, lost=asks("Done.", "Again.", "Third.")) as (client, http):
@@ -219,6 +219,8 @@ async def test_task_is_sent_asks_for_approval_and_is_completed(runtime: Runtime)
         text = await send(agent, message("yes, approve", "a2a1-m2", task_id=task.id))
         wrong = await refused(send(agent, decision(task, "a2a1-m3", token="0" * 12)))
         unknown = await refused(send(agent, decision(task, "a2a1-m4", by="otto@example.com")))
+        denial = decision(task, "a2a1-m8", approve=False, token="0" * 12)
+        denied = await refused(send(agent, denial))
         done = [
             await send(agent, decision(task, "a2a1-m5", reason="fine", arguments={"euros": 30}))
             for _ in range(2)
@@ -237,6 +239,7 @@ async def test_task_is_sent_asks_for_approval_and_is_completed(runtime: Runtime)
     assert (part["type"], part["tool"], part["arguments"]) == ("approval", "refund", {"euros": 40})
     assert isinstance(wrong, InvalidParamsError)
     assert isinstance(unknown, InvalidParamsError)
+    assert isinstance(denied, InvalidParamsError)
     assert [one.status.state for one in done] == [_COMPLETED] * 2
     assert [part.text for part in done[0].artifacts[0].parts] == ["Done."]
     assert isinstance(late, UnsupportedOperationError)
@@ -485,14 +488,17 @@ async def test_bad_messages_are_refused_and_start_nothing(
             for body in bodies
         }
         old = await http.post("/a2a/desk", json=OLD, headers={"A2A-Version": "0.3"})
-        huge = await http.post("/a2a/desk", content=b" " * (limits.HTTP_BODY_BYTES + 1))
+        huge = [
+            await http.post("/a2a/desk", content=content, headers=version)
+            for content in (b" " * (limits.HTTP_BODY_BYTES + 1), MANY_VALUES)
+        ]
         started = [one async for one in client.list(id_prefix="@acme/a2a/desk/bad")]
 
     assert found == {name: cls for name, (_, cls) in BAD_MESSAGES.items()}
     assert {type(one) for one in lists} == {InvalidParamsError}
     assert {body: answer["error"]["code"] for body, answer in answers.items()} == bodies
     assert old.json()["error"]["code"] == -32009
-    assert (huge.status_code, huge.json()["code"]) == (413, "TOO_LARGE")
+    assert [told(one) for one in huge] == [(413, "TOO_LARGE")] * 2
     assert started == []
     assert caplog.records
     assert not any("\n" in one.getMessage() or one.exc_info for one in caplog.records)

@@ -128,7 +128,7 @@ async def test_thread_of_runs(runtime: Runtime) -> None:
     assert model.call_count == 3
 
 
-@pytest.mark.accepts("H31", "H4")
+@pytest.mark.accepts("H31", "H4", "H111")
 async def test_interrupts_are_approvals(runtime: Runtime) -> None:
     """They are approved with other arguments, denied, and abandoned; who decided is the caller."""
     models = {"one": pays("Paid."), "two": pays("Not paid."), "three": pays("Never mind.")}
@@ -139,6 +139,9 @@ async def test_interrupts_are_approvals(runtime: Runtime) -> None:
                 for name in models
             }
         )
+        [shown] = asked["two"].interrupts
+        stale = denying("i-two", f"{shown.id.rpartition('#')[0]}#000000000000", approved=False)
+        not_shown = await http.post("/agui/desk", json=stale)
         payloads = {
             "one": {"approved": True, "editedArgs": {"euros": 5}},
             "two": {"approved": False, "reason": "too much"},
@@ -174,7 +177,7 @@ async def test_interrupts_are_approvals(runtime: Runtime) -> None:
     assert [one.text for one in done.values()] == ["Paid.", "Not paid.", "Never mind."]
     assert done["one"].of("STEP_STARTED")[0].step_name == "step 1"
     assert (again.kinds[-1], again.end.result) == ("RUN_FINISHED", "Paid.")
-    assert [told(one) for one in conflicts] == [(409, "APPROVAL_CONFLICT")] * 2
+    assert [told(one) for one in (*conflicts, not_shown)] == [(409, "APPROVAL_CONFLICT")] * 3
     assert decided.decision.by == "iris@example.com"
 
 

@@ -8,17 +8,28 @@ from typing import Any
 import httpx
 import pytest
 
-from perdure import Agent
+from perdure import Agent, UserMessage, errors
 from perdure.clients import AgentClient
-from perdure.clients.gateway import Caller
-from perdure.testing import FunctionModel, says
+from perdure.clients.gateway import A2AAgent, Caller
+from perdure.testing import FunctionModel, ModelRequest, Reply, fails, says
 
 from ..conftest import Runtime
-from .gateway import served
+from .gateway import A2A, send_message, served, until_not
+
+pytest.importorskip("mcp", reason="the extra perdure[mcp] is not installed")
+
+from .mcp_tasks import assistant, use
 
 DESK = Agent(name="desk", model="main")
-TURNS = 9
+TURNS = 14
 CRON: dict[str, Any] = {"cron": "0 7 1 1 *", "timezone": "UTC"}
+
+
+def replies(request: ModelRequest) -> Reply:
+    """An answer, or for the task "bad" none."""
+    [task, *_] = request.messages
+    is_bad = isinstance(task, UserMessage) and task.text == "bad"
+    return fails(errors.LLMAuthError("no key")) if is_bad else says("done")
 
 
 async def key_of(client: AgentClient, workflow_id: str) -> str:
@@ -28,7 +39,7 @@ async def key_of(client: AgentClient, workflow_id: str) -> str:
 
 
 async def started_by_all_ways(http: httpx.AsyncClient) -> None:
-    """Start a turn in each way that needs no other protocol's client."""
+    """Start a turn in each way."""
     task = {"agent": "desk", "task": "a"}
     said = {"threadId": "talk-2", "runId": "r", "messages": [], "state": {}, "tools": []}
     message = {"id": "m", "role": "user", "content": "a"}
@@ -43,22 +54,41 @@ async def started_by_all_ways(http: httpx.AsyncClient) -> None:
         ("v1/schedules/daily/run", {}),
         ("agui/desk", {**said, "context": [], "forwardedProps": {}, "messages": [message]}),
         ("openai/v1/responses", {"model": "desk", "input": "a", "conversation": "talk-3"}),
+        ("openai/v1/responses", {"model": "desk", "input": "a"}),
+        ("a2a/desk", send_message("m")),
+        ("v1/batches", {"id": "failing", "agent": "desk", "tasks": ["bad"]}),
+        ("v1/batches/failing/retry", {}),
     ]
     for path, body in requests:
-        answer = await http.post(f"/{path}", json=body)
+        if path.endswith("/retry"):
+            await until_over(http, "v1/batches/failing")
+        answer = await http.post(f"/{path}", json=body, headers=A2A)
         assert answer.status_code < 300, (path, answer.text)
         if path == "v1/turns":
             await http.get("/v1/turns/one/result", params={"wait": 30})
+    async with assistant(http) as mcp:
+        assert "refused" not in await use(mcp, "start_turn", agent="desk", task="a", id="by-mcp")
+
+
+async def until_over(http: httpx.AsyncClient, batch: str) -> None:
+    """Wait until a batch is over."""
+
+    async def state() -> int:
+        return int((await http.get(f"/{batch}")).json()["state"] == "running")
+
+    await until_not(1, state)
 
 
 @pytest.mark.accepts("H114")
 @pytest.mark.slow
 async def test_turns_of_a_tenant_have_its_key_however_they_are_started(runtime: Runtime) -> None:
     """Also those of sessions, batches, schedules and forks, and of a session of a schedule."""
-    model = FunctionModel(lambda request: says("done"))
     tenant = secrets.token_hex(4)
     caller = Caller("a@example.com", tenant)
-    async with runtime(DESK, model=model) as client, served(client, lambda _: caller) as http:
+    async with (
+        runtime(DESK, model=FunctionModel(replies)) as client,
+        served(client, lambda _: caller, a2a_agents=[A2AAgent("desk", "Answers.")]) as http,
+    ):
         await started_by_all_ways(http)
         await (await client.get_batch(f"@{tenant}/many")).result()
         weekly = await client.schedule(

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import httpx
 import pytest
 
 from perdure import Agent, errors, tool
 from perdure.clients import AgentClient
+from perdure.clients.gateway import A2AAgent
 from perdure.testing import ByTask, ScriptedModel, call, calls, says
 
 from ..conftest import Runtime
-from .gateway import served
+from .gateway import A2A, send_message, served
+
+pytest.importorskip("mcp", reason="the extra perdure[mcp] is not installed")
+
+from .mcp_tasks import assistant, use
 
 UNSAFE = "../@other/payroll"
+OVER, TALK = "h110-over", "h110-talk"
+"""A turn that is over, and a session."""
 CRON = {"cron": "0 7 * * *", "timezone": "UTC"}
 Try = Callable[[AgentClient], Awaitable[Any]]
 
@@ -28,20 +37,26 @@ def refund(euros: int) -> str:
 DESK = Agent(name="desk", model="main", tools=[refund])
 
 
+def user(id: str) -> dict[str, Any]:
+    """A message of AG-UI."""
+    return {"id": id, "role": "user", "content": "a"}
+
+
 def over_http(unsafe: str) -> dict[str, tuple[str, dict[str, Any], dict[str, str]]]:
     """Requests that would create something with an id: path, body and headers."""
     key = {"Idempotency-Key": unsafe}
     start = {"agent": "desk", "task": "over"}
     said = [{"type": "message", "role": "user", "content": "hello"}]
-    thread: dict[str, Any] = {"state": {}, "tools": [], "context": [], "forwardedProps": {}}
+    empty: dict[str, Any] = {"state": {}, "tools": [], "context": [], "forwardedProps": {}}
+    thread = {**empty, "runId": "r"}
     return {
         "turn": ("turns", {**start, "id": unsafe}, {}),
         "turn by key": ("turns", start, key),
         "agent": ("turns", {"agent": "..", "task": "over"}, {}),
         "session": (f"sessions/{unsafe}/messages", {"text": "a", "begin": {"agent": "desk"}}, {}),
-        "fork of a session": ("sessions/talk/fork", {"id": unsafe}, {}),
-        "message": ("sessions/talk/messages", {"text": "a", "id": unsafe}, {}),
-        "message by key": ("sessions/talk/messages", {"text": "a"}, key),
+        "fork of a session": (f"sessions/{TALK}/fork", {"id": unsafe}, {}),
+        "message": (f"sessions/{TALK}/messages", {"text": "a", "id": unsafe}, {}),
+        "message by key": (f"sessions/{TALK}/messages", {"text": "a"}, key),
         "batch": ("batches", {"id": unsafe, "agent": "desk", "tasks": ["over"]}, {}),
         "task": (
             "batches",
@@ -49,26 +64,24 @@ def over_http(unsafe: str) -> dict[str, tuple[str, dict[str, Any], dict[str, str
             {},
         ),
         "schedule": ("schedules", {**start, **CRON, "id": unsafe}, {}),
-        "steer": ("turns/over/steer", {"text": "a", "id": unsafe}, {}),
-        "fork": ("turns/over/fork", {"id": unsafe, "say": "go on"}, {}),
-        "fork by key": ("turns/over/fork", {"say": "go on"}, key),
-        "resume": ("turns/over/resume", {"id": unsafe}, {}),
+        "steer": (f"turns/{OVER}/steer", {"text": "a", "id": unsafe}, {}),
+        "fork": (f"turns/{OVER}/fork", {"id": unsafe, "say": "go on"}, {}),
+        "fork by key": (f"turns/{OVER}/fork", {"say": "go on"}, key),
+        "resume": (f"turns/{OVER}/resume", {"id": unsafe}, {}),
         "response": ("/openai/v1/responses", {"model": "desk", "input": said}, key),
         "conversation": (
             "/openai/v1/responses",
             {"model": "desk", "input": said, "conversation": unsafe},
             {},
         ),
-        "thread": (
+        "thread": ("/agui/desk", {**thread, "threadId": unsafe, "messages": [user("m")]}, {}),
+        "message of a thread": (
             "/agui/desk",
-            {
-                **thread,
-                "threadId": unsafe,
-                "runId": "r",
-                "messages": [{"id": "m", "role": "user", "content": "a"}],
-            },
+            {**thread, "threadId": "h110-thread", "messages": [user(unsafe)]},
             {},
         ),
+        "context": ("/a2a/desk", send_message("m", contextId=".."), A2A),
+        "message of a context": ("/a2a/desk", send_message(unsafe), A2A),
     }
 
 
@@ -77,18 +90,24 @@ def in_python(unsafe: str) -> dict[str, Try]:
     return {
         "turn": lambda client: client.start("desk", "over", id=unsafe),
         "session": lambda client: client.session(unsafe, "desk").say("a"),
-        "fork of a session": lambda client: client.session("@acme/talk").fork(id=unsafe),
-        "message": lambda client: client.session("@acme/talk").say("a", id=unsafe),
+        "fork of a session": lambda client: client.session(f"@acme/{TALK}").fork(id=unsafe),
+        "message": lambda client: client.session(f"@acme/{TALK}").say("a", id=unsafe),
         "batch": lambda client: client.batch(unsafe, "desk", ["over"]),
         "task": lambda client: client.batch("b", "desk", [{"task": "over", "id": unsafe}]),
         "schedule": lambda client: client.schedule(unsafe, "desk", "over", **CRON),
         "session of a schedule": lambda client: client.schedule(
             "s", "desk", "over", session=unsafe, **CRON
         ),
-        "steer": lambda client: client.steer("@acme/over", "a", message_id=unsafe),
-        "fork": lambda client: client.fork("@acme/over", say="go on", new_id=unsafe),
-        "resume": lambda client: client.resume("@acme/over", new_id=unsafe),
+        "steer": lambda client: client.steer(f"@acme/{OVER}", "a", message_id=unsafe),
+        "fork": lambda client: client.fork(f"@acme/{OVER}", say="go on", new_id=unsafe),
+        "resume": lambda client: client.resume(f"@acme/{OVER}", new_id=unsafe),
     }
+
+
+def detail_of(answer: httpx.Response) -> str:
+    """What an error says: a problem, or an error of OpenAI's API or of JSON-RPC."""
+    told = answer.json()
+    return str(told["detail"] if "detail" in told else told["error"]["message"])
 
 
 @pytest.mark.accepts("H110")
@@ -96,28 +115,51 @@ async def test_id_that_a_url_would_change_is_refused_wherever_something_is_creat
     runtime: Runtime,
 ) -> None:
     """Nothing is created over any API or by the client; existing things are not changed."""
-    answers, raised = {}, {}
+    details, raised = {}, {}
     async with (
         runtime(
             DESK, model=ByTask({"over": ScriptedModel(says("done")), "a": ScriptedModel(says("b"))})
         ) as client,
-        served(client) as http,
+        served(client, a2a_agents=[A2AAgent("desk", "Answers.")]) as http,
+        assistant(http) as mcp,
     ):
-        await (await client.start("desk", "over", id="@acme/over")).result()
-        await (await client.session("@acme/talk", "desk").say("a")).result()
+        await (await client.start("desk", "over", id=f"@acme/{OVER}")).result()
+        await (await client.session(f"@acme/{TALK}", "desk").say("a")).result()
+        before = await existing(client)
         for what, (path, body, headers) in over_http(UNSAFE).items():
             full = path if path.startswith("/") else f"/v1/{path.replace('..', '%2E%2E')}"
             url = http.base_url.copy_with(raw_path=full.encode())
-            answers[what] = (await http.post(url, json=body, headers=headers)).status_code
+            details[what] = detail_of(await http.post(url, json=body, headers=headers))
+        start = await use(mcp, "start_turn", agent="desk", task="over", id=UNSAFE)
+        steer = await use(mcp, "steer_turn", turn=UNSAFE, text="a")
+        details |= {"start over MCP": start["refused"], "steer over MCP": repr(steer["refused"])}
         for what, attempt in in_python(UNSAFE).items():
             with pytest.raises(errors.InvalidRequestError) as refused:
                 await attempt(client)
-            raised[what] = "'..'" in refused.value.message
-        turns = {one.id async for one in client.list() if "payroll" in one.id or ".." in one.id}
+            raised[what] = refused.value.message
+        after = await existing(client)
+        made = [one.id async for one in client.list() if "payroll" in one.id or ".." in one.id]
 
-    assert {what: status for what, status in answers.items() if status not in (400, 422)} == {}
-    assert {what for what, has_reason in raised.items() if not has_reason} == set()
-    assert turns == set()
+    assert {what: said for what, said in details.items() if ".." not in said} == {}
+    assert {what: said for what, said in raised.items() if "'..'" not in said} == {}
+    assert after == before
+    assert set(before) == {f"@acme/{OVER}", f"@acme/{TALK}/1"}
+    assert made == []
+
+
+async def existing(client: AgentClient) -> dict[str, tuple[int, str]]:
+    """The turns of this test, and the session: how many messages and what state they have."""
+    found: dict[str, tuple[int, str]] = {}
+    async with asyncio.timeout(20):
+        while len(found) < 2:
+            listed = [one.id async for one in client.list(id_prefix="@acme/h110-")]
+            for one in listed:
+                turn = await client.get(one)
+                events = len([event async for event in turn.events()])
+                found[one] = (events, str((await turn.status()).outcome))
+    queue = (await client.session(f"@acme/{TALK}").status()).queue
+    assert not queue
+    return found
 
 
 @pytest.mark.accepts("H111")

@@ -25,7 +25,7 @@ from perdure.events import Decided
 from perdure.testing import ByTask, ScriptedModel, call, calls, fails, says
 
 from ..conftest import Runtime
-from .gateway import as_, by_name, served, told
+from .gateway import MANY_VALUES, as_, by_name, served, told
 
 pytest.importorskip("mcp", reason="the extra perdure[mcp] is not installed")
 
@@ -398,7 +398,10 @@ async def test_bad_input_is_refused_and_nothing_is_started(runtime: Runtime) -> 
             await http.post("/mcp", content=content, headers=json)
             for content in (b"", b"{", b"[]", b"5", b"\xff", deep, b'{"jsonrpc": "2.0", "id": 1}')
         ]
-        huge = await http.post("/mcp", content=b" " * 5_000_000, headers=json)
+        huge = [
+            await http.post("/mcp", content=content, headers=json)
+            for content in (b" " * 5_000_000, MANY_VALUES)
+        ]
         text = await http.post("/mcp", content=b"{}", headers={**modern, "Content-Type": "text/x"})
         elsewhere = await http.post(
             "/mcp", content=b"{}", headers={**json, "Origin": "https://evil.example"}
@@ -423,7 +426,7 @@ async def test_bad_input_is_refused_and_nothing_is_started(runtime: Runtime) -> 
 
     assert [one.status_code for one in bad] == [400] * 7
     assert all(one.json()["error"]["code"] in (-32700, -32600) for one in bad)
-    assert told(huge) == (413, "TOO_LARGE")
+    assert [told(one) for one in huge] == [(413, "TOO_LARGE")] * 2
     assert (text.status_code, elsewhere.status_code) == (400, 403)
     assert [told(one) for one in others] == [(405, "METHOD_NOT_ALLOWED")] * 3
     assert {code for code, _ in unknown} == {-32602}

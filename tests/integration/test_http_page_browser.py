@@ -178,9 +178,16 @@ async def test_turn_is_steered_topped_up_cancelled_forked_and_resumed_by_clicks(
         await press(page, "Top up")
         paid = await confirm(page, "Add", usd="0.5")
         await has(page, "of $1.50")
+        await has(page, "waits for approval")
+        await press(page, "Steer")
+        offered = await page.get_by_role("dialog").get_by_role("checkbox").count()
+        await page.keyboard.press("Escape")
+        [wait] = (await turn.status()).waits
         card = page.locator(CARD)
         await card.get_by_role("textbox").fill("too much")
-        await card.get_by_role("button", name="Deny").click()
+        async with page.expect_request("**/deny") as denied:
+            await card.get_by_role("button", name="Deny").click()
+        sent = (await denied.value).post_data_json
         await has(page, "No refund.")
         await press(page, "Fork")
         forked = await confirm(page, "Fork", say="And now?")
@@ -198,6 +205,13 @@ async def test_turn_is_steered_topped_up_cancelled_forked_and_resumed_by_clicks(
         await has(page, "Now it works.")
         facts = [one.fact async for one in turn.events()]
 
+        assert wait.call is not None
+        assert sent == {
+            "call_id": wait.call.call_id,
+            "token": wait.call.token,
+            "reason": "too much",
+        }
+        assert offered == 1  # to stop a model call, and not to deny calls that are not shown
         assert "within the budget" in steered
         assert "Now $1.00" in paid
         assert "at most $1.50" in forked
@@ -524,6 +538,35 @@ async def test_session_is_a_chat_and_a_tree_shows_its_money(
         assert "$" in delegates
         assert "delegate_to_agent: desk" in timeline
         assert watched.said == []
+
+
+@pytest.mark.slow
+@pytest.mark.accepts("H75")
+async def test_session_of_a_model_without_a_price_has_an_unknown_price(
+    runtime: Runtime, chromium: Browser
+) -> None:
+    """For the session, and for its turn: it was not free."""
+    worker = AgentWorker(DESK, models={"main": "scripted:main"})
+    async with (
+        runtime(worker, model=ScriptedModel("Hi.")) as client,
+        served(client, one_token(TOKEN)) as http,
+    ):
+        session = client.session("page-unpriced", DESK.name)
+        await (await session.say("Hello.")).result()
+        base = str(http.base_url).rstrip("/")
+        address = f"{base}/ui/#token={TOKEN}"
+        async with opened(chromium, address, wait_until="load") as watched:
+            page = watched.page
+            await show(page, "sessions", session.id)
+            await has(page, "Hi.")
+            await page.get_by_text("spent unknown price").click()
+            await page.locator("main .amount").first.wait_for()
+            amounts = await page.locator("main .amount").all_inner_texts()
+            text = await page.locator("main").inner_text()
+        await session.close()
+
+    assert amounts == ["unknown price"]
+    assert "$0.00" not in text
 
 
 @pytest.mark.slow

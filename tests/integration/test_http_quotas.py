@@ -4,21 +4,83 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from dataclasses import dataclass
 from typing import Any
 
 import httpx
 import pytest
+from starlette.requests import Request
 
-from perdure import Agent
-from perdure.clients.gateway import Caller, Quota
-from perdure.testing import FunctionModel, says
+from perdure import Agent, UserMessage, errors, tool
+from perdure.clients import AgentClient
+from perdure.clients.gateway import A2AAgent, Caller, Quota
+from perdure.clients.gateway.problems import RefusedError
+from perdure.clients.gateway.quotas import ScheduleIds, check_schedules
+from perdure.testing import FunctionModel, ModelRequest, Reply, call, calls, fails, says
 
 from ..conftest import Runtime
-from .gateway import served, told
+from .gateway import A2A, send_message, served, told, until_not
 
-DESK = Agent(name="desk", model="main")
-CRON: dict[str, Any] = {"cron": "0 7 1 1 *", "timezone": "UTC", "agent": "desk", "task": "a"}
-WAITS: dict[str, Any] = {"agent": "desk", "task": "a", "delay": "PT1H"}
+pytest.importorskip("mcp", reason="the extra perdure[mcp] is not installed")
+
+from .mcp_tasks import assistant, use
+
+
+@tool(requires_approval=True)
+def refund(euros: int) -> str:
+    """Pay back."""
+    return f"paid {euros} euros"
+
+
+DESK = Agent(name="desk", model="main", tools=[refund])
+START: dict[str, Any] = {"agent": "desk", "task": "a"}
+DAILY: dict[str, Any] = {"cron": "0 7 * * *", "timezone": "UTC", "agent": "desk"}
+WAITS: dict[str, Any] = {**START, "delay": "PT1H"}
+BEGIN: dict[str, Any] = {"text": "a", "begin": {"agent": "desk"}}
+HELD: dict[str, Any] = {"id": "held", "agent": "desk", "tasks": ["hold"]}
+"""A batch that is open until it is cancelled."""
+THREAD: dict[str, Any] = {
+    "threadId": "thread",
+    "runId": "r",
+    "messages": [{"id": "m", "role": "user", "content": "a"}],
+    "state": {},
+    "tools": [],
+    "context": [],
+    "forwardedProps": {},
+}
+LONG = {"start": "2026-01-01T00:00:00Z", "end": "2026-01-20T12:00:00Z"}
+SHORT = {"start": "2026-01-01T00:00:00Z", "end": "2026-01-02T12:00:00Z"}
+
+
+def replies(request: ModelRequest) -> Reply:
+    """A call that waits for the task "hold", no answer for "bad", and one for all others."""
+    texts = {one.text for one in request.messages if isinstance(one, UserMessage)}
+    if "hold" in texts:
+        return calls(call("refund", euros=1))
+    return fails(errors.LLMAuthError("no key")) if "bad" in texts else says("done")
+
+
+@dataclass
+class Tenant:
+    """A tenant whose numbers can be changed; its caller is the one of every request."""
+
+    quota: Quota = Quota()
+
+    def __post_init__(self) -> None:
+        self.name = secrets.token_hex(4)
+
+    def __call__(self, request: Request) -> Caller:
+        return Caller("a@example.com", self.name, quota=self.quota)
+
+    async def clear(self, client: AgentClient) -> None:
+        """End what is open, and delete the schedules."""
+        prefix = f"@{self.name}/"
+        async for schedule in client.schedule_ids(prefix):
+            await (await client.get_schedule(schedule)).delete()
+        for batch in ("held", "failing"):
+            await (await client.get_batch(f"{prefix}{batch}")).cancel()
+        async for turn in client.list(id_prefix=prefix):
+            await (await client.get(turn.id)).cancel()
 
 
 async def refusal(http: httpx.AsyncClient, path: str, body: dict[str, Any]) -> tuple[int, str]:
@@ -34,32 +96,141 @@ async def refusal(http: httpx.AsyncClient, path: str, body: dict[str, Any]) -> t
 @pytest.mark.accepts("H115")
 async def test_tenant_has_no_more_than_its_numbers(runtime: Runtime) -> None:
     """What exists is found by its id, and callers without a tenant have no limit."""
-    tenant, begin = secrets.token_hex(4), {"text": "a", "begin": {"agent": "desk"}}
-    quota = Quota(turns=1, sessions=1, batches=1, tasks=2, schedules=1)
-    caller = Caller("a@example.com", tenant, quota=quota)
-    model = FunctionModel(lambda request: says("done"))
-    task = {"task": {"content": "a"}}
-    async with runtime(DESK, model=model) as client, served(client, lambda _: caller) as http:
-        await http.post("/v1/schedules", json={**CRON, "id": "s"})
-        await http.post("/v1/sessions/talk/messages", json=begin)
+    tenant = Tenant(Quota(turns=1, sessions=1, batches=1, tasks=2, schedules=1))
+    model = FunctionModel(replies)
+    daily = {**DAILY, "task": "a", "id": "s"}
+    async with runtime(DESK, model=model) as client, served(client, tenant) as http:
+        await http.post("/v1/schedules", json=daily)
+        await http.post("/v1/sessions/talk/messages", json=BEGIN)
         refused = {
-            "schedule": await refusal(http, "/v1/schedules", {**CRON, "id": "s-1"}),
-            "session": await refusal(http, "/v1/sessions/talk-1/messages", begin),
+            "schedule": await refusal(http, "/v1/schedules", {**daily, "id": "s-1"}),
+            "session": await refusal(http, "/v1/sessions/talk-1/messages", BEGIN),
             "thread": await refusal(http, "/v1/sessions/talk/fork", {"id": "talk-2"}),
         }
         begun = await http.post("/v1/turns", json={**WAITS, "id": "one"})
         refused["turn"] = await refusal(http, "/v1/turns", {**WAITS, "id": "two"})
-        batch = {"id": "b", "agent": "desk", "tasks": [task] * 3}
+        batch = {"id": "b", "agent": "desk", "tasks": ["a"] * 3}
         refused["tasks"] = told(await http.post("/v1/batches", json=batch))
         again = [
             (await http.post("/v1/turns", json={**WAITS, "id": "one"})).status_code,
-            (await http.post("/v1/sessions/talk/messages", json=begin)).status_code,
-            (await http.post("/v1/schedules", json={**CRON, "id": "s"})).status_code,
+            (await http.post("/v1/sessions/talk/messages", json=BEGIN)).status_code,
+            (await http.post("/v1/schedules", json=daily)).status_code,
         ]
-        async for turn in client.list(id_prefix=caller.prefix):
+        async for turn in client.list(id_prefix=f"@{tenant.name}/"):
             await (await client.get(turn.id)).cancel()
-        await (await client.get_schedule(f"@{tenant}/s")).delete()
+        await (await client.get_schedule(f"@{tenant.name}/s")).delete()
 
     assert begun.status_code == 202
     assert set(refused.values()) == {(429, "TOO_MANY_REQUESTS")}
     assert again == [202, 202, 200]
+
+
+def doors() -> dict[str, tuple[str, dict[str, Any]]]:
+    """Requests that would start one more turn, session or batch of a tenant that has its number."""
+    said = {"model": "desk", "input": "a"}
+    return {
+        "run": ("v1/schedules/single/run", {}),
+        "backfill": ("v1/schedules/single/backfill", SHORT),
+        "run of a batch": ("v1/schedules/several/run", {}),
+        "backfill of batches": ("v1/schedules/several/backfill", SHORT),
+        "turn": ("v1/turns", START),
+        "fork": ("v1/turns/over/fork", {"say": "b"}),
+        "resume": ("v1/turns/cancelled/resume", {}),
+        "batch": ("v1/batches", {**HELD, "id": "other"}),
+        "retry": ("v1/batches/failing/retry", {}),
+        "session": ("v1/sessions/other/messages", BEGIN),
+        "fork of a session": ("v1/sessions/talk/fork", {"id": "other"}),
+        "response": ("openai/v1/responses", said),
+        "next response": ("openai/v1/responses", {**said, "previous_response_id": "over"}),
+        "conversation": ("openai/v1/responses", {**said, "conversation": "other"}),
+        "thread": ("agui/desk", THREAD),
+        "task": ("a2a/desk", send_message("m")),
+    }
+
+
+async def prepare(http: httpx.AsyncClient) -> None:
+    """Start what the doors go on from, and what is open."""
+    requests: list[tuple[str, dict[str, Any]]] = [
+        ("v1/turns", {**START, "id": "over"}),
+        ("v1/turns", {**WAITS, "id": "cancelled"}),
+        ("v1/turns/cancelled/cancel", {}),
+        ("v1/schedules", {**DAILY, "task": "a", "id": "single"}),
+        ("v1/schedules", {**DAILY, "batch": {"tasks": ["a"]}, "id": "several"}),
+        ("v1/batches", {"id": "failing", "agent": "desk", "tasks": ["bad"]}),
+        ("v1/batches", HELD),
+        ("v1/sessions/talk/messages", BEGIN),
+    ]
+    for path, body in requests:
+        answer = await http.post(f"/{path}", json=body)
+        assert answer.is_success, (path, answer.text)
+
+    async def running() -> int:
+        over = [(await http.get(f"/v1/turns/{one}")).json() for one in ("over", "cancelled")]
+        batch = (await http.get("/v1/batches/failing")).json()
+        return int(batch["state"] == "running" or any(one["outcome"] is None for one in over))
+
+    await until_not(1, running)
+
+
+@pytest.mark.accepts("H115")
+async def test_numbers_of_a_tenant_hold_over_every_api(runtime: Runtime) -> None:
+    """Also for what is started by a schedule, a retry, a fork and a resume."""
+    tenant, published = Tenant(), [A2AAgent("desk", "Answers.")]
+    async with (
+        runtime(DESK, model=FunctionModel(replies)) as client,
+        served(client, tenant, a2a_agents=published) as http,
+    ):
+        await prepare(http)
+        tenant.quota = Quota(turns=1, sessions=1, batches=1)
+        listed = [
+            await refusal(http, "/v1/turns", WAITS),
+            await refusal(http, "/v1/batches", {**HELD, "id": "more"}),
+            await refusal(http, "/v1/sessions/more/messages", BEGIN),
+        ]
+        answers = {
+            what: (await http.post(f"/{path}", json=body, headers=A2A)).status_code
+            for what, (path, body) in doors().items()
+        }
+        async with assistant(http) as mcp:
+            over_mcp = await use(mcp, "start_turn", agent="desk", task="a")
+        tenant.quota = Quota(turns=15, batches=15)
+        many = [
+            told(await http.post(f"/v1/schedules/{one}/backfill", json=LONG))
+            for one in ("single", "several")
+        ]
+        runs = [await http.post(f"/v1/schedules/{one}/run") for one in ("single", "several")]
+        await tenant.clear(client)
+
+    assert listed == [(429, "TOO_MANY_REQUESTS")] * 3
+    assert {what: status for what, status in answers.items() if status != 429} == {}
+    assert over_mcp["refused"].startswith("TOO_MANY_REQUESTS")
+    assert many == [(429, "TOO_MANY_REQUESTS")] * 2
+    assert [one.status_code for one in runs] == [202] * 2
+
+
+@pytest.mark.accepts("H115")
+async def test_list_of_many_schedules_is_kept_for_a_moment(runtime: Runtime) -> None:
+    """A schedule that was created here is in it at once, and one that exists needs no list."""
+    name, known = secrets.token_hex(4), ScheduleIds(few=0)
+    caller = Caller("a@example.com", name, quota=Quota(schedules=2))
+    own = [f"@{name}/{number}" for number in range(4)]
+    daily: dict[str, Any] = {"agent": "desk", "task": "a", "cron": "0 7 * * *", "timezone": "UTC"}
+    async with runtime(DESK, model=FunctionModel(replies)) as client:
+        await client.schedule(own[0], **daily)
+
+        async def missing() -> int:
+            return int(own[0] not in [one async for one in client.schedule_ids()])
+
+        await until_not(1, missing)
+        seen = [await known.of(client, caller)]
+        await client.schedule(own[1], **daily)
+        seen.append(await known.of(client, caller))
+        known.add(own[2])
+        seen.append(await known.of(client, caller))
+        await check_schedules(client, caller, own[1], ScheduleIds(few=0))
+        with pytest.raises(RefusedError, match="may have 2 schedules"):
+            await check_schedules(client, caller, own[3], known)
+        for one in own[:2]:
+            await (await client.get_schedule(one)).delete()
+
+    assert seen == [own[:1], own[:1], [own[0], own[2]]]

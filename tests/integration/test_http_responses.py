@@ -119,7 +119,7 @@ def kinds(events: Iterable[dict[str, Any]]) -> list[str]:
     return [one["type"].removeprefix("response.") for one in events]
 
 
-@pytest.mark.accepts("H20", "H21")
+@pytest.mark.accepts("H20", "H21", "H111")
 async def test_response_is_created_approved_and_read(runtime: Runtime) -> None:
     """A response that waits says so; a decision is an input, in the name of the caller. The same
     key is the same response.
@@ -145,6 +145,10 @@ async def test_response_is_created_approved_and_read(runtime: Runtime) -> None:
             "approve": True,
             "reason": "fine",
         }
+        stale = f"{request.id.rpartition(':')[0]}:000000000000"
+        denial: Any = {**decision, "approval_request_id": stale, "approve": False}
+        with pytest.raises(openai.ConflictError) as not_shown:
+            await ai.responses.create(model="desk", previous_response_id=waits.id, input=[denial])
         done = await ai.responses.create(
             model="desk", previous_response_id=waits.id, input=[decision]
         )
@@ -167,6 +171,7 @@ async def test_response_is_created_approved_and_read(runtime: Runtime) -> None:
     )
     assert (request.name, paid.approval_request_id) == ("refund", request.id)
     assert (conflict.value.code, decided.value.code) == ("TURN_CONFLICT", "APPROVAL_CONFLICT")
+    assert not_shown.value.code == "APPROVAL_CONFLICT"
     assert checked(done) == checked(read).model_copy(update={"background": False})
     assert (done.status, done.output_text, done.error) == ("completed", "I pay.Done.", None)
     paid = done.output[1]

@@ -260,16 +260,27 @@ async def test_limits_of_a_schedule_are_changed_by_callers_with_the_permission_a
         {"task": {**limited, "requires_human_approval": False}},
     ]
     path = "/v1/schedules/report"
-    start = {"agent": "desk", "task": "a", "options": {"max_output_tokens": 9}}
+    options = {"options": {"max_output_tokens": 9}}
+    begin = {"agent": "desk", **options}
+    schedule = {"id": "other", "agent": "desk", "task": "a", "cron": "0 7 * * *", "timezone": "UTC"}
+    starts: dict[str, dict[str, Any]] = {
+        "/v1/turns": {"agent": "desk", "task": "a", **options},
+        "/v1/sessions/talk/messages": {"text": "a", "begin": begin},
+        "/v1/batches": {"id": "many", "agent": "desk", "tasks": ["a"], **options},
+        "/v1/schedules": {**schedule, **options},
+        "/openai/v1/responses": {"model": "desk", "input": "a", "max_output_tokens": 16},
+    }
     async with runtime(DESK, model=FunctionModel(echo)) as client, served(client) as http:
         await http.post("/v1/schedules", json=made)
         refused = [await http.patch(path, json=one, headers=as_("sam")) for one in changes]
-        refused.append(await http.post("/v1/turns", json=start, headers=as_("sam")))
+        refused += [
+            await http.post(path, json=body, headers=as_("sam")) for path, body in starts.items()
+        ]
         other_text = {"task": {**limited, "content": "Write more."}, "labels": {"a": "b"}}
         taken = await http.patch(path, json=other_text, headers=as_("sam"))
         lifted = await http.patch(path, json={"budget": None})
         await http.delete(path)
 
-    assert [one.status_code for one in refused] == [403] * 7
+    assert [one.status_code for one in refused] == [403] * (len(changes) + len(starts))
     assert (taken.status_code, taken.json()["budget"]["tokens"]) == (200, 5)
     assert (lifted.status_code, lifted.json()["budget"]) == (200, None)

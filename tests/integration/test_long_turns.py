@@ -1,7 +1,7 @@
 """Turns of hundreds of steps.
 
-`make bench` (`flatness_500`) shows that the last step is as fast as the first one; no test measures
-that.
+`make -C benchmarks step` (`flatness_500`) shows that the last step is as fast as the first one;
+no test measures that.
 """
 
 import pytest

@@ -176,7 +176,7 @@ async def test_bad_server_is_an_error_result_and_the_next_call_has_a_new_one(
         ),
     }.items(),
 )
-@pytest.mark.table(1)
+@pytest.mark.table(2)
 async def test_server_that_does_not_start_or_list_its_tools_fails_the_turn(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, manner: str, words: str
 ) -> None:

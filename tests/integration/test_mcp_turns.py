@@ -44,6 +44,12 @@ def send(to: str) -> str:
     return f"sent to {to}"
 
 
+@tool(read_only=True)
+def look() -> str:
+    """Look it up."""
+    return "found"
+
+
 clerk = Agent(name="clerk", model="scripted:clerk", tools=[send])
 
 
@@ -539,16 +545,19 @@ async def test_approvals_can_be_left_out() -> None:
     assert "waiting_calls" not in said
 
 
+@pytest.mark.accepts("E140")
 async def test_turn_that_fails_is_told_with_its_error(runtime: Runtime) -> None:
-    """As a value, because the tool call itself succeeded."""
+    """As a value, because the tool call itself succeeded. What its model said is no output."""
+    model = ScriptedModel(calls(call("look"), text="I look it up."), fails(LLMAuthError("no key")))
     async with (
-        runtime(clerk, model=ScriptedModel(fails(LLMAuthError("no key")))) as perdure,
+        runtime(Agent(name="clerk", model="main", tools=[look]), model=model) as perdure,
         assistant(perdure) as client,
     ):
         turn = (await use(client, "start_turn", agent="clerk", task="go"))["turn"]
         ended = await use(client, "turn_result", turn=turn)
 
     assert (ended["state"], ended["outcome"]) == ("ended", "failed")
+    assert (ended["output"], ended["last_text"]) == (None, "I look it up.")
     assert ended["error"].startswith("LLM_AUTH: ")
     assert ended["error"].endswith("no key")
 

@@ -362,7 +362,7 @@ async def test_logger_writes_a_line_at_its_place(
     assert lines == ["turn_started", "turn_in", "llm_call", "turn_out", "turn_completed"]
 
 
-@pytest.mark.accepts("O17")
+@pytest.mark.accepts("O17", "U24")
 @pytest.mark.parametrize(
     ("ends", "error"),
     [

@@ -422,7 +422,7 @@ async def test_time_of_the_schedule_comes_by_the_clock(runtime: Runtime) -> None
     assert (resumed.is_paused, resumed.reason) == (False, "")
 
 
-@pytest.mark.accepts("E67", "E68")
+@pytest.mark.accepts("E67", "E68", "P55")
 async def test_schedule_says_what_it_does(runtime: Runtime) -> None:
     """Its definition, its next times in its zone, its last turns with outcome and cost; also in the
     list.
@@ -443,6 +443,7 @@ async def test_schedule_says_what_it_does(runtime: Runtime) -> None:
         found = await client.get_schedule(daily.id)
         entries = [entry.id async for entry in found.turns(limit=1)]
 
+    assert repr(found) == f"Schedule('{daily.id}')"
     assert (status.agent, status.task, status.cron) == ("reporter", "Write it.", "0 7 * * *")
     assert [time.utcoffset() for time in status.next] == [
         time.astimezone(BERLIN).utcoffset() for time in status.next

@@ -31,7 +31,7 @@ from perdure.worker import AgentWorker, PerdurePlugin
 from perdure.worker.dev.server import DevServer
 
 from .spending import SOON_S, Queue, app, queue
-from .test_carried_state import with_model
+from .test_carried_state import continued, with_model
 from .test_sessions import Paced, session_of, texts, until_recorded
 
 RUN_EVENTS = 10
@@ -77,9 +77,7 @@ async def test_message_at_the_beginning_of_a_run_comes_before_its_turn(perdure_s
     model = ScriptedModel(says("one"))
     async with queue(perdure_server) as work:
         session = session_of(work.client)
-        await work.client.temporal.start_workflow(
-            SESSION, pack(snapshot), id=session.id, task_queue=work.client.task_queue
-        )
+        await continued(work.client, session.id, pack(snapshot), kind=SESSION)
         saying = asyncio.create_task(session.say("second", id="2"))
         await until_sent(work.client.temporal, session, "2")
         async with work.worker(app(), model):

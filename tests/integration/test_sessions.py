@@ -408,19 +408,22 @@ async def test_handoff_in_a_session_does_not_change_whose_rules_hold(runtime: Ru
     assert (chosen.agent, chosen.output, len(chosen.steps)) == ("billing", secret, 4)
 
 
-@pytest.mark.accepts("E58")
+@pytest.mark.accepts("E58", "E150", "P55")
 async def test_fork_of_a_session_goes_on_from_a_turn(runtime: Runtime) -> None:
+    """Right after the result of the turn, which the session may not have recorded."""
     model = ScriptedModel(says("one"), says("two"), says("other"))
     async with runtime(app(), model=model) as client:
         session = session_of(client)
-        for text in ("first", "second"):
-            await (await session.say(text)).result()
-        await until_recorded(session, 2)
+        sent = await session.say("first", id="m-1")
+        await sent.result()
         fork = await session.fork(1, id=f"{session.id}-b")
+        await (await session.say("second")).result()
         await (await fork.say("elsewhere")).result()
         with pytest.raises(errors.InvalidRequestError):
             await session.fork(3, id=f"{session.id}-c")
 
+    assert repr(session) == f"Session('{session.id}')"
+    assert repr(sent) == f"Sent('m-1', started, turn_id='{session.id}/1')"
     assert texts(model.requests[2].messages) == ["first", "one", "elsewhere"]
 
 

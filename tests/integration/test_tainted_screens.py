@@ -22,7 +22,7 @@ from ..browser import launched, opened
 from ..conftest import Runtime
 from ..e2e.terminal import Terminal, terminal
 from .gateway import served
-from .test_tainted_words import ASKED, BESIDE, PERSON, POLICY, REFUSED, app, canaries, script
+from .test_tainted_words import ASKED, BESIDE, EARLY, PERSON, POLICY, REFUSED, app, canaries, script
 
 if TYPE_CHECKING:
     from playwright.async_api import Page
@@ -142,5 +142,5 @@ async def test_terminal_has_what_was_asked_for_and_not_what_was_refused(
             second = shown.raw
         await client.session(session_id).close()
 
-    assert canaries(first) == ASKED | {REFUSED}
+    assert canaries(first) == ASKED | {REFUSED, EARLY}
     assert canaries(second) == set()

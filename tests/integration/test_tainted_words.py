@@ -1,13 +1,17 @@
 """What an agent must not say, looked for on every surface.
 
-The answer of a guarded agent is refused; its guarded delegates have an answer refused, and fail
-with words beside their calls; a policy and a person deny calls. The tables say who sees which.
+The answer of a guarded agent is refused, and an answer before it, after which it reads a message of
+its user, is not checked. Its guarded delegates have an answer refused, fail with words beside their
+calls, decline to answer, and give an answer of the wrong type; a policy and a person deny calls.
+The tables say who sees which.
 """
 
 from __future__ import annotations
 
 import contextlib
+import io
 import logging
+import secrets
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -18,35 +22,47 @@ import pytest
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from pydantic import BaseModel, field_validator
 from pydantic_core import to_json
 from temporalio.client import WorkflowHandle
+from temporalio.worker import Worker
 
 from perdure import Agent, Allow, Deny, OutputGuardrail, ProposedCall, RequireApproval, errors, tool
 from perdure.clients import Session, Turn
+from perdure.clients.cli.drawing.csv_rows import CsvRows
 from perdure.clients.gateway.application import operations
 from perdure.testing import ScriptedModel, call, calls, says
-from perdure.worker import AgentWorker
+from perdure.values.reports import StopReason
+from perdure.worker import AgentWorker, PerdurePlugin
 from perdure.worker.telemetry import Telemetry
 
 from ..conftest import RecordingClient, Runtime
 from .gateway import messages, served
+from .steered import SteeredModel
 from .test_web_ui import card_of
 
 REFUSED = "canary-refused"
+EARLY = "canary-early"
 DELEGATE = "canary-delegate"
 BESIDE = "canary-beside"
+DECLINED = "canary-declined"
+MISFIT = "canary-misfit"
 POLICY = "canary-policy"
 PERSON = "canary-person"
-CANARIES = (REFUSED, DELEGATE, BESIDE, POLICY, PERSON)
+CANARIES = (REFUSED, EARLY, DELEGATE, BESIDE, DECLINED, MISFIT, POLICY, PERSON)
 ASKED = {POLICY, PERSON}
 """The arguments of denied calls: whoever follows the turn sees what was asked for."""
 
 STREAMS = {"watch_turn", "watch_session"}
-HTTP = {"get_turn_messages": ASKED, "get_messages": ASKED, "watch_turn": {REFUSED}}
+HTTP = {"get_turn_messages": ASKED, "get_messages": ASKED, "watch_turn": {REFUSED, EARLY}}
 """What the operations on a turn or on a session tell; those that are not named tell nothing of it.
 
 `watch_turn` has live text, which is not checked, unless it is left out.
 """
+INCLUDED = {"task": set(), "results": set(), "errors": set(), "arguments": ASKED}
+"""What the events of a turn tell without live text, by the private fields that are included."""
+BELOW = {"kid-1": set(), "busy-2": {BESIDE}, "shy-3": set(), "counter-4": set()}
+"""What the messages of the delegates tell: what is said beside calls is no answer."""
 
 
 @tool
@@ -66,6 +82,19 @@ def delegated(agent: str) -> Any:
     return calls(call("delegate_to_agent", agent=agent, task="help"))
 
 
+class Count(BaseModel):
+    """An answer whose validator quotes what does not fit."""
+
+    count: str
+
+    @field_validator("count")
+    @classmethod
+    def _is_a_number(cls, value: str) -> str:
+        if not value.isdecimal():
+            raise ValueError(f"{value} is no number")
+        return value
+
+
 CHECKED = OutputGuardrail(lambda report: "canary" not in str(report.output))
 
 
@@ -74,8 +103,12 @@ def app(telemetry: Telemetry | None = None) -> AgentWorker:
     given: dict[str, Any] = {"tools": [refund], "middleware": [CHECKED]}
     kid = Agent(name="kid", model="scripted:k", **given)
     busy = Agent(name="busy", model="scripted:b", **given, max_iterations=1, on_exhausted="fail")
-    desk = Agent(name="desk", model="scripted:d", **given, policy=rules, delegates=["kid", "busy"])
-    return AgentWorker([desk, kid, busy], telemetry=telemetry)
+    shy = Agent(name="shy", model="scripted:s", **given)
+    counter = Agent(name="counter", model="scripted:c", **given, output=Count)
+    below = [kid, busy, shy, counter]
+    names = [one.name for one in below]
+    desk = Agent(name="desk", model="scripted:d", **given, policy=rules, delegates=names)
+    return AgentWorker([desk, *below], telemetry=telemetry)
 
 
 def script(*asked: str, turns: int = 1) -> dict[str, ScriptedModel]:
@@ -86,13 +119,18 @@ def script(*asked: str, turns: int = 1) -> dict[str, ScriptedModel]:
         *(calls(call("refund", note=note)) for note in asked),
         delegated("kid"),
         delegated("busy"),
+        delegated("shy"),
+        delegated("counter"),
+        says(f"It is {EARLY}."),
         says(f"It is {REFUSED}."),
     ]
     busy = calls(call("refund", note="x"), text=f"It is {BESIDE}.")
     return {
-        "desk": ScriptedModel(*desk * turns, says("Hello.")),
+        "desk": SteeredModel(*desk * turns, says("Hello."), during=f"It is {EARLY}."),
         "kid": ScriptedModel(*[says(f"It is {DELEGATE}.")] * turns),
         "busy": ScriptedModel(*[busy] * turns),
+        "shy": ScriptedModel(*[says(f"No {DECLINED}.", stop=StopReason.REFUSED)] * turns),
+        "counter": ScriptedModel(*[says(to_json({"count": MISFIT}).decode())] * 3 * turns),
     }
 
 
@@ -117,17 +155,22 @@ class Scene:
     asked: dict[str, object] = field(default_factory=dict)
 
     @property
+    def own_turn(self) -> str:
+        """The id of the first turn, as its tenant has it."""
+        return self.turn.id.removeprefix("@acme/")
+
+    @property
     def run(self) -> WorkflowHandle[Any, Any]:
         return self.client.temporal.get_workflow_handle(self.turn.id)
 
     async def rest(self, name: str, path: str, **query: Any) -> str:
         """What an operation tells of the session and its first turn."""
         kind, _, rest = path.removeprefix("/v1/").partition("/{id:path}")
-        own = self.session.id if kind == "sessions" else self.turn.id
-        path = f"/v1/{kind}/{own.removeprefix('@acme/')}{rest}"
+        own = self.session.id.removeprefix("@acme/") if kind == "sessions" else self.own_turn
+        path = f"/v1/{kind}/{own}{rest}"
         path = path.replace("{message_id}", "m-1")
         if name not in STREAMS:
-            return (await self.http.get(path)).text
+            return (await self.http.get(path, params=query)).text
         last = {"watch_turn": "turn_ended", "watch_session": "session_closed"}[name]
         told = []
         async with contextlib.aclosing(messages(self.http, path, **query)) as stream:  # type: ignore[type-var]
@@ -145,7 +188,7 @@ async def played(runtime: Runtime, telemetry: Telemetry | None = None) -> AsyncI
     async with runtime(app(telemetry), model=models) as client, served(client) as http:
         session = client.session("@acme/tainted", agent="desk")
         turn = await (await session.say("Help.", id="m-1")).turn()
-        await turn.wait(timedelta(seconds=30))
+        await turn.wait(timedelta(seconds=90))
         [waiting] = await turn.pending_approvals()
         asked: dict[str, object] = {"approver": waiting, "approvals over HTTP": None}
         asked["approvals over HTTP"] = (await http.get("/v1/approvals")).text
@@ -178,7 +221,16 @@ async def test_what_was_refused_or_denied_is_where_it_is_documented_over_http(
     """
     async with played(runtime) as scene:
         told = {name: await scene.rest(name, path) for name, path in rows().items()}
-        quiet = await scene.rest("watch_turn", rows()["watch_turn"], live="false")
+        watched = {
+            include: await scene.rest(
+                "watch_turn", rows()["watch_turn"], live="false", include=include
+            )
+            for include in INCLUDED
+        }
+        below = {
+            name: (await scene.http.get(f"/v1/turns/{scene.own_turn}/{name}/messages")).text
+            for name in BELOW
+        }
         lists = {
             path: (await scene.http.get(path)).text
             for path in ("/v1/turns", "/v1/sessions", "/v1/approvals")
@@ -187,7 +239,8 @@ async def test_what_was_refused_or_denied_is_where_it_is_documented_over_http(
     assert {name: canaries(text) for name, text in told.items()} == {
         name: HTTP.get(name, set()) for name in rows()
     }
-    assert canaries(quiet) == set()
+    assert {include: canaries(text) for include, text in watched.items()} == INCLUDED
+    assert {name: canaries(text) for name, text in below.items()} == BELOW
     assert [path for path, text in lists.items() if canaries(text)] == []
 
 
@@ -213,7 +266,8 @@ async def test_what_was_refused_or_denied_is_where_it_is_documented(
             "conversation": (await session.conversation(), ASKED),
             "events of the session": ([one async for one in session.events()], ASKED),
             "model, next turn": (scene.models["desk"].requests[-1], ASKED),
-            "model, same turn": (scene.models["desk"].requests[4], ASKED),
+            "model, same turn": (scene.models["desk"].requests[6], ASKED),
+            "model, after a message": (scene.models["desk"].requests[7], ASKED | {EARLY}),
             "model of a delegate": (scene.models["kid"].requests[0], set()),
             "status": (await turn.status(), set()),
             "texts of events": ([one.text async for one in turn.events()], set()),
@@ -229,3 +283,55 @@ async def test_what_was_refused_or_denied_is_where_it_is_documented(
     assert {name: canaries(seen) for name, (seen, _) in told.items()} == {
         name: expected for name, (_, expected) in told.items()
     }
+
+
+@pytest.mark.accepts("G26")
+@pytest.mark.slow
+async def test_what_was_refused_or_denied_is_not_in_the_results_of_a_batch(
+    runtime: Runtime,
+) -> None:
+    """As values, as rows of CSV and over HTTP."""
+    async with runtime(app(), model=script(POLICY)) as client, served(client) as http:
+        batch = await client.batch("@acme/tainted-batch", "desk", ["Help."])
+        status = await batch.result()
+        results = [one async for one in batch.results()]
+        rows = io.StringIO()
+        sheet = CsvRows(rows)
+        for one in results:
+            sheet.write(one)
+        told = {
+            "status": status,
+            "results": results,
+            "CSV": rows.getvalue(),
+            "HTTP": (await http.get("/v1/batches/tainted-batch")).text,
+            "results over HTTP": (await http.get("/v1/batches/tainted-batch/results")).text,
+        }
+
+    assert "GUARDRAIL" in rows.getvalue()
+    assert "GUARDRAIL" in str(told["results over HTTP"])
+    assert {name: canaries(seen) for name, seen in told.items()} == {name: set() for name in told}
+
+
+@pytest.mark.accepts("G26")
+@pytest.mark.slow
+async def test_what_was_refused_or_denied_is_not_told_to_a_workflow(
+    runtime: Runtime, workflows: Any
+) -> None:
+    """To one of a user, which runs the turn as its child."""
+    queue = f"theirs-{secrets.token_hex(4)}"
+    theirs = AgentWorker(workflows.CLERK, providers={"scripted": ScriptedModel()})
+    async with (
+        runtime(app(), model=script(POLICY)) as client,
+        Worker(
+            client.temporal,
+            task_queue=queue,
+            workflows=[workflows.Clueless],
+            plugins=[PerdurePlugin(theirs)],
+        ),
+    ):
+        told = await client.temporal.execute_workflow(
+            "Clueless", client.task_queue, id=queue, task_queue=queue
+        )
+
+    assert "GUARDRAIL" in told
+    assert canaries(told) == set()

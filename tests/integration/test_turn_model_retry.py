@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import secrets
+import sys
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -309,9 +312,16 @@ async def test_policy_is_chosen_over_mcp(runtime: Runtime) -> None:
 
 @pytest.mark.accepts("U28")
 async def test_policy_is_chosen_on_the_command_line(
-    runtime: Runtime, perdure_server: str, capsys: pytest.CaptureFixture[str]
+    runtime: Runtime,
+    perdure_server: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
-    """As a duration, for a turn, a fork, a resume, a batch and a schedule."""
+    """As a duration, for a turn, a fork, a resume, a batch, a schedule and a chat."""
+    tasks = tmp_path / "tasks.jsonl"
+    tasks.write_text('"go"\n')
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"go\n")))
     async with runtime(agents(), model=MODELS) as client:
         turn_id = new_id()
         place = ["--address", perdure_server, "--task-queue", client.task_queue]
@@ -322,11 +332,20 @@ async def test_policy_is_chosen_on_the_command_line(
         codes = [await perdure("run", "clerk", "go", "--id", turn_id)]
         codes.append(await perdure("fork", turn_id, "--at-step", "0", "--id", f"{turn_id}-f"))
         codes.append(await perdure("resume", turn_id, "--id", f"{turn_id}-r"))
-        ids = (turn_id, f"{turn_id}-f", f"{turn_id}-r")
+        batch = ("run", str(tasks), "--agent", "clerk", "--id", f"{turn_id}-b")
+        codes.append(await perdure("batch", *batch))
+        codes.append(await perdure("chat", "clerk", "--session", f"{turn_id}-c"))
+        times = ("--cron", "0 0 1 1 *", "--timezone", "UTC")
+        made = await perdure("schedule", "create", f"{turn_id}-s", "clerk", "go", *times)
+        schedule = await client.get_schedule(f"{turn_id}-s")
+        scheduled = await _scheduled(client, await schedule.run_now())
+        ids = [turn_id, *(f"{turn_id}-{rest}" for rest in ("f", "r", "b/1", "c/1"))]
         found = [await tried(await client.get(one)) for one in ids]
+        found.append(await tried(scheduled))
+        await schedule.delete()
         capsys.readouterr()
         wrong = await asyncio.to_thread(run, ["run", "clerk", "go", *place, "--model-retry", "0s"])
 
-    assert (codes, found) == ([1, 1, 1], [ONCE] * 3)
-    assert wrong == 2
+    assert (codes, found) == ([1] * 5, [ONCE] * 6)
+    assert (made, wrong) == (0, 2)
     assert "maximum_elapsed must be a timedelta, longer than zero" in capsys.readouterr().err

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 
 import pytest
 
@@ -14,16 +15,22 @@ from perdure.clients import Session, Turn
 from perdure.session.wire import Queued, SessionRequest, SessionSnapshot
 from perdure.temporal.names import SESSION
 from perdure.temporal.payloads import pack
-from perdure.testing import FunctionModel, call, calls, says
+from perdure.temporal.runs import describe, runs_up_to
+from perdure.testing import FunctionModel, call, calls, local_runtime, says
 from perdure.testing.scripted import Reply
+from perdure.turn.facts import HandedOver
 from perdure.values.messages import UserMessage
 from perdure.worker import AgentWorker
 
 from ..conftest import RecordingClient, Runtime
 from .delegating import delegate
+from .gateway import served
 from .long_turns import MANY, begin, runs_of
-from .spending import SOON_S, ended, look
+from .spending import SOON_S, ended, look, until
+from .test_carried_state import continued
+from .test_http_responses import by_name, openai_of
 from .test_schedules import DAILY
+from .test_session_runs import short_runs
 from .test_sessions import until_recorded
 
 SECRET = "the PASSWORD is hunter2"
@@ -42,6 +49,8 @@ def billing(request: ModelRequest) -> Reply:
     """The model of the second agent: it says the secret, or works as it was last told to."""
     said = [one for one in request.messages if isinstance(one, UserMessage)]
     task, steps = said[-1].text, len(request.messages)
+    if task.endswith("wait"):
+        return says("late", delay=timedelta(minutes=5))
     works = task.endswith("work") or (task.endswith("fill") and steps < 2 * MOST - 2)
     if not works:
         return says(SECRET)
@@ -148,6 +157,26 @@ async def _say(session: Session, number: int, *texts: str) -> list[str]:
     return found
 
 
+async def _other_agent_of_a_session(client: RecordingClient) -> list[str]:
+    """The agent that a message names, in a session of the agent that is handed over to."""
+    session = client.session(_id(), "billing")
+    found = await ends(await (await session.say("say", agent="front")).turn())
+    await until_recorded(session, 1)
+    forked = await session.fork(1, id=_id())
+    return [*found, *await _say(session, 2, "say"), *await _say(forked, 1, "say", "work")]
+
+
+async def _interrupted(client: RecordingClient) -> list[str]:
+    """The same, if the turn is cancelled by the next message after it was handed over."""
+    session = client.session(_id(), "billing")
+    turn = await (await session.say("wait", agent="front")).turn()
+    await until(turn, HandedOver)
+    following = await (await session.say("say", if_busy="interrupt")).turn()
+    found = await ends(turn, following)
+    await until_recorded(session, 2)
+    return [*found, *await _say(session, 3, "work")]
+
+
 async def _schedule_of_a_session(client: RecordingClient) -> list[str]:
     session, found = client.session(_id()), []
     schedule = await client.schedule(_id(), "front", "say", **DAILY, session=session.id)
@@ -181,9 +210,7 @@ async def _session_of_an_earlier_release(client: RecordingClient) -> list[str]:
         agent="billing",
         queue=(Queued(id="1", text="say"),),
     )
-    await client.temporal.start_workflow(
-        SESSION, pack(snapshot), id=session.id, task_queue=client.task_queue
-    )
+    await continued(client, session.id, pack(snapshot), kind=SESSION)
     found = await ends(await _begun(client, f"{session.id}/2"))
     await until_recorded(session, 1)
     return [*found, *await _say(session, 2, "work")]
@@ -199,6 +226,8 @@ WAYS: dict[Callable[[RecordingClient], Awaitable[list[str]]], list[str]] = {
     _limit_of_the_caller: ["MaxIterationsError 2"] * 2,
     _session: [GUARDED, GUARDED, LIMITED],
     _fork_of_a_session: [GUARDED, GUARDED, LIMITED],
+    _other_agent_of_a_session: [GUARDED, GUARDED, GUARDED, LIMITED],
+    _interrupted: ["TurnCancelledError", GUARDED, LIMITED],
     _schedule_of_a_session: [GUARDED, GUARDED, LIMITED],
     _session_of_an_earlier_release: [GUARDED, LIMITED],
 }
@@ -219,6 +248,46 @@ async def test_rules_hold_on_every_way_that_goes_on_after_a_handoff(
     assert {way.__name__: one for way, one in zip(WAYS, found, strict=True)} == {
         way.__name__: wanted for way, wanted in WAYS.items()
     }
+
+
+@pytest.mark.accepts("U31")
+@pytest.mark.slow
+async def test_rules_hold_in_a_later_run_of_a_session() -> None:
+    """Those of the agent that a message names, in a session of another agent."""
+    async with (
+        short_runs() as address,
+        local_runtime(worker(made=False), model=MODELS, address=address) as client,
+    ):
+        session = client.session(_id(), "billing")
+        found = await ends(await (await session.say("say", agent="front")).turn())
+        await until_recorded(session, 1)
+        found += await _say(session, 2, "say", "work")
+        described = await describe(client.temporal, session.id)
+        runs = await runs_up_to(client.temporal, described)
+        await session.close()
+
+    assert len(runs) > 1
+    assert found == [GUARDED, GUARDED, LIMITED]
+
+
+@pytest.mark.accepts("U31")
+async def test_response_after_a_handoff_may_name_either_agent(runtime: Runtime) -> None:
+    """A client that repeats the model of the response before it names the agent that has the turn
+    now: the rules are those of the agent that it began with.
+    """
+    async with (
+        runtime(worker(made=False), model=MODELS) as client,
+        served(client, by_name) as http,
+        openai_of(http) as ai,
+    ):
+        first = await ai.responses.create(model="front", input="say")
+        after = [
+            await ai.responses.create(model=name, input="say", previous_response_id=first.id)
+            for name in ("front", "billing")
+        ]
+
+    assert [one.status for one in (first, *after)] == ["failed"] * 3
+    assert [SECRET in one.to_json() for one in (first, *after)] == [False] * 3
 
 
 @pytest.mark.accepts("U32")

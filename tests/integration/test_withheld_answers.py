@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from collections.abc import Callable
+from typing import Any, Literal
 
 import pytest
+from pydantic import BaseModel
 
 from perdure import Agent, OutputGuardrail, errors, tool
 from perdure.session.facts import TurnRecorded
 from perdure.testing import ScriptedModel, call, calls, fails, says
-from perdure.turn.withheld import MARK
-from perdure.values.messages import AssistantMessage
-from perdure.values.reports import Outcome
+from perdure.turn.withheld import MARK, OBJECTION
+from perdure.values.messages import AssistantMessage, UserMessage
+from perdure.values.reports import Outcome, Step, StopReason
 
 from ..conftest import Runtime
 from .long_turns import begin, filling, reader, runs_of
 from .spending import app, ended
+from .steered import MORE, SteeredModel
 
 REFUSED = f"{MARK} The turn ended: failed (GUARDRAIL).]"
+UNCHECKED = f"{MARK} The turn ended: completed.]"
 SECRET = "the PASSWORD is hunter2"
 NO_SECRETS = OutputGuardrail(lambda report: "PASSWORD" not in str(report.output))
 
@@ -32,6 +37,23 @@ def guarded(**fields: Any) -> Agent:
     """An agent whose answers are checked."""
     given = {"name": "clerk", "model": "scripted:m", "tools": [look], "middleware": [NO_SECRETS]}
     return Agent(**{**given, **fields})
+
+
+class Greeting(BaseModel):
+    """What an agent with an output type answers."""
+
+    text: Literal["Hello.", "Bye."]
+
+
+HELLO = json.dumps({"text": "Hello."})
+WRONG = json.dumps({"text": SECRET})
+EARLY: dict[str, tuple[type, Callable[[], ScriptedModel], str]] = {
+    "steered": (str, lambda: SteeredModel(SECRET, "Hello.", "Yes.", "Sure.", during=SECRET), MORE),
+    "objected": (Greeting, lambda: ScriptedModel(WRONG, HELLO, HELLO, HELLO), OBJECTION),
+}
+"""Answers that are not the last of their turn: the type that is asked for, the model, and the
+message after the answer.
+"""
 
 
 def answers(messages: Any) -> list[str]:
@@ -63,6 +85,109 @@ async def test_refused_answer_is_withheld_from_its_session_and_the_next_model(
     assert answers(caught.value.report.messages) == ["I look.", REFUSED]
     shown = [conversation, parts, report, caught.value.report, model.requests[2]]
     assert [one for one in map(str, shown) if "hunter2" in one] == []
+
+
+@pytest.mark.accepts("G36")
+@pytest.mark.parametrize("way", EARLY)
+async def test_answer_that_is_not_the_last_is_withheld(runtime: Runtime, way: str) -> None:
+    """The checks have not seen it: its turn went on because of a message of the user, or because
+    the answer did not fit the caller's type. The last one, which has passed, is as it was.
+    """
+    output, model_of, after = EARLY[way]
+    model = model_of()
+    async with runtime(guarded(), model=model) as client:
+        session = client.session(f"early-{way}", agent="clerk", output=output)
+        report = await (await session.say("What is it?")).result()
+        await (await session.say("And now?")).result()
+        await session.close()
+        messages, events = await session.messages(), [one async for one in session.events()]
+
+    last = "Hello." if output is str else HELLO
+    assert answers(report.messages) == [UNCHECKED, last]
+    assert [step.message.text for step in report.steps] == [UNCHECKED, last]
+    assert answers(model.requests[2].messages) == [UNCHECKED, last]
+    assert answers(messages)[:2] == [UNCHECKED, last]
+    assert [one.text for one in messages if isinstance(one, UserMessage)] == [
+        "What is it?",
+        after,
+        "And now?",
+    ]
+    shown = [report, messages, [one.fact for one in events], model.requests[2]]
+    assert [one for one in map(str, shown) if "hunter2" in one] == []
+
+
+@pytest.mark.accepts("G36")
+@pytest.mark.parametrize("way", EARLY)
+async def test_fork_has_a_mark_for_an_answer_that_is_not_the_last(
+    runtime: Runtime, way: str
+) -> None:
+    """Whether it goes on from that answer or from the last one, which is as it was."""
+    output, model_of, _ = EARLY[way]
+    model, last = model_of(), "Hello." if output is str else HELLO
+    async with runtime(guarded(), model=model) as client:
+        turn = await client.start("clerk", "What is it?", output=output)
+        await turn.result()
+        forked = [await (await turn.fork(step, say="Sure?")).result() for step in (1, 2)]
+
+    assert answers(model.requests[2].messages) == [f"{MARK}]"]
+    assert answers(model.requests[3].messages) == [f"{MARK}]", last]
+    assert [answers(one.messages)[:-1] for one in forked] == [[f"{MARK}]"], [f"{MARK}]", last]]
+    assert [one for one in map(str, [forked, *model.requests[2:]]) if "hunter2" in one] == []
+
+
+@pytest.mark.accepts("G37")
+async def test_error_of_a_guarded_agent_quotes_nothing(runtime: Runtime) -> None:
+    """Not the words of a model that declines, nor what does not fit the type of a caller: the
+    error has the path and the rule, and the model the whole objection.
+    """
+    model = ScriptedModel(says(SECRET, stop=StopReason.REFUSED), WRONG, WRONG, WRONG)
+    async with runtime(guarded(), model=model) as client:
+        declined = await ended(await client.start("clerk", "go"))
+        turn = await client.start("clerk", "go", output=Greeting)
+        objected = await ended(turn)
+
+    assert isinstance(declined, errors.LLMRefusedError)
+    assert declined.message == "scripted declined to answer"
+    assert isinstance(objected, errors.OutputInvalidError)
+    assert objected.message == "scripted: the answer is not what was asked for: text: enum"
+    assert "hunter2" not in str([declined.report, objected.report])
+    assert f"{SECRET}' is not one of" in str(model.requests[-1].messages[-1]).replace("\\", "")
+
+
+@pytest.mark.accepts("G37")
+async def test_error_of_an_agent_without_checks_quotes_the_answer(runtime: Runtime) -> None:
+    model = ScriptedModel(says("I may not.", stop=StopReason.REFUSED), WRONG, WRONG, WRONG)
+    async with runtime(guarded(middleware=[]), model=model) as client:
+        declined = await ended(await client.start("clerk", "go"))
+        turn = await client.start("clerk", "go", output=Greeting)
+        objected = await ended(turn)
+
+    assert isinstance(declined, errors.LLMRefusedError)
+    assert declined.message == "scripted declined to answer: I may not."
+    assert isinstance(objected, errors.OutputInvalidError)
+    assert SECRET in objected.message
+
+
+@pytest.mark.accepts("G38")
+async def test_steps_for_a_caller_come_after_their_checks(runtime: Runtime) -> None:
+    """One that is not the last, and one that is refused, come as marks, in their order."""
+    model = SteeredModel(
+        calls(call("look"), text="I look."), SECRET, "Hello.", f"Again: {SECRET}", during=SECRET
+    )
+    passed: list[Step] = []
+    refused: list[Step] = []
+    async with runtime(guarded(), model=model) as client:
+        await client.run("clerk", "go", on_step=passed.append)
+        turn = await client.start("clerk", "go")
+        with pytest.raises(errors.GuardrailError):
+            await turn.result(on_step=refused.append)
+
+    assert [(step.number, step.message.text) for step in passed] == [
+        (1, "I look."),
+        (2, f"{MARK}]"),
+        (3, "Hello."),
+    ]
+    assert [(step.number, step.message.text) for step in refused] == [(1, REFUSED)]
 
 
 @pytest.mark.accepts("G23")
@@ -142,7 +267,7 @@ async def test_refused_answer_of_a_long_turn_is_withheld(runtime: Runtime) -> No
 
     assert min(runs) > 1
     reports = [end.report for end in ends if isinstance(end, errors.PerdureError)]
-    assert [report and report.output for report in reports] == ["", ""]
+    assert [report and report.output for report in reports] == [None, None]
     assert reports[0] is not None
     assert answers(reports[0].messages) == ["", "", REFUSED]
     assert [step.message.text for step in reports[0].steps] == ["", "", REFUSED]

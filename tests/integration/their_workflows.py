@@ -86,6 +86,19 @@ class Careful:
 
 
 @workflow.defn
+class Clueless:
+    """A workflow that knows the name of an agent alone."""
+
+    @workflow.run
+    async def run(self, task_queue: str) -> str:
+        """Return all that the end of the turn says."""
+        try:
+            return repr(await run_turn("desk", "Help.", task_queue=task_queue))
+        except errors.PerdureError as error:
+            return f"{error.to_dict()} {error.report!r}"
+
+
+@workflow.defn
 class Impatient:
     """A workflow that does not wait for a provider."""
 

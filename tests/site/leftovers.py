@@ -10,6 +10,7 @@ from itertools import pairwise
 _FENCE = re.compile(r"^ *```")
 _HEADING = re.compile(r"^#{1,6} ")
 _OF_A_LIST = re.compile(r"^ *([-*+]|\d+\.) ")
+_ITEM = re.compile(_OF_A_LIST.pattern, re.MULTILINE)
 _WORD = re.compile(r"`[^`]*`|[\w'’.-]*\w")
 _LINK = re.compile(r"\[([^\]]*)\]\([^)\s]*\)")
 _ENDS = (".", ":", "!", "?", ".)", "…")
@@ -18,6 +19,7 @@ _CODE = "```"
 _AGAIN = 7
 """This many equal words in one paragraph are a text that is there twice."""
 _AGAIN_ON_THE_PAGE = 16
+_AGAIN_IN_LISTS = 12
 _NAME = re.compile(r"`[^`]+`")
 _NOT_PROSE = ("#", "|", "<", "!", ":::", "---", "[", "    ", _CODE)
 
@@ -26,6 +28,7 @@ def leftovers(text: str) -> list[str]:
     """Return what is wrong with a page, in words, with the beginning of the place."""
     blocks = list(_blocks(text))
     prose = [block for block in blocks if _is_prose(block)]
+    items = [item for block in blocks for item in _items(block)]
     return [
         *(f"begins in a sentence: {_start(block)}" for block in _begun_before(blocks)),
         *(f"does not end: {_start(block)}" for block in _unended(blocks)),
@@ -33,6 +36,7 @@ def leftovers(text: str) -> list[str]:
         *(f"a heading twice: {one}" for one in _headings_again(blocks)),
         *(f"words twice: {words}" for block in prose for words in _again([block], _AGAIN)),
         *(f"words twice on the page: {words}" for words in _again(prose, _AGAIN_ON_THE_PAGE)),
+        *(f"words twice in a list: {words}" for words in _again(items, _AGAIN_IN_LISTS)),
     ]
 
 
@@ -55,6 +59,14 @@ def _blocks(text: str) -> Iterator[str]:
 def _is_prose(block: str) -> bool:
     """Return whether a block is a paragraph: no list, table, picture, reference or directive."""
     return not block.lstrip().startswith(_NOT_PROSE) and not _OF_A_LIST.match(block)
+
+
+def _items(block: str) -> list[str]:
+    """Return the items of a list; none of any other block."""
+    if not _OF_A_LIST.match(block):
+        return []
+    starts = [match.start() for match in _ITEM.finditer(block)]
+    return [block[start:end] for start, end in pairwise([*starts, len(block)])]
 
 
 def _begun_before(blocks: list[str]) -> Iterator[str]:

@@ -32,6 +32,14 @@ def test_page_has_no_leftovers_of_a_merge(path: Path) -> None:
         ),
         ("## Use\n\nText.\n\n## Use\n\nMore.", "a heading twice"),
         ("It has the text of each page; and more. It has the text of each page.", "words twice"),
+        (
+            (
+                "- A list of the words that are in two items of it\n  on several lines.\n"
+                "- One between them.\n\n"
+                "1. First, a list of the words that are in two items of it on a page."
+            ),
+            "words twice in a list",
+        ),
     ],
 )
 def test_leftover_is_noticed(page: str, problem: str) -> None:

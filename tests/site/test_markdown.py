@@ -8,6 +8,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from .paths import FENCED
+
 ROOT = Path(__file__).parents[2]
 FILES = sorted(
     [
@@ -18,7 +20,6 @@ FILES = sorted(
     ]
 )
 _CODE = re.compile(r"^( *)(```+).*?^\1\2$|(`+)(?!`).+?(?<!`)\3(?!`)", re.MULTILINE | re.DOTALL)
-_FENCED = re.compile(r"^( *)(```+).*?^\1\2$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"(?P<picture>!?)\[(?P<text>[^\]]*)\]\((?P<target>[^)\s]*)\)")
 _HEADING = re.compile(r"^#{1,6} +(.+?) *#*$", re.MULTILINE)
 
@@ -31,7 +32,7 @@ def links(path: Path) -> list[re.Match[str]]:
 def anchors(path: Path) -> set[str]:
     """The anchors that a forge derives from the headings of a page."""
     found: dict[str, int] = {}
-    for heading in _HEADING.findall(_FENCED.sub("", path.read_text(encoding="utf-8"))):
+    for heading in _HEADING.findall(FENCED.sub("", path.read_text(encoding="utf-8"))):
         slug = re.sub(r"[^\w\- ]", "", _LINK.sub(r"\g<text>", heading).lower()).replace(" ", "-")
         found[slug] = found.get(slug, -1) + 1
     return {f"{slug}-{n}" if n else slug for slug, times in found.items() for n in range(times + 1)}

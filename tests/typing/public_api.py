@@ -232,6 +232,8 @@ async def backend() -> None:
                 print(key, output.content, output.is_error)
             case TurnEnded(outcome):
                 assert_type(outcome, Outcome)
+            case _:
+                pass
     async for said in turn.text():
         assert_type(said, str | TextBegins | TextVoid)
     await turn.cancel("no longer needed")

@@ -5,7 +5,10 @@
 
 from __future__ import annotations
 
+import ast
+import asyncio
 import contextlib
+import inspect
 import io
 import logging
 import re
@@ -15,9 +18,11 @@ from datetime import timedelta
 from pathlib import Path
 
 from pydantic import BaseModel
+from temporalio.client import Client
 
 import perdure
 from perdure import __main__ as command_line
+from perdure.clients import AgentClient
 from perdure.errors import PerdureError
 from perdure.values.budgets import Budget
 from perdure.worker import AgentWorker, ModelQueue
@@ -143,6 +148,12 @@ MCPServer.http("desk", "http://localhost", headers_env={"a": 5})
 Registry(5)
 Registry([5])
 Registry([Agent(name="desk", model=MODEL), Agent(name="desk", model=MODEL)])
+Registry([Agent(name="desk", model=MODEL)]).entry(MODEL)
+await client.start("desk", "Hello.", budget="0.50")
+await client.start("desk", "Hello.", delay=30)
+await client.start("desk", "Hello.", history=[{"role": "user", "content": "Hi."}])
+await client.batch("mails", "desk", [{"taks": "Hello."}])
+client.session("chat", "desk", idle=30)
 AgentWorker([], models={"main": 5})
 AgentWorker([], prices={"main": 5})
 AgentWorker([], providers={"mine": 5})
@@ -197,10 +208,19 @@ TARGETS = ["desk", "desk:", ":app", "nope:app", "json:nothing", "sys:path"]
 def said_in_code(source: str) -> str:
     """The error that a line raises."""
     try:
-        eval(source, dict(NAMES))
+        asyncio.run(_evaluate(source))
     except PerdureError as error:
         return f"{type(error).__name__}: {error.message}"
     return "nothing"
+
+
+async def _evaluate(source: str) -> None:
+    """Evaluate a line with a client that has no server."""
+    client = AgentClient.from_temporal(await Client.connect("localhost:1", lazy=True))
+    code = compile(source, "a mistake", "eval", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    made = eval(code, {**NAMES, "client": client})
+    if inspect.iscoroutine(made):
+        await made
 
 
 def said_by(command: str) -> str:
@@ -233,8 +253,8 @@ HEAD = """# Mistakes
 
 What {count} mistakes in code and in commands are answered with, before anything is started. In \
 code, `MODEL` is `"openai:gpt-5-mini"`,
-`Ticket` a pydantic model, and `check` an async function. `make mistakes` tries all of them and \
-writes this page.
+`Ticket` a pydantic model, `check` an async function, and `client` an `AgentClient`. \
+`make mistakes` tries all of them and writes this page.
 
 [Errors](errors.md) lists the errors of turns, and [bad input](bad-input.md) what providers, \
 callers and tools may send.

@@ -63,6 +63,7 @@ from perdure.turn.facts import (
 )
 from perdure.turn.fold import apply, ready_for, runs_tools
 from perdure.turn.keys import AgentKey, ModelKey
+from perdure.turn.situation import Situation
 from perdure.turn.state import TurnState
 from perdure.turn.wire import ModelCall, ToolOutput, TurnRequest
 from perdure.values.answers import ModelAnswer
@@ -152,7 +153,7 @@ class Played:
         self._note(AgentResolved(AgentKey(), self.agent))
 
     def _move(self) -> Done | PerdureError | None:
-        match next_move(self.state, self.agent, self._time_left):
+        match next_move(Situation(self.state, self.agent, self._time_left)):
             case Done() as done:
                 return done
             case Stop(error):
@@ -392,10 +393,10 @@ class Played:
         is_last = state.finishing or not runs_tools(answer)
         if schema is None or answer.objection or answer.stop is StopReason.REFUSED or not is_last:
             return answer
-        reason = answer_checks._reason(
-            answer.message.text, schema, output_validation.validator(schema)
+        objection = answer_checks._objection(
+            answer.message.text, schema, output_validation.validator(schema), is_quoted=True
         )
-        return answer.model_copy(update={"objection": reason})
+        return answer.model_copy(update={"objection": objection})
 
     @property
     def _time_left(self) -> timedelta | None:

@@ -33,6 +33,7 @@ from perdure.turn.facts import (
 )
 from perdure.turn.fold import apply, fold
 from perdure.turn.keys import CarryKey, ModelKey
+from perdure.turn.situation import Situation
 from perdure.turn.snapshot import VERSION, Part
 from perdure.turn.state import CarriedOver, TurnState
 from perdure.turn.wire import Origin, TurnRequest
@@ -99,7 +100,7 @@ def carried(state: TurnState) -> TurnState:
 def told(state: TurnState, agent: AgentDefinition) -> dict[str, Any]:
     """All of a state that something depends on later."""
     cut = state.transcript.cut(agent.model)
-    move = next_move(state, agent) if is_free(state) else None
+    move = next_move(Situation(state, agent)) if is_free(state) else None
     if isinstance(move, Stop):
         move_told: Any = (type(move.error), move.error.message)
     else:

@@ -24,11 +24,12 @@ from perdure.turn.facts import (
     WaitBegan,
     WaitEnded,
 )
-from perdure.turn.fallback import Choice, choose, for_target, target_of, with_author
+from perdure.turn.fallback import Choice, Fallback, for_target, target_of, with_author
 from perdure.turn.fold import fold
 from perdure.turn.keys import AgentKey, ModelKey
 from perdure.turn.reservations import for_call, kept, reserve
 from perdure.turn.retries import RETRY_DELAY
+from perdure.turn.situation import Situation
 from perdure.turn.state import TurnState
 from perdure.turn.wire import ModelCall, TurnRequest
 from perdure.values.answers import ModelAnswer
@@ -87,7 +88,9 @@ def chosen(
 ) -> tuple[str, timedelta]:
     """The next model, and the pause before it."""
     by = agent(models)
-    choice = choose(turn(*attempts(*failed), by=by), by, [f"{name}:m" for name in benched])
+    choice = Fallback(
+        Situation(turn(*attempts(*failed), by=by), by, benched=[f"{name}:m" for name in benched])
+    ).choose()
     return choice.target.model[0], choice.delay
 
 
@@ -145,7 +148,7 @@ def test_long_pause_is_waited_for_where_there_is_no_other() -> None:
 def test_attempt_that_was_lost_is_made_again_with_the_same_model() -> None:
     """A lost worker is no evidence about a model."""
     lost = attempts(("b", BUSY), ("b", BUSY), lost=[1, 2])
-    assert choose(turn(*lost), agent()) == Choice(agent().target("b:m"))
+    assert Fallback(Situation(turn(*lost), agent())).choose() == Choice(agent().target("b:m"))
 
 
 @pytest.mark.parametrize(
@@ -167,7 +170,13 @@ def test_worker_may_leave_a_model_alone_only_where_there_is_another(
     """
     by = agent(models)
     assert (
-        choose(turn(*attempts(*failed), by=by), by, [f"{name}:m" for name in benched]).others
+        Fallback(
+            Situation(
+                turn(*attempts(*failed), by=by), by, benched=[f"{name}:m" for name in benched]
+            )
+        )
+        .choose()
+        .others
         is others
     )
 
@@ -204,7 +213,11 @@ def test_error_of_a_chain_holds_a_typed_error_for_each_model() -> None:
     long = errors.LLMInvalidRequestError("why " * 1000)
     by = agent("abcdefgh")
     with pytest.raises(errors.ModelChainExhaustedError) as raised:
-        choose(turn(*attempts(*((name, long) for name in "abcdefg"), ("h", EMPTY)), by=by), by)
+        Fallback(
+            Situation(
+                turn(*attempts(*((name, long) for name in "abcdefg"), ("h", EMPTY)), by=by), by
+            )
+        ).choose()
 
     crossed = from_info(raised.value.info())
     assert isinstance(crossed, errors.ModelChainExhaustedError)
@@ -258,12 +271,12 @@ def test_model_that_cannot_take_an_image_is_passed_over(media: dict[str, int], r
     an image, no model is passed over.
     """
     by = taking(media, None)
-    choice = choose(turn(by=by, task=PICTURE), by)
+    choice = Fallback(Situation(turn(by=by, task=PICTURE), by)).choose()
     assert (choice.target.model, choice.passed) == ("b:m", (f"a:m: {reason}",))
-    assert choose(turn(by=by), by).target.model == "a:m"
+    assert Fallback(Situation(turn(by=by), by)).choose().target.model == "a:m"
     nobody = taking(media, media)
     with pytest.raises(errors.ModelChainExhaustedError) as raised:
-        choose(turn(by=nobody, task=PICTURE), nobody)
+        Fallback(Situation(turn(by=nobody, task=PICTURE), nobody)).choose()
     assert {type(error): error.message for error in raised.value.errors.values()} == {
         errors.LLMInvalidRequestError: f"b:m: {reason}"
     }
@@ -274,14 +287,14 @@ def test_model_that_cannot_take_an_image_is_passed_over(media: dict[str, int], r
 def test_model_that_may_take_an_image_is_asked(media: dict[str, int] | None) -> None:
     """Even if only its provider can tell."""
     by = taking(media, None)
-    assert choose(turn(by=by, task=PICTURE), by).target.model == "a:m"
+    assert Fallback(Situation(turn(by=by, task=PICTURE), by)).choose().target.model == "a:m"
 
 
 def test_media_with_an_address_have_no_size() -> None:
     """The provider downloads them."""
     by = taking({"image/*": 1}, None)
     remote = Task(content=(Media(media_type="image/png", url="https://example.com/cat.png"),))
-    assert choose(turn(by=by, task=remote), by).target.model == "a:m"
+    assert Fallback(Situation(turn(by=by, task=remote), by)).choose().target.model == "a:m"
 
 
 @pytest.mark.accepts("M3")
@@ -289,7 +302,7 @@ def test_only_model_that_cannot_take_an_image_says_so() -> None:
     """Before any request."""
     by = taking(WORDS_ALONE)
     with pytest.raises(errors.LLMInvalidRequestError, match="a:m: it takes no image/png"):
-        choose(turn(by=by, task=PICTURE), by)
+        Fallback(Situation(turn(by=by, task=PICTURE), by)).choose()
 
 
 # --- the step's record, and the cost
@@ -465,7 +478,9 @@ def test_what_is_kept_for_a_last_answer_covers_every_model_in_every_dimension() 
 def test_last_answer_is_not_asked_of_the_model_that_just_failed() -> None:
     """One of two calls is left, and it is kept for the last answer."""
     by = agent("ab", on_exhausted="finish")
-    move = next_move(turn(*attempts(("a", UNKNOWN)), by=by, budget=Budget(model_calls=2)), by)
+    move = next_move(
+        Situation(turn(*attempts(("a", UNKNOWN)), by=by, budget=Budget(model_calls=2)), by)
+    )
 
     assert isinstance(move, Ask)
     assert (move.key.is_last, move.choice.target.model) == (True, "b:m")
@@ -481,4 +496,4 @@ def test_model_that_failed_before_a_wait_for_budget_is_not_the_first_to_be_asked
     ]
     state = turn(*facts, by=agent("ab"), budget=Budget(model_calls=1))
 
-    assert choose(state, agent("ab")).target.model == "b:m"
+    assert Fallback(Situation(state, agent("ab"))).choose().target.model == "b:m"

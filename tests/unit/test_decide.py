@@ -26,6 +26,7 @@ from perdure.turn.fallback import Choice
 from perdure.turn.fold import fold
 from perdure.turn.keys import AgentKey, ModelKey, ToolKey
 from perdure.turn.retries import RETRY_DELAY, retry_delay
+from perdure.turn.situation import Situation
 from perdure.turn.state import TurnState
 from perdure.turn.wire import ToolOutput, TurnRequest
 from perdure.values.answers import ModelAnswer
@@ -96,16 +97,16 @@ def stopped(move: object) -> PerdureError:
 
 def test_resolved_turn_asks_the_model_at_once() -> None:
     """The first move."""
-    assert asks(next_move(after(), agent())) == ask(ModelKey(1))
+    assert asks(next_move(Situation(after(), agent()))) == ask(ModelKey(1))
 
 
 def test_calls_are_run_one_by_one_in_their_order() -> None:
     """The first call without a result is next; after the last one the model is called again."""
     asked = answered(1, FIRST, SECOND)
 
-    assert next_move(after(asked), agent()) == Act(ToolKey(1, 1), FIRST)
-    assert next_move(after(asked, returned(1, 1)), agent()) == Act(ToolKey(1, 2), SECOND)
-    assert asks(next_move(after(asked, returned(1, 1), returned(1, 2)), agent())) == ask(
+    assert next_move(Situation(after(asked), agent())) == Act(ToolKey(1, 1), FIRST)
+    assert next_move(Situation(after(asked, returned(1, 1)), agent())) == Act(ToolKey(1, 2), SECOND)
+    assert asks(next_move(Situation(after(asked, returned(1, 1), returned(1, 2)), agent()))) == ask(
         ModelKey(2)
     )
 
@@ -114,7 +115,7 @@ def test_call_of_an_unknown_tool_is_passed_over() -> None:
     """Its result is known already: there is no such tool."""
     asked = answered(1, ToolCall(id="c0", name="gone"), FIRST)
 
-    assert next_move(after(asked), agent()) == Act(ToolKey(1, 2), FIRST)
+    assert next_move(Situation(after(asked), agent())) == Act(ToolKey(1, 2), FIRST)
 
 
 def test_lost_call_of_an_idempotent_tool_is_run_again_with_its_next_attempt() -> None:
@@ -122,11 +123,13 @@ def test_lost_call_of_an_idempotent_tool_is_run_again_with_its_next_attempt() ->
     facts: list[Fact] = [answered(1, FIRST)]
     for attempt in range(1, limits.LOST_ATTEMPTS):
         facts.append(ToolLost(ToolKey(1, 1, attempt), Loss.WORKER_LOST))
-        assert next_move(after(*facts), agent()) == Act(ToolKey(1, 1, attempt + 1), FIRST)
+        assert next_move(Situation(after(*facts), agent())) == Act(
+            ToolKey(1, 1, attempt + 1), FIRST
+        )
 
     facts.append(ToolLost(ToolKey(1, 1, limits.LOST_ATTEMPTS), Loss.WORKER_LOST))
 
-    assert asks(next_move(after(*facts), agent())) == ask(ModelKey(2))
+    assert asks(next_move(Situation(after(*facts), agent()))) == ask(ModelKey(2))
 
 
 def test_lost_call_of_another_tool_is_not_run_again() -> None:
@@ -134,7 +137,7 @@ def test_lost_call_of_another_tool_is_not_run_again() -> None:
     by = agent(is_idempotent=False)
     state = after(answered(1, FIRST), ToolLost(ToolKey(1, 1), Loss.WORKER_LOST), by=by)
 
-    assert asks(next_move(state, by)) == ask(ModelKey(2))
+    assert asks(next_move(Situation(state, by))) == ask(ModelKey(2))
 
 
 @pytest.mark.parametrize("loss", [Loss.TIMED_OUT, Loss.CANCELLED, Loss.FAILED])
@@ -142,7 +145,7 @@ def test_idempotent_call_that_was_not_lost_is_not_run_again(loss: Loss) -> None:
     """It is repeated only after its worker was lost."""
     state = after(answered(1, FIRST), ToolLost(ToolKey(1, 1), loss))
 
-    assert asks(next_move(state, agent())) == ask(ModelKey(2))
+    assert asks(next_move(Situation(state, agent()))) == ask(ModelKey(2))
 
 
 @pytest.mark.parametrize(
@@ -157,13 +160,13 @@ def test_idempotent_call_that_was_not_lost_is_not_run_again(loss: Loss) -> None:
 )
 def test_answer_without_calls_ends_the_turn(stop: StopReason, done: Done) -> None:
     """Each stop reason with its outcome and risk."""
-    assert next_move(after(answered(1, Text(text="words"), stop=stop)), agent()) == done
+    assert next_move(Situation(after(answered(1, Text(text="words"), stop=stop)), agent())) == done
 
 
 @pytest.mark.parametrize("stop", [StopReason.STOP_SEQUENCE, StopReason.MAX_TOKENS])
 def test_calls_of_an_answer_that_was_cut_off_are_not_run(stop: StopReason) -> None:
     """The turn ends with the text before them."""
-    move = next_move(after(answered(1, Text(text="I will"), FIRST, stop=stop)), agent())
+    move = next_move(Situation(after(answered(1, Text(text="I will"), FIRST, stop=stop)), agent()))
 
     assert isinstance(move, Done)
     assert move.output == "I will"
@@ -173,7 +176,7 @@ def test_refusal_is_an_error_with_the_models_words() -> None:
     """And with the model that refused."""
     state = after(answered(1, Text(text="I would rather not"), stop=StopReason.REFUSED))
 
-    error = stopped(next_move(state, agent()))
+    error = stopped(next_move(Situation(state, agent())))
 
     assert isinstance(error, errors.LLMRefusedError)
     assert "I would rather not" in error.message
@@ -188,11 +191,11 @@ def test_limit_counts_model_calls_and_not_answers() -> None:
     called, by = after(answered(1, FIRST), by=agent(1)), agent(1)
     stepped = after(answered(1, FIRST), returned(1, 1), by=by)
 
-    assert next_move(called, by) == Act(ToolKey(1, 1), FIRST)
-    assert next_move(after(answered(1, Text(text="done")), by=by), by) == Done(
+    assert next_move(Situation(called, by)) == Act(ToolKey(1, 1), FIRST)
+    assert next_move(Situation(after(answered(1, Text(text="done")), by=by), by)) == Done(
         Outcome.COMPLETED, "done"
     )
-    error = stopped(next_move(stepped, by))
+    error = stopped(next_move(Situation(stepped, by)))
     assert isinstance(error, errors.MaxIterationsError)
     assert error.context == {"max_iterations": 1}
 
@@ -202,12 +205,12 @@ def test_no_limit_asks_for_ever() -> None:
     by = agent(None)
     facts = [fact for step in range(1, 201) for fact in (answered(step, FIRST), returned(step, 1))]
 
-    assert asks(next_move(after(*facts, by=by), by)) == ask(ModelKey(201))
+    assert asks(next_move(Situation(after(*facts, by=by), by))) == ask(ModelKey(201))
 
 
 def test_first_attempt_does_not_wait() -> None:
     """There is no pause."""
-    assert retry_delay(after()) == timedelta()
+    assert retry_delay(after().attempts.unpardoned) == timedelta()
 
 
 def test_transient_error_is_waited_out_once() -> None:
@@ -217,8 +220,8 @@ def test_transient_error_is_waited_out_once() -> None:
         failed(errors.LLMUnavailableError("down")), failed(errors.LLMTimeoutError("slow"), 2)
     )
 
-    assert asks(next_move(once, agent())) == ask(ModelKey(1, 2), RETRY_DELAY)
-    error = stopped(next_move(twice, agent()))
+    assert asks(next_move(Situation(once, agent()))) == ask(ModelKey(1, 2), RETRY_DELAY)
+    error = stopped(next_move(Situation(twice, agent())))
     assert (type(error), error.message) == (errors.LLMTimeoutError, "slow")
 
 
@@ -244,7 +247,7 @@ def test_pause_is_the_one_that_the_provider_asked_for_up_to_the_cap(
     """An invalid value is ignored, and a longer pause is shortened to the cap."""
     state = after(failed(errors.LLMRateLimitError("slow down", context={"retry_after_s": asked})))
 
-    assert retry_delay(state) == delay
+    assert retry_delay(state.attempts.unpardoned) == delay
 
 
 @pytest.mark.parametrize(
@@ -257,7 +260,7 @@ def test_pause_is_the_one_that_the_provider_asked_for_up_to_the_cap(
 )
 def test_error_that_will_not_pass_ends_the_turn_at_once(error: PerdureError) -> None:
     """With its class and message."""
-    stop = stopped(next_move(after(failed(error)), agent()))
+    stop = stopped(next_move(Situation(after(failed(error)), agent())))
 
     assert (type(stop), stop.message) == (type(error), "no")
 
@@ -267,7 +270,7 @@ def test_lost_attempts_are_repeated_at_once_and_do_not_use_up_the_retry() -> Non
     gone = PerdureError("gone")
     state = after(failed(errors.LLMUnavailableError("down")), failed(gone, 2, lost=True))
 
-    assert asks(next_move(state, agent())) == ask(ModelKey(1, 3))
+    assert asks(next_move(Situation(state, agent()))) == ask(ModelKey(1, 3))
 
 
 def test_turn_gives_up_after_too_many_lost_attempts() -> None:
@@ -277,20 +280,22 @@ def test_turn_gives_up_after_too_many_lost_attempts() -> None:
         for attempt in range(1, limits.LOST_ATTEMPTS + 1)
     ]
 
-    assert asks(next_move(after(*lost[:-1]), agent())) == ask(ModelKey(1, limits.LOST_ATTEMPTS))
-    assert stopped(next_move(after(*lost), agent())).message == "gone"
+    assert asks(next_move(Situation(after(*lost[:-1]), agent()))) == ask(
+        ModelKey(1, limits.LOST_ATTEMPTS)
+    )
+    assert stopped(next_move(Situation(after(*lost), agent()))).message == "gone"
 
 
 def test_failures_of_one_step_are_forgotten_in_the_next() -> None:
     """An answer resets them."""
     state = after(failed(errors.LLMUnavailableError("down")), answered(1, FIRST), returned(1, 1))
 
-    assert asks(next_move(state, agent())) == ask(ModelKey(2))
+    assert asks(next_move(Situation(state, agent()))) == ask(ModelKey(2))
 
 
 def test_scheduling_changes_no_move() -> None:
     """The next move depends only on ended calls."""
-    assert asks(next_move(after(Scheduled(ModelKey(1))), agent())) == ask(ModelKey(1))
+    assert asks(next_move(Situation(after(Scheduled(ModelKey(1))), agent()))) == ask(ModelKey(1))
 
 
 @pytest.mark.accepts("Y9")

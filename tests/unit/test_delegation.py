@@ -37,6 +37,7 @@ from perdure.turn.facts import (
 from perdure.turn.fold import apply, fold
 from perdure.turn.keys import AgentKey, ChildKey, ModelKey, parse_key
 from perdure.turn.ledger import Ledger
+from perdure.turn.situation import Situation
 from perdure.turn.state import TurnState
 from perdure.turn.wire import ChildNews, Summary, TurnRequest
 from perdure.values.answers import ModelAnswer
@@ -434,7 +435,7 @@ def test_step_whose_calls_start_nothing_goes_on_with_the_model() -> None:
     state = after(delegating(), call_of(LIST_AGENTS), call_of(DELEGATE, agent="nobody", task="x"))
 
     assert [result.is_error for result in state.steps[0].results] == [False, True]
-    assert not isinstance(next_move(state, delegating()), Done)
+    assert not isinstance(next_move(Situation(state, delegating())), Done)
 
 
 # --- possible delegates

@@ -45,6 +45,7 @@ from perdure.turn.facts import (
 )
 from perdure.turn.fold import apply, fold
 from perdure.turn.keys import AgentKey, HandoffKey, ModelKey, ToolKey, parse_key
+from perdure.turn.situation import Situation
 from perdure.turn.state import Handoffs, TurnState
 from perdure.turn.wire import ModelCall, ToolOutput, TurnRequest
 from perdure.values.answers import ModelAnswer
@@ -156,7 +157,7 @@ def view(state: TurnState) -> Sequence[Message]:
 
 def move_of(state: TurnState) -> object:
     assert state.agent is not None
-    return next_move(state, state.agent)
+    return next_move(Situation(state, state.agent))
 
 
 @pytest.mark.accepts("D40")

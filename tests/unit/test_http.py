@@ -17,6 +17,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, get_args
 
+import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,10 +28,10 @@ from starlette.routing import Route
 from starlette.types import Message
 
 from perdure import errors, limits
-from perdure.clients.gateway import Caller, extras, one_token, tokens_from
+from perdure.clients.gateway import Caller, Quota, app, extras, one_token, tokens_from
 from perdure.clients.gateway.application import operations
 from perdure.clients.gateway.ids import RESERVED
-from perdure.clients.gateway.inputs import Bodies, Nothing, body_of, least_values
+from perdure.clients.gateway.inputs import Bodies, Nothing, body_of, bytes_of, least_values
 from perdure.clients.gateway.problems import STATUS, RefusedError, response_to
 from perdure.clients.gateway.rest import session_events
 from perdure.clients.gateway.rest.sessions import SendMessage
@@ -148,6 +149,29 @@ def test_tokens_of_a_file_are_known_by_their_digest(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.accepts("H115")
+def test_file_of_tokens_has_the_numbers_of_tenants(tmp_path: Path) -> None:
+    """Those that it does not name are the defaults, as are all of a tenant without an entry."""
+    path = tmp_path / "tokens.toml"
+    tenants = {"a" * 32: "acme", "b" * 32: "acme", "c" * 32: "other"}
+    path.write_text(
+        "".join(
+            f'{entry(token.encode(), token)}tenant = "{tenant}"\n'
+            for token, tenant in tenants.items()
+        )
+        + '[[tenant]]\nname = "acme"\nturns = 500\nbatches = 0\n',
+        encoding="utf-8",
+    )
+    known = tokens_from(path)
+    found = [known(request(f"Bearer {token}")) for token in tenants]
+
+    assert [one.quota for one in found if isinstance(one, Caller)] == [
+        Quota(turns=500, batches=0),
+        Quota(turns=500, batches=0),
+        Quota(),
+    ]
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -162,6 +186,16 @@ def test_tokens_of_a_file_are_known_by_their_digest(tmp_path: Path) -> None:
         (
             f'[[caller]]\nsha256 = "{"0" * 64}"\nsubject = "a"\ntenant = "acme"\n'
             '[[tenant]]\nname = "acme"\nturns = -1'
+        ),
+        *(
+            f'[[caller]]\nsha256 = "{"0" * 64}"\nsubject = "a"\ntenant = "acme"\n{numbers}'
+            for numbers in (
+                '[[tenant]]\nname = "acme"\n' * 2,
+                '[[tenant]]\nname = "acme"\nturns = "5"',
+                '[[tenant]]\nname = "acme"\nstreams = 5',
+                "[[tenant]]\nturns = 5",
+                '[[tenant]]\nname = "ACME"\nturns = 5',
+            )
         ),
         "".join(
             f'[[caller]]\nsha256 = "{digit * 64}"\nsubject = "a"\ntenant = "{tenant}"\n'
@@ -300,6 +334,42 @@ async def test_large_bodies_are_validated_one_at_a_time_with_pauses() -> None:
 
     assert order == ["large", "small", "larger"]
     assert took >= 0.16
+
+
+@pytest.mark.accepts("H18")
+async def test_bodies_of_other_protocols_have_the_same_limits() -> None:
+    """The number of values, also for small ones, and a large body waits until it is its turn."""
+    bodies = Bodies()
+    many = b"[" + b"1," * limits.HTTP_BODY_VALUES + b"1]"
+    with pytest.raises(RefusedError, match="more than 20000 values") as refused:
+        await bytes_of(_sends(many), bodies)
+    large = b" " * 10**6
+    async with bodies.turn_of(len(large)):
+        waits = asyncio.create_task(bytes_of(_sends(large), bodies))
+        small = await bytes_of(_sends(b"not JSON"), bodies)
+        await asyncio.sleep(0.05)
+        has_waited = not waits.done()
+
+    assert refused.value.status == 413
+    assert small == b"not JSON"
+    assert has_waited
+    assert await waits == large
+
+
+@pytest.mark.accepts("H145")
+async def test_path_that_is_too_long_is_refused_before_anything_else() -> None:
+    """To match it with routes would take longer than to refuse a token, and needs none. The path
+    of the longest id is taken, also encoded.
+    """
+    nothing: Any = None
+    transport = httpx.ASGITransport(app(nothing, lambda _: None))
+    async with httpx.AsyncClient(transport=transport, base_url="http://x") as http:
+        deep = await http.get("/v1/sessions/" + "messages/" * 6_000)
+        known = await http.get(f"/v1/turns/{'%C3%A4' * 1_000}/messages/{'%C3%A4' * 100}")
+
+    assert (deep.status_code, deep.json()["code"]) == (414, "URI_TOO_LONG")
+    assert deep.headers["cross-origin-resource-policy"] == "same-origin"
+    assert known.status_code == 401
 
 
 def _sends(data: bytes, ends: asyncio.Event | None = None) -> Request:

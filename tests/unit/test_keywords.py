@@ -14,8 +14,9 @@ from perdure import Agent, MCPServer, Tool, tool
 from perdure.agents.definitions import AgentDefinition
 from perdure.agents.mcp_servers import MCPServerOptions
 from perdure.agents.tools import ToolOptions
-from perdure.clients import AgentClient, Turn
+from perdure.clients import AgentClient, Schedule, Turn
 from perdure.clients.client import StartOptions
+from perdure.clients.schedules.definition import ScheduleChanges
 from perdure.clients.turns.forks import ForkOptions
 from perdure.temporal import start_request
 from perdure.turn.wire import TurnRequest
@@ -27,6 +28,7 @@ FAMILIES: dict[Callable[..., Any], type] = {
     AgentClient.run: StartOptions,
     AgentClient.fork: ForkOptions,
     Turn.fork: ForkOptions,
+    Schedule.change: ScheduleChanges,
     run_turn: TurnOptions,
     tool: ToolOptions,
     Tool.__init__: ToolOptions,

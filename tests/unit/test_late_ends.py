@@ -20,6 +20,7 @@ from perdure.turn.facts import (
 from perdure.turn.fold import fold
 from perdure.turn.keys import AgentKey, ModelKey
 from perdure.turn.reservations import LAST_WORDS
+from perdure.turn.situation import Situation
 from perdure.turn.wire import TurnRequest
 from perdure.values.answers import ModelAnswer
 from perdure.values.messages import AssistantMessage, Text
@@ -96,7 +97,7 @@ def test_last_answer_is_the_end_whatever_came_late(late: str) -> None:
     for facts in ([LATE[late], answered(LAST, "last")], [answered(LAST, "last"), LATE[late]]):
         state = fold([*GIVEN_UP, *facts])
 
-        assert next_move(state, AGENT) == Done(
+        assert next_move(Situation(state, AGENT)) == Done(
             Outcome.BUDGET_EXHAUSTED, "last", risk="budget_exhausted"
         )
         assert [step.message.text for step in state.steps] == ["last"]

@@ -219,8 +219,8 @@ def test_long_lives_of_large_trees_stay_within_it_too() -> None:
 
 
 def test_many_orders_of_events_keep_the_budget() -> None:
-    """Each short run has another order of events, seeded so that a failure can be reproduced; `make
-    soak` tries a hundred thousand.
+    """Each short run has another order of events, seeded so that a failure can be reproduced;
+    `make -C benchmarks soak` tries a hundred thousand.
     """
     for seed in range(ORDERS):
         tree = grown(Budget(usd="5", tokens=10**6, model_calls=100, tool_calls=100), seed, steps=20)

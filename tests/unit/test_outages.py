@@ -28,6 +28,7 @@ from perdure.turn.facts import (
 from perdure.turn.fold import apply, fold
 from perdure.turn.keys import AgentKey, ModelKey
 from perdure.turn.outages import NO_OUTAGE, Outage, is_told, pause
+from perdure.turn.situation import Situation
 from perdure.turn.state import TurnState
 from perdure.turn.wire import ModelCall, TurnRequest
 from perdure.values.answers import ModelAnswer
@@ -126,11 +127,13 @@ class Clocked:
             target.model for target in self.by.chain if self._health.benched_s(target.model, now_s)
         ]
         move = next_move(
-            self.state,
-            self.by,
-            None if self.time is None else self.time - self.now,
-            benched,
-            outage,
+            Situation(
+                self.state,
+                self.by,
+                None if self.time is None else self.time - self.now,
+                benched,
+                outage,
+            )
         )
         return move.error if isinstance(move, Stop) else move
 

@@ -94,6 +94,12 @@ class Label(TypedDict):
     text: str
 
 
+class Strict(BaseModel, extra="forbid"):
+    """A type that knows all of its fields."""
+
+    text: Literal["a", "b"]
+
+
 def schema_of(wanted: Any) -> Schema:
     """The schema of a type that has one."""
     schema = output_type.schema_of(wanted)
@@ -520,6 +526,33 @@ def test_objection_tells_the_reason_first_and_then_the_schema() -> None:
     assert first == "the answer is not what was asked for: text: missing"
     assert json.loads(second.partition("schema: ")[2]) == strict(schema_of(Label))
     assert len(long) < 1_200
+
+
+def test_rules_that_are_broken_quote_nothing_of_the_value() -> None:
+    """Of a schema and of a type: names that the value has made up are not in the paths."""
+    value = {"text": "secret", "secret": {"count": "secret"}}
+    count: JsonValue = {"type": "object", "properties": {"count": {"type": "integer"}}}
+    schema: Schema = {
+        "type": "object",
+        "properties": {"text": {"type": "string", "enum": ["a", "b"]}},
+        "additionalProperties": count,
+    }
+
+    with pytest.raises(output_type.MisfitError, match="'secret' is not one of") as by_schema:
+        validator(schema)(value)
+    with pytest.raises(output_type.MisfitError, match="secret: Extra inputs") as by_type:
+        output_type.instance_of(Strict, value)
+
+    assert by_schema.value.rules(schema) == "?.count: type; text: enum"
+    assert by_type.value.rules(schema) == "text: literal_error; ?: extra_forbidden"
+
+
+def test_objection_with_a_summary_has_the_reason_in_its_second_line() -> None:
+    lines = output_type.objection("'x' is wrong", {"type": "string"}, "answer: enum").split("\n")
+
+    assert lines[0] == "the answer is not what was asked for: answer: enum"
+    assert lines[1] == "'x' is wrong"
+    assert lines[2].startswith("Answer again, with nothing but JSON of this schema")
 
 
 def test_answers_are_called_by_their_type() -> None:

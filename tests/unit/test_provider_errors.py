@@ -17,9 +17,10 @@ from perdure.agents.definitions import AgentDefinition, Target
 from perdure.errors import LLMError, PerdureError
 from perdure.testing.stub_provider import Reply
 from perdure.turn.facts import AgentResolved, CallFailed, Fact, Scheduled, TurnStarted
-from perdure.turn.fallback import choose
+from perdure.turn.fallback import Fallback
 from perdure.turn.fold import fold
 from perdure.turn.keys import AgentKey, ModelKey
+from perdure.turn.situation import Situation
 from perdure.turn.wire import ModelCall, TurnRequest
 from perdure.values.tasks import Task
 
@@ -75,7 +76,11 @@ def after(*failed: PerdureError) -> str:
         key = ModelKey(1, attempt)
         facts += [Scheduled(key, ModelCall.of("0" * 16)), CallFailed(key, error.info())]
     try:
-        return "once more" if choose(fold(facts), AGENT).target.model == "a:m" else "the next"
+        return (
+            "once more"
+            if Fallback(Situation(fold(facts), AGENT)).choose().target.model == "a:m"
+            else "the next"
+        )
     except PerdureError as raised:
         return "fails" if raised.code == failed[-1].code else repr(raised)
 

@@ -27,6 +27,7 @@ from perdure.turn.fallback import Choice
 from perdure.turn.fold import fold
 from perdure.turn.keys import AgentKey, ModelKey, PolicyKey
 from perdure.turn.retries import RETRY_DELAY
+from perdure.turn.situation import Situation
 from perdure.turn.wire import TurnRequest
 from perdure.values.answers import ModelAnswer
 from perdure.values.budgets import DIMENSIONS
@@ -264,7 +265,7 @@ def test_policy_that_ends_late_takes_no_attempt_from_the_last_answer() -> None:
         CallFailed(last, errors.LLMUnavailableError("down", context={"status": 503}).info()),
     ]
 
-    move = next_move(fold(facts), agent)
+    move = next_move(Situation(fold(facts), agent))
     assert isinstance(move, Ask)
     assert (move.key, move.choice) == (
         ModelKey(2, 2, is_last=True),

@@ -16,6 +16,7 @@ from perdure.turn.decide import Delegate, moves_at_once, next_move
 from perdure.turn.facts import AgentResolved, ChildEnded, ChildScheduled, ModelAnswered, TurnStarted
 from perdure.turn.fold import apply, fold
 from perdure.turn.keys import AgentKey, ChildKey, ModelKey
+from perdure.turn.situation import Situation
 from perdure.turn.state import TurnState
 from perdure.turn.wire import Summary, TurnRequest
 from perdure.values.answers import ModelAnswer
@@ -77,7 +78,9 @@ class Tree:
         """Run the calls of a step; concurrent calls start all of their turns before one ends."""
         while state.open_step.calls:
             moves = (
-                moves_at_once(state, agent) if self._parallel else (next_move(state, agent, None),)
+                moves_at_once(state, agent)
+                if self._parallel
+                else (next_move(Situation(state, agent, None)),)
             )
             begun = list(_scheduled(state, moves))
             for fact in begun:

@@ -70,10 +70,10 @@ class AgentBatch:
         return pack(note, "the result of the batch")
 
     @workflow.signal(name=BATCH_NEWS)
-    def news(self, given: RawValue = NOTHING) -> None:
+    def news(self, payload: RawValue = NOTHING) -> None:
         """Take news of a part. A signal of anyone else is ignored."""
         try:
-            self._news.append(unpack(given, PartNews))
+            self._news.append(unpack(payload, PartNews))
         except PerdureError as error:
             workflow.logger.warning("a signal to the batch is ignored: %s", error.message)
 
@@ -164,8 +164,8 @@ class AgentBatch:
     def _go_on(self, request: BatchRequest) -> None:
         """Go on in a new run, with the same memo."""
         following = request.model_copy(update={"progress": self._progress})
-        given = pack(following, "the next run's input")
-        workflow.continue_as_new(given, memo=dict(workflow.memo()))
+        payload = pack(following, "the next run's input")
+        workflow.continue_as_new(payload, memo=dict(workflow.memo()))
 
 
 def _refuse_gaps(note: BatchNote) -> None:

@@ -1,7 +1,7 @@
 """Push notifications: tells one receiver when a task of A2A needs a person, and when it is over.
 
-It is a workflow of its own (docs/decisions/0105), which the gateway starts. It follows a turn: the
-turn signals that there is news, and an activity reads from history what that is.
+It is a workflow of its own (docs/decisions/archive/0105), which the gateway starts. It follows a
+turn: the turn signals that there is news, and an activity reads from history what that is.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from perdure.temporal.names import (
     TURN_NEWS,
 )
 from perdure.temporal.payloads import NOTHING, pack, unpack
+from perdure.workflows import ancestors
 from perdure.workflows.delivery import deliveries
 from perdure.workflows.update_answers import UpdateAnswers
 
@@ -54,6 +55,8 @@ class AgentPush:
         """
         with failures.typed():
             self._call = call = unpack(start, PushCall)
+            if call.told:
+                ancestors.check_continued("the place of the last change")
         with deliveries.failing(call.turn_id):
             await self._accept(call)
             if call.turn_id:
@@ -105,16 +108,16 @@ class AgentPush:
         return True
 
     async def _change(self, call: PushCall) -> Change:
-        wanted = ChangeCall(push=call, is_ending=self._is_ending)
-        raw = await deliveries.read(READ_CHANGE, wanted, f"the state of {call.task}")
+        change_call = ChangeCall(push=call, is_ending=self._is_ending)
+        raw = await deliveries.read(READ_CHANGE, change_call, f"the state of {call.task}")
         return unpack(raw, Change)
 
     async def _send(self, call: PushCall, message: PushMessage) -> None:
         message_id = f"msg_{workflow.uuid4().hex}"
         sent = Notification(id=message_id, url=call.url, message=message, token=call.token)
         delivered = await deliveries.deliver(sent, message.state)
-        told = {"status": delivered.status, "attempts": delivered.attempts}
-        deliveries.record(call.turn_id, "delivered", **told)
+        fields = {"status": delivered.status, "attempts": delivered.attempts}
+        deliveries.record(call.turn_id, "delivered", **fields)
 
     async def _has_news_within(self, longest: timedelta) -> bool:
         """Wait for news of the turn, but not longer than this. Returns whether there are any."""
@@ -125,17 +128,17 @@ class AgentPush:
         return self._has_news
 
     @workflow.signal(name=TURN_NEWS)
-    def take_news(self, given: RawValue = NOTHING) -> None:
+    def take_news(self, payload: RawValue = NOTHING) -> None:
         """Note that the turn has news."""
         try:
-            news = unpack(given, TurnNews)
+            news = unpack(payload, TurnNews)
         except PerdureError:
             return
         self._has_news = True
         self._is_ending = self._is_ending or news.is_ending
 
     @workflow.update(name=BEGIN_PUSH)
-    async def begin(self, given: RawValue = NOTHING) -> None:
+    async def begin(self, payload: RawValue = NOTHING) -> None:
         """Return once the receiver is accepted.
 
         Raises:
@@ -143,17 +146,17 @@ class AgentPush:
                 with the same id.
         """
         with self._answers.answering(), failures.typed():
-            wanted = unpack(given, PushCall)
+            call = unpack(payload, PushCall)
             await workflow.wait_condition(lambda: self._is_accepted or self._refusal is not None)
             if self._refusal is not None:
                 raise self._refusal
-            if self._call is None or not wanted.is_same(self._call):
+            if self._call is None or not call.is_same(self._call):
                 raise errors.TurnConflictError(
-                    f"the push notifications {wanted.id!r} have another URL or token; delete them"
+                    f"the push notifications {call.id!r} have another URL or token; delete them"
                     " first, or choose another id"
                 )
 
     @begin.validator
-    def check_begin(self, given: RawValue = NOTHING) -> None:
+    def check_begin(self, payload: RawValue = NOTHING) -> None:
         """Refuse an update that comes while the run is about to go on in a new one."""
         self._answers.check_open()

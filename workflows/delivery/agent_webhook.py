@@ -31,8 +31,8 @@ class AgentWebhook:
             call = unpack(start, WebhookCall)
         with deliveries.failing(call.turn_id):
             delivered = await _deliver(call)
-        told = {"status": delivered.status, "attempts": delivered.attempts}
-        deliveries.record(call.turn_id, "delivered", **told)
+        fields = {"status": delivered.status, "attempts": delivered.attempts}
+        deliveries.record(call.turn_id, "delivered", **fields)
         return pack(delivered)
 
 

@@ -95,11 +95,11 @@ def _failure(error: ActivityError) -> ApplicationError:
     """Return the failure of a delivery: that of the last attempt."""
     cause = error.cause
     if isinstance(cause, ApplicationError):
-        words, kind = cause.message, cause.type
+        message, kind = cause.message, cause.type
     else:
-        words, kind = f"the webhook is not delivered: {described(cause or error)}", None
+        message, kind = f"the webhook is not delivered: {described(cause or error)}", None
     benign = ApplicationErrorCategory.BENIGN
-    return ApplicationError(words, type=kind or WEBHOOK_FAILED, category=benign)
+    return ApplicationError(message, type=kind or WEBHOOK_FAILED, category=benign)
 
 
 def record(turn_id: str, state: str, **fields: str | int) -> None:
@@ -107,10 +107,10 @@ def record(turn_id: str, state: str, **fields: str | int) -> None:
     workflow.upsert_memo({MEMO_WEBHOOK: {"turn_id": turn_id, "state": state, **fields}})
     if workflow.unsafe.is_replaying():
         return
-    said = {"task": turn_id, **fields}
-    if "error" in said:
-        said["error"] = one_line(str(said["error"]), _ERROR_CHARACTERS)
+    extra = {"task": turn_id, **fields}
+    if "error" in extra:
+        extra["error"] = one_line(str(extra["error"]), _ERROR_CHARACTERS)
     event = f"webhook_{state}"
-    line = " ".join(f"{name}={word(str(value))}" for name, value in said.items())
+    line = " ".join(f"{name}={word(str(value))}" for name, value in extra.items())
     level = logging.INFO if state == "delivered" else logging.WARNING
-    logger.log(level, "%s %s", event, line, extra={"perdure": {"event": event, **said}})
+    logger.log(level, "%s %s", event, line, extra={"perdure": {"event": event, **extra}})

@@ -67,7 +67,7 @@ from perdure.temporal.session_history import record_key
 from perdure.turn.decide import run_events
 from perdure.turn.wire import Steer
 from perdure.values.budgets import BudgetUpdate
-from perdure.workflows import heartbeats
+from perdure.workflows import ancestors, heartbeats
 from perdure.workflows.session.details import card
 from perdure.workflows.turn.calls import has_ended
 from perdure.workflows.update_answers import UpdateAnswers
@@ -119,9 +119,16 @@ class AgentSession:
         return pack(Left(unread=self._state.queue))
 
     def _begin(self, start: RawValue) -> None:
+        """Note the input of the run after validation.
+
+        Raises:
+            InvalidRequestError: It is not the input of a session, or it is that of a later run.
+        """
         fact = session_history.started(start)
         if isinstance(fact, SessionContinued):
-            self._answered = {one.id: one.receipt for one in fact.snapshot.answered}
+            if not fact.snapshot.is_of_a_fork:
+                ancestors.check_continued("the input")
+            self._answered = {answered.id: answered.receipt for answered in fact.snapshot.answered}
         self._note(fact)
 
     def _note(self, fact: SessionFact) -> None:
@@ -187,7 +194,7 @@ class AgentSession:
             return  # meanwhile; the session ends
         answered = list(self._answered.items())[-limits.SESSION_RECEIPTS :]
         snapshot = self._state.snapshot(
-            tuple(Answered(id=one, receipt=receipt) for one, receipt in answered)
+            tuple(Answered(id=message_id, receipt=receipt) for message_id, receipt in answered)
         )
         workflow.continue_as_new(pack(snapshot, "the next run's input"))
 
@@ -294,14 +301,14 @@ class AgentSession:
     # --- messages
 
     @workflow.update(name=SAY)
-    async def say(self, given: RawValue = NOTHING) -> RawValue:
+    async def say(self, payload: RawValue = NOTHING) -> RawValue:
         """Take in a message."""
         update = workflow.current_update_info()
         assert update is not None
         async with self._answering():
             if update.id in self._answered:
                 return pack(self._answered[update.id])
-            message = session_history.sent(update.id, given)
+            message = session_history.sent(update.id, payload)
             was_busy = self._state.is_busy
             self._note(message)
             receipt = await self._dispose(message.id, message.if_busy, was_busy=was_busy)
@@ -327,7 +334,7 @@ class AgentSession:
     async def _steer(self, message_id: str) -> bool:
         """Send a message on to the running turn; returns False if that is over."""
         assert self._turn is not None
-        message = next(one for one in self._state.queue if one.id == message_id)
+        message = next(queued for queued in self._state.queue if queued.id == message_id)
         self._note(MessageSteered(message_id))
         self._steering += 1
         try:
@@ -342,7 +349,7 @@ class AgentSession:
         return True
 
     @say.validator
-    def check_message(self, given: RawValue = NOTHING) -> None:
+    def check_message(self, payload: RawValue = NOTHING) -> None:
         """Refuse a message that is not valid or does not fit, or that comes too late."""
         update = workflow.current_update_info()
         assert update is not None
@@ -350,14 +357,14 @@ class AgentSession:
         if update.id in self._answered:
             return
         with self._checked():
-            message = session_history.sent(update.id, given)
+            message = session_history.sent(update.id, payload)
             validation.check(
                 "the message",
                 {"id": message.id, "text": message.text, "by": message.by},
                 _MESSAGE,
                 errors.InvalidRequestError,
             )
-            said = unpack(given, Say)
+            said = unpack(payload, Say)
             self._check_agent(said.expects)
             if said.agent is not None and said.if_busy == "steer":
                 raise errors.InvalidRequestError(
@@ -383,25 +390,25 @@ class AgentSession:
             )
 
     @workflow.update(name=UNQUEUE)
-    async def unqueue(self, given: RawValue = NOTHING) -> RawValue:
+    async def unqueue(self, payload: RawValue = NOTHING) -> RawValue:
         """Take a message out of the queue."""
         async with self._answering():
-            message_id = unpack(given, Unqueue).id
-            waits = any(one.id == message_id for one in self._state.queue)
+            message_id = unpack(payload, Unqueue).id
+            waits = any(queued.id == message_id for queued in self._state.queue)
             self._note(MessageUnqueued(message_id))
             return pack(Done(done=waits))
 
     @unqueue.validator
-    def check_unqueue(self, given: RawValue = NOTHING) -> None:
+    def check_unqueue(self, payload: RawValue = NOTHING) -> None:
         """Refuse an invalid input."""
         with self._checked():
-            unpack(given, Unqueue)
+            unpack(payload, Unqueue)
 
     @workflow.update(name=INTERRUPT)
-    async def interrupt(self, given: RawValue = NOTHING) -> RawValue:
+    async def interrupt(self, payload: RawValue = NOTHING) -> RawValue:
         """Cancel the running turn. The messages of the queue wait for the next one."""
         async with self._answering():
-            reason = unpack(given, Reason).reason
+            reason = unpack(payload, Reason).reason
             is_running = self._turn is not None and self._state.is_busy
             self._note(TurnInterrupted(reason))
             if is_running and self._turn is not None:
@@ -409,13 +416,13 @@ class AgentSession:
             return pack(Done(done=is_running))
 
     @interrupt.validator
-    def check_interrupt(self, given: RawValue = NOTHING) -> None:
+    def check_interrupt(self, payload: RawValue = NOTHING) -> None:
         """Refuse an invalid input."""
         with self._checked():
-            unpack(given, Reason)
+            unpack(payload, Reason)
 
     @workflow.update(name=RESUME)
-    async def resume(self, given: RawValue = NOTHING) -> RawValue:
+    async def resume(self, payload: RawValue = NOTHING) -> RawValue:
         """Give the messages of the queue to a turn, although none has come since."""
         async with self._answering():
             is_held = self._state.is_parked or self._turn is not None
@@ -424,44 +431,44 @@ class AgentSession:
             return pack(Done(done=waits))
 
     @resume.validator
-    def check_resume(self, given: RawValue = NOTHING) -> None:
+    def check_resume(self, payload: RawValue = NOTHING) -> None:
         """Refuse the update if the run is about to end."""
         self._update_answers.check_open()
 
     @workflow.update(name=ADD_BUDGET)
-    async def add_budget(self, given: RawValue = NOTHING) -> RawValue:
+    async def add_budget(self, payload: RawValue = NOTHING) -> RawValue:
         """Add to the budget of the session."""
         async with self._answering():
-            more = unpack(given, BudgetUpdate).budget
+            more = unpack(payload, BudgetUpdate).budget
             assert more is not None
             self._note(SessionBudgetAdded(more))
             return pack(Done(done=True))
 
     @add_budget.validator
-    def check_budget(self, given: RawValue = NOTHING) -> None:
+    def check_budget(self, payload: RawValue = NOTHING) -> None:
         """Refuse an addition that is not valid."""
         with self._checked():
-            update = unpack(given, BudgetUpdate)
+            update = unpack(payload, BudgetUpdate)
             if update.budget is None or update.iterations is not None:
                 raise errors.InvalidRequestError("a session has no limit of iterations")
             if self._state.request is not None:
                 self._state.ledger.add(update.budget)
 
     @workflow.update(name=CLOSE)
-    async def close(self, given: RawValue = NOTHING) -> RawValue:
+    async def close(self, payload: RawValue = NOTHING) -> RawValue:
         """Take no more messages. A running turn goes on to its end.
 
         What a turn that is over has left unread is in the queue once the turn is recorded.
         """
         async with self._answering():
-            self._note(SessionClosed(unpack(given, Reason).reason))
+            self._note(SessionClosed(unpack(payload, Reason).reason))
             turn = self._turn
             if turn is not None and await has_ended(turn) and workflow.patched(_CLOSE_AFTER_RECORD):
                 await workflow.wait_condition(lambda: self._turn is not turn)
             return pack(Left(unread=self._state.queue))
 
     @close.validator
-    def check_close(self, given: RawValue = NOTHING) -> None:
+    def check_close(self, payload: RawValue = NOTHING) -> None:
         """Refuse an invalid input."""
         with self._checked():
-            unpack(given, Reason)
+            unpack(payload, Reason)

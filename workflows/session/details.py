@@ -17,8 +17,8 @@ def card(state: SessionState) -> str:
     if state.ledger.budget is not None and state.ledger.budget.usd is not None:
         limit = money(state.ledger.budget.usd)
         lines += ["", f"Spent: {money(state.ledger.spent.usd)} of {limit}"]
-    for one in state.queue:
-        lines += ["", f"Waits: {_plain(one.text)}"]
+    for message in state.queue:
+        lines += ["", f"Waits: {_plain(message.text)}"]
     for turn in state.turns[-_MOST_TURNS:]:
         lines += ["", f"Turn {turn.number}: {turn.outcome.value if turn.outcome else 'unknown'}"]
     return "\n".join(lines)

@@ -58,6 +58,7 @@ from perdure.turn.facts import (
 )
 from perdure.turn.keys import AgentKey
 from perdure.turn.retries import retry_delay
+from perdure.turn.situation import Situation
 from perdure.turn.state import TurnState
 from perdure.turn.wire import Origin, Summary, TurnRequest
 from perdure.values.approvals import Decision
@@ -236,7 +237,7 @@ class AgentTurn:
         if local_lookup.is_at_hand(call):
             await local_lookup.resolve(board, call)
         while board.state.agent is None:
-            await asyncio.sleep(retry_delay(board.state).total_seconds())
+            await asyncio.sleep(retry_delay(board.state.attempts.unpardoned).total_seconds())
             key = AgentKey(len(board.state.attempts.failures) + 1)
             await self._calls.perform(
                 key, RESOLVE_AGENT, call, limits.TOOL_CALL, f"agent {request.agent}"
@@ -255,13 +256,14 @@ class AgentTurn:
             if self._runs.is_full():
                 await self._take_over_session()
                 await self._runs.go_on(self._moves.health, self._pipeline, self._followers.ids)
-            match next_move(
+            situation = Situation(
                 self._board.state,
                 agent,
                 self._board.time_left,
                 self._moves.benched(agent),
                 self._moves.outage(agent),
-            ):
+            )
+            match next_move(situation):
                 case Done() as done:
                     self._is_ending = True
                     return done
@@ -276,7 +278,7 @@ class AgentTurn:
                         await self._moves.make(move, agent)
 
     @workflow.update(name=ADD_BUDGET, unfinished_policy=workflow.HandlerUnfinishedPolicy.ABANDON)
-    async def add_budget(self, given: RawValue = NOTHING) -> RawValue:
+    async def add_budget(self, payload: RawValue = NOTHING) -> RawValue:
         """Raise the budget; a turn that waits for that continues.
 
         If the turn does not know its limits yet, the update returns once it does.
@@ -284,7 +286,7 @@ class AgentTurn:
         await self._until_begun()
         with self._runs.update() as is_new:
             if is_new:
-                return await self._add_budget(outcomes.added(given))
+                return await self._add_budget(outcomes.added(payload))
             await self._until_taken_over()
             return self._remaining()
 
@@ -343,17 +345,17 @@ class AgentTurn:
 
     def _remaining(self) -> RawValue:
         state = self._board.state.foreseen if self._board.state.is_delayed else self._board.state
-        left = self._board.remaining_of(state)
-        return pack(left.model_copy(update={"iterations": state.iterations_left}))
+        remaining = self._board.remaining_of(state)
+        return pack(remaining.model_copy(update={"iterations": state.iterations_left}))
 
     @add_budget.validator
-    def check_added(self, given: RawValue = NOTHING) -> None:
+    def check_added(self, payload: RawValue = NOTHING) -> None:
         """Reject an invalid addition before it is recorded in history."""
         self._runs.answers.check_open()
         if self._runs.has_answered():
             return
         with failures.typed():
-            added = outcomes.added(given)
+            added = outcomes.added(payload)
             validation.check(
                 "what is added",
                 {"by": added.by},
@@ -364,7 +366,7 @@ class AgentTurn:
                 self._check_added(added, self._board.state.foreseen)
 
     @workflow.update(name=RESUME)
-    async def resume(self, given: RawValue = NOTHING) -> None:
+    async def resume(self, payload: RawValue = NOTHING) -> None:
         """Retry the model now."""
         await self._until_begun()
         with self._runs.update() as is_new:
@@ -375,7 +377,7 @@ class AgentTurn:
                     self._refuse_to_resume()
 
     @resume.validator
-    def check_resumed(self, given: RawValue = NOTHING) -> None:
+    def check_resumed(self, payload: RawValue = NOTHING) -> None:
         """Reject the update if the turn does not wait for a provider or for `resume`."""
         self._runs.answers.check_open()
         if self._runs.has_answered() or self._is_taking_over:
@@ -392,47 +394,47 @@ class AgentTurn:
             )
 
     @workflow.update(name=STEER)
-    async def steer(self, given: RawValue = NOTHING) -> None:
+    async def steer(self, payload: RawValue = NOTHING) -> None:
         """Take in a message of the user, which the model reads with its next call."""
         await self._until_begun()
         with self._runs.update() as is_new:
             if is_new:
-                await self._say(self._said(given))
+                await self._say(self._said(payload))
 
     @workflow.signal(name=STEER)
-    async def take_message(self, given: RawValue = NOTHING) -> None:
+    async def take_message(self, payload: RawValue = NOTHING) -> None:
         """Take in a message that the session of the turn has accepted."""
         await self._until_begun()
-        said = outcomes.said_in_signal([given])
-        if said is not None:
-            await self._say(said)
+        message = outcomes.said_in_signal([payload])
+        if message is not None:
+            await self._say(message)
 
-    async def _say(self, said: Said) -> None:
+    async def _say(self, message: Said) -> None:
         before = self._board.state
-        await self._note(said)
+        await self._note(message)
         if before.awaits_parts:
             return
         log_events.answered_without_a_run(before, self._board.state)
         self._board.show()
-        if said.now:
+        if message.now:
             await self._calls.interrupt()
 
     @steer.validator
-    def check_message(self, given: RawValue = NOTHING) -> None:
+    def check_message(self, payload: RawValue = NOTHING) -> None:
         """Reject a message that is not valid, does not fit, or comes too late."""
         self._runs.answers.check_open()
         if self._runs.has_answered():
             return
         with failures.typed():
-            said = self._said(given)
-            self._board.state.inbox.check(said)
+            message = self._said(payload)
+            self._board.state.inbox.check(message)
             if self._is_ending:
                 raise errors.TurnOverError("the turn has its answer, and is about to end")
 
-    def _said(self, given: RawValue) -> Said:
+    def _said(self, payload: RawValue) -> Said:
         update = workflow.current_update_info()
         assert update is not None
-        return outcomes.said(update.id, given)
+        return outcomes.said(update.id, payload)
 
     async def _note(self, fact: Decided | Resumed | Said) -> None:
         """Add the fact of an update, and wait until the run has a state that it can apply to."""
@@ -441,28 +443,28 @@ class AgentTurn:
 
     def _was_refused(self, fact: Decided | Resumed) -> bool:
         """Return whether an update that came in before the state of the run before was refused."""
-        return any(one is fact for one in self._board.state.carried.refused)
+        return any(refused is fact for refused in self._board.state.carried.refused)
 
     @workflow.signal(name=CHILD_NEWS, unfinished_policy=workflow.HandlerUnfinishedPolicy.ABANDON)
-    async def child_news(self, given: RawValue = NOTHING) -> None:
+    async def child_news(self, payload: RawValue = NOTHING) -> None:
         """Handle the news of a delegate's turn: it waits, continues, or was given budget."""
         await self._until_begun()
-        fact = outcomes.news_in([given])
+        fact = outcomes.news_in([payload])
         if fact is not None:
             await self._children.told(fact)
 
     @workflow.signal(name=FOLLOW)
-    def follow(self, given: RawValue = NOTHING) -> None:
+    def follow(self, payload: RawValue = NOTHING) -> None:
         """Tell the sender from now on when the turn needs a person, and when it ends."""
-        self._followers.add(given)
+        self._followers.add(payload)
 
     @workflow.update(name=DECIDE)
-    async def decide(self, given: RawValue = NOTHING) -> None:
+    async def decide(self, payload: RawValue = NOTHING) -> None:
         """Approve or deny a waiting call."""
         await self._until_begun()
         with self._runs.update() as is_new:
             if is_new:
-                await self._decide(Decided(unpack(given, Decision)))
+                await self._decide(Decided(unpack(payload, Decision)))
 
     async def _decide(self, fact: Decided) -> None:
         before = self._board.state
@@ -478,7 +480,7 @@ class AgentTurn:
             self._board.show()
 
     @decide.validator
-    def check_decision(self, given: RawValue = NOTHING) -> None:
+    def check_decision(self, payload: RawValue = NOTHING) -> None:
         """Reject a decision that is late, repeated, or about other arguments."""
         self._runs.answers.check_open()
         if self._runs.has_answered() or self._is_taking_over:
@@ -487,9 +489,11 @@ class AgentTurn:
             waiting = self._board.state.waiting
             open_ids = {call.id for call, _ in self._board.state.asked.calls}
             pending = tuple(
-                one for one in (waiting.pending if waiting else ()) if one.call_id in open_ids
+                approval
+                for approval in (waiting.pending if waiting else ())
+                if approval.call_id in open_ids
             )
-            approvals.check(pending, unpack(given, Decision), workflow.now())
+            approvals.check(pending, unpack(payload, Decision), workflow.now())
 
     async def _cancelled(self, reason: str) -> Summary:
         self._board.note(CancelRequested(reason))
@@ -556,7 +560,7 @@ def _goes_on_waiting(move: Move, state: TurnState) -> bool:
     waiting = state.waiting
     match move:
         case AwaitApproval(asked):
-            pending = {one.call_id for one in waiting.pending} if waiting else set()
+            pending = {approval.call_id for approval in waiting.pending} if waiting else set()
             return {call.id for call, _ in asked.calls} <= pending
         case AwaitBudget() | AwaitIterations() | AwaitResume():
             return waiting is not None and waiting.kind == PEOPLES[type(move)]

@@ -55,6 +55,11 @@ def _cancel(key: ActivityKey, handle: Handle) -> bool:
     return is_requested
 
 
+def _is_last(key: ActivityKey) -> bool:
+    """Return whether this is the model call for the last answer."""
+    return isinstance(key, ModelKey) and key.is_last
+
+
 class Calls:
     """Runs the activities of one turn."""
 
@@ -81,21 +86,12 @@ class Calls:
         notifying about the end have no deadline.
         """
         has_deadline = has_deadline and self._board.state.agent is not None
-        is_last = isinstance(key, ModelKey) and key.is_last
         # for the last answer there is time that is kept
-        if has_deadline and not is_last and self._board.time_for_calls == timedelta():
+        if has_deadline and not _is_last(key) and self._board.time_for_calls == timedelta():
             return None
         raw = pack(arg, f"the input of {activity}")
-        scheduled = Scheduled(key, arg if isinstance(arg, ModelCall) else None)
-        before = self._board.state
-        self._board.note(scheduled)
-        if is_last:
-            log_events.answered_without_a_run(before, self._board.state)
-        self._board.show(
-            summary
-            if isinstance(key, AgentKey | HandoffKey | ModelKey)
-            else f"{activity}: {summary}"
-        )
+        is_named = isinstance(key, AgentKey | HandoffKey | ModelKey)
+        scheduled = self._note(key, arg, summary if is_named else f"{activity}: {summary}")
         handle = workflow.start_activity(
             activity,
             raw,
@@ -108,7 +104,7 @@ class Calls:
             cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
             summary=one_line(summary, 200),
         )
-        if isinstance(key, ModelKey) and not is_last:
+        if isinstance(key, ModelKey) and not key.is_last:
             self._asking = key, handle
         try:
             await self._until(key, handle, has_deadline)
@@ -121,6 +117,16 @@ class Calls:
             await self._stopped(key, handle)
             raise
         return self._fold_end(key, handle) if handle.done() else None
+
+    def _note(self, key: ActivityKey, arg: BaseModel, action: str) -> Scheduled:
+        """Fold the start of an activity, and show it as the action of the turn."""
+        scheduled = Scheduled(key, arg if isinstance(arg, ModelCall) else None)
+        before = self._board.state
+        self._board.note(scheduled)
+        if _is_last(key):
+            log_events.answered_without_a_run(before, self._board.state)
+        self._board.show(action)
+        return scheduled
 
     async def interrupt(self) -> None:
         """Stop the model call that is running, so that the model is asked again."""
@@ -145,8 +151,8 @@ class Calls:
         """
         board, is_stopping = self._board, False
         while not handle.done():
-            left = board.time_for_calls if has_deadline else None
-            if left == timedelta() and not await has_ended(handle):
+            time_left = board.time_for_calls if has_deadline else None
+            if time_left == timedelta() and not await has_ended(handle):
                 is_stopping = is_stopping or _cancel(key, handle)
                 pauses = board.state.agent is not None and board.state.agent.on_exhausted == "pause"
                 await (
@@ -158,7 +164,7 @@ class Calls:
                     continue  # time was added: the turn continues with this call's end
                 self._left.append(asyncio.create_task(self._fold_later(key, handle)))
                 return
-            board.clock.wake_after(left, "the deadline of the turn")
+            board.clock.wake_after(time_left, "the deadline of the turn")
             alarm = [board.clock.alarm] if board.clock.alarm else []
             await workflow.wait([handle, *alarm], return_when=asyncio.FIRST_COMPLETED)
 

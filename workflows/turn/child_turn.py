@@ -41,7 +41,7 @@ async def run_turn(
     priority: int | None = None,
     fairness: str | None = None,
     weight: float | None = None,
-    **given: Unpack[TurnOptions],
+    **options: Unpack[TurnOptions],
 ) -> AgentReport[R]:
     """Run a turn as a child of your workflow, and wait for its end.
 
@@ -74,7 +74,7 @@ async def run_turn(
         PerdureError: As for the client; `.report` holds what was done. If not caught, it fails your
             workflow (because of `PerdurePlugin`).
     """
-    request = start_request.turn_request(agent, task, output=output, **given)
+    request = start_request.turn_request(agent, task, output=output, **options)
     request.check_moments(workflow.now())
     order = priority_of(priority, fairness, weight)
     turn_id = id or f"{workflow.info().workflow_id}/{request.agent}-{workflow.uuid4().hex[:12]}"
@@ -117,7 +117,9 @@ async def _ended(
         return outcomes.child_failed(_ONLY, error.cause or error)
 
 
-def _read(turn_id: str, request: TurnRequest, ended: ChildEnded, wanted: Any) -> AgentReport[Any]:
+def _read(
+    turn_id: str, request: TurnRequest, ended: ChildEnded, output_type: Any
+) -> AgentReport[Any]:
     """Return the report of a turn, or raise the error of its end."""
     summary = ended.summary or Summary(agent=request.agent, outcome=Outcome.TERMINATED)
     report = ending.report_of(turn_id, summary)
@@ -128,4 +130,4 @@ def _read(turn_id: str, request: TurnRequest, ended: ChildEnded, wanted: Any) ->
     if error is not None:
         error.report = ending.without_answer(report)
         raise error
-    return ending.typed(report, wanted, request.output_schema)
+    return ending.typed(report, output_type, request.output_schema)

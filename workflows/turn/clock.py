@@ -60,19 +60,19 @@ class Clock:
         self.waits_since = None
         self.is_taken_over = False
 
-    def wake_after(self, left: timedelta | None, summary: str) -> None:
-        """Set the timer to fire after `left`; without a limit there is no timer.
+    def wake_after(self, delay: timedelta | None, summary: str) -> None:
+        """Set the timer to fire after `delay`; without a limit there is no timer.
 
         A timer that is already correct is kept.
         """
-        deadline = None if left is None else workflow.now() + left
+        deadline = None if delay is None else workflow.now() + delay
         if deadline == self._deadline and self.alarm is not None:
             return
         self.stop()
         self._deadline = deadline
-        if left is not None:
+        if delay is not None:
             self.alarm = asyncio.create_task(
-                workflow.sleep(max(left, timedelta()), summary=summary)
+                workflow.sleep(max(delay, timedelta()), summary=summary)
             )
 
     def stop(self) -> None:
@@ -98,9 +98,9 @@ async def run_until(
             turn.
     """
     task = asyncio.create_task(inner())
-    left = max(moment - workflow.now(), timedelta())
+    delay = max(moment - workflow.now(), timedelta())
     try:
-        await ended_within([task], left, summary)
+        await ended_within([task], delay, summary)
     except asyncio.CancelledError:
         await _stop(task)
         raise

@@ -32,10 +32,10 @@ class Followers:
         self._board = board
         self._watch: asyncio.Task[None] | None = None
 
-    def add(self, given: RawValue) -> None:
+    def add(self, payload: RawValue) -> None:
         """Add the sender of a signal, unless it follows already or there are too many."""
         try:
-            follower = unpack(given, Follow).follower
+            follower = unpack(payload, Follow).follower
         except PerdureError:
             return
         if follower not in self.ids and len(self.ids) < limits.FOLLOWERS:
@@ -65,4 +65,4 @@ class Followers:
             try:
                 await handle.signal(TURN_NEWS, pack(news))
             except ApplicationError:  # it has ended
-                self.ids = tuple(one for one in self.ids if one != follower)
+                self.ids = tuple(other for other in self.ids if other != follower)

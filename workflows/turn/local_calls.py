@@ -67,13 +67,13 @@ class LocalCalls:
         now = workflow.time()
         if now != self._ended:
             self._began, self._count = now, 0
-        left = limits.LOCAL_CALLS - timedelta(seconds=now - self._began)
-        own = self._board.time_for_calls
-        left = left if own is None else min(left, own)
-        if left < _LEAST or self._count + count > limits.LOCAL_CALLS_COUNT:
+        time_left = limits.LOCAL_CALLS - timedelta(seconds=now - self._began)
+        turn_left = self._board.time_for_calls
+        time_left = time_left if turn_left is None else min(time_left, turn_left)
+        if time_left < _LEAST or self._count + count > limits.LOCAL_CALLS_COUNT:
             return None
         self._count += count
-        return left
+        return time_left
 
     async def run(
         self, key: ToolKey, run: ToolRun, summary: str, timeout: timedelta, *, is_async: bool

@@ -2,7 +2,7 @@
 
 A local activity needs no task on a queue, and no second workflow task for its result. It is for
 work that takes no time. If it fails, the ordinary activity does the same, and its error is that of
-the turn (docs/decisions/0087).
+the turn (docs/decisions/archive/0087).
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def is_at_hand(call: AgentCall) -> bool:
     """
     if workflow.unsafe.is_replaying():
         return workflow.patched(_PATCH)
-    asked = workflow.extern_functions().get(IS_AT_HAND)
-    return asked is not None and asked(call) and workflow.patched(_PATCH)
+    function = workflow.extern_functions().get(IS_AT_HAND)
+    return function is not None and function(call) and workflow.patched(_PATCH)
 
 
 async def resolve(board: Board, call: AgentCall) -> None:

@@ -85,9 +85,9 @@ def call_ended(before: TurnState, after: TurnState, fact: Recorded, took_ms: int
         case CallFailed(ModelKey() as key, error):
             _model_failed(before, after, key, error)
         case ToolReturned(key, output):
-            words = output.content if output.is_error else ""
+            message = output.content if output.is_error else ""
             outcome = "error" if output.is_error else "ok"
-            _tool_ended(before, after, key, output.duration_ms, outcome, words)
+            _tool_ended(before, after, key, output.duration_ms, outcome, message)
         case ToolLost(key, loss):
             _tool_ended(before, after, key, took_ms, loss.value)
 
@@ -135,18 +135,18 @@ def _tool_ended(
     outcome: str,
     words: str = "",
 ) -> None:
-    found = before.open_step.find(key.call)
-    if found is None:
+    open_call = before.open_step.find(key.call)
+    if open_call is None:
         return
     _write(
         after,
         "tool_call",
         key,
-        tool=found.call.name,
+        tool=open_call.call.name,
         duration_ms=duration_ms,
         outcome=outcome,
         words=words,
-        **_decided_by(before, found.call.id),
+        **_decided_by(before, open_call.call.id),
     )
 
 
@@ -156,36 +156,39 @@ def answered_without_a_run(before: TurnState, after: TurnState, *, refused: str 
     A policy or a person denied them, an approval expired, the budget is spent, or the fold itself
     knows the answer.
     """
-    given = _given(after) if after.open_step.calls or after.step_count > before.step_count else ()
-    for place, result in enumerate(given, 1):
-        earlier = before.open_step.find(place)
+    has_results = after.open_step.calls or after.step_count > before.step_count
+    for position, result in enumerate(_results(after) if has_results else (), 1):
+        earlier = before.open_step.find(position)
         if result is None or (earlier and earlier.result):
             continue
-        outcome = "error" if result.is_error else "ok"
-        if result.content == steps.BESIDE_HANDOFF:
-            outcome = "not_run"
-        elif result.content.startswith(approvals.NOT_RUN):
-            outcome = refused
-        elif result.content.startswith(steps.NOT_RUN):
-            outcome = _unfinished(before, ToolKey(before.step_count + 1, place))
-        words = result.content if outcome == "error" else ""
-        by = _decided_by(after, result.call_id)
-        place_of_call = ToolKey(before.step_count + 1, place)
+        key = ToolKey(before.step_count + 1, position)
+        outcome = _outcome_of(result, before, key, refused)
         _write(
             before,
             "tool_call",
-            place_of_call,
+            key,
             tool=result.name,
             duration_ms=0,
             outcome=outcome,
-            words=words,
-            **by,
+            words=result.content if outcome == "error" else "",
+            **_decided_by(after, result.call_id),
         )
 
 
-def _given(state: TurnState) -> Sequence[ToolResult | None]:
-    """The results of the calls of the open step, or of the step that was closed last."""
-    return [one.result for one in state.open_step.calls] or (
+def _outcome_of(result: ToolResult, before: TurnState, key: ToolKey, refused: str) -> str:
+    """Return the outcome of a call that has this result although nothing ran."""
+    if result.content == steps.BESIDE_HANDOFF:
+        return "not_run"
+    if result.content.startswith(approvals.NOT_RUN):
+        return refused
+    if result.content.startswith(steps.NOT_RUN):
+        return _unfinished(before, key)
+    return "error" if result.is_error else "ok"
+
+
+def _results(state: TurnState) -> Sequence[ToolResult | None]:
+    """Return the results of the calls of the open step, or of the step that was closed last."""
+    return [open_call.result for open_call in state.open_step.calls] or (
         state.steps[-1].results if state.steps else ()
     )
 
@@ -193,19 +196,19 @@ def _given(state: TurnState) -> Sequence[ToolResult | None]:
 def _decided_by(state: TurnState, call_id: str) -> dict[str, Any]:
     """Return who decided about a call of the open step or the last one, if known."""
     decisions = state.open_step.decisions or (state.steps[-1].decisions if state.steps else ())
-    found = approvals.decision_about(call_id, decisions)
-    return {"decided_by": found.by} if found and found.by is not None else {}
+    decision = approvals.decision_about(call_id, decisions)
+    return {"decided_by": decision.by} if decision and decision.by is not None else {}
 
 
 def _cut_off(state: TurnState, step: int) -> None:
     """Record the calls of an answer that was cut off, declined or rejected, which do not run."""
     if state.open_step.answer is None or state.open_step.calls or state.steps[-1].results:
         return
-    for place, call in enumerate(state.open_step.answer.message.calls, 1):
+    for position, call in enumerate(state.open_step.answer.message.calls, 1):
         _write(
             state,
             "tool_call",
-            ToolKey(step, place),
+            ToolKey(step, position),
             tool=call.name,
             duration_ms=0,
             outcome="not_run",
@@ -214,13 +217,13 @@ def _cut_off(state: TurnState, step: int) -> None:
 
 def _left_open(state: TurnState, took_ms: Callable[[ToolKey], int]) -> None:
     """Record the calls without a result at the end of a turn."""
-    for place, one in state.open_step.unfinished:
-        key = ToolKey(state.step_count + 1, place)
+    for position, open_call in state.open_step.unfinished:
+        key = ToolKey(state.step_count + 1, position)
         _write(
             state,
             "tool_call",
             key,
-            tool=one.call.name,
+            tool=open_call.call.name,
             duration_ms=took_ms(key),
             outcome=_unfinished(state, key),
         )
@@ -229,26 +232,26 @@ def _left_open(state: TurnState, took_ms: Callable[[ToolKey], int]) -> None:
 def _unfinished(state: TurnState, key: ToolKey) -> str:
     """Return whether a call without a result was never run, or could not be stopped."""
     runs = any(
-        isinstance(one, ToolKey | HandoffKey | ChildKey | ReadKey)
-        and (one.step, one.call) == (key.step, key.call)
-        for one in state.in_flight
+        isinstance(running, ToolKey | HandoffKey | ChildKey | ReadKey)
+        and (running.step, running.call) == (key.step, key.call)
+        for running in state.in_flight
     )
     return "unstopped" if runs else "not_run"
 
 
 def delegation_ended(before: TurnState, after: TurnState, key: ChildKey) -> None:
     """Record the end of a delegate's turn if it completes the call."""
-    found, results = before.open_step.find(key.call), _given(after)
-    if found is None or found.result is not None:
+    open_call, results = before.open_step.find(key.call), _results(after)
+    if open_call is None or open_call.result is not None:
         return
-    given = results[key.call - 1] if key.call <= len(results) else None
-    if given is not None:
+    result = results[key.call - 1] if key.call <= len(results) else None
+    if result is not None:
         took = [
             child.summary.duration_ms
             for child in after.children_of(key.step, key.call)
             if child.summary
         ]
-        _tool_call(after, ToolKey(key.step, key.call), given, max(took, default=0))
+        _tool_call(after, ToolKey(key.step, key.call), result, max(took, default=0))
 
 
 def passed(state: TurnState, event: str, level: int, **fields: Value) -> None:
@@ -312,7 +315,7 @@ def wait_began(state: TurnState, kind: str) -> None:
 
 
 def _tool_call(state: TurnState, key: ToolKey, result: ToolResult, duration_ms: int) -> None:
-    outcome, words = ("error", result.content) if result.is_error else ("ok", "")
+    outcome, message = ("error", result.content) if result.is_error else ("ok", "")
     by = _decided_by(state, result.call_id)
     _write(
         state,
@@ -321,7 +324,7 @@ def _tool_call(state: TurnState, key: ToolKey, result: ToolResult, duration_ms: 
         tool=result.name,
         duration_ms=duration_ms,
         outcome=outcome,
-        words=words,
+        words=message,
         **by,
     )
 
@@ -340,7 +343,7 @@ def _write(
         return
     info = workflow.info()
     request = state.request
-    said: dict[str, Value] = {
+    values: dict[str, Value] = {
         "event_id": f"{info.run_id}/{event}/{key}",
         "agent": request.agent if request else "",
         **({"last_agent": state.other_agent} if state.other_agent else {}),
@@ -350,11 +353,13 @@ def _write(
         **({f"label.{name}": value for name, value in request.labels.items()} if request else {}),
     }
     line = " ".join(
-        f"{_shown(name)}={_shown(value)}" for name, value in said.items() if value not in ("", None)
+        f"{_shown(name)}={_shown(value)}"
+        for name, value in values.items()
+        if value not in ("", None)
     )
     _when_taken(
         functools.partial(
-            logger.log, level, "%s %s", event, line, extra={"perdure": {"event": event, **said}}
+            logger.log, level, "%s %s", event, line, extra={"perdure": {"event": event, **values}}
         )
     )
 

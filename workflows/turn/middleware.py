@@ -52,31 +52,31 @@ class Pipeline:
         self._checks = 0
         self._passed: set[str] = set()
 
-    async def through(self, agent: AgentDefinition, turn: Turn, place: int = 0) -> Done:
-        """Run `turn` inside the middleware from `place` onwards.
+    async def through(self, agent: AgentDefinition, turn: Turn, position: int = 0) -> Done:
+        """Run `turn` inside the middleware from `position` onwards.
 
         Raises:
             GuardrailError: A middleware rejected the turn.
             TurnTimeoutError: The turn exceeded the limit of a `Timeout`.
             PerdureError: A middleware or the turn failed.
         """
-        if place == len(agent.middleware):
+        if position == len(agent.middleware):
             return await turn()
-        stage = agent.middleware[place]
-        is_entered = place < len(self.entered)
+        stage = agent.middleware[position]
+        is_entered = position < len(self.entered)
         if not is_entered:
             self.entered.append(workflow.now())
-        inner = functools.partial(self.through, agent, turn, place + 1)
+        inner = functools.partial(self.through, agent, turn, position + 1)
         if stage.timeout_s is not None:
-            return await _within(timedelta(seconds=stage.timeout_s), self.entered[place], inner)
+            return await _within(timedelta(seconds=stage.timeout_s), self.entered[position], inner)
         if stage.log_level is not None:
             if not is_entered:
                 log_events.passed(self._board.state, "turn_in", stage.log_level)
-            return await self._logged(agent, place, stage.log_level, inner)
+            return await self._logged(agent, position, stage.log_level, inner)
         if stage.has_before and not is_entered:
-            call = HookCall(agent=self._started, place=place, moment="before")
-            await self._hook(stage, call, HookKey("before", place + 1), "before the turn")
-        return await self._checked(stage, place, inner)
+            call = HookCall(agent=self._started, place=position, moment="before")
+            await self._hook(stage, call, HookKey("before", position + 1), "before the turn")
+        return await self._checked(stage, position, inner)
 
     async def check_messages(self, agent: AgentDefinition) -> bool:
         """Have the middleware check the messages that the model is about to read.
@@ -87,13 +87,13 @@ class Pipeline:
             GuardrailError: A middleware rejected one.
             PerdureError: A middleware failed.
         """
-        stages = [(place, stage) for place, stage in enumerate(agent.middleware)]
-        checks = [(place, stage) for place, stage in stages if stage.has_before]
+        stages = [(position, stage) for position, stage in enumerate(agent.middleware)]
+        checks = [(position, stage) for position, stage in stages if stage.has_before]
         has_checked = False
         while checks and (new := self._unchecked) and workflow.patched(_CHECKS_MESSAGES):
-            for place, stage in checks:
+            for position, stage in checks:
                 self._checks += 1
-                call = HookCall(agent=self._started, place=place, moment="before", messages=new)
+                call = HookCall(agent=self._started, place=position, moment="before", messages=new)
                 await self._hook(stage, call, HookKey("message", self._checks), "a message")
             self._passed.update(new)
             has_checked = True
@@ -130,11 +130,11 @@ class Pipeline:
             risk=risk,
         )
         self.observed, self.notified = steps, self.notified + 1
-        what = (
+        observed = (
             f"waits for {waits_for}" if waits_for else outcome.value if outcome else f"step {steps}"
         )
         await self._run(
-            HookKey("observe", self.notified), TELL_OBSERVERS, call, f"observers: {what}"
+            HookKey("observe", self.notified), TELL_OBSERVERS, call, f"observers: {observed}"
         )
 
     @property
@@ -144,21 +144,21 @@ class Pipeline:
         assert request is not None
         return request.agent
 
-    async def _checked(self, stage: Stage, place: int, inner: Turn) -> Done:
+    async def _checked(self, stage: Stage, position: int, inner: Turn) -> Done:
         done = await inner()
         if stage.has_after:
             call = HookCall(
                 agent=self._started,
-                place=place,
+                place=position,
                 moment="after",
                 outcome=done.outcome,
                 risk=done.risk,
             )
-            await self._hook(stage, call, HookKey("after", place + 1), "after the turn")
+            await self._hook(stage, call, HookKey("after", position + 1), "after the turn")
         return done
 
-    async def _hook(self, stage: Stage, call: HookCall, key: HookKey, what: str) -> None:
-        ended = await self._run(key, RUN_MIDDLEWARE, call, f"{stage.name}, {what}")
+    async def _hook(self, stage: Stage, call: HookCall, key: HookKey, summary: str) -> None:
+        ended = await self._run(key, RUN_MIDDLEWARE, call, f"{stage.name}, {summary}")
         if ended.error is not None:
             raise errors.from_info(ended.error)
 
@@ -178,16 +178,16 @@ class Pipeline:
                 return fact
             attempt += 1
 
-    async def _logged(self, agent: AgentDefinition, place: int, level: int, inner: Turn) -> Done:
+    async def _logged(self, agent: AgentDefinition, position: int, level: int, inner: Turn) -> Done:
         """Log the end of `inner`. A continue-as-new is not one."""
-        began = self.entered[place]
+        began = self.entered[position]
         try:
             done = await inner()
         except PerdureError as failure:
             self._log_out(level, began, failure.code)
             raise
         except asyncio.CancelledError:
-            is_late = self._board.is_too_late or self._is_timed_out(agent.middleware[:place])
+            is_late = self._board.is_too_late or self._is_timed_out(agent.middleware[:position])
             error = errors.TurnTimeoutError if is_late else errors.TurnCancelledError
             self._log_out(level, began, error.code)
             raise

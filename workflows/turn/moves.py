@@ -40,10 +40,13 @@ from perdure.turn.facts import (
     CallFailed,
     ModelAnswered,
 )
+from perdure.turn.fallback import Choice
 from perdure.turn.fold import ready_for
 from perdure.turn.keys import HandoffKey, ModelKey, PolicyKey, ToolKey
 from perdure.turn.outages import Outage
+from perdure.turn.reservations import Reservation
 from perdure.turn.retries import asked_pause_s
+from perdure.turn.state import TurnState
 from perdure.turn.waiting import PROVIDER
 from perdure.turn.wire import AgentCall, ModelCall, ToolRun, TurnRequest
 from perdure.workflows.turn import waits
@@ -86,7 +89,7 @@ class Moves:
                 moves = moves_at_once(self._board.state, agent)
                 self._check_batch(moves)
                 room, locally = self._media_room(moves, agent), self._local.admit(moves)
-                await _together([self._run(one, agent, room, locally) for one in moves])
+                await _together([self._run(call_move, agent, room, locally) for call_move in moves])
             case Act() | Delegate():
                 room, locally = self._media_room([move], agent), self._local.admit([move])
                 await self._run(move, agent, room, locally)
@@ -137,23 +140,10 @@ class Moves:
         state = ready_for(board.state, key)
         if has_waited:  # the budget may have been added to meanwhile
             reservation = reservations.for_call(state, agent, target, choice.cut)
-        call = ModelCall.of(
-            state.transcript.digest,
-            model="" if target.model == agent.model else target.model,
-            others=choice.others,
-            passed=choice.passed,
-            cut=choice.cut,
-            round=choice.round,
-            max_output_tokens=reservation.max_output_tokens,
-            most_input=reservation.most_input,
-            budget=board.remaining if board.state.accounts.ledger.budget else None,
-            agent=state.other_agent,
-        )
-        by = f", {state.other_agent}" if state.other_agent else ""
-        summary = f"{_label(key)}{by}{', last answer' if key.is_last else ''}: {target.model}"
-        summary += f" (not {'; not '.join(choice.passed)})" if choice.passed else ""
+        call = self._model_call(state, agent, choice, reservation)
         # for a factory before it, and for validators after it
         timeout = limits.MODEL_CALL + 2 * limits.USER_CODE + MARGIN
+        summary = _summary(key, state.other_agent, choice)
         fact = await self._calls.perform(
             key, CALL_MODEL, call, timeout, summary, queue=target.queue
         )
@@ -163,8 +153,26 @@ class Moves:
         elif isinstance(fact, CallFailed) and fallback.is_penalty(
             error := errors.from_info(fact.error)
         ):
-            most = limits.RETRY_AFTER if agent.model_retry is None else validation.LONGEST
-            self.health.failed(target.model, workflow.time(), asked_pause_s(error, most))
+            longest = limits.RETRY_AFTER if agent.model_retry is None else validation.LONGEST
+            self.health.failed(target.model, workflow.time(), asked_pause_s(error, longest))
+
+    def _model_call(
+        self, state: TurnState, agent: AgentDefinition, choice: Choice, reservation: Reservation
+    ) -> ModelCall:
+        """Return the input of the activity that calls a model."""
+        model = choice.target.model
+        return ModelCall.of(
+            state.transcript.digest,
+            model="" if model == agent.model else model,
+            others=choice.others,
+            passed=choice.passed,
+            cut=choice.cut,
+            round=choice.round,
+            max_output_tokens=reservation.max_output_tokens,
+            most_input=reservation.most_input,
+            budget=self._board.remaining if self._board.state.accounts.ledger.budget else None,
+            agent=state.other_agent,
+        )
 
     async def _pause(self, move: Ask, agent: AgentDefinition) -> bool:
         """Wait before a model is retried; return whether that is still necessary."""
@@ -190,16 +198,16 @@ class Moves:
         An agent that waits for a person when it gives up may be resumed until the deadline.
         """
         now = workflow.time()
-        asked = {
-            target.model: left
+        pauses_s = {
+            target.model: pause_s
             for target in agent.chain
-            if (left := self.health.asked_s(target.model, now))
+            if (pause_s := self.health.asked_s(target.model, now))
         }
         pauses = agent.model_retry is not None and agent.model_retry.pauses
         deadline = None if pauses or agent.rules < 4 else self._board.deadline
         return Outage(
             lasted=self._board.failing_for,
-            asked_s=asked,
+            asked_s=pauses_s,
             turn_id=workflow.info().workflow_id,
             until_deadline=None if deadline is None else deadline - workflow.now(),
         )
@@ -240,13 +248,13 @@ class Moves:
         tool = agent.tool(move.call.name)
         assert tool is not None
         run = self._tool_run(move, agent, tool, media_bytes)
-        words = f"{arguments_in_brief(move.call.arguments)}{self._approver_of(move)}"
+        description = f"{arguments_in_brief(move.call.arguments)}{self._approver_of(move)}"
         if locally is not None:
             named = run.model_copy(update={"tool": tool.name})
-            summary = f"{_label(move.key)}: {tool.name} {words}"
+            summary = f"{_label(move.key)}: {tool.name} {description}"
             if await self._local.run(move.key, named, summary, locally, is_async=tool.is_async):
                 return
-        summary = f"{_label(move.key)}: {run.tool} {words}"
+        summary = f"{_label(move.key)}: {run.tool} {description}"
         await self._calls.perform(move.key, tool.activity, run, tool.timeout, summary)
 
     def _tool_run(
@@ -277,8 +285,8 @@ class Moves:
 
     def _approver_of(self, move: Act) -> str:
         """Return who approved a call, if known."""
-        found = approvals.decision_about(move.call.id, self._board.state.open_step.decisions)
-        return f", {found.in_words}" if found and found.by else ""
+        decision = approvals.decision_about(move.call.id, self._board.state.open_step.decisions)
+        return f", {decision.in_words}" if decision and decision.by else ""
 
     async def _hand_over(self, move: HandOver) -> None:
         """Hand the turn over to another agent, which is resolved once, as the first one is."""
@@ -313,9 +321,9 @@ class Moves:
 
     async def _sleep(self, delay: timedelta, summary: str) -> bool:
         """Sleep, but not past the deadline; return whether time is left."""
-        left = self._board.time_for_calls
-        await workflow.sleep(delay if left is None else min(delay, left), summary=summary)
-        return left is None or left > delay
+        time_left = self._board.time_for_calls
+        await workflow.sleep(delay if time_left is None else min(delay, time_left), summary=summary)
+        return time_left is None or time_left > delay
 
 
 async def _together(coroutines: list[Coroutine[Any, Any, None]]) -> None:
@@ -338,6 +346,13 @@ async def _together(coroutines: list[Coroutine[Any, Any, None]]) -> None:
 def _label(key: ModelKey | ToolKey | PolicyKey | HandoffKey) -> str:
     """Return the beginning of a row in Temporal's web UI, after the activity's type."""
     return f"step {key.step}" + (f", attempt {key.attempt}" if key.attempt > 1 else "")
+
+
+def _summary(key: ModelKey, other_agent: str, choice: Choice) -> str:
+    """Return the row of a model call in Temporal's web UI, after the activity's type."""
+    by = f", {other_agent}" if other_agent else ""
+    summary = f"{_label(key)}{by}{', last answer' if key.is_last else ''}: {choice.target.model}"
+    return summary + (f" (not {'; not '.join(choice.passed)})" if choice.passed else "")
 
 
 def agent_call(request: TurnRequest, agent: str, model: str | None = None) -> AgentCall:

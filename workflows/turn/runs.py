@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from temporalio import workflow
@@ -20,6 +20,7 @@ from perdure.turn import carry
 from perdure.turn.circuit_breaker import Health
 from perdure.turn.continuation import CarryCall, Continuation
 from perdure.turn.decide import run_events
+from perdure.turn.facts import CallFailed
 from perdure.turn.keys import CarryKey
 from perdure.turn.wire import Origin
 from perdure.workflows.turn.calls import Calls
@@ -76,18 +77,9 @@ class Runs:
         board = self._board
         while board.state.awaits_parts or board.state.transcript.absent:
             attempts = board.state.attempts.failures
-            failures = [one for one in attempts if isinstance(one.key, CarryKey)]
+            failures = [failure for failure in attempts if isinstance(failure.key, CarryKey)]
             if failures:
-                error = errors.from_info(failures[-1].error)
-                may_pass = error.transient or failures[-1].lost
-                if isinstance(error, errors.TranscriptMismatchError) and not whole:
-                    may_pass = False  # a fork can be started again, and has lost nothing
-                if may_pass and len(failures) < _TRIES:
-                    pause_s = min(2 ** (len(failures) - 1), _LONGEST_PAUSE_S)
-                    with contextlib.suppress(TimeoutError):
-                        await workflow.wait_condition(self._is_stopping, timeout=pause_s)
-                if not may_pass or len(failures) >= _TRIES or self._is_stopping():
-                    raise error
+                await self._pause_after(failures, whole=whole)
             part = len(board.state.carried.parts) + 1
             key = CarryKey(part, len(failures) + 1)
             call = CarryCall(origin=origin, part=part, whole=whole)
@@ -96,6 +88,24 @@ class Runs:
         info = workflow.info()
         self._began_events = info.get_current_history_length()
         self._began_bytes = info.get_current_history_size()
+
+    async def _pause_after(self, failures: Sequence[CallFailed], *, whole: bool) -> None:
+        """Wait before a part is read again.
+
+        Raises:
+            PerdureError: The last failure, if the part is not read again.
+        """
+        error = errors.from_info(failures[-1].error)
+        # a fork can be started again, and has lost nothing
+        is_final = isinstance(error, errors.TranscriptMismatchError) and not whole
+        may_pass = (error.transient or failures[-1].lost) and not is_final
+        if not may_pass or len(failures) >= _TRIES:
+            raise error
+        pause_s = min(2 ** (len(failures) - 1), _LONGEST_PAUSE_S)
+        with contextlib.suppress(TimeoutError):
+            await workflow.wait_condition(self._is_stopping, timeout=pause_s)
+        if self._is_stopping():
+            raise error
 
     def _is_stopping(self) -> bool:
         """Return whether the turn is cancelled, or its deadline has passed."""
@@ -119,12 +129,12 @@ class Runs:
         if _is_cancelled():
             return  # the next await ends the turn
         # larger than a payload only if the request is, which external storage then holds
-        given = pack(
+        payload = pack(
             self._continuation(health, pipeline).model_copy(update={"followers": followers}),
             "the next run's input",
             most_bytes=limits.STORED_BYTES,
         )
-        workflow.continue_as_new(given, memo=self._memo())
+        workflow.continue_as_new(payload, memo=self._memo())
 
     def _continuation(self, health: Health, pipeline: Pipeline) -> Continuation:
         board, info = self._board, workflow.info()

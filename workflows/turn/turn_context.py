@@ -68,12 +68,12 @@ class Board:
     def is_new(self, fact: Recorded) -> bool:
         """Return whether a fact was noted in this workflow task, and is not in history yet."""
         return self._length == workflow.info().get_current_history_length() and any(
-            one is fact for one in self._news
+            noted is fact for noted in self._news
         )
 
     def withdraw(self, fact: Scheduled) -> None:
         """Remove a new fact about a call that never left the workflow."""
-        self._news = [one for one in self._news if one is not fact]
+        self._news = [noted for noted in self._news if noted is not fact]
         self.state = fold(self._news, self._before)
 
     @property
@@ -87,9 +87,9 @@ class Board:
 
         It is the turn's, or that of an agent that reserves time for its last answer.
         """
-        left = self.time_left
-        kept = time_kept(self.state, self.state.agent) if self.state.agent else timedelta()
-        return None if left is None else max(left - kept, timedelta())
+        time_left = self.time_left
+        reserved = time_kept(self.state, self.state.agent) if self.state.agent else timedelta()
+        return None if time_left is None else max(time_left - reserved, timedelta())
 
     @property
     def deadline(self) -> datetime | None:
@@ -110,8 +110,8 @@ class Board:
     def remaining_of(self, state: TurnState) -> Remaining:
         """Return the remaining budget of this state."""
         ledger = state.accounts.ledger
-        left = {dimension: ledger.remaining(dimension) for dimension in DIMENSIONS}
-        return Remaining.model_validate({"time": self.clock.left(state.time_limit), **left})
+        remaining = {dimension: ledger.remaining(dimension) for dimension in DIMENSIONS}
+        return Remaining.model_validate({"time": self.clock.left(state.time_limit), **remaining})
 
     @property
     def failing_for(self) -> timedelta:
@@ -125,14 +125,14 @@ class Board:
         self._now = now or self._now
         if self.state.carried.origin is not None and self.state.awaits_parts:
             return  # there is nothing to show until the state of the run before is there
-        left = self.time_left
+        time_left = self.time_left
         at = workflow.now()
         workflow.set_current_details(
             card(
                 self.state,
                 self._now,
                 at,
-                None if left is None or self.state.is_untimed else at + left,
+                None if time_left is None or self.state.is_untimed else at + time_left,
                 self.deadline,
             )
         )

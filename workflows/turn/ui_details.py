@@ -5,6 +5,7 @@ They are Markdown, available while a worker has the turn.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from perdure import errors
@@ -69,8 +70,8 @@ def card(
         lines += ["", f"Ends at {_moment(deadline)} at the latest"]
     if state.waiting is not None and state.waiting.is_told:
         lines += ["", *_wait(state, state.waiting, at)]
-    for one in state.open_step.decisions[-_MOST_CALLS:]:
-        lines += ["", f"Decided: {_decided(one, state)}"]
+    for decision in state.open_step.decisions[-_MOST_CALLS:]:
+        lines += ["", f"Decided: {_decided(decision, state)}"]
     if state.attempts.failures:
         last = errors.from_info(state.attempts.failures[-1].error)
         lines += ["", f"Last error: {last.code}: {_plain(last.message, 300)}"]
@@ -87,11 +88,11 @@ def _spending(state: TurnState) -> list[str]:
         if name == "usd" and limit is None and not state.is_priced_so_far:
             continue
         figures = (getattr(ledger.spent, name), getattr(reserved, name), limit)
-        words = (
+        cells = (
             "none" if value is None else money(value)[1:] if name == "usd" else str(value)
             for value in figures
         )
-        rows.append(f"| {_NAMES[name]}{_GAP} | " + " | ".join(word + _GAP for word in words) + " |")
+        rows.append(f"| {_NAMES[name]}{_GAP} | " + " | ".join(word + _GAP for word in cells) + " |")
     return rows
 
 
@@ -122,19 +123,25 @@ def _wait(state: TurnState, waiting: Waiting, at: datetime) -> list[str]:
         return [f"**Begins at {_moment(waiting.until)}**"]
     if not waiting.pending:
         return [f"**Waits for {_plain(waiting.kind, 80)}:** {_plain(waiting.reason, 300)}"]
+    return _approvals(state, waiting.pending, at)
+
+
+def _approvals(state: TurnState, pending: Sequence[PendingApproval], at: datetime) -> list[str]:
+    """Return a row for each call that can still be decided; nothing without any."""
     calls = {call.id: call.arguments for call, _ in state.asked.calls}
     rows = [
-        _asked(one, calls[one.call_id])
-        for one in waiting.pending
-        if one.call_id in calls and at < one.expires_at
+        _asked(approval, calls[approval.call_id])
+        for approval in pending
+        if approval.call_id in calls and at < approval.expires_at
     ]
-    more = [f"- and {len(rows) - _MOST_CALLS} more"] if len(rows) > _MOST_CALLS else []
-    whole = (
-        ["", "`perdure approvals` with the id of this turn shows what is cut."]
-        if more or any(CUT in row for row in rows)
-        else []
-    )
-    return ["**Waits for approval of:**", "", *rows[:_MOST_CALLS], *more, *whole] if rows else []
+    if not rows:
+        return []
+    shown = ["**Waits for approval of:**", "", *rows[:_MOST_CALLS]]
+    if len(rows) > _MOST_CALLS:
+        shown.append(f"- and {len(rows) - _MOST_CALLS} more")
+    if len(rows) > _MOST_CALLS or any(CUT in row for row in rows):
+        shown += ["", "`perdure approvals` with the id of this turn shows what is cut."]
+    return shown
 
 
 def _asked(pending: PendingApproval, arguments: str) -> str:
@@ -151,8 +158,8 @@ def _asked(pending: PendingApproval, arguments: str) -> str:
 
 def _decided(decision: Decision, state: TurnState) -> str:
     """Return a person's decision about a call of this step."""
-    place = state.open_step.place_of(decision.call_id)
-    tool = "a call" if place is None else state.open_step.at(place).call.name
+    position = state.open_step.place_of(decision.call_id)
+    tool = "a call" if position is None else state.open_step.at(position).call.name
     edited = ", with other arguments" if decision.arguments is not None else ""
     reason = f": {one_line(decision.reason, 300)}" if decision.reason else ""
     return markdown(f"{word(tool)} ({word(decision.call_id)}) {decision.in_words}{edited}{reason}")
@@ -162,6 +169,6 @@ def _short(limit: timedelta | None) -> str:
     return str(limit).removesuffix(".000000") if limit else "none"
 
 
-def _plain(text: str, most: int) -> str:
+def _plain(text: str, limit: int) -> str:
     """Escape text for Markdown."""
-    return markdown(one_line(text, most))
+    return markdown(one_line(text, limit))

@@ -42,32 +42,37 @@ def begin_wait(state: TurnState, waits: WaitBegan) -> WaitBegan:
     The memo is in history, so long arguments are clipped; an approval is bound to their digest.
     Returns the wait as recorded.
     """
-    told = replace(
+    shown = replace(
         waits,
         reason=clip(waits.reason, limits.MEMO_BYTES // 4),
         pending=tuple(map(_told, waits.pending)),
     )
     pending = (
-        {"pending": [one.model_dump(mode="json", exclude=_left_out(one)) for one in told.pending]}
-        if told.pending
+        {
+            "pending": [
+                approval.model_dump(mode="json", exclude=_left_out(approval))
+                for approval in shown.pending
+            ]
+        }
+        if shown.pending
         else {}
     )
     moments = {
         name: moment.isoformat()
-        for name, moment in (("since", told.since), ("until", told.until))
+        for name, moment in (("since", shown.since), ("until", shown.until))
         if moment
     }
-    more = {"attempt": told.attempt, "limit": told.limit}
+    more = {"attempt": shown.attempt, "limit": shown.limit}
     more = {name: value for name, value in more.items() if value}
     workflow.upsert_memo(
-        {MEMO_WAIT: {"kind": told.kind, "reason": told.reason, **pending, **moments, **more}}
+        {MEMO_WAIT: {"kind": shown.kind, "reason": shown.reason, **pending, **moments, **more}}
     )
-    is_known = state.waiting is not None and state.waiting.kind == told.kind == PROVIDER
+    is_known = state.waiting is not None and state.waiting.kind == shown.kind == PROVIDER
     if _has_attributes(state) and not is_known:
         workflow.upsert_search_attributes(
-            search_attributes.in_state(search_attributes.state_of(told.kind))
+            search_attributes.in_state(search_attributes.state_of(shown.kind))
         )
-    return told
+    return shown
 
 
 def end_wait(state: TurnState, ended: WaitEnded) -> None:

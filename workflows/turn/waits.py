@@ -34,12 +34,12 @@ class RunIsFull(Exception):  # noqa: N818 - not an error
 
 async def for_delay(board: Board, until: datetime) -> None:
     """Wait until the turn begins, which is not in its time."""
-    left = until - workflow.now()
-    if left <= timedelta():
+    delay = until - workflow.now()
+    if delay <= timedelta():
         return
     began = WaitBegan(DELAY, "the turn was started with a delay", until=until)
     async with _waiting(board, began, []):
-        await workflow.sleep(left, summary="the turn begins")
+        await workflow.sleep(delay, summary="the turn begins")
 
 
 async def for_budget(board: Board, reason: str) -> None:
@@ -127,12 +127,12 @@ def provider_is_back(board: Board) -> None:
         board.note(ended)
 
 
-async def for_approval(board: Board, asked: Asked) -> None:
+async def for_approval(board: Board, calls: Asked) -> None:
     """Wait until each of these calls is approved or denied, or its approval has expired."""
-    pending = asked.pending(workflow.now(), limits.APPROVAL_EXPIRY)
+    pending = calls.pending(workflow.now(), limits.APPROVAL_EXPIRY)
     if board.clock.is_taken_over and board.state.waiting is not None:
         pending = board.state.waiting.pending  # of the run before: the time goes on
-    names = ", ".join(f"{one.tool} ({one.call_id})" for one in pending)
+    names = ", ".join(f"{approval.tool} ({approval.call_id})" for approval in pending)
     late: set[str] = set()
     expired: list[str] = []
 
@@ -141,26 +141,26 @@ async def for_approval(board: Board, asked: Asked) -> None:
         return {call.id for call, _ in board.state.asked.calls} <= late
 
     why = "".join(
-        f"; {one.call_id}: {one_line(one.reason, _REASON_CHARACTERS)}"
-        for one in pending
-        if one.reason
+        f"; {approval.call_id}: {one_line(approval.reason, _REASON_CHARACTERS)}"
+        for approval in pending
+        if approval.reason
     )
     async with _waiting(
         board,
         WaitBegan("approval", f"somebody has to approve or deny {names}{why}", pending),
         expired,
     ):
-        for one in sorted(pending, key=lambda each: each.expires_at):
-            left = max(one.expires_at - workflow.now(), timedelta())
+        for approval in sorted(pending, key=lambda each: each.expires_at):
+            time_left = max(approval.expires_at - workflow.now(), timedelta())
             try:
                 await _until(
                     board,
                     all_answered,
-                    timeout=left,
-                    timeout_summary=f"the approval of {one.tool} expires",
+                    timeout=time_left,
+                    timeout_summary=f"the approval of {approval.tool} expires",
                 )
             except TimeoutError:
-                late.add(one.call_id)
+                late.add(approval.call_id)
                 board.show()
         expired += [call.id for call, _ in board.state.asked.calls]
 

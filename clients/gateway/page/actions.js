@@ -59,7 +59,6 @@ export async function startTurn(agents) {
 
 function steer(turn) {
   const key = randomId();
-  const waits = turn.waits.some((one) => one.call && one.turn_id === turn.id);
   return ask({
     title: "Send a message",
     about: ["The model reads it with its next call. It stays within the budget of the turn."],
@@ -70,15 +69,6 @@ function steer(turn) {
         label: "Now: stop a running model call, which is charged and made again",
         type: "checkbox",
       },
-      ...(waits && may("decide")
-        ? [
-            {
-              name: "deny_pending",
-              label: "Deny the calls that wait for approval",
-              type: "checkbox",
-            },
-          ]
-        : []),
     ],
     action: "Send",
     send: (values) => post(path("turns", turn.id, "steer"), values, key),

@@ -193,6 +193,9 @@ async def retry_batch(call: Call[RetryBatch, Nothing]) -> Response:
     body = call.body
     check_limits(call.caller, body.budget)
     batch = await call.client.get_batch(call.id)
+    if call.caller.tenant is not None:
+        status = await batch.status()
+        await check_batches(call.client, call.caller, batch.id, status.total - status.done)
     await batch.retry_failed(body.budget, at_once=body.at_once)
     return answer(await batch.status(), 202)
 

@@ -23,12 +23,17 @@ from perdure.clients.gateway.options import (
     Reference,
     check_limits,
 )
-from perdure.clients.gateway.quotas import check_schedules, check_tasks
+from perdure.clients.gateway.quotas import (
+    check_batches,
+    check_schedules,
+    check_tasks,
+    check_turns,
+)
 from perdure.clients.gateway.rest.batches import AtOnce, BatchTask
 from perdure.clients.gateway.rest.turns import TurnList
 from perdure.clients.schedules.definition import OnFailure
 from perdure.clients.schedules.handle import Schedule
-from perdure.clients.schedules.status import ScheduleEntry, ScheduleStatus
+from perdure.clients.schedules.status import ScheduleEntry, ScheduleStatus, listed_entry
 from perdure.turn.slot import IfRunning
 from perdure.values.batch_items import OnError
 from perdure.values.budgets import Budget
@@ -160,9 +165,11 @@ async def create_schedule(call: Call[CreateSchedule, Nothing]) -> Response:
     )
     _check_batch(call.caller, body.batch)
     schedule_id = checked(call, body.id)
-    await check_schedules(call.client, call.caller, schedule_id)
+    known = call.gateway.schedule_ids
+    await check_schedules(call.client, call.caller, schedule_id, known)
     given = {**body.given(), "id": schedule_id, "fairness": call.caller.tenant}
     schedule = await call.client.schedule(**given)
+    known.add(schedule_id)
     return answer(await schedule.describe())
 
 
@@ -170,10 +177,11 @@ async def create_schedule(call: Call[CreateSchedule, Nothing]) -> Response:
     "GET", "/v1/schedules", may="read", body=Nothing, query=Limit, answers={200: ScheduleList}
 )
 async def list_schedules(call: Call[Nothing, Limit]) -> Response:
-    """List schedules. The list may lag a second behind."""
+    """List schedules. The list may lag behind: a second, and some if there are many schedules."""
     found: list[ScheduleEntry] = []
-    async for one in call.client.schedules(id_prefix=call.caller.prefix):
-        found.append(one)
+    for schedule_id in await call.gateway.schedule_ids.of(call.client, call.caller):
+        one = await listed_entry(call.client.temporal, schedule_id)
+        found += [] if one is None else [one]
         if len(found) == call.query.limit:
             break
     return answer(ScheduleList(schedules=tuple(found)))
@@ -258,7 +266,9 @@ async def delete_schedule(call: Call[Nothing, Nothing]) -> Response:
 )
 async def run_schedule(call: Call[Nothing, Nothing]) -> Response:
     """Start a turn now, outside the schedule. A request that is repeated starts another one."""
-    return answer(Reference(id=await (await _schedule(call)).run_now()), 202)
+    schedule = await _schedule(call)
+    await _check_starts(call, schedule, 1)
+    return answer(Reference(id=await schedule.run_now()), 202)
 
 
 @operation(
@@ -301,6 +311,9 @@ async def backfill_schedule(call: Call[Backfill, Nothing]) -> Response:
     """Start a turn for each time of the schedule in a range that has none."""
     body = call.body
     schedule = await _schedule(call)
+    if call.caller.tenant is not None:
+        missing = await schedule.missing(body.start, body.end)
+        await _check_starts(call, schedule, len(missing))
     slots = await schedule.backfill(body.start, body.end, at_once=body.at_once)
     return answer(Slots(slots=slots), 202)
 
@@ -317,6 +330,21 @@ def _check_batch(caller: Caller, batch: ScheduledTasks | None) -> None:
     check_limits(caller, batch.turn_budget)
     for one in batch.tasks:
         check_limits(caller, None, None, one if isinstance(one, str) else one.task)
+
+
+async def _check_starts(call: Call[Any, Any], schedule: Schedule, count: int) -> None:
+    """Refuse to start turns or batches of a schedule by hand if the tenant would have too many.
+
+    Raises:
+        RefusedError: It would.
+    """
+    if call.caller.tenant is None:
+        return
+    tasks = (await schedule.describe()).tasks
+    if tasks is None:
+        await check_turns(call.client, call.caller, None, count)
+    else:
+        await check_batches(call.client, call.caller, None, tasks, count)
 
 
 def _order(call: Call[Any, Any]) -> dict[str, Any]:

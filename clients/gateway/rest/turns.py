@@ -171,11 +171,11 @@ class Approve(Body):
 class Deny(Body):
     """A call to deny; the model sees the reason.
 
-    With its token, the call is denied only if it is still the one that was reviewed.
+    The call is denied only if its token is still that of the call that was reviewed.
     """
 
     call_id: str
-    token: str | None = None
+    token: str
     reason: str = ""
 
 

@@ -125,7 +125,7 @@ async def ask(question: Question, view: View, *, state: Path) -> int:
             turn = await here.client.start(AGENT, question.text, live=view.stream)
             telling = follower(view, answers=True)
             async with cancelled_if_interrupted(turn):
-                await first_of(telling.follow(turn, here.client.get), gives_up(worker))
+                await first_of(telling.follow(turn, here.client.turn), gives_up(worker))
                 code = await conclude(turn, telling)
         finally:
             await worker.stop(signal.SIGTERM)

@@ -100,7 +100,7 @@ async def run(
 
     budget, turn_budget = budget_of(limits), budget_of({"usd": turn_usd})
     client = await _client(address, task_queue)
-    started = await client.batch(
+    started = await client.start_batch(
         batch_id or batches.id_of(file, agent),
         agent,
         file,
@@ -129,7 +129,7 @@ async def status(batch: str, as_json: bool, address: str | None) -> int:
     from perdure.clients.cli.drawing.json_lines import tell
     from perdure.clients.cli.drawing.screen import put
 
-    found = await (await (await _client(address)).get_batch(batch)).status()
+    found = await (await _client(address)).batch(batch).status()
     if as_json:
         tell(batches.printed(found))
     else:
@@ -162,7 +162,7 @@ async def results(
 
     if as_csv and as_json:
         raise errors.InvalidRequestError("give --csv or --json, not both")
-    found = await (await _client(address)).get_batch(batch)
+    found = (await _client(address)).batch(batch)
     if as_csv:
         return await batches.write_csv(found, out)
     return await batches.follow(found, out, as_json=as_json, prints=True)
@@ -199,8 +199,8 @@ async def retry(
     from perdure.clients.cli import batches
     from perdure.clients.cli.drawing.amounts import budget_of
 
-    found = await (await _client(address)).get_batch(batch)
-    await found.retry_failed(budget_of(limits), at_once=at_once)
+    found = (await _client(address)).batch(batch)
+    await found.retry(budget_of(limits), at_once=at_once)
     return await batches.follow(found, out, as_json=as_json)
 
 
@@ -219,7 +219,7 @@ async def cancel(batch: str, reason: str, as_json: bool, address: str | None) ->
     from perdure.clients.cli.drawing.screen import note
     from perdure.text import word
 
-    found = await (await _client(address)).get_batch(batch)
+    found = (await _client(address)).batch(batch)
     asked = await found.cancel(reason)
     if as_json:
         tell({"batch": found.id, "asked": asked})

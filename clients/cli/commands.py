@@ -153,7 +153,7 @@ async def show(turn: str, full: bool, stream: bool, as_json: bool, address: str 
     client = await connected(address)
     return await follow(
         client,
-        await client.get(turn),
+        client.turn(turn),
         View(as_json=as_json, full=full, stream=stream, address=address),
     )
 
@@ -270,7 +270,7 @@ async def add_budget(
             "name what to add: --usd, --time, --tokens, --model-calls, --tool-calls or --iterations"
         )
     client = await connected(address)
-    left = await client.add_budget(turn, more, iterations=iterations, by=by_of(by))
+    left = await client.turn(turn).add_budget(more, iterations=iterations, by=by_of(by))
     return tell(
         as_json,
         {"turn": turn, "left": left},
@@ -320,7 +320,7 @@ async def steer(
     from perdure.text import word
 
     client = await connected(address)
-    sent = await client.steer(turn, text, message_id=message_id, by=by_of(by), **how)
+    sent = await client.turn(turn).steer(text, id=message_id, by=by_of(by), **how)
     return tell(
         as_json,
         {"turn": turn, "message": sent},
@@ -426,7 +426,7 @@ async def cancel(turn: str, reason: str, as_json: bool, address: str | None) -> 
     from perdure.text import word
 
     client = await connected(address)
-    found = await client.get(turn)
+    found = client.turn(turn)
     asked = await found.cancel(reason)
     words = (
         f"asked turn {word(found.id)} to stop"

@@ -64,7 +64,7 @@ async def decide(client: AgentClient, asked: Asked) -> int:
     edited = _edited(asked.arguments)
     if asked.turn is None:
         return await _list(client, asked)
-    turn = await client.get(asked.turn)
+    turn = client.turn(asked.turn)
     if asked.approve or asked.deny:
         return await _decide(client, turn, asked, edited)
     is_plain = await waiting.is_only_run(client.temporal, turn)

@@ -84,7 +84,7 @@ async def follow(client: AgentClient, turn: Turn[Any], view: View, *, is_new: bo
     if is_new:
         telling.start(turn)
     try:
-        await telling.follow(turn, client.get)
+        await telling.follow(turn, client.turn)
     except asyncio.CancelledError:
         note(
             f"turn {word(turn.id)} goes on; to follow it again:\n "

@@ -68,7 +68,7 @@ async def create(
     from perdure.clients.cli import schedules
 
     client = await connected(address, task_queue)
-    made = await client.schedule(schedule_id, agent, task, **schedules.arguments(given))
+    made = await client.create_schedule(schedule_id, agent, task, **schedules.arguments(given))
     return await schedules.show(made, as_json=as_json)
 
 
@@ -122,7 +122,7 @@ async def run(schedule_id: str, as_json: bool, address: str | None) -> int:
     started = await found.run_now()
     commands, kind = Commands(address), "turn"
     following = commands.of("show", started)
-    if (await found.describe()).tasks is not None:
+    if (await found.status()).tasks is not None:
         kind, following = "batch", commands.of("batch", "status", shlex.quote(started))
     return tell(as_json, {"schedule": schedule_id, kind: started}, f"started; {following}")
 
@@ -219,7 +219,7 @@ async def change(schedule_id: str, as_json: bool, address: str | None, **given: 
     from perdure.clients.cli import schedules
 
     found = await _schedule(schedule_id, address)
-    place = given["timezone"] or (await found.describe()).timezone
+    place = given["timezone"] or (await found.status()).timezone
     changes = schedules.arguments(given, place)
     if not changes:
         raise errors.InvalidRequestError("name what to change, such as --cron or --task")
@@ -245,4 +245,4 @@ async def delete(schedule_id: str, as_json: bool, address: str | None) -> int:
 
 
 async def _schedule(schedule_id: str, address: str | None) -> Schedule:
-    return await (await connected(address)).get_schedule(schedule_id)
+    return (await connected(address)).schedule(schedule_id)

@@ -75,7 +75,7 @@ async def in_its_zone(schedule: Schedule, *moments: datetime | str) -> list[date
     Raises:
         InvalidRequestError: A time is `none`.
     """
-    place = zones.zone((await schedule.describe()).timezone)
+    place = zones.zone((await schedule.status()).timezone)
     found = [_local(moment, place) for moment in moments if isinstance(moment, datetime)]
     if len(found) < len(moments):
         raise errors.InvalidRequestError("a backfill needs a beginning and an end")
@@ -92,7 +92,7 @@ async def show(schedule: Schedule, *, as_json: bool) -> int:
     Raises:
         PerdureError: It cannot be described.
     """
-    status = await schedule.describe()
+    status = await schedule.status()
     if as_json:
         json_lines.tell(status)
         return DONE

@@ -141,7 +141,7 @@ async def test_reset_turn_repeats_only_what_comes_after_the_reset(tell: Tell) ->
     turn = await story.start(id=f"reset-{secrets.token_hex(4)}")
     await story.asked(3)
     await reset(story, turn, await scheduler_of(story, turn, "step-2"))
-    again = await story.client.get(turn.id)
+    again = story.client.turn(turn.id)
 
     report = await again.result()
 
@@ -217,7 +217,7 @@ async def test_tool_in_flight_at_a_reset_counts_as_lost(tell: Tell, name: str) -
     await story.begun("one")
     await reset(story, turn, await nudge(story, turn))
 
-    report = await (await story.client.get(turn.id)).result()
+    report = await story.client.turn(turn.id).result()
 
     await story.check_requests()
     repeats = name == "fetch"
@@ -239,7 +239,7 @@ async def test_model_call_in_flight_at_a_reset_is_made_again(tell: Tell) -> None
     await story.asked(1)
     await reset(story, turn, await nudge(story, turn))
 
-    report = await (await story.client.get(turn.id)).result()
+    report = await story.client.turn(turn.id).result()
 
     await story.check_requests()
     assert (report.output, story.requests()) == ("done #2", {1: 2})

@@ -166,7 +166,7 @@ async def message_of_a_schedule(stage: Stage) -> None:
     """It is said once, and the schedule knows the turn that read it."""
     client, name = stage.story.client, new_id()
     session = client.session(name)
-    daily = await client.schedule(
+    daily = await client.create_schedule(
         name, AGENT, "go", cron="0 7 * * *", timezone="Europe/Berlin", session=name
     )
     async with stage.kills():
@@ -184,7 +184,7 @@ async def message_of_a_schedule(stage: Stage) -> None:
 
 async def last_of(daily: Schedule) -> tuple[ScheduledTurn, ...]:
     """The last turns of a schedule, once it has any."""
-    while not (last := (await daily.describe()).last):  # noqa: ASYNC110 - the server is asked
+    while not (last := (await daily.status()).last):  # noqa: ASYNC110 - the server is asked
         await asyncio.sleep(0.1)
     return last
 
@@ -192,7 +192,7 @@ async def last_of(daily: Schedule) -> tuple[ScheduledTurn, ...]:
 async def total_of_a_schedule(stage: Stage) -> None:
     """The schedule counts what the provider was asked."""
     client, name = stage.story.client, new_id()
-    daily = await client.schedule(
+    daily = await client.create_schedule(
         name,
         AGENT,
         "go",
@@ -203,7 +203,7 @@ async def total_of_a_schedule(stage: Stage) -> None:
     async with stage.kills():
         [slot] = await daily.backfill(SLOT, SLOT)
         await (await existing(client, turn_id_of(name, slot))).result()
-    status = await daily.describe()
+    status = await daily.status()
     await daily.delete()
 
     assert status.spent.model_calls == len(stage.story.log())
@@ -212,7 +212,7 @@ async def total_of_a_schedule(stage: Stage) -> None:
 async def batch_of_a_schedule(stage: Stage) -> None:
     """Each task is run once, and the schedule counts what the provider was asked."""
     client, name = stage.story.client, new_id()
-    daily = await client.schedule(
+    daily = await client.create_schedule(
         name,
         AGENT,
         batch=BatchOf(["go", "go on"]),
@@ -223,8 +223,8 @@ async def batch_of_a_schedule(stage: Stage) -> None:
     async with stage.kills():
         [slot] = await daily.backfill(SLOT, SLOT)
         batch = await existing_batch(client, turn_id_of(name, slot))
-        ended = await batch.result()
-    status = await daily.describe()
+        ended = await batch.wait()
+    status = await daily.status()
     await daily.delete()
 
     assert ended.done == 2

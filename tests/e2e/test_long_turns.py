@@ -86,7 +86,7 @@ async def _start(story: Story) -> Turn:
         task_queue=story.client.task_queue,
         **{**options, "task_timeout": TASK_TIMEOUT},
     )
-    return await story.client.get(handle.id)
+    return story.client.turn(handle.id)
 
 
 async def _kill_at_random(story: Story, stub: Counter, turn: Turn, moments: random.Random) -> None:

@@ -100,7 +100,7 @@ async def test_client_goes_on_after_kills_of_gateway_worker_and_server(
             end = await http.get(path, headers={"Last-Event-ID": cursors[-1]})
 
     another = await story.connect()
-    assert cursors == [event.cursor async for event in (await another.get(turn.id)).events()]
+    assert cursors == [event.cursor async for event in another.turn(turn.id).events()]
     assert [cursor for cursor, _ in browser.seen] == cursors
     assert resumed == [cursors[number:] for number in range(1, len(cursors))]
     assert end.status_code == 204

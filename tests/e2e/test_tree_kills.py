@@ -124,7 +124,7 @@ def _check_bill(stub: Planned, one: Plan, report: AgentReport) -> None:
 async def _check_told_once(story: Story, turn: Turn, report: AgentReport) -> None:
     """Each child that was started ended once, and its parent received that once."""
     for turn_id in (turn.id, *_ids(report.children)):
-        facts = await story.facts(await story.client.get(turn_id))
+        facts = await story.facts(story.client.turn(turn_id))
         begun = [fact.key for fact in facts if isinstance(fact, ChildScheduled)]
         ended = [fact.key for fact in facts if isinstance(fact, ChildEnded)]
         assert sorted(map(str, begun)) == sorted(map(str, ended))

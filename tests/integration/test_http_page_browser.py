@@ -715,7 +715,7 @@ async def test_turn_whose_id_a_browser_would_resolve_is_not_acted_on(
         raw = await client.temporal.start_workflow(
             TURN, pack(request, "the input"), id=unsafe, task_queue=client.task_queue
         )
-        while not (await (await client.get(unsafe)).pending_approvals()):  # noqa: ASYNC110
+        while not (await client.turn(unsafe).pending_approvals()):  # noqa: ASYNC110
             await asyncio.sleep(0.1)
         page = watched.page
         await page.evaluate("location.hash = '#/inbox'")

@@ -179,7 +179,7 @@ async def _interrupted(client: RecordingClient) -> list[str]:
 
 async def _schedule_of_a_session(client: RecordingClient) -> list[str]:
     session, found = client.session(_id()), []
-    schedule = await client.schedule(_id(), "front", "say", **DAILY, session=session.id)
+    schedule = await client.create_schedule(_id(), "front", "say", **DAILY, session=session.id)
     for number in (1, 2):
         await schedule.run_now()
         found += await ends(await _begun(client, f"{session.id}/{number}"))
@@ -196,7 +196,8 @@ async def _begun(client: RecordingClient, turn_id: str) -> Turn:
     async with asyncio.timeout(SOON_S):
         while True:
             try:
-                return await client.get(turn_id)
+                await client.turn(turn_id).first_run()
+                return client.turn(turn_id)
             except errors.TurnNotFoundError:
                 await asyncio.sleep(0.05)
 

@@ -236,7 +236,7 @@ async def test_words_beside_calls_of_a_guarded_delegate_are_not_its_last_words(
     }
     async with runtime([kid, boss], model=models) as client:
         report = await client.run("boss", "go")
-        below = await client.get(report.children[0].turn_id)
+        below = client.turn(report.children[0].turn_id)
         with pytest.raises(errors.PerdureError) as caught:
             await below.result()
         status = await below.status()

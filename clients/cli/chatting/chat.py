@@ -126,5 +126,5 @@ async def _answer(client: AgentClient, session: Session, text: str, asked: Asked
         View(as_json=asked.as_json, address=asked.address, outlives=False), answers=True
     )
     telling.start(turn)
-    await telling.follow(turn, client.get)
+    await telling.follow(turn, client.turn)
     return await conclude(turn, telling)

@@ -38,10 +38,10 @@ async def spent_of_batch(info: WorkflowExecutionInfo) -> Spending:
 async def _of_part(client: Client, there: str) -> Spending:
     reader, turns = PartReader(client.data_converter), dict[str, Spending | None]()
     async for event in client.get_workflow_handle(there).fetch_history_events():
-        found = await reader.read(event)
-        if isinstance(found, TurnOfPart):
-            summary = found.end.summary if found.end else None
-            turns[found.turn_id] = summary.spent if summary else None
+        for fact in await reader.read(event):
+            if isinstance(fact, TurnOfPart):
+                summary = fact.end.summary if fact.end else None
+                turns[fact.turn_id] = summary.spent if summary else None
     spent = NOTHING
     for turn_id, known in turns.items():
         spent += await _of_turn(turn_id) if known is None else known

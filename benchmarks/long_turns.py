@@ -188,7 +188,7 @@ async def killed(address: str, client: Client, steps: int) -> dict[str, Any]:
             current, done = other, step
         await result_of(client, turn_id)
         read = await chain(client, turn_id)
-        report = await (await AgentClient.from_temporal(client).get(turn_id)).result()
+        report = await AgentClient.from_temporal(client).turn(turn_id).result()
     first = read.seconds(WINDOW_BEGIN, WINDOW_BEGIN + WINDOW_OF_STEPS)
     last = read.seconds(steps - WINDOW_OF_STEPS, steps)
     return {

@@ -72,7 +72,7 @@ async def weight(bench: Bench) -> dict[str, Any]:
             _, history = await bench.turn(PERDURE, steps, result)
             sizes[f"{steps} x {result}"] = size(history)
             report = await (
-                await AgentClient.from_temporal(bench.client).get(history.workflow_id)
+                AgentClient.from_temporal(bench.client).turn(history.workflow_id)
             ).result()
             said = len(PROMPT) + sum(len(message.model_dump_json()) for message in report.messages)
             by_transcript[f"{steps} x {result}"] = round(size(history) / said, 2)

@@ -3,8 +3,10 @@
 
 Turns run at once under a supervised worker, on a real server, with two model calls of a few seconds
 and a tool call each. The provider is a process that logs its requests. Beside them are processes
-that only compute. No process dies, so each heartbeat timeout is a false loss, and each request
-beyond two for a turn is paid twice. A lost machine is a supervisor that is killed with its process.
+that only compute. No process dies, so each activity that was given up is a false loss: after a
+heartbeat timeout, or because the supervisor has killed a process that it took for a frozen one.
+Each request beyond two for a turn is paid twice. A lost machine is a supervisor that is killed with
+its process, under the same load.
 
 Arguments: the tolerances in seconds, the loads in processes, the model calls of each measurement,
 and the turns at once. `2.5,12 25 120 60` is a short run.
@@ -23,14 +25,14 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from temporalio.api.enums.v1 import EventType, TimeoutType
+from temporalio.api.enums.v1 import TimeoutType
 
 from benchmarks.recovery import ROOT, kill_all, lost_machine
 from benchmarks.with_perdure_starved import PROVIDER
 from perdure import errors
 from perdure.clients import AgentClient
+from perdure.temporal.names import WORKER_SHUTDOWN
 from perdure.testing.stub_provider import read_log
 from perdure.worker.dev.server import DevServer
 
@@ -38,22 +40,36 @@ _DELAY_S = 4.0
 """Longer than the interval of heartbeats."""
 _TOLERANCE = "PERDURE_HEARTBEAT_TOLERANCE_S"
 _REPLIES = [{"calls": [{"name": "charge", "arguments": {}}]}, {"text": "done"}]
-_TIMED_OUT = EventType.EVENT_TYPE_ACTIVITY_TASK_TIMED_OUT
+_FROZEN = "has not run for"
+"""The supervisor logs it of a process that it kills."""
+_RECOVERIES = 3
 _HEARTBEAT = TimeoutType.TIMEOUT_TYPE_HEARTBEAT
 
 
 @dataclass
 class Losses:
-    """Of one measurement. `lost` are the heartbeat timeouts of model and tool calls."""
+    """Of one measurement.
+
+    `late` and `reported` are the activities that were given up after a heartbeat timeout, and by
+    the supervisor, which has killed `frozen` processes. `failed` are turns. `recovery_s` is the
+    worst recovery from a lost machine.
+    """
 
     calls: int = 0
     requests: int = 0
-    lost: int = 0
+    late: int = 0
+    reported: int = 0
+    frozen: int = 0
     failed: int = 0
     took_s: float = 0.0
+    recovery_s: float = 0.0
 
     def __str__(self) -> str:
-        return f"{self.lost} of {self.calls} ({self.requests - self.calls} paid twice)"
+        """Two cells of the table."""
+        words = [f"{self.late + self.reported} lost", f"{self.requests - self.calls} paid twice"]
+        words += [f"{self.frozen} processes killed"] * bool(self.frozen)
+        words += [f"{self.failed} turns failed"] * bool(self.failed)
+        return f"{', '.join(words)} | {self.recovery_s:.1f} s"
 
 
 @contextlib.contextmanager
@@ -141,36 +157,34 @@ async def measure(address: str, tolerance: str, load: int, calls: int, at_once: 
             turns = await asyncio.gather(*(turn() for _ in range(calls // 2)))
             losses.took_s = time.monotonic() - began
         losses.requests = len(read_log(log))
-        losses.lost = sum([await _lost(client, turn_id) for turn_id in turns])
+        losses.frozen = (Path(folder) / "log").read_text(encoding="utf-8").count(_FROZEN)
+        for turn_id in turns:
+            await _count_lost(client, turn_id, losses)
+    with busy(load):
+        took = [await lost_machine(address, **{_TOLERANCE: tolerance}) for _ in range(_RECOVERIES)]
+    losses.recovery_s = max(took)
     return losses
 
 
-async def _lost(client: AgentClient, turn_id: str) -> int:
+async def _count_lost(client: AgentClient, turn_id: str, losses: Losses) -> None:
     events = (await client.temporal.get_workflow_handle(turn_id).fetch_history()).events
-    timeouts = [
-        event.activity_task_timed_out_event_attributes.failure.timeout_failure_info.timeout_type
-        for event in events
-        if event.event_type == _TIMED_OUT
-    ]
-    return timeouts.count(_HEARTBEAT)
+    for event in events:
+        late = event.activity_task_timed_out_event_attributes.failure.timeout_failure_info
+        reported = event.activity_task_failed_event_attributes.failure.application_failure_info
+        losses.late += late.timeout_type == _HEARTBEAT
+        losses.reported += reported.type == WORKER_SHUTDOWN
 
 
 async def row(
     address: str, tolerance: str, loads: Sequence[int], calls: int, at_once: int
-) -> list[Any]:
+) -> list[Losses]:
     """The figures of one tolerance."""
-    figures: list[Any] = []
+    figures: list[Losses] = []
     for load in loads:
         losses = await measure(address, tolerance, load, calls, at_once)
-        print(
-            f"tolerance {tolerance} s, load {load}: {losses}, {losses.failed} turns failed,"
-            f" {losses.took_s:.0f} s",
-            file=sys.stderr,
-            flush=True,
-        )
-        figures.append(losses.lost)
-    took = [await lost_machine(address, **{_TOLERANCE: tolerance}) for _ in range(3)]
-    return [*figures, f"{max(took):.1f} s"]
+        print(f"tolerance {tolerance} s, load {load}: {losses!r}", file=sys.stderr, flush=True)
+        figures.append(losses)
+    return figures
 
 
 async def main(
@@ -181,9 +195,12 @@ async def main(
 ) -> None:
     """Print the table of the documentation."""
     machines = [int(load) for load in loads.split(",")]
-    heads = [f"false losses of {calls} calls at load {load}" for load in machines]
-    print("| tolerance |", " | ".join([*heads, "a lost machine: worst of 3"]), "|")
-    print("|---" * (len(heads) + 2) + "|")
+    heads = [
+        f"false losses of {calls} calls at load {load} | a lost machine: worst of {_RECOVERIES}"
+        for load in machines
+    ]
+    print("| tolerance |", " | ".join(heads), "|")
+    print("|---" * (2 * len(heads) + 1) + "|")
     async with DevServer(folder=None, port=0, ui=False) as server:
         for tolerance in tolerances.split(","):
             figures = await row(

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from perdure.clients.batches.handle import Batch
     from perdure.clients.batches.items import BatchOf
+    from perdure.clients.batches.listing import BatchEntry
     from perdure.clients.batches.status import BatchResult, BatchState, BatchStatus, TaskState
     from perdure.clients.client import AgentClient
     from perdure.clients.reading.events import CaughtUp, Event
+    from perdure.clients.reading.lists import Listing, Page
     from perdure.clients.reading.live_text import TextBegins, TextVoid
     from perdure.clients.reading.tool_progress import ToolProgress
     from perdure.clients.schedules.handle import Schedule
@@ -27,7 +29,6 @@ if TYPE_CHECKING:
     from perdure.clients.turns.entries import TurnEntry
     from perdure.clients.turns.forks import Effect
     from perdure.clients.turns.handle import Turn
-    from perdure.clients.turns.listing import Listing, Page
     from perdure.clients.turns.status import ChildStatus, Spent, TurnStatus, Wait
 else:
     from perdure import lazy_exports
@@ -38,6 +39,7 @@ else:
             "perdure.clients.client": ["AgentClient"],
             "perdure.clients.batches.handle": ["Batch"],
             "perdure.clients.batches.items": ["BatchOf"],
+            "perdure.clients.batches.listing": ["BatchEntry"],
             "perdure.clients.batches.status": [
                 "BatchResult",
                 "BatchState",
@@ -47,7 +49,7 @@ else:
             "perdure.clients.turns.entries": ["TurnEntry"],
             "perdure.clients.reading.events": ["CaughtUp", "Event"],
             "perdure.clients.turns.forks": ["Effect"],
-            "perdure.clients.turns.listing": ["Listing", "Page"],
+            "perdure.clients.reading.lists": ["Listing", "Page"],
             "perdure.clients.reading.live_text": ["TextBegins", "TextVoid"],
             "perdure.clients.sessions.listing": ["SessionEntry"],
             "perdure.clients.sessions.handle": [
@@ -73,6 +75,7 @@ else:
 __all__ = [
     "AgentClient",
     "Batch",
+    "BatchEntry",
     "BatchOf",
     "BatchResult",
     "BatchState",

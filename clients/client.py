@@ -6,7 +6,6 @@ import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Unpack
-from weakref import WeakValueDictionary
 
 from pydantic import JsonValue
 from temporalio.client import Client
@@ -15,27 +14,28 @@ from temporalio.converter import DataConverter
 from perdure import errors, limits, validation
 from perdure.agents.agent import Agent
 from perdure.base import R
-from perdure.clients.batches.handle import Batch, described
+from perdure.clients.batches import listing as batch_listing
+from perdure.clients.batches.handle import Batch
 from perdure.clients.batches.items import BatchOf, Tasks
+from perdure.clients.batches.listing import BatchEntry
 from perdure.clients.batches.starting import BatchStarter
 from perdure.clients.connecting import Connecting
-from perdure.clients.reading.feed import Feed, runs_of
+from perdure.clients.reading.feed import Feeds
+from perdure.clients.reading.lists import Listing
 from perdure.clients.schedules.definition import OnFailure, ScheduleChanges
 from perdure.clients.schedules.handle import Schedule
 from perdure.clients.schedules.starting import Schedules
 from perdure.clients.schedules.status import ScheduleEntry
 from perdure.clients.sessions import listing as session_listing
-from perdure.clients.sessions.handle import Session, checked_id, session_request
+from perdure.clients.sessions.handle import Session, session_request
 from perdure.clients.sessions.listing import SessionEntry
 from perdure.clients.turns import listing, waiting
 from perdure.clients.turns.entries import TurnEntry
 from perdure.clients.turns.filters import Filter, member
-from perdure.clients.turns.forks import UNCHANGED, ForkOptions, Forks
+from perdure.clients.turns.forks import Forks
 from perdure.clients.turns.handle import OnStep, Turn
-from perdure.clients.turns.listing import Listing
 from perdure.clients.turns.starting import IfExists, Starter
-from perdure.clients.turns.status import TurnStatus
-from perdure.temporal import start_request
+from perdure.temporal import access, start_request
 from perdure.temporal.connect import connect
 from perdure.temporal.core_exit import stop_core_at_exit
 from perdure.temporal.data_converter import check
@@ -48,7 +48,7 @@ from perdure.turn.slot import IfRunning
 from perdure.values import keywords
 from perdure.values.approvals import PendingApproval
 from perdure.values.batch_items import OnError
-from perdure.values.budgets import Budget, Remaining
+from perdure.values.budgets import Budget
 from perdure.values.model_retry import ModelRetryPolicy
 from perdure.values.options import RequestOptions
 from perdure.values.reports import AgentReport, Outcome
@@ -91,7 +91,7 @@ class AgentClient:
         self._batches = BatchStarter(client, task_queue, self._marks)
         self._forks = Forks(client, self._marks, lambda started: self._turn(*started))
         self._schedules = Schedules(client, task_queue, self._marks)
-        self._feeds: WeakValueDictionary[tuple[str, str], Feed] = WeakValueDictionary()
+        self._feeds = Feeds(client)
 
     def __repr__(self) -> str:
         return f"AgentClient(namespace={self._client.namespace!r}, task_queue={self._task_queue!r})"
@@ -289,120 +289,16 @@ class AgentClient:
         turn = self._turn(started.turn_id, started.runs)
         return (await turn.typed(output).result()).output
 
-    async def get(self, id: str) -> Turn[Any]:
-        """Return a turn that was started earlier, here or elsewhere, running or over.
+    def turn(self, id: str) -> Turn[Any]:
+        """Return the handle of a turn that was started here or elsewhere. Asks no server.
 
-        If the id was used more than once, it is the latest turn. Use `Turn.typed` to set the type
-        of its output.
+        If the id was used more than once, it is the latest turn when the handle first asks about
+        it. Use `Turn.typed` to set the type of its output.
 
         Raises:
-            TurnNotFoundError: Temporal does not have the turn, or no longer has it.
             InvalidRequestError: The id is not a string.
-            ServerUnreachableError: Temporal does not answer.
         """
-        validation.check(
-            "the turn", {"id": id}, {"id": validation.Unicode}, errors.InvalidRequestError
-        )
-        return self._turn(id, await runs_of(self._client, id))
-
-    async def status(self, id: str) -> TurnStatus:
-        """Return the current status of a turn: `get` and `Turn.status` in one.
-
-        Raises:
-            PerdureError: As `get` and `Turn.status` do.
-        """
-        return await (await self.get(id)).status()
-
-    async def wait(
-        self,
-        id: str,
-        timeout: timedelta | float | None = None,
-    ) -> TurnStatus:
-        """Wait until a turn is over or needs a person: `get` and `Turn.wait` in one.
-
-        Args:
-            id: The turn's id.
-            timeout: The longest wait, as a timedelta or in seconds; without it, the wait is
-                unlimited.
-
-        Raises:
-            PerdureError: As `get` and `Turn.wait` do.
-        """
-        return await (await self.get(id)).wait(timeout)
-
-    async def add_budget(
-        self,
-        id: str,
-        more: Budget | None = None,
-        *,
-        iterations: int | None = None,
-        by: str | None = None,
-    ) -> Remaining:
-        """Add to the limits of a turn: `get` and `Turn.add_budget` in one.
-
-        Raises:
-            PerdureError: As `get` and `Turn.add_budget` do.
-        """
-        return await (await self.get(id)).add_budget(more, iterations=iterations, by=by)
-
-    async def steer(
-        self,
-        id: str,
-        text: str,
-        *,
-        message_id: str | None = None,
-        now: bool = False,
-        deny_pending: bool = False,
-        by: str | None = None,
-    ) -> str:
-        """Send a message to a running turn: `get` and `Turn.steer` in one.
-
-        `message_id` is the id of the message.
-
-        Raises:
-            PerdureError: As `get` and `Turn.steer` do.
-        """
-        turn = await self.get(id)
-        return await turn.steer(text, id=message_id, now=now, deny_pending=deny_pending, by=by)
-
-    @keywords.shows(ForkOptions, UNCHANGED)
-    async def fork(
-        self,
-        id: str,
-        at_step: int | None = None,
-        *,
-        new_id: str | None = None,
-        **given: Unpack[ForkOptions],
-    ) -> Turn[Any]:
-        """Start a turn that goes on from a step of another: `get` and `Turn.fork` in one.
-
-        `new_id` is the id of the new turn.
-
-        Raises:
-            PerdureError: As `get` and `Turn.fork` do.
-        """
-        return await (await self.get(id)).fork(at_step, id=new_id, **given)
-
-    async def resume(
-        self,
-        id: str,
-        budget: Budget | None = None,
-        *,
-        max_iterations: int | None = None,
-        model_retry: ModelRetryPolicy | None = None,
-        new_id: str | None = None,
-    ) -> Turn[Any]:
-        """Let a turn go on that ended without an answer: `get` and `Turn.resume` in one.
-
-        `new_id` is the id of the new turn.
-
-        Raises:
-            PerdureError: As `get` and `Turn.resume` do.
-        """
-        turn = await self.get(id)
-        return await turn.resume(
-            budget, max_iterations=max_iterations, model_retry=model_retry, id=new_id
-        )
+        return self._turn(_known_id("turn", id))
 
     def session(
         self,
@@ -446,10 +342,10 @@ class AgentClient:
             InvalidRequestError: The id or an option is not valid.
             ConfigurationError: The output type cannot be enforced on a model.
         """
-        validation.known_id("session", id, limits.SESSION_ID_CHARACTERS)
+        access.SESSION.known_id(id)
         request = None
         if agent is not None:
-            checked_id(id)
+            access.SESSION.new_id(id)
             request = session_request(
                 agent,
                 output=output,
@@ -469,13 +365,13 @@ class AgentClient:
             self._marks,
             id,
             request,
-            self.get,
+            self.turn,
             fairness,
             output if agent is None else start_request.type_of(agent, output),
         )
 
     @keywords.shows(TurnOptions)
-    async def schedule(
+    async def create_schedule(
         self,
         id: str,
         agent: Agent[R] | str,
@@ -516,7 +412,7 @@ class AgentClient:
                 `budget`, `max_iterations`, `options`, `model_retry` and `allowed_tools` as for
                 `session`.
             batch: The tasks of a batch that is run at each time, instead of one turn. Each turn is
-                told the time. The batch has the id that a turn would have, for `get_batch`.
+                told the time. The batch has the id that a turn would have.
             if_running: What to do at a time at which a turn is running: `skip` that time (default);
                 `queue` one turn, which starts when the running one is over; `cancel` the running
                 one first; or `allow` both. With a session, it is about any turn of the session:
@@ -581,39 +477,63 @@ class AgentClient:
         }
         return await self._schedules.create(id, definition)
 
-    async def get_schedule(self, id: str) -> Schedule:
-        """Return a schedule that was created earlier, here or elsewhere.
+    def schedule(self, id: str) -> Schedule:
+        """Return the handle of a schedule that was created here or elsewhere. Asks no server.
 
         Raises:
-            ScheduleNotFoundError: There is no such schedule that starts turns.
             InvalidRequestError: The id is not a string.
-            ServerUnreachableError: Temporal does not answer.
         """
-        return await self._schedules.get(id)
+        return Schedule(self._client, self._marks, _known_id("schedule", id))
 
-    def schedules(self, *, id_prefix: str = "") -> AsyncIterator[ScheduleEntry]:
+    def schedules(
+        self, *, id_prefix: str | None = None, limit: int | None = None
+    ) -> Listing[ScheduleEntry]:
         """List the schedules of the namespace that start turns, of all task queues.
 
-        Temporal's list may lag a second behind.
+        They are iterated, or read by `page`. Temporal's list may lag a second behind.
 
         Args:
             id_prefix: Only schedules whose id begins with this.
+            limit: The largest number of schedules; without it, all of them, read page by page.
 
         Raises:
-            InvalidRequestError: The prefix is not a string.
+            InvalidRequestError: A value is not valid.
             ServerUnreachableError: Temporal does not answer.
         """
-        given, wanted = {"id_prefix": id_prefix}, {"id_prefix": validation.Unicode}
-        validation.check("the list", given, wanted, errors.InvalidRequestError)
-        return self._schedules.list(id_prefix)
+        _check_filters({"id_prefix": id_prefix, "limit": limit})
+        return self._schedules.list(id_prefix or "", limit)
 
-    def schedule_ids(self, id_prefix: str = "") -> AsyncIterator[str]:
+    def schedule_ids(self, id_prefix: str = "") -> Listing[str]:
         """List the ids of the schedules that start turns. It asks less of the server than a list.
 
         Raises:
             ServerUnreachableError: Temporal does not answer.
         """
         return self._schedules.ids(id_prefix)
+
+    def batches(
+        self,
+        agent: Agent[Any] | str | None = None,
+        *,
+        id_prefix: str | None = None,
+        limit: int | None = None,
+    ) -> Listing[BatchEntry]:
+        """List the batches of the namespace, those that are not over first, then the last ended.
+
+        They are iterated, or read by `page`. Temporal's list may lag a second behind.
+
+        Args:
+            agent: Only batches of this agent.
+            id_prefix: Only batches whose id begins with this.
+            limit: The largest number of batches; without it, all of them, read page by page.
+
+        Raises:
+            InvalidRequestError: A value is not valid.
+            ServerUnreachableError: Temporal does not answer.
+        """
+        name = agent.name if isinstance(agent, Agent) else agent
+        _check_filters({"agent": name, "id_prefix": id_prefix, "limit": limit})
+        return batch_listing.batches(self._client, self._marks.index, name, id_prefix, limit)
 
     def sessions(
         self,
@@ -642,13 +562,12 @@ class AgentClient:
         name = agent.name if isinstance(agent, Agent) else agent
         labels = {} if labels is None else labels
         given = {"agent": name, "labels": labels, "id_prefix": id_prefix, "limit": limit}
-        types = {key: _FILTERS[key] for key in given}
-        validation.check("the list", given, types, errors.InvalidRequestError)
-        wanted = Filter(agent=name, labels=dict(labels), id_prefix=id_prefix, workflow=SESSION)
+        _check_filters(given)
+        wanted = Filter(agent=name, labels=dict(labels), id_prefix=id_prefix, workflows=(SESSION,))
         return session_listing.sessions(self._client, self._marks.index, wanted, limit)
 
     @keywords.shows(TurnOptions)
-    async def batch(
+    async def start_batch(
         self,
         id: str,
         agent: Agent[R] | str,
@@ -717,28 +636,22 @@ class AgentClient:
         )
         return self._batch(id, start_request.type_of(agent, output))
 
-    async def get_batch(self, id: str) -> Batch[Any]:
-        """Return a batch that was started earlier, here or elsewhere, running or over.
+    def batch(self, id: str) -> Batch[Any]:
+        """Return the handle of a batch that was started here or elsewhere. Asks no server.
 
         Use `Batch.typed` to set the type of its answers.
 
         Raises:
-            BatchNotFoundError: Temporal does not have the batch, or no longer has it.
             InvalidRequestError: The id is not a string.
-            ServerUnreachableError: Temporal does not answer.
         """
-        validation.check(
-            "the batch", {"id": id}, {"id": validation.Unicode}, errors.InvalidRequestError
-        )
-        await described(self._client, id)
-        return self._batch(id, None)
+        return self._batch(_known_id("batch", id), None)
 
     def _batch(self, batch_id: str, output: Any) -> Batch[Any]:
         return Batch(self._client, batch_id, self._report, output)
 
     async def _report(self, turn_id: str) -> AgentReport[Any]:
         """Return the report of a turn with its answer as text, for the results of a batch."""
-        return await (await self.get(turn_id)).typed(str).result()
+        return await self.turn(turn_id).typed(str).result()
 
     async def pending_approvals(
         self,
@@ -772,59 +685,6 @@ class AgentClient:
                 logger.warning(
                     "the calls of %s that wait are left out: %s", word(entry.id), found.message
                 )
-
-    async def approve(
-        self,
-        id: str,
-        call_id: str,
-        *,
-        token: str | None = None,
-        reason: str = "",
-        arguments: Mapping[str, JsonValue] | None = None,
-        by: str | None = None,
-    ) -> None:
-        """Approve a call, with its own arguments or with `arguments`.
-
-        Args:
-            id: The turn's id.
-            call_id: The call's id, from `pending_approvals`.
-            token: The call's token, from `pending_approvals`: the call runs only if it is still the
-                one that was reviewed, in the same run. A program that shows calls to people gives
-                it. Without it, the call that waits now is approved, whoever reviewed what; it is
-                required for a turn that was restarted or reset, and for a call whose tool changed.
-            reason: The reason for the decision.
-            arguments: Arguments that replace the call's own.
-            by: The person or program that approves it, such as an e-mail address: one line, at most
-                200 characters. It is recorded, not checked.
-
-        Raises:
-            ApprovalConflictError: No such call waits, or the token belongs to another call.
-            PerdureError: As `get` and `Turn.approve` do.
-        """
-        turn = await self.get(id)
-        [one] = await waiting.named(self._client, turn, [_named(call_id, token)], to_run=True)
-        await turn.approve(one, reason=reason, arguments=arguments, by=by)
-
-    async def deny(
-        self,
-        id: str,
-        call_id: str,
-        reason: str = "",
-        *,
-        token: str | None = None,
-        by: str | None = None,
-    ) -> None:
-        """Refuse a call; the model sees the reason.
-
-        With its `token`, the call is refused only if it is still the one that was reviewed, in the
-        same run. The other arguments are those of `approve`.
-
-        Raises:
-            PerdureError: As `approve` does.
-        """
-        turn = await self.get(id)
-        [one] = await waiting.named(self._client, turn, [_named(call_id, token)], to_run=False)
-        await turn.deny(one, reason, by=by)
 
     def list(
         self,
@@ -873,7 +733,7 @@ class AgentClient:
             "id_prefix": id_prefix,
             "limit": limit,
         }
-        validation.check("the list", given, _FILTERS, errors.InvalidRequestError)
+        _check_filters(given)
         wanted = Filter(
             agent=name,
             outcome=member(Outcome, outcome),
@@ -886,21 +746,22 @@ class AgentClient:
         )
         return listing.turns(self._client, self._marks.index, wanted, limit)
 
-    def _turn(self, turn_id: str, runs: Sequence[str]) -> Turn[Any]:
-        """Return a turn, which shares its feed with others of the same first run."""
-        feed = self._feeds.get((turn_id, runs[0]))
-        if feed is None or feed.runs[: len(runs)] != list(runs)[: len(feed.runs)]:
-            feed = self._feeds[turn_id, runs[0]] = Feed(self._client, turn_id, runs)
-        return Turn(self._client, feed, turn_id, self._forks)
+    def _turn(self, turn_id: str, runs: Sequence[str] = ()) -> Turn[Any]:
+        return Turn(self._client, self._feeds, turn_id, self._forks, runs)
 
 
-def _named(call_id: str, token: str | None = None) -> str:
-    """Return the name of a call as `waiting.named` takes it.
+def _known_id(what: str, id: str) -> str:
+    validation.check(
+        f"the {what}", {"id": id}, {"id": validation.Unicode}, errors.InvalidRequestError
+    )
+    return id
+
+
+def _check_filters(given: Mapping[str, object]) -> None:
+    """Check the values of filters.
 
     Raises:
-        InvalidRequestError: The id or the token is not a string.
+        InvalidRequestError: A value is not valid.
     """
-    given = {"call_id": call_id, "token": token}
-    wanted = {"call_id": validation.Text, "token": validation.Text | None}
-    validation.check("the answer", given, wanted, errors.InvalidRequestError)
-    return call_id if token is None else f"{call_id}:{token}"
+    types = {name: _FILTERS[name] for name in given}
+    validation.check("the list", given, types, errors.InvalidRequestError)

@@ -41,7 +41,7 @@ app = AgentWorker(support)
 
 async def decide(client: AgentClient) -> None:
     """What a backend does for the people who decide: here, one who halves what is asked for."""
-    turn = await client.get("ticket-4711")
+    turn = client.turn("ticket-4711")
     async for event in turn.events():
         if isinstance(event.fact, WaitBegan):
             break

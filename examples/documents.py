@@ -113,7 +113,7 @@ async def main(documents: int) -> None:
         path = create(Path(folder) / "documents.db", documents)
         async with local_runtime(app, model=FunctionModel(play), deps=path) as client:
             await client.start("reader", "Read all of them.", id="documents")
-            while (status := await client.wait("documents", timeout=2)).state != "ended":
+            while (status := await client.turn("documents").wait(timeout=2)).state != "ended":
                 print(f"{status.steps} steps; {status.doing}", file=sys.stderr)
             print(f"{status.outcome}: {status.steps} steps, {status.spent.tool_calls} tool calls")
         print("notes:", query(path, "SELECT count(*), min(line), max(number) FROM notes"))

@@ -132,7 +132,7 @@ async def start(number: int, request: Request) -> dict[str, str]:
 
 @web.get("/tickets/{number}")
 async def look(number: int, request: Request, wait: float = 0) -> dict[str, Any]:
-    status = await request.app.state.client.wait(f"ticket-{number}", timeout=wait)
+    status = await request.app.state.client.turn(f"ticket-{number}").wait(timeout=wait)
     return status.model_dump(
         mode="json", include={"state", "outcome", "steps", "waits", "spent", "last_text"}
     )
@@ -140,7 +140,7 @@ async def look(number: int, request: Request, wait: float = 0) -> dict[str, Any]
 
 @web.post("/tickets/{number}/approve/{call_id}", status_code=204)
 async def approve(number: int, call_id: str, token: str, request: Request) -> None:
-    await request.app.state.client.approve(f"ticket-{number}", call_id, token=token)
+    await request.app.state.client.turn(f"ticket-{number}").approve(call_id, token=token)
 
 
 async def main() -> None:
@@ -161,7 +161,7 @@ async def main() -> None:
                 transport=httpx.ASGITransport(app=web), base_url="http://desk"
             ) as http:
                 await answer(http)
-            turn = await client.get("ticket-4711")
+            turn = client.turn("ticket-4711")
             print((await turn.typed(Resolution).result()).output)
         print("paid:", query(path, "SELECT number, euros FROM refunds"))
         print("closed:", query(path, "SELECT number, reply FROM tickets"))

@@ -59,7 +59,7 @@ def clerk(folder: Path, port: int) -> Agent:
 
 async def approve(client: AgentClient, turn_id: str) -> None:
     """What a person does: writing and commands wait for one."""
-    turn = await client.get(turn_id)
+    turn = client.turn(turn_id)
     async for event in turn.events():
         if isinstance(event.fact, WaitBegan):
             for pending in await turn.pending_approvals():

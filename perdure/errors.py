@@ -42,7 +42,7 @@ PerdureError                        something unexpected; the message says where
     ├── ScheduleBusyError           a turn of the schedule is running: try again when it is over
     ├── BatchNotFoundError          no such batch, or its retention is over
     ├── BatchConflictError          this id is taken by another batch, or by a turn
-    ├── TaskNotStartedError         a batch ended before this task: run `retry_failed`
+    ├── TaskNotStartedError         a batch ended before this task: run `Batch.retry`
     ├── ApprovalConflictError       the approval was answered already, or names other arguments
     ├── UnknownVersionError         a later release recorded this: use that release
     ├── PayloadDecodeError          the turn is encoded by a codec that this process does not have

@@ -312,6 +312,8 @@ LOST_ATTEMPTS = 5
 """How many attempts of one activity may be lost with their worker before the turn gives up."""
 
 TURN_ID_CHARACTERS = 100
+BATCH_ID_CHARACTERS = TURN_ID_CHARACTERS - len("/1~99")
+"""The length of a batch's id, with which the ids of its turns begin."""
 SCHEDULE_ID_CHARACTERS = 78
 """The length of a schedule's id; the server appends the time to the ids of its turns."""
 LAST_OUTPUT_BYTES = 16 * 1024

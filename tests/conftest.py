@@ -31,6 +31,7 @@ from temporalio.client import Client, WorkflowHistory
 
 from perdure import Agent, AgentReport, ModelRetryPolicy, Outcome, Registry, limits
 from perdure.clients import AgentClient, Turn
+from perdure.clients.reading.feed import Feed, Feeds
 from perdure.errors import PerdureError
 from perdure.temporal.history import HistoryReader
 from perdure.temporal.runs import run_after
@@ -181,21 +182,30 @@ def first_of(error: PerdureError) -> str:
     return error.message.partition("; it was tried ")[0]
 
 
+class RecordingFeeds(Feeds):
+    """Remembers the first run of every turn that a handle has asked about."""
+
+    def __init__(self, client: Client, turns: set[tuple[str, str]]) -> None:
+        super().__init__(client)
+        self._turns = turns
+
+    def of(self, turn_id: str, runs: Sequence[str]) -> Feed:
+        self._turns.add((turn_id, runs[0]))
+        return super().of(turn_id, runs)
+
+
 class RecordingClient(AgentClient):
     """A client that remembers the turns that it started."""
 
     def __init__(self, client: Client, task_queue: str) -> None:
         super().__init__(client, task_queue)
         self.turns: set[tuple[str, str]] = set()
+        self._feeds = RecordingFeeds(client, self.turns)
 
     @property
     def task_queue(self) -> str:
         """The task queue of this test's worker."""
         return self._task_queue
-
-    def _turn(self, turn_id: str, runs: Sequence[str]) -> Turn:
-        self.turns.add((turn_id, runs[0]))
-        return super()._turn(turn_id, runs)
 
     async def history(self, turn: Turn) -> WorkflowHistory:
         """The history of a turn, in its first run."""

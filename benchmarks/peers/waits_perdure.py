@@ -65,7 +65,7 @@ async def perdure(phase: str, folder: str) -> None:
             print("waits", flush=True)
             await asyncio.sleep(60)
         try:
-            await client.approve("ticket-1", "call_0")
+            await client.turn("ticket-1").approve("call_0")
         except errors.PerdureError as error:
             print(f"{type(error).__name__}: {error}"[:120], flush=True)
         await asyncio.sleep(4)

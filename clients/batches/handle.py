@@ -15,7 +15,7 @@ from temporalio.api.workflow.v1 import WorkflowExecutionInfo
 from temporalio.api.workflowservice.v1 import CountWorkflowExecutionsRequest
 from temporalio.client import Client, WorkflowContinuedAsNewError, WorkflowFailureError
 from temporalio.common import RawValue
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.service import RPCError
 
 from perdure import errors, limits, validation
 from perdure.base import T
@@ -26,9 +26,7 @@ from perdure.clients.batches.reading import Results, Whole
 from perdure.clients.batches.spool import Spool
 from perdure.clients.batches.status import BatchResult, BatchState, BatchStatus, TaskState
 from perdure.clients.batches.uploading import Uploader, Work
-from perdure.clients.reading.history_pages import FATAL
-from perdure.clients.reading.server_errors import translated
-from perdure.temporal import search_attributes
+from perdure.temporal import access, search_attributes
 from perdure.temporal.history import first_event
 from perdure.temporal.names import BATCHES, MEMO_BATCH, TURN
 from perdure.temporal.part_history import PartReader
@@ -112,7 +110,7 @@ class Batch(Generic[T]):
             return status
         return status.model_copy(update={"waiting": await self._waiting()})
 
-    async def result(self) -> BatchStatus:
+    async def wait(self) -> BatchStatus:
         """Wait until the batch is over, and return its status.
 
         Turns without an answer are no error of the batch: `results` has their errors.
@@ -138,17 +136,14 @@ class Batch(Generic[T]):
         info, _ = await self._described()
         if info.HasField("close_time"):
             return False
+        cancelling = self._client.get_workflow_handle(self.id).cancel(reason=reason)
         try:
-            await self._client.get_workflow_handle(self.id).cancel(reason=reason)
-        except RPCError as error:
-            if error.status == RPCStatusCode.NOT_FOUND:
-                return False
-            raise self._unreadable(error) from error
+            await access.BATCH.asked(self.id, cancelling)
+        except errors.BatchNotFoundError:
+            return False  # it ended meanwhile
         return True
 
-    async def retry_failed(
-        self, more: Budget | None = None, *, at_once: int | None = None
-    ) -> Batch[T]:
+    async def retry(self, more: Budget | None = None, *, at_once: int | None = None) -> Batch[T]:
         """Run the tasks again that have no answer: those that failed, and those not started.
 
         Each gets a new turn, whose id ends in `~2`, then `~3` and so on. Tasks with an answer are
@@ -253,10 +248,8 @@ class Batch(Generic[T]):
         """Return the first part of the last round, for what all turns have in common."""
         there = part_id(self.id, len(note.rounds), note.rounds[-1].digest, 1)
         reader = PartReader(self._client.data_converter)
-        try:
+        with access.BATCH.asking(self.id):
             await reader.read(await first_event(self._client, there, ""))
-        except RPCError as error:
-            raise self._unreadable(error) from error
         assert reader.request is not None
         return reader.request
 
@@ -269,17 +262,11 @@ class Batch(Generic[T]):
         """Wait until the batch is over, however it ends."""
         while True:
             handle = self._client.get_workflow_handle(self.id, result_type=RawValue)
-            try:
-                await handle.result()
-            except WorkflowFailureError:
-                return
-            except WorkflowContinuedAsNewError:
-                continue
-            except RPCError as error:
-                if error.status in FATAL:
-                    raise self._unreadable(error) from error
-                await asyncio.sleep(_PAUSE_S)
-            else:
+            with contextlib.suppress(WorkflowContinuedAsNewError):
+                try:
+                    await access.BATCH.patiently(self.id, handle.result)
+                except WorkflowFailureError:
+                    return
                 return
 
     async def _stored(self) -> BatchNote:
@@ -315,9 +302,6 @@ class Batch(Generic[T]):
         except RPCError:
             return None
         return found.count
-
-    def _unreadable(self, error: RPCError) -> errors.PerdureError:
-        return not_readable(self.id, error)
 
 
 def status_of(info: WorkflowExecutionInfo, note: BatchNote) -> BatchStatus:
@@ -366,10 +350,8 @@ async def described(client: Client, batch_id: str) -> tuple[WorkflowExecutionInf
         PayloadDecodeError: This process lacks the codec or the key of the batch.
         ServerUnreachableError: Temporal does not answer.
     """
-    try:
-        info = (await describe(client, batch_id, retry=True)).workflow_execution_info
-    except RPCError as error:
-        raise not_readable(batch_id, error) from error
+    describing = describe(client, batch_id, retry=True)
+    info = (await access.BATCH.asked(batch_id, describing)).workflow_execution_info
     return info, await note_in(client, info)
 
 
@@ -388,16 +370,6 @@ async def note_in(client: Client, info: WorkflowExecutionInfo) -> BatchNote:
         )
     [memo] = await decoded(client.data_converter, [info.memo.fields[MEMO_BATCH]])
     return BatchNote.model_validate(memo)
-
-
-def not_readable(batch_id: str, error: RPCError) -> errors.PerdureError:
-    """Translate Temporal's error about a batch."""
-    context = {"batch": batch_id}
-    missing = errors.BatchNotFoundError(
-        f"there is no batch {batch_id!r}, its upload was not finished, or its retention is over",
-        context=context,
-    )
-    return translated(error, f"batch {batch_id!r}", missing, context)
 
 
 def _state(note: BatchNote) -> BatchState:

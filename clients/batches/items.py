@@ -19,7 +19,7 @@ from pydantic_core import from_json
 from perdure import errors, limits, validation
 from perdure.batch.wire import turn_id
 from perdure.clients.batches.spool import Spool
-from perdure.temporal import start_request
+from perdure.temporal import access, start_request
 from perdure.temporal.payloads import pack
 from perdure.text import clean, one_line
 from perdure.turn.wire import TurnRequest
@@ -227,8 +227,8 @@ def _check_id(batch: str, item_id: str) -> None:
             f"the id {one_line(item_id, 80)!r} ends like that of a task that is run again; change"
             " its end"
         )
-    first = start_request.checked_id(turn_id(batch, item_id, 1))
-    start_request.checked_id(first + _SUFFIX)
+    first = access.TURN.new_id(turn_id(batch, item_id, 1))
+    access.TURN.new_id(first + _SUFFIX)
 
 
 def checked(batch: str, common: TurnRequest, item: BatchItem, place: str) -> TurnRequest:

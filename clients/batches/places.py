@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import base64
-
 from pydantic import Field, ValidationError
 
 from perdure import errors
 from perdure.base import Wire
+from perdure.temporal.access import cursor_of, no_cursor, position_in
 
 _DIGITS = 12
+_OF_RESULTS = "a batch's results"
 
 
 class Place(Wire):
@@ -36,15 +36,14 @@ class Place(Wire):
         Raises:
             InvalidRequestError: The value is not a cursor.
         """
-        padded = cursor + "=" * (-len(cursor) % 4)
         try:
-            return cls.model_validate_json(base64.b64decode(padded, altchars=b"-_", validate=True))
-        except (ValidationError, ValueError):
-            raise errors.InvalidRequestError("this is not a cursor of a batch's results") from None
+            return cls.model_validate_json(position_in(cursor, _OF_RESULTS))
+        except ValidationError:
+            raise no_cursor(cursor, _OF_RESULTS) from None
 
     def cursor(self) -> str:
         """Return the place as a cursor."""
-        return base64.urlsafe_b64encode(self.model_dump_json().encode()).decode().rstrip("=")
+        return cursor_of(self.model_dump_json().encode())
 
 
 def place_of(cursor: str | None, digest: str) -> Place:

@@ -13,18 +13,17 @@ from decimal import Decimal
 from typing import Any
 
 from temporalio.client import Client
-from temporalio.service import RPCError
 
 from perdure import errors, limits
 from perdure.batch.part import is_answered
 from perdure.batch.wire import BatchNote, PartRequest, StopReason, part_id
 from perdure.clients.batches.places import Place
 from perdure.clients.batches.status import BatchResult, TaskState
-from perdure.clients.reading.history_pages import FATAL
-from perdure.clients.reading.server_errors import translated
 from perdure.errors import PerdureError
 from perdure.schemas import output_type
 from perdure.schemas.strict_schema import Schema
+from perdure.temporal import access
+from perdure.temporal.follow import Follower
 from perdure.temporal.part_history import PartOrdered, PartReader
 from perdure.text import size
 from perdure.turn import ending
@@ -39,7 +38,6 @@ Whole = Callable[[str], Awaitable[AgentReport[Any]]]
 _AT_ONCE = 32
 """The number of parts that are read at the same time."""
 _QUEUED = 100
-_PAUSE_S = 1.0
 _CLIPPED = limits.SUMMARY_BYTES // 2 - limits.ERROR_TEXT_BYTES
 """A longer output in a summary may be clipped."""
 _WORDS = {
@@ -152,17 +150,27 @@ class Results:
         there = part_id(self._batch, number, note.rounds[number - 1].digest, part)
         reader = PartReader(self._client.data_converter)
         started, left = dict[str, bool](), dict[str, BatchItem]()
-        handle = self._client.get_workflow_handle(there)
-        async for event in handle.fetch_history_events(wait_new_event=waits):
-            match await reader.read(event):
-                case PartRequest() as request:
-                    left = {request.turn_id(item): item for item in request.items}
-                case PartOrdered():
-                    yield _Begun()
-                case (turn_id, None):
-                    started[turn_id] = True
-                case (turn_id, ChildEnded() as end) if turn_id in left:
-                    yield await self._ended(reader, left.pop(turn_id), str(turn_id), end)
+        follower = Follower(
+            self._client,
+            access.PARTS,
+            there,
+            [""],
+            lambda: reader.read,
+            about=self._batch,
+            waits=waits,
+        )
+        async with contextlib.aclosing(follower.events()) as reading:
+            async for read in reading:
+                for fact in read.facts:
+                    match fact:
+                        case PartRequest() as request:
+                            left = {request.turn_id(item): item for item in request.items}
+                        case PartOrdered():
+                            yield _Begun()
+                        case (turn_id, None):
+                            started[turn_id] = True
+                        case (turn_id, ChildEnded() as end) if turn_id in left:
+                            yield await self._ended(reader, left.pop(turn_id), turn_id, end)
         for turn_id, item in left.items():
             if turn_id in reader.refused:
                 yield await self._ended(reader, item, turn_id, reader.refused[turn_id])
@@ -341,45 +349,24 @@ class _Window:
         self._open = {part: asyncio.create_task(self._read(part)) for part in parts}
 
     async def _read(self, part: int) -> None:
-        """Read a part into the queue, again after an outage of the server."""
-        queue, count = self._queue, self._seen.get(part, 0)
-        while True:
-            try:
-                number = 0
-                async for found in self._results.of_part(
-                    self._note, self._round, part, waits=self._waits
-                ):
-                    if isinstance(found, _Begun):
-                        await queue.put((part, found))
-                        continue
-                    number += 1
-                    if number > count:
-                        await queue.put((part, found))
-                        count = number
-                await queue.put((part, _Done()))
-            except RPCError as error:
-                if error.status not in FATAL:
-                    await asyncio.sleep(_PAUSE_S)
-                    continue
-                await queue.put((part, _unreadable(self._results, error)))
-            except PerdureError as error:
-                await queue.put((part, error))
-            return
+        """Read a part into the queue, except for the results that were yielded."""
+        queue, rest = self._queue, self._seen.get(part, 0)
+        results = self._results.of_part(self._note, self._round, part, waits=self._waits)
+        try:
+            async for found in results:
+                if isinstance(found, _Begun) or rest == 0:
+                    await queue.put((part, found))
+                else:
+                    rest -= 1
+            await queue.put((part, _Done()))
+        except PerdureError as error:
+            await queue.put((part, error))
 
     async def close(self) -> None:
         """Stop reading."""
         for task in self._open.values():
             task.cancel()
         await asyncio.gather(*self._open.values(), return_exceptions=True)
-
-
-def _unreadable(results: Results, error: RPCError) -> PerdureError:
-    batch = results._batch  # noqa: SLF001 - of this module
-    context = {"batch": batch}
-    missing = errors.BatchNotFoundError(
-        f"parts of batch {batch!r} are gone: their retention is over", context=context
-    )
-    return translated(error, f"batch {batch!r}", missing, context)
 
 
 def _error_of(end: ChildEnded) -> PerdureError:

@@ -6,14 +6,14 @@ from typing import Any
 
 from temporalio.client import Client
 
-from perdure import errors, limits, validation
+from perdure import errors, validation
 from perdure.agents.agent import Agent
 from perdure.batch.wire import BatchRequest
 from perdure.clients.batches.handle import check_at_once, described
 from perdure.clients.batches.items import Tasks, read
 from perdure.clients.batches.spool import Spool
 from perdure.clients.batches.uploading import Uploader, Work
-from perdure.temporal import start_request
+from perdure.temporal import access, start_request
 from perdure.temporal.priorities import Fairness, Priorities
 from perdure.temporal.search_marks import Marks
 from perdure.values.batch_items import OnError
@@ -27,7 +27,6 @@ _GIVEN = {
     "priority": Priorities,
     "fairness": Fairness,
 }
-_ID_CHARACTERS = limits.TURN_ID_CHARACTERS - len("/1~99")
 
 
 class BatchStarter:
@@ -70,7 +69,7 @@ class BatchStarter:
         }
         validation.check("the batch", options, _GIVEN, errors.InvalidRequestError)
         check_at_once(at_once)
-        _check_id(batch)
+        access.BATCH.new_id(batch)
         common = start_request.turn_request(agent, "", budget=turn_budget, **given)
         with Spool() as spool:
             digest = await read(batch, common, tasks, spool)
@@ -109,13 +108,4 @@ class BatchStarter:
         raise errors.BatchConflictError(
             f"a batch {batch!r} exists with another agent or other tasks; choose another id",
             context={"batch": batch},
-        )
-
-
-def _check_id(batch: str) -> None:
-    start_request.checked_id(batch)
-    if len(batch) > _ID_CHARACTERS:
-        raise errors.InvalidRequestError(
-            f"a batch's id has at most {_ID_CHARACTERS} characters, because the ids of its turns"
-            f" begin with it, not {len(batch)}"
         )

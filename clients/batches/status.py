@@ -14,7 +14,7 @@ from perdure.values.reports import Outcome
 
 
 class BatchState(StrEnum):
-    """The state of a batch. All except `running` are final, until `retry_failed`.
+    """The state of a batch. All except `running` are final, until `retry`.
 
     A batch that is `completed` has tried every task. In the other final states some were not
     started.
@@ -56,7 +56,7 @@ class BatchStatus(Value):
         cost: The cost so far in USD; None if a price is unknown.
         budget: The budget of the batch; None if it has none.
         left: What is left of it, including what running turns may still spend.
-        round: The number of the current round: 1, and one more for each `retry_failed`.
+        round: The number of the current round: 1, and one more for each `retry`.
         reason: The reason of a cancellation.
         started_at: When the current round was started.
         ended_at: When it ended; None before.
@@ -87,7 +87,7 @@ class BatchResult(Value, Generic[T]):
 
     Attributes:
         id: The id of the task within the batch.
-        turn_id: The id of its turn; `client.get(turn_id)` has the messages.
+        turn_id: The id of its turn; `client.turn(turn_id)` has the messages.
         state: Whether it has an answer.
         outcome: The outcome of the turn; None if it was not started.
         output: The answer: text, or an instance of the type that was asked for. None without an

@@ -13,13 +13,11 @@ from dataclasses import dataclass
 
 from temporalio.client import Client
 from temporalio.common import Priority, WorkflowIDConflictPolicy, WorkflowIDReusePolicy
-from temporalio.exceptions import WorkflowAlreadyStartedError
-from temporalio.service import RPCError, RPCStatusCode
 
 from perdure import errors, limits
 from perdure.batch import plan as batch_plan
 from perdure.batch.wire import BatchRequest, PartRequest, part_id
-from perdure.clients.reading.feed import unreadable
+from perdure.temporal import access
 from perdure.temporal.names import BATCH, BATCH_PART, MEMO_BATCH
 from perdure.temporal.payloads import pack
 from perdure.temporal.runs import describe
@@ -100,27 +98,33 @@ class Uploader:
     async def _part(self, work: Work, part: PartRequest) -> None:
         """Store one part, unless it is stored."""
         there = part_id(work.batch, work.round, work.digest, part.part)
-        try:
-            await self._store(work, part, there, WorkflowIDReusePolicy.REJECT_DUPLICATE)
-        except WorkflowAlreadyStartedError:
-            found = await described(self._client, work.batch, there)
-            # it is over: its batch has run it, or it was uploaded too long ago
-            if found is not None and not found and not await self._has_begun(work):
-                reuse = WorkflowIDReusePolicy.ALLOW_DUPLICATE
-                await self._store(work, part, there, reuse)
-        except RPCError as error:
-            raise unreadable(work.batch, error) from error
+        if await self._store(work, part, there, WorkflowIDReusePolicy.REJECT_DUPLICATE):
+            return
+        found = await self._is_running(work, there)
+        # it is over: its batch has run it, or it was uploaded too long ago
+        if found is False and await self._is_running(work, work.batch) is None:
+            await self._store(work, part, there, WorkflowIDReusePolicy.ALLOW_DUPLICATE)
 
-    async def _has_begun(self, work: Work) -> bool:
-        return await described(self._client, work.batch, work.batch) is not None
+    async def _is_running(self, work: Work, workflow_id: str) -> bool | None:
+        """Return whether a workflow runs; None if there is none of this id.
+
+        Raises:
+            PerdureError: Temporal cannot be asked.
+        """
+        describing = describe(self._client, workflow_id, retry=True)
+        found = await access.BATCH.asked_if_known(work.batch, describing)
+        return None if found is None else not found.workflow_execution_info.HasField("close_time")
 
     async def _store(
         self, work: Work, part: PartRequest, there: str, reuse: WorkflowIDReusePolicy
-    ) -> None:
-        await self._client.start_workflow(
+    ) -> str | None:
+        return await access.start(
+            self._client,
+            access.BATCH,
             BATCH_PART,
             pack(part, "a part of the batch"),
             id=there,
+            about=work.batch,
             task_queue=self._task_queue,
             id_reuse_policy=reuse,
             id_conflict_policy=(
@@ -145,42 +149,24 @@ class Uploader:
         """
         note = batch_plan.note_of(request, None, over=False)
         is_first = not request.before
-        try:
-            await self._client.start_workflow(
-                BATCH,
-                pack(request, "the batch"),
-                id=work.batch,
-                task_queue=self._task_queue,
-                id_reuse_policy=(
-                    WorkflowIDReusePolicy.REJECT_DUPLICATE
-                    if is_first
-                    else WorkflowIDReusePolicy.ALLOW_DUPLICATE
-                ),
-                task_timeout=limits.TASK_TIMEOUT,
-                static_summary=f"{markdown(word(request.agent))}: {counted(request.items, 'task')}",
-                memo={MEMO_BATCH: note.model_dump(mode="json")},
-                priority=work.order,
-            )
-        except WorkflowAlreadyStartedError:
-            return False
-        except RPCError as error:
-            raise unreadable(work.batch, error) from error
-        return True
-
-
-async def described(client: Client, batch: str, workflow_id: str) -> bool | None:
-    """Return whether a workflow runs; None if there is none of this id.
-
-    Raises:
-        PerdureError: Temporal cannot be asked.
-    """
-    try:
-        found = await describe(client, workflow_id, retry=True)
-    except RPCError as error:
-        if error.status == RPCStatusCode.NOT_FOUND:
-            return None
-        raise unreadable(batch, error) from error
-    return not found.workflow_execution_info.HasField("close_time")
+        started = await access.start(
+            self._client,
+            access.BATCH,
+            BATCH,
+            pack(request, "the batch"),
+            id=work.batch,
+            task_queue=self._task_queue,
+            id_reuse_policy=(
+                WorkflowIDReusePolicy.REJECT_DUPLICATE
+                if is_first
+                else WorkflowIDReusePolicy.ALLOW_DUPLICATE
+            ),
+            task_timeout=limits.TASK_TIMEOUT,
+            static_summary=f"{markdown(word(request.agent))}: {counted(request.items, 'task')}",
+            memo={MEMO_BATCH: note.model_dump(mode="json")},
+            priority=work.order,
+        )
+        return started is not None
 
 
 async def _some(tasks: set[asyncio.Task[None]]) -> set[asyncio.Task[None]]:

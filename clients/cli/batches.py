@@ -14,6 +14,8 @@ from perdure.clients.cli.resources import Resource, cancelled
 
 if TYPE_CHECKING:
     from perdure.clients.batches.handle import Batch
+    from perdure.clients.batches.listing import BatchEntry
+    from perdure.clients.cli.drawing.listing import EntryTable
     from perdure.clients.client import AgentClient
 
 _LINES = "Print a line of JSON for each result, and one for the batch at the end."
@@ -26,8 +28,8 @@ _OUT: options.Decorator[Any] = click.option(
 )
 
 
-async def _handle(client: AgentClient, id: str) -> Batch[Any]:
-    return await client.get_batch(id)
+def _handle(client: AgentClient, id: str) -> Batch[Any]:
+    return client.batch(id)
 
 
 @click.group(
@@ -101,8 +103,20 @@ async def run(
 
     start = {**with_budget(values), "turn_budget": budget_of({"usd": turn_usd})}
     client = await connected(address, task_queue)
-    started = await client.batch(id or batch_results.id_of(file, agent), agent, file, **start)
+    started = await client.start_batch(id or batch_results.id_of(file, agent), agent, file, **start)
     return await batch_results.follow(started, out, as_json=as_json)
+
+
+@batch.listing("perdure batch list", "perdure batch list --agent classifier --json | jq -r .id")
+@click.option("--agent", metavar="NAME", help="Only batches of this agent.")
+def list_batches(client: AgentClient, **filters: Any) -> EntryTable[BatchEntry]:
+    """List batches.
+
+    Batches that are not over come first, then those that are, the last ended first.
+    """
+    from perdure.clients.cli.drawing.batches import entry_table
+
+    return entry_table(client.batches(**filters))
 
 
 @batch.for_id(
@@ -158,7 +172,7 @@ async def retry(
     from perdure.clients.cli.drawing.amounts import budget_of
     from perdure.clients.cli.running import batch_results
 
-    await batch.retry_failed(budget_of(limits), at_once=at_once)
+    await batch.retry(budget_of(limits), at_once=at_once)
     return await batch_results.follow(batch, out, as_json=display.as_json)
 
 

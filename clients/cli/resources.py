@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from perdure.clients.cli.drawing.listing import EntryTable
     from perdure.clients.client import AgentClient
 
-HandleOf = Callable[["AgentClient", str], Awaitable[Any]]
+HandleOf = Callable[["AgentClient", str], Any]
 
 
 class Resource(FirstSentence, click.Group):
@@ -63,7 +63,7 @@ class Resource(FirstSentence, click.Group):
             @options.ANY_QUEUE
             @functools.wraps(function)
             async def command(as_json: bool, address: str | None, **values: Any) -> int:
-                handle = await self._handle(await connected(address), values.pop(self.noun))
+                handle = self._handle(await connected(address), values.pop(self.noun))
                 return await function(handle, Display(as_json, address=address), **values)
 
             return command

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from perdure.clients.schedules.status import ScheduleEntry
 
 
-async def _handle(client: AgentClient, id: str) -> Schedule:
-    return await client.get_schedule(id)
+def _handle(client: AgentClient, id: str) -> Schedule:
+    return client.schedule(id)
 
 
 @click.group(
@@ -72,16 +72,16 @@ async def create(
     from perdure.clients.cli.running.schedule_arguments import arguments
 
     client = await connected(address, task_queue)
-    created = await client.schedule(schedule, agent, task, **arguments(values))
+    created = await client.create_schedule(schedule, agent, task, **arguments(values))
     return await schedules.show(created, as_json=as_json)
 
 
 @schedule.listing("perdure schedule list", "perdure schedule list --json | jq -r .id", limit=None)
-def list_schedules(client: AgentClient, limit: int | None) -> EntryTable[ScheduleEntry]:
+def list_schedules(client: AgentClient, **filters: Any) -> EntryTable[ScheduleEntry]:
     """List the schedules of all task queues."""
     from perdure.clients.cli.drawing.schedules import entry_table
 
-    return entry_table(client.schedules())
+    return entry_table(client.schedules(**filters))
 
 
 @schedule.for_id(
@@ -104,7 +104,7 @@ async def run(schedule: Schedule, display: Display) -> int:
     started = await schedule.run_now()
     hints, kind = CommandHints(display.address), "turn"
     following = hints.of("show", started)
-    if (await schedule.describe()).tasks is not None:
+    if (await schedule.status()).tasks is not None:
         kind, following = "batch", hints.of("batch", "show", shlex.quote(started))
     return display.report({"schedule": schedule.id, kind: started}, f"started; {following}")
 
@@ -188,7 +188,7 @@ async def change(schedule: Schedule, display: Display, **values: Any) -> int:
     from perdure.clients.cli.drawing import schedules
     from perdure.clients.cli.running.schedule_arguments import arguments
 
-    zone = values["timezone"] or (await schedule.describe()).timezone
+    zone = values["timezone"] or (await schedule.status()).timezone
     changes = arguments(values, zone)
     if not changes:
         raise errors.InvalidRequestError("name what to change, such as --cron or --task")

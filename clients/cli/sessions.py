@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _ID: options.Decorator[Any] = click.argument("session", help="The session's id.")
 
 
-async def _handle(client: AgentClient, id: str) -> Session:
+def _handle(client: AgentClient, id: str) -> Session:
     return client.session(id)
 
 
@@ -227,7 +227,7 @@ async def add_budget(session: str, as_json: bool, address: str | None, **limits:
         raise errors.InvalidRequestError(
             "name what to add: --usd, --tokens, --model-calls or --tool-calls"
         )
-    handle = await _handle(await connected(address), session)
+    handle = _handle(await connected(address), session)
     await handle.add_budget(more)
     status = await handle.status()
     value = {"session": session, "budget": status.budget, "spent": status.spent}

@@ -25,8 +25,8 @@ _STATES = ("running", "waiting", "paused", "ended")
 _ID: options.Decorator[Any] = click.argument("turn", help="The turn's id.")
 
 
-async def _handle(client: AgentClient, id: str) -> Turn[Any]:
-    return await client.get(id)
+def _handle(client: AgentClient, id: str) -> Turn[Any]:
+    return client.turn(id)
 
 
 @click.group("turn", cls=Resource, handle=_handle)
@@ -109,7 +109,7 @@ async def show(turn: str, full: bool, stream: bool, as_json: bool, address: str 
 
     client = await connected(address)
     display = Display(as_json=as_json, full=full, stream=stream, address=address)
-    return await follow(client, await client.get(turn), display)
+    return await follow(client, client.turn(turn), display)
 
 
 @turns.listing(
@@ -211,7 +211,7 @@ async def add_budget(
             "name what to add: --usd, --time, --tokens, --model-calls, --tool-calls or --iterations"
         )
     client = await connected(address)
-    remaining = await client.add_budget(turn, more, iterations=iterations, by=sender(by))
+    remaining = await client.turn(turn).add_budget(more, iterations=iterations, by=sender(by))
     return Display(as_json).report(
         {"turn": turn, "left": remaining},
         f"left for turn {word(turn)}: {amounts.in_words(remaining)}",
@@ -228,7 +228,6 @@ async def add_budget(
 @click.argument("text", help="The message.")
 @click.option(
     "--id",
-    "message_id",
     metavar="ID",
     help="The message's id; the same id is the same message (default: a random one).",
 )
@@ -252,7 +251,7 @@ async def steer(
     from perdure.text import word
 
     client = await connected(address)
-    message_id = await client.steer(turn, text, by=sender(by), **values)
+    message_id = await client.turn(turn).steer(text, by=sender(by), **values)
     return Display(as_json).report(
         {"turn": turn, "message": message_id},
         f"turn {word(turn)} has the message; its model reads it with the next call",

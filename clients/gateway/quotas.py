@@ -17,6 +17,7 @@ from temporalio.service import RPCError
 
 from perdure import errors, limits, validation
 from perdure.clients.gateway.problems import RefusedError
+from perdure.clients.schedules.status import listed_entry
 from perdure.temporal import search_attributes
 from perdure.temporal.names import BATCHES, SESSION, TURN
 
@@ -135,12 +136,10 @@ async def check_schedules(
     """Refuse another schedule if the tenant has too many, as `check_turns` does."""
     if caller.tenant is None:
         return
-    try:
-        await client.get_schedule(schedule_id)
-    except errors.ScheduleNotFoundError:
-        if len(await known.of(client, caller)) >= caller.quota.schedules:
-            most = caller.quota.schedules
-            raise _too_many(caller, most, "schedules", "delete one that is not used") from None
+    most = caller.quota.schedules
+    is_new = await listed_entry(client.temporal, schedule_id) is None
+    if is_new and len(await known.of(client, caller)) >= most:
+        raise _too_many(caller, most, "schedules", "delete one that is not used")
 
 
 async def _check_open(

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import hashlib
 import re
 from typing import NamedTuple
 
-from perdure import errors
-from perdure.text import one_line
+from perdure.temporal.access import cursor_of, no_cursor, position_in
 
 _PLACE = re.compile(
     r"(?:(?P<first>[^/:]+)/)?(?P<run>[^/:]+):(?P<event>[1-9][0-9]{0,8})(?P<within>\+?)"
 )
 _DIGEST_BYTES = 8
+_OF_LISTS = "a list with these filters; begin with its first page"
 
 
 class Cursor(NamedTuple):
@@ -41,21 +39,18 @@ class Cursor(NamedTuple):
     def __str__(self) -> str:
         place = f"{self.run}:{self.event}{'+' if self.is_within else ''}"
         text = place if self.run == self.first else f"{self.first}/{place}"
-        return base64.urlsafe_b64encode(text.encode()).decode()
+        return cursor_of(text.encode())
 
 
-def read(text: str) -> Cursor:
-    """Return the cursor with this text.
+def read(text: str, what: str = "turn events") -> Cursor:
+    """Return the cursor with this text, of `what`.
 
     Raises:
         InvalidRequestError: It is not a cursor.
     """
-    try:
-        found = _PLACE.fullmatch(base64.urlsafe_b64decode(text.encode()).decode())
-    except (ValueError, binascii.Error):
-        found = None
+    found = _PLACE.fullmatch(position_in(text, what).decode(errors="replace"))
     if found is None:
-        raise errors.InvalidRequestError(f"{one_line(text, 100)!r} is not a cursor of turn events")
+        raise no_cursor(text, what)
     first, run = found["first"] or found["run"], found["run"]
     return Cursor(first, run, int(found["event"]), is_within=bool(found["within"]))
 
@@ -67,7 +62,7 @@ def of_token(token: bytes, query: str) -> str | None:
         token: Temporal's token of the next page.
         query: The filter of the list, in Temporal's words.
     """
-    return base64.urlsafe_b64encode(_digest(token, query) + token).decode() if token else None
+    return cursor_of(_digest(token, query) + token) if token else None
 
 
 def token_in(cursor: str | None, query: str) -> bytes:
@@ -78,16 +73,10 @@ def token_in(cursor: str | None, query: str) -> bytes:
     """
     if cursor is None:
         return b""
-    try:
-        given = base64.b64decode(cursor.encode(), altchars=b"-_", validate=True)
-    except (ValueError, binascii.Error):
-        given = b""
-    digest, token = given[:_DIGEST_BYTES], given[_DIGEST_BYTES:]
+    position = position_in(cursor, _OF_LISTS)
+    digest, token = position[:_DIGEST_BYTES], position[_DIGEST_BYTES:]
     if not token or digest != _digest(token, query):
-        raise errors.InvalidRequestError(
-            f"{one_line(cursor, 100)!r} is not a cursor of a list with these filters; begin with"
-            " its first page"
-        )
+        raise no_cursor(cursor, _OF_LISTS)
     return token
 
 

@@ -1,7 +1,6 @@
 """The events of a turn, read from its history: reading adds nothing to it.
 
-There is one long poll for each turn and process, shared by all watchers. It survives an outage of
-the server: a failed poll is repeated from the same page, and event ids identify known events.
+There is one long poll for each turn and process, shared by all watchers.
 """
 
 from __future__ import annotations
@@ -9,11 +8,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple, Self, TypeVar
+from weakref import WeakValueDictionary
 
-from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import (
     EventType,
     PendingActivityState,
@@ -26,26 +25,19 @@ from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import (
     DescribeTaskQueueRequest,
     DescribeWorkflowExecutionResponse,
-    GetWorkflowExecutionHistoryRequest,
-    GetWorkflowExecutionHistoryResponse,
 )
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from perdure import errors, limits
+from perdure import errors
 from perdure.clients.reading import cursors
 from perdure.clients.reading.cursors import Cursor
 from perdure.clients.reading.event_context import EventContext
 from perdure.clients.reading.events import CaughtUp, Event, is_event
-from perdure.clients.reading.history_pages import (
-    FIRST_PAUSE_S,
-    LONGEST_PAUSE_S,
-    next_page,
-    patiently,
-)
 from perdure.clients.reading.live_output import Ear
-from perdure.clients.reading.server_errors import translated
 from perdure.errors import ErrorInfo, PerdureError
+from perdure.temporal import access
+from perdure.temporal.follow import Follower, Read
 from perdure.temporal.history import HistoryReader
 from perdure.temporal.names import TURN
 from perdure.temporal.origins import with_session
@@ -53,10 +45,9 @@ from perdure.temporal.runs import (
     describe,
     describe_last,
     last_recorded,
-    run_after,
     runs_up_to,
 )
-from perdure.text import described, one_line
+from perdure.text import described
 from perdure.turn.facts import AgentResolved, Recorded, TurnEnded
 from perdure.turn.fold import fold
 from perdure.turn.state import TurnState
@@ -71,7 +62,6 @@ _Place = tuple[int, tuple[int, bool]]
 
 _SHORT = timedelta(seconds=3)
 _UNCLAIMED_S = 5.0
-_PAUSED = WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_PAUSED
 
 
 class _Restarted:
@@ -100,26 +90,29 @@ class Feed:
 
     Attributes:
         ear: The live output of the turn.
-        runs: Temporal's ids of its runs, in order, as far as they are known.
     """
 
     def __init__(self, client: Client, turn_id: str, runs: Sequence[str], first: str = "") -> None:
-        self.runs = list(runs)
         self.ear = Ear(self._describe, client.data_converter)
         self._client = client
         self._turn_id = turn_id
-        self._first = first or self.runs[0]
-        self._reading = 0
-        self._reader = HistoryReader(client.data_converter)
+        self._first = first or runs[0]
+        self._follower = Follower(
+            client, access.TURN, turn_id, runs, lambda: HistoryReader(client.data_converter).facts
+        )
         self._context = EventContext()
         self._events: list[Event] = []
         self._places: list[_Place] = []
         self._hidden: list[Recorded] = []
-        self._last_id = 0
         self._error: PerdureError | None = None
         self._news = asyncio.Event()
         self._watchers = 0
         self._pump: asyncio.Task[None] | None = None
+
+    @property
+    def runs(self) -> list[str]:
+        """Temporal's ids of the runs of the turn, in order, as far as they are known."""
+        return self._follower.runs
 
     async def watch(
         self, after: Cursor | None = None, *, until: Cursor | None = None
@@ -271,7 +264,7 @@ class Feed:
         return after.run in self.runs and place > (self.runs.index(after.run), after.place)
 
     def _has_read(self, until: Cursor) -> bool:
-        now = self._reading, self._last_id
+        now = self._follower.run, self._follower.event_id
         return until.run in self.runs and now >= (self.runs.index(until.run), until.event)
 
     def _stale(self) -> errors.StaleCursorError:
@@ -284,21 +277,14 @@ class Feed:
 
     async def _follow(self) -> None:
         """Poll until the turn is over or cannot be read."""
-        request = self._request()
         try:
             with _Restarted() as unclaimed:
-                while not self._is_over:
-                    page = await self._page(request)
-                    run = self._reading
-                    if page.history.events:
-                        await self._take(page.history.events)
-                        unclaimed.start(self._say_when_unclaimed(page.history.events[-1]))
-                    if self._reading != run:
-                        request = self._request()
-                        continue
-                    if not page.next_page_token and (self._is_over or not await self._goes_on()):
-                        break
-                    request.next_page_token = page.next_page_token
+                async with contextlib.aclosing(self._follower.events()) as reading:
+                    async for read in reading:
+                        self._store(read)
+                        self._tell()
+                        if read.is_last:
+                            unclaimed.start(self._say_when_unclaimed(read.event))
             if not self._is_over:
                 self._error = errors.TurnNotFoundError(
                     f"the history of {self._turn_id} ends without an end of the turn"
@@ -312,44 +298,9 @@ class Feed:
         finally:
             self._tell()
 
-    def _request(self) -> GetWorkflowExecutionHistoryRequest:
-        run = WorkflowExecution(workflow_id=self._turn_id, run_id=self.runs[self._reading])
-        return GetWorkflowExecutionHistoryRequest(
-            namespace=self._client.namespace, execution=run, wait_new_event=True
-        )
-
     @property
     def _is_over(self) -> bool:
         return bool(self._events) and isinstance(self._events[-1].fact, TurnEnded)
-
-    async def _goes_on(self) -> bool:
-        """Whether more events may come after a long poll has ended.
-
-        A long poll ends at once for a workflow that an operator paused.
-        """
-        is_told = False
-        while (
-            found := (await self._patiently(self._describe)).workflow_execution_info
-        ).status == _PAUSED:
-            if not is_told:
-                logger.warning(
-                    "turn %s is paused in Temporal; `temporal workflow unpause` lets it go on",
-                    self._turn_id,
-                )
-            is_told = True
-            await asyncio.sleep(LONGEST_PAUSE_S)
-        # a server may end each long poll at once, so do not poll without a pause
-        await asyncio.sleep(FIRST_PAUSE_S)
-        return (
-            found.status == WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING
-            or found.history_length > self._last_id
-        )
-
-    async def _page(
-        self, request: GetWorkflowExecutionHistoryRequest
-    ) -> GetWorkflowExecutionHistoryResponse:
-        """Return the next page, as `next_page` does. `_take` skips known events."""
-        return await next_page(self._client, request, self._subject, self._unreadable)
 
     async def _patiently(self, ask: Callable[[], Awaitable[V]]) -> V:
         """Return the server's answer, after an outage of any length.
@@ -357,50 +308,22 @@ class Feed:
         Raises:
             PerdureError: The turn cannot be read.
         """
-        return await patiently(ask, self._subject, self._unreadable)
+        return await access.TURN.patiently(self._turn_id, ask)
 
-    @property
-    def _subject(self) -> str:
-        return f"turn {self._turn_id}"
-
-    def _unreadable(self, error: RPCError) -> PerdureError:
-        return unreadable(self._turn_id, error)
-
-    async def _take(self, events: Iterable[HistoryEvent]) -> None:
-        """Store the new events, and go on to the next run after the last event of a run.
-
-        An event counts as known only when it is stored, because a cancel may come in between.
-        """
-        for event in events:
-            if event.event_id <= self._last_id:
+    def _store(self, read: Read[Recorded]) -> None:
+        for number, fact in enumerate(read.facts, 1):
+            context = self._context.of(fact)
+            if not is_event(fact):
+                self._hidden.append(fact)
                 continue
-            facts = await self._reader.facts(event)
-            for number, fact in enumerate(facts, 1):
-                self._store(event, fact, is_within=number < len(facts))
-            self._last_id = event.event_id
-            if run := run_after(event):
-                self._go_on_to(run)
-        self._tell()
-
-    def _store(self, event: HistoryEvent, fact: Recorded, *, is_within: bool) -> None:
-        context = self._context.of(fact)
-        if not is_event(fact):
-            self._hidden.append(fact)
-            return
-        cursor = Cursor(self._first, self.runs[self._reading], event.event_id, is_within)
-        before, self._hidden = tuple(self._hidden), []
-        self._events.append(
-            Event(str(cursor), _time(event), fact, self._turn_id, before=before, **context)
-        )
-        self._places.append((self._reading, cursor.place))
-
-    def _go_on_to(self, run: str) -> None:
-        """Read the next run: the one that is known, which a reset may have made, or `run`."""
-        if self._reading + 1 == len(self.runs):
-            self.runs.append(run)
-        self._reading += 1
-        self._reader = HistoryReader(self._client.data_converter)
-        self._last_id = 0
+            run, is_within = self.runs[read.run], number < len(read.facts)
+            cursor = Cursor(self._first, run, read.event.event_id, is_within)
+            before, self._hidden = tuple(self._hidden), []
+            at = _time(read.event)
+            self._events.append(
+                Event(str(cursor), at, fact, self._turn_id, before=before, **context)
+            )
+            self._places.append((read.run, cursor.place))
 
     def _tell(self) -> None:
         """Wake all watchers; each waits on the `asyncio.Event` that was current when it looked."""
@@ -436,8 +359,31 @@ class Feed:
             )
 
     async def _describe(self) -> DescribeWorkflowExecutionResponse:
-        run = self.runs[self._reading]
+        run = self.runs[self._follower.run]
         return await describe(self._client, self._turn_id, run, timeout=_SHORT)
+
+
+class Feeds:
+    """The feeds of a client, shared by all handles of a turn in this process."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._known: WeakValueDictionary[tuple[str, str], Feed] = WeakValueDictionary()
+
+    def of(self, turn_id: str, runs: Sequence[str]) -> Feed:
+        """Return the feed of a turn with these runs."""
+        feed = self._known.get((turn_id, runs[0]))
+        if feed is None or feed.runs[: len(runs)] != list(runs)[: len(feed.runs)]:
+            feed = self._known[turn_id, runs[0]] = Feed(self._client, turn_id, runs)
+        return feed
+
+    async def find(self, turn_id: str) -> Feed:
+        """Return the feed of the latest turn with an id.
+
+        Raises:
+            PerdureError: As `runs_of` does.
+        """
+        return self.of(turn_id, await runs_of(self._client, turn_id))
 
 
 async def runs_of(client: Client, turn_id: str) -> tuple[str, ...]:
@@ -448,15 +394,13 @@ async def runs_of(client: Client, turn_id: str) -> tuple[str, ...]:
     Raises:
         TurnNotFoundError: Temporal does not have the turn, no longer has it, or has another
             workflow with this id.
-        PerdureError: Temporal cannot be asked, as in `unreadable`.
+        PerdureError: Temporal cannot be asked.
     """
-    try:
+    with access.TURN.asking(turn_id):
         found = await describe(client, turn_id, retry=True)
         kind = found.workflow_execution_info.type.name
         if kind == TURN:
             return await runs_up_to(client, found)
-    except RPCError as error:
-        raise unreadable(turn_id, error) from error
     raise errors.TurnNotFoundError(
         f"{turn_id!r} is a workflow of type {kind}, not a turn", context={"turn_id": turn_id}
     )
@@ -526,10 +470,8 @@ async def past(client: Client, turn_id: str, run_id: str) -> Past:
     Raises:
         PerdureError: The history cannot be read.
     """
-    try:
+    with access.TURN.asking(turn_id):
         found = await last_recorded(client, turn_id, run_id)
-    except RPCError as error:
-        raise unreadable(turn_id, error) from error
     events: list[Event] = []
     hidden: list[Recorded] = []
     at = datetime.min.replace(tzinfo=UTC)
@@ -594,13 +536,3 @@ def _heard_of(polls: Sequence[datetime]) -> str:
 
 def _time(event: HistoryEvent) -> datetime:
     return event.event_time.ToDatetime(tzinfo=UTC)
-
-
-def unreadable(turn_id: str, error: RPCError) -> PerdureError:
-    """Translate Temporal's error about a turn."""
-    name = one_line(turn_id, limits.TURN_ID_CHARACTERS)
-    context = {"turn_id": name}
-    missing = errors.TurnNotFoundError(
-        f"there is no turn {name!r}, or its retention is over", context=context
-    )
-    return translated(error, f"turn {name!r}", missing, context)

@@ -20,9 +20,10 @@ from temporalio.client import (
     ScheduleDescription,
     ScheduleOverlapPolicy,
 )
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.service import RPCError
 
 from perdure import errors, limits, validation
+from perdure.clients.reading.lists import Listing
 from perdure.clients.schedules import batches, messages, server, zones
 from perdure.clients.schedules.definition import (
     MOMENT,
@@ -31,12 +32,12 @@ from perdure.clients.schedules.definition import (
     turn_id_of,
 )
 from perdure.clients.schedules.status import ScheduleStatus, status
-from perdure.clients.schedules.stored import definition_of, request_of, schedule_of
+from perdure.clients.schedules.stored import STARTED, definition_of, request_of, schedule_of
 from perdure.clients.turns import listing
 from perdure.clients.turns.entries import TurnEntry
 from perdure.clients.turns.filters import Filter
-from perdure.clients.turns.listing import Listing
 from perdure.temporal import schedule_updates
+from perdure.temporal.access import SCHEDULE
 from perdure.temporal.names import SCHEDULED_MESSAGE
 from perdure.temporal.runs import describe
 from perdure.temporal.search_marks import Marks
@@ -73,7 +74,7 @@ class Schedule:
     def __repr__(self) -> str:
         return f"Schedule({self.id!r})"
 
-    async def describe(self) -> ScheduleStatus:
+    async def status(self) -> ScheduleStatus:
         """Return the definition of the schedule, its next times, and its last turns.
 
         Raises:
@@ -138,10 +139,12 @@ class Schedule:
         if why:
             wanted = {"why": validation.By}
             validation.check("the pause", {"why": why}, wanted, errors.InvalidRequestError)
+        await self._described()
         await server.patch(self._client, self.id, SchedulePatch(pause=why or "paused"))
 
     async def resume(self) -> None:
         """Start turns again. The times that passed meanwhile are not made up for."""
+        await self._described()
         await server.patch(self._client, self.id, SchedulePatch(unpause="resumed"))
 
     async def backfill(
@@ -176,7 +179,7 @@ class Schedule:
         overlap = ScheduleOverlapPolicy.ALLOW_ALL if at_once else ScheduleOverlapPolicy.BUFFER_ALL
         ranges = [ScheduleBackfill(one.at - _INSTANT, one.starts, overlap) for one in slots]
         if ranges:
-            await server.asked(self.id, self._handle.backfill(*ranges))
+            await SCHEDULE.asked(self.id, self._handle.backfill(*ranges))
         return tuple(one.at for one in slots)
 
     async def missing(self, start: datetime, end: datetime) -> tuple[datetime, ...]:
@@ -197,7 +200,7 @@ class Schedule:
 
     async def task(self) -> Task:
         """Return the task of each turn."""
-        found = await server.asked(self.id, self._handle.describe())
+        found = await SCHEDULE.asked(self.id, self._handle.describe())
         return (await definition_of(self._client, self.id, found.raw_description)).request.task
 
     @keywords.shows(ScheduleChanges)
@@ -217,7 +220,7 @@ class Schedule:
         changes = await batches.with_tasks(changes)
         seen: Definition | None = None
         for _ in range(_TRIES):
-            found = await server.asked(self.id, self._handle.describe())
+            found = await SCHEDULE.asked(self.id, self._handle.describe())
             definition = await definition_of(self._client, self.id, found.raw_description)
             if seen is not None:
                 self._refuse_other(seen, definition)
@@ -229,7 +232,7 @@ class Schedule:
                     return
             except RPCError as error:
                 if not self._marks.were_refused(error):
-                    raise server.unreadable(self.id, error) from error
+                    raise SCHEDULE.translated(self.id, error) from error
         raise self._conflict("it is changed all the time")
 
     def _refuse_other(self, seen: Definition, now: Definition) -> None:
@@ -251,10 +254,22 @@ class Schedule:
 
     async def delete(self) -> None:
         """Delete the schedule. Its turns stay, and one that runs goes on."""
-        await server.asked(self.id, self._handle.delete())
+        await self._described()
+        await SCHEDULE.asked(self.id, self._handle.delete())
 
     async def _described(self) -> DescribeScheduleResponse:
-        return await server.described(self._client, self.id)
+        """Return the server's description.
+
+        Raises:
+            ScheduleNotFoundError: There is no such schedule that starts turns.
+        """
+        found = await server.described(self._client, self.id)
+        if found.schedule.action.start_workflow.workflow_type.name not in STARTED:
+            raise errors.ScheduleNotFoundError(
+                f"schedule {self.id!r} starts no turns of Perdure",
+                context=SCHEDULE.context(self.id),
+            )
+        return found
 
     async def _update(self, found: ScheduleDescription, new: Definition) -> bool:
         """Give the schedule a new definition. Returns False if it has changed since it was found.
@@ -311,13 +326,8 @@ class Schedule:
         return at
 
     async def _exists(self, turn_id: str) -> bool:
-        try:
-            await describe(self._client, turn_id, retry=True)
-        except RPCError as error:
-            if error.status is RPCStatusCode.NOT_FOUND:
-                return False
-            raise server.unreadable(self.id, error) from error
-        return True
+        describing = describe(self._client, turn_id, retry=True)
+        return await SCHEDULE.asked_if_known(self.id, describing) is not None
 
     async def _until_started(self, turn_id: str, before: DescribeScheduleResponse) -> None:
         """Wait until a turn exists.
@@ -351,7 +361,7 @@ class Schedule:
         )
         request.start_time.FromDatetime(start - _INSTANT)
         request.end_time.FromDatetime(end)
-        found = await server.asked(
+        found = await SCHEDULE.asked(
             self.id,
             self._client.workflow_service.list_schedule_matching_times(request, retry=True),
         )

@@ -10,14 +10,13 @@ from temporalio.api.enums.v1 import WorkflowExecutionStatus
 from temporalio.client import Client, WorkflowFailureError
 from temporalio.common import RawValue
 from temporalio.converter import WorkflowSerializationContext
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.service import RPCError
 
 from perdure import errors, limits, validation
-from perdure.clients.schedules import server
-from perdure.clients.sessions.handle import checked_id, session_request
+from perdure.clients.sessions.handle import session_request
 from perdure.session.scheduled import MessageDelivery, message_of, session_of
 from perdure.session.state import SessionState
-from perdure.temporal import failures
+from perdure.temporal import access, failures
 from perdure.temporal.names import MEMO, SESSION
 from perdure.temporal.payloads import decoded, unpack
 from perdure.temporal.runs import describe
@@ -45,7 +44,7 @@ def check(request: TurnRequest) -> None:
             f"the schedule: {what} cannot be combined with a session, which gets a message and has"
             " one budget and one history for all of its turns"
         )
-    checked_id(request.session or "")
+    access.SESSION.new_id(request.session or "")
     session_request(**dict(session_of(request)))
     message = message_of(request, Slot(at=datetime.now(UTC)))
     given = {"text": message.text}
@@ -87,12 +86,11 @@ async def check_session(client: Client, request: TurnRequest) -> None:
     session_id = request.session
     if session_id is None:
         return
-    try:
-        found = (await describe(client, session_id, retry=True)).workflow_execution_info
-    except RPCError as error:
-        if error.status is RPCStatusCode.NOT_FOUND and "namespace" not in error.message.lower():
-            return  # the first message begins it
-        raise server.unreadable("", error) from error
+    describing = describe(client, session_id, retry=True)
+    described = await access.SESSION.asked_if_known(session_id, describing)
+    if described is None:
+        return  # the first message begins it
+    found = described.workflow_execution_info
     context = {"session_id": session_id}
     if found.type.name != SESSION:
         raise errors.TurnConflictError(
@@ -140,14 +138,13 @@ async def _state(client: Client, session_id: str) -> SessionState:
         ServerUnreachableError: Temporal does not answer.
     """
     try:
-        info = (await describe(client, session_id, retry=True)).workflow_execution_info
-        if info.type.name != SESSION:
-            return SessionState()
-        return await read_session(client, session_id, info.execution.run_id)
-    except RPCError as error:
-        if error.status is RPCStatusCode.NOT_FOUND:
-            return SessionState()
-        raise server.unreadable("", error) from error
+        with access.SESSION.asking(session_id):
+            info = (await describe(client, session_id, retry=True)).workflow_execution_info
+            if info.type.name != SESSION:
+                return SessionState()
+            return await read_session(client, session_id, info.execution.run_id)
+    except errors.SessionNotFoundError:
+        return SessionState()
 
 
 async def fate_of(client: Client, message_id: str, run_id: str) -> dict[str, object]:

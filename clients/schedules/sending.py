@@ -82,5 +82,5 @@ async def _check_last(session: Session, message_id: str) -> None:
                 raise failures.of_activity(failed)
 
 
-async def _no_turn(turn_id: str) -> Turn[Any]:
+def _no_turn(turn_id: str) -> Turn[Any]:
     raise errors.TurnNotFoundError(f"turn {turn_id!r} is not looked for here")

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from dataclasses import replace
 
 from temporalio.api.workflowservice.v1 import ListSchedulesRequest
 from temporalio.client import Client, ScheduleAlreadyRunningError
-from temporalio.service import RPCError
+from temporalio.common import TypedSearchAttributes
 
-from perdure import errors, validation
+from perdure import errors
+from perdure.clients.reading.lists import Found, Listing
 from perdure.clients.schedules import batches, messages, server
 from perdure.clients.schedules.definition import Definition, ScheduleChanges, checked_id, parsed
 from perdure.clients.schedules.handle import Schedule
 from perdure.clients.schedules.status import ScheduleEntry, listed_entry
 from perdure.clients.schedules.stored import STARTED, definition_of, schedule_of
 from perdure.temporal import start_request
+from perdure.temporal.access import SCHEDULE
 from perdure.temporal.search_marks import Marks
-
-_PAGE = 100
 
 
 class Schedules:
@@ -51,8 +50,6 @@ class Schedules:
             await self._create(definition)
         except ScheduleAlreadyRunningError:
             await self._check_same(definition)
-        except RPCError as error:
-            raise server.unreadable(schedule_id, error) from error
         return Schedule(self._client, self._marks, schedule_id)
 
     async def _exists(self, schedule_id: str) -> bool:
@@ -64,16 +61,13 @@ class Schedules:
 
     async def _create(self, definition: Definition) -> None:
         """Create a schedule, whose turns have no search attributes if the server refuses them."""
-        marks = await self._marks.of(definition.request)
-        made = schedule_of(self._client, definition, marks)
-        try:
+
+        async def create(attributes: TypedSearchAttributes | None) -> None:
+            made = schedule_of(self._client, definition, attributes)
             await self._client.create_schedule(definition.id, made)
-        except RPCError as error:
-            if marks is None or not self._marks.were_refused(error):
-                raise
-            await self._client.create_schedule(
-                definition.id, schedule_of(self._client, definition, None)
-            )
+
+        with SCHEDULE.asking(definition.id):
+            await self._marks.applied(definition.request, create)
 
     async def _check_same(self, wanted: Definition) -> None:
         """Refuse a schedule whose id has another definition.
@@ -93,50 +87,47 @@ class Schedules:
                 context={"schedule_id": wanted.id, "differs": [*names]},
             )
 
-    async def get(self, schedule_id: str) -> Schedule:
-        """Return an existing schedule.
+    def list(self, id_prefix: str, limit: int | None) -> Listing[ScheduleEntry]:
+        """Return the schedules that start turns and whose ids have a prefix."""
 
-        Raises:
-            ScheduleNotFoundError: There is no such schedule that starts turns.
-            InvalidRequestError: The id is not a string.
-            ServerUnreachableError: Temporal does not answer.
-        """
-        given, wanted = {"id": schedule_id}, {"id": validation.Unicode}
-        validation.check("the schedule", given, wanted, errors.InvalidRequestError)
-        found = await server.described(self._client, schedule_id)
-        if found.schedule.action.start_workflow.workflow_type.name not in STARTED:
-            raise errors.ScheduleNotFoundError(
-                f"schedule {schedule_id!r} starts no turns of Perdure",
-                context={"schedule_id": schedule_id},
-            )
-        return Schedule(self._client, self._marks, schedule_id)
+        async def read(schedule_id: str) -> ScheduleEntry | None:
+            return await listed_entry(self._client, schedule_id)
 
-    async def list(self, id_prefix: str = "") -> AsyncIterator[ScheduleEntry]:
-        """Yield the schedules that start turns and whose id has this prefix, page by page.
+        return Listing(_Ids(self._client, id_prefix), limit, read)
 
-        Raises:
-            ServerUnreachableError: Temporal does not answer.
-        """
-        async for schedule_id in self.ids(id_prefix):
-            found = await listed_entry(self._client, schedule_id)
-            if found is not None:
-                yield found
+    def ids(self, id_prefix: str) -> Listing[str]:
+        """Return the ids of these schedules."""
 
-    async def ids(self, id_prefix: str = "") -> AsyncIterator[str]:
-        """Yield the ids of these schedules.
+        async def read(schedule_id: str) -> str:
+            return schedule_id
 
-        Raises:
-            ServerUnreachableError: Temporal does not answer.
-        """
-        request = ListSchedulesRequest(namespace=self._client.namespace, maximum_page_size=_PAGE)
-        while True:
-            page = await server.asked(
-                "", self._client.workflow_service.list_schedules(request, retry=True)
-            )
-            for one in page.schedules:
-                is_wanted = one.schedule_id.startswith(id_prefix)
-                if is_wanted and one.info.workflow_type.name in STARTED:
-                    yield one.schedule_id
-            if not page.next_page_token:
-                return
-            request.next_page_token = page.next_page_token
+        return Listing(_Ids(self._client, id_prefix), None, read)
+
+
+class _Ids:
+    """The ids of the schedules that start turns."""
+
+    resource = SCHEDULE
+
+    def __init__(self, client: Client, id_prefix: str) -> None:
+        self._client = client
+        self._id_prefix = id_prefix
+
+    async def query(self) -> str:
+        """Return what the list is about."""
+        return f"schedules {self._id_prefix}"
+
+    async def page(self, query: str, size: int, token: bytes, *, retry: bool) -> Found[str]:
+        """Return a page of at most this size, after a token."""
+        del query  # Temporal's list of schedules takes no filter by id
+        request = ListSchedulesRequest(
+            namespace=self._client.namespace, maximum_page_size=size, next_page_token=token
+        )
+        found = await self._client.workflow_service.list_schedules(request, retry=retry)
+        ids = [
+            item.schedule_id
+            for item in found.schedules
+            if item.schedule_id.startswith(self._id_prefix)
+            and item.info.workflow_type.name in STARTED
+        ]
+        return ids, found.next_page_token

@@ -37,8 +37,8 @@ class ScheduledTurn(Value):
     """A turn or a batch that a schedule started, or the turn that read a message of it.
 
     Attributes:
-        id: The turn's id; `client.get(turn.id)` follows it. Empty if no turn has read the message,
-            or if the session no longer knows which. The id of a batch is for `client.get_batch`.
+        id: The turn's id; `client.turn(turn.id)` follows it. Empty if no turn has read the message,
+            or if the session no longer knows which. The id of a batch is for `client.batch`.
         at: The time for which it was scheduled, in the time zone of the schedule.
         is_by_hand: Whether it was started by hand, outside the schedule.
         started_at: The time it was started.
@@ -71,7 +71,7 @@ class ScheduleEntry(Value):
     """A schedule in a list. Its times are in its time zone.
 
     Attributes:
-        id: The schedule's id; `client.get_schedule(entry.id)` finds it.
+        id: The schedule's id; `client.create_schedule(entry.id)` goes on with it.
         agent: The name of the agent of its turns.
         task: The task, in one line.
         cron: The cron expression.

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -13,26 +12,28 @@ from typing import Annotated, Any, Generic, Literal, overload
 from uuid import uuid4
 
 from pydantic import ValidationError
-from temporalio.api.common.v1 import WorkflowExecution
-from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryRequest
 from temporalio.client import (
     Client,
     WithStartWorkflowOperation,
 )
-from temporalio.common import RawValue, WorkflowIDConflictPolicy, WorkflowIDReusePolicy
+from temporalio.common import (
+    RawValue,
+    TypedSearchAttributes,
+    WorkflowIDConflictPolicy,
+    WorkflowIDReusePolicy,
+)
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError
 
 from perdure import errors, limits, validation
 from perdure.agents.agent import Agent
 from perdure.base import T, Value
-from perdure.clients.reading.history_pages import next_page
-from perdure.clients.reading.server_errors import translated
+from perdure.clients.reading import cursors
+from perdure.clients.reading.cursors import Cursor
 from perdure.clients.sessions.ends import with_end
 from perdure.clients.sessions.receipts import closed_before
 from perdure.clients.turns import updates
 from perdure.clients.turns.handle import Turn
-from perdure.errors import PerdureError
 from perdure.schemas import output_type
 from perdure.session.facts import SessionFact
 from perdure.session.state import SessionState, apply
@@ -50,6 +51,8 @@ from perdure.session.wire import (
     SessionTurn,
     Unqueue,
 )
+from perdure.temporal import access
+from perdure.temporal.follow import Follower
 from perdure.temporal.names import (
     ADD_BUDGET,
     CLOSE,
@@ -62,7 +65,7 @@ from perdure.temporal.names import (
 )
 from perdure.temporal.payloads import NOTHING, pack, unpack
 from perdure.temporal.priorities import priority_of
-from perdure.temporal.runs import describe, run_after
+from perdure.temporal.runs import describe
 from perdure.temporal.search_marks import Marks
 from perdure.temporal.session_history import SessionReader, read_session
 from perdure.text import one_line
@@ -218,7 +221,7 @@ class Session(Generic[T]):
         marks: Marks,
         session_id: str,
         request: SessionRequest | None,
-        get_turn: Callable[[str], Awaitable[Turn[Any]]],
+        turn: Callable[[str], Turn[Any]],
         fairness: str | None = None,
         output: Any = None,
     ) -> None:
@@ -229,7 +232,7 @@ class Session(Generic[T]):
         self._task_queue = task_queue
         self._marks = marks
         self._request = request
-        self._get_turn = get_turn
+        self._turn = turn
 
     def __repr__(self) -> str:
         return f"Session({self.id!r})"
@@ -345,7 +348,8 @@ class Session(Generic[T]):
         raise errors.SessionBusyError(f"session {self.id!r} does not learn that its turn is over")
 
     async def _is_over(self, turn_id: str) -> bool:
-        found = await describe(self._client, turn_id, retry=True)
+        describing = describe(self._client, turn_id, retry=True)
+        found = await access.TURN.asked(turn_id, describing)
         return bool(found.workflow_execution_info.HasField("close_time"))
 
     async def _ask_or_start(self, message: RawValue, message_id: str) -> RawValue:
@@ -360,26 +364,37 @@ class Session(Generic[T]):
         self, request: SessionRequest, message: RawValue, message_id: str
     ) -> RawValue:
         """Start the session with its first message, unless another caller just did."""
-        operation: WithStartWorkflowOperation[Any, Any] = WithStartWorkflowOperation(
-            SESSION,
-            pack(request, "the input of the session"),
-            id=self.id,
-            task_queue=self._task_queue,
-            id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
-            id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
-            search_attributes=await self._marks.of(request),
-            priority=priority_of(fairness=self._fairness),
-            **_introduced(request),
-        )
         what = f"the first message of session {self.id!r}"
-        try:
+        given = pack(request, "the input of the session")
+
+        async def begun(attributes: TypedSearchAttributes | None) -> RawValue:
+            operation: WithStartWorkflowOperation[Any, Any] = WithStartWorkflowOperation(
+                SESSION,
+                given,
+                id=self.id,
+                search_attributes=attributes,
+                **self._start_options(request),
+            )
             return await updates.ask_and_start(
                 self._client, operation, SAY, message, what, message_id
             )
+
+        try:
+            with access.SESSION.asking(self.id):
+                return await self._marks.applied(request, begun)
         except WorkflowAlreadyStartedError:
             raise self._closed() from None
-        except RPCError as error:
-            raise self._unreadable(error) from error
+
+    def _start_options(self, request: SessionRequest) -> dict[str, Any]:
+        return {
+            "task_queue": self._task_queue,
+            "id_conflict_policy": WorkflowIDConflictPolicy.USE_EXISTING,
+            "id_reuse_policy": WorkflowIDReusePolicy.REJECT_DUPLICATE,
+            "priority": priority_of(fairness=self._fairness),
+            "memo": {MEMO: {"agent": request.agent}},
+            "task_timeout": limits.TASK_TIMEOUT,
+            "static_summary": f"session with {one_line(request.agent, limits.NAME_CHARACTERS)}",
+        }
 
     async def status(self) -> SessionStatus:
         """Return the current status of the session, from its history. Needs no worker.
@@ -415,7 +430,7 @@ class Session(Generic[T]):
     async def turns(self) -> tuple[SessionTurn, ...]:
         """Return the last 50 turns that are over and the running one, in order.
 
-        `client.get(turn.turn_id)` returns a turn. Needs no worker.
+        `client.turn(turn.turn_id)` follows a turn. Needs no worker.
 
         Raises:
             SessionNotFoundError: Temporal does not have the session, or no longer has it.
@@ -450,31 +465,27 @@ class Session(Generic[T]):
             SessionNotFoundError: Temporal does not have the session, or no longer has it.
             InvalidRequestError: The value is not a cursor.
         """
-        run, last = ("", 0) if after is None else _place(after)
-        run = run or await self._last_run()
-        while run:
-            request = GetWorkflowExecutionHistoryRequest(
-                namespace=self._client.namespace,
-                execution=WorkflowExecution(workflow_id=self.id, run_id=run),
-                wait_new_event=True,
-            )
-            reader, following, known = SessionReader(self._client.data_converter), "", 0
-            while True:
-                page = await next_page(
-                    self._client, request, f"session {self.id}", self._unreadable
-                )
-                for event in page.history.events:
-                    if event.event_id <= known:
-                        continue
-                    fact, known = await reader.fact(event), event.event_id
-                    following = run_after(event) or following
-                    if fact is not None and event.event_id > last:
-                        at = event.event_time.ToDatetime(tzinfo=UTC)
-                        yield SessionEvent(_cursor(run, event.event_id), at, fact, self.id)
-                if not page.next_page_token:
-                    break
-                request.next_page_token = page.next_page_token
-            run, last = following, 0
+        given, types = {"after": after}, {"after": validation.Text | None}
+        validation.check("the events", given, types, errors.InvalidRequestError)
+        position = None if after is None else cursors.read(after, "a session")
+        async for event in self._events(position):
+            yield event
+
+    async def _events(self, after: Cursor | None) -> AsyncIterator[SessionEvent]:
+        run, last = (after.run, after.event) if after else (await self._last_run(), 0)
+        converter = self._client.data_converter
+        follower = Follower(
+            self._client, access.SESSION, self.id, [run], lambda: SessionReader(converter).facts
+        )
+        async with contextlib.aclosing(follower.events()) as reading:
+            async for read in reading:
+                run, event = follower.runs[read.run], read.event
+                if read.run == 0 and event.event_id <= last:
+                    continue
+                for fact in read.facts:
+                    cursor = str(Cursor(run, run, event.event_id))
+                    at = event.event_time.ToDatetime(tzinfo=UTC)
+                    yield SessionEvent(cursor, at, fact, self.id)
 
     async def interrupt(self, reason: str = "") -> bool:
         """Cancel the running turn. Messages that wait go on waiting, until the next one comes.
@@ -543,29 +554,24 @@ class Session(Generic[T]):
         state = await self._current()
         request = state.request or SessionRequest(agent="")
         snapshot = _until(state, at_turn, request)
-        try:
-            await self._client.start_workflow(
-                SESSION,
-                pack(snapshot, "the input of the session"),
-                id=checked_id(id),
-                task_queue=self._task_queue,
-                id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
-                id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
-                search_attributes=await self._marks.of(request),
-                priority=priority_of(fairness=self._fairness),
-                **_introduced(request),
-            )
-        except WorkflowAlreadyStartedError:
-            raise self._closed() from None
-        except RPCError as error:
-            raise self._unreadable(error) from error
+        started = await access.start(
+            self._client,
+            access.SESSION,
+            SESSION,
+            pack(snapshot, "the input of the session"),
+            id=access.SESSION.new_id(id),
+            marks=(self._marks, request),
+            **self._start_options(request),
+        )
+        if started is None:
+            raise self._closed()
         return Session(
             self._client,
             self._task_queue,
             self._marks,
             id,
             request,
-            self._get_turn,
+            self._turn,
             self._fairness,
             self._output,
         )
@@ -597,9 +603,9 @@ class Session(Generic[T]):
         run_id = await self._last_run()
         for turn in reversed((await self._state(run_id)).turns):
             if message_id in turn.messages:
-                return await self._get_turn(turn.turn_id)
+                return self._turn(turn.turn_id)
         state = SessionState()
-        async for event in self.events(after=_cursor(run_id, 0)):
+        async for event in self._events(Cursor(run_id, run_id, 0)):
             state = apply(state, event.fact)
             given = {one.id for one in state.given}
             if state.running is not None and message_id in given:
@@ -623,10 +629,10 @@ class Session(Generic[T]):
         pause = _PAUSE_S / 4
         while True:
             try:
-                turn = await self._get_turn(turn_id)
-                found = await describe(self._client, turn_id, retry=True)
-                parent = found.workflow_execution_info.parent_execution.workflow_id
-                return turn if parent == self.id else None
+                describing = describe(self._client, turn_id, retry=True)
+                info = (await access.TURN.asked(turn_id, describing)).workflow_execution_info
+                is_own = info.parent_execution.workflow_id == self.id
+                return self._turn(turn_id) if is_own else None
             except errors.TurnNotFoundError:
                 if pause > _LONGEST_PAUSE_S:
                     raise
@@ -638,32 +644,25 @@ class Session(Generic[T]):
 
     async def _ask(self, update: str, given: RawValue, update_id: str | None = None) -> RawValue:
         try:
-            return await updates.ask(self._client, [""], self.id, update, given, update_id)
+            return await updates.ask(
+                self._client, access.SESSION, [""], self.id, update, given, update_id
+            )
         except errors.TurnOverError:
             raise self._closed() from None
-        except errors.TurnNotFoundError:
-            raise self._unknown() from None
 
     async def _current(self) -> SessionState:
         """Return the state, with the end of a turn that the session has not recorded yet."""
         state = await self._state()
-        try:
-            return await with_end(self._client, self.id, state)
-        except RPCError as error:
-            raise self._unreadable(error) from error
+        return await access.SESSION.asked(self.id, with_end(self._client, self.id, state))
 
     async def _state(self, run_id: str = "") -> SessionState:
         """Return the state of a run; by default, of the last one."""
-        try:
-            return await read_session(self._client, self.id, run_id or await self._last_run())
-        except RPCError as error:
-            raise self._unreadable(error) from error
+        run_id = run_id or await self._last_run()
+        return await access.SESSION.asked(self.id, read_session(self._client, self.id, run_id))
 
     async def _last_run(self) -> str:
-        try:
-            info = (await describe(self._client, self.id, retry=True)).workflow_execution_info
-        except RPCError as error:
-            raise self._unreadable(error) from error
+        describing = describe(self._client, self.id, retry=True)
+        info = (await access.SESSION.asked(self.id, describing)).workflow_execution_info
         if info.type.name != SESSION:
             raise errors.SessionNotFoundError(
                 f"{self.id!r} is a workflow of type {info.type.name}, not a session",
@@ -671,32 +670,11 @@ class Session(Generic[T]):
             )
         return info.execution.run_id
 
-    def _unreadable(self, error: RPCError) -> PerdureError:
-        name = one_line(self.id, limits.TURN_ID_CHARACTERS)
-        context = {"session_id": self.id}
-        return translated(error, f"session {name!r}", self._unknown(), context)
-
-    def _unknown(self) -> errors.SessionNotFoundError:
-        return errors.SessionNotFoundError(
-            f"there is no session {one_line(self.id, limits.TURN_ID_CHARACTERS)!r}, or its"
-            " retention is over",
-            context={"session_id": self.id},
-        )
-
     def _closed(self) -> errors.SessionClosedError:
         return errors.SessionClosedError(
             f"session {self.id!r} is closed; begin another one, or fork it with session.fork(id=…)",
             context={"session_id": self.id},
         )
-
-
-def checked_id(session_id: str) -> str:
-    """Return the id of a new session after validation.
-
-    Raises:
-        InvalidRequestError: It is not valid.
-    """
-    return validation.new_id("session", session_id, limits.SESSION_ID_CHARACTERS)
 
 
 def session_request(agent: Agent[Any] | str, **given: Any) -> SessionRequest:
@@ -740,14 +718,6 @@ def _turns_of(state: SessionState) -> tuple[SessionTurn, ...]:
     return (*state.turns, state.running.model_copy(update={"messages": given}))
 
 
-def _introduced(request: SessionRequest) -> dict[str, Any]:
-    return {
-        "memo": {MEMO: {"agent": request.agent}},
-        "task_timeout": limits.TASK_TIMEOUT,
-        "static_summary": f"session with {one_line(request.agent, limits.NAME_CHARACTERS)}",
-    }
-
-
 def _until(state: SessionState, at_turn: int | None, request: SessionRequest) -> SessionSnapshot:
     """Return the input of a fork with the messages up to a turn.
 
@@ -774,23 +744,3 @@ def _until(state: SessionState, at_turn: int | None, request: SessionRequest) ->
         starts=state.starts[:kept],
         ledger=Ledger(request.budget),
     )
-
-
-def _cursor(run: str, event_id: int) -> str:
-    return base64.urlsafe_b64encode(f"{run}.{event_id}".encode()).decode().rstrip("=")
-
-
-def _place(cursor: str) -> tuple[str, int]:
-    """Return the run and the event of a cursor.
-
-    Raises:
-        InvalidRequestError: It is not a cursor.
-    """
-    try:
-        padded = cursor + "=" * (-len(cursor) % 4)
-        run, _, event_id = base64.urlsafe_b64decode(padded.encode()).decode().rpartition(".")
-        return run, int(event_id)
-    except (ValueError, AttributeError):
-        raise errors.InvalidRequestError(
-            f"{one_line(str(cursor), 40)!r} is not a cursor of a session"
-        ) from None

@@ -10,9 +10,11 @@ from temporalio.client import Client
 from temporalio.converter import decode_typed_search_attributes
 
 from perdure.base import Value
+from perdure.clients.reading.lists import Listing
 from perdure.clients.turns.filters import Filter
-from perdure.clients.turns.listing import Listing
+from perdure.clients.turns.listing import Workflows
 from perdure.temporal import search_attributes
+from perdure.temporal.access import SESSION
 from perdure.temporal.namespace_check import Index
 
 _RUNNING = WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING
@@ -58,7 +60,7 @@ def sessions(
         )
         return entry if is_wanted else None
 
-    return Listing(client, index, wanted, limit, read)
+    return Listing(Workflows(client, index, wanted, SESSION), limit, read)
 
 
 def _entry_of(info: WorkflowExecutionInfo) -> SessionEntry:

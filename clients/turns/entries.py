@@ -45,7 +45,7 @@ class TurnEntry(Value):
     """A turn in a list.
 
     Attributes:
-        id: The turn's id; `client.get(entry.id)` follows it.
+        id: The turn's id; `client.turn(entry.id)` follows it.
         run_id: Temporal's id of its last run.
         agent: The name of the agent that it was started with.
         task: The task, in one line.

@@ -49,7 +49,7 @@ E = TypeVar("E", bound=StrEnum)
 
 @dataclass(frozen=True, kw_only=True)
 class Filter:
-    """Selects the turns that match all given values, or the sessions, by the type of workflow."""
+    """Selects the turns that match all given values; by the types of workflows, also others."""
 
     agent: str | None = None
     outcome: Outcome | None = None
@@ -59,13 +59,13 @@ class Filter:
     task_queue: str | None = None
     schedule: str | None = None
     id_prefix: str | None = None
-    workflow: str = TURN
+    workflows: tuple[str, ...] = (TURN,)
 
     @property
     def needs_attributes(self) -> bool:
         """Whether the filter needs the search attributes in the namespace."""
         # any namespace knows the id, the task queue, the schedule and the type of a workflow
-        plain = replace(self, task_queue=None, schedule=None, id_prefix=None, workflow=TURN)
+        plain = replace(self, task_queue=None, schedule=None, id_prefix=None, workflows=(TURN,))
         return plain != Filter()
 
     def admits_id(self, workflow_id: str) -> bool:
@@ -74,9 +74,10 @@ class Filter:
 
     def query(self) -> str:
         """Return Temporal's list filter. A run that continued as new is not a separate turn."""
+        types = " OR ".join(f"WorkflowType = '{name}'" for name in self.workflows)
         return " AND ".join(
             [
-                f"WorkflowType = '{self.workflow}'",
+                f"({types})" if len(self.workflows) > 1 else types,
                 "ExecutionStatus != 'ContinuedAsNew'",
                 *(f"({part})" for part in self._parts()),
             ]

@@ -15,15 +15,14 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionResponse
 from temporalio.client import Client
 from temporalio.common import Priority
-from temporalio.service import RPCError
 
 from perdure import errors, limits
 from perdure.agents.agent import Agent
 from perdure.base import Value
-from perdure.clients.reading.feed import state_of, unreadable
+from perdure.clients.reading.feed import state_of
 from perdure.clients.turns.starting import Started, Starter
 from perdure.clients.turns.status import in_words
-from perdure.temporal import start_request
+from perdure.temporal import access, start_request
 from perdure.temporal.history import recorded
 from perdure.temporal.origins import points
 from perdure.temporal.runs import describe_last, runs_up_to
@@ -265,11 +264,9 @@ class Forks:
     async def _runs(
         self, turn_id: str, run_id: str
     ) -> tuple[DescribeWorkflowExecutionResponse, Sequence[str]]:
-        try:
+        with access.TURN.asking(turn_id):
             found = await describe_last(self._client, turn_id, run_id, retry=True)
             return found, await runs_up_to(self._client, found)
-        except RPCError as error:
-            raise unreadable(turn_id, error) from error
 
     async def start(
         self,
@@ -340,7 +337,7 @@ class Forks:
     ) -> None:
         """Add the effects of a run after a step."""
         state = TurnState()
-        try:
+        with access.TURN.asking(turn_id):
             async for _, fact in recorded(self._client, turn_id, run):
                 if fact is None:
                     continue
@@ -352,8 +349,6 @@ class Forks:
                     found.pop((effect.step, effect.call_id), None)
                 else:
                     found[effect.step, effect.call_id] = effect
-        except RPCError as error:
-            raise unreadable(turn_id, error) from error
 
 
 def _effect_of(state: TurnState, fact: Recorded) -> Effect | None:

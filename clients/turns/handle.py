@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 import inspect
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
-from datetime import UTC, datetime, timedelta
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Annotated, Any, Generic, TypeVar, Unpack
 from uuid import uuid4
 
@@ -17,28 +17,27 @@ from pydantic_core import to_json
 from temporalio.api.workflow.v1 import WorkflowExecutionInfo
 from temporalio.client import Client
 from temporalio.common import RawValue
-from temporalio.service import RPCError, RPCStatusCode
 
 from perdure import errors, validation
 from perdure.agents.agent import Agent
 from perdure.base import T
 from perdure.clients.reading.cursors import Cursor
 from perdure.clients.reading.events import CaughtUp, Event
-from perdure.clients.reading.feed import Feed, state_of, unreadable
+from perdure.clients.reading.feed import Feed, Feeds
 from perdure.clients.reading.live_events import told
 from perdure.clients.reading.live_text import TextBegins, TextVoid
 from perdure.clients.reading.tool_progress import ToolProgress
-from perdure.clients.turns import updates
+from perdure.clients.turns import updates, waiting
+from perdure.clients.turns.changes import Change, changes
 from perdure.clients.turns.forks import UNCHANGED, Effect, ForkOptions, Forks
-from perdure.clients.turns.status import TurnStatus, pending
+from perdure.clients.turns.status import TurnStatus
 from perdure.clients.turns.status_reader import look
-from perdure.temporal import start_request
+from perdure.temporal import access, start_request
 from perdure.temporal.names import ADD_BUDGET, DECIDE, RESUME, STEER
 from perdure.temporal.payloads import NOTHING, pack, unpack
-from perdure.temporal.runs import describe_last, runs_up_to
+from perdure.temporal.runs import describe_last
 from perdure.turn import ending, withheld
 from perdure.turn.facts import TurnContinued
-from perdure.turn.fold import fold
 from perdure.turn.state import TurnState
 from perdure.turn.wire import Steer
 from perdure.validation import Must
@@ -52,9 +51,11 @@ from perdure.values.webhooks import WebhookUrl
 logger = logging.getLogger("perdure")
 
 _ANSWER = {
-    "pending": Annotated[
-        PendingApproval, validation.instance("what pending_approvals gives", PendingApproval)
+    "call": Annotated[
+        PendingApproval | str,
+        validation.instance("what pending_approvals gives, or its id", PendingApproval, str),
     ],
+    "token": validation.Text | None,
     "reason": validation.Text,
     "arguments": Annotated[Mapping[Any, Any], Must("a mapping, such as a dict")] | None,
     "by": validation.By | None,
@@ -104,31 +105,55 @@ class Turn(Generic[T]):
 
     Attributes:
         id: The turn's id, which is also the id of its workflow.
-        run_id: Temporal's id of its first run. A long turn has several.
     """
 
-    def __init__(self, client: Client, feed: Feed, turn_id: str, forks: Forks) -> None:
+    def __init__(
+        self, client: Client, feeds: Feeds, turn_id: str, forks: Forks, runs: Sequence[str] = ()
+    ) -> None:
         self.id = turn_id
-        self.run_id = feed.runs[0]
         self._client = client
-        self._feed = feed
+        self._feeds = feeds
         self._forks = forks
+        self._known = feeds.of(turn_id, runs) if runs else None
         self._output: Any = None
 
     def __repr__(self) -> str:
         return f"Turn({self.id!r})"
 
+    @property
+    def run_id(self) -> str:
+        """Temporal's id of its first run; empty before a handle of an id has asked the server."""
+        return self._known.runs[0] if self._known else ""
+
+    async def first_run(self) -> str:
+        """Return Temporal's id of the first run of the turn. A long turn has several.
+
+        Raises:
+            TurnNotFoundError: Temporal does not have the turn, or no longer has it.
+            ServerUnreachableError: Temporal does not answer.
+        """
+        return (await self._feed()).runs[0]
+
+    async def _feed(self) -> Feed:
+        """Return the feed of the turn: of the latest with this id when it is first asked about."""
+        if self._known is None:
+            self._known = await self._feeds.find(self.id)
+        return self._known
+
+    async def _last_known(self) -> str:
+        return (await self._feed()).runs[-1]
+
     def typed(self, output: type[V]) -> Turn[V]:
         """Return the same turn with its result read as an instance of a type."""
-        turn = Turn[V](self._client, self._feed, self.id, self._forks)
+        turn = Turn[V](self._client, self._feeds, self.id, self._forks)
+        turn._known = self._known
         turn._output = output
         return turn
 
-    def events(self, after: str | None = None) -> AsyncIterator[Event]:
+    async def events(self, after: str | None = None) -> AsyncGenerator[Event, None]:
         """Yield every fact as it is recorded, until the turn is over.
 
-        Needs no worker, works after the end, and continues after an outage of the server. A cursor
-        of another turn is refused by the call itself, not by the iteration.
+        Needs no worker, works after the end, and continues after an outage of the server.
 
         Args:
             after: The cursor of the last known event; without it, events start from the beginning.
@@ -140,22 +165,30 @@ class Turn(Generic[T]):
             TurnNotFoundError: Temporal does not have the turn, or no longer has it.
             PayloadDecodeError: This process lacks the codec or the key of the turn.
         """
-        return self._events(self._place(after))
-
-    async def _events(self, after: Cursor | None) -> AsyncIterator[Event]:
-        async with contextlib.aclosing(self._feed.watch(after)) as watching:
+        feed, position = await self._from(after)
+        async with contextlib.aclosing(feed.watch(position)) as watching:
             async for one in watching:
                 if isinstance(one, Event):
                     yield one
 
-    def _place(self, after: str | None) -> Cursor | None:
+    async def _from(self, after: str | None) -> tuple[Feed, Cursor | None]:
+        """Return the feed, and the position of a cursor in it."""
         validation.check(
             "the events",
             {"after": after},
             {"after": validation.Text | None},
             errors.InvalidRequestError,
         )
-        return self._feed.place(after)
+        feed = await self._feed()
+        return feed, feed.place(after)
+
+    async def check_cursor(self, after: str | None) -> None:
+        """Refuse a cursor that is not one of this turn, as `events` does when it is iterated.
+
+        Raises:
+            PerdureError: As `events` does.
+        """
+        await self._from(after)
 
     async def text(self) -> AsyncIterator[str | TextBegins | TextVoid]:
         """Yield the text of the model in pieces, until the turn is over.
@@ -170,19 +203,18 @@ class Turn(Generic[T]):
         Raises:
             TurnNotFoundError: Temporal does not have the turn, or no longer has it.
         """
-        async with contextlib.aclosing(told(self._feed, only_words=True)) as telling:
+        async with contextlib.aclosing(told(await self._feed(), only_words=True)) as telling:
             async for one in telling:
                 if isinstance(one, str | TextBegins | TextVoid):
                     yield one
 
-    def live(
+    async def live(
         self, after: str | None = None
     ) -> AsyncGenerator[Event | str | TextBegins | TextVoid | ToolProgress | CaughtUp, None]:
         """Yield what `events` and `text` yield, in one order, with the progress of tools.
 
         A text comes before the event that records it. `CaughtUp` comes once, after all events that
-        history had at the beginning. A cursor of another turn is refused by the call itself, not
-        by the iteration.
+        history had at the beginning.
 
         Args:
             after: The cursor of the last known event; without it, events start from the beginning.
@@ -194,7 +226,9 @@ class Turn(Generic[T]):
             InvalidRequestError: The value is not a cursor.
             TurnNotFoundError: Temporal does not have the turn, or no longer has it.
         """
-        return told(self._feed, self._place(after))
+        async with contextlib.aclosing(told(*await self._from(after))) as telling:
+            async for one in telling:
+                yield one
 
     async def status(self) -> TurnStatus:
         """Return the current status of the turn, from its history.
@@ -206,7 +240,7 @@ class Turn(Generic[T]):
             TurnNotFoundError: Temporal does not have the turn, or no longer has it.
             ServerUnreachableError: Temporal does not answer.
         """
-        return await look(self._client, self.id, self._feed.runs[-1])
+        return await look(self._client, self.id, await self._last_known())
 
     async def wait(self, timeout: timedelta | float | None = None) -> TurnStatus:
         """Wait until the turn is over or needs a person, and return its status.
@@ -229,17 +263,25 @@ class Turn(Generic[T]):
         seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await self._until_needed()
+                async with contextlib.aclosing(self.changes()) as changing:
+                    async for change in changing:
+                        if change.needs_person:
+                            break
         return await self.status()
 
-    async def _until_needed(self) -> None:
-        state, is_now = TurnState(), False
-        async with contextlib.aclosing(self._feed.watch(until=await self._feed.end())) as watching:
-            async for one in watching:
-                state = one.onto(state) if isinstance(one, Event) else state
-                is_now = is_now or isinstance(one, CaughtUp)  # past waits are in its history, too
-                if is_now and fold(self._feed.unfolded, state).needs_person:
-                    return
+    async def changes(self) -> AsyncGenerator[Change, None]:
+        """Yield every event with the state of the turn after it, until the turn is over.
+
+        It is for programs that act when a person is needed: `change.needs_person` is about now,
+        and not about the waits of the past.
+
+        Raises:
+            TurnNotFoundError: Temporal does not have the turn, or no longer has it.
+            PayloadDecodeError: This process lacks the codec or the key of the turn.
+        """
+        async with contextlib.aclosing(changes(await self._feed())) as changing:
+            async for change in changing:
+                yield change
 
     async def result(self, *, on_step: OnStep | None = None) -> AgentReport[T]:
         """Wait for the end and return the report.
@@ -265,7 +307,7 @@ class Turn(Generic[T]):
                 for step in withheld.told_steps(state, steps_told):
                     await _tell(on_step, step)
                     steps_told = step.number
-        return self._close(await self._feed.with_session(state), began, ended)
+        return self._close(await (await self._feed()).with_session(state), began, ended)
 
     async def cancel(self, reason: str = "") -> bool:
         """Ask the turn to stop.
@@ -285,29 +327,23 @@ class Turn(Generic[T]):
             {"reason": validation.Unicode},
             errors.InvalidRequestError,
         )
-        try:
-            return await self._cancel(reason)
-        except RPCError as error:
-            if error.status != RPCStatusCode.NOT_FOUND:
-                raise unreadable(self.id, error) from error
-            return False
-
-    async def _cancel(self, reason: str) -> bool:
-        """Cancel the last run; if the turn goes on in a new one meanwhile, cancel that."""
-        run_id = self._feed.runs[-1]
-        while True:
+        run_id = await self._last_known()
+        while True:  # a turn that goes on in a new run meanwhile is cancelled there
             info = await self._last_run(run_id)
             if info.HasField("close_time"):  # a server accepts the request for such a run as well
                 return False
             run_id = info.execution.run_id
             handle = self._client.get_workflow_handle(self.id, run_id=run_id)
-            await handle.cancel(reason=reason)
+            try:
+                await access.TURN.asked(self.id, handle.cancel(reason=reason))
+            except errors.TurnNotFoundError:
+                return False  # it ended meanwhile
             if (await self._last_run(run_id)).execution.run_id == run_id:
                 return True
 
     async def _last_run(self, run_id: str) -> WorkflowExecutionInfo:
-        found = await describe_last(self._client, self.id, run_id, retry=True)
-        return found.workflow_execution_info
+        describing = describe_last(self._client, self.id, run_id, retry=True)
+        return (await access.TURN.asked(self.id, describing)).workflow_execution_info
 
     async def add_budget(
         self, more: Budget | None = None, *, iterations: int | None = None, by: str | None = None
@@ -387,7 +423,8 @@ class Turn(Generic[T]):
         try:
             await updates.ask(
                 self._client,
-                self._feed.runs,
+                access.TURN,
+                (await self._feed()).runs,
                 self.id,
                 STEER,
                 pack(message, "the message"),
@@ -400,7 +437,7 @@ class Turn(Generic[T]):
 
     async def _report_if_over(self) -> AgentReport[Any] | None:
         """Return the report of a turn that is over; None if it runs, or cannot be read."""
-        if not (await self._last_run(self._feed.runs[-1])).HasField("close_time"):
+        if not (await self._last_run(await self._last_known())).HasField("close_time"):
             return None
         try:
             return await self.result()
@@ -460,8 +497,8 @@ class Turn(Generic[T]):
             errors.InvalidRequestError,
         )
         if id is not None:
-            start_request.checked_id(id)
-        point = await self._forks.point(self.id, self._feed.runs[-1], at_step)
+            access.TURN.new_id(id)
+        point = await self._forks.point(self.id, await self._last_known(), at_step)
         changes = {name: value for name, value in options.items() if name != "say"}
         turn = await self._forks.start(point, options["say"] or "", id, **changes)
         agent = options["agent"]
@@ -513,8 +550,8 @@ class Turn(Generic[T]):
         }
         validation.check("the resume", {**given, "id": id}, _LIMITS, errors.InvalidRequestError)
         if id is not None:
-            start_request.checked_id(id)
-        point = await self._forks.resume_point(self.id, self._feed.runs[-1])
+            access.TURN.new_id(id)
+        point = await self._forks.resume_point(self.id, await self._last_known())
         if point is None:
             return await self._ask_again({**given, "id": id})
         turn = await self._forks.start(point, "", id, **given)
@@ -528,7 +565,7 @@ class Turn(Generic[T]):
             TurnNotFoundError: Temporal does not have the turn, or no longer has it.
             PayloadDecodeError: This process lacks the codec or the key of the turn.
         """
-        return (await self._forks.point(self.id, self._feed.runs[-1], None)).step
+        return (await self._forks.point(self.id, await self._last_known(), None)).step
 
     async def resume_step(self) -> int | None:
         """Return the number of the step from which `resume` lets a turn go on that is over.
@@ -540,7 +577,7 @@ class Turn(Generic[T]):
             TurnNotFoundError: Temporal does not have the turn, or no longer has it.
             PayloadDecodeError: This process lacks the codec or the key of the turn.
         """
-        point = await self._forks.resume_point(self.id, self._feed.runs[-1])
+        point = await self._forks.resume_point(self.id, await self._last_known())
         return None if point is None else point.step
 
     async def effects_after(self, step: int | None = None) -> tuple[Effect, ...]:
@@ -564,7 +601,7 @@ class Turn(Generic[T]):
             {"step": validation.CountOrZero | None},
             errors.InvalidRequestError,
         )
-        return await self._forks.effects(self.id, self._feed.runs[-1], step)
+        return await self._forks.effects(self.id, await self._last_known(), step)
 
     async def _ask_again(self, given: Mapping[str, object]) -> Turn[T]:
         names = [name for name, value in given.items() if value is not None]
@@ -578,7 +615,9 @@ class Turn(Generic[T]):
         return self
 
     async def _ask(self, update: str, given: RawValue) -> RawValue:
-        return await updates.ask(self._client, self._feed.runs, self.id, update, given)
+        return await updates.ask(
+            self._client, access.TURN, (await self._feed()).runs, self.id, update, given
+        )
 
     async def pending_approvals(self) -> tuple[PendingApproval, ...]:
         """Return the calls that wait for a person now, with their complete arguments.
@@ -590,12 +629,13 @@ class Turn(Generic[T]):
             ServerUnreachableError: Temporal does not answer.
             PayloadDecodeError: This process lacks the codec or the key of the turn.
         """
-        return await calls_that_wait(self._client, self.id, self._feed.runs[-1])
+        return await waiting.calls_that_wait(self._client, self.id, await self._last_known())
 
     async def approve(
         self,
-        pending: PendingApproval,
+        call: PendingApproval | str,
         *,
+        token: str | None = None,
         reason: str = "",
         arguments: Mapping[str, JsonValue] | None = None,
         by: str | None = None,
@@ -605,45 +645,59 @@ class Turn(Generic[T]):
         Needs a worker that runs the turn.
 
         Args:
-            pending: The call, from `pending_approvals`.
+            call: The call, from `pending_approvals`, or its id.
+            token: The call's token, from `pending_approvals`, if `call` is an id: the call runs
+                only if it is still the one that was reviewed, in the same run. A program that shows
+                calls to people gives it. Without it, the call that waits now is approved, whoever
+                reviewed what; it is required for a turn that was restarted or reset, and for a call
+                whose tool changed.
             reason: The reason for the decision.
             arguments: Arguments that replace the call's own.
             by: The person or program that approves it, such as an e-mail address: one line, at most
                 200 characters. It is recorded, not checked.
 
         Raises:
-            ApprovalConflictError: The call was already decided, has expired, or has other arguments
-                than `pending`.
+            ApprovalConflictError: No such call waits, it was already decided, has expired, or has
+                other arguments than the one that was reviewed.
             InvalidRequestError: The turn is over, the arguments are not JSON, or `by` is not valid.
             ServerUnreachableError: No worker accepted it within 30 s; one may still do so later.
             TurnNotFoundError: Temporal does not have the turn.
         """
-        await self._decide(pending, True, reason, by, arguments)
+        await self._decide(call, token, True, reason, by, arguments)
 
     async def deny(
-        self, pending: PendingApproval, reason: str = "", *, by: str | None = None
+        self,
+        call: PendingApproval | str,
+        reason: str = "",
+        *,
+        token: str | None = None,
+        by: str | None = None,
     ) -> None:
-        """Refuse a call; the model sees the reason.
+        """Refuse a call; the model sees the reason. The arguments are those of `approve`.
 
         Raises:
             PerdureError: As `approve` does.
         """
-        await self._decide(pending, False, reason, by)
+        await self._decide(call, token, False, reason, by)
 
     async def _decide(
         self,
-        pending: PendingApproval,
+        call: PendingApproval | str,
+        token: str | None,
         approve: bool,
         reason: str,
         by: str | None,
         arguments: Mapping[str, JsonValue] | None = None,
     ) -> None:
-        given = {"pending": pending, "reason": reason, "arguments": arguments, "by": by}
+        given = {"call": call, "token": token, "reason": reason, "arguments": arguments, "by": by}
         validation.check("the answer", given, _ANSWER, errors.InvalidRequestError)
         edited = None if arguments is None else _written(arguments)
+        if isinstance(call, str):
+            name = call if token is None else f"{call}:{token}"
+            [call] = await waiting.named(self._client, self, [name], to_run=approve)
         decision = Decision(
-            call_id=pending.call_id,
-            digest=pending.digest,
+            call_id=call.call_id,
+            digest=call.digest,
             approve=approve,
             reason=reason,
             arguments=edited,
@@ -668,21 +722,6 @@ class Turn(Generic[T]):
             )
         error.report = ending.without_answer(report)
         raise error
-
-
-async def calls_that_wait(client: Client, turn_id: str, run_id: str) -> tuple[PendingApproval, ...]:
-    """Return the calls of a turn that wait for a person now. `run_id` is that of any of its runs.
-
-    Raises:
-        PerdureError: As `Turn.pending_approvals` does.
-    """
-    try:
-        found = await describe_last(client, turn_id, run_id, retry=True)
-        runs = await runs_up_to(client, found)
-    except RPCError as error:
-        raise unreadable(turn_id, error) from error
-    state = await state_of(client, turn_id, runs[-1])
-    return tuple(pending(state, runs[0], datetime.now(UTC)))
 
 
 def _beginning(first: Event) -> datetime:

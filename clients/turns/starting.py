@@ -10,20 +10,17 @@ import secrets
 from datetime import UTC, datetime
 from typing import Literal, NamedTuple
 
-from temporalio.client import Client, WorkflowHandle
+from temporalio.client import Client
 from temporalio.common import (
     Priority,
     RawValue,
-    TypedSearchAttributes,
     WorkflowIDConflictPolicy,
     WorkflowIDReusePolicy,
 )
-from temporalio.exceptions import WorkflowAlreadyStartedError
-from temporalio.service import RPCError
 
 from perdure import errors, limits, validation
-from perdure.clients.reading.feed import failed_unknown, runs_of, unreadable
-from perdure.temporal import start_request, trace_ids
+from perdure.clients.reading.feed import failed_unknown, runs_of
+from perdure.temporal import access, start_request, trace_ids
 from perdure.temporal.history import first_request
 from perdure.temporal.names import TURN
 from perdure.temporal.payloads import pack
@@ -86,70 +83,51 @@ class Starter:
             errors.InvalidRequestError,
         )
         start_request.refuse_silence(request)
-        turn_id = start_request.checked_id(
+        turn_id = access.TURN.new_id(
             f"{request.agent}/{secrets.token_hex(6)}" if turn_id is None else turn_id
         )
         try:
             request.check_moments(datetime.now(UTC))
         except errors.InvalidRequestError as error:
             return await self._begun_before(turn_id, request, if_exists, error)
-        try:
-            handle = await self._start(turn_id, request, priority, if_exists)
-        except WorkflowAlreadyStartedError:
+        run_id = await self._start(turn_id, request, priority, if_exists)
+        if run_id is None:
             return await self._existing(turn_id, request, if_exists)
-        except RPCError as error:
-            raise unreadable(turn_id, error) from error
-        assert handle.first_execution_run_id is not None
-        return Started(turn_id, (handle.first_execution_run_id,))
+        return Started(turn_id, (run_id,))
 
     async def _start(
         self, turn_id: str, request: TurnRequest, priority: Priority, if_exists: IfExists
-    ) -> WorkflowHandle[object, object]:
+    ) -> str | None:
         """Start a new turn, also in place of one that failed because no worker knew its agent.
 
-        Raises:
-            WorkflowAlreadyStartedError: A turn with the id exists.
+        Returns:
+            Temporal's id of its run; None if a turn with the id exists.
         """
         if if_exists == "restart":
             return await self._start_if(
                 WorkflowIDReusePolicy.ALLOW_DUPLICATE, turn_id, request, priority
             )
-        try:
-            return await self._start_if(
-                WorkflowIDReusePolicy.REJECT_DUPLICATE, turn_id, request, priority
-            )
-        except WorkflowAlreadyStartedError:
-            if if_exists == "error" or not await failed_unknown(self._client, turn_id):
-                raise
-        return await self._start_if(
-            WorkflowIDReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY, turn_id, request, priority
+        run_id = await self._start_if(
+            WorkflowIDReusePolicy.REJECT_DUPLICATE, turn_id, request, priority
         )
+        if run_id is None and if_exists != "error" and await failed_unknown(self._client, turn_id):
+            return await self._start_if(
+                WorkflowIDReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY, turn_id, request, priority
+            )
+        return run_id
 
     async def _start_if(
         self, reuse: WorkflowIDReusePolicy, turn_id: str, request: TurnRequest, priority: Priority
-    ) -> WorkflowHandle[object, object]:
-        """Start a turn if the policy allows it, without search attributes if they are refused."""
-        marks = await self._marks.of(request)
-        try:
-            return await self._start_with(marks, reuse, turn_id, request, priority)
-        except RPCError as error:
-            if marks is None or not self._marks.were_refused(error):
-                raise
-            return await self._start_with(None, reuse, turn_id, request, priority)
-
-    async def _start_with(
-        self,
-        marks: TypedSearchAttributes | None,
-        reuse: WorkflowIDReusePolicy,
-        turn_id: str,
-        request: TurnRequest,
-        priority: Priority,
-    ) -> WorkflowHandle[object, object]:
+    ) -> str | None:
+        """Start a turn if the policy allows it, and return Temporal's id of its run."""
         restart = reuse is WorkflowIDReusePolicy.ALLOW_DUPLICATE
-        return await self._client.start_workflow(
+        return await access.start(
+            self._client,
+            access.TURN,
             TURN,
             packed(self._client, request),
             id=turn_id,
+            marks=(self._marks, request),
             task_queue=self._task_queue,
             id_reuse_policy=reuse,
             id_conflict_policy=(
@@ -158,7 +136,6 @@ class Starter:
                 else WorkflowIDConflictPolicy.FAIL
             ),
             **start_request.introduced(request, trace_ids.memo_of_caller()),
-            search_attributes=marks,
             priority=priority,
             request_eager_start=True,  # by a worker on this connection, if there is one
         )

@@ -15,9 +15,10 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from perdure import errors
-from perdure.clients.reading.feed import past, runs_of, unreadable
+from perdure.clients.reading.feed import past, runs_of
 from perdure.clients.reading.tree import Node
 from perdure.clients.turns.status import TurnStatus, status
+from perdure.temporal import access
 from perdure.temporal.runs import describe_last, runs_up_to
 
 _PAUSED = WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_PAUSED
@@ -31,11 +32,9 @@ async def look(client: Client, turn_id: str, run_id: str) -> TurnStatus:
         TurnNotFoundError: Temporal does not have the turn, or no longer has it.
         ServerUnreachableError: Temporal does not answer.
     """
-    try:
+    with access.TURN.asking(turn_id):
         found = await describe_last(client, turn_id, run_id, retry=True)
         runs = await runs_up_to(client, found)
-    except RPCError as error:
-        raise unreadable(turn_id, error) from error
     root = await tree(client, turn_id, runs)
     untaken = frozenset(
         one.activity_id for one in found.pending_activities if one.state == _SCHEDULED

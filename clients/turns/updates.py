@@ -26,8 +26,8 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from perdure import errors
-from perdure.clients.reading.feed import unreadable
 from perdure.temporal import failures
+from perdure.temporal.access import Resource
 from perdure.temporal.names import MEMO
 from perdure.temporal.runs import last_run
 from perdure.temporal.unretried import unretried
@@ -65,44 +65,46 @@ _IS_OVER = ("completed", "closing workflow")
 
 async def ask(
     client: Client,
+    resource: Resource,
     runs: Sequence[str],
-    turn_id: str,
+    id: str,
     update: str,
     given: RawValue,
     update_id: str | None = None,
 ) -> RawValue:
-    """Send an update to the last run of a turn and wait for its answer.
+    """Send an update to the last run of a turn or a session and wait for its answer.
 
-    A turn that goes on in a new run meanwhile gets it again, with the same id, which counts once.
+    If it goes on in a new run meanwhile, it gets the update again, with the same id, which counts
+    once.
 
     Args:
         client: Temporal's client.
-        runs: The known runs of the turn, in order.
-        turn_id: The turn's id.
+        resource: Whether it is a turn or a session.
+        runs: The known runs, in order; empty text for the latest run.
+        id: The id of the turn or of the session.
         update: The name of the update.
         given: Its input.
         update_id: Its id; a random one without it. One id takes effect once.
 
     Raises:
-        PerdureError: The turn refused the update.
-        TurnOverError: The turn is over.
-        TooManyRequestsError: The server did not take it, as it has too many updates of the turn.
+        PerdureError: The turn or the session refused the update, or Temporal does not have it.
+        TurnOverError: It is over.
+        TooManyRequestsError: The server did not take it, as it has too many updates of this id.
         ServerUnreachableError: No worker accepted it.
-        TurnNotFoundError: Temporal does not have the turn.
     """
     caller = asyncio.current_task()
     cancels = caller.cancelling() if caller else 0
     update_id, run_id = update_id or str(uuid4()), runs[-1]
     once, is_refused = unretried(client), True
-    places = _places.setdefault(turn_id, asyncio.Semaphore(_AT_ONCE))
+    places = _places.setdefault(id, asyncio.Semaphore(_AT_ONCE))
     try:
         async with asyncio.timeout(WAIT.total_seconds()), places:
             while True:
-                handle = once.get_workflow_handle(turn_id, run_id=run_id)
+                handle = once.get_workflow_handle(id, run_id=run_id)
                 try:
                     return await _in_time(_sent(handle, update, given, update_id))
                 except _Over:
-                    last = await last_run(client, turn_id, run_id)
+                    last = await last_run(client, id, run_id)
                     if last == run_id:
                         raise await _over(handle, update) from None
                     run_id = last
@@ -112,21 +114,21 @@ async def ask(
                 except _Busy:
                     is_refused = False
                     await asyncio.sleep(_PAUSE_S)
-                    run_id = await last_run(client, turn_id, run_id)
+                    run_id = await last_run(client, id, run_id)
     except (TimeoutError, WorkflowUpdateRPCTimeoutOrCancelledError) as error:
         if caller is not None and caller.cancelling() > cancels:  # the SDK has one error for both
             raise asyncio.CancelledError from None
         if is_refused:
             raise errors.TooManyRequestsError(
-                f"{update!r} for {turn_id!r} was not taken within {WAIT.total_seconds():g} s: too"
+                f"{update!r} for {id!r} was not taken within {WAIT.total_seconds():g} s: too"
                 " many updates of it are under way; send fewer at once, and this one again"
             ) from error
         raise errors.ServerUnreachableError(
-            f"no worker took in {update!r} for turn {turn_id!r} within {WAIT.total_seconds():g}"
-            " s; is one running?"
+            f"no worker took in {update!r} for {resource.subject(id)} within"
+            f" {WAIT.total_seconds():g} s; is one running?"
         ) from error
     except RPCError as error:
-        raise unreadable(turn_id, error) from error
+        raise resource.translated(id, error) from error
 
 
 async def ask_and_start(

@@ -10,15 +10,34 @@ waits again, and the earlier approval must not count a second time.
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, AsyncIterator, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
 
 from temporalio.client import Client
-from temporalio.service import RPCError, RPCStatusCode
 
 from perdure import errors
-from perdure.clients.reading.feed import runs_of, unreadable
+from perdure.clients.reading.feed import runs_of, state_of
 from perdure.clients.turns.entries import TurnEntry
-from perdure.clients.turns.handle import Turn, calls_that_wait
+from perdure.clients.turns.status import pending
+from perdure.temporal import access
+from perdure.temporal.runs import describe_last, runs_up_to
 from perdure.values.approvals import PendingApproval
+
+if TYPE_CHECKING:
+    from perdure.clients.turns.handle import Turn
+
+
+async def calls_that_wait(client: Client, turn_id: str, run_id: str) -> tuple[PendingApproval, ...]:
+    """Return the calls of a turn that wait for a person now. `run_id` is that of any of its runs.
+
+    Raises:
+        PerdureError: As `Turn.pending_approvals` does.
+    """
+    with access.TURN.asking(turn_id):
+        found = await describe_last(client, turn_id, run_id, retry=True)
+        runs = await runs_up_to(client, found)
+    state = await state_of(client, turn_id, runs[-1])
+    return tuple(pending(state, runs[0], datetime.now(UTC)))
 
 
 def full(one: PendingApproval) -> str:
@@ -27,7 +46,7 @@ def full(one: PendingApproval) -> str:
 
 
 async def named(
-    client: Client, turn: Turn, calls: Sequence[str], *, to_run: bool
+    client: Client, turn: Turn[Any], calls: Sequence[str], *, to_run: bool
 ) -> list[PendingApproval]:
     """Return the waiting calls with these names, all of them before anything is decided.
 
@@ -54,7 +73,9 @@ async def named(
     return list({full(one): one for one in found.values()}.values())
 
 
-async def _refuse_ambiguous(client: Client, turn: Turn, plain: Sequence[PendingApproval]) -> None:
+async def _refuse_ambiguous(
+    client: Client, turn: Turn[Any], plain: Sequence[PendingApproval]
+) -> None:
     """Check that ids alone identify the calls that were reviewed.
 
     Raises:
@@ -93,7 +114,7 @@ async def of_all(
                 yield entry, one
 
 
-async def is_only_run(client: Client, turn: Turn) -> bool:
+async def is_only_run(client: Client, turn: Turn[Any]) -> bool:
     """Whether no run of another turn has had the turn's id, as far as Temporal still has them.
 
     Raises:
@@ -101,21 +122,20 @@ async def is_only_run(client: Client, turn: Turn) -> bool:
     """
     written = turn.id.replace("\\", "\\\\").replace("'", "\\'")
     own = await runs_of(client, turn.id)
-    if turn.run_id not in own:
+    if (await turn.first_run()) not in own:
         return False
     try:
-        async for run in client.list_workflows(f"WorkflowId = '{written}'"):
-            if run.id == turn.id and run.run_id not in own:
-                return False
-    except RPCError as error:
-        if error.status is RPCStatusCode.INVALID_ARGUMENT:  # an id that no query can hold
-            return False
-        raise unreadable(turn.id, error) from error
+        with access.TURN.asking(turn.id):
+            async for run in client.list_workflows(f"WorkflowId = '{written}'"):
+                if run.id == turn.id and run.run_id not in own:
+                    return False
+    except errors.InvalidRequestError:  # an id that no query can hold
+        return False
     return True
 
 
 def _unknown(
-    turn: Turn, call: str, pending: tuple[PendingApproval, ...]
+    turn: Turn[Any], call: str, pending: tuple[PendingApproval, ...]
 ) -> errors.ApprovalConflictError:
     if any(call.startswith(f"{one.call_id}:") for one in pending):
         what = (

@@ -160,7 +160,7 @@ async def main() -> int:
         print("no Chromium on the path: the pictures stay as they are", file=sys.stderr)
         return 1
     async with turns() as (client, ui):
-        runs = {name: (await client.get(f"{name}/ticket-4711")).run_id for name in TURNS}
+        runs = {name: await client.turn(f"{name}/ticket-4711").first_run() for name in TURNS}
         pages = {
             name: f"{address_in_ui(ui, 'default', f'{name}/ticket-4711')}/{run}/timeline"
             for name, run in runs.items()
@@ -171,7 +171,7 @@ async def main() -> int:
         await pictures(browser, pages)
         with contextlib.suppress(errors.PerdureError):
             for name in ("running", "approval", "paused", "editor"):
-                await (await client.get(f"{name}/ticket-4711")).cancel("the pictures are taken")
+                await client.turn(f"{name}/ticket-4711").cancel("the pictures are taken")
     return 0
 
 

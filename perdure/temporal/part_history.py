@@ -30,6 +30,9 @@ class PartOrdered(NamedTuple):
     """The part was told to begin, or that it will not."""
 
 
+PartFact = PartRequest | TurnOfPart | PartOrdered
+
+
 class PartReader(HistoryReader):
     """Reads the events of one part, in order.
 
@@ -45,13 +48,17 @@ class PartReader(HistoryReader):
         self.refused: dict[str, ChildEnded] = {}
         self._found: dict[int, str] = {}
 
-    async def read(self, event: HistoryEvent) -> PartRequest | TurnOfPart | PartOrdered | None:
-        """Return what an event says; None if it says nothing about turns.
+    async def read(self, event: HistoryEvent) -> tuple[PartFact, ...]:
+        """Return the fact of an event; none if it is not about turns.
 
         Raises:
             InvalidRequestError: The workflow was not started as a part.
             PayloadDecodeError: This process lacks the codec of the batch.
         """
+        fact = await self._part_fact(event)
+        return () if fact is None else (fact,)
+
+    async def _part_fact(self, event: HistoryEvent) -> PartFact | None:
         match event.event_type:
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
                 given = event.workflow_execution_started_event_attributes.input.payloads

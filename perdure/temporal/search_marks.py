@@ -7,6 +7,8 @@ them, and the client logs a warning once.
 from __future__ import annotations
 
 import logging
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 from temporalio.client import Client
 from temporalio.common import TypedSearchAttributes
@@ -18,6 +20,8 @@ from perdure.temporal.namespace_check import Findings, Index
 from perdure.turn.wire import TurnRequest
 
 logger = logging.getLogger("perdure")
+
+V = TypeVar("V")
 
 
 class Marks:
@@ -37,6 +41,24 @@ class Marks:
             return search_attributes.at_start(request.agent, request.labels)
         self._warn(found)
         return None
+
+    async def applied(
+        self,
+        request: TurnRequest | SessionRequest,
+        start: Callable[[TypedSearchAttributes | None], Awaitable[V]],
+    ) -> V:
+        """Return the answer of a start with the attributes, or without them if they are refused.
+
+        Raises:
+            RPCError: The server does not start it.
+        """
+        attributes = await self.of(request)
+        try:
+            return await start(attributes)
+        except RPCError as error:
+            if attributes is None or not self.were_refused(error):
+                raise
+        return await start(None)
 
     def were_refused(self, error: RPCError) -> bool:
         """Whether a start failed because of the search attributes.

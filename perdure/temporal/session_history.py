@@ -115,8 +115,12 @@ class SessionReader:
         self._signals: dict[int, str] = {}
         self._count = 0
 
-    async def fact(self, event: HistoryEvent) -> SessionFact | None:
-        """Return the fact of an event; None if it holds none."""
+    async def facts(self, event: HistoryEvent) -> tuple[SessionFact, ...]:
+        """Return the fact of an event; none if it holds none."""
+        fact = await self._fact(event)
+        return () if fact is None else (fact,)
+
+    async def _fact(self, event: HistoryEvent) -> SessionFact | None:
         match event.event_type:
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
                 return await self._started(event)
@@ -244,7 +248,8 @@ async def session_facts(
     reader = SessionReader(client.data_converter, is_worker=is_worker)
     handle = client.get_workflow_handle(session_id, run_id=run_id)
     async for event in handle.fetch_history_events():
-        yield event, await reader.fact(event)
+        for fact in await reader.facts(event) or (None,):
+            yield event, fact
 
 
 async def messages_before(

@@ -150,15 +150,6 @@ def refuse_silence(request: TurnRequest) -> None:
         )
 
 
-def checked_id(turn_id: str) -> str:
-    """Return the id of a new turn after validation.
-
-    Raises:
-        InvalidRequestError: It is not valid.
-    """
-    return validation.new_id("turn", turn_id, limits.TURN_ID_CHARACTERS)
-
-
 def introduced(request: TurnRequest, trace: Mapping[str, Any]) -> dict[str, Any]:
     """Return the start options of a turn: its summary, its memo and the timeout of its tasks.
 

@@ -109,10 +109,10 @@ async def test_backend_starts_streams_resumes_approves_and_cancels(tell: Tell) -
             await asyncio.wait_for(uvicorn.wait(), 60)
             streams.cancel()
         await (await story.defining("tonight"))(client, 9)
-        later = await client.status("summary-9")
-        await (await client.get("summary-9")).cancel()
+        later = await client.turn("summary-9").status()
+        await client.turn("summary-9").cancel()
         await (await story.defining("of_tenant"))(client, "north", 10)
-        shared = await (await client.get("ticket-10")).result()
+        shared = await client.turn("ticket-10").result()
 
     assert [(one.status_code, one.json().get("code")) for one in begun] == [
         (202, None),

@@ -28,11 +28,11 @@ async def test_batches_run_and_are_retried_as_the_page_says(tell: Tell) -> None:
     async with tell("batches") as story:
         client = await story.works(CLASSIFIER, FunctionModel(reply))
         printed = await story.prints((await story.defining("nightly"))(client, ["a", "rude"]))
-        batch = await client.get_batch("nightly-2026-11-23")
+        batch = client.batch("nightly-2026-11-23")
         failures = await story.prints((await story.defining("failures"))(batch, None))
         refused.clear()
         await (await story.defining("once_more"))(client)
-        status = await batch.result()
+        status = await batch.wait()
         mails = await story.up_to("The command line", "json")
         (story.terminal.folder / "mails.jsonl").write_text(mails.text, encoding="utf-8")
 

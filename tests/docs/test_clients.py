@@ -47,7 +47,7 @@ async def test_client_does_what_the_page_says(tell: Tell) -> None:
         values = await story.prints((await story.defining("values"))(client))
         answer = await story.defining("answer")
         failing = await client.start("support", "Answer without a key.")
-        answers = [await answer(turn) for turn in (await client.get("ticket-4712"), failing)]
+        answers = [await answer(turn) for turn in (client.turn("ticket-4712"), failing)]
         context = await story.up_to("Context and history", "text")
         scripts.scripts[context.text.strip()] = ScriptedModel("two months")
         knowing = await client.run(
@@ -57,13 +57,13 @@ async def test_client_does_what_the_page_says(tell: Tell) -> None:
         talk = [await go_on(client, rows, "jo", said) for said in ("I am Jo.", "What is my name?")]
         remembered = scripts.scripts["I am Jo."].requests[1].messages
         each_night = await story.defining("each_night")
-        from_outside = await (await client.get("ticket-4713")).result()
+        from_outside = await client.turn("ticket-4713").result()
         await each_night(client)
         await client.temporal.get_schedule_handle("nightly").trigger()
         nightly = await until(
             lambda: listed(client), "the turn that the schedule started is listed"
         )
-        summed_up = await (await client.get(nightly[0])).result()
+        summed_up = await client.turn(nightly[0]).result()
 
     assert values == "12.50\n2026-12-01\nreminder\n"
     assert answers == ["60 days", "LLM_AUTH after 0 steps: no key"]

@@ -34,7 +34,7 @@ async def test_turn_is_followed_as_the_page_says(tell: Tell) -> None:
     async with tell("following-turns") as story:
         client = await story.works([SUPPORT, PAYER], model)
         await client.run("support", "Answer ticket 4711.", id="ticket-4711")
-        turn = await client.get("ticket-4711")
+        turn = client.turn("ticket-4711")
         followed = await story.prints((await story.defining("follow"))(turn, None))
         for_a_browser = await story.defining("for_a_browser")
         public = [json.loads(line) for line in await for_a_browser(turn)]

@@ -35,7 +35,7 @@ async def test_turn_is_started_and_continued_as_the_page_says(tell: Tell) -> Non
         (started,) = await until(
             listed, "the turn that was started by hand in the list, which lags behind"
         )
-        over = await client.get(started.id)
+        over = client.turn(started.id)
         by_hand = await over.result()
         await (await story.defining("correct"))(over)
         report = await (await story.defining("finish"))(client)

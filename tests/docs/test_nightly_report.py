@@ -50,7 +50,7 @@ async def test_report_is_written_at_night_as_the_page_says(
             return found[0].read_text(encoding="utf-8") if found else None
 
         report = await until(written, "a report")
-        await (await client.get_schedule("nightly")).delete()
+        await client.schedule("nightly").delete()
 
     assert sorted(read) == sorted(LETTERS.values())
     assert json.loads(report) == ["a: It is cold, 2 days left", "b: not read"]

@@ -63,7 +63,7 @@ async def test_namespace_is_prepared_watched_and_encrypted_as_the_page_says(
         history = await client.temporal.get_workflow_handle("locked").fetch_history()
         monkeypatch.setenv("ENCRYPTION_KEYS", f"{KEYS[1]},{KEYS[0]}")
         later = await AgentClient.connect(story.terminal.environment["TEMPORAL_ADDRESS"])
-        report = await (await later.get("locked")).result()
+        report = await later.turn("locked").result()
         started = history.events[0].workflow_execution_started_event_attributes.input
         answers = await asyncio.to_thread(served, importlib.import_module("codec_server"), started)
         profile = await story.up_to("TLS and API keys for Temporal", "toml")

@@ -31,7 +31,7 @@ async def test_readme_does_what_it_says(tell: Tell) -> None:
         await client.run("editor", "A page on notice periods", id="page-1")
         answer = await story.defining("answer")
         printed = await story.prints(answer("4711"))
-        report = await (await client.get("ticket-4711")).result()
+        report = await client.turn("ticket-4711").result()
 
     assert (report.output, report.steps[0].results[0].content) == (
         "30 days",

@@ -40,7 +40,7 @@ async def test_receiver_gets_what_the_page_shows(tell: Tell) -> None:
             model = ScriptedModel(*[says("Done.")] * 3)
             client = await story.works(agent, model, settings=settings)
             await (await story.defining("answer"))(client, "4711")
-            await (await client.get("ticket-4711")).result()
+            await client.turn("ticket-4711").result()
             shown = json.loads((await story.up_to("What the receiver gets", "json")).text)
             url = receiver.url("/page")
             labels = {"ticket": "4712"}

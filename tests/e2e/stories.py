@@ -132,6 +132,7 @@ class Story:
         self._journal = folder / "journal.jsonl"
         self._queue = f"e2e-{secrets.token_hex(6)}"
         self._client: RecordingClient | None = None
+        self._deaths = Counter[int]()
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -192,8 +193,43 @@ class Story:
         Returns:
             The process to kill next.
         """
+        if self._supervised:
+            await eventually(lambda: bool(supervised(worker.pid)), "a process runs")
         await kill(worker)
-        return worker if self._supervised else await self.worker(app, **environment)
+        return await self.following(worker, app, **environment)
+
+    async def following(self, worker: Process, app: str = "", **environment: str) -> Process:
+        """The process to kill next, after one that has died. A supervisor starts it by itself;
+        without one, this does once the worker has ended.
+        """
+        if self._supervised:
+            self._deaths[worker.pid] += 1
+            place, deaths = self.workers.index(worker), self._deaths[worker.pid]
+            await eventually(
+                lambda: self.said(place).count("started again") >= deaths,
+                "a process is started again",
+                within_s=GONE_S,
+            )
+            return worker
+        await worker.wait()
+        return await self.worker(app, **environment)
+
+    @contextlib.asynccontextmanager
+    async def kept_running(self) -> AsyncIterator[None]:
+        """A worker that is started again whenever it dies: by its supervisor, or without one by
+        this, as systemd or Kubernetes does.
+        """
+
+        async def keep() -> None:
+            while True:
+                await (await self.worker()).wait()
+
+        keeping = asyncio.create_task(keep())
+        try:
+            yield
+        finally:
+            keeping.cancel()
+            await asyncio.wait({keeping})
 
     def said(self, worker: int = 0) -> str:
         """The log of a worker process."""
@@ -296,9 +332,20 @@ def has_supervisor() -> bool:
     return False
 
 
-@pytest.fixture(
-    params=[True, pytest.param(False, marks=pytest.mark.slow)], ids=["supervised", "alone"]
+WITH_AND_WITHOUT = (
+    pytest.param(
+        True,
+        id="supervised",
+        marks=pytest.mark.skipif(
+            sys.platform != "linux", reason="its processes are found in /proc"
+        ),
+    ),
+    pytest.param(False, id="alone", marks=pytest.mark.slow),
 )
+"""The rows of a test of kills: the process that is killed has a supervisor, or it has none."""
+
+
+@pytest.fixture(params=WITH_AND_WITHOUT)
 def with_and_without_supervisor(request: pytest.FixtureRequest) -> bool:
     """Each test of a module that imports this as `has_supervisor` runs twice: the process that is
     killed is the child of a supervisor, as users run it, or the worker itself.

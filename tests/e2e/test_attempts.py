@@ -3,8 +3,10 @@ contains a transcript that differs from history.
 """
 
 import asyncio
+import os
 import secrets
 import signal
+from pathlib import Path
 
 import pytest
 from temporalio.api.common.v1 import WorkflowExecution
@@ -17,7 +19,20 @@ from perdure.clients import Turn
 from perdure.turn.facts import CallFailed, ToolLost
 from perdure.workflows import AgentTurn
 
-from .stories import GONE_S, UNKNOWN, Story, Tell, asks, recorded, results, says, use
+from .stories import (
+    GONE_S,
+    UNKNOWN,
+    WITH_AND_WITHOUT,
+    Improviser,
+    Story,
+    Tell,
+    asks,
+    recorded,
+    results,
+    says,
+    supervised,
+    use,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -57,6 +72,31 @@ async def test_late_answer_of_a_lost_attempt_reaches_no_request(tell: Tell) -> N
     ]
     assert story.requests() == {1: 1, 2: 2, 3: 1, 4: 1}
     assert len({entry.pid for entry in story.journal()}) == 1
+
+
+@pytest.mark.accepts("Y85")
+@pytest.mark.parametrize("under_supervisor", WITH_AND_WITHOUT)
+async def test_worker_that_is_late_loses_no_call(
+    perdure_server: str, tmp_path: Path, under_supervisor: bool
+) -> None:
+    """A process that does not run for 9 s within a model call is late, not dead: with the default
+    tolerance its answer counts, and is not paid twice.
+    """
+    stub = Improviser((says("done", delay_s=10.0),), tmp_path / "requests.jsonl")
+    async with Story(perdure_server, tmp_path, stub=stub, supervised=under_supervisor) as story:
+        worker = await story.worker(PERDURE_HEARTBEAT_TOLERANCE_S="12")
+        turn = await story.start()
+        await story.asked(1)
+        [process] = supervised(worker.pid) or [worker.pid]
+        os.kill(process, signal.SIGSTOP)
+        await asyncio.sleep(9.0)
+        os.kill(process, signal.SIGCONT)
+
+        report = await story.report(turn)
+        attempts = await story.attempts(turn)
+
+    assert report.output == "done #1"
+    assert (story.requests(), attempts["step-1"]) == ({1: 1}, 1)
 
 
 @pytest.mark.accepts("Y13", "T14")
@@ -101,7 +141,7 @@ async def test_reset_turn_repeats_only_what_comes_after_the_reset(tell: Tell) ->
     turn = await story.start(id=f"reset-{secrets.token_hex(4)}")
     await story.asked(3)
     await reset(story, turn, await scheduler_of(story, turn, "step-2"))
-    again = await story.client.get(turn.id)
+    again = story.client.turn(turn.id)
 
     report = await again.result()
 
@@ -177,7 +217,7 @@ async def test_tool_in_flight_at_a_reset_counts_as_lost(tell: Tell, name: str) -
     await story.begun("one")
     await reset(story, turn, await nudge(story, turn))
 
-    report = await (await story.client.get(turn.id)).result()
+    report = await story.client.turn(turn.id).result()
 
     await story.check_requests()
     repeats = name == "fetch"
@@ -199,7 +239,7 @@ async def test_model_call_in_flight_at_a_reset_is_made_again(tell: Tell) -> None
     await story.asked(1)
     await reset(story, turn, await nudge(story, turn))
 
-    report = await (await story.client.get(turn.id)).result()
+    report = await story.client.turn(turn.id).result()
 
     await story.check_requests()
     assert (report.output, story.requests()) == ("done #2", {1: 2})

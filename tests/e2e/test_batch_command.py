@@ -63,6 +63,12 @@ def working(here: CommandLine) -> Any:
     return here.started("worker", APP)
 
 
+def listed_batches(here: InProcess, batch_id: str) -> str:
+    """The table of batches as soon as a batch is in it; Temporal's list lags."""
+    text = here("batch", "list", "--limit", "100").stdout
+    return text if batch_id in text else ""
+
+
 def lines_of(path: Path) -> list[dict[str, Any]]:
     """The lines of a file of results."""
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
@@ -94,6 +100,8 @@ def test_file_has_each_result_once(worked: InProcess, tasks: Path, tmp_path: Pat
     both = worked("batch", "results", batch_id, "--csv", "--json")
     for_people = worked("batch", "results", batch_id)
     shown = worked("batch", "show", batch_id)
+    table = wait_until(lambda: listed_batches(worked, batch_id), "the batch is listed")
+    entries = [json.loads(line) for line in worked("batch", "list", "--json").stdout.splitlines()]
     selected = ("list", "--parent", batch_id, "--label", "row=2", "--json")
     listed = wait_until(lambda: worked(*selected).stdout, "the turn is listed")
     told = [json.loads(line) for line in as_json.stdout.splitlines()]
@@ -126,6 +134,12 @@ def test_file_has_each_result_once(worked: InProcess, tasks: Path, tmp_path: Pat
         "tasks     4 of 4 done",
     ]
     assert json.loads(listed)["id"] == f"{batch_id}/b"
+    [header, *rows_of_table] = table.splitlines()
+    assert header.split() == ["ID", "AGENT", "STATE", "DONE", "FAILED", "STARTED"]
+    [row] = [row.split() for row in rows_of_table if row.startswith(f"{batch_id} ")]
+    assert row[1:7] == ["classifier", "completed", "4", "of", "4", "0"]
+    [entry] = [entry for entry in entries if entry["id"] == batch_id]
+    assert (entry["state"], entry["done"], entry["total"]) == ("completed", 4, 4)
 
 
 @pytest.mark.accepts("E79", "E82", "E87")

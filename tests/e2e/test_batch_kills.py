@@ -76,7 +76,7 @@ async def test_each_task_of_a_batch_has_one_turn_when_workers_are_killed(
     workers = [await story.worker(APP, **environment) for _ in range(2)]
     began = time.monotonic()
 
-    batch = await story.client.batch(
+    batch = await story.client.start_batch(
         batch_id,
         "classifier",
         path,
@@ -91,7 +91,7 @@ async def test_each_task_of_a_batch_has_one_turn_when_workers_are_killed(
             memory.append(Memory.now(len(found), workers))
         if len(found) % (TASKS // (KILLS + 1) + 1) == 0:
             workers.append(await story.replace(workers.pop(0), APP, **environment))
-    status = await batch.result()
+    status = await batch.wait()
     took = time.monotonic() - began
     sizes = await histories(story.temporal, batch_id)
     asked = Counter((tmp_path / "asked").read_text(encoding="utf-8").splitlines())

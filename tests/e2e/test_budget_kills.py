@@ -12,6 +12,9 @@ from perdure.turn.facts import WaitBegan
 
 from ..integration.spending import until
 from .stories import Tell, asks, kill, says, use
+from .stories import with_and_without_supervisor as has_supervisor
+
+__all__ = ["has_supervisor"]
 
 BUDGET = 20_000
 
@@ -34,8 +37,7 @@ async def test_attempt_that_was_killed_is_charged_whole_and_the_next_has_its_own
     worker = await story.worker()
     turn = await story.start(budget=Budget(tokens=BUDGET))
     await story.asked(1)
-    await kill(worker)
-    await story.worker()
+    await story.replace(worker)
 
     report = await story.report(turn)
 
@@ -64,7 +66,7 @@ async def test_wait_for_iterations_survives_the_kill_of_its_worker(tell: Tell) -
     await until(turn, WaitBegan)
     await kill(worker)
     waits = (await turn.status()).waits
-    await story.worker(app)
+    await story.following(worker, app)
     left = await turn.add_budget(iterations=1)
 
     report = await story.report(turn)

@@ -2,7 +2,10 @@
 
 import pytest
 
-from .stories import Tell, asks, kill, results, says, use
+from .stories import Tell, asks, results, says, use
+from .stories import with_and_without_supervisor as has_supervisor
+
+__all__ = ["has_supervisor"]
 
 APP = "tests.e2e.handoff_app:make"
 
@@ -21,11 +24,9 @@ async def test_turn_is_handed_over_once_although_its_workers_are_killed(tell: Te
     )
     first = await story.worker(APP)
     turn = await story.start()
-    await first.wait()
-    second = await story.worker(APP)
+    second = await story.following(first, APP)
     await story.asked(2)
-    await kill(second)
-    await story.worker(APP)
+    await story.replace(second, APP)
 
     report = await story.report(turn)
 
@@ -39,10 +40,9 @@ async def test_turn_is_handed_over_once_although_its_workers_are_killed(tell: Te
     ]
     assert story.requests() == {1: 1, 2: 2, 3: 1}
     assert [request["model"] for request in story.stub.requests] == ["clerk", *["cashier"] * 3]
-    assert await story.attempts(turn) == {
-        "step-1": 1,
-        "step-1.call-1.agent": 2,
-        "step-2": 2,
-        "step-2.call-1": 1,
-        "step-3": 1,
-    }
+    attempts = await story.attempts(turn)
+    attempts.pop("agent", None)  # the agent is looked up in place, unless that takes long
+    # a poll of the dead process may take the next attempt along
+    assert attempts.pop("step-1.call-1.agent") >= 2
+    assert attempts.pop("step-2") >= 2
+    assert attempts == {"step-1": 1, "step-2.call-1": 1, "step-3": 1}

@@ -1,9 +1,7 @@
 """Workers that are killed with `kill -9`, at every relevant point of a turn."""
 
 import asyncio
-import contextlib
 import time
-from collections.abc import AsyncIterator
 from datetime import timedelta
 
 import pytest
@@ -12,7 +10,7 @@ from perdure.turn.facts import WaitBegan, WaitEnded
 
 from ..integration.long_turns import events_of as all_of
 from ..integration.spending import until
-from .stories import UNKNOWN, Story, Tell, asks, kill, recorded, results, says, use
+from .stories import UNKNOWN, Tell, asks, kill, recorded, results, says, use
 from .stories import with_and_without_supervisor as has_supervisor
 
 DELAY = timedelta(seconds=12)
@@ -204,22 +202,6 @@ async def test_tool_whose_result_is_recorded_does_not_run_again(tell: Tell) -> N
     assert await story.attempts(turn) == {"step-1": 1, "step-1.call-1": 1, "step-2": 2}
 
 
-@contextlib.asynccontextmanager
-async def supervised(story: Story) -> AsyncIterator[None]:
-    """Workers that are restarted whenever they exit, as by systemd or Kubernetes."""
-
-    async def supervise() -> None:
-        while True:
-            await (await story.worker()).wait()
-
-    supervisor = asyncio.create_task(supervise())
-    try:
-        yield
-    finally:
-        supervisor.cancel()
-        await asyncio.wait({supervisor})
-
-
 @pytest.mark.slow
 @pytest.mark.accepts("T2")
 async def test_tool_that_kills_its_worker_every_time_is_given_up_after_five_attempts(
@@ -227,7 +209,7 @@ async def test_tool_that_kills_its_worker_every_time_is_given_up_after_five_atte
 ) -> None:
     """The model gets an error result, and the turn completes on the sixth worker."""
     story = await tell(asks(use("die", "one")), says("it cannot be done"))
-    async with supervised(story):
+    async with story.kept_running():
         report = await story.report(await story.start())
 
     assert story.ran() == [("one", attempt) for attempt in range(1, 6)]
@@ -241,7 +223,7 @@ async def test_tool_that_kills_its_worker_every_time_is_given_up_after_five_atte
 async def test_tool_that_kills_its_worker_and_may_not_be_repeated_ran_once(tell: Tell) -> None:
     """One attempt, then the result says that the outcome is unknown."""
     story = await tell(asks(use("die_once", "one")), says("it cannot be done"))
-    async with supervised(story):
+    async with story.kept_running():
         report = await story.report(await story.start())
 
     assert story.ran() == [("one", 1)]

@@ -10,13 +10,16 @@ from perdure.turn.keys import ModelKey
 
 from ..conftest import eventually
 from .local_app import LOCATION
-from .stories import GONE_S, UNKNOWN, Story, Tell, asks, kill, results, says, use
-from .test_kills import SOON_S, supervised
+from .stories import GONE_S, UNKNOWN, Story, Tell, asks, results, says, use
+from .stories import with_and_without_supervisor as has_supervisor
+from .test_kills import SOON_S
 from .test_random_kills import CALLS, REPLIES, STEPS, kill_at_random
 
+__all__ = ["has_supervisor"]
+
 LATE_S = 40.0
-"""From a kill in a local call to the next model call; measured are 22 s: the workflow task's 20 s,
-and the start of a worker.
+"""From a kill in a local call to the next model call; measured are 22 s without a supervisor: the
+workflow task's 20 s, and the start of a worker.
 """
 
 pytestmark = pytest.mark.slow
@@ -41,9 +44,8 @@ async def test_call_of_a_worker_killed_in_it_is_made_as_an_activity(tell: Tell) 
     worker = await story.worker()
     turn = await story.start()
     await runs(story, "two", 1)
-    await kill(worker)
     killed_at = time.time()
-    await story.worker()
+    await story.replace(worker)
 
     report = await story.report(turn)
 
@@ -68,9 +70,8 @@ async def test_activity_that_follows_a_local_call_is_repeated_like_any_other(tel
     worker = await story.worker()
     turn = await story.start()
     await runs(story, "one", 2)
-    await kill(worker)
     killed_at = time.time()
-    await story.worker()
+    await story.replace(worker)
 
     report = await story.report(turn)
 
@@ -89,8 +90,7 @@ async def test_local_result_that_is_recorded_is_not_made_again(tell: Tell) -> No
     worker = await story.worker()
     turn = await story.start()
     await story.asked(2)
-    await kill(worker)
-    await story.worker()
+    await story.replace(worker)
 
     report = await story.report(turn)
 
@@ -104,7 +104,7 @@ async def test_local_tool_that_kills_its_worker_every_time_is_given_up(tell: Tel
     story = await tell(asks(use("die", "one")), says("it cannot be done"))
     story.app = LOCATION
     turn = await story.start()
-    async with supervised(story), asyncio.timeout(3 * GONE_S):
+    async with story.kept_running(), asyncio.timeout(3 * GONE_S):
         await turn.result()
 
     report = await story.report(turn)

@@ -32,8 +32,12 @@ from perdure.turn.state import TurnState
 from ..conftest import check_history, eventually
 from .app import AGENT
 from .long_app import Counter
-from .stories import UNKNOWN, Process, Story, assert_recorded_once, kill
+from .stories import UNKNOWN, Story, assert_recorded_once
+from .stories import with_and_without_supervisor as has_supervisor
 
+__all__ = ["has_supervisor"]
+
+APP = "tests.e2e.long_app:make"
 STEPS = int(os.environ.get("PERDURE_LONG_STEPS", "1200"))
 KILLS = int(os.environ.get("PERDURE_LONG_KILLS", "6"))
 TASK_TIMEOUT = limits.TASK_TIMEOUT if STEPS >= 5_000 else timedelta(seconds=4)
@@ -49,13 +53,13 @@ PATIENCE_S = 60 + STEPS * 0.2 + KILLS * 30
 @pytest.mark.timeout(3 * PATIENCE_S)
 @pytest.mark.accepts("Y2", "Y8", "Y45", "Y46", "Y47")
 async def test_turn_over_many_runs_repeats_nothing_when_its_workers_are_killed(
-    perdure_server: str, tmp_path: Path
+    perdure_server: str, tmp_path: Path, has_supervisor: bool
 ) -> None:
     """Every step is recorded once, no tool that may not repeat runs twice, the bill is booked, and
     the report is whole.
     """
     stub = Counter(STEPS)
-    async with Story(perdure_server, tmp_path, stub=stub) as story:
+    async with Story(perdure_server, tmp_path, stub=stub, supervised=has_supervisor) as story:
         turn = await _start(story)
         killing = asyncio.create_task(_kill_at_random(story, stub, turn, random.Random(STEPS)))
         async with asyncio.timeout(PATIENCE_S):
@@ -82,15 +86,15 @@ async def _start(story: Story) -> Turn:
         task_queue=story.client.task_queue,
         **{**options, "task_timeout": TASK_TIMEOUT},
     )
-    return await story.client.get(handle.id)
+    return story.client.turn(handle.id)
 
 
 async def _kill_at_random(story: Story, stub: Counter, turn: Turn, moments: random.Random) -> None:
     """Kill a worker somewhere in each part of the turn; every second one around the end of a run.
 
-    The next worker starts at once.
+    Another one goes on at once.
     """
-    worker = await _worker(story)
+    worker = await story.worker(APP)
     part = STEPS // (KILLS + 1)
     for number in range(KILLS):
         step = number * part + moments.randrange(part // 2)
@@ -100,13 +104,8 @@ async def _kill_at_random(story: Story, stub: Counter, turn: Turn, moments: rand
             await asyncio.sleep(moments.uniform(0, AROUND_S))
         else:
             await asyncio.sleep(moments.uniform(0, 0.1))
-        await kill(worker)
-        worker = await _worker(story)
+        worker = await story.replace(worker, APP)
         await _asked(stub, len(stub.asked) + 1)
-
-
-async def _worker(story: Story) -> Process:
-    return await story.worker("tests.e2e.long_app:make")
 
 
 async def _asked(stub: Counter, times: int) -> None:

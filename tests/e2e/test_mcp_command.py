@@ -54,7 +54,7 @@ async def test_turn_outlives_the_editor_that_started_it(runtime: Runtime, mode: 
             said = first.instructions
         async with editor(perdure, mode=mode) as second:
             ended = await second.call_tool("turn_result", {"turn": f"editor-{mode}"})
-        await (await perdure.get(f"editor-{mode}")).result()
+        await perdure.turn(f"editor-{mode}").result()
 
     assert said is not None
     assert "The agents are clerk." in said

@@ -11,7 +11,10 @@ import pytest
 
 from perdure.turn.keys import ModelKey, ToolKey
 
-from .stories import UNKNOWN, Story, Tell, asks, kill, results, says, use
+from .stories import UNKNOWN, Story, Tell, asks, results, says, use
+from .stories import with_and_without_supervisor as has_supervisor
+
+__all__ = ["has_supervisor"]
 
 pytestmark = pytest.mark.slow
 
@@ -31,8 +34,8 @@ REPLIES = [*(asks(call, delay_s=PAUSE_S) for call in CALLS), says("done", delay_
 
 
 async def kill_at_random(story: Story, moments: random.Random) -> None:
-    """Kill the worker somewhere in the turn and start another one: after a number of calls, and a
-    fraction of the next.
+    """Kill the worker somewhere in the turn, and let another one go on: after a number of calls,
+    and a fraction of the next.
     """
     worker = await story.worker()
     for _ in range(moments.choice([1, 1, 2])):
@@ -40,8 +43,7 @@ async def kill_at_random(story: Story, moments: random.Random) -> None:
         seen = moments.randrange(so_far, 2 * STEPS - 1)
         await story.calls_begun(seen)
         await asyncio.sleep(moments.uniform(0, 1.2 * PAUSE_S))
-        await kill(worker)
-        worker = await story.worker()
+        worker = await story.replace(worker)
 
 
 @pytest.mark.accepts("Y2", "T14")

@@ -30,7 +30,7 @@ async def test_each_time_has_one_turn_although_workers_are_killed(tell: Tell) ->
     server starts turns meanwhile, which wait for a worker.
     """
     story = await tell(asks(use("charge", "one")), says("done", delay_s=1.5))
-    daily = await story.client.schedule(
+    daily = await story.client.create_schedule(
         f"kills-{secrets.token_hex(4)}",
         AGENT,
         "go",
@@ -54,7 +54,7 @@ async def test_each_time_has_one_turn_although_workers_are_killed(tell: Tell) ->
     await second.result()
     third = await existing(story.client, turn_id_of(daily.id, slots[2]))
     reports = [await story.report(turn) for turn in (first, second, third)]
-    status = await daily.describe()
+    status = await daily.status()
     await daily.delete()
 
     assert status.spent.model_calls == sum(report.model_calls for report in reports)
@@ -79,11 +79,11 @@ async def test_message_of_a_schedule_is_said_once_although_workers_are_killed(te
     story = await tell(says("done", delay_s=1.5), says("again"))
     name = f"says-{secrets.token_hex(4)}"
     session = story.client.session(name)
-    daily = await story.client.schedule(
+    daily = await story.client.create_schedule(
         name, AGENT, "go", cron="0 7 * * *", timezone="Europe/Berlin", session=name
     )
     slots = await daily.backfill(FIRST, FIRST + timedelta(days=1))
-    waiting = await daily.describe()
+    waiting = await daily.status()
     worker = await story.worker()
     await story.asked(1)
     await story.replace(worker)
@@ -98,7 +98,7 @@ async def test_message_of_a_schedule_is_said_once_although_workers_are_killed(te
             if sent[-1] == ids[-1]:
                 break
     read = [message for one in await session.turns() for message in one.messages]
-    status = await daily.describe()
+    status = await daily.status()
     await daily.delete()
 
     assert [one.message for one in waiting.last] in ([], ids[:1])

@@ -12,10 +12,11 @@ import pytest
 from ..integration.gateway import messages
 from .command_line import CommandLine, Started
 from .outages import Outage
-from .stories import Tell, asks, kill, says, use
+from .stories import Tell, asks, says, use
+from .stories import with_and_without_supervisor as has_supervisor
 from .test_server_outage import server
 
-__all__ = ["server"]
+__all__ = ["has_supervisor", "server"]
 
 _OUTAGE_S = 3.0
 _STEPS = 10
@@ -79,8 +80,7 @@ async def test_client_goes_on_after_kills_of_gateway_worker_and_server(
         browser = Browser(gateways[0], path)
         following = asyncio.create_task(browser.follow())
         await story.asked(2)
-        await kill(worker)
-        await story.worker()
+        await story.replace(worker)
         await story.asked(len(story.log()) + 1)
         first.process.kill()
         browser.gateway = gateways[1]
@@ -100,7 +100,7 @@ async def test_client_goes_on_after_kills_of_gateway_worker_and_server(
             end = await http.get(path, headers={"Last-Event-ID": cursors[-1]})
 
     another = await story.connect()
-    assert cursors == [event.cursor async for event in (await another.get(turn.id)).events()]
+    assert cursors == [event.cursor async for event in another.turn(turn.id).events()]
     assert [cursor for cursor, _ in browser.seen] == cursors
     assert resumed == [cursors[number:] for number in range(1, len(cursors))]
     assert end.status_code == 204

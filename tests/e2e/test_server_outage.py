@@ -77,7 +77,7 @@ async def test_turns_and_attached_clients_go_on_after_the_server_was_away(
     for turn, report, follower in zip(turns, reports, followers, strict=True):
         cursors, result = follower.result()
         assert result == report
-        assert cursors == [event.cursor async for event in (await another.get(turn.id)).events()]
+        assert cursors == [event.cursor async for event in another.turn(turn.id).events()]
         assert_told_what_happened(report)
     assert_nothing_unseen(story, [await story.attempts(turn) for turn in turns])
 
@@ -109,21 +109,21 @@ async def test_time_that_the_server_missed_is_made_up_for_unless_it_is_too_late(
     story = await tell(says("done"), address=server.address)
     await story.worker()
     patient, strict = [
-        await story.client.schedule(
+        await story.client.create_schedule(
             f"away-{minutes}", AGENT, "go", cron="* * * * *", timezone="UTC", catch_up=catch_up
         )
         for minutes, catch_up in ((60, timedelta(hours=1)), (0, timedelta(seconds=10)))
     ]
-    due = (await patient.describe()).next[0]
+    due = (await patient.status()).next[0]
     # the outage begins just before this time
     await asyncio.sleep((due - datetime.now(UTC) - timedelta(seconds=2)).total_seconds())
     await server.happen(OUTAGE_S)
     late = await existing(story.client, turn_id_of(patient.id, due))
     report = await late.result()
     status = await status_when(strict, "missed", 1)
-    [turn] = [one for one in (await patient.describe()).last if one.id == late.id]
+    [turn] = [one for one in (await patient.status()).last if one.id == late.id]
     with pytest.raises(TurnNotFoundError):
-        await story.client.get(turn_id_of(strict.id, due))
+        await story.client.turn(turn_id_of(strict.id, due)).status()
 
     assert f"Scheduled for {due:%A}, {due:%Y-%m-%d %H:%M} UTC" in report.messages[0].text  # type: ignore[union-attr]
     assert turn.at == due

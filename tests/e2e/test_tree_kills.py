@@ -6,7 +6,6 @@ child's end is reported once.
 """
 
 import asyncio
-import contextlib
 import itertools
 import os
 import random
@@ -25,9 +24,13 @@ from perdure.turn.fold import apply
 from perdure.turn.state import TurnState
 
 from ..conftest import check_history
-from .stories import Story, kill
+from .stories import Story
+from .stories import with_and_without_supervisor as has_supervisor
 from .trees import Plan, Planned, plan
 
+__all__ = ["has_supervisor"]
+
+APP = "tests.e2e.trees:make"
 SEEDS = int(os.environ.get("PERDURE_TREE_SEEDS", "10"))
 FIRST = int(os.environ.get("PERDURE_TREE_FIRST_SEED", "0"))
 AGENTS = int(os.environ.get("PERDURE_TREE_AGENTS", "15"))
@@ -59,7 +62,7 @@ def budget_of(seed: int) -> Budget:
 @pytest.mark.accepts("B12", "B13", "D12")
 @pytest.mark.parametrize("first", range(FIRST, FIRST + SEEDS, TOGETHER))
 async def test_tree_whose_workers_are_killed_keeps_its_budget_and_hears_of_every_child_once(
-    perdure_server: str, tmp_path: Path, first: int
+    perdure_server: str, tmp_path: Path, first: int, has_supervisor: bool
 ) -> None:
     """The provider's bill never exceeds the budget of a root, and is booked completely."""
     plans = [
@@ -67,7 +70,7 @@ async def test_tree_whose_workers_are_killed_keeps_its_budget_and_hears_of_every
         for seed in range(first, min(first + TOGETHER, FIRST + SEEDS))
     ]
     stub = Planned(plans, tmp_path / "requests.jsonl")
-    async with Story(perdure_server, tmp_path, stub=stub) as story:
+    async with Story(perdure_server, tmp_path, stub=stub, supervised=has_supervisor) as story:
         turns = [await _start(story, one) for one in plans]
         killing = asyncio.create_task(_kill_at_random(story, random.Random(first)))
         reports = [await _report(turn) for turn in turns]
@@ -100,12 +103,10 @@ async def _report(turn: Turn) -> AgentReport:
 
 async def _kill_at_random(story: Story, moments: random.Random) -> None:
     """Two workers, which are killed in turns while the trees grow."""
-    workers = [await story.worker("tests.e2e.trees:make") for _ in range(2)]
+    workers = [await story.worker(APP) for _ in range(2)]
     for _ in range(3):
         await asyncio.sleep(moments.uniform(2, 5))
-        with contextlib.suppress(ProcessLookupError):
-            await kill(workers.pop(0))
-        workers.append(await story.worker("tests.e2e.trees:make"))
+        workers.append(await story.replace(workers.pop(0), APP))
 
 
 def _check_bill(stub: Planned, one: Plan, report: AgentReport) -> None:
@@ -123,7 +124,7 @@ def _check_bill(stub: Planned, one: Plan, report: AgentReport) -> None:
 async def _check_told_once(story: Story, turn: Turn, report: AgentReport) -> None:
     """Each child that was started ended once, and its parent received that once."""
     for turn_id in (turn.id, *_ids(report.children)):
-        facts = await story.facts(await story.client.get(turn_id))
+        facts = await story.facts(story.client.turn(turn_id))
         begun = [fact.key for fact in facts if isinstance(fact, ChildScheduled)]
         ended = [fact.key for fact in facts if isinstance(fact, ChildEnded)]
         assert sorted(map(str, begun)) == sorted(map(str, ended))

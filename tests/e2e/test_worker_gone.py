@@ -17,7 +17,7 @@ from .stories import GONE_S, UNKNOWN, Story, Tell, asks, kill, says, use
 
 async def end_of(story: Story, turn: Turn) -> PerdureError:
     """The end of a turn, as a new client reads it."""
-    later = await (await story.connect()).get(turn.id)
+    later = (await story.connect()).turn(turn.id)
     with pytest.raises(PerdureError) as caught:
         async with asyncio.timeout(GONE_S):
             await later.result()

@@ -441,7 +441,9 @@ async def odd_schedules(bench: Bench) -> list[End]:
         {"catch_up": -1},
         {"remember_last": True, "if_running": "allow"},
     ]
-    return await all_of(*(end_of(bench.client.schedule(**{**daily, **one})) for one in given))
+    return await all_of(
+        *(end_of(bench.client.create_schedule(**{**daily, **one})) for one in given)
+    )
 
 
 SCHEDULES = [

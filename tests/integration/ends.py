@@ -379,7 +379,7 @@ async def begin(client: RecordingClient, name: str, case: Case) -> Turn:
         handle = await client.temporal.start_workflow(
             "AgentTurn", id=f"{client.task_queue}-{name}", task_queue=client.task_queue, **given
         )
-        turn = await client.get(handle.id)
+        turn = client.turn(handle.id)
     if case.act:
         await case.act(client, turn)
     return turn
@@ -474,7 +474,7 @@ async def _end(
     handle = later.temporal.get_workflow_handle(turn.id)
     history, description = await handle.fetch_history(), await handle.describe()
     memo = (await description.memo()).get("perdure", {})
-    read, closing_bytes = await ended(await later.get(turn.id)), history.events[-1].ByteSize()
+    read, closing_bytes = await ended(later.turn(turn.id)), history.events[-1].ByteSize()
     return End(
         told, read, description.status, memo, entries[turn.id], records[turn.id], closing_bytes
     )

@@ -91,7 +91,7 @@ async def begin(
         priority=Priority(priority_key=priority),
         **{**start_request.introduced(request, {}), "task_timeout": timeout},
     )
-    return await client.get(handle.id)
+    return client.turn(handle.id)
 
 
 async def runs_of(client: RecordingClient, turn: Turn) -> tuple[str, ...]:

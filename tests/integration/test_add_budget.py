@@ -43,7 +43,7 @@ async def test_answer_says_what_is_left_then(runtime: Runtime) -> None:
             budget=Budget(usd="2.5", time=timedelta(hours=1), tool_calls=2),
         )
         await until(turn, WaitBegan)
-        left = await client.add_budget("add-by-id", Budget(usd="2.5", tool_calls=3))
+        left = await client.turn("add-by-id").add_budget(Budget(usd="2.5", tool_calls=3))
         await turn.result()
 
     assert left.time is not None
@@ -136,7 +136,7 @@ async def test_turn_that_is_over_takes_nothing(runtime: Runtime) -> None:
             with pytest.raises(errors.InvalidRequestError, match="is over"):
                 await turn.add_budget(Budget(usd="1"))
         with pytest.raises(errors.TurnNotFoundError):
-            await client.add_budget("never-started", Budget(usd="1"))
+            await client.turn("never-started").add_budget(Budget(usd="1"))
 
 
 # --- before a worker has the turn

@@ -32,18 +32,18 @@ async def test_call_of_a_turn_that_was_started_again_is_approved_by_its_token_al
             errors.ApprovalConflictError,
             match="was started again or reset, so 'c' alone does not identify",
         ):
-            await client.approve("letter", "c")
+            await client.turn("letter").approve("c")
         with pytest.raises(
             errors.ApprovalConflictError,
             match="its arguments differ, or the turn was started again",
         ):
-            await client.approve("letter", "c", token=ann.token)
+            await client.turn("letter").approve("c", token=ann.token)
         assert sent == []
-        await client.approve("letter", "c", token=bob.token)
-        await (await client.get("letter")).result()
+        await client.turn("letter").approve("c", token=bob.token)
+        await client.turn("letter").result()
         turn = await client.start("clerk", "Cid", id="letter", if_exists="restart")
         await pending(turn)
-        await client.deny("letter", "c")
+        await client.turn("letter").deny("c")
         await turn.result()
 
     assert sent == ["Bob"]
@@ -62,7 +62,7 @@ async def test_token_of_another_run_is_refused_for_the_same_arguments(runtime: R
         second = await client.start("clerk", "Ann", id="again", if_exists="restart")
         [after] = await pending(second)
         with pytest.raises(errors.ApprovalConflictError):
-            await client.approve("again", "c", token=before.token)
+            await client.turn("again").approve("c", token=before.token)
         await second.cancel()
         with pytest.raises(errors.TurnCancelledError):
             await second.result()
@@ -77,10 +77,10 @@ async def test_id_of_a_call_does_where_the_turn_had_one_run(runtime: Runtime) ->
     async with runtime(agent(), model=letters("Ann", "Bob")) as client:
         one = await client.start("clerk", "Ann", id="it's \\ one")
         await pending(one)
-        await client.approve(one.id, "c")
+        await client.turn(one.id).approve("c")
         two = await client.start("clerk", "Bob")
         [bob] = await pending(two)
-        await client.approve(two.id, "c", token=bob.token)
+        await client.turn(two.id).approve("c", token=bob.token)
         outcomes = [(await turn.result()).outcome for turn in (one, two)]
 
     assert (outcomes, sent) == ([Outcome.COMPLETED] * 2, ["Ann", "Bob"])

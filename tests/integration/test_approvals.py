@@ -242,9 +242,9 @@ async def test_what_waits_of_all_turns_can_be_listed_and_decided(runtime: Runtim
         everything = [(entry.id, one) async for entry, one in client.pending_approvals()]
         for turn_id, one in everything:
             if turn_id.startswith((name, other)):
-                await client.approve(turn_id, one.call_id)
+                await client.turn(turn_id).approve(one.call_id)
         reports = [
-            await (await client.get(turn_id)).result()
+            await client.turn(turn_id).result()
             for turn_id in (f"{name}-Ann", f"{name}-xxx", f"{other}-Cid")
         ]
         assert await listed(name) == {}

@@ -47,7 +47,7 @@ async def test_turn_is_the_child_of_their_workflow_and_its_answer_is_typed(
         found = await handle.result()
         described = await client.get_workflow_handle(f"ticket-{queue}/clerk").describe()
         report = await (
-            await AgentClient.from_temporal(client, task_queue=queue).get(f"ticket-{queue}/clerk")
+            AgentClient.from_temporal(client, task_queue=queue).turn(f"ticket-{queue}/clerk")
         ).result()
         await check_history(client, report.turn_id, None)
 
@@ -128,9 +128,7 @@ async def test_cancel_of_their_workflow_reaches_the_turn_with_its_reason(
         await handle.cancel(reason="enough")
         with pytest.raises(WorkflowFailureError):
             await handle.result()
-        turn = await AgentClient.from_temporal(client, task_queue=queue).get(
-            f"stopped-{queue}/clerk"
-        )
+        turn = AgentClient.from_temporal(client, task_queue=queue).turn(f"stopped-{queue}/clerk")
         with pytest.raises(errors.TurnCancelledError, match="enough"):
             async with asyncio.timeout(20):
                 await turn.result()

@@ -64,7 +64,7 @@ async def started(client: RecordingClient, args: Sequence[object]) -> Turn:
     await client.temporal.start_workflow(
         "AgentTurn", args=args, id=turn_id, task_queue=client.task_queue
     )
-    return await client.get(turn_id)
+    return client.turn(turn_id)
 
 
 async def failure(turn: Turn) -> PerdureError:
@@ -301,7 +301,7 @@ async def test_task_over_a_mebibyte_is_refused_at_the_client(runtime: Runtime, l
                 CLERK, letter * (1_100_000 // len(letter.encode())), id=f"large-{ord(letter)}"
             )
         with pytest.raises(errors.TurnNotFoundError):
-            await client.get(f"large-{ord(letter)}")
+            await client.turn(f"large-{ord(letter)}").status()
 
     size = caught.value.context["bytes"]
     assert isinstance(size, int)

@@ -172,20 +172,22 @@ async def test_each_task_runs_once_and_no_more_at_once_than_allowed(runtime: Run
     answer = "y" * 40_000
     model = Crowd(4, lambda task: says(answer if " 7 " in task else task[:8], delay=_MOMENT))
     async with runtime(classifier(), model=model) as client:
-        batch = await client.batch(batch_id, "classifier", TASKS, at_once=4, labels={"a": "b"})
+        batch = await client.start_batch(
+            batch_id, "classifier", TASKS, at_once=4, labels={"a": "b"}
+        )
         found = [one async for one in batch.results()]
-        status = await batch.result()
-        again = await client.batch(batch_id, "classifier", iter(TASKS), at_once=9)
-        turn = await client.get(f"{batch_id}/ticket-1")
+        status = await batch.wait()
+        again = await client.start_batch(batch_id, "classifier", iter(TASKS), at_once=9)
+        turn = client.turn(f"{batch_id}/ticket-1")
         report = await turn.result()
         with pytest.raises(errors.BatchConflictError, match="other tasks"):
-            await client.batch(batch_id, "classifier", TASKS[:-1])
+            await client.start_batch(batch_id, "classifier", TASKS[:-1])
         with pytest.raises(errors.BatchConflictError, match="AgentTurn"):
-            await client.batch(turn.id, "classifier", TASKS)
+            await client.start_batch(turn.id, "classifier", TASKS)
         with pytest.raises(errors.BatchNotFoundError):
-            await client.get_batch(turn.id)
+            await client.batch(turn.id).status()
         with pytest.raises(errors.TurnNotFoundError, match="AgentBatch"):
-            await client.get(batch_id)
+            await client.turn(batch_id).status()
         sizes = await check(client.temporal, batch_id)
     # the worker is gone
     rest = [one async for one in again.results(found[4].cursor)]
@@ -259,23 +261,23 @@ async def test_broken_tasks_are_named_and_nothing_is_started(
             path = tmp_path / "tasks.jsonl"
             path.write_text(text, encoding="utf-8")
             with pytest.raises((errors.InvalidRequestError, errors.TooLargeError)) as raised:
-                await client.batch(new_id(), "classifier", path)
+                await client.start_batch(new_id(), "classifier", path)
             said[text] = raised.value.message
         for words, given in options.items():
             with pytest.raises(errors.InvalidRequestError, match=words):
-                await client.batch(new_id(), "classifier", ["t"], **given)
+                await client.start_batch(new_id(), "classifier", ["t"], **given)
         with pytest.raises(errors.InvalidRequestError, match="cannot be read"):
-            await client.batch(new_id(), "classifier", tmp_path / "missing.jsonl")
+            await client.start_batch(new_id(), "classifier", tmp_path / "missing.jsonl")
         with pytest.raises(errors.InvalidRequestError, match="must be a list"):
-            await client.batch(new_id(), "classifier", "one string")
+            await client.start_batch(new_id(), "classifier", "one string")
         with pytest.raises(errors.InvalidRequestError, match="task 2: a task must be"):
-            await client.batch(new_id(), "classifier", ["t", None])  # type: ignore[list-item]
+            await client.start_batch(new_id(), "classifier", ["t", None])  # type: ignore[list-item]
         with pytest.raises(errors.InvalidRequestError, match=r"task 1: .*JSON"):
-            await client.batch(new_id(), "classifier", ["\ud800"])
-        with pytest.raises(errors.InvalidRequestError, match="at most 95 characters"):
-            await client.batch("b" * 96, "classifier", ["t"])
+            await client.start_batch(new_id(), "classifier", ["\ud800"])
+        with pytest.raises(errors.InvalidRequestError, match="1 to 95 characters"):
+            await client.start_batch("b" * 96, "classifier", ["t"])
         with pytest.raises(errors.BatchNotFoundError):
-            await client.get_batch(new_id())
+            await client.batch(new_id()).status()
 
     assert {text: words for text, words in files.items() if words not in said[text]} == {}
     assert not model.asked
@@ -295,19 +297,19 @@ async def test_failure_stops_a_batch_and_the_rest_is_run_again(runtime: Runtime)
 
     model, batch_id = Crowd(1, reply), new_id()
     async with runtime(classifier(), model=model) as client:
-        batch = await client.batch(
+        batch = await client.start_batch(
             batch_id, "classifier", ["1", "2", "3", "4"], at_once=1, on_error="stop"
         )
-        stopped = await batch.result()
+        stopped = await batch.wait()
         before = [one async for one in batch.results()]
         broken.clear()
-        await batch.retry_failed()
+        await batch.retry()
         after = [one async for one in batch.results()]
         rest = [one async for one in batch.results(before[1].cursor)]
-        status = await batch.result()
+        status = await batch.wait()
         asked = dict(model.asked)
-        await batch.retry_failed()
-        unchanged = await batch.result()
+        await batch.retry()
+        unchanged = await batch.wait()
         await check(client.temporal, batch_id)
 
     states = [(one.id, one.state) for one in before]
@@ -355,13 +357,15 @@ async def test_budget_of_a_batch_is_never_exceeded(runtime: Runtime) -> None:
     worker = app(classifier(options=RequestOptions(max_output_tokens=20)))
     tasks = [str(number) for number in range(20)]
     async with runtime(worker, model=model) as client:
-        batch = await client.batch(batch_id, "classifier", tasks, at_once=2, budget=Budget(usd="5"))
-        spent = await batch.result()
+        batch = await client.start_batch(
+            batch_id, "classifier", tasks, at_once=2, budget=Budget(usd="5")
+        )
+        spent = await batch.wait()
         before = [one async for one in batch.results()]
         with pytest.raises(errors.InvalidRequestError, match="no limit of tokens"):
-            await batch.retry_failed(Budget(tokens=1))
-        await batch.retry_failed(Budget(usd="5"))
-        status = await batch.result()
+            await batch.retry(Budget(tokens=1))
+        await batch.retry(Budget(usd="5"))
+        status = await batch.wait()
         after = [one async for one in batch.results()]
         await check(client.temporal, batch_id)
 
@@ -394,13 +398,13 @@ async def test_cancel_ends_running_turns_and_keeps_results(runtime: Runtime) -> 
     """
     batch_id, model = new_id(), Crowd(99)
     async with runtime(classifier(), model=model) as client:
-        batch = await client.batch(batch_id, "classifier", TASKS, at_once=2)
+        batch = await client.start_batch(batch_id, "classifier", TASKS, at_once=2)
         await eventually(lambda: model.running == 2, "two turns run")
         reading = asyncio.create_task(_all(batch.results()))
         with pytest.raises(errors.InvalidRequestError, match="still runs"):
-            await batch.retry_failed()
+            await batch.retry()
         asked = await batch.cancel("wrong prompt")
-        status = await batch.result()
+        status = await batch.wait()
         again = await batch.cancel()
         found = by_id(await reading)
         await check(client.temporal, batch_id)
@@ -429,15 +433,15 @@ async def test_terminated_batch_leaves_no_turn_running(runtime: Runtime) -> None
     batch_id, model = new_id(), Crowd(99)
     tasks = [str(number) for number in range(3)]
     async with runtime(classifier(), model=model) as client:
-        batch = await client.batch(batch_id, "classifier", tasks, at_once=2)
+        batch = await client.start_batch(batch_id, "classifier", tasks, at_once=2)
         await eventually(lambda: model.running == 2, "two turns run")
         await client.temporal.get_workflow_handle(batch_id).terminate("by an operator")
-        await (await client.get(f"{batch_id}/1")).cancel("to make its part report")
+        await client.turn(f"{batch_id}/1").cancel("to make its part report")
         found = by_id([one async for one in batch.results()])
-        status = await batch.result()
+        status = await batch.wait()
         model.is_full.set()
-        await batch.retry_failed()
-        done = await batch.result()
+        await batch.retry()
+        done = await batch.wait()
 
     assert status.state == BatchState.TERMINATED
     assert {one.id: one.state for one in found.values()} == {
@@ -465,16 +469,16 @@ async def test_interrupted_upload_starts_nothing_and_is_repeated(runtime: Runtim
         ids = [batch_id, *(part_id(batch_id, 1, digest, part) for part in (1, 2))]
         are_stored = [await exists(client.temporal, one) for one in ids]
         with pytest.raises(errors.BatchNotFoundError, match="upload was not finished"):
-            await client.get_batch(batch_id)
+            await client.batch(batch_id).status()
         await skip(client, ids[1], timedelta(hours=25))
         expired = await client.temporal.get_workflow_handle(ids[1]).result()
         assert not model.asked
 
-        batch = await client.batch(batch_id, "classifier", TASKS, at_once=2)
+        batch = await client.start_batch(batch_id, "classifier", TASKS, at_once=2)
         await eventually(lambda: model.running == 2, "two turns run")
         await skip(client, ids[2], timedelta(hours=49))
         model.is_full.set()
-        status = await batch.result()
+        status = await batch.wait()
         await check(client.temporal, batch_id)
 
     assert are_stored == [False, True, False]
@@ -488,7 +492,7 @@ async def test_batch_goes_on_without_a_part_that_was_terminated(runtime: Runtime
     """It asks a part of which it has heard nothing; the tasks of that part can be run again."""
     batch_id, model = new_id(), Crowd(99)
     async with runtime(classifier(), model=model) as client:
-        batch = await client.batch(batch_id, "classifier", TASKS, at_once=2)
+        batch = await client.start_batch(batch_id, "classifier", TASKS, at_once=2)
         await eventually(lambda: model.running == 2, "two turns run")
         digest = (await described(client.temporal, batch_id))[1].rounds[0].digest
         first = client.temporal.get_workflow_handle(part_id(batch_id, 1, digest, 1))
@@ -496,10 +500,10 @@ async def test_batch_goes_on_without_a_part_that_was_terminated(runtime: Runtime
         await eventually(lambda: model.running == 0, "its turns are cancelled")
         model.is_full.set()
         await skip(client, batch_id, timedelta(minutes=21))
-        stopped = await batch.result()
+        stopped = await batch.wait()
         before = by_id([one async for one in batch.results()])
-        await batch.retry_failed()
-        status = await batch.result()
+        await batch.retry()
+        status = await batch.wait()
         after = by_id([one async for one in batch.results()])
 
     assert (stopped.state, stopped.done, stopped.not_started) == (BatchState.STOPPED, 4, 4)
@@ -554,7 +558,7 @@ async def test_part_that_is_reset_finds_the_turns_again_that_it_had_begun(
     worker = app(classifier(options=RequestOptions(max_output_tokens=20)))
     tasks = [{"task": f"task {number}", "id": str(number)} for number in range(1, 9)]
     async with runtime(worker, model=model) as client:
-        batch = await client.batch(
+        batch = await client.start_batch(
             batch_id, "classifier", tasks, at_once=2, budget=Budget(usd="100")
         )
         await eventually(lambda: model.asked.total() == 6 and model.running == 2, "two are kept")
@@ -562,7 +566,7 @@ async def test_part_that_is_reset_finds_the_turns_again_that_it_had_begun(
         if place == 0:
             await until_reads(part, {f"{batch_id}/5", f"{batch_id}/6"})
         model.is_full.set()
-        status = await batch.result()
+        status = await batch.wait()
         results = by_id([one async for one in batch.results()])
         await check(client.temporal, batch_id)
 
@@ -587,12 +591,12 @@ async def test_cancel_reaches_turns_that_a_part_has_found_again(runtime: Runtime
     """They end as cancelled, and their tasks are told so."""
     batch_id, model = new_id(), Crowd(99)
     async with runtime(classifier(), model=model) as client:
-        batch = await client.batch(batch_id, "classifier", ["one", "two", "three"], at_once=2)
+        batch = await client.start_batch(batch_id, "classifier", ["one", "two", "three"], at_once=2)
         await eventually(lambda: model.running == 2, "two turns run")
         part = await reset_part(client, batch_id, 0)
         await until_reads(part, {f"{batch_id}/1", f"{batch_id}/2"})
         await batch.cancel("wrong prompt")
-        status = await batch.result()
+        status = await batch.wait()
         results = by_id([one async for one in batch.results()])
         await check(client.temporal, batch_id)
 
@@ -611,8 +615,8 @@ async def test_task_whose_id_another_workflow_has_is_failed(runtime: Runtime) ->
     batch_id, model = new_id(), Crowd(1)
     async with runtime(classifier(), model=model) as client:
         await (await client.start("classifier", "other", id=f"{batch_id}/1")).result()
-        batch = await client.batch(batch_id, "classifier", ["one", "two"], at_once=2)
-        status = await batch.result()
+        batch = await client.start_batch(batch_id, "classifier", ["one", "two"], at_once=2)
+        status = await batch.wait()
         results = by_id([one async for one in batch.results()])
 
     assert (status.done, status.failed) == (1, 1)
@@ -654,13 +658,13 @@ async def test_input_that_is_no_batch_fails_typed(runtime: Runtime, kind: str) -
                 await handle.result()
             assert isinstance(raised.value.cause, ApplicationError)
             failed.append(raised.value.cause.type)
-        batch = await client.batch(new_id(), "classifier", ["t"])
+        batch = await client.start_batch(new_id(), "classifier", ["t"])
         for signal in (BATCH_NEWS, BATCH_ORDER):
             for args in (inputs[0], inputs[1], inputs[3]):
                 with contextlib.suppress(RPCError):  # it may be over
                     handle = client.temporal.get_workflow_handle(batch.id)
                     await handle.signal(signal, args=args)
-        status = await batch.result()
+        status = await batch.wait()
 
     assert failed == [errors.InvalidRequestError.code] * 4
     assert status.state == BatchState.COMPLETED
@@ -675,9 +679,9 @@ async def test_batch_with_a_long_history_goes_on_in_a_new_run(runtime: Runtime) 
     model = Crowd(10, lambda task: says(task[:3], usage=usage(20)))
     budget = Budget(model_calls=count)
     async with runtime(app(classifier()), model=model) as client:
-        batch = await client.batch(batch_id, "classifier", tasks, at_once=10, budget=budget)
+        batch = await client.start_batch(batch_id, "classifier", tasks, at_once=10, budget=budget)
         found = by_id([one async for one in batch.results()])
-        status = await batch.result()
+        status = await batch.wait()
         runs = [run async for run in client.temporal.list_workflows(f"WorkflowId = '{batch_id}'")]
         sizes = await check(client.temporal, batch_id)
 
@@ -707,9 +711,9 @@ async def test_answers_have_the_requested_type(runtime: Runtime) -> None:
         yield "b"
 
     async with runtime(classifier(), model=model) as client:
-        batch = await client.batch(batch_id, "classifier", tasks(), output=Verdict)
+        batch = await client.start_batch(batch_id, "classifier", tasks(), output=Verdict)
         found = by_id([one async for one in batch.results()])
-        untyped = by_id([one async for one in (await client.get_batch(batch_id)).results()])
+        untyped = by_id([one async for one in client.batch(batch_id).results()])
 
     assert {one: result.output for one, result in found.items()} == {
         "1": Verdict(spam=True),
@@ -736,12 +740,12 @@ async def test_failed_task_has_no_output_and_its_cost_is_that_of_all_rounds(
         )
 
     async with runtime(app(classifier()), model=Crowd(1, reply)) as client:
-        batch = await client.batch(batch_id, "classifier", ["a", "b"], output=Verdict)
+        batch = await client.start_batch(batch_id, "classifier", ["a", "b"], output=Verdict)
         first = await _all(batch.results())
         with pytest.raises(errors.LLMRefusedError) as raised:
-            await (await client.get(f"{batch_id}/2")).result()
-        names = [repr(one) for one in (batch, await client.get(f"{batch_id}/2"), client)]
-        await batch.retry_failed()
+            await client.turn(f"{batch_id}/2").result()
+        names = [repr(one) for one in (batch, client.turn(f"{batch_id}/2"), client)]
+        await batch.retry()
         second = by_id(await _all(batch.results()))
         after = [by_id(await _all(batch.results(one.cursor))) for one in first]
 
@@ -763,11 +767,11 @@ async def test_batch_is_encrypted(perdure_runtime: Any, perdure_server: str) -> 
     async with perdure_runtime(
         classifier(), model=model, data_converter=encrypting.converter
     ) as client:
-        batch = await client.batch(batch_id, "classifier", ["a secret task"])
+        batch = await client.start_batch(batch_id, "classifier", ["a secret task"])
         [found] = [one async for one in batch.results()]
         plain = await AgentClient.connect(perdure_server)
         with pytest.raises(errors.PayloadDecodeError):
-            await plain.get_batch(batch_id)
+            await plain.batch(batch_id).status()
         digest = (await described(client.temporal, batch_id))[1].rounds[0].digest
         texts = [
             (await plain.temporal.get_workflow_handle(one).fetch_history()).to_json()
@@ -800,17 +804,17 @@ async def test_waiting_turn_keeps_its_place_and_status_counts_it(runtime: Runtim
         return calls(call("publish")) if len(request.messages) == 1 else says("done")
 
     async with runtime(classifier(tools=[publish]), model=FunctionModel(reply)) as client:
-        batch = await client.batch(batch_id, "classifier", ["1", "2"], at_once=1)
+        batch = await client.start_batch(batch_id, "classifier", ["1", "2"], at_once=1)
         status = await seen(batch, lambda one: (one.waiting, one.running) == (1, 1))
         for number in (1, 2):
             turn_id = f"{batch_id}/{number}"
             await started(client, turn_id)
-            turn = await client.get(turn_id)
+            turn = client.turn(turn_id)
             await turn.wait()
             [pending] = await turn.pending_approvals()
             await turn.approve(pending)
             await turn.result()
-        done = await batch.result()
+        done = await batch.wait()
 
     assert (status.waiting, status.pending, status.running) == (1, 1, 1)
     assert (done.state, done.done) == (BatchState.COMPLETED, 2)
@@ -844,8 +848,8 @@ async def test_web_ui_shows_a_card_of_the_batch(runtime: Runtime) -> None:
     """It has the counters, the money, and the ids of the parts, which have the turns."""
     model = FunctionModel(lambda _: says("done"))
     async with runtime(app(), model=model) as client:
-        batch = await client.batch(f"batch-{secrets.token_hex(4)}", "spender", ["one", "two"])
-        await batch.result()
+        batch = await client.start_batch(f"batch-{secrets.token_hex(4)}", "spender", ["one", "two"])
+        await batch.wait()
         handle = client.temporal.get_workflow_handle(batch.id)
         details: Any = await handle.query("__temporal_workflow_metadata")
 

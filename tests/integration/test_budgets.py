@@ -170,7 +170,7 @@ async def test_float_from_another_client_ends_the_turn_typed(runtime: Runtime) -
         handle = await client.temporal.start_workflow(
             "AgentTurn", given, id="float-budget", task_queue=client.task_queue
         )
-        error = await ended(await client.get(handle.id))
+        error = await ended(client.turn(handle.id))
 
     assert isinstance(error, errors.InvalidRequestError)
     assert "not exact" in error.message

@@ -67,11 +67,11 @@ async def _all(items: Any) -> list[Any]:
 METHODS: dict[str, Tells] = {
     "start": lambda client, turn, one: client.start("clerk", "go"),
     "run": lambda client, turn, one: client.run("clerk", "go"),
-    "get": lambda client, turn, one: client.get(turn.id),
+    "status of an id": lambda client, turn, one: client.turn(turn.id).status(),
     "list": lambda client, turn, one: _all(client.list()),
     "pending_approvals": lambda client, turn, one: _all(client.pending_approvals()),
-    "approve by id": lambda client, turn, one: client.approve(turn.id, one.call_id),
-    "deny by id": lambda client, turn, one: client.deny(turn.id, one.call_id),
+    "approve by id": lambda client, turn, one: client.turn(turn.id).approve(one.call_id),
+    "deny by id": lambda client, turn, one: client.turn(turn.id).deny(one.call_id),
     "result": lambda client, turn, one: turn.result(),
     "events": lambda client, turn, one: _all(turn.events()),
     "text": lambda client, turn, one: _all(turn.text()),
@@ -96,7 +96,7 @@ async def test_cancel_ends_every_method_while_the_server_says_nothing(perdure_se
         begun = await work.client.start("clerk", "go")
         [one] = await pending(begun)
         client = await AgentClient.connect(address)
-        turn = await client.get(begun.id)
+        turn = client.turn(begun.id)
         between.frozen = True
         for name, method in METHODS.items():
             before = between.swallowed

@@ -157,7 +157,7 @@ async def test_messages_that_are_unread_go_on_in_a_new_run(perdure_server: str) 
         await again
         await turn.steer("after", id="c", deny_pending=True)
         report = await turn.result()
-        events = [event async for event in (await work.client.get(turn.id)).events()]
+        events = [event async for event in work.client.turn(turn.id).events()]
 
     said = [part.text for part in model.requests[-1].messages if isinstance(part, UserMessage)]
     assert said[1:] == ["before", "during", "after"]
@@ -223,9 +223,9 @@ async def test_wait_is_carried_with_its_expiry_and_its_token(runtime: Runtime) -
         after = await turn.pending_approvals()
         runs = await runs_of(client, turn)
         entries = [entry async for entry in client.list(state="waiting") if entry.id == turn.id]
-        await client.approve(turn.id, "a", token=before[0].token)
+        await client.turn(turn.id).approve("a", token=before[0].token)
         await delete(client, turn.id, runs[0])
-        again = await RecordingClient(client.temporal, client.task_queue).get(turn.id)
+        again = RecordingClient(client.temporal, client.task_queue).turn(turn.id)
         [left] = await again.pending_approvals()
         await again.deny(left)
         report = await again.result()
@@ -256,7 +256,7 @@ async def test_wait_is_seen_in_a_run_that_has_recorded_nothing_else(runtime: Run
         started = (await client.history_of(turn.id, second)).events[0]
         payloads = started.workflow_execution_started_event_attributes.input.payloads
         handle = await continued(client, f"{turn.id}-again", RawValue(payloads[0]))
-        again = await unrecorded(client).get(handle.id)
+        again = unrecorded(client).turn(handle.id)
         await takes_over(client, handle)
         after = await again.pending_approvals()
         status = await again.wait(SOON_S)
@@ -300,7 +300,7 @@ async def test_report_of_a_turn_that_ends_while_it_goes_on_in_a_new_run_is_whole
         else:
             await handle.terminate(reason="enough")
         end = await ended(turn)
-        other = await RecordingClient(work.client.temporal, work.client.task_queue).get(turn.id)
+        other = RecordingClient(work.client.temporal, work.client.task_queue).turn(turn.id)
         status = await other.status()
         memo = await (await handle.describe()).memo_value("perdure")
 
@@ -376,7 +376,7 @@ async def test_cancelled_turn_does_not_wait_for_a_state_that_cannot_be_read(
             TURN, pack(given), id=f"{turn.id}-raw", task_queue=client.task_queue
         )
         with pytest.raises(errors.InvalidRequestError, match="which only the run before may give"):
-            await (await client.get(refused.id)).result()
+            await client.turn(refused.id).result()
         batch = BatchRequest(
             agent="reader",
             digest="0" * 64,
@@ -481,7 +481,7 @@ async def test_turn_whose_earlier_run_was_deleted_meanwhile_ends_typed(
         [first, _] = await runs_of(work.client, turn)
         await delete(work.client, turn.id, first)
         carries.let_go.set()
-        other = await RecordingClient(work.client.temporal, work.client.task_queue).get(turn.id)
+        other = RecordingClient(work.client.temporal, work.client.task_queue).turn(turn.id)
         end = await ended(other)
         work.client.turns.clear()  # its first run is gone
 
@@ -509,7 +509,7 @@ async def test_state_of_a_later_version_waits_for_its_release(perdure_server: st
         history = await work.client.history_of(turn.id, run_id)
         latest = work.client._turn(turn.id, (run_id,))
         again = await reset(work.client, latest, task_ends(history)[0])
-        other = await RecordingClient(work.client.temporal, work.client.task_queue).get(again.id)
+        other = RecordingClient(work.client.temporal, work.client.task_queue).turn(again.id)
         report = await other.result()
         work.client.turns.clear()  # a workflow task of it has failed
 
@@ -665,7 +665,7 @@ async def test_update_in_the_first_task_of_a_run_counts_once(
         )
         async with worker.running(client.temporal):
             answer: RawValue = await updating
-            again = await unrecorded(client).get(run.id)
+            again = unrecorded(client).turn(run.id)
             report = await again.result()
             status = await again.status()
 

@@ -246,9 +246,7 @@ async def test_restart_runs_a_finished_turn_anew(runtime: Runtime, new_id: str) 
         first = await client.start(ADDER, "2 + 3?", id=new_id)
         await first.result()
         second = await client.start(ADDER, "3 + 3?", id=new_id, if_exists="restart")
-        outputs = [
-            (await turn.result()).output for turn in (first, second, await client.get(new_id))
-        ]
+        outputs = [(await turn.result()).output for turn in (first, second, client.turn(new_id))]
 
     assert outputs == ["five", "six", "six"]
     assert second.run_id != first.run_id
@@ -359,7 +357,7 @@ async def test_input_that_is_too_large_is_refused_before_it_is_sent(
         with pytest.raises(errors.TooLargeError):
             await client.start(**{"agent": ADDER, "task": "go", **large}, id=new_id)
         with pytest.raises(errors.TurnNotFoundError):
-            await client.get(new_id)
+            await client.turn(new_id).status()
 
 
 # --- finding
@@ -369,7 +367,7 @@ async def test_unknown_id_is_not_found(runtime: Runtime, new_id: str) -> None:
     """The error message and its context have the id."""
     async with runtime(ADDER, model=ScriptedModel()) as client:
         with pytest.raises(errors.TurnNotFoundError, match=new_id) as caught:
-            await client.get(new_id)
+            await client.turn(new_id).status()
 
     assert caught.value.context == {"turn_id": new_id}
 
@@ -379,7 +377,7 @@ async def test_workflow_of_another_type_is_no_turn(runtime: Runtime, new_id: str
     async with runtime(ADDER, model=ScriptedModel()) as client:
         other = await client.temporal.start_workflow("Payroll", id=new_id, task_queue="nobody")
         with pytest.raises(errors.TurnNotFoundError, match="Payroll"):
-            await client.get(new_id)
+            await client.turn(new_id).status()
         with pytest.raises(errors.PerdureError, match="Payroll"):
             await client.start(ADDER, "2 + 3?", id=new_id)
 
@@ -424,7 +422,7 @@ async def test_result_needs_no_worker_once_the_turn_is_over(
         report = await client.run(ADDER, "2 + 3?", id=new_id)
 
     later = await AgentClient.connect(perdure_server)
-    found = await later.get(new_id)
+    found = later.turn(new_id)
 
     assert await found.result() == report
 
@@ -576,7 +574,7 @@ async def test_turn_whose_workflow_times_out_is_a_timeout_with_its_report(
             task_queue=client.task_queue,
             execution_timeout=timedelta(seconds=2),
         )
-        turn = await client.get(new_id)
+        turn = client.turn(new_id)
         with pytest.raises(errors.TurnTimeoutError) as caught:
             await turn.result()
 
@@ -619,7 +617,7 @@ async def test_turn_started_with_temporals_own_command_line_runs(
                 '{"agent": "adder", "task": "2 + 3?", "context": {"memory": "small"}}',
             ),
         )
-        turn = await client.get(new_id)
+        turn = client.turn(new_id)
         report = await turn.result()
         again = await client.run(ADDER, "2 + 3?", id=new_id, context={"memory": "small"})
 
@@ -649,7 +647,7 @@ async def test_turn_started_with_the_wrong_json_fails_with_the_reason(
             ),
             *("--workflow-id", new_id, "--input", '{"agent": "adder", "tusk": "2 + 3?"}'),
         )
-        turn = await client.get(new_id)
+        turn = client.turn(new_id)
 
         with pytest.raises(errors.InvalidRequestError, match="task: Field required"):
             await turn.result()
@@ -720,7 +718,7 @@ async def test_turn_runs_with_the_data_converter_of_ones_own_client(
         )
         with pytest.raises(errors.LLMInvalidRequestError, match="a secret reason") as caught:
             await caller.run(ADDER, "and now?", history=report.messages)
-        history = await caller.history(await caller.get(new_id))
+        history = await caller.history(caller.turn(new_id))
 
     assert (report.output, report.tool_calls, len(report.messages)) == ("five it is", 1, 4)
     assert attached == report
@@ -776,8 +774,8 @@ Start = Callable[[AgentClient], Awaitable[object]]
 
 @pytest.mark.parametrize(
     "act",
-    [lambda client: client.start(ADDER, "go"), lambda client: client.get("any")],
-    ids=["start", "get"],
+    [lambda client: client.start(ADDER, "go"), lambda client: client.turn("any").status()],
+    ids=["start", "status"],
 )
 async def test_namespace_that_does_not_exist_is_said_in_the_error(
     perdure_server: str, act: Start

@@ -237,7 +237,7 @@ async def test_delegates_have_the_deadline_of_the_turn_above_them(runtime: Runti
     async with runtime(AgentWorker([parent, helper], prices=FREE), model=models) as client:
         turn = await client.start("parent", "go", deadline=SHORT)
         end = await ended(turn)
-        child = await client.get(f"{turn.id}/helper-1")
+        child = client.turn(f"{turn.id}/helper-1")
         below = await ended(child)
         [above, beneath] = [await turn.status(), await child.status()]
         resumed = await turn.resume()
@@ -313,7 +313,7 @@ async def by_json(client: RecordingClient, request: dict[str, Any]) -> Turn:
         id=f"json-{request['task']}-{client.task_queue}",
         task_queue=client.task_queue,
     )
-    return await client.get(handle.id)
+    return client.turn(handle.id)
 
 
 @pytest.mark.accepts("E95", "E96")

@@ -219,7 +219,7 @@ async def test_commands_delay_a_turn_and_set_its_deadline(
         until_then = (datetime.now(UTC) + 2 * HOUR).isoformat()
         options = ["--delay", "1s", "--deadline", until_then, "--fairness", "t-7", "--weight", "2"]
         code = await asyncio.to_thread(command, [*words, "--id", "commanded-1", *options])
-        turn = await client.get("commanded-1")
+        turn = client.turn("commanded-1")
         status = await turn.status()
         described = await client.temporal.get_workflow_handle(turn.id).describe()
 

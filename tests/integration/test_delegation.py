@@ -131,7 +131,7 @@ async def test_delegate_is_a_child_workflow_that_sees_only_its_task(runtime: Run
             "editor", "Write about notice", id="ticket-1", labels={"team": "hr"}
         )
         report = await turn.result()
-        child = await client.get("ticket-1/researcher-1")
+        child = client.turn("ticket-1/researcher-1")
         inside = await child.result()
         described = await client.temporal.get_workflow_handle("ticket-1/researcher-1").describe()
 
@@ -489,7 +489,7 @@ async def test_cancel_reaches_every_descendant_with_its_reason(runtime: Runtime)
         outcomes = []
         for below in ("stopped/researcher-1", "stopped/researcher-1/writer-1"):
             with pytest.raises(errors.TurnCancelledError, match=r"enough of it") as caught:
-                await (await client.get(below)).result()
+                await client.turn(below).result()
             assert caught.value.report is not None
             outcomes.append(caught.value.report.outcome)
 
@@ -515,7 +515,7 @@ async def test_terminated_parent_leaves_no_child_running(runtime: Runtime) -> No
         await client.temporal.get_workflow_handle("shot").terminate("an operator")
         with pytest.raises(errors.TurnTerminatedError) as ended:
             await turn.result()
-        child = await client.get("shot/writer-1")
+        child = client.turn("shot/writer-1")
         with pytest.raises(errors.TurnCancelledError):
             await child.result()
 
@@ -595,7 +595,8 @@ async def _existing(client: AgentClient, turn_id: str) -> Turn[Any]:
     async with asyncio.timeout(20):
         while True:
             try:
-                return await client.get(turn_id)
+                await client.turn(turn_id).first_run()
+                return client.turn(turn_id)
             except errors.TurnNotFoundError:
                 await asyncio.sleep(0.05)
 

@@ -215,7 +215,7 @@ async def test_child_that_waits_for_budget_shows_in_its_parent_and_goes_on_when_
             "budget",
             "poor/researcher-1/writer-1",
         )
-        child = await client.get("poor/researcher-1/writer-1")
+        child = client.turn("poor/researcher-1/writer-1")
         after = await child.add_budget(Budget(usd="30"))
         report = await turn.result()
 
@@ -257,7 +257,7 @@ async def test_time_of_the_parent_stands_still_while_its_child_waits_for_a_perso
         )
         told = await _told(turn)
         await asyncio.sleep(11)
-        child = await client.get("patient/writer-1")
+        child = client.turn("patient/writer-1")
         [pending] = await child.pending_approvals()
         listed = [(entry.id, one.tool) async for entry, one in client.pending_approvals("writer")]
         await child.approve(pending)

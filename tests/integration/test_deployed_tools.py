@@ -428,12 +428,12 @@ async def test_approval_that_was_given_before_does_not_count_for_the_deployed_to
         with pytest.raises(
             errors.ApprovalConflictError, match="approve it with its token; nothing was decided"
         ):
-            await client.approve(turn.id, first.call_id)
+            await client.turn(turn.id).approve(first.call_id)
         await decide(client, ApprovalOptions(turn.id))
-        await client.approve(turn.id, first.call_id, token=second.token, by="bob")
+        await client.turn(turn.id).approve(first.call_id, token=second.token, by="bob")
         approved = (await turn.result()).steps[0].results[0]
         denied, _ = await approve_and_deploy(client, registry, of_minutes)
-        await client.deny(denied.id, first.call_id, "too much")
+        await client.turn(denied.id).deny(first.call_id, "too much")
         refused = (await denied.result()).steps[0].results[0]
 
     shown = capsys.readouterr().out

@@ -172,7 +172,7 @@ async def test_turn_that_cannot_be_decoded_costs_a_list_one_line(
         with pytest.raises(errors.PayloadDecodeError) as shown:
             await command("show", hidden.id, "--json")
         with pytest.raises(errors.PayloadDecodeError):
-            await (await open_.get(hidden.id)).result()
+            await open_.turn(hidden.id).result()
         monkeypatch.setenv(VARIABLE, ALL)
         readable, _ = await command("approvals", *both)
         for turn in (hidden, plain):
@@ -224,14 +224,14 @@ async def test_turn_is_read_with_every_key_that_is_kept(
     rotated = await AgentClient.connect(perdure_server, data_converter=encrypting.rotated)
     renewed = DataConverter(payload_codec=encrypting.Encrypting("second"))
     without = await AgentClient.connect(perdure_server, data_converter=renewed)
-    report = await (await rotated.get(turn.id)).result()
+    report = await rotated.turn(turn.id).result()
 
     assert report.output == f"answer {SECRET}"
     with pytest.raises(
         errors.PayloadDecodeError,
         match=r"the data converter failed \(KeyError\); does it have the key",
     ):
-        await (await without.get(turn.id)).result()
+        await without.turn(turn.id).result()
 
 
 @pytest.mark.accepts("P16")

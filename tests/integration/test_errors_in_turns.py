@@ -248,7 +248,7 @@ async def test_turn_that_loses_every_worker_gives_up(perdure_server: str) -> Non
                 )
         async with work.worker(app(), ScriptedModel("never")):
             await ended(turn)
-        error = await ended(await (await AgentClient.connect(perdure_server)).get(turn.id))
+        error = await ended((await AgentClient.connect(perdure_server)).turn(turn.id))
 
     assert type(error) is PerdureError
     assert f"lost {limits.LOST_ATTEMPTS} times" in error.message

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+from collections.abc import AsyncIterator, Awaitable, Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -217,9 +218,9 @@ async def test_progress_of_a_tool_is_told_while_it_runs_and_live_goes_on_after_a
 
 
 @pytest.mark.accepts("E18")
-async def test_cursor_that_is_not_of_this_run_is_refused_by_the_call(runtime: Runtime) -> None:
-    """Before the iteration starts, so that a server can still answer with an error; the error for a
-    cursor from before a reset says so.
+async def test_cursor_that_is_not_of_this_run_is_refused(runtime: Runtime) -> None:
+    """Before the iteration, so that a server can still answer with an error, and by the iteration;
+    the error for a cursor from before a reset says so.
     """
     agent = Agent(name="adder", model="scripted:adder")
     async with runtime(agent, model=ScriptedModel(says("one"), says("two"))) as client:
@@ -229,13 +230,16 @@ async def test_cursor_that_is_not_of_this_run_is_refused_by_the_call(runtime: Ru
         again = await reset(client, turn, task_ends(await client.history(turn))[-1])
         await again.result()
 
-        for watch in (again.events, again.live):
+        def first_of(watch: Callable[..., AsyncIterator[Any]]) -> Callable[[str], Awaitable[Any]]:
+            return lambda after: anext(watch(after=after))
+
+        for check in (again.check_cursor, first_of(again.events), first_of(again.live)):
             with pytest.raises(
                 errors.StaleCursorError, match=f"{turn.id}.* was reset or started again since"
             ) as caught:
-                watch(after=cursor)
+                await check(cursor)
             with pytest.raises(errors.InvalidRequestError, match="is not a cursor"):
-                watch(after="bad")
+                await check("bad")
         beyond = str(Cursor(turn.run_id, turn.run_id, 9_999))
         with pytest.raises(errors.InvalidRequestError, match="beyond the end"):
             await anext(turn.live(after=beyond))

@@ -170,10 +170,7 @@ async def test_every_cursor_resumes_without_loss_or_repeat(
         fresh = await AgentClient.connect(perdure_server)
         for index, event in enumerate(events):
             assert await everything(turn, after=event.cursor) == events[index + 1 :]
-            assert (
-                await everything(await fresh.get(turn.id), after=event.cursor)
-                == events[index + 1 :]
-            )
+            assert await everything(fresh.turn(turn.id), after=event.cursor) == events[index + 1 :]
 
     assert len(events) == len(KINDS)
 
@@ -190,7 +187,7 @@ async def test_every_cursor_of_a_running_turn_resumes_without_loss_or_repeat(
         gates.opened[0].set()
         first = turn.events()
         seen = await until(first, "Scheduled step-2.call-1")
-        fresh = [await (await AgentClient.connect(perdure_server)).get(turn.id) for _ in range(2)]
+        fresh = [(await AgentClient.connect(perdure_server)).turn(turn.id) for _ in range(2)]
         joined = [
             asyncio.create_task(everything(one, after=event.cursor))
             for event in seen
@@ -215,7 +212,7 @@ async def test_events_need_no_worker_once_the_turn_is_over(
 
     later = await AgentClient.connect(perdure_server)
 
-    assert await everything(await later.get(turn.id)) == events
+    assert await everything(later.turn(turn.id)) == events
 
 
 @pytest.mark.accepts("E1")
@@ -228,7 +225,7 @@ async def test_twenty_watchers_hold_one_long_poll(runtime: Runtime, gates: Gates
         counted(client) as (watching, service),
     ):
         turn = await watching.start(gates.agent, "go")
-        handles = [await watching.get(turn.id) for _ in range(19)]
+        handles = [watching.turn(turn.id) for _ in range(19)]
         tasks = [asyncio.create_task(everything(one)) for one in (turn, *handles)]
         for number in range(3):
             await until(turn.events(), f"Scheduled step-{number + 1}.call-1")
@@ -266,7 +263,7 @@ async def test_watcher_that_comes_after_another_one_left_loses_nothing(
         turn = await client.start(gates.agent, "go")
         events = turn.events()
         seen = await until(events, "Scheduled step-1.call-1")
-        await events.aclose()  # type: ignore[attr-defined]
+        await events.aclose()
         gates.open()
         rest = await everything(turn, after=seen[-1].cursor)
         report = await turn.result()
@@ -288,7 +285,7 @@ async def test_watcher_that_comes_while_the_last_one_leaves_is_served(
         turn = await client.start(gates.agent, "go")
         leaving = turn.events()
         await until(leaving, "Scheduled step-1.call-1")
-        closing = asyncio.create_task(leaving.aclose())  # type: ignore[attr-defined]
+        closing = asyncio.create_task(leaving.aclose())
         joining = asyncio.create_task(everything(turn))
         await closing
         gates.open()
@@ -306,7 +303,7 @@ async def test_watcher_that_leaves_ends_its_poll(runtime: Runtime, gates: Gates)
         turn = await watching.start(gates.agent, "go")
         events = turn.events()
         await until(events, "Scheduled step-1.call-1")
-        await events.aclose()  # type: ignore[attr-defined]
+        await events.aclose()
 
         assert service.in_flight[FORWARD] == 0
 
@@ -318,7 +315,7 @@ async def test_one_watcher_leaving_does_not_disturb_another(runtime: Runtime, ga
         staying = asyncio.create_task(everything(turn))
         leaving = turn.events()
         await until(leaving, "Scheduled step-1.call-1")
-        await leaving.aclose()  # type: ignore[attr-defined]
+        await leaving.aclose()
         gates.open()
         events = await staying
 

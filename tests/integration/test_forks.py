@@ -109,7 +109,7 @@ async def test_last_step_is_the_default_and_a_fork_can_be_forked(runtime: Runtim
     async with runtime(reader(), model=model) as client:
         turn = await client.start("reader", "go")
         await turn.result()
-        fork = await client.fork(turn.id, say="go on", labels={"team": "north"})
+        fork = await client.turn(turn.id).fork(say="go on", labels={"team": "north"})
         second = await fork.result()
         third = await (await fork.fork(1)).result()
         status = await fork.status()
@@ -235,7 +235,7 @@ async def start_short(
         task_queue=client.task_queue,
         task_timeout=timedelta(seconds=1),
     )
-    return await client.get(turn_id)
+    return client.turn(turn_id)
 
 
 @pytest.mark.slow
@@ -248,7 +248,7 @@ async def test_fork_from_each_run_of_a_long_turn_and_after_the_first_is_gone(
     async with runtime(reader(), model=model) as client:
         turn = await start_short(client, "long-forks")
         whole = await turn.result()
-        runs = turn._feed.runs
+        runs = (await turn._feed()).runs
         assert len(runs) > 2
         numbers = [5, 24, 30, 48, 60]
         for step in numbers:
@@ -415,7 +415,7 @@ async def test_turns_that_cannot_be_resumed_say_so_and_start_nothing(runtime: Ru
         asks = await client.start("reader", "ask")
         await until(asks, WaitBegan)
         with pytest.raises(errors.InvalidRequestError, match=r"not over.*waits for approval"):
-            await client.resume(asks.id)
+            await client.turn(asks.id).resume()
         await asks.cancel()
         await ended(asks)
         turns = [entry.id async for entry in client.list()]
@@ -497,11 +497,11 @@ async def test_bad_arguments_are_refused_and_nothing_is_started(runtime: Runtime
         with pytest.raises(TypeError, match="a fork has no option 'buget'; did you mean 'budget'"):
             await turn.fork(1, **misspelt)
         with pytest.raises(errors.TurnNotFoundError):
-            await client.fork("no-such-turn")
+            await client.turn("no-such-turn").fork()
         with pytest.raises(errors.TurnNotFoundError):
-            await client.resume("no-such-turn")
+            await client.turn("no-such-turn").resume()
         with pytest.raises(errors.TurnNotFoundError):
-            await client.get(f"{turn.id}~1")
+            await client.turn(f"{turn.id}~1").status()
 
 
 @pytest.mark.slow
@@ -558,7 +558,7 @@ async def test_fork_command_says_what_would_happen_again(
         only = await command(
             "fork", turn.id, "--at-step", "1", "--yes", "--no-follow", "--json", "--label", "a=b"
         )
-        new = await client.get(f"{turn.id}~2")
+        new = client.turn(f"{turn.id}~2")
         await new.result()
         shown = await command("show", "brief")
         labels = (await new.status()).labels
@@ -640,7 +640,7 @@ async def test_fork_that_goes_on_in_new_runs_stays_one(runtime: Runtime) -> None
         request = start_request.fork_of(point.state.request, origin)
         fork = await start_short(client, "long-fork", request)
         report = await fork.result()
-        runs = len(fork._feed.runs)
+        runs = len((await fork._feed()).runs)
         memo = await (await client.temporal.get_workflow_handle(fork.id).describe()).memo_value(
             "perdure"
         )
@@ -678,7 +678,7 @@ async def test_turn_that_is_started_by_json_with_a_wrong_origin_ends_typed(
                 id=f"{turn.id}-json-{number}",
                 task_queue=client.task_queue,
             )
-            ends.append(await ended(await client.get(handle.id)))
+            ends.append(await ended(client.turn(handle.id)))
 
     assert [type(end) for end in ends] == [error for _, error in wrong]
     assert model.call_count == 2

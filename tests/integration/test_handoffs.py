@@ -663,7 +663,7 @@ async def test_delegate_hands_over_in_its_own_turn(runtime: Runtime) -> None:
     }
     async with runtime(worker(boss, support(), billing()), model=models) as client:
         report = await client.run("boss", "go", budget=Budget(model_calls=9))
-        child = await (await client.get(report.children[0].turn_id)).result()
+        child = await client.turn(report.children[0].turn_id).result()
 
     assert results(models["boss"].requests[1]) == ["paid"]
     assert (report.last_agent, child.agent, child.last_agent) == ("boss", "support", "billing")
@@ -694,7 +694,7 @@ async def start_short(client: RecordingClient, turn_id: str) -> Turn:
         task_queue=client.task_queue,
         task_timeout=timedelta(seconds=1),
     )
-    return await client.get(turn_id)
+    return client.turn(turn_id)
 
 
 @pytest.mark.slow
@@ -718,7 +718,7 @@ async def test_later_runs_of_a_turn_go_on_with_the_other_agent(runtime: Runtime,
     async with runtime(worker(*agents), model=models) as client:
         turn = await start_short(client, f"handed-long-{keep}")
         report = await turn.result()
-        runs = turn._feed.runs
+        runs = (await turn._feed()).runs
         events = [event async for event in turn.events()]
 
     assert len(runs) > 1

@@ -229,7 +229,7 @@ async def test_task_is_sent_asks_for_approval_and_is_completed(runtime: Runtime)
         following = await send(agent, message("lost", "a2a1-m7", context_id=task.context_id))
         brief = await get(agent, task.id, history_length=0)
         whole = await get(agent, task.id)
-        turn = await client.get(f"@acme/a2a/desk/{task.id}")
+        turn = client.turn(f"@acme/a2a/desk/{task.id}")
         [decided] = [one.fact async for one in turn.events() if isinstance(one.fact, Decided)]
 
     assert asked[0] == asked[1]
@@ -322,7 +322,7 @@ async def test_task_is_queued_steered_listed_and_cancelled(runtime: Runtime) -> 
         rest = await agent.list_tasks(
             ListTasksRequest(context_id="a2a3", page_token=lists[2].next_page_token)
         )
-        status = await client.status("@acme/a2a/desk/a2a3/1")
+        status = await client.turn("@acme/a2a/desk/a2a3/1").status()
 
     assert (task.id, task.context_id, task.status.state) == ("a2a3/1", "a2a3", _ASKS)
     assert queued == found == first.task
@@ -407,7 +407,7 @@ async def test_tenants_and_permissions_hold_over_a2a(runtime: Runtime) -> None:
     async with desk(runtime, one=asks("Done.")) as (client, http):
         agent = await agent_of(http)
         task = await send(agent, message("one", "a2a5-m1", context_id="a2a5"))
-        before = (await client.status("@acme/a2a/desk/a2a5/1")).model_dump(exclude={"spent"})
+        before = (await client.turn("@acme/a2a/desk/a2a5/1").status()).model_dump(exclude={"spent"})
         found: dict[str, list[A2AError]] = {}
         for name in ("otto", "rita", "nobody"):
             async with httpx.AsyncClient(headers=as_(name), base_url=http.base_url) as theirs:
@@ -424,7 +424,7 @@ async def test_tenants_and_permissions_hold_over_a2a(runtime: Runtime) -> None:
                     found[name].append(await refused(get(other, task.id)))
                     found[name].append(await refused(get(other, f"@acme/a2a/desk/{task.id}")))
                     nothing = await other.list_tasks(ListTasksRequest())
-        after = (await client.status("@acme/a2a/desk/a2a5/1")).model_dump(exclude={"spent"})
+        after = (await client.turn("@acme/a2a/desk/a2a5/1").status()).model_dump(exclude={"spent"})
         started = [one.id async for one in client.list(id_prefix="@acme/a2a/desk/a2a5")]
         await agent.cancel_task(CancelTaskRequest(id=task.id))
 

@@ -201,7 +201,7 @@ async def test_each_end_is_told_and_a_task_that_waits_for_its_turn(
         await told(receiver, "/lost", 1)
         waits = await begin(agent, "next", "a2ap2-m5", lost.context_id, url=receiver.url("/next"))
         await told(receiver, "/stopped", 1)
-        await (await client.get(f"@acme/a2a/desk/{stopped.id}")).cancel("enough")
+        await client.turn(f"@acme/a2a/desk/{stopped.id}").cancel("enough")
         asked = await told(receiver, "/boss", 1)
         await send(boss, decision(await get(boss, whole.id), "a2ap2-m6"))
         await send(agent, decision(await get(agent, lost.id), "a2ap2-m7"))

@@ -158,7 +158,7 @@ async def test_interrupts_are_approvals(runtime: Runtime) -> None:
             for payload in ({"approved": False}, {"approved": True})  # the latter as it was
         ]
         conflicts = [await http.post("/agui/desk", json=one) for one in others]
-        turn = await client.get("@agui/i-one/1")
+        turn = client.turn("@agui/i-one/1")
         [decided] = [one.fact async for one in turn.events() if isinstance(one.fact, Decided)]
 
     [interrupt] = asked["one"].interrupts
@@ -387,9 +387,9 @@ async def test_bad_input_is_refused_and_tenants_are_apart(runtime: Runtime) -> N
         theirs = await run(http, "desk", denying("b2", interrupt.id, approved=True), **stranger)
         conflict = await http.post("/agui/other", json=asking("b2", "r-1"))
         unknown = await run(http, "nobody", saying("b4"))
-        waits = (await client.status("@agui/b2/1")).waits
+        waits = (await client.turn("@agui/b2/1").status()).waits
         for turn in ("@agui/b2/1", "@theirs/b2/1"):
-            await (await client.get(turn)).cancel()
+            await client.turn(turn).cancel()
 
     assert {told(one) for one in invalid.values()} == {(422, "INVALID_REQUEST")}
     assert [one.json()["errors"][0]["pointer"] for one in invalid.values()] == [

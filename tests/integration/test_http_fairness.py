@@ -90,8 +90,8 @@ async def test_turns_of_a_tenant_have_its_key_however_they_are_started(runtime: 
         served(client, lambda _: caller, a2a_agents=[A2AAgent("desk", "Answers.")]) as http,
     ):
         await started_by_all_ways(http)
-        await (await client.get_batch(f"@{tenant}/many")).result()
-        weekly = await client.schedule(
+        await client.batch(f"@{tenant}/many").wait()
+        weekly = await client.create_schedule(
             f"@{tenant}/weekly", "desk", "a", session=f"@{tenant}/s", fairness=tenant, **CRON
         )
         await weekly.run_now()
@@ -100,6 +100,6 @@ async def test_turns_of_a_tenant_have_its_key_however_they_are_started(runtime: 
             found = {one.id async for one in client.list(id_prefix=caller.prefix)}
         keys = {one: await key_of(client, one) for one in found}
         for schedule in ("daily", "weekly"):
-            await (await client.get_schedule(f"@{tenant}/{schedule}")).delete()
+            await client.schedule(f"@{tenant}/{schedule}").delete()
 
     assert {key for key, of in keys.items() if of != tenant} == set()

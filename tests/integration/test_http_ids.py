@@ -92,15 +92,15 @@ def in_python(unsafe: str) -> dict[str, Try]:
         "session": lambda client: client.session(unsafe, "desk").say("a"),
         "fork of a session": lambda client: client.session(f"@acme/{TALK}").fork(id=unsafe),
         "message": lambda client: client.session(f"@acme/{TALK}").say("a", id=unsafe),
-        "batch": lambda client: client.batch(unsafe, "desk", ["over"]),
-        "task": lambda client: client.batch("b", "desk", [{"task": "over", "id": unsafe}]),
-        "schedule": lambda client: client.schedule(unsafe, "desk", "over", **CRON),
-        "session of a schedule": lambda client: client.schedule(
+        "batch": lambda client: client.start_batch(unsafe, "desk", ["over"]),
+        "task": lambda client: client.start_batch("b", "desk", [{"task": "over", "id": unsafe}]),
+        "schedule": lambda client: client.create_schedule(unsafe, "desk", "over", **CRON),
+        "session of a schedule": lambda client: client.create_schedule(
             "s", "desk", "over", session=unsafe, **CRON
         ),
-        "steer": lambda client: client.steer(f"@acme/{OVER}", "a", message_id=unsafe),
-        "fork": lambda client: client.fork(f"@acme/{OVER}", say="go on", new_id=unsafe),
-        "resume": lambda client: client.resume(f"@acme/{OVER}", new_id=unsafe),
+        "steer": lambda client: client.turn(f"@acme/{OVER}").steer("a", id=unsafe),
+        "fork": lambda client: client.turn(f"@acme/{OVER}").fork(say="go on", id=unsafe),
+        "resume": lambda client: client.turn(f"@acme/{OVER}").resume(id=unsafe),
     }
 
 
@@ -154,7 +154,7 @@ async def existing(client: AgentClient) -> dict[str, tuple[int, str]]:
         while len(found) < 2:
             listed = [one.id async for one in client.list(id_prefix="@acme/h110-")]
             for one in listed:
-                turn = await client.get(one)
+                turn = client.turn(one)
                 events = len([event async for event in turn.events()])
                 found[one] = (events, str((await turn.status()).outcome))
     queue = (await client.session(f"@acme/{TALK}").status()).queue

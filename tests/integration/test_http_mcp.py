@@ -76,7 +76,7 @@ async def gateways(
 
 async def deciders(client: AgentClient, turn: str) -> list[tuple[str | None, str]]:
     """Who decided about the calls of a turn, and why."""
-    facts = [one.fact async for one in (await client.get(turn)).events()]
+    facts = [one.fact async for one in client.turn(turn).events()]
     return [(one.decision.by, one.decision.reason) for one in facts if isinstance(one, Decided)]
 
 
@@ -243,7 +243,7 @@ async def test_client_gets_only_what_it_can_handle(runtime: Runtime) -> None:
             ]
             seen = [await ask(one.session, "tasks/get", "m41-one") for one in (silent, reader)]
             offered = [one.server_capabilities.extensions or {} for one in (plain, old)]
-        await (await client.get("@acme/m41-one")).cancel()
+        await client.turn("@acme/m41-one").cancel()
 
     assert (view["turn"], view["state"]) == ("@acme/m41-one", "running")
     assert refused[0] == (
@@ -297,7 +297,7 @@ async def test_tenant_and_permissions_are_those_of_the_gateway(runtime: Runtime)
                 await nobody.post("/mcp", json={"jsonrpc": "2.0"}, headers=headers)
                 for headers in ({}, as_("nobody"))
             ]
-        after = await client.status(turn.id)
+        after = await client.turn(turn.id).status()
         started = [one.id async for one in client.list(id_prefix="@acme/m44-")]
         await turn.cancel()
 
@@ -379,7 +379,7 @@ async def test_state_of_a_question_is_of_its_caller_alone(runtime: Runtime) -> N
                         "approve_call", arguments, input_responses=answers, request_state=state
                     )
                 refused.append(error.value.error.code)
-        after = await client.status(turn.id)
+        after = await client.turn(turn.id).status()
         await turn.cancel()
 
     assert refused == [-32602] * 3

@@ -70,7 +70,7 @@ async def test_list_is_read_page_by_page_while_turns_are_added(runtime: Runtime)
         rest = await pages(http, "/v1/turns", **wanted, after=first["next"])
         everything = await pages(http, "/v1/turns", **wanted)
         other = await pages(http, "/v1/turns", agent="paged", limit=1, as_name="tess")
-        query = client.list("paged", id_prefix="@acme/")._wanted.query()
+        query = await client.list("paged", id_prefix="@acme/")._source.query()
         forged = cursors.of_token(b'{"CloseTime": "x"}', query)
         refused = [
             await http.get("/v1/turns", params={**wanted, **change}, headers=as_(name))
@@ -178,7 +178,7 @@ async def test_caller_chooses_the_form_of_an_answer_its_past_and_its_model(
         third = (await http.get("/v1/turns/give-3/result", params={"wait": 30})).json()["output"]
         await client.start(desk, "Later.", id="@acme/give-4", delay=WAITS)
         running = await http.get("/v1/turns/give-4/messages")
-        await (await client.get("@acme/give-4")).cancel()
+        await client.turn("@acme/give-4").cancel()
         refused = [
             await http.post("/v1/turns", json={**begun, "priority": 1}, headers=as_("sam")),
             await http.post("/v1/turns/give-0/fork", json=other, headers=as_("sam")),

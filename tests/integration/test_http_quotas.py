@@ -76,11 +76,11 @@ class Tenant:
         """End what is open, and delete the schedules."""
         prefix = f"@{self.name}/"
         async for schedule in client.schedule_ids(prefix):
-            await (await client.get_schedule(schedule)).delete()
+            await client.schedule(schedule).delete()
         for batch in ("held", "failing"):
-            await (await client.get_batch(f"{prefix}{batch}")).cancel()
+            await client.batch(f"{prefix}{batch}").cancel()
         async for turn in client.list(id_prefix=prefix):
-            await (await client.get(turn.id)).cancel()
+            await client.turn(turn.id).cancel()
 
 
 async def refusal(http: httpx.AsyncClient, path: str, body: dict[str, Any]) -> tuple[int, str]:
@@ -117,8 +117,8 @@ async def test_tenant_has_no_more_than_its_numbers(runtime: Runtime) -> None:
             (await http.post("/v1/schedules", json=daily)).status_code,
         ]
         async for turn in client.list(id_prefix=f"@{tenant.name}/"):
-            await (await client.get(turn.id)).cancel()
-        await (await client.get_schedule(f"@{tenant.name}/s")).delete()
+            await client.turn(turn.id).cancel()
+        await client.schedule(f"@{tenant.name}/s").delete()
 
     assert begun.status_code == 202
     assert set(refused.values()) == {(429, "TOO_MANY_REQUESTS")}
@@ -216,14 +216,14 @@ async def test_list_of_many_schedules_is_kept_for_a_moment(runtime: Runtime) -> 
     own = [f"@{name}/{number}" for number in range(4)]
     daily: dict[str, Any] = {"agent": "desk", "task": "a", "cron": "0 7 * * *", "timezone": "UTC"}
     async with runtime(DESK, model=FunctionModel(replies)) as client:
-        await client.schedule(own[0], **daily)
+        await client.create_schedule(own[0], **daily)
 
         async def missing() -> int:
             return int(own[0] not in [one async for one in client.schedule_ids()])
 
         await until_not(1, missing)
         seen = [await known.of(client, caller)]
-        await client.schedule(own[1], **daily)
+        await client.create_schedule(own[1], **daily)
         seen.append(await known.of(client, caller))
         known.add(own[2])
         seen.append(await known.of(client, caller))
@@ -231,6 +231,6 @@ async def test_list_of_many_schedules_is_kept_for_a_moment(runtime: Runtime) -> 
         with pytest.raises(RefusedError, match="may have 2 schedules"):
             await check_schedules(client, caller, own[3], known)
         for one in own[:2]:
-            await (await client.get_schedule(one)).delete()
+            await client.schedule(one).delete()
 
     assert seen == [own[:1], own[:1], [own[0], own[2]]]

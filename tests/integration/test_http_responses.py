@@ -155,7 +155,7 @@ async def test_response_is_created_approved_and_read(runtime: Runtime) -> None:
         with pytest.raises(openai.ConflictError) as decided:
             await ai.responses.create(model="desk", previous_response_id=waits.id, input=[decision])
         read = await ai.responses.retrieve(waits.id)
-        turn = await client.get("@ai/r1-a")
+        turn = client.turn("@ai/r1-a")
         [fact] = [one.fact async for one in turn.events() if isinstance(one.fact, Decided)]
 
     assert background.id == waits.id == done.id == "@ai/r1-a"
@@ -288,7 +288,7 @@ async def test_response_goes_on_after_another_and_in_a_conversation(runtime: Run
         stateless = await ai.responses.create(model="desk", input=given, extra_headers=key("r3-c"))
         messages = await client.session("@ai/r3-talk").messages()
         await client.session("@ai/r3-talk").close()
-        report = await (await client.get("@ai/r3-b")).result()
+        report = await client.turn("@ai/r3-b").result()
 
     assert (first.output_text, second.output_text) == ("Hello.", "Again.")
     assert (second.id, second.previous_response_id) == ("@ai/r3-b", "@ai/r3-a")
@@ -393,7 +393,7 @@ async def test_response_says_how_its_turn_ended(runtime: Runtime) -> None:
             ai.responses.create(model="desk", input=picture, tool_choice="none"),
             ai.responses.create(model="nobody", input="x"),
         )
-        turn = await client.get(spent.id)
+        turn = client.turn(spent.id)
         await turn.wait(30)
         await client.temporal.get_workflow_handle(turn.id).terminate("enough")
         ended = await ai.responses.retrieve(spent.id)
@@ -684,7 +684,7 @@ async def test_tenants_permissions_and_limits_hold(runtime: Runtime) -> None:
         first = await ai.responses.create(model="desk", input="lost", extra_headers=key("r7-a"))
         request = first.output[-1].id
         decision: Any = [{**DECISION, "approval_request_id": request}]
-        before = (await client.status(first.id)).model_dump(exclude={"spent"})
+        before = (await client.turn(first.id).status()).model_dump(exclude={"spent"})
 
         def reads(of: AsyncOpenAI) -> list[Awaitable[object]]:
             return [
@@ -722,7 +722,7 @@ async def test_tenants_permissions_and_limits_hold(runtime: Runtime) -> None:
         async with openai_of(http, "nobody") as nobody:
             unknown = [await code_of(one) for one in (*reads(nobody), *acts(nobody))]
         may_not = await http.post("/openai/v1/responses", json={}, headers=as_("rita"))
-        after = (await client.status(first.id)).model_dump(exclude={"spent"})
+        after = (await client.turn(first.id).status()).model_dump(exclude={"spent"})
         async with (
             served(client, by_name, max_streams_of_caller=0) as full,
             openai_of(full) as late,

@@ -87,7 +87,7 @@ async def test_turn_is_started_followed_approved_and_read(runtime: Runtime) -> N
         result = await http.get("/v1/turns/h1-ticket/result", params={"wait": 30})
         over = await http.post("/v1/turns/h1-ticket/cancel")
         again = await http.get(begun[0].headers["location"])
-        turn = await client.get("@acme/h1-ticket")
+        turn = client.turn("@acme/h1-ticket")
         [decided] = [one.fact async for one in turn.events() if isinstance(one.fact, Decided)]
 
     assert [one.status_code for one in begun] == [202, 202, 409]
@@ -154,7 +154,7 @@ async def test_turn_is_steered_paid_for_denied_cancelled_forked_and_resumed(
         await http.get("/v1/turns/h2-3/result", params={"wait": 30})
         key = {"Idempotency-Key": "h2-4"}
         resumed = [await http.post("/v1/turns/h2-3/resume", headers=key) for _ in range(2)]
-        turn = await client.get("@acme/h2-1")
+        turn = client.turn("@acme/h2-1")
         facts = [one.fact async for one in turn.events()]
         for started in (forked, resumed[0]):
             path = started.headers["location"]
@@ -188,8 +188,8 @@ async def test_tenant_sees_nothing_of_another(runtime: Runtime) -> None:
     async with desk(runtime, one=asks()) as (client, http):
         await start(http, "h3-1", "one")
         await waiting(http, "h3-1")
-        turn = await client.get("@acme/h3-1")
-        before = (await client.status(turn.id)).model_dump(exclude={"spent"})
+        turn = client.turn("@acme/h3-1")
+        before = (await client.turn(turn.id).status()).model_dump(exclude={"spent"})
         answers = await answers_to_others(http, "turns", "h3-1")
         lists = [
             (await http.get(path, headers=as_(name))).json()
@@ -198,7 +198,7 @@ async def test_tenant_sees_nothing_of_another(runtime: Runtime) -> None:
         ]
         own = (await http.get("/v1/turns")).json()["turns"]
         everything = (await http.get("/v1/turns/@acme/h3-1", headers=as_("root"))).json()
-        after = (await client.status(turn.id)).model_dump(exclude={"spent"})
+        after = (await client.turn(turn.id).status()).model_dump(exclude={"spent"})
         await turn.cancel()
 
     assert answers == {(404, "TURN_NOT_FOUND")}
@@ -319,7 +319,7 @@ async def test_cursors_of_other_turns_and_strange_ones_are_refused(runtime: Runt
         ]
         found.append(await http.get("/v1/turns/h7-1/events", params={"after": beyond}))
         for number in (1, 2):
-            await (await client.get(f"@acme/h7-{number}")).cancel()
+            await client.turn(f"@acme/h7-{number}").cancel()
 
     assert [told(one) for one in found] == [
         (410, "STALE_CURSOR"),

@@ -191,7 +191,7 @@ async def test_turn_at_its_limit_waits_and_goes_on_with_more(runtime: Runtime) -
             await card_of(client.temporal, turn.id),
             await turn.wait(),
         )
-        left = await client.add_budget(turn.id, iterations=2, by="anna@example.com")
+        left = await client.turn(turn.id).add_budget(iterations=2, by="anna@example.com")
         report = await turn.result()
         events = [event async for event in turn.events()]
         after = await turn.status()
@@ -297,7 +297,7 @@ async def test_delegate_at_its_limit_waits_and_the_turn_above_says_so(runtime: R
     async with runtime(AgentWorker([lead, writer], prices=FREE), model=ByTask(script)) as client:
         turn = await client.start("lead", "go", id="lead-waits")
         needs = await turn.wait()
-        left = await client.add_budget("lead-waits/writer-1", iterations=1)
+        left = await client.turn("lead-waits/writer-1").add_budget(iterations=1)
         report = await turn.result()
 
     assert [(one.kind, one.turn_id) for one in needs.waits] == [
@@ -345,7 +345,8 @@ async def found(client: AgentClient, turn_id: str) -> Turn[Any]:
     async with asyncio.timeout(SOON_S):
         while True:
             with contextlib.suppress(errors.TurnNotFoundError):
-                return await client.get(turn_id)
+                await client.turn(turn_id).first_run()
+                return client.turn(turn_id)
             await asyncio.sleep(0.1)
 
 

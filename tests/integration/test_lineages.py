@@ -53,7 +53,7 @@ async def test_lineage_that_no_turn_gave_is_refused(
         await client.temporal.start_workflow(
             "AgentTurn", json.loads(json.dumps(start)), id=turn_id, task_queue=client.task_queue
         )
-        turn = await client.get(turn_id)
+        turn = client.turn(turn_id)
         with pytest.raises(errors.InvalidRequestError) as caught:
             await turn.result()
 
@@ -94,6 +94,6 @@ async def test_lineage_of_another_parent_is_refused(runtime: Runtime) -> None:
                 Forger.run, args=[turn_id, client.task_queue], id="forger", task_queue=queue
             )
         with pytest.raises(errors.InvalidRequestError, match="'x' delegated this turn"):
-            await (await client.get(turn_id)).result()
+            await client.turn(turn_id).result()
 
     assert (ran, model.call_count) == ([], 0)

@@ -156,7 +156,7 @@ async def entry_of(
 
 async def upserts(client: RecordingClient, turn_id: str) -> int:
     """The number of times that a turn wrote search attributes, besides the SDK for a patch."""
-    history = await client.history(await client.get(turn_id))
+    history = await client.history(client.turn(turn_id))
     written = [
         event.upsert_workflow_search_attributes_event_attributes.search_attributes.indexed_fields
         for event in history.events
@@ -183,11 +183,11 @@ async def test_entry_says_all_of_an_ended_turn(runtime: Runtime, agent: Agent) -
         report = await client.run(agent, "2 + 3?", id=f"{agent.name}/sum", labels={"region": "eu"})
         await eventually_listed(client, [report.turn_id], agent=agent, state="ended")
         entry = await entry_of(client, report.turn_id, agent=agent)
-        turn = await client.get(report.turn_id)
+        run_id = await client.turn(report.turn_id).first_run()
 
         assert entry == TurnEntry(
             id=report.turn_id,
-            run_id=turn.run_id,
+            run_id=run_id,
             agent=agent.name,
             last_agent=agent.name,
             task="2 + 3?",
@@ -537,7 +537,7 @@ async def test_turn_from_temporals_own_command_line_is_found_too(
         await client.temporal.start_workflow(
             "AgentTurn", request, id=turn_id, task_queue=client.task_queue
         )
-        await (await client.get(turn_id)).result()
+        await client.turn(turn_id).result()
         await eventually_listed(
             client, [turn_id], agent=agent, labels={"test": agent.name}, outcome="completed"
         )
@@ -564,7 +564,7 @@ async def test_labels_that_no_list_can_hold_do_not_harm_the_turn(
             handle = await client.temporal.start_workflow(
                 "AgentTurn", request, id=f"{agent.name}/x", task_queue=client.task_queue
             )
-            turn = await client.get(handle.id)
+            turn = client.turn(handle.id)
         report = await turn.result()
         await eventually_listed(client, [turn.id], labels={"first": agent.name})
 
@@ -627,9 +627,7 @@ async def test_namespace_without_search_attributes_runs_turns_and_says_so_once(
         )
         await eventually_listed(client, [after.turn_id], agent=agent)
         for report in (*before, after):
-            await check_history(
-                client.temporal, report.turn_id, (await client.get(report.turn_id)).run_id
-            )
+            await check_history(client.temporal, report.turn_id, client.turn(report.turn_id).run_id)
 
         assert len(said) == 1
         assert "perdure setup --namespace default" in said[0]

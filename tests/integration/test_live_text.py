@@ -182,7 +182,7 @@ async def test_text_of_each_step_is_told_whole_and_once(runtime: Runtime) -> Non
         both = asyncio.create_task(everything_live(turn))
         early = [asyncio.create_task(everything(turn)) for _ in range(3)]
         await first_of(turn)
-        late = asyncio.create_task(everything(await other.get(turn.id)))
+        late = asyncio.create_task(everything(other.turn(turn.id)))
         told = await asyncio.gather(*early, late)
         report = await turn.result()
         after = await everything(turn)
@@ -204,7 +204,7 @@ async def test_many_listeners_look_as_often_as_one(runtime: Runtime) -> None:
     async with speaking(runtime, "The first half, ", "and the second.") as (speaker, client, turn):
         temporal, service = counting(client.temporal)
         here = AgentClient.from_temporal(temporal, task_queue=client.task_queue)
-        watched = await here.get(turn.id)
+        watched = here.turn(turn.id)
 
         def looks() -> int:
             return service.calls["describe_workflow_execution"]

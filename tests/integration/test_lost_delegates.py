@@ -137,7 +137,8 @@ async def found(client: AgentClient, turn_id: str) -> Turn:
     async with asyncio.timeout(SOON_S):
         while True:
             with contextlib.suppress(errors.TurnNotFoundError):
-                return await client.get(turn_id)
+                await client.turn(turn_id).first_run()
+                return client.turn(turn_id)
             await asyncio.sleep(0.05)
 
 

@@ -189,7 +189,7 @@ async def test_turn_is_started_later_and_with_a_deadline(runtime: Runtime) -> No
         ]
         asked["deadline"] = "PT1H"
         started = await use(client, "start_turn", **asked, id="mcp-later", delay="PT2M")
-        turn = await perdure.get("mcp-later")
+        turn = perdure.turn("mcp-later")
         status = await turn.wait(timeout=0.1)
         await use(client, "cancel_turn", turn="mcp-later")
         ended = await use(client, "turn_result", turn="mcp-later")
@@ -244,7 +244,7 @@ async def test_user_is_asked_before_a_call_is_approved(runtime: Runtime, mode: s
         call_, seen = await waiting(client)
         await use(client, "approve_call", **call_)
         ended = await use(client, "turn_result", turn=call_["turn"])
-        report = await (await perdure.get(call_["turn"])).result()
+        report = await perdure.turn(call_["turn"]).result()
 
     assert [one.by for one in report.steps[0].decisions] == ["mcp (MCP)"]
     (one,) = seen["waiting_calls"]
@@ -284,7 +284,7 @@ async def test_call_waits_on_when_the_user_does_not_say_yes(
         after = await use(client, "turn_status", turn=call_["turn"])
         await use(client, "deny_call", **call_, reason="Ann has moved")
         ended = await use(client, "turn_result", turn=call_["turn"])
-        report = await (await perdure.get(call_["turn"])).result()
+        report = await perdure.turn(call_["turn"]).result()
 
     assert refused == {
         "error": "the user did not approve it; the call waits on. deny_call refuses it"
@@ -385,7 +385,7 @@ async def test_turn_that_waits_for_a_provider_is_resumed_when_the_user_says_yes(
         assistant(perdure, user=user) as client,
     ):
         turn = (await use(client, "start_turn", agent="clerk", task="How long?"))["turn"]
-        await until(await perdure.get(turn), WaitBegan)
+        await until(perdure.turn(turn), WaitBegan)
         seen = await use(client, "turn_result", turn=turn, wait_s=0)
         await use(client, "steer_turn", turn=turn, text="In days, please.")
         await use(client, "resume_turn", turn=turn)
@@ -642,7 +642,7 @@ async def test_budget_stays_when_the_user_does_not_say_yes(runtime: Runtime) -> 
         before = await use(client, "turn_result", turn=turn)
         refused = await use(client, "add_budget", turn=turn, more={"model_calls": 5})
         after = await use(client, "turn_status", turn=turn)
-        await (await perdure.get(turn)).cancel()
+        await perdure.turn(turn).cancel()
 
     assert refused == {"error": "the user did not agree; nothing was added"}
     assert before == after

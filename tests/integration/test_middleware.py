@@ -199,7 +199,7 @@ async def test_refused_answer_of_a_delegate_is_in_its_history_alone(
     async with runtime(Registry([kid, boss]), model=models) as client:
         turn = await client.start("boss", "t")
         report = await turn.result()
-        below = await client.get(report.children[0].turn_id)
+        below = client.turn(report.children[0].turn_id)
         with pytest.raises(errors.GuardrailError) as caught:
             await below.result()
         memo = await (await client.temporal.get_workflow_handle(below.id).describe()).memo()

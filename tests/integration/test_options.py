@@ -98,7 +98,7 @@ async def test_options_that_cannot_be_end_the_turn_typed(runtime: Runtime) -> No
             await client.temporal.start_workflow(
                 "AgentTurn", given, id=turn_id, task_queue=client.task_queue
             )
-            ends.append(await ended(await client.get(turn_id)))
+            ends.append(await ended(client.turn(turn_id)))
 
     assert [type(end) for end in ends] == [errors.InvalidRequestError] * len(NO_OPTIONS)
     assert all("options" in str(end) for end in ends)

@@ -10,8 +10,9 @@ import pytest
 
 from perdure import AgentReport, Outcome, errors
 from perdure.clients import AgentClient, Turn
+from perdure.session.facts import SessionClosed, SessionFact
 from perdure.temporal import search_attributes
-from perdure.testing import ByTask, calls, says
+from perdure.testing import ByTask, ScriptedModel, calls, says
 from perdure.testing.scripted import call
 from perdure.turn.facts import Scheduled
 from perdure.worker.dev import server_binary
@@ -64,7 +65,7 @@ async def test_turn_that_an_operator_paused_is_found_followed_and_cancelled(
         turns = [await work.client.start("spender", task) for task in models]
         await asyncio.gather(*(until(turn, Scheduled) for turn in turns))
         await asyncio.gather(*(operator(pausable, "pause", turn.id) for turn in turns))
-        going, stopping = [await later.get(turn.id) for turn in turns]
+        going, stopping = [later.turn(turn.id) for turn in turns]
         ends = [asyncio.create_task(ended(turn)) for turn in (going, stopping)]
         models["go"].let_go.set()
         heard = await stopping.cancel("enough")
@@ -81,6 +82,28 @@ async def test_turn_that_an_operator_paused_is_found_followed_and_cancelled(
         Outcome.CANCELLED,
     )
     assert (heard, waited, {told(caplog, turn) for turn in turns}) == (True, [True, True], {1})
+
+
+@pytest.mark.slow
+async def test_events_of_a_session_that_an_operator_paused_go_on(pausable: str) -> None:
+    """Its followers wait, and receive the end when it continues."""
+    async with queue(pausable) as work, work.worker(app(), ScriptedModel(says("hi"))):
+        session = work.client.session("rests-as-well", "spender")
+        await (await session.say("hello")).result()
+
+        async def followed() -> list[SessionFact]:
+            return [event.fact async for event in session.events()]
+
+        following = asyncio.create_task(followed())
+        await operator(pausable, "pause", session.id)
+        await asyncio.wait({following}, timeout=1)
+        has_waited = not following.done()
+        await operator(pausable, "unpause", session.id)
+        await session.close()
+        facts = await following
+
+    assert has_waited
+    assert isinstance(facts[-1], SessionClosed)
 
 
 def told(caplog: pytest.LogCaptureFixture, turn: Turn) -> int:

@@ -134,7 +134,7 @@ async def _approve(client: AgentClient, turn_id: str) -> None:
     async with asyncio.timeout(60):
         while True:
             with contextlib.suppress(errors.TurnNotFoundError):
-                turn = await client.get(turn_id)
+                turn = client.turn(turn_id)
                 [one] = await pending(turn)
                 await turn.approve(one)
                 return

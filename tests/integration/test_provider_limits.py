@@ -142,7 +142,7 @@ async def test_delegate_at_a_limit_stops_the_clock_of_the_turn_above_it(runtime:
         turn = await client.start("parent", "go", budget=Budget(time=HOUR))
         await until(turn, ChildTold)
         early = await turn.wait(timeout=0.1)
-        child = await client.get(f"{turn.id}/helper-1")
+        child = client.turn(f"{turn.id}/helper-1")
         below = await child.status()
         await skip_time(client, child, 5 * HOUR + timedelta(minutes=1))
         report = await turn.result()

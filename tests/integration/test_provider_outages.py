@@ -198,7 +198,7 @@ async def test_wait_survives_a_top_up_and_a_restart_and_is_cut_short_by_resume(
         async with work.worker(app(), model):
             left = await turn.add_budget(Budget(usd="1"))
             before = model.call_count
-            await work.client.resume(turn.id)
+            await work.client.turn(turn.id).resume()
             report = await report_of(turn)
             with pytest.raises(errors.InvalidRequestError, match="completed, so there is nothing"):
                 await turn.resume()

@@ -112,7 +112,7 @@ async def test_parent_is_charged_what_a_terminated_delegate_spent(
         await terminate(client, f"{turn.id}/researcher-1", calls=3)
         report = await report_of(turn)
         memo = await memo_of(client, turn)
-        again = await report_of(await client.get(turn.id))
+        again = await report_of(client.turn(turn.id))
     [child] = report.children
     [told] = [
         record

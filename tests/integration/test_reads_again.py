@@ -154,11 +154,11 @@ async def test_schedule_counts_a_turn_although_its_total_could_not_be_read_at_on
     """The turn ends after it was counted."""
     away = Away(SETTLE_SCHEDULE)
     async with served(perdure_server, away, "one") as client:
-        daily = await client.schedule(
+        daily = await client.create_schedule(
             new_id("reads"), "clerk", "Go.", **DAILY, total=Budget(model_calls=10)
         )
         await (await existing(client, await daily.run_now())).result()
-        spent = (await daily.describe()).spent
+        spent = (await daily.status()).spent
         await daily.delete()
 
     assert away.failed == 1
@@ -193,7 +193,7 @@ async def test_message_of_a_schedule_is_sent_although_the_session_could_not_be_r
     async with served(perdure_server, away, "one", "two") as client:
         name = new_id("reads")
         session = client.session(name)
-        daily = await client.schedule(
+        daily = await client.create_schedule(
             name, "clerk", "Go.", **DAILY, session=name, on_failure="pause"
         )
         for day in (2, 3):

@@ -120,7 +120,7 @@ async def test_root_turns_and_delegates_are_started_with_the_same_task_timeout(
 
 async def task_timeout(client: RecordingClient, turn_id: str) -> timedelta:
     """The workflow task timeout of a turn."""
-    history = await client.history(await client.get(turn_id))
+    history = await client.history(client.turn(turn_id))
     return history.events[
         0
     ].workflow_execution_started_event_attributes.workflow_task_timeout.ToTimedelta()

@@ -50,7 +50,7 @@ async def serve(client: AgentClient, turn: Turn) -> AgentReport:
         while True:
             for name in (turn.id, f"{turn.id}/helper-1", f"{turn.id}/helper-1-{turn.run_id[-4:]}"):
                 with contextlib.suppress(errors.PerdureError):
-                    one = await client.get(name)
+                    one = client.turn(name)
                     for pending in await one.pending_approvals():
                         await (
                             one.deny(pending, "moved")

@@ -179,7 +179,7 @@ async def test_whoever_follows_a_turn_of_several_runs_gets_each_event_once(
         report = await turn.result()
         events = await events_of(turn)
         other = RecordingClient(client.temporal, client.task_queue)
-        again = await other.get(turn.id)
+        again = other.turn(turn.id)
         attached = await other.start("reader", "go", id=turn.id)
         runs = await runs_of(client, turn)
 
@@ -188,7 +188,7 @@ async def test_whoever_follows_a_turn_of_several_runs_gets_each_event_once(
         assert len({event.cursor for event in events}) == len(events)
         for place in range(0, len(events), 97):
             after = events[place].cursor
-            fresh = await RecordingClient(client.temporal, client.task_queue).get(turn.id)
+            fresh = RecordingClient(client.temporal, client.task_queue).turn(turn.id)
             assert [one async for one in fresh.events(after=after)] == events[place + 1 :]
         live = [one async for one in again.live()]
         assert [one for one in live if isinstance(one, Event)] == events
@@ -196,7 +196,7 @@ async def test_whoever_follows_a_turn_of_several_runs_gets_each_event_once(
             await other.start("reader", "another task", id=turn.id)
 
         await delete(client, turn.id, runs[0])
-        late = await RecordingClient(client.temporal, client.task_queue).get(turn.id)
+        late = RecordingClient(client.temporal, client.task_queue).turn(turn.id)
         rest = await late.result()
         client.turns.clear()  # its first run is gone
 

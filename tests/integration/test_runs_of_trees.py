@@ -48,7 +48,7 @@ async def test_parent_gets_what_all_runs_of_a_delegate_have_spent(
             await until(below, ModelAnswered, 8)
             await client.temporal.get_workflow_handle(below.id).terminate(reason="enough")
         report = await turn.result()
-        runs = await runs_of(client, await client.get(f"{turn.id}/{DELEGATE}"))
+        runs = await runs_of(client, client.turn(f"{turn.id}/{DELEGATE}"))
 
     [child] = report.children
     assert len(runs) == 2
@@ -68,7 +68,8 @@ async def child_of(client: RecordingClient, turn_id: str) -> Turn:
     """The turn of the delegate, once it was started."""
     while True:
         try:
-            return await client.get(f"{turn_id}/{DELEGATE}")
+            await client.turn(f"{turn_id}/{DELEGATE}").first_run()
+            return client.turn(f"{turn_id}/{DELEGATE}")
         except errors.TurnNotFoundError:
             await asyncio.sleep(0.05)
 
@@ -129,7 +130,7 @@ async def test_second_run_that_is_reset_goes_on_with_the_state_of_the_first(
         ends = task_ends(await client.history_of(turn.id, second))
         latest = client._turn(turn.id, (second,))
         await reset(client, latest, ends[place])
-        again = await client.get(turn.id)
+        again = client.turn(turn.id)
         new = await again.result()
         runs = await runs_of(client, turn)
 

@@ -35,22 +35,22 @@ async def test_schedule_pauses_when_its_turns_have_spent_their_total(runtime: Ru
         says("four", usage=usage(500)),
     )
     async with runtime(app(REPORTER), model=model) as client:
-        daily = await client.schedule(
+        daily = await client.create_schedule(
             new_id("total"), "reporter", "Go.", **DAILY, total=Budget(usd="4", model_calls=50)
         )
         for turn in await turns_of(client, daily, await daily.backfill(at(2), at(4))):
             await ended(turn)
-        before = await daily.describe()
+        before = await daily.status()
         last = await existing(client, await daily.run_now())
         await last.result()
-        paused = await daily.describe()
+        paused = await daily.status()
         await daily.resume()
         refused = await ended(await existing(client, await daily.run_now()))
-        again = await daily.describe()
+        again = await daily.status()
         await daily.change(total=Budget(usd="8"), task="Go on.")
         await daily.resume()
         report = await (await existing(client, await daily.run_now())).result()
-        after = await daily.describe()
+        after = await daily.status()
         await daily.delete()
 
     assert (before.is_paused, before.spent) == (
@@ -81,18 +81,18 @@ async def test_turn_gets_what_is_left_and_no_more_than_its_own_budget(
     async with perdure_runtime(
         app(agent), model=model, data_converter=encrypting.converter
     ) as client:
-        daily = await client.schedule(
+        daily = await client.create_schedule(
             new_id("rest"), "reporter", "Go.", **DAILY, total=Budget(usd="3")
         )
         first = await existing(client, await daily.run_now())
         report, budget = await first.result(), (await first.status()).budget
         second = await existing(client, await daily.run_now())
         short = await ended(second)
-        paused = await daily.describe()
+        paused = await daily.status()
         await daily.change(total=Budget(usd="30"), budget=Budget(usd="0.01"))
         await daily.resume()
         third = await ended(await existing(client, await daily.run_now()))
-        going_on = await daily.describe()
+        going_on = await daily.status()
         await daily.delete()
 
     assert (report.output, budget) == ("one", Budget(usd="2.5"))
@@ -109,25 +109,25 @@ async def test_turns_that_are_cancelled_or_terminated_count(runtime: Runtime) ->
     """One that is terminated counts at the end of the next one, once."""
     model = Held(*[says(f"{number}", usage=usage(1_000)) for number in range(4)])
     async with runtime(app(REPORTER), model=model) as client:
-        daily = await client.schedule(
+        daily = await client.create_schedule(
             new_id("lost"), "reporter", "Go.", **DAILY, total=Budget(tokens=100_000)
         )
         cancelled = await existing(client, await daily.run_now())
         await eventually(lambda: len(model.requests) == 1, "the model is asked")
         await cancelled.cancel()
         assert isinstance(await ended(cancelled), errors.TurnCancelledError)
-        one = (await daily.describe()).spent.tokens
+        one = (await daily.status()).spent.tokens
         killed = await existing(client, await daily.run_now())
         await eventually(lambda: len(model.requests) == 2, "the model is asked again")
         await client.temporal.get_workflow_handle(killed.id).terminate()
-        two = (await daily.describe()).spent.tokens
+        two = (await daily.status()).spent.tokens
         model.let_go.set()
         await daily.pause("for a test")
         await status_when(daily, "running", ())
         await (await existing(client, await daily.run_now())).result()
-        three = await daily.describe()
+        three = await daily.status()
         await (await existing(client, await daily.run_now())).result()
-        four = (await daily.describe()).spent.tokens
+        four = (await daily.status()).spent.tokens
         await daily.delete()
 
     assert one > 1_000  # a call without an answer costs what was reserved for it
@@ -143,7 +143,7 @@ async def test_turn_counts_once_beside_any_other_change(runtime: Runtime) -> Non
     and another turn ends.
     """
     async with runtime(REPORTER, model=ScriptedModel()) as client:
-        daily = await client.schedule(
+        daily = await client.create_schedule(
             new_id("once"), "reporter", "Go.", **DAILY, total=Budget(tokens=1_000)
         )
         env = ActivityEnvironment(client=client.temporal)
@@ -153,7 +153,7 @@ async def test_turn_counts_once_beside_any_other_change(runtime: Runtime) -> Non
         ]
         done = [env.run(settle_schedule, call) for call in (*calls, *calls)]
         await asyncio.gather(*done, daily.change(task="Go on."))
-        status = await daily.describe()
+        status = await daily.status()
         await env.run(settle_schedule, calls[0].model_copy(update={"schedule_id": "unknown"}))
         await daily.delete()
 
@@ -180,20 +180,22 @@ async def test_total_that_cannot_be_kept_is_refused_at_once(runtime: Runtime) ->
         for given, said in REFUSED:
             wanted = {"total": Budget(usd="1"), **given}
             with pytest.raises(errors.InvalidRequestError) as raised:
-                await client.schedule(name, "reporter", "Go.", **DAILY, **wanted)
+                await client.create_schedule(name, "reporter", "Go.", **DAILY, **wanted)
             assert said in raised.value.message, (given, raised.value.message)
         with pytest.raises(errors.ScheduleNotFoundError):
-            await client.get_schedule(name)
-        daily = await client.schedule(name, "reporter", "Go.", **DAILY, total=Budget(usd="1"))
-        same = await client.schedule(name, "reporter", "Go.", **DAILY, total=Budget(usd="1"))
+            await client.schedule(name).status()
+        daily = await client.create_schedule(
+            name, "reporter", "Go.", **DAILY, total=Budget(usd="1")
+        )
+        same = await client.create_schedule(name, "reporter", "Go.", **DAILY, total=Budget(usd="1"))
         with pytest.raises(errors.ScheduleConflictError) as other:
-            await client.schedule(name, "reporter", "Go.", **DAILY, total=Budget(usd="2"))
+            await client.create_schedule(name, "reporter", "Go.", **DAILY, total=Budget(usd="2"))
         with pytest.raises(errors.InvalidRequestError, match="total"):
             await daily.change(if_running="allow")
         with pytest.raises(errors.InvalidRequestError, match="cannot run at once"):
             await daily.backfill(at(2), at(4), at_once=True)
         await daily.change(total=None, if_running="allow")
-        status = await daily.describe()
+        status = await daily.status()
         await daily.delete()
 
     assert same.id == name

@@ -43,7 +43,8 @@ async def existing(client: AgentClient, batch_id: str) -> Batch[Any]:
     async with asyncio.timeout(SOON_S):
         while True:
             with contextlib.suppress(errors.BatchNotFoundError):
-                return await client.get_batch(batch_id)
+                await client.batch(batch_id).status()
+                return client.batch(batch_id)
             await asyncio.sleep(0.05)
 
 
@@ -62,7 +63,7 @@ async def test_schedule_runs_its_tasks_as_a_batch_at_each_time(runtime: Runtime)
     """Each turn knows the time; the batch is found by its slot, and status and lists show it."""
     async with runtime(app(REPORTER), model=FunctionModel(echo)) as client:
         tasks: list[Any] = ["one", {"id": "b", "task": "two", "labels": {"k": "v"}}]
-        daily = await client.schedule(
+        daily = await client.create_schedule(
             new_id("many"),
             REPORTER,
             batch=BatchOf(tasks, at_once=2, turn_budget=Budget(usd="3")),
@@ -71,7 +72,7 @@ async def test_schedule_runs_its_tasks_as_a_batch_at_each_time(runtime: Runtime)
             labels={"a": "b"},
             **DAILY,
         )
-        again = await client.schedule(
+        again = await client.create_schedule(
             daily.id,
             REPORTER,
             batch=BatchOf(tasks, at_once=2, turn_budget=Budget(usd="3")),
@@ -83,13 +84,13 @@ async def test_schedule_runs_its_tasks_as_a_batch_at_each_time(runtime: Runtime)
         slots = await daily.backfill(at(2), at(4))
         batches = await batches_of(client, daily, slots)
         found = [await results(batch) for batch in batches]
-        over = [await batch.result() for batch in batches]
+        over = [await batch.wait() for batch in batches]
         repeated = await daily.backfill(at(2), at(4))
-        by_hand = await client.get_batch(await daily.run_now())
-        last = await by_hand.result()
-        status = await daily.describe()
+        by_hand = client.batch(await daily.run_now())
+        last = await by_hand.wait()
+        status = await daily.status()
         [entry] = [one async for one in client.schedules() if one.id == daily.id]
-        turn = await client.get(f"{batches[0].id}/b")
+        turn = client.turn(f"{batches[0].id}/b")
         report = await turn.result()
         listed: set[str] = set()
         async with asyncio.timeout(SOON_S):
@@ -136,7 +137,7 @@ async def test_batches_count_in_the_total_of_their_schedule(runtime: Runtime) ->
     ends at once.
     """
     async with runtime(app(REPORTER), model=FunctionModel(echo)) as client:
-        daily = await client.schedule(
+        daily = await client.create_schedule(
             new_id("total"),
             "reporter",
             batch=BatchOf(["one", "two"], at_once=1, turn_budget=Budget(usd="2")),
@@ -144,25 +145,25 @@ async def test_batches_count_in_the_total_of_their_schedule(runtime: Runtime) ->
             total=Budget(usd="5"),
             **DAILY,
         )
-        first = await (await existing(client, await daily.run_now())).result()
-        between = await daily.describe()
-        second = await (await existing(client, await daily.run_now())).result()
-        third = await (await existing(client, await daily.run_now())).result()
-        short = await daily.describe()
+        first = await (await existing(client, await daily.run_now())).wait()
+        between = await daily.status()
+        second = await (await existing(client, await daily.run_now())).wait()
+        third = await (await existing(client, await daily.run_now())).wait()
+        short = await daily.status()
         await daily.change(total=Budget(model_calls=6), batch=BatchOf(["one", "two"], at_once=1))
         await daily.resume()
-        fourth = await (await existing(client, await daily.run_now())).result()
-        paused = await daily.describe()
+        fourth = await (await existing(client, await daily.run_now())).wait()
+        paused = await daily.status()
         await daily.resume()
         refused = await existing(client, await daily.run_now())
-        ended, nothing = await refused.result(), await results(refused)
-        again = await daily.describe()
+        ended, nothing = await refused.wait(), await results(refused)
+        again = await daily.status()
         with pytest.raises(errors.InvalidRequestError, match="before its tasks were stored"):
-            await refused.retry_failed()
+            await refused.retry()
         await daily.change(total=Budget(model_calls=9))
         await daily.resume()
-        sixth = await (await existing(client, await daily.run_now())).result()
-        after = await daily.describe()
+        sixth = await (await existing(client, await daily.run_now())).wait()
+        after = await daily.status()
         await daily.delete()
 
     assert (first.state, first.budget, first.cost) == (
@@ -191,7 +192,7 @@ async def test_cancelled_and_terminated_batches_count_once(runtime: Runtime) -> 
     """A batch that was terminated counts at the end of the next one."""
     model = Held(*[says(f"{number}", usage=usage(1_000)) for number in range(9)])
     async with runtime(app(REPORTER), model=model) as client:
-        daily = await client.schedule(
+        daily = await client.create_schedule(
             new_id("lost"),
             "reporter",
             batch=BatchOf(["one"]),
@@ -201,20 +202,20 @@ async def test_cancelled_and_terminated_batches_count_once(runtime: Runtime) -> 
         cancelled = await existing(client, await daily.run_now())
         await eventually(lambda: len(model.requests) == 1, "the model is asked")
         await cancelled.cancel("enough")
-        stopped = await cancelled.result()
-        one = await daily.describe()
+        stopped = await cancelled.wait()
+        one = await daily.status()
         killed = await existing(client, await daily.run_now())
         await eventually(lambda: len(model.requests) == 2, "the model is asked again")
         await client.temporal.get_workflow_handle(killed.id).terminate()
-        turn = await client.get(f"{killed.id}/1")
+        turn = client.turn(f"{killed.id}/1")
         await turn.cancel()
         with pytest.raises(errors.TurnCancelledError):
             await turn.result()
         model.let_go.set()
-        await (await existing(client, await daily.run_now())).result()
-        two = await daily.describe()
-        await (await existing(client, await daily.run_now())).result()
-        three = await daily.describe()
+        await (await existing(client, await daily.run_now())).wait()
+        two = await daily.status()
+        await (await existing(client, await daily.run_now())).wait()
+        three = await daily.status()
         await daily.delete()
 
     assert (stopped.state, stopped.reason) == (BatchState.CANCELLED, "enough")
@@ -235,7 +236,7 @@ async def test_batch_without_all_answers_pauses_a_schedule_that_asks_for_it(
     replies = [says("fine"), fails(errors.LLMRefusedError("no")), says("better")]
     model = ScriptedModel(*replies)
     async with runtime(REPORTER, model=model) as client:
-        daily = await client.schedule(
+        daily = await client.create_schedule(
             new_id("pauses"),
             "reporter",
             batch=BatchOf(["one", "two"], at_once=1),
@@ -244,12 +245,12 @@ async def test_batch_without_all_answers_pauses_a_schedule_that_asks_for_it(
         )
         [slot] = await daily.backfill(at(2), at(3))
         [batch] = await batches_of(client, daily, [slot])
-        ended = await batch.result()
+        ended = await batch.wait()
         with pytest.raises(WorkflowFailureError) as failed:
             await client.temporal.get_workflow_handle(batch.id).result()
-        by_hand = await daily.describe()
-        await batch.retry_failed()
-        again, found = await batch.result(), await results(batch)
+        by_hand = await daily.status()
+        await batch.retry()
+        again, found = await batch.wait(), await results(batch)
         await daily.delete()
 
     assert (ended.state, ended.done, ended.failed) == (BatchState.COMPLETED, 1, 1)
@@ -268,7 +269,7 @@ async def test_running_batch_is_skipped_queued_behind_or_cancelled(
     async with perdure_runtime(
         REPORTER, model=model, data_converter=encrypting.converter
     ) as client:
-        daily = await client.schedule(
+        daily = await client.create_schedule(
             new_id("overlap"), "reporter", batch=BatchOf(["one"]), **DAILY
         )
         first = await existing(client, await daily.run_now())
@@ -277,10 +278,10 @@ async def test_running_batch_is_skipped_queued_behind_or_cancelled(
             await daily.run_now()
         await daily.change(if_running="cancel")
         second_id = await daily.run_now()
-        cancelled = await first.result()
+        cancelled = await first.wait()
         await existing(client, second_id)
         model.let_go.set()
-        second = await (await client.get_batch(second_id)).result()
+        second = await client.batch(second_id).wait()
         await daily.delete()
 
     assert first.id in busy.value.message
@@ -311,21 +312,23 @@ async def test_batch_that_cannot_be_scheduled_is_refused_at_once(runtime: Runtim
         name = new_id("never")
         for given, said in REFUSED:
             with pytest.raises(errors.InvalidRequestError) as raised:
-                await client.schedule(name, "reporter", **{**DAILY, **given})
+                await client.create_schedule(name, "reporter", **{**DAILY, **given})
             assert said in raised.value.message, (given, raised.value.message)
         with pytest.raises(errors.TooLargeError):
-            await client.schedule(name, "reporter", batch=BatchOf(["x" * 60_000] * 30), **DAILY)
+            await client.create_schedule(
+                name, "reporter", batch=BatchOf(["x" * 60_000] * 30), **DAILY
+            )
         with pytest.raises(errors.ScheduleNotFoundError):
-            await client.get_schedule(name)
-        daily = await client.schedule(name, "reporter", "Go.", **DAILY)
+            await client.schedule(name).status()
+        daily = await client.create_schedule(name, "reporter", "Go.", **DAILY)
         await daily.change(batch=BatchOf(["one", "two"]))
         with pytest.raises(errors.InvalidRequestError, match="task 1: "):
             await daily.change(batch=BatchOf([" "]))
         with pytest.raises(errors.ScheduleConflictError) as other:
-            await client.schedule(name, "reporter", batch=BatchOf(["one"]), **DAILY)
-        many = await daily.describe()
+            await client.create_schedule(name, "reporter", batch=BatchOf(["one"]), **DAILY)
+        many = await daily.status()
         await daily.change(task="Go on.")
-        one = await daily.describe()
+        one = await daily.status()
         await daily.delete()
 
     assert other.value.context["differs"] == ["batch"]

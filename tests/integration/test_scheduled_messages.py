@@ -51,15 +51,15 @@ async def last_when(
     """The last turns of a schedule, the newest first, once they have these outcomes."""
     async with asyncio.timeout(SOON_S):
         while True:
-            last = (await schedule.describe()).last
+            last = (await schedule.status()).last
             if [one.outcome for one in last] == outcomes:
                 return last
             await asyncio.sleep(0.05)
 
 
-async def turn_with(session: Session, message_id: str) -> Any:
+async def turn_with(session: Session, message_id: str, within_s: float = SOON_S) -> Any:
     """The turn that was given a message, once the session exists and has got it."""
-    async with asyncio.timeout(SOON_S):
+    async with asyncio.timeout(within_s):
         while True:
             with contextlib.suppress(errors.SessionNotFoundError):
                 return await session.turn_of(message_id)
@@ -85,10 +85,12 @@ async def test_messages_of_a_schedule_continue_one_conversation(
             "labels": {"team": "x"},
             "allowed_tools": [],
         }
-        daily = await client.schedule(name, REPORTER, "Look again.", **wanted)
-        again = await client.schedule(name, "reporter", "Look again.", **wanted)
+        daily = await client.create_schedule(name, REPORTER, "Look again.", **wanted)
+        again = await client.create_schedule(name, "reporter", "Look again.", **wanted)
         with pytest.raises(errors.ScheduleConflictError) as other:
-            await client.schedule(name, "reporter", "Look again.", **{**wanted, "session": None})
+            await client.create_schedule(
+                name, "reporter", "Look again.", **{**wanted, "session": None}
+            )
         slots = await daily.backfill(at(2), at(4))
         ids = [turn_id_of(name, slot) for slot in slots]
         session = client.session(f"about-{name}")
@@ -97,12 +99,12 @@ async def test_messages_of_a_schedule_continue_one_conversation(
         await send_again(client, ids[0])
         report = await (await session.say("And now?", id="mine")).result()
         last = await last_when(daily, [Outcome.COMPLETED] * 2)
-        status, entry = await daily.describe(), await entry_when(client, name, paused=False)
+        status, entry = await daily.status(), await entry_when(client, name, paused=False)
         sent = await messages_until(session, "mine")
         session_status = await session.status()
         plain = await AgentClient.connect(perdure_server)
         with pytest.raises(errors.PayloadDecodeError):
-            await plain.schedule(
+            await plain.create_schedule(
                 new_id("other"), "reporter", "Go.", **DAILY, session=f"about-{name}"
             )
         await daily.delete()
@@ -157,7 +159,7 @@ async def test_message_is_skipped_queued_or_interrupts(runtime: Runtime) -> None
     async with runtime(REPORTER, model=model) as client:
         session = client.session(new_id("busy"), "reporter")
         own = await (await session.say("Mine.")).turn()
-        often = await client.schedule(
+        often = await client.create_schedule(
             new_id("overlap"), "reporter", "Go.", **DAILY, session=session.id, if_running="skip"
         )
         with pytest.raises(errors.ScheduleBusyError, match=own.id):
@@ -165,7 +167,7 @@ async def test_message_is_skipped_queued_or_interrupts(runtime: Runtime) -> None
         [skipped] = await often.backfill(at(2), at(3))
         status = await status_when(often, "running", ())
         while not status.last or not status.last[0].is_skipped:
-            status = await often.describe()
+            status = await often.status()
         await often.change(if_running="queue")
         queued = await often.run_now()
         await often.change(if_running="cancel")
@@ -197,7 +199,7 @@ async def test_schedule_pauses_after_a_turn_of_its_session_that_failed(runtime: 
     worker = AgentWorker(REPORTER, model_retry=ModelRetryPolicy())
     async with runtime(worker, model=FunctionModel(answer)) as client:
         session, name = client.session(new_id("fails")), new_id("fails")
-        often = await client.schedule(
+        often = await client.create_schedule(
             name,
             "reporter",
             "Go.",
@@ -240,7 +242,7 @@ async def test_message_that_the_session_refuses_has_an_error(runtime: Runtime) -
     model = ScriptedModel(says("expensive", usage=usage(2_000)))
     async with runtime(app(REPORTER), model=model) as client:
         name = new_id("refused")
-        daily = await client.schedule(
+        daily = await client.create_schedule(
             name, "reporter", "Go.", **DAILY, session=name, budget=Budget(usd="2")
         )
         first = await daily.run_now()
@@ -250,7 +252,7 @@ async def test_message_that_the_session_refuses_has_an_error(runtime: Runtime) -
         spent = await refused(daily, await daily.run_now())
         await session.close()
         closed = await refused(daily, await daily.run_now())
-        found = await client.schedule(
+        found = await client.create_schedule(
             name, "reporter", "Go.", **DAILY, session=name, budget=Budget(usd="2")
         )
         await client.temporal.start_workflow(
@@ -277,7 +279,7 @@ async def refused(schedule: Schedule, message_id: str) -> ScheduledTurn:
     """A message of a schedule, once it was refused."""
     async with asyncio.timeout(SOON_S):
         while True:
-            for one in (await schedule.describe()).last:
+            for one in (await schedule.status()).last:
                 if one.message == message_id and one.error is not None:
                     return one
             await asyncio.sleep(0.05)
@@ -306,7 +308,7 @@ async def test_schedule_that_cannot_send_messages_is_refused_at_once(runtime: Ru
         for given, said in REFUSED:
             wanted = {"id": name, "agent": "reporter", "task": "Go.", "session": name, **given}
             with pytest.raises(errors.InvalidRequestError) as raised:
-                await client.schedule(**DAILY, **wanted)
+                await client.create_schedule(**DAILY, **wanted)
             assert said in raised.value.message, (given, raised.value.message)
             assert raised.value.message.isprintable()
         session = client.session(new_id("theirs"), OTHER)
@@ -316,12 +318,12 @@ async def test_schedule_that_cannot_send_messages_is_refused_at_once(runtime: Ru
             ({"session": session.id}, errors.TurnConflictError),
             ({"session": turn.id}, errors.TurnConflictError),
         ]
-        plain = await client.schedule(
+        plain = await client.create_schedule(
             new_id("plain"), "reporter", "Go.", **DAILY, remember_last=True
         )
         for given, kind in refused:
             with pytest.raises(kind):
-                await client.schedule(
+                await client.create_schedule(
                     **{"id": name, "agent": "reporter", "task": "Go.", "session": name, **given},
                     **DAILY,
                 )
@@ -334,10 +336,10 @@ async def test_schedule_that_cannot_send_messages_is_refused_at_once(runtime: Ru
         with pytest.raises(errors.SessionClosedError):
             await plain.change(session=session.id, remember_last=False, agent="other")
         with pytest.raises(errors.ScheduleNotFoundError):
-            await client.get_schedule(name)
+            await client.schedule(name).status()
         with pytest.raises(errors.SessionNotFoundError):
             await client.session(name).status()
-        status = await plain.describe()
+        status = await plain.status()
         await plain.delete()
 
     assert (status.session, status.agent, status.remember_last) == (None, "reporter", True)
@@ -348,14 +350,14 @@ async def test_schedule_of_turns_becomes_one_of_messages_and_back(runtime: Runti
     """A change takes effect with the next start; results of the other kind are ignored."""
     model = ScriptedModel(*[says(f"answer {number}") for number in range(3)])
     async with runtime(REPORTER, model=model) as client:
-        daily = await client.schedule(new_id("both"), "reporter", "Go.", **DAILY)
-        await (await client.get(await daily.run_now())).result()
+        daily = await client.create_schedule(new_id("both"), "reporter", "Go.", **DAILY)
+        await client.turn(await daily.run_now()).result()
         await daily.change(session=daily.id, on_failure="pause", if_running="queue")
         message = await daily.run_now()
         await (await turn_with(client.session(daily.id), message)).result()
         await daily.change(session=None, remember_last=True)
         report = await (await existing(client, await daily.run_now())).result()
-        status = await daily.describe()
+        status = await daily.status()
         with contextlib.suppress(RPCError):
             await client.temporal.get_workflow_handle(daily.id).terminate()
         await daily.delete()

@@ -85,7 +85,8 @@ async def existing(client: AgentClient, turn_id: str) -> Turn[Any]:
     async with asyncio.timeout(SOON_S):
         while True:
             with contextlib.suppress(errors.TurnNotFoundError):
-                return await client.get(turn_id)
+                await client.turn(turn_id).first_run()
+                return client.turn(turn_id)
             await asyncio.sleep(0.05)
 
 
@@ -104,7 +105,7 @@ async def test_turns_know_their_slots_over_the_change_to_summer_time(runtime: Ru
     """Each local time comes once, and the first request has it; what has run is not run again."""
     model = ScriptedModel(*[says(f"report {number}") for number in range(5)])
     async with runtime(REPORTER, model=model) as client:
-        daily = await client.schedule(
+        daily = await client.create_schedule(
             new_id("summer"), REPORTER, "Write.", **DAILY, context={"who": "Jo"}, labels={"a": "b"}
         )
         slots = await daily.backfill(at(27), at(31, hour=7))
@@ -157,7 +158,7 @@ async def test_time_in_the_hour_of_the_change_is_skipped_or_runs_once(
     """A time that does not exist has no turn; of one that exists twice, the second one counts."""
     model = ScriptedModel(*[says("done")] * len(expected))
     async with runtime(REPORTER, model=model) as client:
-        nightly = await client.schedule(
+        nightly = await client.create_schedule(
             new_id("change"), "reporter", "Go.", cron="30 2 * * *", timezone="Europe/Berlin"
         )
         slots = await nightly.backfill(*(at(day, month=month) for day in days), at_once=True)
@@ -173,7 +174,7 @@ async def test_jitter_moves_turns_and_not_their_slots(runtime: Runtime) -> None:
     """The slots of a backfill are those of the cron expression, and all of them run."""
     model = ScriptedModel(*[says("done")] * 8)
     async with runtime(REPORTER, model=model) as client:
-        often = await client.schedule(
+        often = await client.create_schedule(
             new_id("jitter"),
             "reporter",
             "Go.",
@@ -186,7 +187,7 @@ async def test_jitter_moves_turns_and_not_their_slots(runtime: Runtime) -> None:
         turns = await turns_of(client, often, slots)
         for turn in turns:
             await turn.result()
-        following = (await often.describe()).next
+        following = (await often.status()).next
 
     wanted = [first + timedelta(minutes=5 * number) for number in range(8)]
     assert list(slots) in (wanted, wanted[:-1])  # the last may be after the range
@@ -217,8 +218,8 @@ async def test_same_definition_is_the_same_schedule_and_another_one_is_a_conflic
             "if_running": "cancel",
             "priority": 2,
         }
-        made = await client.schedule(name, REPORTER, "Write.", **wanted)
-        again = await client.schedule(
+        made = await client.create_schedule(name, REPORTER, "Write.", **wanted)
+        again = await client.create_schedule(
             name, "reporter", Task(content="Write."), **{**wanted, "cron": " 0  7 * * *"}
         )
         other = {
@@ -229,8 +230,8 @@ async def test_same_definition_is_the_same_schedule_and_another_one_is_a_conflic
             "catch_up": limits.CATCH_UP,
         }
         with pytest.raises(errors.ScheduleConflictError) as raised:
-            await client.schedule(name, "reporter", "Write!", **other)
-        status = await made.describe()
+            await client.create_schedule(name, "reporter", "Write!", **other)
+        status = await made.status()
 
     assert (made.id, again.id) == (name, name)
     assert raised.value.context["differs"] == ["task", "labels", "timezone", "catch_up", "output"]
@@ -246,14 +247,14 @@ async def test_turn_that_is_started_by_hand_says_so(runtime: Runtime) -> None:
     """Also while the schedule is paused; two in one second are two turns."""
     model = ScriptedModel(*[says("done")] * 2)
     async with runtime(REPORTER, model=model) as client:
-        weekly = await client.schedule(
+        weekly = await client.create_schedule(
             new_id("hand"), "reporter", "Go.", **MONDAYS, if_running="allow"
         )
         await weekly.pause("for a test")
         ids = {await weekly.run_now(), await weekly.run_now()}
         for turn_id in ids:
-            await (await client.get(turn_id)).result()
-        status = await weekly.describe()
+            await client.turn(turn_id).result()
+        status = await weekly.status()
 
     assert len(ids) == 2
     assert all(
@@ -272,7 +273,7 @@ async def test_running_turn_is_left_alone_queued_behind_cancelled_or_joined(
     """One schedule, whose policy is changed while its turns run."""
     model = Held(*[says(f"answer {number}") for number in range(5)])
     async with runtime(REPORTER, model=model) as client:
-        often = await client.schedule(new_id("overlap"), "reporter", "Go.", **DAILY)
+        often = await client.create_schedule(new_id("overlap"), "reporter", "Go.", **DAILY)
         first = await existing(client, await often.run_now())
         with pytest.raises(errors.ScheduleBusyError, match=first.id):
             await often.run_now()
@@ -284,7 +285,7 @@ async def test_running_turn_is_left_alone_queued_behind_cancelled_or_joined(
         with pytest.raises(errors.ScheduleBusyError):
             await often.run_now()
         with pytest.raises(errors.TurnNotFoundError):
-            await client.get(queued)
+            await client.turn(queued).status()
         model.let_go.set()
         second = await existing(client, queued)
         reports = [await first.result(), await second.result()]
@@ -295,7 +296,7 @@ async def test_running_turn_is_left_alone_queued_behind_cancelled_or_joined(
         cancelled = await ended(third)
         await often.change(if_running="allow")
         fifth = await existing(client, await often.run_now())
-        running = (await often.describe()).running
+        running = (await often.status()).running
         model.let_go.set()
         reports += [await fourth.result(), await fifth.result()]
 
@@ -312,7 +313,7 @@ async def status_when(schedule: Schedule, field: str, value: object) -> Any:
     """The status of a schedule, once a field has this value."""
     async with asyncio.timeout(SOON_S):
         while True:
-            status = await schedule.describe()
+            status = await schedule.status()
             if getattr(status, field) == value:
                 return status
             await asyncio.sleep(0.05)
@@ -329,14 +330,14 @@ async def test_turn_gets_the_output_of_the_last_one_that_completed(runtime: Runt
         says("fifth"),
     )
     async with runtime(REPORTER, model=model) as client:
-        daily = await client.schedule(
+        daily = await client.create_schedule(
             new_id("last"), "reporter", "Go on.", **DAILY, remember_last=True
         )
         slots = await daily.backfill(at(2), at(6))
         for turn in await turns_of(client, daily, slots):
             await ended(turn)
         await daily.change(remember_last=False)
-        await (await client.get(await daily.run_now())).result()
+        await client.turn(await daily.run_now()).result()
 
     _, second, third, fourth, fifth = (
         text.partition("<last_output>\n")[2].partition("\n</last_output>")[0]
@@ -367,7 +368,7 @@ async def test_schedule_pauses_after_a_turn_that_spent_its_budget(runtime: Runti
     model = ScriptedModel(*[says("expensive", usage=usage(300))] * 3)
     async with runtime(app(REPORTER), model=model) as client:
         name = new_id("fails")
-        often = await client.schedule(
+        often = await client.create_schedule(
             name,
             "reporter",
             "Go.",
@@ -381,7 +382,7 @@ async def test_schedule_pauses_after_a_turn_that_spent_its_budget(runtime: Runti
         entry = await entry_when(client, name, paused=True)
         listed = [one.outcome async for one in often.turns()]
         with pytest.raises(errors.ScheduleConflictError, match="was changed by another program"):
-            await often.describe()
+            await often.status()
         with pytest.raises(errors.ScheduleConflictError):
             await often.change(task="Other.")
         await often.delete()
@@ -400,19 +401,19 @@ async def test_time_of_the_schedule_comes_by_the_clock(runtime: Runtime) -> None
     """Within a minute; the turn fails, and the schedule pauses."""
     model = ScriptedModel(fails(errors.LLMRefusedError("no")))
     async with runtime(REPORTER, model=model) as client:
-        often = await client.schedule(
+        often = await client.create_schedule(
             new_id("clock"), REPORTER, "Go.", cron="* * * * *", timezone="UTC", on_failure="pause"
         )
-        due = (await often.describe()).next[0]
+        due = (await often.status()).next[0]
         async with asyncio.timeout(90):
             entry = None
             while entry is None or not entry.is_paused:
                 await asyncio.sleep(0.5)
-                entry = await often.describe()
-        turn = await client.get(turn_id_of(often.id, due))
+                entry = await often.status()
+        turn = client.turn(turn_id_of(often.id, due))
         await ended(turn)
         await often.resume()
-        resumed = await often.describe()
+        resumed = await often.status()
         await often.delete()
 
     assert turn.id in entry.reason
@@ -431,16 +432,16 @@ async def test_schedule_says_what_it_does(runtime: Runtime) -> None:
         says("good", usage=usage(300)), fails(errors.LLMRefusedError("no")), says("x")
     )
     async with runtime(app(REPORTER), model=model) as client:
-        daily = await client.schedule(new_id("says"), "reporter", "Write\nit.", **DAILY)
+        daily = await client.create_schedule(new_id("says"), "reporter", "Write\nit.", **DAILY)
         slots = await daily.backfill(at(2), at(4))
         for turn in await turns_of(client, daily, slots):
             await ended(turn)
-        status = await daily.describe()
+        status = await daily.status()
         await daily.pause("the source is down")
         paused = await entry_when(client, daily.id, paused=True)
         await daily.resume()
         resumed = await entry_when(client, daily.id, paused=False)
-        found = await client.get_schedule(daily.id)
+        found = client.schedule(daily.id)
         entries = [entry.id async for entry in found.turns(limit=1)]
 
     assert repr(found) == f"Schedule('{daily.id}')"
@@ -469,24 +470,24 @@ async def test_deleted_schedule_leaves_its_turns_alone(runtime: Runtime) -> None
     """A running one goes on; the schedule is unknown then, and its id is free."""
     model = Held(says("done"))
     async with runtime(REPORTER, model=model) as client:
-        daily = await client.schedule(new_id("gone"), "reporter", "Go.", **DAILY)
-        turn = await client.get(await daily.run_now())
+        daily = await client.create_schedule(new_id("gone"), "reporter", "Go.", **DAILY)
+        turn = client.turn(await daily.run_now())
         await daily.delete()
         for refused in (
-            daily.describe(),
+            daily.status(),
             daily.pause(),
             daily.resume(),
             daily.run_now(),
             daily.change(task="Other."),
             daily.backfill(at(2), at(4)),
             daily.delete(),
-            client.get_schedule(daily.id),
+            client.schedule(daily.id).status(),
         ):
             with pytest.raises(errors.ScheduleNotFoundError, match=daily.id):
                 await refused
         model.let_go.set()
         report = await turn.result()
-        another = await client.schedule(daily.id, "reporter", "Another.", **MONDAYS)
+        another = await client.create_schedule(daily.id, "reporter", "Another.", **MONDAYS)
         await another.delete()
 
     assert report.output == "done"
@@ -497,7 +498,7 @@ async def test_change_keeps_what_it_does_not_name(runtime: Runtime) -> None:
     """A running turn is not affected; a change that is not valid changes nothing."""
     model = Held(says("before"), says('{"value": 7}'))
     async with runtime(REPORTER, model=model) as client:
-        daily = await client.schedule(
+        daily = await client.create_schedule(
             new_id("changed"),
             "reporter",
             "Write.",
@@ -508,9 +509,9 @@ async def test_change_keeps_what_it_does_not_name(runtime: Runtime) -> None:
             jitter=timedelta(seconds=2),
             if_running="allow",
         )
-        running = await client.get(await daily.run_now())
+        running = client.turn(await daily.run_now())
         await daily.pause("kept")
-        before = await daily.describe()
+        before = await daily.status()
         invalid: list[dict[str, Any]] = [
             {"cron": "0 25 * * *"},
             {"agent": ""},
@@ -521,7 +522,7 @@ async def test_change_keeps_what_it_does_not_name(runtime: Runtime) -> None:
                 await daily.change(**{"task": "Other.", **wrong})
         with pytest.raises(TypeError, match="no option 'crom'; did you mean 'cron'"):
             await daily.change(crom="0 7 * * *")  # type: ignore[call-arg]
-        unchanged = await daily.describe()
+        unchanged = await daily.status()
         await daily.change(
             task="Count.",
             timezone="Asia/Kolkata",
@@ -530,8 +531,8 @@ async def test_change_keeps_what_it_does_not_name(runtime: Runtime) -> None:
             jitter=None,
             output=int,
         )
-        after = await daily.describe()
-        turn = await client.get(await daily.run_now())
+        after = await daily.status()
+        turn = client.turn(await daily.run_now())
         model.let_go.set()
         old, new = await running.result(), await turn.result()
 
@@ -597,26 +598,25 @@ async def test_mistake_is_refused_before_anything_exists(runtime: Runtime) -> No
         for given, said in REFUSED:
             wanted = {"id": name, "agent": "reporter", "task": "Go.", **DAILY, **given}
             with pytest.raises(errors.InvalidRequestError) as raised:
-                await client.schedule(**wanted)
+                await client.create_schedule(**wanted)
             assert said in raised.value.message, (given, raised.value.message)
             assert raised.value.message.isprintable()
         with pytest.raises(errors.TooLargeError):
-            await client.schedule(name, "reporter", "x" * 2_000_000, **DAILY)
+            await client.create_schedule(name, "reporter", "x" * 2_000_000, **DAILY)
         with pytest.raises(errors.ScheduleNotFoundError):
-            await client.get_schedule(name)
-        daily = await client.schedule(name, "reporter", "Go.", **DAILY, remember_last=True)
+            await client.schedule(name).status()
+        daily = await client.create_schedule(name, "reporter", "Go.", **DAILY, remember_last=True)
         for call, said in (
             (daily.backfill(at(2), datetime(2026, 3, 4)), "end must be"),
             (daily.backfill(at(4), at(2)), "has 0 times"),
             (daily.backfill(at(2), at(2).replace(year=2200)), "a backfill has 1 to 500"),
             (daily.backfill(at(2), at(4), at_once=True), "cannot run at once"),
             (daily.pause("two\nlines"), "why must be"),
-            (client.get_schedule(7), "id must be"),  # type: ignore[arg-type]
         ):
             with pytest.raises(errors.InvalidRequestError) as raised:
                 await call
             assert said in raised.value.message
-        status = await daily.describe()
+        status = await daily.status()
 
     assert (status.started, status.is_paused) == (0, False)
 
@@ -625,13 +625,13 @@ async def test_mistake_is_refused_before_anything_exists(runtime: Runtime) -> No
 async def test_changes_at_the_same_moment_do_not_undo_each_other(runtime: Runtime) -> None:
     """One of them takes place, and the others are refused typed; pauses are no conflict."""
     async with runtime(REPORTER, model=ScriptedModel()) as client:
-        daily = await client.schedule(new_id("both"), "reporter", "Go.", **DAILY)
-        others = [await client.get_schedule(daily.id) for _ in range(5)]
+        daily = await client.create_schedule(new_id("both"), "reporter", "Go.", **DAILY)
+        others = [client.schedule(daily.id) for _ in range(5)]
         ends = await asyncio.gather(
             *(one.change(task=f"Task {number}.") for number, one in enumerate(others)),
             return_exceptions=True,
         )
-        status = await daily.describe()
+        status = await daily.status()
         stale = await daily._handle.describe()
         definition = await definition_of(client.temporal, daily.id, stale.raw_description)
         await asyncio.gather(daily.change(cron="0 8 * * *"), daily.pause("now"))
@@ -640,7 +640,7 @@ async def test_changes_at_the_same_moment_do_not_undo_each_other(runtime: Runtim
         was_made = await schedule_updates.update(
             client.temporal, daily.id, stale.raw_description, made, "mine"
         )
-        last = await daily.describe()
+        last = await daily.status()
         await daily.delete()
 
     refused = [end for end in ends if isinstance(end, errors.ScheduleConflictError)]
@@ -660,26 +660,26 @@ async def test_schedule_of_another_program_is_not_taken_for_one_of_turns(runtime
     model = ScriptedModel(says("done"))
     async with runtime(REPORTER, model=model) as client:
         name = new_id("theirs")
-        made = await client.schedule(name, "reporter", "Go.", **DAILY)
+        made = await client.create_schedule(name, "reporter", "Go.", **DAILY)
         handle = client.temporal.get_schedule_handle(name)
         theirs = (await handle.describe()).schedule
         await made.delete()
         theirs.action.workflow = "Theirs"  # type: ignore[attr-defined]
         await client.temporal.create_schedule(name, theirs)
         with pytest.raises(errors.ScheduleNotFoundError, match="no turns of Perdure"):
-            await client.get_schedule(name)
+            await client.schedule(name).status()
         with pytest.raises(errors.ScheduleConflictError, match="choose another id"):
-            await client.schedule(name, "reporter", "Go.", **DAILY)
+            await client.create_schedule(name, "reporter", "Go.", **DAILY)
         listed = [entry.id async for entry in client.schedules()]
         await handle.delete()
         theirs.action.workflow = "AgentTurn"  # type: ignore[attr-defined]
         theirs.action.args = [{"agent": "reporter", "task": "By hand."}]  # type: ignore[attr-defined]
         theirs.spec = ScheduleSpec(intervals=[ScheduleIntervalSpec(timedelta(days=3))])
         await client.temporal.create_schedule(name, theirs)
-        by_hand = await client.get_schedule(name)
+        by_hand = client.schedule(name)
         with pytest.raises(errors.ScheduleConflictError, match="was created by another program"):
-            await by_hand.describe()
-        turn = await client.get(await by_hand.run_now())
+            await by_hand.status()
+        turn = client.turn(await by_hand.run_now())
         await turn.result()
         entry = await entry_when(client, name, paused=False)
         await by_hand.delete()
@@ -699,19 +699,19 @@ async def test_input_of_a_schedule_is_encrypted(
         REPORTER, model=model, data_converter=encrypting.converter
     ) as client:
         name = new_id("secret")
-        daily = await client.schedule(
+        daily = await client.create_schedule(
             name, "reporter", f"Write {secret}.", **DAILY, remember_last=True
         )
         slots = await daily.backfill(at(2), at(4))
         turns = await turns_of(client, daily, slots)
         reports = [await turn.result() for turn in turns]
-        status = await daily.describe()
+        status = await daily.status()
         stored = await client.temporal.get_schedule_handle(name).describe()
         plain = await AgentClient.connect(perdure_server)
-        without = await plain.get_schedule(name)
+        without = plain.schedule(name)
         [entry] = [one async for one in plain.schedules() if one.id == name]
         with pytest.raises(errors.PayloadDecodeError):
-            await without.describe()
+            await without.status()
         with pytest.raises(errors.PayloadDecodeError):
             await without.change(task="Other.")
         await without.delete()
@@ -734,12 +734,12 @@ async def test_large_input_is_in_the_external_storage(
         DataConverter.default, external_storage=ExternalStorage(drivers=[Folder(tmp_path)])
     )
     async with perdure_runtime(REPORTER, model=model, data_converter=converter) as client:
-        daily = await client.schedule(
+        daily = await client.create_schedule(
             new_id("large"), "reporter", "x" * 1_000_000, **DAILY, history=()
         )
-        await (await client.get(await daily.run_now())).result()
+        await client.turn(await daily.run_now()).result()
         await daily.change(cron="0 8 * * *")
-        await (await client.get(await daily.run_now())).result()
+        await client.turn(await daily.run_now()).result()
         stored = await client.temporal.get_schedule_handle(daily.id).describe()
 
     assert [text.count("x") for text in told(model)] == [1_000_000] * 2
@@ -751,7 +751,7 @@ async def test_fork_of_a_turn_of_a_schedule_keeps_its_slot(runtime: Runtime) -> 
     """It is a turn of its own: the schedule does not list it."""
     model = ScriptedModel(says("one"), says("two"))
     async with runtime(REPORTER, model=model) as client:
-        daily = await client.schedule(new_id("forked"), "reporter", "Go.", **DAILY)
+        daily = await client.create_schedule(new_id("forked"), "reporter", "Go.", **DAILY)
         [slot] = await daily.backfill(at(2), at(3))
         [turn] = await turns_of(client, daily, [slot])
         await turn.result()
@@ -777,7 +777,9 @@ async def test_schedule_works_without_search_attributes() -> None:
         async with bare_server(search_attributes=types) as address:
             client = await AgentClient.connect(address)
             if types:
-                await client.schedule("before", "reporter", "Go.", **DAILY, labels={"a": "b"})
+                await client.create_schedule(
+                    "before", "reporter", "Go.", **DAILY, labels={"a": "b"}
+                )
                 request = RemoveSearchAttributesRequest(
                     namespace="default",
                     search_attributes=[search_attributes.LABELS.name, search_attributes.AGENT.name],
@@ -786,14 +788,14 @@ async def test_schedule_works_without_search_attributes() -> None:
             model = ScriptedModel(says("done"))
             worker = AgentWorker(REPORTER, providers={"scripted": model})
             async with worker.running(client.temporal):
-                daily = await client.schedule(
+                daily = await client.create_schedule(
                     "daily", "reporter", "Go.", **DAILY, labels={"a": "b"}
                 )
                 turn_id = await daily.run_now()
-                report = await (await client.get(turn_id)).result()
+                report = await client.turn(turn_id).result()
                 await eventually_listed(client, [turn_id], schedule="daily")
                 await daily.change(labels={"a": "c"})
-                status = await daily.describe()
+                status = await daily.status()
 
         assert report.output == "done"
         assert (status.labels, status.last[0].id) == ({"a": "c"}, turn_id)
@@ -805,7 +807,7 @@ async def test_turn_of_a_schedule_goes_on_in_a_new_run(runtime: Runtime) -> None
     """It keeps its slot, the schedule knows its end and its cost, and the next turn its output."""
     model = ScriptedModel(*bulky(8), says("the end"), says("next"))
     async with runtime(reader(), model=model) as client:
-        daily = await client.schedule(
+        daily = await client.create_schedule(
             new_id("long"),
             "reader",
             "Go.",
@@ -817,7 +819,7 @@ async def test_turn_of_a_schedule_goes_on_in_a_new_run(runtime: Runtime) -> None
         turns = await turns_of(client, daily, slots)
         reports = [await turn.result() for turn in turns]
         runs = await runs_of(client, turns[0])
-        status = await daily.describe()
+        status = await daily.status()
         handle = client.temporal.get_workflow_handle(turns[0].id)
         attributes = (await handle.describe()).typed_search_attributes
 

@@ -2,15 +2,15 @@
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator
-from datetime import timedelta
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
-from perdure import errors
+from perdure import Budget, errors
 from perdure.clients import AgentClient
 from perdure.testing import ScriptedModel, says
 
@@ -20,16 +20,19 @@ from .spending import SOON_S, app
 from .test_sessions import session_of
 from .test_stale_polls import StaleService
 
+NOW = datetime.now(UTC)
 FOLLOWED = "get_workflow_execution_history"
 
 
 class RefusingService(CountingService):
-    """Refuses requests of a name with an error, once or for ever."""
+    """Refuses requests of some names, or all without a name, with an error, once or for ever."""
 
     def __init__(self, inner: Any, rpcs: tuple[str, ...], error: RPCStatusCode) -> None:
         super().__init__(inner)
         self._rpcs = rpcs
         self._error = error
+        self.message = "refused by the test"
+        self.most = float("inf")
         self.refused = 0
         self.is_passing = False
 
@@ -44,9 +47,10 @@ class RefusingService(CountingService):
         metadata: Any,
         timeout: timedelta | None,
     ) -> Any:
-        if rpc in self._rpcs and not (self.is_passing and self.refused):
+        is_named = rpc in self._rpcs or not self._rpcs
+        if is_named and self.refused < self.most and not (self.is_passing and self.refused):
             self.refused += 1
-            raise RPCError("refused by the test", self._error, b"")
+            raise RPCError(self.message, self._error, b"")
         return await super()._rpc_call(
             rpc, req, resp_type, service=service, retry=retry, metadata=metadata, timeout=timeout
         )
@@ -60,10 +64,10 @@ def reads(client: AgentClient, ids: dict[str, str], known: Any) -> dict[str, Any
     """The read of each resource that ends."""
 
     async def batch() -> int:
-        return await all_of((await client.get_batch(ids["batch"])).results())
+        return await all_of(client.batch(ids["batch"]).results())
 
     async def schedule() -> Any:
-        return await client.get_schedule(ids["schedule"])
+        return await client.schedule(ids["schedule"]).status()
 
     return {
         "turn": all_of(known.events()),
@@ -82,9 +86,9 @@ async def prepared(client: RecordingClient) -> dict[str, str]:
     await session.close()
     async for _ in session.events():
         pass
-    batch = await client.batch(f"batch-{name}", "spender", ["a task"])
-    await batch.result()
-    schedule = await client.schedule(
+    batch = await client.start_batch(f"batch-{name}", "spender", ["a task"])
+    await batch.wait()
+    schedule = await client.create_schedule(
         f"schedule-{name}", "spender", "a task", cron="0 3 * * *", timezone="UTC"
     )
     return {
@@ -115,7 +119,7 @@ async def test_error_of_the_server_has_one_class_everywhere(runtime: Runtime) ->
             other = AgentClient.from_temporal(Client(service, namespace=client.temporal.namespace))
             async with asyncio.timeout(SOON_S):
                 service.is_passing, service.refused = True, 1
-                turn = await other.get(ids["turn"])
+                turn = other.turn(ids["turn"])
                 service.is_passing, service.refused = False, 0
                 results = await asyncio.gather(
                     *reads(other, ids, turn).values(), return_exceptions=True
@@ -126,17 +130,157 @@ async def test_error_of_the_server_has_one_class_everywhere(runtime: Runtime) ->
             client.temporal.service_client, (FOLLOWED,), RPCStatusCode.INTERNAL
         )
         other = AgentClient.from_temporal(Client(service, namespace=client.temporal.namespace))
-        turn = await other.get(ids["turn"])
+        turn = other.turn(ids["turn"])
         for name, reading in reads(other, ids, turn).items():
             service.is_passing, service.refused = True, 0
             async with asyncio.timeout(SOON_S):
                 await reading
             passed.append((name, service.refused))
-        await (await client.get_schedule(ids["schedule"])).delete()
+        await client.schedule(ids["schedule"]).delete()
 
     assert raised == [(code, cls) for code, cls in FATAL.items() for _ in range(4)]
     assert all(count >= 4 for count in refused)
     assert passed == [("turn", 1), ("session", 1), ("batch", 1), ("schedule", 0)]
+
+
+Verb = Callable[[Any], Awaitable[Any]]
+
+READS: dict[str, dict[str, Verb]] = {
+    "turn": {
+        "status": lambda turn: turn.status(),
+        "events": lambda turn: all_of(turn.events()),
+        "live": lambda turn: all_of(turn.live()),
+        "wait": lambda turn: turn.wait(),
+        "result": lambda turn: turn.result(),
+        "last_step": lambda turn: turn.last_step(),
+        "effects_after": lambda turn: turn.effects_after(),
+        "pending_approvals": lambda turn: turn.pending_approvals(),
+    },
+    "session": {
+        "status": lambda session: session.status(),
+        "events": lambda session: all_of(session.events()),
+        "messages": lambda session: session.messages(),
+        "turns": lambda session: session.turns(),
+        "conversation": lambda session: session.conversation(),
+        "find": lambda session: session.find("a message"),
+    },
+    "batch": {
+        "status": lambda batch: batch.status(),
+        "results": lambda batch: all_of(batch.results()),
+        "wait": lambda batch: batch.wait(),
+    },
+    "schedule": {
+        "status": lambda schedule: schedule.status(),
+        "task": lambda schedule: schedule.task(),
+        "turns": lambda schedule: all_of(schedule.turns()),
+    },
+}
+WRITES: dict[str, dict[str, Verb]] = {
+    "turn": {
+        "cancel": lambda turn: turn.cancel("no longer needed"),
+        "add_budget": lambda turn: turn.add_budget(iterations=1),
+        "steer": lambda turn: turn.steer("hello"),
+        "fork": lambda turn: turn.fork(say="again"),
+        "resume": lambda turn: turn.resume(),
+    },
+    "session": {
+        "say": lambda session: session.say("hello"),
+        "interrupt": lambda session: session.interrupt(),
+        "unqueue": lambda session: session.unqueue("a message"),
+        "resume": lambda session: session.resume(),
+        "add_budget": lambda session: session.add_budget(Budget(usd=1)),
+        "close": lambda session: session.close(),
+        "fork": lambda session: session.fork(id=f"{session.id}-2"),
+    },
+    "batch": {
+        "cancel": lambda batch: batch.cancel(),
+        "retry": lambda batch: batch.retry(),
+    },
+    "schedule": {
+        "run_now": lambda schedule: schedule.run_now(),
+        "pause": lambda schedule: schedule.pause(),
+        "resume": lambda schedule: schedule.resume(),
+        "backfill": lambda schedule: schedule.backfill(NOW, NOW),
+        "change": lambda schedule: schedule.change(cron="0 4 * * *"),
+        "delete": lambda schedule: schedule.delete(),
+    },
+}
+MISSING = {
+    "turn": errors.TurnNotFoundError,
+    "session": errors.SessionNotFoundError,
+    "batch": errors.BatchNotFoundError,
+    "schedule": errors.ScheduleNotFoundError,
+}
+NO_NAMESPACE = "Namespace x is not found."
+REFUSALS = [
+    (RPCStatusCode.NOT_FOUND, "workflow not found", None),
+    (RPCStatusCode.NOT_FOUND, NO_NAMESPACE, errors.ConfigurationError),
+    (RPCStatusCode.PERMISSION_DENIED, "the key was revoked", errors.ConfigurationError),
+    (RPCStatusCode.UNAUTHENTICATED, "there is no key", errors.ConfigurationError),
+    (RPCStatusCode.INVALID_ARGUMENT, "not valid", errors.InvalidRequestError),
+    (RPCStatusCode.UNIMPLEMENTED, "not in this release", errors.ServerUnreachableError),
+]
+PASSING = (
+    RPCStatusCode.UNAVAILABLE,
+    RPCStatusCode.INTERNAL,
+    RPCStatusCode.UNKNOWN,
+    RPCStatusCode.DEADLINE_EXCEEDED,
+    RPCStatusCode.RESOURCE_EXHAUSTED,
+    RPCStatusCode.ABORTED,
+)
+
+
+def handles(client: AgentClient, ids: dict[str, str]) -> dict[str, Any]:
+    return {
+        "turn": client.turn(ids["turn"]),
+        "session": client.session(ids["session"]),
+        "batch": client.batch(ids["batch"]),
+        "schedule": client.schedule(ids["schedule"]),
+    }
+
+
+async def end_of(call: Awaitable[Any]) -> type[BaseException] | None:
+    """The class of the error with which a call ends; None for a call that succeeds."""
+    end: object
+    [end] = await asyncio.gather(asyncio.wait_for(call, SOON_S), return_exceptions=True)
+    return type(end) if isinstance(end, BaseException) else None
+
+
+@pytest.mark.accepts("E152")
+async def test_every_verb_of_every_resource_ends_with_the_class_of_the_error(
+    runtime: Runtime,
+) -> None:
+    """Whatever the server answers, and for every request: no row retries for ever."""
+    expected, found, ends, asked = {}, {}, {}, 0
+    async with runtime(app(), model=ScriptedModel(says("one"), says("two"))) as client:
+        ids = await prepared(client)
+        for code, message, cls in REFUSALS:
+            service = RefusingService(client.temporal.service_client, (), code)
+            service.message = message
+            other = AgentClient.from_temporal(Client(service, namespace=client.temporal.namespace))
+            known = handles(other, ids)
+            asked += service.refused
+            for resource, handle in known.items():
+                for verb, call in {**READS[resource], **WRITES[resource]}.items():
+                    row = code.name, message, resource, verb
+                    what = "turn" if verb == "turns" and resource == "schedule" else resource
+                    expected[row] = (cls or MISSING[what]).__name__
+                    end = await end_of(call(handle))
+                    found[row] = end.__name__ if end else None
+        for code in PASSING:
+            service = RefusingService(client.temporal.service_client, (), code)
+            other = AgentClient.from_temporal(Client(service, namespace=client.temporal.namespace))
+            known = handles(other, ids)
+            for resource, handle in known.items():
+                for verb, call in READS[resource].items():
+                    service.refused, service.most = 0, 2
+                    ends[code.name, resource, verb] = await end_of(call(handle))
+                    service.most = 0
+        await client.schedule(ids["schedule"]).delete()
+
+    assert asked == 0  # a handle asks nothing
+    assert found == expected
+    assert set(ends.values()) <= {None, errors.ServerUnreachableError}
 
 
 @pytest.mark.accepts("E153")

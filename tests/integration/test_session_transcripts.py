@@ -206,7 +206,7 @@ async def test_report_of_a_turn_whose_session_is_gone_has_its_own_messages(
         await session.close()
         described = await client.temporal.get_workflow_handle(session.id).describe()
         await delete(client, session.id, described.run_id)
-        report = await (await client.get(turn.id)).result()
+        report = await client.turn(turn.id).result()
         with pytest.raises(errors.TurnNotFoundError, match="history"):
             await turn.fork(say="Instead?")
 

@@ -201,7 +201,7 @@ async def test_cancelled_turn_parks_the_queue(runtime: Runtime) -> None:
         third = await session.say("third")
         await model.begun.acquire()
         fourth = await session.say("fourth")
-        await (await client.get(third.turn_id)).cancel("by hand")
+        await client.turn(third.turn_id).cancel("by hand")
         await until_recorded(session, 2)
         assert await session.resume()
         assert not await session.resume()

@@ -64,7 +64,7 @@ async def test_follower_goes_on_when_the_server_refuses_its_token(runtime: Runti
         service = StaleService(client.temporal.service_client)
         follower = AgentClient.from_temporal(Client(service, namespace=client.temporal.namespace))
         turn = await client.start("spender", "go")
-        followed = await follower.get(turn.id)
+        followed = follower.turn(turn.id)
         told = [event async for event in followed.events()]
         report = await ended(followed)
         expected = [event async for event in turn.events()]

@@ -111,7 +111,7 @@ async def test_status_says_how_far_a_turn_is(runtime: Runtime, desk: Desk) -> No
         [wait] = waits.waits
         assert wait.call is not None
         await turn.approve(wait.call)
-        over = await client.wait("asked", timeout=timedelta(seconds=20))
+        over = await client.turn("asked").wait(timeout=timedelta(seconds=20))
         viewed = view(waits)
 
     assert (runs.id, runs.run_id, runs.agent, runs.task) == (
@@ -181,9 +181,9 @@ async def test_status_needs_no_worker(perdure_server: str) -> None:
     """
     client = await AgentClient.connect(perdure_server, task_queue="polled-by-nothing")
     turn = await client.start("desk", "Answer ticket 7.", budget=Budget(tokens=9))
-    begun = await client.wait(turn.id, timeout=0)
+    begun = await client.turn(turn.id).wait(timeout=0)
     await client.temporal.get_workflow_handle(turn.id).terminate("enough")
-    over = await client.wait(turn.id)
+    over = await client.turn(turn.id).wait()
 
     assert (begun.state, begun.doing, begun.step, begun.budget) == (
         "running",
@@ -197,7 +197,7 @@ async def test_status_needs_no_worker(perdure_server: str) -> None:
         "TURN_TERMINATED",
     )
     with pytest.raises(errors.TurnNotFoundError):
-        await client.status("never-started")
+        await client.turn("never-started").status()
     for wrong in (-1, "1 s", True, float("nan"), timedelta(days=9_999)):
         with pytest.raises(
             errors.InvalidRequestError,
@@ -268,7 +268,7 @@ async def test_status_has_the_tree_and_what_is_waited_for_below(
         viewed = view(waits)
         [wait] = waits.waits
         assert wait.call is not None
-        await client.approve(wait.turn_id, wait.call.call_id)
+        await client.turn(wait.turn_id).approve(wait.call.call_id)
         over = await turn.wait(20)
 
     assert (waits.state, waits.doing) == (

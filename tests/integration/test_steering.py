@@ -365,7 +365,7 @@ async def test_message_in_the_first_task_of_a_turn_is_read(runtime: Runtime) -> 
                 id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
             ),
         )
-        await (await client.get(turn_id)).result()
+        await client.turn(turn_id).result()
 
     assert texts(model.requests[0].messages) == ["Price it.", NEWS]
 

@@ -35,7 +35,7 @@ NO = {"approve": False}
 
 async def denied(client: AgentClient, turn_id: str) -> None:
     """Deny the call of a turn that waits."""
-    turn = await client.get(f"@acme/{turn_id}")
+    turn = client.turn(f"@acme/{turn_id}")
     await turn.wait(60)
     [waiting] = await turn.pending_approvals()
     await turn.deny(waiting, "no")

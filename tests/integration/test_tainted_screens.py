@@ -132,7 +132,7 @@ async def test_terminal_has_what_was_asked_for_and_not_what_was_refused(
             await until(shown, PROMPT)
             shown.type("Help.\n")
             await until(shown, "perdure approvals")
-            await refused(await client.get(f"{session_id}/1"))
+            await refused(client.turn(f"{session_id}/1"))
             await until(shown, rf"(?s){session_id}/1: .*\n>$")
             shown.type("And now?\n")
             await until(shown, r"(?s)Hello\..*\n>$")

@@ -186,7 +186,7 @@ async def played(runtime: Runtime, telemetry: Telemetry | None = None) -> AsyncI
     """The scene, after its end."""
     models = script(POLICY, PERSON)
     async with runtime(app(telemetry), model=models) as client, served(client) as http:
-        session = client.session("@acme/tainted", agent="desk")
+        session = client.session(f"@acme/tainted-{secrets.token_hex(4)}", agent="desk")
         turn = await (await session.say("Help.", id="m-1")).turn()
         await turn.wait(timedelta(seconds=90))
         [waiting] = await turn.pending_approvals()
@@ -292,8 +292,8 @@ async def test_what_was_refused_or_denied_is_not_in_the_results_of_a_batch(
 ) -> None:
     """As values, as rows of CSV and over HTTP."""
     async with runtime(app(), model=script(POLICY)) as client, served(client) as http:
-        batch = await client.batch("@acme/tainted-batch", "desk", ["Help."])
-        status = await batch.result()
+        batch = await client.start_batch("@acme/tainted-batch", "desk", ["Help."])
+        status = await batch.wait()
         results = [one async for one in batch.results()]
         rows = io.StringIO()
         sheet = CsvRows(rows)

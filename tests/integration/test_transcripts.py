@@ -171,7 +171,7 @@ async def test_worker_that_never_saw_the_turn_reads_all_of_it(perdure_server: st
 async def until_waiting(client: RecordingClient, turn_id: str) -> None:
     """Wait for the timer before the next attempt."""
     for _ in range(500):
-        history = await client.history(await client.get(turn_id))
+        history = await client.history(client.turn(turn_id))
         if any(event.event_type == EventType.EVENT_TYPE_TIMER_STARTED for event in history.events):
             return
         await asyncio.sleep(0.02)

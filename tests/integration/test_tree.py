@@ -67,7 +67,7 @@ async def test_tree_is_followed_live_and_shows_state_steps_cost_and_task(runtime
         progress = Progress(printed)
         tree = Tree(
             turn,
-            client.get,
+            client.turn,
             lambda node, event: progress.show(event) if node is tree.root else None,
         )
         following = asyncio.create_task(tree.follow())

@@ -118,7 +118,7 @@ async def _hand_over_in_a_later_run(client: RecordingClient) -> int:
 async def _delegate(client: RecordingClient) -> int:
     report = await client.run("boss", "go", model_retry=AT_ONCE)
     [child] = report.children
-    return await tried(await client.get(child.turn_id))
+    return await tried(client.turn(child.turn_id))
 
 
 async def _fork(client: RecordingClient) -> int:
@@ -142,7 +142,7 @@ async def _resume(client: RecordingClient) -> int:
 async def _resume_otherwise(client: RecordingClient) -> int:
     turn = await client.start("front", "go")
     assert await tried(turn) == TWICE
-    return await tried(await client.resume(turn.id, model_retry=AT_ONCE))
+    return await tried(await client.turn(turn.id).resume(model_retry=AT_ONCE))
 
 
 async def _two_of_session(session: Session) -> int:
@@ -164,14 +164,14 @@ async def _fork_of_a_session(client: RecordingClient) -> int:
 
 
 async def _schedule(client: RecordingClient) -> int:
-    schedule = await client.schedule(new_id(), "clerk", "go", **DAILY, model_retry=AT_ONCE)
+    schedule = await client.create_schedule(new_id(), "clerk", "go", **DAILY, model_retry=AT_ONCE)
     found = await tried(await _scheduled(client, await schedule.run_now()))
     await schedule.delete()
     return found
 
 
 async def _changed_schedule(client: RecordingClient) -> int:
-    schedule = await client.schedule(new_id(), "clerk", "go", **DAILY)
+    schedule = await client.create_schedule(new_id(), "clerk", "go", **DAILY)
     await schedule.change(model_retry=AT_ONCE)
     found = await tried(await _scheduled(client, await schedule.run_now()))
     await schedule.delete()
@@ -183,14 +183,15 @@ async def _scheduled(client: RecordingClient, turn_id: str) -> Turn:
     async with asyncio.timeout(SOON_S):
         while True:
             try:
-                return await client.get(turn_id)
+                await client.turn(turn_id).first_run()
+                return client.turn(turn_id)
             except errors.TurnNotFoundError:
                 await asyncio.sleep(0.05)
 
 
 async def _schedule_of_a_session(client: RecordingClient) -> int:
     session = client.session(new_id())
-    schedule = await client.schedule(
+    schedule = await client.create_schedule(
         new_id(), "clerk", "go", **DAILY, session=session.id, model_retry=AT_ONCE
     )
     await schedule.run_now()
@@ -201,9 +202,9 @@ async def _schedule_of_a_session(client: RecordingClient) -> int:
 
 
 async def _batch(client: RecordingClient) -> int:
-    batch = await client.batch(new_id(), "clerk", ["go"], model_retry=AT_ONCE)
+    batch = await client.start_batch(new_id(), "clerk", ["go"], model_retry=AT_ONCE)
     [result] = [one async for one in batch.results()]
-    return await tried(await client.get(result.turn_id))
+    return await tried(client.turn(result.turn_id))
 
 
 WAYS: list[Callable[[RecordingClient], Awaitable[int]]] = [
@@ -269,14 +270,14 @@ async def test_policy_is_chosen_over_http(runtime: Runtime) -> None:
             refused.append(await http.post(f"/v1/{path}", json=named, headers=as_("sam")))
             begun.append(await http.post(f"/v1/{path}", json=named))
             if path == "turns":
-                await ended(await client.get("@acme/r1"))
+                await ended(client.turn("@acme/r1"))
         schedule = "/v1/schedules/r5"
         refused.append(await http.patch(schedule, json={"model_retry": None}, headers=as_("sam")))
         slot = (await http.post(f"{schedule}/run")).json()["id"]
         ids = ["@acme/r1", "@acme/r2", "@acme/r3", "@acme/r4/1", slot]
         found = [await tried(await _scheduled(client, turn_id)) for turn_id in ids]
-        results = [one async for one in (await client.get_batch("@acme/r6")).results()]
-        found += [await tried(await client.get(one.turn_id)) for one in results]
+        results = [one async for one in client.batch("@acme/r6").results()]
+        found += [await tried(client.turn(one.turn_id)) for one in results]
         bad = [
             await http.post("/v1/turns", json={**task, "id": "r7", "model_retry": one})
             for one in wrong
@@ -303,7 +304,7 @@ async def test_policy_is_chosen_over_mcp(runtime: Runtime) -> None:
         begun = await use(local, "start_turn", **asked)
         bad = await use(local, "start_turn", **{**asked, "model_retry": "PT0S"})
         refused = await use(sam, "start_turn", **asked)
-        found = await tried(await client.get(begun["turn"]))
+        found = await tried(client.turn(begun["turn"]))
 
     assert found == ONCE
     assert "model_retry" in bad["error"]
@@ -337,10 +338,10 @@ async def test_policy_is_chosen_on_the_command_line(
         codes.append(await perdure("chat", "clerk", "--session", f"{turn_id}-c"))
         times = ("--cron", "0 0 1 1 *", "--timezone", "UTC")
         made = await perdure("schedule", "create", f"{turn_id}-s", "clerk", "go", *times)
-        schedule = await client.get_schedule(f"{turn_id}-s")
+        schedule = client.schedule(f"{turn_id}-s")
         scheduled = await _scheduled(client, await schedule.run_now())
         ids = [turn_id, *(f"{turn_id}-{rest}" for rest in ("f", "r", "b/1", "c/1"))]
-        found = [await tried(await client.get(one)) for one in ids]
+        found = [await tried(client.turn(one)) for one in ids]
         found.append(await tried(scheduled))
         await schedule.delete()
         capsys.readouterr()

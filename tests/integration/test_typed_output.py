@@ -112,7 +112,7 @@ async def test_name_alone_gives_json_values_and_with_a_type_an_instance(runtime:
     async with runtime(clerk(), model=ScriptedModel(WRITTEN)) as client:
         by_name = await client.run("clerk", "go", id=f"typed-{id(client)}")
         typed = await client.run("clerk", "go", id=by_name.turn_id, output=Invoice)
-        text = await (await client.get(by_name.turn_id)).typed(str).result()
+        text = await client.turn(by_name.turn_id).typed(str).result()
 
     assert (by_name.output, typed.output, text.output) == (json.loads(WRITTEN), INVOICE, WRITTEN)
 
@@ -429,7 +429,7 @@ async def started_by_hand(client: Any, **fields: object) -> AgentReport[Any]:
         id=turn_id,
         task_queue=client.task_queue,
     )
-    turn = await client.get(handle.id)
+    turn = client.turn(handle.id)
     return cast("AgentReport[Any]", await turn.result())
 
 
@@ -667,6 +667,6 @@ async def test_answer_that_cannot_be_checked_ends_its_turn_and_no_other(
             with pytest.raises(
                 errors.InvalidRequestError, match="the output schema cannot be used"
             ):
-                await (await client.get(handle.id)).result()
+                await client.turn(handle.id).result()
 
         assert (await client.run("clerk", "go")).output == answer

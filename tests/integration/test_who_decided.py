@@ -18,6 +18,7 @@ from perdure.clients.cli.common import sender
 from perdure.clients.cli.drawing.progress import Progress
 from perdure.clients.cli.running.approvals import ApprovalOptions, decide
 from perdure.clients.turns.updates import ask
+from perdure.temporal import access
 from perdure.temporal.names import ADD_BUDGET, DECIDE
 from perdure.temporal.payloads import pack
 from perdure.testing import ByTask, ScriptedModel, call, calls, says
@@ -56,8 +57,8 @@ async def test_decision_says_who_made_it_everywhere(
     async with runtime(clerk, model=model) as client:
         turn = await client.start("clerk", "go")
         ann, bob, cy = await pending(turn, 3)
-        await client.approve(
-            turn.id, ann.call_id, by=ANNA, arguments={"to": "Anne"}, reason="her name"
+        await client.turn(turn.id).approve(
+            ann.call_id, by=ANNA, arguments={"to": "Anne"}, reason="her name"
         )
         await turn.deny(bob, "Bob has moved", by="Bo Berg")
         card = await card_of(client.temporal, turn.id)
@@ -106,7 +107,7 @@ async def test_budget_that_was_added_says_who_added_it(runtime: Runtime) -> None
     async with runtime(clerk, model=model) as client:
         turn = await client.start("clerk", "go", budget=Budget(tool_calls=5))
         [ann] = await pending(turn)
-        await client.add_budget(turn.id, Budget(tool_calls=2), by=ANNA)
+        await client.turn(turn.id).add_budget(Budget(tool_calls=2), by=ANNA)
         left = await turn.add_budget(Budget(tool_calls=1))
         await turn.approve(ann)
         await turn.result()
@@ -130,7 +131,7 @@ async def test_name_that_is_not_one_visible_line_is_refused(runtime: Runtime) ->
     async with runtime(clerk, model=model) as client:
         turn = await client.start("clerk", "go", budget=Budget(tool_calls=5))
         [ann] = await pending(turn)
-        at = client.temporal, [turn.run_id], turn.id
+        at = client.temporal, access.TURN, [turn.run_id], turn.id
         for by in ("", "  ", "anna\nbob", "anna\x1b[2K", "anna\u202e", "a" * 201):
             decision = Decision(call_id=ann.call_id, digest=ann.digest, approve=True, by=by)
             for attempt in (

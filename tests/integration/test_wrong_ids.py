@@ -18,16 +18,16 @@ async def _all(items: Any) -> list[Any]:
 
 
 METHODS: dict[str, Tells] = {
-    "get": lambda client, turn: client.get(HALF),
+    "get": lambda client, turn: client.turn(HALF).status(),
     "start": lambda client, turn: client.start("clerk", "go", id=HALF),
     "agent": lambda client, turn: client.start(HALF, "go"),
     "label": lambda client, turn: client.start("clerk", "go", labels={"a": HALF}),
     "task": lambda client, turn: client.start("clerk", HALF),
     "generate": lambda client, turn: client.generate(HALF, "go", str),
-    "approve": lambda client, turn: client.approve(HALF, "c"),
-    "call": lambda client, turn: client.approve(turn.id, HALF),
-    "token": lambda client, turn: client.approve(turn.id, "c", token=FIVE),
-    "deny": lambda client, turn: client.deny(HALF, "c"),
+    "approve": lambda client, turn: client.turn(HALF).approve("c"),
+    "call": lambda client, turn: client.turn(turn.id).approve(HALF),
+    "token": lambda client, turn: client.turn(turn.id).approve("c", token=FIVE),
+    "deny": lambda client, turn: client.turn(HALF).deny("c"),
     "list": lambda client, turn: _all(client.list(HALF)),
     "parent": lambda client, turn: _all(client.list(parent=HALF)),
     "labels": lambda client, turn: _all(client.list(labels={"a": HALF})),

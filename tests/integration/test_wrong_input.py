@@ -292,7 +292,7 @@ async def test_what_a_turn_is_told_is_refused_before_it_is_sent(runtime: Runtime
             " 'object'>"
         ),
         "reason": "the answer: reason must be a string, not 5",
-        "no pending": "the answer: pending must be what pending_approvals gives, not 'call_1_1'",
+        "no call": "the answer: call must be what pending_approvals gives, or its id, not 5",
         "by id": "the answer: arguments must be a mapping, such as a dict, or None, not ['to']",
         "no budget": "nothing is added: give a Budget, iterations=…, or both",
         "money alone": (
@@ -308,20 +308,25 @@ Tell = Callable[[AgentClient, Turn[Any], PendingApproval], Coroutine[Any, Any, o
 WRONG: Any = ["to"]
 FIVE: Any = 5
 NONE: Any = None
+
+
+async def status_of(client: AgentClient, id: str) -> object:
+    return await client.turn(id).status()
+
+
 TELLS: dict[str, Tell] = {
     "letters": lambda client, turn, pending: turn.approve(pending, arguments=WRONG),
     # the wrong type is the mistake under test
     "no JSON": lambda client, turn, pending: turn.approve(pending, arguments={"to": object()}),  # type: ignore[dict-item]
     "reason": lambda client, turn, pending: turn.deny(pending, FIVE),
-    # the wrong type is the mistake under test
-    "no pending": lambda client, turn, pending: turn.deny(pending.call_id),  # type: ignore[arg-type]
-    "by id": lambda client, turn, pending: client.approve(
-        turn.id, pending.call_id, arguments=WRONG
+    "no call": lambda client, turn, pending: turn.deny(FIVE),
+    "by id": lambda client, turn, pending: client.turn(turn.id).approve(
+        pending.call_id, arguments=WRONG
     ),
     "no budget": lambda client, turn, pending: turn.add_budget(NONE),
     # the wrong type is the mistake under test
-    "money alone": lambda client, turn, pending: client.add_budget(turn.id, "0.5"),  # type: ignore[arg-type]
-    "no id": lambda client, turn, pending: client.get(FIVE),
+    "money alone": lambda client, turn, pending: client.turn(turn.id).add_budget("0.5"),  # type: ignore[arg-type]
+    "no id": lambda client, turn, pending: status_of(client, FIVE),
     "cancel": lambda client, turn, pending: turn.cancel(FIVE),
 }
 

@@ -444,8 +444,8 @@ async def record(client: AgentClient, name: str, *, turn_id: str) -> WorkflowHis
         turn = await client.start(kind.agent, **kind.start, id=turn_id)
     await kind.then(client, turn)
     if kind.below:
-        turn = await client.get(f"{turn.id}/{kind.below}")
-    run_id = turn._feed.runs[kind.run - 1] if kind.run else turn.run_id
+        turn = client.turn(f"{turn.id}/{kind.below}")
+    run_id = (await turn._feed()).runs[kind.run - 1] if kind.run else await turn.first_run()
     return await client.temporal.get_workflow_handle(turn.id, run_id=run_id).fetch_history()
 
 
@@ -459,7 +459,7 @@ async def start_short(client: AgentClient, kind: Kind, turn_id: str) -> Turn:
         task_queue=client._task_queue,
         **{**start_request.introduced(request, {}), "task_timeout": SHORT_TASK},
     )
-    return await client.get(turn_id)
+    return client.turn(turn_id)
 
 
 def scrubbed(history: WorkflowHistory) -> str:

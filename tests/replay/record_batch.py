@@ -42,10 +42,10 @@ def app() -> AgentWorker:
 
 async def record(client: AgentClient, batch_id: str) -> dict[str, WorkflowHistory]:
     """Run the batch, and fetch the histories by their names."""
-    batch = await client.batch(
+    batch = await client.start_batch(
         batch_id, "classifier", TASKS, at_once=1, on_error="stop", budget=Budget(usd="10")
     )
-    await batch.result()
+    await batch.wait()
     _, note = await described(client.temporal, batch_id)
     ids = {"batch": batch_id, "part": part_id(batch_id, 1, note.rounds[0].digest, 1)}
     return {

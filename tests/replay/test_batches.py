@@ -35,7 +35,7 @@ async def test_stored_history_of_a_batch_replays(name: str) -> None:
 async def test_stored_history_of_a_part_has_the_ends_of_its_turns() -> None:
     """Two answers and a failure; the last task was not started."""
     reader = PartReader(DataConverter.default)
-    found = [await reader.read(event) for event in stored("part").events]
+    found = [fact for event in stored("part").events for fact in await reader.read(event)]
     ends = {
         one.turn_id: is_answered(one.end)
         for one in found

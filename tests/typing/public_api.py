@@ -192,21 +192,21 @@ async def backend() -> None:
         if_exists="restart",
     )
     assert_type(turn, Turn)
-    assert_type(await client.get("ticket-4711"), Turn[Any])
+    assert_type(client.turn("ticket-4711"), Turn[Any])
     await client.start("researcher", "Why?", if_exists="maybe")  # type: ignore[arg-type]
     await client.run("researcher", "Why?", if_exists="maybe")  # type: ignore[arg-type]
     await client.start("researcher", "Why?", budget="0.50")  # type: ignore[arg-type]
     await client.run("researcher", "Why?", max_iterations="few")  # type: ignore[arg-type]
     await client.run("researcher", "Why?", bugdet=None)  # type: ignore[call-arg]
     await run_turn("researcher", "Why?", live=True)  # type: ignore[call-arg]
-    daily = await client.schedule(
+    daily = await client.create_schedule(
         "daily", researcher, "Why?", cron="0 7 * * *", timezone="UTC", max_iterations=3
     )
     assert_type(daily, Schedule)
-    await client.schedule("daily", researcher, "Why?", cron="0 7 * * *")  # type: ignore[call-arg]
+    await client.create_schedule("daily", researcher, "Why?", cron="0 7 * * *")  # type: ignore[call-arg]
     await daily.change(if_running="maybe")  # type: ignore[arg-type]
     await daily.change(task="Why not?", jitter=None, crom="0 7 * * *")  # type: ignore[call-arg]
-    assert_type(await daily.describe(), ScheduleStatus)
+    assert_type(await daily.status(), ScheduleStatus)
     shared: dict[str, Any] = {"labels": {"customer": "4711"}}
     await client.run(researcher, "Why?", max_iterations=5, **shared)
     assert_type((await client.run("researcher", "Why?", output=Deps, priority=1)).output, Deps)
@@ -214,12 +214,14 @@ async def backend() -> None:
     await client.run("researcher", "Why?", fairness="tenant-7", weight=2)
     await client.start("researcher", "Why?", deadline="tomorrow")  # type: ignore[arg-type]
     await run_turn("researcher", "Why?", deadline=timedelta(hours=2), fairness="tenant-7")
-    await client.add_budget("ticket-4711", iterations=10)
-    batch = await client.batch("nightly", researcher, ["Why?", Task(content="How?")], at_once=2)
+    await client.turn("ticket-4711").add_budget(iterations=10)
+    batch = await client.start_batch(
+        "nightly", researcher, ["Why?", Task(content="How?")], at_once=2
+    )
     assert_type(batch, Batch[str])
     assert_type([one.output async for one in batch.results()], list[str | None])
-    assert_type(await client.get_batch("nightly"), Batch[Any])
-    await client.batch("nightly", "researcher", [3])  # type: ignore[list-item]
+    assert_type(client.batch("nightly"), Batch[Any])
+    await client.start_batch("nightly", "researcher", [3])  # type: ignore[list-item]
     cursor: str | None = None
     async for event in turn.events(after=cursor):
         assert_type(event, Event)
@@ -333,7 +335,7 @@ async def typed(client: AgentClient) -> str:
     assert_type(turn, Turn[Invoice])
     assert_type((await turn.result()).output, Invoice)
     assert_type(await client.start("clerk", "…", output=list[int]), Turn[list[int]])
-    assert_type((await client.get("ticket-4711")).typed(Invoice), Turn[Invoice])
+    assert_type(client.turn("ticket-4711").typed(Invoice), Turn[Invoice])
     assert_type(client.session("chat-1", clerk), Session[Invoice])
     assert_type(client.session("chat-1", "clerk", output=Invoice), Session[Invoice])
     assert_type(client.session("chat-1", output=Invoice), Session[Invoice])

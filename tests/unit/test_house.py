@@ -100,6 +100,7 @@ PUBLIC = {
     perdure.clients: [
         "AgentClient",
         "Batch",
+        "BatchEntry",
         "BatchOf",
         "BatchResult",
         "BatchState",

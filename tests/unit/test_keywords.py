@@ -26,7 +26,6 @@ from perdure.workflows import run_turn
 FAMILIES: dict[Callable[..., Any], type] = {
     AgentClient.start: StartOptions,
     AgentClient.run: StartOptions,
-    AgentClient.fork: ForkOptions,
     Turn.fork: ForkOptions,
     Schedule.change: ScheduleChanges,
     run_turn: TurnOptions,

@@ -9,7 +9,7 @@ from temporalio import workflow
 from temporalio.common import Priority, RawValue
 from temporalio.exceptions import ChildWorkflowError, WorkflowAlreadyStartedError
 
-from perdure import errors, validation
+from perdure import errors, limits, validation
 from perdure.agents.agent import Agent
 from perdure.base import R
 from perdure.temporal import outcomes, start_request, trace_ids
@@ -79,7 +79,7 @@ async def run_turn(
     order = priority_of(priority, fairness, weight)
     turn_id = id or f"{workflow.info().workflow_id}/{request.agent}-{workflow.uuid4().hex[:12]}"
     if id and not validation.stays_in_urls(id) and workflow.patched(_CHECKED_ID):
-        start_request.checked_id(id)
+        validation.new_id("turn", id, limits.TURN_ID_CHARACTERS)
     ended = await _ended(turn_id, request, task_queue, order)
     return _read(turn_id, request, ended, start_request.type_of(agent, output))
 

@@ -126,5 +126,5 @@ async def _answer(client: AgentClient, session: Session, text: str, options: Cha
         Display(as_json=options.as_json, address=options.address, outlives=False), answers=True
     )
     printer.start(turn)
-    await printer.follow(turn, client.get)
+    await printer.follow(turn, client.turn)
     return await conclude(turn, printer)

@@ -72,7 +72,7 @@ class SessionFollower:
             if not was_just_typed:
                 name = message.by or "user" if was_just_typed is None else "you"
                 remark(name, message.text, MOST_CHARACTERS)
-        await self._conversation.show(turn, self._client.get)
+        await self._conversation.show(turn, self._client.turn)
 
     def _pause(self) -> None:
         """Ask for the next line, unless another turn begins at once."""

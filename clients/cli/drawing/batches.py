@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
-from datetime import timedelta
+from collections.abc import AsyncIterator, Iterator, Mapping
+from datetime import datetime, timedelta
 from typing import Any
 
 from pydantic_core import to_json
@@ -17,11 +17,14 @@ from rich.text import Text
 
 from perdure import errors
 from perdure.clients.batches.handle import Batch
+from perdure.clients.batches.listing import BatchEntry
 from perdure.clients.batches.status import BatchResult, BatchState, BatchStatus
 from perdure.clients.cli.drawing import details, json_lines
 from perdure.clients.cli.drawing.amounts import in_words as remaining_in_words
 from perdure.clients.cli.drawing.amounts import time_in_words
+from perdure.clients.cli.drawing.listing import EntryTable
 from perdure.clients.cli.drawing.screen import Live, lines_of, note
+from perdure.clients.cli.drawing.table import ago
 from perdure.clients.cli.exits import DONE
 from perdure.text import harmless, money, one_line, word
 from perdure.values.budgets import Remaining
@@ -32,6 +35,23 @@ _BAR_COLUMNS = 24
 _LINE_CHARACTERS = 200
 _COLOURS = {BatchState.RUNNING: "cyan", BatchState.COMPLETED: "green"}
 """The colours of states; the others are yellow."""
+
+
+def entry_table(entries: AsyncIterator[BatchEntry]) -> EntryTable[BatchEntry]:
+    """Return a table of batches."""
+    return EntryTable(entries, _row, left_out=("STARTED", "AGENT"))
+
+
+def _row(entry: BatchEntry, now: datetime) -> Mapping[str, Text]:
+    done = f"{entry.done} of {entry.total}" if entry.error is None else "–"
+    return {
+        "ID": Text(word(entry.id)),
+        "AGENT": Text(word(entry.agent) if entry.agent else "–"),
+        "STATE": Text(_state(entry), _COLOURS.get(entry.state, "yellow")),
+        "DONE": Text(done),
+        "FAILED": Text(str(entry.failed) if entry.error is None else "–"),
+        "STARTED": Text(ago(now - entry.started_at)),
+    }
 
 
 async def show(batch: Batch[Any], *, as_json: bool) -> int:
@@ -79,7 +99,7 @@ def in_words(status: BatchStatus) -> str:
     return ", ".join([*parts, *([f"{remaining} left"] if remaining else [])])
 
 
-def _state(status: BatchStatus) -> str:
+def _state(status: BatchStatus | BatchEntry) -> str:
     return status.state.value.replace("_", " ")
 
 

@@ -50,7 +50,7 @@ async def show(schedule: Schedule, *, as_json: bool) -> int:
     Raises:
         PerdureError: It cannot be described.
     """
-    status = await schedule.describe()
+    status = await schedule.status()
     if as_json:
         json_lines.tell(status)
     else:

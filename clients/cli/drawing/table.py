@@ -12,7 +12,7 @@ from rich.text import Text
 from perdure.clients.cli.drawing.amounts import UNITS
 from perdure.clients.cli.drawing.screen import Screen, lines_of, put
 
-_TO_THE_RIGHT = {"STEPS", "SPENT"}
+_TO_THE_RIGHT = {"STEPS", "SPENT", "DONE", "FAILED"}
 _GAP = 2
 _LEAST = {"TASK": 12, "ARGUMENTS": 30}
 """The widths down to which columns shrink on a narrow terminal: a task is cut, arguments wrap."""

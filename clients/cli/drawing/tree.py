@@ -44,6 +44,9 @@ class Followed(Protocol):
     def events(self) -> AsyncIterator[Event]:
         """Yield its events until it is over."""
 
+    async def first_run(self) -> str:
+        """Return Temporal's id of its first run."""
+
 
 Reach = Callable[[str], Any]
 
@@ -89,8 +92,9 @@ class Tree:
     async def _child(self, turn_id: str) -> Followed:
         async with asyncio.timeout(_GIVEN_UP_S):
             while True:
+                turn: Followed = self._reach(turn_id)
                 try:
-                    turn: Followed = await self._reach(turn_id)
+                    await turn.first_run()
                 except errors.TurnNotFoundError:
                     await asyncio.sleep(_NOT_YET_S)
                 else:

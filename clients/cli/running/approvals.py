@@ -62,7 +62,7 @@ async def decide(client: AgentClient, options: ApprovalOptions) -> int:
     edited = _edited(options.arguments)
     if options.turn is None:
         return await _list(client, options)
-    turn = await client.get(options.turn)
+    turn = client.turn(options.turn)
     if options.approve or options.deny:
         return await _decide(client, turn, options, edited)
     is_plain = await waiting.is_only_run(client.temporal, turn)

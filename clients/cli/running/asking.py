@@ -126,7 +126,7 @@ async def ask(question: Question, display: Display, *, state: Path) -> int:
             turn = await here.client.start(AGENT, question.text, live=display.stream)
             printer = follower(display, answers=True)
             async with cancelled_if_interrupted(turn):
-                await first_of(printer.follow(turn, here.client.get), gives_up(worker))
+                await first_of(printer.follow(turn, here.client.turn), gives_up(worker))
                 code = await conclude(turn, printer)
         finally:
             await worker.stop(signal.SIGTERM)

@@ -58,9 +58,9 @@ async def follow(
     Raises:
         PerdureError: The batch cannot be read, or the file has other content.
     """
+    status = await batch.status()
     if not as_json:
         note(f"batch {word(batch.id)}")
-    status = await batch.status()
     file = ResultFile(out, status.round) if out else None
     with file or contextlib.nullcontext():
         async with batches.progress_of(batch, as_json=as_json) as live:
@@ -72,7 +72,7 @@ async def follow(
                 elif prints and out is None:
                     live.erase()
                     put(batches.line(result))
-    status = await batch.result()
+    status = await batch.wait()
     if as_json:
         batches.tell(status)
     else:
@@ -87,6 +87,7 @@ async def write_csv(batch: Batch[Any], out: Path | None) -> int:
     Raises:
         PerdureError: The batch cannot be read, or the file cannot be written.
     """
+    await batch.status()  # a file is not overwritten for a batch that is not there
     try:
         file = out.open("w", encoding="utf-8", newline="") if out else None
     except OSError as error:
@@ -97,7 +98,7 @@ async def write_csv(batch: Batch[Any], out: Path | None) -> int:
         rows = CsvRows(file or sys.stdout)
         async for result in batch.results():
             rows.write(result)
-    status = await batch.result()
+    status = await batch.wait()
     note(batches.in_words(status))
     return _code(status)
 

@@ -67,7 +67,7 @@ async def follow(
     if is_new:
         printer.start(turn)
     try:
-        await printer.follow(turn, client.get)
+        await printer.follow(turn, client.turn)
     except asyncio.CancelledError:
         note(
             f"turn {word(turn.id)} goes on; to follow it again:\n "

@@ -54,7 +54,7 @@ async def fork(
     """
     options = with_budget(values)
     labels = options.pop("labels") or None
-    turn = await client.get(turn_id)
+    turn = client.turn(turn_id)
     step = await turn.last_step() if at_step is None else at_step
     await _confirm(turn, step, start)
     new = await turn.fork(step, labels=labels, **options)
@@ -72,7 +72,7 @@ async def resume(
         PerdureError: It cannot be resumed, or the new turn has no answer.
     """
     options = with_budget(values)
-    turn = await client.get(turn_id)
+    turn = client.turn(turn_id)
     step = await turn.resume_step()
     if step is not None:
         await _confirm(turn, step, start)

@@ -66,7 +66,7 @@ async def in_its_zone(schedule: Schedule, *moments: datetime | str) -> list[date
     Raises:
         InvalidRequestError: A time is `none`.
     """
-    zone = zones.zone((await schedule.describe()).timezone)
+    zone = zones.zone((await schedule.status()).timezone)
     times = [_local(moment, zone) for moment in moments if isinstance(moment, datetime)]
     if len(times) < len(moments):
         raise errors.InvalidRequestError("a backfill needs a beginning and an end")

@@ -24,12 +24,11 @@ from perdure.clients.client import AgentClient
 from perdure.clients.gateway.a2a import tasks
 from perdure.clients.gateway.a2a.tasks import Ids
 from perdure.clients.gateway.auth import Caller
-from perdure.clients.reading.events import CaughtUp, Event
+from perdure.clients.reading.events import Event
 from perdure.clients.sessions.handle import Session
 from perdure.clients.turns.handle import Turn
 from perdure.session.facts import TurnBegan
 from perdure.turn.facts import Decided, Said
-from perdure.turn.state import TurnState
 
 _ASKS = TaskState.TASK_STATE_INPUT_REQUIRED
 _WORKS = TaskState.TASK_STATE_WORKING
@@ -64,12 +63,14 @@ class Place:
         if ids is None:
             raise TaskNotFoundError
         found = Found(self, ids)
+        turn = self.client.turn(found.turn_id)
         try:
-            return replace(found, turn=await self.client.get(found.turn_id))
+            await turn.first_run()
         except errors.TurnNotFoundError:
             if not await found.is_queued():
                 raise TaskNotFoundError from None
-        return found
+            return found
+        return replace(found, turn=turn)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,12 +156,11 @@ class Found:
     async def _past(self) -> AsyncGenerator[Event, None]:
         """Yield the events of the turn up to now."""
         turn = await self.begun()
-        async with contextlib.aclosing(turn.live()) as items:
-            async for one in items:
-                if isinstance(one, CaughtUp):
+        async with contextlib.aclosing(turn.changes()) as changing:
+            async for change in changing:
+                if change.event is None:
                     return
-                if isinstance(one, Event):
-                    yield one
+                yield change.event
 
     async def updates(self, *, until_asked: bool) -> AsyncGenerator[Update, None]:
         """Yield the task, and then its changes, until it is over or begins to ask for something.
@@ -210,17 +210,12 @@ async def _moments(turn: Turn[Any], ids: Ids) -> AsyncGenerator[Message | None, 
 
     The first moment is now, the others are changes of whether a person is needed.
     """
-    state, is_now, is_needed = TurnState(), False, False
-    async with contextlib.aclosing(turn.live()) as items:
-        async for one in items:
-            if isinstance(one, CaughtUp):
-                is_now = True
+    was_needed = False
+    async with contextlib.aclosing(turn.changes()) as changing:
+        async for change in changing:
+            message = None if change.event is None else tasks.said_in(ids, change.event)
+            if change.is_new and message is not None and message.role == Role.ROLE_AGENT:
+                yield message
+            if change.event is None or change.needs_person != was_needed:
                 yield None
-            elif isinstance(one, Event):
-                state = one.onto(state)
-                was_needed, is_needed = is_needed, state.needs_person
-                message = tasks.said_in(ids, one)
-                if is_now and message is not None and message.role == Role.ROLE_AGENT:
-                    yield message
-                if is_now and is_needed != was_needed:
-                    yield None
+            was_needed = change.needs_person

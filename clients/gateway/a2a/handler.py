@@ -250,9 +250,9 @@ class Tasks(RequestHandler):
         sent = await session.say(text, id=message.message_id, by=call.caller.subject)
         ids = place.ids(sent.turn_id)
         assert ids is not None
-        turn: Turn[Any] | None
+        turn: Turn[Any] | None = call.client.turn(sent.turn_id)
         try:
-            turn = await call.client.get(sent.turn_id)
+            await call.client.turn(sent.turn_id).first_run()
         except errors.TurnNotFoundError:
             turn = await sent.turn() if sent.disposition is Disposition.STARTED else None
         return Found(place, ids, turn)
@@ -357,8 +357,7 @@ async def _decide(call: AnyCall, found: Found, turn: Turn[Any], answer: Answer) 
             return
         raise InvalidParamsError("no call with this id and token waits for approval")
     if answer.approve:
-        await call.client.approve(
-            turn_id,
+        await call.client.turn(turn_id).approve(
             answer.call_id,
             token=answer.token,
             reason=answer.reason,
@@ -366,7 +365,9 @@ async def _decide(call: AnyCall, found: Found, turn: Turn[Any], answer: Answer) 
             by=by,
         )
     else:
-        await call.client.deny(turn_id, answer.call_id, answer.reason, token=answer.token, by=by)
+        await call.client.turn(turn_id).deny(
+            answer.call_id, answer.reason, token=answer.token, by=by
+        )
 
 
 async def _steer(call: AnyCall, found: Found, turn: Turn[Any], message: Message) -> None:
@@ -380,9 +381,7 @@ async def _steer(call: AnyCall, found: Found, turn: Turn[Any], message: Message)
     if any(wait.call is not None for wait in status.waits):
         return
     if status.outcome is None:
-        await call.client.steer(
-            turn.id, text, message_id=message.message_id, by=call.caller.subject
-        )
+        await call.client.turn(turn.id).steer(text, id=message.message_id, by=call.caller.subject)
     elif not await found.was_said(message.message_id):
         raise UnsupportedOperationError(
             "the task is over; a message to its context, without a task, begins another one"

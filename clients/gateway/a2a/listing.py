@@ -65,7 +65,7 @@ async def _found(place: Place, wanted: ListTasksRequest) -> AsyncIterator[Task]:
 async def _listed(place: Place, ids: Ids, entry: TurnEntry) -> Task:
     state = tasks.state_of_entry(entry)
     if state is None:
-        state = tasks.state_of(await place.client.status(entry.id))
+        state = tasks.state_of(await place.client.turn(entry.id).status())
     return tasks.listed(ids, state, entry.ended_at or entry.started_at)
 
 

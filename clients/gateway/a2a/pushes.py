@@ -22,9 +22,9 @@ from temporalio.service import RPCError, RPCStatusCode
 from perdure import errors, limits
 from perdure.clients.client import AgentClient
 from perdure.clients.gateway.a2a.found import Found, Place
-from perdure.clients.reading.feed import unreadable
 from perdure.clients.turns import updates
 from perdure.delivery.push import PushCall
+from perdure.temporal import access
 from perdure.temporal.names import BEGIN_PUSH, MEMO_PUSH, PUSH
 from perdure.temporal.payloads import explain, pack
 from perdure.temporal.search_attributes import keyword
@@ -106,7 +106,7 @@ async def get(found: Found, config_id: str) -> TaskPushNotificationConfig:
         described = await handle.describe()
     except RPCError as error:
         if error.status is not RPCStatusCode.NOT_FOUND:
-            raise unreadable(found.turn_id, error) from error
+            raise access.TURN.translated(found.turn_id, error) from error
         raise TaskNotFoundError(f"the task has no configuration {config_id!r}") from None
     if described.status is not WorkflowExecutionStatus.RUNNING:
         raise TaskNotFoundError(f"the configuration {config_id!r} has ended")
@@ -134,7 +134,7 @@ async def delete(found: Found, config_id: str) -> None:
         await handle.terminate("its client deleted it")  # at once: it may be created anew
     except RPCError as error:
         if error.status is not RPCStatusCode.NOT_FOUND:
-            raise unreadable(found.turn_id, error) from error
+            raise access.TURN.translated(found.turn_id, error) from error
 
 
 async def _start(client: AgentClient, call: PushCall, workflow_id: str) -> None:
@@ -157,7 +157,7 @@ async def _start(client: AgentClient, call: PushCall, workflow_id: str) -> None:
             client.temporal, operation, BEGIN_PUSH, given, "the push notifications"
         )
     except RPCError as error:
-        raise unreadable(call.turn_id, error) from error
+        raise access.TURN.translated(call.turn_id, error) from error
 
 
 async def _running(found: Found) -> AsyncIterator[WorkflowExecution]:
@@ -171,7 +171,7 @@ async def _running(found: Found) -> AsyncIterator[WorkflowExecution]:
             if one.id.startswith(prefix):
                 yield one
     except RPCError as error:
-        raise unreadable(found.turn_id, error) from error
+        raise access.TURN.translated(found.turn_id, error) from error
 
 
 async def _of(found: Found, described: WorkflowExecution) -> TaskPushNotificationConfig:

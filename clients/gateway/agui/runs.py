@@ -84,7 +84,7 @@ async def _pass_over(
         StaleCursorError: The cursor is of another turn or of another run of it.
         InvalidRequestError: The cursor is not one of the turn's events.
     """
-    thread.turn.events(after)  # refuses a cursor of another turn
+    await thread.turn.check_cursor(after)
     cursor = None
     async for one in items:
         for _ in run.see(one):

@@ -66,7 +66,7 @@ async def open_thread(call: Call[RunInput, Nothing], wanted: Wanted) -> Thread:
         known = await session.conversation()
         place = next(one for one in known.turns if one.turn_id == turn_id)
     assert known is not None
-    turn = await call.client.get(place.turn_id)
+    turn = call.client.turn(place.turn_id)
     return Thread(session.id, turn, place, known, is_new)
 
 
@@ -157,8 +157,7 @@ async def decide(
 async def _decide(client: AgentClient, answer: Answer, by: str) -> None:
     call = answer.call
     if answer.approve:
-        await client.approve(
-            call.turn_id,
+        await client.turn(call.turn_id).approve(
             call.call_id,
             token=call.token,
             reason=answer.reason,
@@ -166,12 +165,12 @@ async def _decide(client: AgentClient, answer: Answer, by: str) -> None:
             by=by,
         )
     else:
-        await client.deny(call.turn_id, call.call_id, answer.reason, token=call.token, by=by)
+        await client.turn(call.turn_id).deny(call.call_id, answer.reason, token=call.token, by=by)
 
 
 async def _was_decided(client: AgentClient, answer: Answer) -> bool:
     """Whether history has the same decision about a call."""
-    turn = await client.get(answer.call.turn_id)
+    turn = client.turn(answer.call.turn_id)
     async with contextlib.aclosing(turn.live()) as items:
         async for one in items:
             match one:

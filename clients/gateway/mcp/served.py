@@ -14,7 +14,6 @@ from typing import Any, Literal
 from perdure import errors
 from perdure.clients.client import AgentClient
 from perdure.clients.gateway.mcp.turn_view import TurnView, view
-from perdure.clients.reading.feed import state_of
 from perdure.clients.turns.handle import Turn
 from perdure.clients.turns.status import TurnStatus, in_words
 from perdure.temporal.history import first_request
@@ -129,7 +128,7 @@ class Served:
             TurnNotFoundError: There is no such turn, or its agent is not served.
             ServerUnreachableError: Temporal does not answer.
         """
-        turn = await self.client.get(self.own(turn_id))
+        turn = self.client.turn(self.own(turn_id))
         return turn, await self.look(turn)
 
     async def look(self, turn: Turn[Any]) -> TurnView:
@@ -181,11 +180,11 @@ class Served:
 
     async def _root_agent(self, turn: Turn[Any]) -> str:
         """Return the agent of a turn, or of the turn at the root of its tree."""
-        request, _ = await first_request(self.client.temporal, turn.id, turn.run_id)
+        request, _ = await first_request(self.client.temporal, turn.id, await turn.first_run())
         if request.lineage is None:
             return request.agent
-        root = await self.client.get(request.lineage.ancestors[0].turn_id)
-        request, _ = await first_request(self.client.temporal, root.id, root.run_id)
+        root = self.client.turn(request.lineage.ancestors[0].turn_id)
+        request, _ = await first_request(self.client.temporal, root.id, await root.first_run())
         return request.agent
 
 
@@ -219,11 +218,8 @@ class Watch:
             task.cancel()
 
     async def _follow(self) -> None:
-        async for event in self._turn.events():
-            self._state = event.onto(self._state)
-            # past waits are in its history, too
-            if self._state.needs_person and (await self._now()).needs_person:
-                return
-
-    async def _now(self) -> TurnState:
-        return await state_of(self._served.client.temporal, self._turn.id, self._turn.run_id)
+        async with contextlib.aclosing(self._turn.changes()) as changing:
+            async for change in changing:
+                self._state = change.state
+                if change.needs_person:
+                    return

@@ -208,7 +208,7 @@ def _code_of(error: Exception) -> int:
 
 async def _status(ctx: Ctx, task_id: str) -> TurnStatus:
     served = ctx.lifespan_context
-    return await served.status(await served.client.get(served.own(task_id)))
+    return await served.status(served.client.turn(served.own(task_id)))
 
 
 async def _task(ctx: Ctx, status: TurnStatus, asked: Asked) -> Json:
@@ -317,7 +317,7 @@ async def _decide(ctx: Ctx, wait: tuple[str, PendingApproval], answer: Verdict |
         return
     turn_id, call = wait
     served = ctx.lifespan_context
-    turn, by = await served.client.get(turn_id), who(served, ctx.session)
+    turn, by = served.client.turn(turn_id), who(served, ctx.session)
     with contextlib.suppress(errors.ApprovalConflictError, errors.TurnOverError):
         if answer.approve:
             await turn.approve(call, reason=answer.reason, by=by)

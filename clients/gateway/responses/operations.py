@@ -26,8 +26,6 @@ from perdure.clients.gateway.responses.refusals import bad, refusal, unsupported
 from perdure.clients.gateway.responses.requests import CreateResponse, RetrieveResponse
 from perdure.clients.gateway.responses.values import ConversationRef, ResponseObject
 from perdure.clients.gateway.streams import EventStream, begun
-from perdure.clients.reading.events import CaughtUp
-from perdure.clients.reading.events import Event as TurnEvent
 from perdure.clients.sessions.handle import Sent
 from perdure.clients.turns.handle import Turn
 from perdure.values.budgets import Budget
@@ -63,7 +61,7 @@ async def create_response(call: Call[CreateResponse, Nothing]) -> Response:
         turn = await _turn(call)
         if isinstance(turn, ResponseObject):
             return answer(turn)
-        composer = Composer(turn.id, turn.run_id, background=body.background)
+        composer = Composer(turn.id, await turn.first_run(), background=body.background)
         if body.stream:
             return await _stream(turn, composer, -1, held)
         return answer(await _response(turn, composer, wait))
@@ -83,16 +81,16 @@ async def retrieve_response(call: Call[Nothing, RetrieveResponse]) -> Response:
     after = call.query.starting_after
     if after is not None and not call.query.stream:
         raise bad("starting_after", "it goes with stream=true")
+    turn = call.client.turn(call.id)
     try:
-        turn = await call.client.get(call.id)
+        await turn.first_run()
     except errors.TurnNotFoundError:
         queued = await _queued_as(call)
         if queued is not None:
             return answer(queued)
         if call.id.endswith(_ITEMS):
             raise unsupported(call.request) from None
-        turn = await call.client.get(call.id)  # it may have begun and ended meanwhile
-    composer = Composer(turn.id, turn.run_id)
+    composer = Composer(turn.id, await turn.first_run())  # it may have begun meanwhile
     if not call.query.stream:
         return answer(await _response(turn, composer, _AT_ONCE))
     with contextlib.ExitStack() as held:
@@ -112,10 +110,10 @@ async def retrieve_response(call: Call[Nothing, RetrieveResponse]) -> Response:
 async def cancel_response(call: Call[Nothing, Nothing]) -> Response:
     """Cancel a response. One that is over is returned as it is."""
     call.caller.require("read")
-    turn = await call.client.get(call.id)
+    turn = call.client.turn(call.id)
     with call.stay_open():
         await turn.cancel()
-        composer = Composer(turn.id, turn.run_id)
+        composer = Composer(turn.id, await turn.first_run())
         return answer(await _response(turn, composer, limits.HTTP_WAIT, only_end=True))
 
 
@@ -154,7 +152,7 @@ async def _started(call: Call[CreateResponse, Nothing]) -> Turn[Any]:
 async def _forked(call: Call[CreateResponse, Nothing], previous: str) -> Turn[Any]:
     body, text = call.body, asked_in(call.body.input).text
     _refuse_options(body, "previous_response_id")
-    turn = await call.client.get(previous)
+    turn = call.client.turn(previous)
     status = await turn.status()
     if status.outcome is None:
         raise bad(
@@ -221,12 +219,12 @@ async def _decided(
     turn_id, by = call.caller.own(previous), call.caller.subject
     for one in approvals:
         if one.approve:
-            await call.client.approve(
-                turn_id, one.call_id, token=one.token, reason=one.reason, by=by
+            await call.client.turn(turn_id).approve(
+                one.call_id, token=one.token, reason=one.reason, by=by
             )
         else:
-            await call.client.deny(turn_id, one.call_id, one.reason, token=one.token, by=by)
-    return await call.client.get(turn_id)
+            await call.client.turn(turn_id).deny(one.call_id, one.reason, token=one.token, by=by)
+    return call.client.turn(turn_id)
 
 
 def _budget(call: Call[CreateResponse, Nothing]) -> Budget | None:
@@ -274,25 +272,19 @@ async def _response(
     turn: Turn[Any], composer: Composer, wait: timedelta, *, only_end: bool = False
 ) -> ResponseObject:
     """Return the response of a turn, as soon as it is over or needs a person, or after a time."""
-    last = ""
-    async with contextlib.aclosing(turn.live()) as items:
-        async for one in items:
-            if isinstance(one, TurnEvent):
-                composer.see(one)
-                last = one.cursor
-            elif isinstance(one, CaughtUp):
-                break
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(wait.total_seconds()):
-            await _follow(turn, composer, last, only_end=only_end)
+        async with (
+            asyncio.timeout(None) as waiting,
+            contextlib.aclosing(turn.changes()) as changing,
+        ):
+            async for change in changing:
+                if change.event is None:
+                    waiting.reschedule(asyncio.get_running_loop().time() + wait.total_seconds())
+                else:
+                    composer.see(change.event)
+                if change.is_new and composer.needs_person and not only_end:
+                    break
     return composer.response
-
-
-async def _follow(turn: Turn[Any], composer: Composer, last: str, *, only_end: bool) -> None:
-    """Follow a turn after an event until it is over or needs a person."""
-    events = turn.events(after=last)
-    while not composer.is_over and (only_end or not composer.needs_person):
-        composer.see(await anext(events))
 
 
 async def _stream(

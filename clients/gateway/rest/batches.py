@@ -105,7 +105,7 @@ async def start_batch(call: Call[StartBatch, Nothing]) -> Response:
         check_limits(caller, None, None, one if isinstance(one, str) else one.task)
     batch_id = checked(call, body.id)
     await check_batches(call.client, caller, batch_id, len(body.tasks))
-    batch = await call.client.batch(
+    batch = await call.client.start_batch(
         batch_id,
         body.agent,
         [one if isinstance(one, str) else dict(one) for one in body.tasks],
@@ -137,7 +137,7 @@ async def watch_results(call: Call[Nothing, WatchResults]) -> Response:
     after = call.request.headers.get("last-event-id") or call.query.after
     with contextlib.ExitStack() as held:
         held.enter_context(call.stay_open())
-        batch = await call.client.get_batch(call.id)
+        batch = call.client.batch(call.id)
         items = await begun(batch.results(after), held)
         if items is None:
             return done()
@@ -163,7 +163,7 @@ async def _messages(
 )
 async def get_batch(call: Call[Nothing, Nothing]) -> Response:
     """Return the status of a batch. It is some seconds old at most."""
-    return answer(await (await call.client.get_batch(call.id)).status())
+    return answer(await call.client.batch(call.id).status())
 
 
 @operation(
@@ -176,7 +176,7 @@ async def get_batch(call: Call[Nothing, Nothing]) -> Response:
 )
 async def cancel_batch(call: Call[Reason, Nothing]) -> Response:
     """Cancel the turns that run, and start no more. Results can still be read."""
-    batch = await call.client.get_batch(call.id)
+    batch = call.client.batch(call.id)
     return answer(Cancelled(cancelled=await batch.cancel(call.body.reason)), 202)
 
 
@@ -192,11 +192,11 @@ async def retry_batch(call: Call[RetryBatch, Nothing]) -> Response:
     """Run the tasks of a batch again that have no answer."""
     body = call.body
     check_limits(call.caller, body.budget)
-    batch = await call.client.get_batch(call.id)
+    batch = call.client.batch(call.id)
     if call.caller.tenant is not None:
         status = await batch.status()
         await check_batches(call.client, call.caller, batch.id, status.total - status.done)
-    await batch.retry_failed(body.budget, at_once=body.at_once)
+    await batch.retry(body.budget, at_once=body.at_once)
     return answer(await batch.status(), 202)
 
 

@@ -168,9 +168,9 @@ async def create_schedule(call: Call[CreateSchedule, Nothing]) -> Response:
     known = call.gateway.schedule_ids
     await check_schedules(call.client, call.caller, schedule_id, known)
     given = {**body.given(), "id": schedule_id, "fairness": call.caller.tenant}
-    schedule = await call.client.schedule(**given)
+    schedule = await call.client.create_schedule(**given)
     known.add(schedule_id)
-    return answer(await schedule.describe())
+    return answer(await schedule.status())
 
 
 @operation(
@@ -197,7 +197,9 @@ async def list_schedules(call: Call[Nothing, Limit]) -> Response:
 )
 async def get_scheduled_turns(call: Call[Nothing, Paged]) -> Response:
     """List the turns of a schedule, page by page."""
-    turns = (await _schedule(call)).turns()
+    schedule = _schedule(call)
+    await schedule.status()
+    turns = schedule.turns()
     page = await turns.page(call.query.after, size=call.query.limit)
     return answer(TurnList(turns=page.entries, next=page.next))
 
@@ -212,7 +214,7 @@ async def get_scheduled_turns(call: Call[Nothing, Paged]) -> Response:
 )
 async def get_schedule(call: Call[Nothing, Nothing]) -> Response:
     """Return the definition of a schedule, its next times, and its last turns."""
-    return answer(await (await _schedule(call)).describe())
+    return answer(await _schedule(call).status())
 
 
 @operation(
@@ -229,17 +231,17 @@ async def change_schedule(call: Call[ChangeSchedule, Nothing]) -> Response:
     To set, change or remove limits, `allowed_tools`, `options` and `model_retry` needs the
     permission `budget`, as does a batch, which has limits of its own.
     """
-    body, schedule = call.body, await _schedule(call)
+    body, schedule = call.body, _schedule(call)
     if body.model_fields_set & _LIMITS:
         call.caller.require("budget")
     has_task = "task" in body.model_fields_set
-    if has_task and (await schedule.describe()).tasks is not None:
+    if has_task and (await schedule.status()).tasks is not None:
         call.caller.require("budget")
     _check_batch(call.caller, body.batch)
     if has_task and _limits_of(body.task) != _limits_of(await schedule.task()):
         call.caller.require("budget")
     await schedule.change(**body.given(), **_order(call))
-    return answer(await schedule.describe())
+    return answer(await schedule.status())
 
 
 @operation(
@@ -252,7 +254,7 @@ async def change_schedule(call: Call[ChangeSchedule, Nothing]) -> Response:
 )
 async def delete_schedule(call: Call[Nothing, Nothing]) -> Response:
     """Delete a schedule. Its turns stay, and one that runs goes on."""
-    await (await _schedule(call)).delete()
+    await _schedule(call).delete()
     return done()
 
 
@@ -266,7 +268,7 @@ async def delete_schedule(call: Call[Nothing, Nothing]) -> Response:
 )
 async def run_schedule(call: Call[Nothing, Nothing]) -> Response:
     """Start a turn now, outside the schedule. A request that is repeated starts another one."""
-    schedule = await _schedule(call)
+    schedule = _schedule(call)
     await _check_starts(call, schedule, 1)
     return answer(Reference(id=await schedule.run_now()), 202)
 
@@ -281,7 +283,7 @@ async def run_schedule(call: Call[Nothing, Nothing]) -> Response:
 )
 async def pause_schedule(call: Call[Reason, Nothing]) -> Response:
     """Start no more turns until the schedule is resumed."""
-    await (await _schedule(call)).pause(call.body.reason)
+    await _schedule(call).pause(call.body.reason)
     return done()
 
 
@@ -295,7 +297,7 @@ async def pause_schedule(call: Call[Reason, Nothing]) -> Response:
 )
 async def resume_schedule(call: Call[Nothing, Nothing]) -> Response:
     """Start turns again. The times that passed meanwhile are not made up for."""
-    await (await _schedule(call)).resume()
+    await _schedule(call).resume()
     return done()
 
 
@@ -310,7 +312,7 @@ async def resume_schedule(call: Call[Nothing, Nothing]) -> Response:
 async def backfill_schedule(call: Call[Backfill, Nothing]) -> Response:
     """Start a turn for each time of the schedule in a range that has none."""
     body = call.body
-    schedule = await _schedule(call)
+    schedule = _schedule(call)
     if call.caller.tenant is not None:
         missing = await schedule.missing(body.start, body.end)
         await _check_starts(call, schedule, len(missing))
@@ -340,7 +342,7 @@ async def _check_starts(call: Call[Any, Any], schedule: Schedule, count: int) ->
     """
     if call.caller.tenant is None:
         return
-    tasks = (await schedule.describe()).tasks
+    tasks = (await schedule.status()).tasks
     if tasks is None:
         await check_turns(call.client, call.caller, None, count)
     else:
@@ -359,8 +361,8 @@ def _limits_of(task: str | Task) -> tuple[Any, ...]:
     return task.budget, task.allowed_tools, task.requires_human_approval
 
 
-async def _schedule(call: Call[Any, Any]) -> Schedule:
-    return await call.client.get_schedule(call.id)
+def _schedule(call: Call[Any, Any]) -> Schedule:
+    return call.client.schedule(call.id)
 
 
 OPERATIONS: tuple[AnyOperation, ...] = (

@@ -52,7 +52,7 @@ async def watch_turn(call: Call[Nothing, WatchTurn]) -> Response:
     after = call.request.headers.get("last-event-id") or call.query.after
     with contextlib.ExitStack() as held:
         held.enter_context(call.stay_open())
-        turn = await call.client.get(call.id)
+        turn = call.client.turn(call.id)
         items = turn.live(after)
         first = await anext(items, None)
         if first is None or await _is_at_the_end(turn, first, after):

@@ -342,7 +342,7 @@ async def get_result(call: Call[Nothing, WaitFor]) -> Response:
     If the turn is not over after the wait, the answer is 202 with its status.
     """
     with call.stay_open():
-        turn = await call.client.get(call.id)
+        turn = call.client.turn(call.id)
         status = await turn.status()
         if status.outcome is None and not await _is_over(turn, call.query.wait):
             return answer(await turn.status(), 202)
@@ -359,7 +359,7 @@ async def get_result(call: Call[Nothing, WaitFor]) -> Response:
 )
 async def get_turn_messages(call: Call[Nothing, Nothing]) -> Response:
     """Return the messages of a turn that is over, with which another one can begin."""
-    turn = await call.client.get(call.id)
+    turn = call.client.turn(call.id)
     if (await turn.status()).outcome is None:
         raise RefusedError(409, "TURN_RUNNING", "the turn is not over, so its messages change")
     report, _ = await _ended(turn)
@@ -380,9 +380,9 @@ async def get_turn(call: Call[Nothing, WaitFor]) -> Response:
     With `wait`, the answer comes as soon as the turn is over or needs a person.
     """
     if not call.query.wait:
-        return answer(await call.client.status(call.id))
+        return answer(await call.client.turn(call.id).status())
     with call.stay_open():
-        return answer(await call.client.wait(call.id, call.query.wait))
+        return answer(await call.client.turn(call.id).wait(call.query.wait))
 
 
 @operation(
@@ -395,7 +395,7 @@ async def get_turn(call: Call[Nothing, WaitFor]) -> Response:
 )
 async def cancel_turn(call: Call[Reason, Nothing]) -> Response:
     """Ask a turn to stop. It ends within seconds, with the reason in its result."""
-    turn = await call.client.get(call.id)
+    turn = call.client.turn(call.id)
     return answer(Cancelled(cancelled=await turn.cancel(call.body.reason)), 202)
 
 
@@ -410,8 +410,7 @@ async def cancel_turn(call: Call[Reason, Nothing]) -> Response:
 async def approve_call(call: Call[Approve, Nothing]) -> Response:
     """Approve a call that waits, with its own arguments or with others."""
     body = call.body
-    await call.client.approve(
-        call.id,
+    await call.client.turn(call.id).approve(
         body.call_id,
         token=body.token,
         reason=body.reason,
@@ -432,8 +431,8 @@ async def approve_call(call: Call[Approve, Nothing]) -> Response:
 async def deny_call(call: Call[Deny, Nothing]) -> Response:
     """Deny a call that waits."""
     body = call.body
-    await call.client.deny(
-        call.id, body.call_id, body.reason, token=body.token, by=call.caller.subject
+    await call.client.turn(call.id).deny(
+        body.call_id, body.reason, token=body.token, by=call.caller.subject
     )
     return done()
 
@@ -452,8 +451,8 @@ async def add_budget(call: Call[MoreBudget, Nothing]) -> Response:
     A turn that waits for that goes on. A request that is repeated adds again.
     """
     body = call.body
-    rest = await call.client.add_budget(
-        call.id, body.budget, iterations=body.iterations, by=call.caller.subject
+    rest = await call.client.turn(call.id).add_budget(
+        body.budget, iterations=body.iterations, by=call.caller.subject
     )
     return answer(rest)
 
@@ -472,10 +471,9 @@ async def steer_turn(call: Call[SteerTurn, Nothing]) -> Response:
     body = call.body
     if body.deny_pending:
         call.caller.require("decide")
-    message_id = await call.client.steer(
-        call.id,
+    message_id = await call.client.turn(call.id).steer(
         body.text,
-        message_id=body.id if body.id is not None else key_of(call.request),
+        id=body.id if body.id is not None else key_of(call.request),
         now=body.now,
         deny_pending=body.deny_pending,
         by=call.caller.subject,
@@ -502,10 +500,9 @@ async def fork_turn(call: Call[ForkTurn, Nothing]) -> Response:
     if body.model is not None:
         call.caller.require("override")
     own_id = await _optional_id(call, body.id)
-    turn = await call.client.fork(
-        call.id,
+    turn = await call.client.turn(call.id).fork(
         body.at_step,
-        new_id=own_id,
+        id=own_id,
         say=body.say,
         agent=body.agent,
         model=body.model,
@@ -535,12 +532,11 @@ async def resume_turn(call: Call[ResumeTurn, Nothing]) -> Response:
     body = call.body
     check_limits(call.caller, body.budget, body.max_iterations, model_retry=body.model_retry)
     own_id = await _optional_id(call, body.id)
-    turn = await call.client.resume(
-        call.id,
+    turn = await call.client.turn(call.id).resume(
         body.budget,
         max_iterations=body.max_iterations,
         model_retry=body.model_retry,
-        new_id=own_id,
+        id=own_id,
     )
     return _reference(call, turn)
 

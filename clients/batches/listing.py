@@ -1,0 +1,91 @@
+"""The batches of a namespace, from Temporal's list."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from temporalio.api.enums.v1 import WorkflowExecutionStatus as Status
+from temporalio.api.workflow.v1 import WorkflowExecutionInfo
+from temporalio.client import Client
+
+from perdure import errors
+from perdure.base import Value
+from perdure.clients.batches.handle import note_in, status_of
+from perdure.clients.batches.status import BatchState
+from perdure.clients.reading.lists import Listing
+from perdure.clients.turns.filters import Filter
+from perdure.clients.turns.listing import Workflows
+from perdure.errors import ErrorInfo
+from perdure.temporal.access import BATCH
+from perdure.temporal.names import BATCHES
+from perdure.temporal.namespace_check import Index
+
+_ENDS = {
+    Status.WORKFLOW_EXECUTION_STATUS_COMPLETED: BatchState.COMPLETED,
+    Status.WORKFLOW_EXECUTION_STATUS_CANCELED: BatchState.CANCELLED,
+    Status.WORKFLOW_EXECUTION_STATUS_TERMINATED: BatchState.TERMINATED,
+}
+"""The states of batches whose description cannot be decoded; for all others, `stopped`."""
+
+
+class BatchEntry(Value):
+    """A batch in a list. A batch that was run again is listed once for each round.
+
+    Attributes:
+        id: The batch's id; `client.batch(entry.id)` goes on with it.
+        agent: The name of its agent; empty if this process cannot decode it.
+        state: The state of the batch, or of an earlier round.
+        total: The number of its tasks.
+        done: The number of tasks with an answer, of all rounds so far.
+        failed: The number of tasks whose latest turn ended without one.
+        round: The number of the round.
+        started_at: When the round was started.
+        ended_at: When it ended; None before.
+        error: The reason why the entry lacks the agent and the numbers: this process cannot decode
+            them. None for all other entries.
+    """
+
+    id: str
+    agent: str = ""
+    state: BatchState
+    total: int = 0
+    done: int = 0
+    failed: int = 0
+    round: int = 1
+    started_at: datetime
+    ended_at: datetime | None = None
+    error: ErrorInfo | None = None
+
+
+def batches(
+    client: Client, index: Index, agent: str | None, id_prefix: str | None, limit: int | None
+) -> Listing[BatchEntry]:
+    """Return the batches of an agent, those that are not over first, then the last ended first.
+
+    Raises:
+        PerdureError: As `perdure.clients.turns.listing.turns` does.
+    """
+    wanted = Filter(id_prefix=id_prefix, workflows=BATCHES)
+
+    async def read(info: WorkflowExecutionInfo) -> BatchEntry | None:
+        entry = await _entry_of(client, info)
+        is_wanted = agent in (None, entry.agent) and wanted.admits_id(entry.id)
+        return entry if is_wanted else None
+
+    return Listing(Workflows(client, index, wanted, BATCH), limit, read)
+
+
+async def _entry_of(client: Client, info: WorkflowExecutionInfo) -> BatchEntry:
+    try:
+        status = status_of(info, await note_in(client, info))
+    except errors.PerdureError as error:
+        is_over = info.HasField("close_time")
+        return BatchEntry(
+            id=info.execution.workflow_id,
+            state=_ENDS.get(info.status, BatchState.STOPPED) if is_over else BatchState.RUNNING,
+            started_at=info.start_time.ToDatetime(tzinfo=UTC),
+            ended_at=info.close_time.ToDatetime(tzinfo=UTC) if is_over else None,
+            error=error.info(),
+        )
+    fields = BatchEntry.model_fields.keys() - {"error"}
+    return BatchEntry(**{name: getattr(status, name) for name in fields})

@@ -1,0 +1,83 @@
+"""Lists of turns, sessions, batches and schedules: one shape."""
+
+import asyncio
+import secrets
+from itertools import chain
+from typing import Any
+
+import pytest
+
+from perdure import errors
+from perdure.clients import AgentClient, Listing
+from perdure.testing import ScriptedModel, says
+
+from ..conftest import Runtime
+from .spending import SOON_S, app
+
+RESOURCES = ("turns", "sessions", "batches", "schedules")
+
+
+def lists(client: AgentClient, prefix: str, **more: Any) -> dict[str, Listing[Any]]:
+    return {
+        "turns": client.list("spender", id_prefix=f"{prefix}-turn", **more),
+        "sessions": client.sessions("spender", id_prefix=f"{prefix}-session", **more),
+        "batches": client.batches("spender", id_prefix=f"{prefix}-batch", **more),
+        "schedules": client.schedules(id_prefix=f"{prefix}-schedule", **more),
+    }
+
+
+async def ids_of(client: AgentClient, prefix: str) -> dict[str, set[str]]:
+    """The ids of all entries."""
+    return {
+        one: {entry.id async for entry in listing} for one, listing in lists(client, prefix).items()
+    }
+
+
+async def ids_in_pages(listing: Listing[Any]) -> list[list[str]]:
+    """The ids of the entries of each page of two."""
+    pages, after = [], None
+    while True:
+        page = await listing.page(after, size=2)
+        pages.append([entry.id for entry in page.entries])
+        after = page.next
+        if after is None:
+            return pages
+
+
+@pytest.mark.accepts("E161")
+async def test_four_lists_are_iterated_limited_and_read_by_page(runtime: Runtime) -> None:
+    """The entries have the same ids in each way, and a cursor of another list is refused."""
+    name = secrets.token_hex(4)
+    expected = {one: {f"{name}-{one[:-1]}-{number}" for number in range(3)} for one in RESOURCES}
+    expected["batches"] = {f"{name}-batch-{number}" for number in range(3)}
+    async with runtime(app(), model=ScriptedModel(*[says("done")] * 9)) as client:
+        for number in range(3):
+            await client.run("spender", "go", id=f"{name}-turn-{number}")
+            session = client.session(f"{name}-session-{number}", "spender")
+            await (await session.say("go")).result()
+            await session.close()
+            batch = await client.start_batch(f"{name}-batch-{number}", "spender", ["go"])
+            await batch.wait()
+            await client.create_schedule(
+                f"{name}-schedule-{number}", "spender", "go", cron="0 3 1 1 *", timezone="UTC"
+            )
+        async with asyncio.timeout(SOON_S):
+            while await ids_of(client, name) != expected:  # noqa: ASYNC110 - the list lags behind
+                await asyncio.sleep(0.1)
+        limited = {
+            one: len([entry async for entry in listing])
+            for one, listing in lists(client, name, limit=2).items()
+        }
+        pages = {one: await ids_in_pages(found) for one, found in lists(client, name).items()}
+        first = {one: await found.page(size=1) for one, found in lists(client, name).items()}
+        [entry] = [one async for one in client.batches(id_prefix=f"{name}-batch-0")]
+        for one, listing in lists(client, f"{name}x").items():
+            with pytest.raises(errors.InvalidRequestError, match="is not a cursor"):
+                await listing.page(first[one].next)
+        for number in range(3):
+            await client.schedule(f"{name}-schedule-{number}").delete()
+
+    assert limited == dict.fromkeys(RESOURCES, 2)
+    assert {one: set(chain(*found)) for one, found in pages.items()} == expected
+    assert all(len(page) <= 2 for found in pages.values() for page in found)
+    assert (entry.agent, entry.state, entry.total, entry.done) == ("spender", "completed", 1, 1)

@@ -10,7 +10,7 @@ from perdure.turn.facts import WaitBegan, WaitEnded
 
 from ..integration.long_turns import events_of as all_of
 from ..integration.spending import until
-from .stories import UNKNOWN, Tell, asks, kill, recorded, results, says, use
+from .stories import GONE_S, UNKNOWN, Tell, asks, kill, recorded, results, says, use
 from .stories import with_and_without_supervisor as has_supervisor
 
 DELAY = timedelta(seconds=12)
@@ -209,8 +209,10 @@ async def test_tool_that_kills_its_worker_every_time_is_given_up_after_five_atte
 ) -> None:
     """The model gets an error result, and the turn completes on the sixth worker."""
     story = await tell(asks(use("die", "one")), says("it cannot be done"))
-    async with story.kept_running():
-        report = await story.report(await story.start())
+    turn = await story.start()
+    async with story.kept_running(), asyncio.timeout(3 * GONE_S):
+        await turn.result()
+    report = await story.report(turn)
 
     assert story.ran() == [("one", attempt) for attempt in range(1, 6)]
     assert len(story.keys("one")) == 1

@@ -1,6 +1,6 @@
 """The command line: `perdure`.
 
-The commands for callers are in `perdure.clients.cli.commands`, those that run workers in
+The commands for callers are in `perdure.clients.cli`, those that run workers in
 `perdure.worker.commands`, and those that serve agents in `perdure.worker.gateway_commands`.
 """
 
@@ -14,21 +14,32 @@ from types import TracebackType
 from typing import Any
 
 import click
-from click.exceptions import Exit
+from click.exceptions import Exit, NoArgsIsHelpError
 from click.shell_completion import shell_complete
 
-from perdure.clients.cli import commands as for_callers
 from perdure.clients.cli import exits
-from perdure.clients.cli.completion import VARIABLE
+from perdure.clients.cli.ask import ask, demo
+from perdure.clients.cli.batches import batch
+from perdure.clients.cli.completion import VARIABLE, completion
 from perdure.clients.cli.group import SETTINGS, CommandGroup
-from perdure.worker import commands as for_workers
-from perdure.worker import gateway_commands as for_others
+from perdure.clients.cli.schedules import schedule
+from perdure.clients.cli.sessions import chat, session
+from perdure.clients.cli.setup import setup
+from perdure.clients.cli.turns import turns
+from perdure.worker.commands import dev, worker
+from perdure.worker.gateway_commands import mcp, serve
 
 EPILOG = """\
 Temporal's environment variables (TEMPORAL_ADDRESS, TEMPORAL_PROFILE, …) set its address;
 the default is localhost:7233.
 Run `perdure COMMAND --help` for more, with examples.
 """
+COMMANDS = (
+    *turns.commands.values(),
+    *(chat, session, schedule, batch),
+    *(dev, worker, serve, setup),
+    *(ask, demo, mcp, completion),
+)
 
 
 def commands() -> CommandGroup:
@@ -39,7 +50,6 @@ def commands() -> CommandGroup:
         cls=CommandGroup,
         context_settings=SETTINGS,
         epilog=EPILOG,
-        invoke_without_command=True,
     )
     @click.version_option(
         package_name="perdure", message="perdure %(version)s", help="Show the version and exit."
@@ -49,14 +59,10 @@ def commands() -> CommandGroup:
     def perdure(context: click.Context, verbose: bool) -> None:
         """Agents that must finish: each turn is a Temporal workflow."""
         context.obj["verbose"] = verbose
-        if context.invoked_subcommand is None:
-            click.echo(context.get_help())
-            context.exit(exits.USAGE)
 
     assert isinstance(perdure, CommandGroup)
-    for_workers.register(perdure)
-    for_callers.register(perdure)
-    for_others.register(perdure)
+    for command in COMMANDS:
+        perdure.add_command(command)
     return perdure
 
 
@@ -83,6 +89,9 @@ def run(argv: Sequence[str]) -> int:
     try:
         command = parsed(argv, flags)
         return exits.DONE if command is None else _run(command, **flags)
+    except NoArgsIsHelpError as without_command:
+        click.echo(without_command.ctx.get_help())
+        return exits.USAGE
     except click.UsageError as mistake:
         return _refuse(mistake)
     except Exit as done:
@@ -106,8 +115,9 @@ def _refuse(mistake: click.UsageError) -> int:
     from perdure.text import one_line
 
     path = mistake.ctx.command_path if mistake.ctx else "perdure"
-    said = one_line(mistake.format_message(), 500)
-    fail(path, f"{said if said.endswith(('.', '?', '?)')) else f'{said}.'} See {path} --help.")
+    message = one_line(mistake.format_message(), 500)
+    end = "" if message.endswith((".", "?", "?)")) else "."
+    fail(path, f"{message}{end} See {path} --help.")
     return exits.USAGE
 
 
@@ -173,10 +183,10 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # do not fail on a terminal with a small character set
     sys.excepthook = _unexpected
-    asked = os.environ.get(VARIABLE)
+    completion_request = os.environ.get(VARIABLE)
     code = (
-        shell_complete(commands(), {"obj": {}}, "perdure", VARIABLE, asked)
-        if asked
+        shell_complete(commands(), {"obj": {}}, "perdure", VARIABLE, completion_request)
+        if completion_request
         else run(sys.argv[1:])
     )
     with contextlib.suppress(BrokenPipeError):

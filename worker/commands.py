@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING
 import click
 
 from perdure import limits
+from perdure.clients.cli import options
+from perdure.clients.cli.group import Command, examples
 
 if TYPE_CHECKING:
     from perdure.errors import PerdureError
@@ -32,27 +34,14 @@ _GRACE_S = "10"
 """Seconds to drain at Ctrl-C; in development a person waits for it."""
 
 
-def register(group: click.Group) -> None:
-    """Add the commands to the command line parser."""
-    group.add_command(worker)
-    group.add_command(dev)
-
-
-def _remember(context: click.Context, _: click.Parameter, value: bool) -> bool:
-    """Have an error of this command printed as JSON too."""
-    context.obj["json"] = value
-    return value
-
-
 _ATTACHED = click.option("--attached", is_flag=True, hidden=True)
 """For a command that starts this one."""
 
 
 @click.command(
-    short_help="run the agents of a module",
-    epilog=(
-        "\b\nExamples:\n  perdure worker support:app --health-port 8080\n  perdure worker"
-        " support:app --check"
+    cls=Command,
+    epilog=examples(
+        "perdure worker support:app --health-port 8080", "perdure worker support:app --check"
     ),
 )
 @click.argument(
@@ -60,11 +49,7 @@ _ATTACHED = click.option("--attached", is_flag=True, hidden=True)
     metavar="MODULE:NAME",
     help="An Agent, a Registry, an AgentWorker, or a function that returns one.",
 )
-@click.option(
-    "--address",
-    metavar="HOST:PORT",
-    help="Temporal's address (default: its environment, or localhost:7233).",
-)
+@options.ADDRESS
 @click.option(
     "--health-port",
     type=int,
@@ -102,9 +87,9 @@ async def worker(
     supervised: str | None,
     attached: bool,
 ) -> int:
-    """Run the agents of a module until SIGTERM or Ctrl-C; then drain.
+    """Run the agents of a module.
 
-    What is in flight gets PERDURE_GRACE_S seconds.
+    SIGTERM or Ctrl-C drains the worker: what is in flight gets PERDURE_GRACE_S seconds.
     """
     if supervisor and not (attached or check or supervised):
         return await _supervise(app, address, health_port, processes)
@@ -134,20 +119,20 @@ async def _supervise(app: str, address: str | None, health_port: int | None, pro
     from perdure.worker.supervision.supervisor import Supervisor, command
 
     logs.configure(os.environ.get("PERDURE_LOG_FORMAT", "lines"))
-    options = [
+    arguments = [
         *(["--address", address] if address else []),
         *(["--health-port", str(health_port)] if health_port else []),
     ]
-    return await Supervisor(command(["worker", app, *options]), processes, address).run()
+    return await Supervisor(command(["worker", app, *arguments]), processes, address).run()
 
 
-async def _supervised(app: str, address: str | None, health_port: int | None, given: str) -> int:
+async def _supervised(app: str, address: str | None, health_port: int | None, handover: str) -> int:
     """Run a worker as the child of a supervisor."""
     from perdure.errors import ServerUnreachableError
     from perdure.worker.supervision.held_runs import LEFT, NO_SERVER
     from perdure.worker.supervision.supervised import Supervised
 
-    supervised, state = Supervised(*map(int, given.split(","))), LEFT
+    supervised, state = Supervised(*map(int, handover.split(","))), LEFT
     try:
         await _agents_run(app, address, health_port, supervised)
     except ServerUnreachableError:
@@ -161,12 +146,11 @@ async def _supervised(app: str, address: str | None, health_port: int | None, gi
 async def _agents_run(
     app: str, address: str | None, health_port: int | None, supervised: Supervised | None = None
 ) -> None:
-    """Run the agents of a module in this process."""
     from perdure.worker.agent_worker import serve
 
     agents = _loaded(app)
 
-    def told() -> None:
+    def on_start() -> None:
         logging.getLogger("perdure").info(
             "worker for %s on task queue %r; Ctrl-C drains it",
             ", ".join(agents.registry.list()),
@@ -174,9 +158,9 @@ async def _agents_run(
         )
 
     if supervised is None:
-        await agents.run(address, health_port=health_port, on_start=told)
+        await agents.run(address, health_port=health_port, on_start=on_start)
     else:
-        await serve(agents, address, supervised, health_port=health_port, on_start=told)
+        await serve(agents, address, supervised, health_port=health_port, on_start=on_start)
 
 
 async def _check(app: str, address: str | None) -> int:
@@ -206,10 +190,8 @@ def _loaded(target: str) -> AgentWorker:
 
 
 @click.command(
-    short_help="a Temporal server with web UI, and a worker",
-    epilog=(
-        "\b\nExamples:\n  perdure dev support:app --reload\n  perdure dev --json | jq -r .address"
-    ),
+    cls=Command,
+    epilog=examples("perdure dev support:app --reload", "perdure dev --json | jq -r .address"),
 )
 @click.argument("app", metavar="[MODULE:NAME]", required=False, help="Run these agents too.")
 @click.option(
@@ -235,13 +217,7 @@ def _loaded(target: str) -> AgentWorker:
 )
 @click.option("--serve", metavar="HOST:PORT", hidden=True)
 @click.option("--parent", type=int, hidden=True)
-@click.option(
-    "--json",
-    "as_json",
-    is_flag=True,
-    callback=_remember,
-    help="Print where the server is, as one line of JSON.",
-)
+@options.json_lines("Print where the server is, as one line of JSON.")
 @_ATTACHED
 async def dev(
     app: str | None,
@@ -254,9 +230,9 @@ async def dev(
     as_json: bool,
     attached: bool,
 ) -> int:
-    """Run a Temporal server with its web UI for development, and a worker for your agents.
+    """Run a development server with its web UI, and your agents.
 
-    The server keeps its turns in a folder, and ends with this command.
+    The Temporal server keeps its turns in a folder, and ends with this command.
     """
     from perdure.errors import ConfigurationError
     from perdure.worker.dev import reload
@@ -321,7 +297,6 @@ async def _page(
 
 
 async def _work(agents: AgentWorker, address: str) -> None:
-    """Run the worker of `perdure dev`."""
     from perdure.worker import logs
     from perdure.worker.settings import WorkerSettings
 
@@ -335,8 +310,8 @@ def _serves(agents: AgentWorker) -> str:
 
 def _serving(app: str, state: Path, address: str) -> list[str]:
     """The command of a worker process of `perdure dev --reload`."""
-    options = ["--serve", address, "--state", str(state), "--attached"]
-    return [sys.executable, "-m", "perdure", "dev", app, *options]
+    arguments = ["--serve", address, "--state", str(state), "--attached"]
+    return [sys.executable, "-m", "perdure", "dev", app, *arguments]
 
 
 async def _serve(app: str, state: Path, address: str, parent: int) -> int:

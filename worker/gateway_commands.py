@@ -15,15 +15,8 @@ from perdure.clients.cli.common import connected
 from perdure.clients.cli.group import Command, examples
 
 
-def register(group: click.Group) -> None:
-    """Add the commands to the command line parser."""
-    group.add_command(serve)
-    group.add_command(mcp)
-
-
 @click.command(
     cls=Command,
-    short_help="turns over HTTP: REST, server-sent events, and a page",
     epilog=examples(
         "perdure serve", "perdure serve --tokens tokens.toml --host 0.0.0.0 --port 8080"
     ),
@@ -96,10 +89,10 @@ async def serve(
     address: str | None,
     task_queue: str,
 ) -> int:
-    """Serve turns over HTTP until SIGTERM or Ctrl-C.
+    """Serve turns over HTTP: REST, server-sent events, and a page.
 
-    Any number of processes can serve the same turns. Requests need a bearer token. /ui/ is a page
-    for people, /openapi.json describes all operations.
+    SIGTERM or Ctrl-C stops the server. Any number of processes can serve the same turns. Requests
+    need a bearer token. /ui/ is a page for people, /openapi.json describes all operations.
     """
     from perdure import errors
     from perdure.clients.cli.drawing.screen import note
@@ -130,7 +123,7 @@ async def serve(
     return 0
 
 
-@click.command(cls=Command, short_help="agents for any MCP client")
+@click.command(cls=Command)
 @click.option(
     "--agent",
     "agents",

@@ -1,222 +1,76 @@
-"""`perdure ask`: a question about a folder, answered by a turn.
-
-A server and a worker are started if there are none, and stopped afterwards.
-"""
+"""The commands `perdure ask` and `perdure demo`."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import os
-import secrets
-import signal
-import sys
-from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
-from rich.text import Text
+import click
 
-from perdure import errors
-from perdure.clients.cli import processes
-from perdure.clients.cli.drawing.progress import address_in_ui
-from perdure.clients.cli.drawing.screen import note, put, wrapped
-from perdure.clients.cli.follow import View, conclude, follower
-from perdure.clients.cli.processes import Child, Server
-from perdure.clients.client import AgentClient
-from perdure.clients.turns.handle import Turn
-from perdure.temporal.connect import connect, connect_local
-from perdure.text import harmless, one_line, word
+from perdure.clients.cli import options
+from perdure.clients.cli.common import Display
+from perdure.clients.cli.group import Command, examples
 
-APP = "perdure.worker.librarian:make"
-AGENT = "librarian"
-_GOODBYE_S = 5.0
-_INDENT = len("documents  ")
-NOT_A_LANGUAGE_MODEL = (
-    "offline:librarian is not a language model: it searches, opens the best file and quotes the"
-    " passage."
+STATE = Path(".perdure")
+_QUESTION = options.together(
+    click.option(
+        "--folder",
+        type=options.FOLDER,
+        default=Path("docs"),
+        metavar="FOLDER",
+        help="The documents (default: docs).",
+    ),
+    click.option(
+        "--model",
+        metavar="MODEL",
+        help=(
+            "Such as openai:gpt-5-mini (default: that with OPENAI_API_KEY, else offline:librarian)."
+        ),
+    ),
+    click.option(
+        "--base-url",
+        metavar="URL",
+        help="A server with OpenAI's API, such as http://localhost:11434/v1.",
+    ),
+    click.option(
+        "--address",
+        metavar="HOST:PORT",
+        help="Use this Temporal server instead of an embedded one.",
+    ),
 )
 
 
-@dataclass(frozen=True)
-class Question:
-    """A question about a folder, and the model that answers it."""
+@click.command(
+    cls=Command,
+    epilog=examples('perdure ask "How long is the notice period?" --folder ~/handbook'),
+)
+@click.argument("question", help="The question.")
+@options.STREAM
+@options.EVENTS
+@_QUESTION
+async def ask(question: str, stream: bool, as_json: bool, **values: Any) -> int:
+    """Answer a question from the documents of a folder.
 
-    text: str
-    folder: Path
-    model: str | None = None
-    base_url: str | None = None
-    address: str | None = None
-
-    def settings(self) -> dict[str, str]:
-        """Return the environment of the librarian's process.
-
-        Raises:
-            ConfigurationError: The question is empty, or the folder does not exist.
-        """
-        if not self.text.strip():
-            raise errors.ConfigurationError("the question is empty")
-        if not self.folder.is_dir():
-            raise errors.ConfigurationError(
-                f"{one_line(str(self.folder), 200)} is not a folder; name the folder of the"
-                " documents with --folder"
-            )
-        with_key = "openai:gpt-5-mini" if os.environ.get("OPENAI_API_KEY") else "offline:librarian"
-        settings = {
-            "PERDURE_ASK_FOLDER": str(self.folder.resolve()),
-            "PERDURE_ASK_MODEL": self.model or with_key,
-        }
-        return {**settings, "PERDURE_ASK_BASE_URL": self.base_url} if self.base_url else settings
-
-
-@dataclass(frozen=True)
-class Session:
-    """A server, a client, and the settings for workers."""
-
-    server: Server
-    client: AgentClient
-    settings: Mapping[str, str]
-
-    async def worker(self) -> Child:
-        """Start a worker process."""
-        return await processes.worker(APP, self.server, self.settings)
-
-
-@contextlib.asynccontextmanager
-async def session(
-    settings: Mapping[str, str], *, state: Path, address: str | None
-) -> AsyncIterator[Session]:
-    """Start a session with its own task queue, on an embedded server if there is no address.
-
-    SIGTERM and SIGHUP end it like Ctrl-C.
+    A server and a worker are started if there are none.
     """
-    server = Server(address) if address else await processes.embedded_server(state)
-    queue = f"ask-{secrets.token_hex(4)}"
-    try:
-        client = (
-            await connect_local(server.address)
-            if server.is_embedded
-            else await connect(server.address)
-        )
-        with _interruptible():
-            agents = AgentClient.from_temporal(client, task_queue=queue)
-            yield Session(
-                server, agents, {**settings, "PERDURE_TASK_QUEUE": queue, "PERDURE_GRACE_S": "2"}
-            )
-    finally:
-        await server.stop()
+    from perdure.clients.cli.running.asking import Question, ask
+
+    display = Display(as_json=as_json, stream=stream, outlives=False)
+    return await ask(Question(question, **values), display, state=STATE)
 
 
-async def ask(question: Question, view: View, *, state: Path) -> int:
-    """Ask, show the steps, print the answer and return the exit code.
+@click.command(cls=Command)
+@click.argument(
+    "question", default="What happens to a tool call when its worker dies?", help="The question."
+)
+@_QUESTION
+async def demo(question: str, **values: Any) -> int:
+    """Run a turn that survives the kill of its worker.
 
-    Raises:
-        PerdureError: There is no answer.
+    The turn answers a question from the documents of a folder. Its worker is killed in the middle,
+    and another worker is started.
     """
-    settings = question.settings()
-    if not view.as_json:
-        introduce(question.folder, settings["PERDURE_ASK_MODEL"], sys.stderr)
-    async with session(settings, state=state, address=question.address) as here:
-        if not view.as_json:
-            introduce_server(here.server, sys.stderr)
-        worker = await here.worker()
-        try:
-            turn = await here.client.start(AGENT, question.text, live=view.stream)
-            telling = follower(view, answers=True)
-            async with cancelled_if_interrupted(turn):
-                await first_of(telling.follow(turn, here.client.turn), gives_up(worker))
-                code = await conclude(turn, telling)
-        finally:
-            await worker.stop(signal.SIGTERM)
-        if not view.as_json:
-            say_where(turn.id, here.server, sys.stderr)
-    return code
+    from perdure.clients.cli.running.asking import Question
+    from perdure.clients.cli.running.demo import demo
 
-
-async def gives_up(worker: Child) -> None:
-    """Wait until a worker ends unexpectedly.
-
-    Raises:
-        ConfigurationError: The worker ended; the message contains its last output.
-    """
-    await worker.process.wait()
-    words = worker.last_words().rpartition("perdure: ")[2]
-    raise errors.ConfigurationError(f"the worker ended: {words or 'without a word'}")
-
-
-async def first_of(*coroutines: Coroutine[Any, Any, None]) -> None:
-    """Wait for the first coroutine to end, raise its exception if any, and cancel the others."""
-    tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            task.result()
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-
-@contextlib.asynccontextmanager
-async def cancelled_if_interrupted(turn: Turn) -> AsyncIterator[None]:
-    """Cancel the turn when this command is interrupted or its worker ends.
-
-    No other worker would continue it.
-    """
-    try:
-        yield
-    except (asyncio.CancelledError, errors.ConfigurationError):
-        note(f"turn {word(turn.id)} is cancelled: no worker would continue it")
-        with contextlib.suppress(errors.PerdureError, TimeoutError):
-            await turn.cancel("the command that asked was interrupted")
-            await asyncio.wait_for(turn.result(), _GOODBYE_S)
-        raise
-
-
-@contextlib.contextmanager
-def _interruptible() -> Iterator[None]:
-    task, loop = asyncio.current_task(), asyncio.get_running_loop()
-    assert task is not None
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        loop.add_signal_handler(number, task.cancel)
-    try:
-        yield
-    finally:
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            loop.remove_signal_handler(number)
-
-
-def introduce(folder: Path, model: str, out: TextIO) -> None:
-    """Print the folder and the model before the turn starts."""
-    put(Text.assemble(("documents", "bold"), f"  {harmless(str(folder))}"), out)
-    put(Text.assemble(("model", "bold"), f"      {harmless(model)}"), out)
-    if model.startswith("offline:"):
-        put(wrapped(Text(f"{' ' * _INDENT}{NOT_A_LANGUAGE_MODEL}", "dim"), out, _INDENT), out)
-
-
-def introduce_server(server: Server, out: TextIO) -> None:
-    """Print which server is used, once it is available."""
-    put(
-        Text.assemble(
-            ("server", "bold"), f"     {harmless(str(server.binary or server.address))}\n"
-        ),
-        out,
-    )
-
-
-def say_where(turn_id: str, server: Server, out: TextIO) -> None:
-    """Print where the turn can be viewed."""
-    if server.ui:
-        put(
-            Text(f"turn {word(turn_id)}: {address_in_ui(server.ui, 'default', turn_id)}", "dim"),
-            out,
-        )
-        if server.child is not None:
-            put(
-                Text(
-                    "The server stops now; `perdure dev` in this folder serves the turn again.",
-                    "dim",
-                ),
-                out,
-            )
+    return await demo(Question(question, **values), state=STATE)

@@ -1,16 +1,47 @@
-"""What several commands do: connect, and print their result.
+"""What several commands share: the connection, the form of the output, and the sender's name.
 
 Like the commands, it imports its modules when it runs, so that the help is quick.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from perdure.clients.cli.exits import DONE
 
 if TYPE_CHECKING:
     from perdure.clients.client import AgentClient
+
+
+@dataclass(frozen=True)
+class Display:
+    """The form in which a command prints its result, or a turn.
+
+    Attributes:
+        as_json: Whether to print lines of JSON.
+        full: Whether to print task, arguments and results in full.
+        stream: Whether to print the model's text while it is generated.
+        address: The server's address from the command line, for suggested commands.
+        outlives: Whether workers of the turn remain after the command, so that it can be resumed.
+    """
+
+    as_json: bool = False
+    full: bool = False
+    stream: bool = False
+    address: str | None = None
+    outlives: bool = True
+
+    def report(self, value: dict[str, Any], text: str) -> int:
+        """Print a result as a line of JSON, or as a note for people, and return the exit code."""
+        from perdure.clients.cli.drawing import json_lines
+        from perdure.clients.cli.drawing.screen import note
+
+        if self.as_json:
+            json_lines.tell(value)
+        else:
+            note(text)
+        return DONE
 
 
 async def connected(address: str | None, task_queue: str | None = None) -> AgentClient:
@@ -25,16 +56,19 @@ async def connected(address: str | None, task_queue: str | None = None) -> Agent
     return await AgentClient.connect(address, task_queue=task_queue or TASK_QUEUE)
 
 
-def tell(as_json: bool, value: dict[str, Any], words: str) -> int:
-    """Print the result of a command: the value as a line of JSON, or the words as a note.
+def sender(name: str | None) -> str | None:
+    """Return the name to record: `--by`, `PERDURE_BY` or the login name; None if none is valid."""
+    import contextlib
+    import getpass
+    import os
 
-    Returns the exit code.
-    """
-    from perdure.clients.cli.drawing import json_lines
-    from perdure.clients.cli.drawing.screen import note
+    from perdure import validation
 
-    if as_json:
-        json_lines.tell(value)
-    else:
-        note(words)
-    return DONE
+    if name is None:
+        name = os.environ.get("PERDURE_BY") or None
+    if name is not None:
+        return name
+    with contextlib.suppress(OSError, KeyError, ImportError):
+        login = getpass.getuser()
+        return login if validation.accepts(validation.By, login) else None
+    return None

@@ -14,7 +14,6 @@ VARIABLE = "_PERDURE_COMPLETE"
 
 @click.command(
     cls=Command,
-    short_help="a script for your shell's Tab key",
     epilog=examples(
         'eval "$(perdure completion bash)"   # in ~/.bashrc',
         'eval "$(perdure completion zsh)"    # in ~/.zshrc, after compinit',
@@ -30,6 +29,6 @@ def completion(context: click.Context, shell: str) -> None:
 
 def script(commands: click.Command, shell: str) -> str:
     """Return the script for a shell."""
-    found = get_completion_class(shell)
-    assert found is not None, shell
-    return found(commands, {}, "perdure", VARIABLE).source()
+    completion_class = get_completion_class(shell)
+    assert completion_class is not None, shell
+    return completion_class(commands, {}, "perdure", VARIABLE).source()

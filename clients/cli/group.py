@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import click
 
 from perdure.clients.cli.exits import MEANINGS
@@ -30,6 +32,7 @@ _SECTIONS = {
         (
             *("usd", "time", "tokens", "model_calls", "tool_calls"),
             *("max_iterations", "iterations", "model_retry"),
+            *("total_usd", "total_tokens", "turn_usd"),
         ),
         "Limits",
     ),
@@ -45,6 +48,15 @@ _SECTIONS = {
 }
 """The sections of options that several commands share."""
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
+
+class FirstSentence(click.Command):
+    """A command whose entry in a list of commands is the first sentence of its docstring."""
+
+    def get_short_help_str(self, limit: int = 0) -> str:
+        """Return the first sentence without its full stop, whatever its length."""
+        sentence, *_ = re.split(r"\.(?=\s|$)", self.help or "", maxsplit=1)
+        return " ".join(sentence.split())
 
 
 class CommandGroup(click.Group):
@@ -72,21 +84,16 @@ class CommandGroup(click.Group):
             formatter.write_dl((str(code), meaning) for code, meaning in MEANINGS.items())
 
 
-class Subcommands(click.Group):
-    """A command that has commands of its own, which its help lists in their order."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of the commands, in the order in which they were added."""
-        return list(self.commands)
-
-
-class Command(click.Command):
-    """A command for callers."""
+class Command(FirstSentence, click.Command):
+    """A command, whose options are listed in sections."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options in their sections."""
+        """Write the options in their sections, `--json` and `--help` after the others."""
         sections: dict[str, list[tuple[str, str]]] = {"Options": []}
-        for parameter in self.get_params(ctx):
+        last = self.get_help_option(ctx)
+        for parameter in sorted(
+            self.get_params(ctx), key=lambda each: (each is last, each.name == "as_json")
+        ):
             if isinstance(parameter, click.Argument):
                 continue
             record = parameter.get_help_record(ctx)

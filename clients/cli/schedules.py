@@ -1,222 +1,210 @@
-"""Schedules on the command line: their arguments, and how they are shown."""
+"""The commands for schedules."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime, tzinfo
-from typing import Any
+import shlex
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
 
-from rich.text import Text
+import click
 
-from perdure import errors
-from perdure.clients.batches.items import BatchOf
-from perdure.clients.cli.drawing import json_lines, table
-from perdure.clients.cli.drawing.amounts import budget_of, in_words, time_in_words
-from perdure.clients.cli.drawing.progress import COLOURS
-from perdure.clients.cli.drawing.screen import note, put, wrapped
-from perdure.clients.cli.exits import DONE
-from perdure.clients.cli.options import NEVER
-from perdure.clients.schedules import zones
-from perdure.clients.schedules.handle import Schedule
-from perdure.clients.schedules.status import ScheduledTurn, ScheduleEntry, ScheduleStatus
-from perdure.text import harmless, money, word
-from perdure.values.budgets import DIMENSIONS, Budget, Remaining, Spending
+from perdure.clients.cli import options, schedule_options
+from perdure.clients.cli.common import Display, connected
+from perdure.clients.cli.group import examples
+from perdure.clients.cli.resources import Resource
 
-_BATCH = ("at_once", "turn_usd", "on_error")
-_LEFT_OUT = ("AGENT", "ZONE", "TASK", "CRON")
-_SHOWN_TIMES = 3
-_LABEL = 10
-_DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
-_LIMITS = (*DIMENSIONS, "time")
-_TOTALS = ("usd", "tokens")
+if TYPE_CHECKING:
+    from perdure.clients.cli.drawing.listing import EntryTable
+    from perdure.clients.client import AgentClient
+    from perdure.clients.schedules.handle import Schedule
+    from perdure.clients.schedules.status import ScheduleEntry
 
 
-def arguments(given: Mapping[str, Any], timezone: str = "") -> Any:
-    """Return the arguments of `AgentClient.schedule` from the options of a command.
+def _handle(client: AgentClient, id: str) -> Schedule:
+    return client.schedule(id)
 
-    `timezone` is that of times without one, if the options do not name it.
 
-    Raises:
-        InvalidRequestError: A limit, or the time zone, is not valid.
+@click.group(
+    cls=Resource,
+    handle=_handle,
+    epilog=examples("perdure schedule list", "perdure schedule create --help"),
+)
+def schedule() -> None:
+    """Start turns at the times of a cron expression.
+
+    A schedule lives in Temporal: only the worker has to run.
     """
-    named = {name: value for name, value in given.items() if value not in (None, ())}
-    limits = {name: named.pop(name) for name in _LIMITS if name in named}
-    budget = budget_of(limits)
-    if budget is not None:
-        named["budget"] = budget
-    totals = {name: named.pop(f"total_{name}") for name in _TOTALS if f"total_{name}" in named}
-    total = budget_of(totals)
-    if total is not None:
-        named["total"] = total
-    options = {name: named.pop(name) for name in _BATCH if name in named}
-    if "turn_usd" in options:
-        options["turn_budget"] = budget_of({"usd": options.pop("turn_usd")})
-    if "batch" in named:
-        named["batch"] = BatchOf(named["batch"], **options)
-    elif options:
-        raise errors.InvalidRequestError(
-            "--at-once, --turn-usd and --on-error are those of a batch; name its tasks with --batch"
-        )
-    if "labels" in named:
-        named["labels"] = dict(named["labels"])
-    if "jitter" in named:
-        named["jitter"] = named["jitter"] or None
-    for name in ("starts", "ends"):
-        if name in named:
-            place = zones.zone(named.get("timezone", timezone))
-            named[name] = None if named[name] == NEVER else _local(named[name], place)
-    return named
 
 
-async def in_its_zone(schedule: Schedule, *moments: datetime | str) -> list[datetime]:
-    """Return times in the time zone of a schedule, unless they have one.
+@schedule.command(
+    epilog=examples(
+        "perdure schedule create digest reporter 'Write the digest.' \\",
+        "    --cron '0 7 * * 1-5' --timezone Europe/Berlin --usd 0.50",
+        "perdure schedule create nightly reporter --batch files.jsonl --at-once 20 \\",
+        "    --cron '0 2 * * *' --timezone UTC --usd 5 --total-usd 200",
+    ),
+)
+@click.argument("schedule", help="The schedule's id.")
+@options.AGENT
+@click.argument("task", default="", help="The task of each turn; none with --batch.")
+@schedule_options.definition(is_new=True)
+@options.labels("A label of its turns; may be repeated.")
+@options.ON_DONE
+@options.json_lines("Print the schedule as a line of JSON.")
+@options.BUDGET
+@options.iterations("--max-iterations")
+@options.MODEL_RETRY
+@options.CONNECTION
+async def create(
+    schedule: str,
+    agent: str,
+    task: str,
+    as_json: bool,
+    address: str | None,
+    task_queue: str,
+    **values: Any,
+) -> int:
+    """Create a schedule.
 
-    Raises:
-        InvalidRequestError: A time is `none`.
+    If a schedule of this id exists with the same definition, nothing changes.
     """
-    place = zones.zone((await schedule.status()).timezone)
-    found = [_local(moment, place) for moment in moments if isinstance(moment, datetime)]
-    if len(found) < len(moments):
-        raise errors.InvalidRequestError("a backfill needs a beginning and an end")
-    return found
+    from perdure.clients.cli.drawing import schedules
+    from perdure.clients.cli.running.schedule_arguments import arguments
+
+    client = await connected(address, task_queue)
+    created = await client.create_schedule(schedule, agent, task, **arguments(values))
+    return await schedules.show(created, as_json=as_json)
 
 
-def _local(moment: datetime, place: tzinfo) -> datetime:
-    return moment if moment.tzinfo is not None else moment.replace(tzinfo=place)
+@schedule.listing("perdure schedule list", "perdure schedule list --json | jq -r .id", limit=None)
+def list_schedules(client: AgentClient, limit: int | None) -> EntryTable[ScheduleEntry]:
+    """List the schedules of all task queues."""
+    from perdure.clients.cli.drawing.schedules import entry_table
+
+    return entry_table(client.schedules())
 
 
-async def show(schedule: Schedule, *, as_json: bool) -> int:
-    """Print a schedule, and return the exit code.
+@schedule.for_id(
+    "perdure schedule show digest",
+    "perdure schedule show digest --json | jq .next",
+    json="Print the schedule as a line of JSON.",
+)
+async def show(schedule: Schedule, display: Display) -> int:
+    """Show a schedule, its next times and its last turns."""
+    from perdure.clients.cli.drawing import schedules
 
-    Raises:
-        PerdureError: It cannot be described.
+    return await schedules.show(schedule, as_json=display.as_json)
+
+
+@schedule.for_id("perdure schedule run digest", json="Print the id of the turn as a line of JSON.")
+async def run(schedule: Schedule, display: Display) -> int:
+    """Start a turn now, also while the schedule is paused."""
+    from perdure.clients.cli.drawing.hints import CommandHints
+
+    started = await schedule.run_now()
+    hints, kind = CommandHints(display.address), "turn"
+    following = hints.of("show", started)
+    if (await schedule.status()).tasks is not None:
+        kind, following = "batch", hints.of("batch", "show", shlex.quote(started))
+    return display.report({"schedule": schedule.id, kind: started}, f"started; {following}")
+
+
+@schedule.action(
+    'perdure schedule pause digest --reason "the source is down"',
+    json="Print that it is paused, as a line of JSON.",
+)
+@options.REASON
+async def pause(schedule: Schedule, reason: str) -> tuple[dict[str, Any], str]:
+    """Start no more turns until `resume`.
+
+    A turn that runs continues.
     """
-    status = await schedule.status()
-    if as_json:
-        json_lines.tell(status)
-        return DONE
-    for label, words in _lines(status):
-        put(wrapped(Text.assemble((f"{label:<{_LABEL}}", "dim"), words), sys.stdout, _LABEL))
-    if status.last:
-        put()
-        table.draw([_turn(one) for one in status.last], ("BY", "SPENT"), sys.stdout)
-    return DONE
+    from perdure.text import word
+
+    await schedule.pause(reason)
+    return {"paused": True}, f"schedule {word(schedule.id)} is paused"
 
 
-def _lines(status: ScheduleStatus) -> Iterator[tuple[str, Text | str]]:
-    """Yield what a schedule is, as labels and lines."""
-    yield (
-        "schedule",
-        Text.assemble((word(status.id), "bold"), ("  paused" * status.is_paused, "yellow")),
-    )
-    if status.reason:
-        yield "reason", harmless(status.reason)
-    what = "turn" if status.session is None else "message"
-    what = what if status.tasks is None else "batch"
-    yield what, f"{word(status.agent)}: {_task(status)}"
-    if status.session is not None:
-        yield "session", word(status.session)
-    yield "times", f"{status.cron}  {word(status.timezone)}"
-    if status.next:
-        yield "next", ", ".join(map(_moment, status.next[:_SHOWN_TIMES]))
-    yield "rules", ", ".join(_rules(status))
-    if status.budget:
-        yield "budget", in_words(Remaining.model_validate(dict(status.budget)))
-    if status.turn_budget:
-        yield "each turn", in_words(Remaining.model_validate(dict(status.turn_budget)))
-    if status.total:
-        yield "total", _total(status.total, status.spent)
-    if status.labels:
-        yield (
-            "labels",
-            ", ".join(f"{word(name)}={word(value)}" for name, value in status.labels.items()),
-        )
-    counts = f"{status.started} started, {status.skipped} skipped, {status.missed} missed"
-    yield "so far", counts
+@schedule.action(
+    "perdure schedule resume digest",
+    json="Print that it is not paused any more, as a line of JSON.",
+)
+async def resume(schedule: Schedule) -> tuple[dict[str, Any], str]:
+    """Start turns again after a pause.
+
+    The times that passed meanwhile are not made up for: see `backfill`.
+    """
+    from perdure.text import word
+
+    await schedule.resume()
+    return {"paused": False}, f"schedule {word(schedule.id)} starts turns again"
 
 
-def _task(entry: ScheduleEntry) -> str:
-    """Return the task, or the number of the tasks of a batch."""
-    if entry.tasks is None:
-        return harmless(entry.task)
-    return f"{entry.tasks} task{'s' * (entry.tasks > 1)}"
+@schedule.action(
+    "perdure schedule backfill digest 2026-11-16 2026-11-20T23:59",
+    json="Print the times that are run, as a line of JSON.",
+)
+@click.argument(
+    "start",
+    type=schedule_options.ScheduleTime(),
+    help="The beginning, in the schedule's time zone.",
+)
+@click.argument("end", type=schedule_options.ScheduleTime(), help="The end, included.")
+@click.option("--at-once", is_flag=True, help="Start all turns at once, not one after another.")
+async def backfill(
+    schedule: Schedule, start: datetime | str, end: datetime | str, at_once: bool
+) -> tuple[dict[str, Any], str]:
+    """Start a turn for each time of a range.
+
+    Each turn is told for when it was scheduled.
+    """
+    from perdure.clients.cli.running.schedule_arguments import in_its_zone
+    from perdure.text import counted, word
+
+    first, last = await in_its_zone(schedule, start, end)
+    slots = await schedule.backfill(first, last, at_once=at_once)
+    return {"slots": slots}, f"schedule {word(schedule.id)} runs {counted(len(slots), 'time')}"
 
 
-def _total(total: Budget, spent: Spending) -> str:
-    limited = [name for name in DIMENSIONS if getattr(total, name) is not None]
-    used = Remaining.model_validate({name: getattr(spent, name) for name in limited})
-    return f"{in_words(Remaining.model_validate(dict(total)))}; spent: {in_words(used)}"
+@schedule.for_id(
+    "perdure schedule change digest --cron '30 6 * * 1-5'",
+    "perdure schedule change digest --task 'Write a short digest.' --usd 0.20",
+    json="Print the schedule as a line of JSON.",
+)
+@click.option("--agent", metavar="NAME", help="The agent's name.")
+@click.option("--task", metavar="TEXT", help="The task of each turn.")
+@schedule_options.definition(is_new=False)
+@options.labels("A label in place of those of its turns; may be repeated.")
+@options.ON_DONE
+@options.BUDGET
+@options.iterations("--max-iterations")
+@options.MODEL_RETRY
+async def change(schedule: Schedule, display: Display, **values: Any) -> int:
+    """Change a schedule; what is not named stays.
+
+    Turns that run are not affected. The limits replace the whole budget.
+    """
+    from perdure import errors
+    from perdure.clients.cli.drawing import schedules
+    from perdure.clients.cli.running.schedule_arguments import arguments
+
+    zone = values["timezone"] or (await schedule.status()).timezone
+    changes = arguments(values, zone)
+    if not changes:
+        raise errors.InvalidRequestError("name what to change, such as --cron or --task")
+    await schedule.change(**changes)
+    return await schedules.show(schedule, as_json=display.as_json)
 
 
-def _rules(status: ScheduleStatus) -> Iterator[str]:
-    if status.at_once is not None:
-        yield f"at once: {status.at_once}"
-        yield f"on error: {status.on_error}"
-    yield f"if running: {status.if_running}"
-    yield f"catch up: {time_in_words(status.catch_up)}"
-    yield f"on failure: {status.on_failure}"
-    if status.remember_last:
-        yield "with the last output"
-    if status.jitter:
-        yield f"jitter: {time_in_words(status.jitter)}"
-    if status.starts:
-        yield f"from {_moment(status.starts)}"
-    if status.ends:
-        yield f"until {_moment(status.ends)}"
+@schedule.action(
+    "perdure schedule delete digest", json="Print that it is deleted, as a line of JSON."
+)
+async def delete(schedule: Schedule) -> tuple[dict[str, Any], str]:
+    """Delete a schedule.
 
+    Its turns stay, and a turn that runs continues.
+    """
+    from perdure.text import word
 
-def show_all(entries: Sequence[ScheduleEntry], *, as_json: bool) -> None:
-    """Print a line for each schedule."""
-    if as_json:
-        for entry in entries:
-            json_lines.tell(entry)
-    elif entries:
-        table.draw(list(map(_row, entries)), _LEFT_OUT, sys.stdout)
-    else:
-        note("there is no schedule yet")
-
-
-def _row(entry: ScheduleEntry) -> dict[str, Text]:
-    words = entry.error.message if entry.error else _task(entry)
-    return {
-        "ID": Text(word(entry.id)),
-        "AGENT": Text(word(entry.agent) if entry.agent else "–"),
-        "CRON": Text(entry.cron or "–"),
-        "ZONE": Text(word(entry.timezone) if entry.timezone else "–"),
-        "NEXT": _following(entry),
-        "TASK": Text(harmless(words), no_wrap=True, overflow="ellipsis"),
-    }
-
-
-def _following(entry: ScheduleEntry) -> Text:
-    if entry.is_paused:
-        return Text("paused", "yellow")
-    return Text(_moment(entry.next[0]) if entry.next else "–")
-
-
-def _turn(turn: ScheduledTurn) -> dict[str, Text]:
-    known = _known(turn)
-    colour = COLOURS.get(turn.outcome, "red") if turn.outcome else "cyan"
-    return {
-        "FOR": Text(_moment(turn.at)),
-        "BY": Text("hand" if turn.is_by_hand else "schedule"),
-        "STATE": Text(known, colour) if known else Text("–"),
-        "SPENT": Text("–" if turn.spent is None else money(turn.spent)),
-        "ID": Text(word(turn.id or turn.message)),
-    }
-
-
-def _known(turn: ScheduledTurn) -> str:
-    """Return what is known of a turn, or of a message that no turn has read; empty for nothing."""
-    if turn.error is not None:
-        return "refused"
-    if turn.is_skipped:
-        return "skipped"
-    if turn.batch is not None:
-        return f"{turn.batch.state.replace('_', ' ')}, {turn.batch.done} of {turn.batch.total}"
-    return turn.outcome or turn.state or ""
-
-
-def _moment(moment: datetime) -> str:
-    return f"{_DAYS[moment.weekday()]} {moment:%Y-%m-%d %H:%M}"
+    await schedule.delete()
+    return {"deleted": True}, f"schedule {word(schedule.id)} is deleted"

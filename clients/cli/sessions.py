@@ -1,125 +1,298 @@
-"""Sessions on the command line: how they and their messages are shown."""
+"""The commands for sessions, and `perdure chat`."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rich.text import Text
+import click
 
-from perdure.clients.cli.drawing import json_lines, table
-from perdure.clients.cli.drawing.amounts import in_words
-from perdure.clients.cli.drawing.hints import Commands
-from perdure.clients.cli.drawing.progress import COLOURS
-from perdure.clients.cli.drawing.screen import note, put, wrapped
+from perdure.clients.cli import options
+from perdure.clients.cli.common import Display, connected, sender
 from perdure.clients.cli.exits import DONE
-from perdure.clients.cli.follow import View, follow
-from perdure.clients.client import AgentClient
-from perdure.clients.sessions.handle import Sent, Session, SessionStatus
-from perdure.clients.sessions.listing import SessionEntry
-from perdure.session.wire import SessionTurn
-from perdure.text import harmless, money, word
-from perdure.values.budgets import Remaining
+from perdure.clients.cli.group import Command, examples
+from perdure.clients.cli.resources import Resource
 
-_LABEL = 10
-_SHOWN_TURNS = 10
-_LEFT_OUT = ("STARTED", "AGENT")
+if TYPE_CHECKING:
+    from perdure.clients.cli.drawing.listing import EntryTable
+    from perdure.clients.client import AgentClient
+    from perdure.clients.sessions.handle import Session
+    from perdure.clients.sessions.listing import SessionEntry
 
-
-async def show(session: Session, *, as_json: bool) -> int:
-    """Print a session, and return the exit code.
-
-    Raises:
-        PerdureError: It cannot be read.
-    """
-    status, turns = await session.status(), await session.turns()
-    if as_json:
-        json_lines.tell({**status.model_dump(mode="json"), "last": turns})
-        return DONE
-    for label, words in _lines(status):
-        put(wrapped(Text.assemble((f"{label:<{_LABEL}}", "dim"), words), sys.stdout, _LABEL))
-    if turns:
-        put()
-        table.draw([_turn(one) for one in turns[-_SHOWN_TURNS:]], ("SPENT",), sys.stdout)
-    return DONE
+_ID: options.Decorator[Any] = click.argument("session", help="The session's id.")
 
 
-def _lines(status: SessionStatus) -> Iterator[tuple[str, Text | str]]:
-    """Yield what a session is, as labels and lines."""
-    yield "session", Text.assemble((word(status.id), "bold"), f"  {status.state}")
-    goes_on = f", now {word(status.last_agent)}" * (status.last_agent != status.agent)
-    yield "agent", word(status.agent) + goes_on
-    if status.turn is not None:
-        yield "runs", word(status.turn)
-    for one in status.queue:
-        sender = f" {harmless(one.by)}:" if one.by else ""
-        yield "waits", f"{word(one.id)}{sender} {harmless(one.text)}"
-    spent = {name: amount for name, amount in dict(status.spent).items() if amount}
-    if spent:
-        yield "spent", in_words(Remaining.model_validate(spent))
-    if status.budget is not None:
-        yield "budget", budget_in_words(status)
+def _handle(client: AgentClient, id: str) -> Session:
+    return client.session(id)
 
 
-def budget_in_words(status: SessionStatus) -> str:
-    """Format the budget of a session."""
-    budget = dict(status.budget) if status.budget is not None else {}
-    return in_words(Remaining.model_validate(budget)) or "no limit"
-
-
-def _turn(turn: SessionTurn) -> dict[str, Text]:
-    colour = COLOURS.get(turn.outcome, "red") if turn.outcome else "cyan"
-    return {
-        "TURN": Text(word(turn.turn_id)),
-        "STATE": Text(turn.outcome.value if turn.outcome else "running", colour),
-        "SPENT": Text("–" if turn.cost is None else money(turn.cost)),
-        "MESSAGES": Text(" ".join(map(word, turn.messages))),
-    }
-
-
-def show_all(entries: Sequence[SessionEntry], limit: int, *, as_json: bool) -> None:
-    """Print a line for each session, at most `limit`."""
-    shown, now = entries[:limit], datetime.now(UTC)
-    if as_json:
-        for entry in shown:
-            json_lines.tell(entry)
-    elif shown:
-        table.draw([_row(one, now) for one in shown], _LEFT_OUT, sys.stdout)
-    else:
-        note("there is no such session")
-    if len(entries) > limit:
-        note(f"there are more than these {limit}; --limit shows them")
-
-
-def _row(entry: SessionEntry, now: datetime) -> dict[str, Text]:
-    return {
-        "ID": Text(word(entry.id)),
-        "AGENT": Text(word(entry.agent) if entry.agent else "–"),
-        "STATE": Text("open", "cyan") if entry.is_open else Text("closed"),
-        "STARTED": Text(table.ago(now - entry.started_at)),
-    }
-
-
-async def tell_sent(
-    client: AgentClient, session_id: str, sent: Sent, view: View, *, follows: bool
+@click.command(
+    cls=Command,
+    epilog=examples(
+        "perdure chat support",
+        "perdure chat support --session ticket-4711 --usd 2",
+        "perdure chat support --session ticket-4711 < questions.txt > answers.txt",
+    ),
+)
+@options.AGENT
+@click.option(
+    "--session",
+    "session_id",
+    metavar="ID",
+    help="The session's id; an existing one goes on (default: AGENT-… with random characters).",
+)
+@click.option(
+    "--idle",
+    type=options.Duration(),
+    metavar="TIME",
+    help="Close a new session after this time without a message (default: never).",
+)
+@options.labels("A label of a new session and its turns; may be repeated.")
+@options.BY
+@options.json_lines("Print lines of JSON: the session, and for each message its turn and report.")
+@options.SESSION_BUDGET
+@options.iterations("--max-iterations")
+@options.MODEL_RETRY
+@options.CONNECTION
+async def chat(
+    agent: str,
+    session_id: str | None,
+    by: str | None,
+    as_json: bool,
+    address: str | None,
+    task_queue: str,
+    **values: Any,
 ) -> int:
-    """Print what happens to a message, follow its turn if asked to, and return the exit code.
+    """Talk to an agent in a session, with one line for each message.
 
-    Raises:
-        PerdureError: The turn has no answer.
+    The session stays open afterwards. On a terminal, `/help` lists what else may be typed, and
+    Ctrl-C interrupts the running turn. From a pipe, each line waits for the answer to the line
+    before it. Budget, idle time, labels, iterations and retries apply to a session that this
+    command begins.
     """
-    told: dict[str, Any] = {
-        "session": session_id,
-        "kind": "sent",
-        "message": sent.id,
-        "disposition": sent.disposition,
-        "turn": sent.turn_id,
-    }
-    turn = await sent.turn() if follows else None
-    if view.as_json:
-        json_lines.tell({**told, "turn": sent.turn_id if turn is None else turn.id})
-    elif turn is None:
-        note(f"{sent.disposition.value}; {Commands(view.address).of('show', sent.turn_id)}")
-    return DONE if turn is None else await follow(client, turn, view, is_new=True)
+    from perdure.clients.cli.chatting.chat import ChatOptions, chat
+    from perdure.clients.cli.drawing.amounts import with_budget
+
+    start = with_budget({**values, "labels": values["labels"] or None})
+    chosen = ChatOptions(agent, session_id, start, by, as_json, address)
+    return await chat(await connected(address, task_queue), chosen)
+
+
+@click.group(
+    cls=Resource,
+    handle=_handle,
+    epilog=examples("perdure session list", "perdure session show ticket-4711"),
+)
+def session() -> None:
+    """List and manage sessions.
+
+    These commands do what `perdure chat` does, without a terminal.
+    """
+
+
+@session.listing("perdure session list", "perdure session list --json | jq -r .id")
+@click.option("--agent", metavar="NAME", help="Only sessions that were begun with this agent.")
+@options.labels("Only sessions with this label; may be repeated.")
+def list_sessions(client: AgentClient, **filters: Any) -> EntryTable[SessionEntry]:
+    """List sessions.
+
+    Open sessions come first, then those that are closed, the last closed first.
+    """
+    from perdure.clients.cli.drawing.sessions import entry_table
+
+    return entry_table(client.sessions(**filters))
+
+
+@session.for_id(
+    "perdure session show ticket-4711",
+    "perdure session show ticket-4711 --json | jq .queue",
+    json="Print the session as a line of JSON.",
+)
+async def show(session: Session, display: Display) -> int:
+    """Show a session, its queue and its last turns.
+
+    Needs no worker.
+    """
+    from perdure.clients.cli.drawing import sessions
+
+    return await sessions.show(session, as_json=display.as_json)
+
+
+@session.command(
+    epilog=examples(
+        'perdure session say ticket-4711 "And for a flat?"',
+        'perdure session say ticket-4711 "Use the new price list." --if-busy steer',
+        'perdure session say ticket-4712 "Hello." --begin support --follow > answer.txt',
+    ),
+)
+@_ID
+@click.argument("text", help="The message.")
+@click.option(
+    "--begin", metavar="AGENT", help="Begin the session with this agent if there is none."
+)
+@click.option("--agent", metavar="NAME", help="The agent that answers it, and the messages after.")
+@click.option(
+    "--if-busy",
+    type=click.Choice(["queue", "steer", "interrupt", "reject"]),
+    default="queue",
+    metavar="HOW",
+    help="While a turn runs: queue, steer, interrupt or reject (default: queue).",
+)
+@click.option("--id", metavar="ID", help="The message's id; the same id is the same message.")
+@click.option("--follow", is_flag=True, help="Follow the turn that reads it, as `perdure run`.")
+@options.BY
+@options.json_lines("Print what happens to it as a line of JSON; with --follow, then as `run`.")
+@options.CONNECTION
+async def say(
+    session: str,
+    text: str,
+    begin: str | None,
+    follow: bool,
+    by: str | None,
+    as_json: bool,
+    address: str | None,
+    task_queue: str,
+    **values: Any,
+) -> int:
+    """Send a message to a session.
+
+    Once the message is accepted, a turn reads it.
+    """
+    from perdure.clients.cli.drawing.hints import CommandHints
+    from perdure.clients.cli.running import following
+
+    client = await connected(address, task_queue)
+    sent = await client.session(session, begin).say(text, by=sender(by), **values)
+    turn = await sent.turn() if follow else None
+    display = Display(as_json=as_json, address=address)
+    if turn is None or as_json:
+        value = {
+            "session": session,
+            "kind": "sent",
+            "message": sent.id,
+            "disposition": sent.disposition,
+            "turn": sent.turn_id if turn is None else turn.id,
+        }
+        hint = CommandHints(address).of("show", sent.turn_id)
+        display.report(value, f"{sent.disposition.value}; {hint}")
+    if turn is None:
+        return DONE
+    return await following.follow(client, turn, display, is_new=True)
+
+
+@session.command(
+    epilog=examples("perdure session fork ticket-4711 --id ticket-4711-again --at-turn 2"),
+)
+@_ID
+@click.option("--id", required=True, metavar="ID", help="The new session's id.")
+@click.option(
+    "--at-turn",
+    type=options.Count(min=0),
+    metavar="N",
+    help="The last turn whose messages are taken over (default: all).",
+)
+@options.json_lines("Print the id of the new session as a line of JSON.")
+@options.CONNECTION
+async def fork(
+    session: str, id: str, at_turn: int | None, as_json: bool, address: str | None, task_queue: str
+) -> int:
+    """Begin a session with the messages of another session.
+
+    The other session is not changed. The new session has the same agent and options, and a budget
+    of its own.
+    """
+    from perdure.text import word
+
+    client = await connected(address, task_queue)
+    new = await client.session(session).fork(at_turn, id=id)
+    text = f"session {word(new.id)} begins with the messages of {word(session)}"
+    return Display(as_json).report({"session": new.id, "forked_from": session}, text)
+
+
+@session.command(epilog=examples("perdure session add-budget ticket-4711 --usd 1"))
+@_ID
+@options.SESSION_BUDGET
+@options.json_lines("Print the new budget as a line of JSON.")
+@options.ANY_QUEUE
+async def add_budget(session: str, as_json: bool, address: str | None, **limits: Any) -> int:
+    """Add to the budget of a session.
+
+    All of its turns together may spend the budget. Messages that wait for the addition are read.
+    """
+    from perdure import errors
+    from perdure.clients.cli.drawing import amounts, sessions
+    from perdure.text import word
+
+    more = amounts.budget_of(limits)
+    if more is None:
+        raise errors.InvalidRequestError(
+            "name what to add: --usd, --tokens, --model-calls or --tool-calls"
+        )
+    handle = _handle(await connected(address), session)
+    await handle.add_budget(more)
+    status = await handle.status()
+    value = {"session": session, "budget": status.budget, "spent": status.spent}
+    text = f"budget of session {word(session)}: {sessions.budget_in_words(status)}"
+    return Display(as_json).report(value, text)
+
+
+@session.action(
+    "perdure session unqueue ticket-4711 mail-19",
+    json="Print whether it was there, as a line of JSON.",
+)
+@click.argument("message", help="The message's id, as `show` prints it.")
+async def unqueue(session: Session, message: str) -> tuple[dict[str, Any], str]:
+    """Take a message out of the queue of a session.
+
+    A turn that has the message already keeps it.
+    """
+    from perdure.text import word
+
+    was_queued = await session.unqueue(message)
+    text = "is taken out of the queue" if was_queued else "does not wait"
+    return {"message": message, "unqueued": was_queued}, f"message {word(message)} {text}"
+
+
+@session.action(
+    'perdure session interrupt ticket-4711 --reason "the customer has called"',
+    json="Print whether a turn was running, as a line of JSON.",
+)
+@options.REASON
+async def interrupt(session: Session, reason: str) -> tuple[dict[str, Any], str]:
+    """Cancel the running turn of a session.
+
+    Messages that wait are read after the next message, or after `resume`.
+    """
+    from perdure.text import word
+
+    was_running = await session.interrupt(reason)
+    text = "is interrupted" if was_running else "runs no turn"
+    return {"interrupted": was_running}, f"session {word(session.id)} {text}"
+
+
+@session.action(
+    "perdure session resume ticket-4711", json="Print whether there were any, as a line of JSON."
+)
+async def resume(session: Session) -> tuple[dict[str, Any], str]:
+    """Have the messages read that wait after an interruption."""
+    from perdure.text import word
+
+    is_resumed = await session.resume()
+    text = "reads what waits" if is_resumed else "has no message that waits"
+    return {"resumed": is_resumed}, f"session {word(session.id)} {text}"
+
+
+@session.action(
+    'perdure session close ticket-4711 --reason "solved"',
+    json="Print the messages that no turn has read, as a line of JSON.",
+)
+@options.REASON
+async def close(session: Session, reason: str) -> tuple[dict[str, Any], str]:
+    """Close a session, which then takes no more messages.
+
+    A running turn continues to its end.
+    """
+    from perdure.text import word
+
+    unread = await session.close(reason)
+    text = f"session {word(session.id)} takes no more messages"
+    return {"unread": unread}, text + (f"; {len(unread)} were not read" if unread else "")

@@ -5,6 +5,7 @@ answer.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from importlib.metadata import version
 
 import pytest
@@ -13,6 +14,8 @@ from perdure.clients.cli import exits
 from perdure.clients.cli.group import GROUPS
 
 from .command_line import CommandLine, InProcess
+
+GROUPED = (("session",), ("schedule",), ("batch",))
 
 
 def test_no_command_prints_the_help_and_is_a_mistake(perdure: CommandLine) -> None:
@@ -43,6 +46,30 @@ def test_help_of_every_command_fits_on_a_terminal_of_80_columns(here: InProcess)
     ] == ["demo", "mcp"]
 
 
+@pytest.mark.parametrize("group", [(), *GROUPED], ids=lambda group: " ".join(group) or "all")
+def test_list_of_commands_has_the_first_sentence_of_each_help(
+    here: InProcess, group: Sequence[str]
+) -> None:
+    """Whole, and in one line of a terminal of 80 columns."""
+    page = here(*group, "--help", COLUMNS="80").stdout
+    listed = dict(re.findall(r"^  ([a-z][a-z-]+)  +(\S.*)$", page, re.MULTILINE))
+    texts = {
+        name: " ".join(here(*group, name, "--help").stdout.split("\n\n")[1].split())
+        for name in listed
+    }
+
+    assert len(listed) >= 5
+    assert [name for name, entry in listed.items() if not texts[name].startswith(f"{entry}.")] == []
+
+
+@pytest.mark.parametrize("group", GROUPED, ids=lambda group: group[0])
+def test_group_without_a_command_prints_its_help(here: InProcess, group: Sequence[str]) -> None:
+    """Exit code 2, as without any command."""
+    done = here(*group)
+
+    assert (done.returncode, done.stdout, done.stderr) == (2, here(*group, "--help").stdout, "")
+
+
 @pytest.mark.accepts("P27")
 def test_version_is_printed(here: InProcess) -> None:
     """The version of the package, and nothing else."""
@@ -71,8 +98,15 @@ def test_unknown_command_is_a_mistake(perdure: CommandLine) -> None:
         (
             ["list", "--limit", "few"],
             (
-                "perdure list: Invalid value for '--limit': 'few' is not a valid integer. See"
+                "perdure list: Invalid value for '--limit': 'few' is not a valid whole number. See"
                 " perdure list --help."
+            ),
+        ),
+        (
+            ["schedule", "list", "--limit", "0"],
+            (
+                "perdure schedule list: Invalid value for '--limit': 0 is not in the range x>=1."
+                " See perdure schedule list --help."
             ),
         ),
         (

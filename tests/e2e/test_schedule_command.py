@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from perdure.clients.cli.schedule_commands import schedule
+from perdure.clients.cli.schedules import schedule
 
 from .command_line import InProcess, wait_until
 
@@ -49,7 +49,7 @@ def test_schedule_of_batches_is_created_shown_and_run(
     assert created.stdout.splitlines()[1] == "batch     talker: 2 tasks"
     assert "at once: 2, on error: stop, if running: skip" in created.stdout
     assert "each turn $0.10" in created.stdout
-    assert f"perdure batch status {new_id}-" in run.stderr.replace(f"--address {at_work[1]} ", "")
+    assert f"perdure batch show {new_id}-" in run.stderr.replace(f"--address {at_work[1]} ", "")
     assert (told["tasks"], told["last"][0]["batch"]["total"]) == (2, 2)
     assert "2 tasks" in listed.stdout
 
@@ -190,8 +190,10 @@ def test_schedules_and_their_turns_are_listed(
         json.loads(line)
         for line in here("schedule", "list", "--json", *at_work).stdout.splitlines()
     ]
+    limited = here("schedule", "list", "--limit", "1", "--json", *at_work)
     here("schedule", "delete", new_id, *at_work)
 
+    assert len(limited.stdout.splitlines()) == 1
     [line] = [line for line in lines if line.startswith(f"{new_id} ")]
     assert lines[0].split() == ["ID", "AGENT", "CRON", "ZONE", "NEXT", "TASK"]
     assert line.split()[1:8] == ["talker", "0", "7", "*", "*", "1-5", "Europe/Berlin"]

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from perdure.clients.cli.session_commands import session
+from perdure.clients.cli.sessions import session
 
 from .command_line import InProcess, wait_until
 
@@ -55,7 +55,7 @@ def test_session_is_begun_shown_forked_and_closed_without_a_terminal(
     said = here("session", "say", new_id, "More.", "--id", "m-2", *at_work)
     status = until_idle(here, new_id, at_work)
     [added] = lines(here, "add-budget", new_id, "--model-calls", "3", *at_work)
-    [forked] = lines(here, "fork", new_id, f"{new_id}-b", "--at-turn", "1", *at_work)
+    [forked] = lines(here, "fork", new_id, "--id", f"{new_id}-b", "--at-turn", "1", *at_work)
     answer = here(*("session", "say", f"{new_id}-b", "Else.", "--follow"), *at_work)
     [nothing] = lines(here, "unqueue", new_id, "m-2", *at_work)
     [idle] = lines(here, "interrupt", new_id, *at_work)
@@ -108,7 +108,7 @@ def test_sessions_are_listed(here: InProcess, at_work: Sequence[str], new_id: st
         (["show", "none"], "there is no session 'none'"),
         (["say", "none", "Hello."], "there is no session 'none'"),
         (["add-budget", "none"], "name what to add: --usd"),
-        (["fork", "none", "other", "--at-turn", "-1"], "-1 is not in the range"),
+        (["fork", "none", "--id", "other", "--at-turn", "-1"], "-1 is not in the range"),
         (["list", "--limit", "0"], "limit"),
         (["show", "x" * 91], "a session's id has 1 to 90 characters"),
     ],

@@ -25,7 +25,7 @@ from temporalio.client import Client
 from perdure import Agent, AgentReport, Registry, Tool, errors
 from perdure.activities.provider import ModelRequest
 from perdure.clients import Turn
-from perdure.clients.cli.decisions import Asked, decide
+from perdure.clients.cli.running.approvals import ApprovalOptions, decide
 from perdure.testing import ScriptedModel, call, calls, says
 from perdure.turn.facts import ApprovalNeeded
 from perdure.values.answers import ModelAnswer
@@ -429,7 +429,7 @@ async def test_approval_that_was_given_before_does_not_count_for_the_deployed_to
             errors.ApprovalConflictError, match="approve it with its token; nothing was decided"
         ):
             await client.turn(turn.id).approve(first.call_id)
-        await decide(client, Asked(turn.id))
+        await decide(client, ApprovalOptions(turn.id))
         await client.turn(turn.id).approve(first.call_id, token=second.token, by="bob")
         approved = (await turn.result()).steps[0].results[0]
         denied, _ = await approve_and_deploy(client, registry, of_minutes)

@@ -546,9 +546,10 @@ async def test_session_of_a_model_without_a_price_has_an_unknown_price(
     runtime: Runtime, chromium: Browser
 ) -> None:
     """For the session, and for its turn: it was not free."""
-    worker = AgentWorker(DESK, models={"main": "scripted:main"})
+    providers = {"unpriced": ScriptedModel("Hi.")}
+    worker = AgentWorker(DESK, models={"main": "unpriced:main"}, providers=providers)
     async with (
-        runtime(worker, model=ScriptedModel("Hi.")) as client,
+        runtime(worker) as client,
         served(client, one_token(TOKEN)) as http,
     ):
         session = client.session("page-unpriced", DESK.name)
@@ -565,7 +566,7 @@ async def test_session_of_a_model_without_a_price_has_an_unknown_price(
             text = await page.locator("main").inner_text()
         await session.close()
 
-    assert amounts == ["unknown price"]
+    assert (amounts[0], amounts[-1]) == ("unknown price, no limit", "unknown price")
     assert "$0.00" not in text
 
 

@@ -18,7 +18,7 @@ from perdure import Agent, Budget, Outcome, errors
 from perdure.__main__ import run as command
 from perdure.activities.provider import ModelRequest
 from perdure.clients import AgentClient, Turn
-from perdure.clients.cli.drawing.hints import Commands
+from perdure.clients.cli.drawing.hints import CommandHints
 from perdure.clients.reading.current_activity import is_stopped
 from perdure.temporal.connect import connect
 from perdure.temporal.search_attributes import State
@@ -355,7 +355,7 @@ def test_help_names_the_command_that_allows_more() -> None:
     paused = TurnState(waiting=Waiting("iterations", REASON))
 
     assert is_stopped(paused)
-    assert Commands().that_help("t", paused) == "perdure add-budget t --iterations N"
+    assert CommandHints().that_help("t", paused) == "perdure add-budget t --iterations N"
 
 
 # --- stopped workers and resets

@@ -40,8 +40,8 @@ from perdure import (
     tool,
 )
 from perdure.clients import AgentClient, TurnEntry
-from perdure.clients.cli import setup_namespace
-from perdure.clients.cli.turn_list import show_turns
+from perdure.clients.cli.drawing.turns import entry_table
+from perdure.clients.cli.running import setup_namespace
 from perdure.temporal import namespace_check, search_attributes
 from perdure.temporal.connect import connect_local
 from perdure.temporal.namespace_check import Index
@@ -858,7 +858,7 @@ async def test_command_prints_turns_while_it_reads_more(
             return sum(turn_id in "".join(printed) for turn_id in ids) == number
 
         showing = asyncio.create_task(
-            show_turns(client, {"agent": agent.name}, 10, as_json=as_json)
+            entry_table(client, client.list(agent, limit=10)).show(10, as_json=as_json, none="")
         )
         await eventually(lambda: has_lines(2), "the first page is printed", within_s=10)
         is_over = showing.done()

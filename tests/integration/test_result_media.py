@@ -17,7 +17,8 @@ from temporalio.worker import Replayer
 from perdure import Agent, MCPServer, Media, ModelProfile, ToolMessage, errors, tool
 from perdure.activities.provider import ModelRequest
 from perdure.clients import AgentClient
-from perdure.clients.cli.follow import View, follow
+from perdure.clients.cli.common import Display
+from perdure.clients.cli.running.following import follow
 from perdure.testing import ScriptedModel, call, calls, fails, says
 from perdure.testing.stub_provider import StubProvider
 from perdure.worker import AgentWorker
@@ -194,9 +195,9 @@ async def test_events_and_json_of_the_command_line_hold_no_data(
         turn = await client.start("seer", "What is there?")
         await turn.result()
         events = [event async for event in turn.events()]
-        await follow(client, turn, View(as_json=True))
+        await follow(client, turn, Display(as_json=True))
         lines = capsys.readouterr().out
-        await follow(client, turn, View(full=True))
+        await follow(client, turn, Display(full=True))
         printed = capsys.readouterr().out
 
     whole = [event.to_json() for event in events]

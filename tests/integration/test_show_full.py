@@ -8,7 +8,8 @@ import pytest
 from pydantic import BaseModel
 
 from perdure import Agent, tool
-from perdure.clients.cli.follow import View, follow
+from perdure.clients.cli.common import Display
+from perdure.clients.cli.running.following import follow
 from perdure.testing import ScriptedModel, call, calls, says
 
 from ..conftest import Runtime
@@ -40,9 +41,9 @@ async def test_full_show_cuts_nothing_and_json_has_the_values_of_an_answer(
     async with runtime(agent, model=model) as client:
         turn = await client.start("judge", "Read the letter.\n\nThen decide. " * 20)
         await turn.result()
-        codes = [await follow(client, turn, View(full=True))]
+        codes = [await follow(client, turn, Display(full=True))]
         printed = capsys.readouterr().out
-        codes.append(await follow(client, turn, View(as_json=True)))
+        codes.append(await follow(client, turn, Display(as_json=True)))
         told = json.loads(capsys.readouterr().out.splitlines()[-1])
     lines = [line.strip() for line in printed.splitlines()]
 

@@ -186,7 +186,7 @@ async def played(runtime: Runtime, telemetry: Telemetry | None = None) -> AsyncI
     """The scene, after its end."""
     models = script(POLICY, PERSON)
     async with runtime(app(telemetry), model=models) as client, served(client) as http:
-        session = client.session("@acme/tainted", agent="desk")
+        session = client.session(f"@acme/tainted-{secrets.token_hex(4)}", agent="desk")
         turn = await (await session.say("Help.", id="m-1")).turn()
         await turn.wait(timedelta(seconds=90))
         [waiting] = await turn.pending_approvals()

@@ -9,6 +9,7 @@ import threading
 import time
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,7 +27,7 @@ from perdure.worker.settings import WorkerSettings
 from perdure.workflows import AgentWebhook
 
 from .. import encrypting
-from ..conftest import Runtime, assert_no_task_failed
+from ..conftest import Runtime, assert_no_task_failed, eventually
 from ..receiver import OLD_SECRET, Answer, Receiver
 from .conftest import HOST
 from .gateway import served
@@ -327,6 +328,37 @@ async def test_all_ways_to_start_a_turn_take_a_webhook(
     assert wrong.json()["errors"][0]["pointer"] == "#/on_done"
     assert [receiver.of("/http")[0].verified()["data"]["id"]] == [begun.json()["id"]]
     assert {path: len(receiver.of(path)) for path in paths} == dict.fromkeys(paths, 1)
+
+
+@pytest.mark.accepts("H84")
+async def test_commands_for_batches_and_schedules_take_a_webhook(
+    runtime: Runtime, receiver: Receiver, perdure_server: str, tmp_path: Path
+) -> None:
+    """Each turn of the batch, and of the schedule, sends its own; a change sets another URL."""
+    tasks, batch_id, schedule_id = tmp_path / "tasks.jsonl", new_id("hook"), new_id("hook")
+    tasks.write_text('"one"\n"two"\n', encoding="utf-8")
+    url = {path: ("--on-done", receiver.url(path)) for path in ("/batch", "/create", "/change")}
+    times = ("--cron", "0 7 * * *", "--timezone", "UTC")
+    async with runtime(desk(), model=ScriptedModel(*[says("Done.")] * 4)) as client:
+        connection = ("--address", perdure_server, "--task-queue", client.task_queue)
+        for arguments in (
+            ["batch", "run", str(tasks), "--agent", "desk", "--id", batch_id, *url["/batch"]],
+            ["schedule", "create", schedule_id, "desk", "go", *times, *url["/create"]],
+            ["schedule", "run", schedule_id],
+            ["schedule", "change", schedule_id, *url["/change"]],
+            ["schedule", "run", schedule_id],
+        ):
+            await asyncio.to_thread(command, [*arguments, *connection])
+        for path in url:
+            await receiver.until(path)
+        await eventually(lambda: len(receiver.of("/batch")) == 2, "both turns of the batch")
+        await asyncio.to_thread(command, ["schedule", "delete", schedule_id, *connection])
+
+    assert {path: len(receiver.of(path)) for path in url} == {
+        "/batch": 2,
+        "/create": 1,
+        "/change": 1,
+    }
 
 
 @pytest.mark.accepts("H88")

@@ -14,8 +14,9 @@ from temporalio.client import Client
 
 from perdure import Agent, Budget, errors, tool
 from perdure.clients import AgentClient
-from perdure.clients.cli.decisions import Asked, by_of, decide
+from perdure.clients.cli.common import sender
 from perdure.clients.cli.drawing.progress import Progress
+from perdure.clients.cli.running.approvals import ApprovalOptions, decide
 from perdure.clients.turns.updates import ask
 from perdure.temporal import access
 from perdure.temporal.names import ADD_BUDGET, DECIDE
@@ -158,7 +159,7 @@ async def test_command_names_the_person_and_filters_by_agent_and_label(
     """
     monkeypatch.setenv("PERDURE_BY", "Bo Berg")
 
-    async def approvals(asked: Asked) -> list[dict[str, str]]:
+    async def approvals(asked: ApprovalOptions) -> list[dict[str, str]]:
         await decide(client, replace(asked, as_json=True))
         return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
@@ -171,13 +172,14 @@ async def test_command_names_the_person_and_filters_by_agent_and_label(
             await client.start("clerk", team, labels={"team": team}) for team in scripts
         ]
         async with asyncio.timeout(60):
+            both = {north.id, south.id}
             # the list lags, so it is polled
-            while not {line["turn"] for line in await approvals(Asked())} >= {north.id, south.id}:  # noqa: ASYNC110
+            while not {line["turn"] for line in await approvals(ApprovalOptions())} >= both:  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
-        found = await approvals(Asked(labels=[("team", "north")], agent="clerk"))
-        none = await approvals(Asked(agent="nobody"))
-        by_option = await approvals(Asked(north.id, approve=["call_1_1"], by=ANNA))
-        by_environment = await approvals(Asked(north.id, approve=["call_1_2"]))
+        found = await approvals(ApprovalOptions(labels={"team": "north"}, agent="clerk"))
+        none = await approvals(ApprovalOptions(agent="nobody"))
+        by_option = await approvals(ApprovalOptions(north.id, approve=["call_1_1"], by=ANNA))
+        by_environment = await approvals(ApprovalOptions(north.id, approve=["call_1_2"]))
         report = await north.result()
         for one in await south.pending_approvals():
             await south.deny(one)
@@ -193,35 +195,35 @@ def test_login_name_is_the_last_resort(monkeypatch: pytest.MonkeyPatch) -> None:
     replaced.
     """
     monkeypatch.delenv("PERDURE_BY", raising=False)
-    login, usual = getpass.getuser(), by_of(None)
+    login, usual = getpass.getuser(), sender(None)
     monkeypatch.setenv("LOGNAME", "a\nb")
-    odd = by_of(None)
+    odd = sender(None)
 
     assert (usual, odd) == (login, None)
-    assert by_of("") == ""
+    assert sender("") == ""
 
 
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        (Asked("ticket-1", by="anna"), "--by belongs to a decision"),
-        (Asked("ticket-1", labels=[("team", "north")]), "leave the turn's id out"),
-        (Asked("ticket-1", agent="clerk"), "leave the turn's id out"),
+        (ApprovalOptions("ticket-1", by="anna"), "--by belongs to a decision"),
+        (ApprovalOptions("ticket-1", labels={"team": "north"}), "leave the turn's id out"),
+        (ApprovalOptions("ticket-1", agent="clerk"), "leave the turn's id out"),
         (
-            Asked("ticket-1", approve=["call_1_1"], deny=["call_1_2"]),
+            ApprovalOptions("ticket-1", approve=["call_1_1"], deny=["call_1_2"]),
             "either approve calls, or deny them",
         ),
         (
-            Asked("ticket-1", deny=["call_1_1"], arguments="{}"),
+            ApprovalOptions("ticket-1", deny=["call_1_1"], arguments="{}"),
             "--arguments goes with one --approve",
         ),
         (
-            Asked(approve=["call_1_1"]),
+            ApprovalOptions(approve=["call_1_1"]),
             "name the turn of the call: perdure approvals TURN --approve CALL",
         ),
     ],
 )
-async def test_options_that_mean_nothing_are_refused(asked: Asked, said: str) -> None:
+async def test_options_that_mean_nothing_are_refused(asked: ApprovalOptions, said: str) -> None:
     """Before any request."""
     client = AgentClient.from_temporal(await Client.connect("localhost:1", lazy=True))
     with pytest.raises(errors.InvalidRequestError, match=said):

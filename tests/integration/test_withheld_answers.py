@@ -10,6 +10,7 @@ import pytest
 from pydantic import BaseModel
 
 from perdure import Agent, OutputGuardrail, errors, tool
+from perdure.clients import Turn
 from perdure.session.facts import TurnRecorded
 from perdure.testing import ScriptedModel, call, calls, fails, says
 from perdure.turn.withheld import MARK, OBJECTION
@@ -143,7 +144,7 @@ async def test_error_of_a_guarded_agent_quotes_nothing(runtime: Runtime) -> None
     model = ScriptedModel(says(SECRET, stop=StopReason.REFUSED), WRONG, WRONG, WRONG)
     async with runtime(guarded(), model=model) as client:
         declined = await ended(await client.start("clerk", "go"))
-        turn = await client.start("clerk", "go", output=Greeting)
+        turn: Turn[Any] = await client.start("clerk", "go", output=Greeting)
         objected = await ended(turn)
 
     assert isinstance(declined, errors.LLMRefusedError)
@@ -159,7 +160,7 @@ async def test_error_of_an_agent_without_checks_quotes_the_answer(runtime: Runti
     model = ScriptedModel(says("I may not.", stop=StopReason.REFUSED), WRONG, WRONG, WRONG)
     async with runtime(guarded(middleware=[]), model=model) as client:
         declined = await ended(await client.start("clerk", "go"))
-        turn = await client.start("clerk", "go", output=Greeting)
+        turn: Turn[Any] = await client.start("clerk", "go", output=Greeting)
         objected = await ended(turn)
 
     assert isinstance(declined, errors.LLMRefusedError)

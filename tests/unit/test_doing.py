@@ -10,7 +10,7 @@ import pytest
 
 from perdure import Budget
 from perdure.clients.cli.drawing.amounts import time_in_words
-from perdure.clients.cli.drawing.hints import Commands, spent
+from perdure.clients.cli.drawing.hints import CommandHints, spent
 from perdure.clients.reading.current_activity import doing, is_stopped
 from perdure.clients.reading.events import Event
 from perdure.clients.reading.tree import Node
@@ -118,13 +118,15 @@ def test_commands_are_for_the_same_server_and_can_be_copied() -> None:
         waiting=Waiting("budget", "spent"), accounts=Accounts(Ledger(Budget(usd="1", tool_calls=3)))
     )
 
-    assert Commands().of("show", "ticket 1") == "perdure show 'ticket 1'"
+    assert CommandHints().of("show", "ticket 1") == "perdure show 'ticket 1'"
     assert (
-        Commands("temporal:7233").that_help("t", TurnState(waiting=Waiting("approval", "ask")))
+        CommandHints("temporal:7233").that_help("t", TurnState(waiting=Waiting("approval", "ask")))
         == "perdure approvals t --address temporal:7233"
     )
-    assert Commands().that_help("t", paused) == "perdure add-budget t --usd AMOUNT --tool-calls N"
-    assert Commands().of("show", "\x1b[2J") == "perdure show '\\u001b[2J'"
+    assert (
+        CommandHints().that_help("t", paused) == "perdure add-budget t --usd AMOUNT --tool-calls N"
+    )
+    assert CommandHints().of("show", "\x1b[2J") == "perdure show '\\u001b[2J'"
 
 
 @pytest.mark.parametrize(

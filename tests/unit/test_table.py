@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import io
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from typing import TextIO
 
 import pytest
 
 from perdure import Outcome
 from perdure.clients import TurnEntry
-from perdure.clients.cli.drawing import table
+from perdure.clients.cli.drawing import table, turns
 from perdure.clients.cli.drawing.blocks import blocks
 from perdure.temporal.search_attributes import State
 
@@ -38,8 +39,14 @@ def entry(turn_id: str, task: str, **fields: object) -> TurnEntry:
 
 def shown(*entries: TurnEntry) -> list[str]:
     out = io.StringIO()
-    table.Turns(out=out, now=NOW).show(entries)
+    blocks_of_turns(out)(*entries)
     return out.getvalue().splitlines()
+
+
+def blocks_of_turns(out: TextIO) -> Callable[..., None]:
+    """A function that prints entries as the next block of a table."""
+    printed = table.Blocks(turns.LEFT_OUT, out)
+    return lambda *entries: printed.draw([turns.row(entry, NOW) for entry in entries])
 
 
 def test_columns_stand_under_each_other() -> None:
@@ -70,7 +77,7 @@ def test_terminal_is_not_outgrown_by_a_long_task(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("NO_COLOR", "1")
     out = Terminal()
-    table.Turns(out=out, now=NOW).show([entry("sum-1", "word " * 30)])
+    blocks_of_turns(out)(entry("sum-1", "word " * 30))
 
     assert [len(line) for line in out.getvalue().splitlines()][1] == 80
     assert out.getvalue().endswith("…\n")
@@ -86,7 +93,7 @@ def test_states_have_colours_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> N
         {"state": "waiting"},
         {"state": "running"},
     ]
-    table.Turns(out=out, now=NOW).show([entry("x", "", **fields) for fields in states])
+    blocks_of_turns(out)(*(entry("x", "", **fields) for fields in states))
     colours = [line.partition("\x1b[")[2][:2] for line in out.getvalue().splitlines()[1:]]
 
     assert colours == ["32", "31", "33", "36"]
@@ -95,10 +102,10 @@ def test_states_have_colours_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> N
 def test_later_blocks_stand_under_the_first() -> None:
     """The header is printed once, and a longer id widens its column from there on."""
     out = io.StringIO()
-    turns = table.Turns(out=out, now=NOW)
-    turns.show([entry("sum-10", "2 + 3?")])
-    turns.show([entry("sum-1", "3 + 4?"), entry("sum-2000", "5?", agent="accountant")])
-    turns.show([entry("sum-3", "4 + 5?")])
+    show = blocks_of_turns(out)
+    show(entry("sum-10", "2 + 3?"))
+    show(entry("sum-1", "3 + 4?"), entry("sum-2000", "5?", agent="accountant"))
+    show(entry("sum-3", "4 + 5?"))
 
     assert out.getvalue().splitlines() == [
         "ID      AGENT  STATE  STEPS  SPENT  STARTED    TASK",
@@ -114,9 +121,9 @@ def test_later_block_drops_columns_before_it_cuts_an_id(monkeypatch: pytest.Monk
     monkeypatch.setenv("COLUMNS", "40")
     monkeypatch.setenv("NO_COLOR", "1")
     out = Terminal()
-    turns = table.Turns(out=out, now=NOW)
-    turns.show([entry("sum-1", "2 + 3?")])
-    turns.show([entry("a-long-id-of-36-columns-0123456789ab", "3 + 4?")])
+    show = blocks_of_turns(out)
+    show(entry("sum-1", "2 + 3?"))
+    show(entry("a-long-id-of-36-columns-0123456789ab", "3 + 4?"))
 
     assert [line.split()[0] for line in out.getvalue().splitlines()] == [
         "ID",

@@ -183,7 +183,9 @@ class AgentTurn:
         try:
             return await run_until(deadline, turn, "the deadline of the turn", error)
         except errors.TurnTimeoutError as raised:
-            failures = self._board.state.attempts.unpardoned
+            attempts = self._board.state.attempts.unpardoned
+            # the deadline itself has cancelled the last one
+            failures = [one for one in attempts if one.error.code != errors.TurnCancelledError.code]
             if raised is error and failures:
                 raise error from errors.from_info(failures[-1].error)
             raise

@@ -1,4 +1,4 @@
-"""The turns of a session on a terminal: what is said, the calls, and what a turn waits for."""
+"""The turns of a session on a terminal: the text, the calls, and what a turn waits for."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.text import Text
 
-from perdure.clients.cli.drawing.hints import Commands
+from perdure.clients.cli.drawing.hints import CommandHints
 from perdure.clients.cli.drawing.margin import Margin
 from perdure.clients.cli.drawing.progress import Progress, figures
 from perdure.clients.cli.drawing.screen import Live, fail, note, put, wrapped
@@ -26,17 +26,17 @@ from perdure.values.reports import AgentReport, Outcome
 _INDENT = 2
 
 
-class Conversation:
+class ConversationView:
     """Shows one turn after the other.
 
     Text of models has a margin. Everything else begins at the left edge. Answers go to standard
     output, and everything else to standard error.
     """
 
-    def __init__(self, commands: Commands) -> None:
+    def __init__(self, commands: CommandHints) -> None:
         self._commands = commands
         self._text = Margin(sys.stdout)
-        self._is_said = sys.stdout.isatty()
+        self._prints_pieces = sys.stdout.isatty()
         self._progress = Progress(sys.stderr, brief=True)
         self._root: Node | None = None
         self._helped: set[tuple[str, datetime | None]] = set()
@@ -44,7 +44,7 @@ class Conversation:
     async def show(self, turn: Turn[Any], reach: Reach) -> None:
         """Show a turn until it is over."""
         self._progress = Progress(sys.stderr, brief=True)
-        tree = Tree(Aloud(turn, self._say), reach, self._changed)
+        tree = Tree(Aloud(turn, self._print), reach, self._changed)
         self._root = tree.root
         async with Live(sys.stderr).ticking(self._help):
             await tree.follow()
@@ -65,7 +65,7 @@ class Conversation:
 
     def _close(self, report: AgentReport[Any]) -> None:
         answer = str(report.output)
-        if not self._is_said:
+        if not self._prints_pieces:
             put(answer)
         elif answer != self._progress.said:
             self._text.write(answer)
@@ -77,8 +77,8 @@ class Conversation:
         if report is None or report.outcome is not Outcome.CANCELLED:
             fail(word(turn_id), error.message)
 
-    def _say(self, said: Piece | ToolProgress) -> None:
-        match said:
+    def _print(self, piece: Piece | ToolProgress) -> None:
+        match piece:
             case TextBegins():
                 self._progress.said = ""
             case TextVoid():
@@ -86,9 +86,9 @@ class Conversation:
                 self._text.end()
                 note(Text("what was said does not count", "yellow"))
             case str():
-                self._progress.said += said
-                if self._is_said:
-                    self._text.write(said)
+                self._progress.said += piece
+                if self._prints_pieces:
+                    self._text.write(piece)
 
     def _changed(self, node: Node, event: Event) -> None:
         if node is self._root:
@@ -105,7 +105,7 @@ class Conversation:
                 note(self._commands.that_help(node.turn_id, node.state))
 
 
-def remark(name: str, text: str, most: int) -> None:
+def remark(name: str, text: str, max_characters: int) -> None:
     """Print what a person or an agent has said, in short."""
-    line = Text.assemble((f"{word(name)}: ", "bold"), one_line(text, most))
+    line = Text.assemble((f"{word(name)}: ", "bold"), one_line(text, max_characters))
     note(wrapped(line, sys.stderr, _INDENT))

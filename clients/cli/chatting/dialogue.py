@@ -13,10 +13,10 @@ from uuid import uuid4
 
 from rich.text import Text
 
-from perdure.clients.cli.chatting.conversation import Conversation, remark
+from perdure.clients.cli.chatting.conversation import ConversationView, remark
 from perdure.clients.cli.chatting.keyboard import Keyboard, Typed
-from perdure.clients.cli.chatting.session_turns import MOST_CHARACTERS, SessionTurns
-from perdure.clients.cli.drawing.hints import Commands
+from perdure.clients.cli.chatting.session_follower import MOST_CHARACTERS, SessionFollower
+from perdure.clients.cli.drawing.hints import CommandHints
 from perdure.clients.cli.drawing.screen import fail, note
 from perdure.clients.cli.exits import DONE
 from perdure.clients.client import AgentClient
@@ -48,7 +48,7 @@ _DISPOSED = {
 class Hints:
     """Commands to copy: those for waits, and the one that comes back to the session."""
 
-    commands: Commands
+    commands: CommandHints
     back: str
 
 
@@ -62,9 +62,9 @@ class Dialogue:
         self._agent = agent
         self._by = by
         self._hints = hints
-        self._conversation = Conversation(hints.commands)
+        self._conversation = ConversationView(hints.commands)
         self._keyboard = Keyboard("> ", sys.stderr)
-        self._turns = SessionTurns(
+        self._turns = SessionFollower(
             client, session, self._conversation, self._ask, self._keyboard.hide
         )
         self._following: asyncio.Task[None] | None = None
@@ -121,12 +121,12 @@ class Dialogue:
 
     async def _recall(self) -> None:
         """Print the last messages."""
-        said = [
-            one
-            for one in await self._session.messages()
-            if isinstance(one, UserMessage | AssistantMessage) and one.text.strip()
+        messages = [
+            message
+            for message in await self._session.messages()
+            if isinstance(message, UserMessage | AssistantMessage) and message.text.strip()
         ]
-        for message in said[-_RECENT:]:
+        for message in messages[-_RECENT:]:
             name = "user" if isinstance(message, UserMessage) else self._agent
             remark(name, message.text, MOST_CHARACTERS)
 
@@ -154,7 +154,7 @@ class Dialogue:
     async def _take(self, line: str) -> bool:
         """Send a line or do what it says. Returns False at the end of the conversation."""
         text = line.strip()
-        command, _, rest = text.partition(" ")
+        command, _, argument = text.partition(" ")
         if not line.startswith("/"):
             await self._say(text)
             return True
@@ -163,8 +163,8 @@ class Dialogue:
                 return False
             case "/close":
                 return await self._close()
-            case "/steer" | "/now" if rest.strip():
-                await self._say(rest.strip(), "steer" if command == "/steer" else "interrupt")
+            case "/steer" | "/now" if argument.strip():
+                await self._say(argument.strip(), "steer" if command == "/steer" else "interrupt")
             case "/resume":
                 await self._resume()
             case "/help":
@@ -254,10 +254,10 @@ class Dialogue:
     async def _interrupt(self, leaving: asyncio.Task[Any]) -> None:
         """Interrupt the running turn, and wait for its end."""
         try:
-            asked = await self._session.interrupt("Ctrl-C in perdure chat")
+            is_interrupted = await self._session.interrupt("Ctrl-C in perdure chat")
         except PerdureError:
-            asked = False
-        if not asked:
+            is_interrupted = False
+        if not is_interrupted:
             leaving.cancel()
         await self._turns.is_idle.wait()
 
@@ -272,8 +272,8 @@ class Dialogue:
     def _ask(self, waiting: int) -> None:
         """Ask for a line, after the number of messages that wait for it."""
         if waiting:
-            words = "message waits" if waiting == 1 else "messages wait"
-            note(f"{waiting} {words} for your next one; /resume lets them be read now")
+            noun = "message waits" if waiting == 1 else "messages wait"
+            note(f"{waiting} {noun} for your next one; /resume lets them be read now")
         self._prompt()
 
     def _prompt_again(self) -> None:

@@ -1,4 +1,4 @@
-"""Lines of standard input while other things happen."""
+"""InputLines of standard input while other things happen."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _AHEAD = 100
 _ENTER, _ERASE, _KILL, _WORD, _END, _ESCAPE = "\n\r", "\x7f\b", "\x15", "\x17", "\x04", "\x1b"
 
 
-class Lines:
+class InputLines:
     """The lines of standard input, from a terminal, a pipe or a file.
 
     A thread reads them, because the event loop cannot wait for a file. The thread ends with the

@@ -19,16 +19,27 @@ UNITS = (
 
 
 def budget_of(limits: Mapping[str, Any]) -> Budget | None:
-    """Return the budget of these options; None if none of them is given.
+    """Return the budget of these options; None if all of them are None.
 
     Raises:
         InvalidRequestError: A limit is not valid.
     """
-    given = {name: value for name, value in limits.items() if value is not None}
+    named = {name: value for name, value in limits.items() if value is not None}
     try:
-        return Budget(**given) if given else None
+        return Budget(**named) if named else None
     except errors.ConfigurationError as error:
         raise errors.InvalidRequestError(error.message) from None
+
+
+def with_budget(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a command with the limits of a budget as one value, `budget`.
+
+    Raises:
+        InvalidRequestError: A limit is not valid.
+    """
+    limits = {name: value for name, value in values.items() if name in Budget.model_fields}
+    options = {name: value for name, value in values.items() if name not in limits}
+    return {**options, "budget": budget_of(limits)}
 
 
 def time_in_words(time: timedelta) -> str:
@@ -41,16 +52,20 @@ def time_in_words(time: timedelta) -> str:
     return " ".join(part for part in parts if not part.startswith("0 ")) or "0 s"
 
 
-def in_words(left: Remaining) -> str:
+def in_words(remaining: Remaining) -> str:
     """Format the rest of a budget, in one line."""
-    words = {
-        "usd": money(left.usd) if left.usd is not None else "",
-        "time": time_in_words(left.time) if left.time is not None else "",
-        "tokens": counted(left.tokens, "token") if left.tokens is not None else "",
-        "model_calls": counted(left.model_calls, "model call")
-        if left.model_calls is not None
+    parts = {
+        "usd": money(remaining.usd) if remaining.usd is not None else "",
+        "time": time_in_words(remaining.time) if remaining.time is not None else "",
+        "tokens": counted(remaining.tokens, "token") if remaining.tokens is not None else "",
+        "model_calls": counted(remaining.model_calls, "model call")
+        if remaining.model_calls is not None
         else "",
-        "tool_calls": counted(left.tool_calls, "tool call") if left.tool_calls is not None else "",
-        "iterations": counted(left.iterations, "iteration") if left.iterations is not None else "",
+        "tool_calls": counted(remaining.tool_calls, "tool call")
+        if remaining.tool_calls is not None
+        else "",
+        "iterations": counted(remaining.iterations, "iteration")
+        if remaining.iterations is not None
+        else "",
     }
-    return ", ".join(word for word in words.values() if word)
+    return ", ".join(part for part in parts.values() if part)

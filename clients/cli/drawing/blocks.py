@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -12,7 +12,7 @@ _GATHER_S = 0.1
 """How long values that arrive one by one are gathered, so that a table has few blocks."""
 
 
-async def blocks(values: AsyncIterator[T]) -> AsyncIterator[list[T]]:
+async def blocks(values: AsyncIterator[T]) -> AsyncGenerator[list[T], None]:
     """Yield values in blocks, in their order, soon after each of them arrives.
 
     Reading goes on while a block is used.
@@ -20,12 +20,12 @@ async def blocks(values: AsyncIterator[T]) -> AsyncIterator[list[T]]:
     Raises:
         Exception: What `values` raises, after all values before it.
     """
-    found: list[T] = []
+    pending: list[T] = []
     arrived = asyncio.Event()
 
     async def read() -> None:
         async for value in values:
-            found.append(value)
+            pending.append(value)
             arrived.set()
 
     reading = asyncio.create_task(read())
@@ -37,7 +37,7 @@ async def blocks(values: AsyncIterator[T]) -> AsyncIterator[list[T]]:
             arrived.clear()
             await asyncio.wait({reading}, timeout=_GATHER_S)
             is_over = reading.done()
-            block, found[:] = found[:], []
+            block, pending[:] = pending[:], []
             if block:
                 yield block
         await reading

@@ -25,30 +25,30 @@ def spent(state: TurnState, spending: Spending, elapsed: timedelta) -> str:
     if budget is None:
         return ""
     limits = {name: getattr(budget, name) for name in DIMENSIONS}
-    words = [
+    parts = [
         _part(name, getattr(spending, name), limit)
         for name, limit in limits.items()
         if limit is not None
     ]
-    words += (
+    parts += (
         [f"{time_in_words(min(elapsed, budget.time))} of {time_in_words(budget.time)}"]
         if budget.time
         else []
     )
-    return f"spent {', '.join(words)}"
+    return f"spent {', '.join(parts)}"
 
 
 @dataclass(frozen=True)
-class Commands:
+class CommandHints:
     """Commands about turns, ready to paste into a shell, for the same server as this command."""
 
     address: str | None = None
 
     def of(self, name: str, turn_id: str, *more: str, **options: str) -> str:
-        """`perdure NAME TURN` with shell-quoted options and the words in `more` as they are."""
+        """`perdure NAME TURN` with shell-quoted options and the arguments in `more` as they are."""
         named = {"address": self.address, **options} if self.address else options
-        given = [part for option, value in named.items() for part in (f"--{option}", value)]
-        return " ".join([exact(shlex.join(["perdure", name, turn_id, *given])), *more])
+        arguments = [part for option, value in named.items() for part in (f"--{option}", value)]
+        return " ".join([exact(shlex.join(["perdure", name, turn_id, *arguments])), *more])
 
     def that_help(self, turn_id: str, state: TurnState) -> str:
         """Return the commands that let a turn go on that waits for a person."""

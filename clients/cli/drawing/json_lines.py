@@ -23,7 +23,7 @@ from perdure.values.messages import ToolMessage, ToolResult, without_data
 from perdure.values.reports import AgentReport
 
 
-class Told:
+class JsonFollower:
     """Prints a turn as lines of JSON."""
 
     def __init__(self, *, streams: bool = False) -> None:
@@ -34,7 +34,9 @@ class Told:
 
     async def follow(self, turn: Turn[Any], _: Reach) -> None:
         """Print its events until it is over, and with `streams` the text of its model."""
-        followed: Followed = Aloud(turn, lambda said: say(turn.id, said)) if self._streams else turn
+        followed: Followed = (
+            Aloud(turn, lambda piece: say(turn.id, piece)) if self._streams else turn
+        )
         async for event in followed.events():
             tell(event.to_json())
 
@@ -91,7 +93,7 @@ def _brief(result: ToolResult) -> ToolResult:
     return result.model_copy(update={"media": without_data(result.media)})
 
 
-def say(turn_id: str, said: Piece | ToolProgress) -> None:
+def say(turn_id: str, piece: Piece | ToolProgress) -> None:
     """Print live output of a turn."""
-    told = {"v": VERSION, "kind": "text", "text": said} if isinstance(said, str) else said.to_json()
-    tell({"v": VERSION, "turn": turn_id, **told})
+    value = {"kind": "text", "text": piece} if isinstance(piece, str) else piece.to_json()
+    tell({"v": VERSION, "turn": turn_id, **value})

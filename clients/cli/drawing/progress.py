@@ -119,16 +119,16 @@ class Progress:
                 text if self._is_brief else Text.assemble(self._time(event.at), "  ", text),
                 is_short=isinstance(event.fact, _IN_SHORT),
             )
-        for whole in _whole(event.fact) if self._full else ():
-            put(indent(shown(whole, self._out).rstrip(), " " * _INDENT), self._out)
+        for full_text in _full_texts(event.fact) if self._full else ():
+            put(indent(shown(full_text, self._out).rstrip(), " " * _INDENT), self._out)
 
-    def now(self, at: datetime, words: str) -> Text:
+    def now(self, at: datetime, activity: str) -> Text:
         """Return a line with this time."""
-        return Text.assemble(self._time(at), "  ", words, style="dim")
+        return Text.assemble(self._time(at), "  ", activity, style="dim")
 
-    def say(self, said: Piece) -> None:
+    def say(self, piece: Piece) -> None:
         """Print a piece of the model's text."""
-        match said:
+        match piece:
             case TextBegins(step, attempt):
                 self._end_text()
                 self.said, self.is_speaking = "", True
@@ -141,8 +141,8 @@ class Progress:
                     self._out,
                 )
             case str():
-                self.said += said
-                put(said, self._out, end="")
+                self.said += piece
+                put(piece, self._out, end="")
 
     @property
     def _indent(self) -> int:
@@ -169,16 +169,16 @@ class Progress:
         self.is_speaking = False
 
     def _answered(self, key: ModelKey, text: str) -> Text:
-        calls = [one.call for one in self._state.open_step.calls] or (
+        calls = [pending.call for pending in self._state.open_step.calls] or (
             self._state.steps[-1].message.calls if self._state.steps else ()
         )
         if not calls:
             return Text.assemble(f"{key}  ", ("answers", "dim"))
-        asked = ", ".join(
+        requests = ", ".join(
             f"{word(call.name)} {arguments_in_brief(call.arguments)}" for call in calls
         )
-        said = ("", "") if text in ("", self.said) else (f"  {one_line(text, 60)}", "dim")
-        return Text.assemble(f"{key}  ", (asked, "cyan"), said)
+        comment = ("", "") if text in ("", self.said) else (f"  {one_line(text, 60)}", "dim")
+        return Text.assemble(f"{key}  ", (requests, "cyan"), comment)
 
 
 def _is_plain(fact: Fact) -> bool:
@@ -223,8 +223,8 @@ def _text(fact: Fact, answered: Callable[[ModelKey, str], Text]) -> Text:
                 f"{key}  ", (f"{word(turn_id)} begins:", "cyan"), f" {headline(request.task)}"
             )
         case ChildEnded(key, summary, reason):
-            said = _end_of(summary) if summary else reason
-            return Text.assemble(f"{key}  ", (f"→ {_all(said)}", "dim"))
+            end = _end_of(summary) if summary else reason
+            return Text.assemble(f"{key}  ", (f"→ {_all(end)}", "dim"))
         case _:
             return _waits(fact)
 
@@ -240,9 +240,9 @@ def _agent(fact: AgentResolved | HandedOver) -> Text:
 
 def _origin(fact: TurnStarted) -> Text:
     """Return from where a fork goes on, or the slot of a schedule; empty for other turns."""
-    found, slot, schedule = fact.request.forked_from, fact.slot, fact.request.schedule
-    if found is not None:
-        return Text(f", from step {found.step} of {word(found.turn_id)}", "dim")
+    origin, slot, schedule = fact.request.forked_from, fact.slot, fact.request.schedule
+    if origin is not None:
+        return Text(f", from step {origin.step} of {word(origin.turn_id)}", "dim")
     if slot is None or schedule is None:
         return Text()
     how = "started by hand on" if slot.is_by_hand else "scheduled for"
@@ -294,24 +294,24 @@ def _told(fact: Decided | BudgetAdded | Resumed | Said) -> Text:
             return Text("resumed", "green")
         case BudgetAdded(more, by, iterations):
             added = Remaining(**dict(more or ()), iterations=iterations)
-            what = "budget" if more else "iterations"
+            noun = "budget" if more else "iterations"
             return Text(
-                f"{what} added{f' by {_all(by)}' if by else ''}: {amounts.in_words(added)}",
+                f"{noun} added{f' by {_all(by)}' if by else ''}: {amounts.in_words(added)}",
                 "green",
             )
 
 
 def _decided(decision: Decision) -> str:
     """Format a decision with its author, its arguments and its reason."""
-    words = decision.in_words
+    text = decision.in_words
     if decision.arguments is not None:
-        words += f", with other arguments: {arguments_exactly(decision.arguments)}"
+        text += f", with other arguments: {arguments_exactly(decision.arguments)}"
     if decision.reason:
-        words += f": {_all(decision.reason)}"
-    return words
+        text += f": {_all(decision.reason)}"
+    return text
 
 
-def _whole(fact: Fact) -> Iterator[str]:
+def _full_texts(fact: Fact) -> Iterator[str]:
     """Yield the full texts of a fact: the task, calls with the text before them, and results.
 
     The last answer is not among them: it is printed at the end.

@@ -116,12 +116,12 @@ def note(text: str | Text) -> None:
     put(text, sys.stderr)
 
 
-def fail(subject: str, words: str) -> None:
+def fail(subject: str, message: str) -> None:
     """Print why a command failed.
 
     All lines except the first are indented, so that none can be mistaken for a line of the command.
     """
-    first, *more = words.splitlines() or [""]
+    first, *more = message.splitlines() or [""]
     note(wrapped(Text.assemble((f"{subject}:", "red"), f" {harmless(first)}"), sys.stderr, _INDENT))
     for line in more:
         note(wrapped(Text(f"{' ' * _INDENT}{harmless(line)}"), sys.stderr, _INDENT))
@@ -153,9 +153,9 @@ def wrapped(text: Text, out: TextIO, indent: int = 0) -> Text:
         return text
     first = text.wrap(screen, screen.width)[0]
     first.rstrip()
-    rest = text[len(first) :]
-    rest = rest[len(rest) - len(rest.plain.lstrip()) :]
-    lines = [first, *rest.wrap(screen, max(screen.width - indent, 1))]
+    following = text[len(first) :]
+    following = following[len(following) - len(following.plain.lstrip()) :]
+    lines = [first, *following.wrap(screen, max(screen.width - indent, 1))]
     for line in lines:
         line.rstrip()
     return Text("\n" + " " * indent).join(lines)

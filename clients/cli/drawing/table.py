@@ -1,46 +1,21 @@
-"""Turns as a table in the terminal, and other tables in its style."""
+"""Tables in the terminal."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import TextIO
 
 from rich.table import Table
 from rich.text import Text
 
 from perdure.clients.cli.drawing.amounts import UNITS
-from perdure.clients.cli.drawing.progress import COLOURS, agents
 from perdure.clients.cli.drawing.screen import Screen, lines_of, put
-from perdure.clients.turns.entries import TurnEntry
-from perdure.temporal.search_attributes import State
-from perdure.text import harmless, money, word
-from perdure.values.reports import Outcome
 
-_HEADER = ("ID", "AGENT", "STATE", "STEPS", "SPENT", "STARTED", "TASK")
 _TO_THE_RIGHT = {"STEPS", "SPENT"}
-_LEFT_OUT = ("SPENT", "STEPS", "STARTED", "AGENT", "TASK")
-"""The columns to drop first on a narrow terminal; ids are kept, because they are copied."""
 _GAP = 2
 _LEAST = {"TASK": 12, "ARGUMENTS": 30}
 """The widths down to which columns shrink on a narrow terminal: a task is cut, arguments wrap."""
-
-
-class Turns:
-    """Prints turns in blocks, with a line for each turn.
-
-    On a terminal, columns are left out and tasks are cut so that a line fits; elsewhere not.
-    """
-
-    def __init__(self, *, out: TextIO | None = None, now: datetime | None = None) -> None:
-        self._table = Blocks(_LEFT_OUT, out or sys.stdout)
-        self._now = now
-
-    def show(self, entries: Sequence[TurnEntry]) -> None:
-        """Print at least one turn, the first time with a header."""
-        now = self._now or datetime.now(UTC)
-        self._table.draw([_row(entry, now) for entry in entries])
 
 
 def draw(rows: Sequence[Mapping[str, Text]], left_out: Sequence[str], out: TextIO) -> None:
@@ -106,26 +81,3 @@ def ago(age: timedelta) -> str:
         if age >= length:
             return f"{age // length} {unit} ago"
     return "just now"
-
-
-def _row(entry: TurnEntry, now: datetime) -> dict[str, Text]:
-    cells = (
-        Text(word(entry.id)),
-        Text(agents(entry.agent, entry.last_agent) or "–"),
-        Text((entry.outcome or entry.state).value, _style(entry)),
-        Text("–" if entry.steps is None else str(entry.steps)),
-        Text("–" if entry.spent is None else money(entry.spent)),
-        Text(ago(now - entry.started_at)),
-        Text(
-            harmless(entry.error.message if entry.error else entry.task),
-            no_wrap=True,
-            overflow="ellipsis",
-        ),
-    )
-    return dict(zip(_HEADER, cells, strict=True))
-
-
-def _style(entry: TurnEntry) -> str:
-    if entry.state != State.ENDED:
-        return "cyan" if entry.state == State.RUNNING else "yellow"
-    return COLOURS.get(entry.outcome or Outcome.FAILED, "red")

@@ -133,9 +133,9 @@ def _rows(node: Node, known: Child | None, branch: str, below: str, now: datetim
         time=((node.ended or now) - node.began) if node.began else timedelta(),
         task=headline(request.task) if request else "",
     )
-    for place, child in enumerate(node.children, 1):
-        is_last = place == len(node.children)
-        known = next((one for one in state.children if one.turn_id == child.turn_id), None)
+    for position, child in enumerate(node.children, 1):
+        is_last = position == len(node.children)
+        known = next((each for each in state.children if each.turn_id == child.turn_id), None)
         yield from _rows(
             child,
             known,

@@ -13,7 +13,7 @@ from typing import Any, TextIO
 from rich.text import Text
 
 from perdure.clients.cli.drawing.amounts import time_in_words
-from perdure.clients.cli.drawing.hints import Commands, spent
+from perdure.clients.cli.drawing.hints import CommandHints, spent
 from perdure.clients.cli.drawing.progress import Progress, figures
 from perdure.clients.cli.drawing.screen import Live, Screen, note, put
 from perdure.clients.cli.drawing.tree import Followed, Reach, Tree, lines, rows
@@ -28,7 +28,7 @@ from perdure.text import one_line, word
 from perdure.values.reports import AgentReport
 
 
-class Watch:
+class TerminalFollower:
     """Shows one turn, and the tree below it, on a terminal or in a pipe.
 
     Lines go to `out`; the answer goes to standard output, and notes to standard error.
@@ -37,7 +37,7 @@ class Watch:
     def __init__(
         self,
         out: TextIO,
-        commands: Commands,
+        commands: CommandHints,
         *,
         streams: bool = False,
         full: bool = False,
@@ -98,12 +98,12 @@ class Watch:
             self._live.erase()
             self._progress.show(event)
 
-    def _say(self, said: Piece | ToolProgress) -> None:
+    def _say(self, piece: Piece | ToolProgress) -> None:
         # a line for each update would push everything else off the screen
-        if isinstance(said, ToolProgress):
+        if isinstance(piece, ToolProgress):
             return
         self._live.erase()
-        self._progress.say(said)
+        self._progress.say(piece)
 
     def _tick(self) -> None:
         """Draw the current state, unless a line is being written; print hints for people once."""
@@ -130,13 +130,13 @@ class Watch:
     def _now(self, root: Node, now: datetime) -> list[Text]:
         """Return one line, or two if the terminal is narrow."""
         since = time_in_words(now - root.since) if root.since else ""
-        what = self._progress.now(
+        activity = self._progress.now(
             now, f"{doing(root.state)}, {since}" if since else doing(root.state)
         )
         money = spent(root.state, root.spent, root.elapsed(now))
         if not money:
-            return [what]
-        together = Text.assemble(what, (f"  {money}", "dim"))
+            return [activity]
+        together = Text.assemble(activity, (f"  {money}", "dim"))
         if self._live.is_one_line or together.cell_len <= Screen(self._out).width:
             return [together]
-        return [what, Text(f"          {money}", "dim")]
+        return [activity, Text(f"          {money}", "dim")]

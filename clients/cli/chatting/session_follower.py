@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from rich.text import Text
 
-from perdure.clients.cli.chatting.conversation import Conversation, remark
+from perdure.clients.cli.chatting.conversation import ConversationView, remark
 from perdure.clients.cli.drawing.screen import note
 from perdure.clients.client import AgentClient
 from perdure.clients.sessions.handle import Session
@@ -18,7 +18,7 @@ MOST_CHARACTERS = 400
 """The length at which a message of a person is cut."""
 
 
-class SessionTurns:
+class SessionFollower:
     """Follows a session and shows its turns.
 
     Attributes:
@@ -31,7 +31,7 @@ class SessionTurns:
         self,
         client: AgentClient,
         session: Session,
-        conversation: Conversation,
+        conversation: ConversationView,
         ask: Callable[[int], None],
         hide: Callable[[], None],
     ) -> None:
@@ -67,11 +67,11 @@ class SessionTurns:
         if turn is None:
             return  # the session starts its turn with another id
         self._hide()
-        for one in self.state.given:
-            was_just_typed = self.typed.get(one.id)
+        for message in self.state.given:
+            was_just_typed = self.typed.get(message.id)
             if not was_just_typed:
-                name = one.by or "user" if was_just_typed is None else "you"
-                remark(name, one.text, MOST_CHARACTERS)
+                name = message.by or "user" if was_just_typed is None else "you"
+                remark(name, message.text, MOST_CHARACTERS)
         await self._conversation.show(turn, self._client.turn)
 
     def _pause(self) -> None:

@@ -25,7 +25,7 @@ _BEGINNING = b'{"id":"'
 """The beginning of every line; a file may end anywhere in its first one."""
 
 
-class _Line(Wire):
+class _ResultLine(Wire):
     """The part of a line that is read again."""
 
     state: TaskState
@@ -90,7 +90,7 @@ class ResultFile:
         """
         first = next(self._lines(), b"")
         if first.endswith(b"\n") or not first.startswith(_BEGINNING[: len(first)]):
-            _Line.model_validate_json(first)
+            _ResultLine.model_validate_json(first)
 
     def _remove_torn_line(self) -> None:
         """Remove what follows the last line break."""
@@ -108,11 +108,11 @@ class ResultFile:
                 end = start
             file.truncate(0)
 
-    def _last(self) -> _Line | None:
+    def _last(self) -> _ResultLine | None:
         last = None
         for line in self._lines():
             last = line
-        return None if last is None else _Line.model_validate_json(last)
+        return None if last is None else _ResultLine.model_validate_json(last)
 
     def _lines(self) -> Iterator[bytes]:
         if self._path.exists():
@@ -121,9 +121,9 @@ class ResultFile:
 
     def _keep_answers(self) -> None:
         """Remove the lines of tasks without an answer."""
-        kept = self._path.with_name(f"{self._path.name}.new")
-        with kept.open("wb") as file:
+        replacement = self._path.with_name(f"{self._path.name}.new")
+        with replacement.open("wb") as file:
             for line in self._lines():
-                if _Line.model_validate_json(line).state == TaskState.DONE:
+                if _ResultLine.model_validate_json(line).state == TaskState.DONE:
                     file.write(line)
-        kept.replace(self._path)
+        replacement.replace(self._path)

@@ -18,10 +18,12 @@ from signal import SIGKILL, SIGTERM
 
 from rich.text import Text
 
-from perdure.clients.cli.ask import (
+from perdure.clients.cli.drawing.progress import Progress, figures
+from perdure.clients.cli.drawing.screen import put
+from perdure.clients.cli.running.asking import (
     AGENT,
+    LibrarianSession,
     Question,
-    Session,
     cancelled_if_interrupted,
     first_of,
     gives_up,
@@ -30,9 +32,7 @@ from perdure.clients.cli.ask import (
     say_where,
     session,
 )
-from perdure.clients.cli.drawing.progress import Progress, figures
-from perdure.clients.cli.drawing.screen import put
-from perdure.clients.cli.processes import Child
+from perdure.clients.cli.running.processes import ChildProcess
 from perdure.clients.turns.handle import Turn
 from perdure.turn.facts import ModelAnswered, Scheduled, ToolReturned
 from perdure.turn.keys import Key
@@ -65,7 +65,7 @@ async def demo(question: Question, *, state: Path) -> int:
         return _verdict(report, recorded, Counter(_lines(journal)))
 
 
-async def _follow_through_a_kill(here: Session, turn: Turn, journal: Path) -> list[Key]:
+async def _follow_through_a_kill(here: LibrarianSession, turn: Turn, journal: Path) -> list[Key]:
     """Show the turn to its end while its worker is killed.
 
     Return the keys of the calls that Temporal recorded as done.
@@ -94,7 +94,7 @@ async def _show(turn: Turn, recorded: list[Key], begun: asyncio.Event) -> None:
 
 
 async def _kill_in_the_middle(
-    here: Session, workers: list[Child], journal: Path, begun: asyncio.Event
+    here: LibrarianSession, workers: list[ChildProcess], journal: Path, begun: asyncio.Event
 ) -> None:
     """Kill the worker once the journal has the step, and start another.
 
@@ -140,8 +140,8 @@ def _verdict(report: AgentReport, recorded: list[Key], journal: Counter[str]) ->
         ),
     }
     put()
-    for what, holds in checks.items():
-        put(Text.assemble(("✓", "green") if holds else ("✗", "red"), f" {what}"))
+    for check, holds in checks.items():
+        put(Text.assemble(("✓", "green") if holds else ("✗", "red"), f" {check}"))
     return 0 if all(checks.values()) else 1
 
 

@@ -98,8 +98,8 @@ async def _namespace(client: Client, say: Say, retention: timedelta | None) -> N
         if error.status != RPCStatusCode.NOT_FOUND:
             raise
     else:
-        kept = described.config.workflow_execution_retention_ttl.ToTimedelta()
-        say("namespace", f"{name} is there; it keeps ended turns for {_days(kept)}")
+        retained = described.config.workflow_execution_retention_ttl.ToTimedelta()
+        say("namespace", f"{name} is there; it keeps ended turns for {_days(retained)}")
         return
     if retention is None:
         raise errors.ConfigurationError(
@@ -114,20 +114,20 @@ async def _namespace(client: Client, say: Say, retention: timedelta | None) -> N
 
 
 async def _attributes(client: Client, say: Say) -> None:
-    found = await _once_known(lambda: namespace_check.look(client))
-    if found.conflicting:
+    attributes = await _once_known(lambda: namespace_check.look(client))
+    if attributes.conflicting:
         raise errors.ConfigurationError(
             f"namespace {client.namespace!r} has search attributes of these names for something"
-            f" else ({found}); nothing was registered. If they are not in use, `temporal operator"
-            " search-attribute remove --name …` removes them; otherwise give Perdure a namespace"
-            " of its own"
+            f" else ({attributes}); nothing was registered. If they are not in use, `temporal"
+            " operator search-attribute remove --name …` removes them; otherwise give Perdure a"
+            " namespace of its own"
         )
-    if found.missing:
-        await namespace_check.register(client, found.missing)
+    if attributes.missing:
+        await namespace_check.register(client, attributes.missing)
     for name, kind in TYPES.items():
         say(
             "attribute",
-            f"{name} ({kind}) {'was registered' if name in found.missing else 'is there'}",
+            f"{name} ({kind}) {'was registered' if name in attributes.missing else 'is there'}",
         )
     deadline = time.monotonic() + _USED_WITHIN_S
     while not await _once_known(lambda: namespace_check.is_usable(client)):

@@ -21,11 +21,11 @@ from perdure import errors
 from perdure.text import clip
 
 _PATIENCE_S = 30.0
-_LAST_WORDS_BYTES = 2_000
+_LAST_OUTPUT_BYTES = 2_000
 
 
 @dataclass(frozen=True)
-class Child:
+class ChildProcess:
     """A process that this command started, with its standard error."""
 
     process: asyncio.subprocess.Process
@@ -36,11 +36,12 @@ class Child:
         """Its number."""
         return self.process.pid
 
-    def last_words(self) -> str:
+    def last_output(self) -> str:
         """Return the end of its standard error."""
         self.log.seek(0)
         return clip(
-            self.log.read().decode(errors="replace").strip()[-_LAST_WORDS_BYTES:], _LAST_WORDS_BYTES
+            self.log.read().decode(errors="replace").strip()[-_LAST_OUTPUT_BYTES:],
+            _LAST_OUTPUT_BYTES,
         )
 
     async def stop(self, how: signal.Signals) -> None:
@@ -56,7 +57,7 @@ class Child:
 
 
 @dataclass(frozen=True)
-class Server:
+class TemporalServer:
     """A Temporal server, embedded or the user's own.
 
     `child` is its process, if this command started it; `binary` is its program.
@@ -65,7 +66,7 @@ class Server:
     address: str
     ui: str | None = None
     is_embedded: bool = False
-    child: Child | None = None
+    child: ChildProcess | None = None
     binary: str = ""
 
     async def stop(self) -> None:
@@ -74,7 +75,7 @@ class Server:
             await self.child.stop(signal.SIGINT)
 
 
-async def embedded_server(state: Path) -> Server:
+async def embedded_server(state: Path) -> TemporalServer:
     """Return the server of this state folder: a running one, or a new one.
 
     Raises:
@@ -90,23 +91,27 @@ async def embedded_server(state: Path) -> Server:
     )
     assert child.process.stdout is not None
     try:
-        found = json.loads(await asyncio.wait_for(child.process.stdout.readline(), _PATIENCE_S))
+        address_line = json.loads(
+            await asyncio.wait_for(child.process.stdout.readline(), _PATIENCE_S)
+        )
         address, ui, started, binary = (
-            found["address"],
-            found["ui"],
-            found["started"],
-            found["server"],
+            address_line["address"],
+            address_line["ui"],
+            address_line["started"],
+            address_line["server"],
         )
     except (TimeoutError, ValueError, KeyError):  # a line without these values is an error message
-        words = child.last_words()
+        error = child.last_output()
         await child.stop(signal.SIGINT)
         raise errors.ServerUnreachableError(
-            f"the embedded Temporal server did not start: {words or '`perdure dev` shows why'}"
+            f"the embedded Temporal server did not start: {error or '`perdure dev` shows why'}"
         ) from None
-    return Server(address, ui, is_embedded=True, child=child if started else None, binary=binary)
+    return TemporalServer(
+        address, ui, is_embedded=True, child=child if started else None, binary=binary
+    )
 
 
-async def worker(app: str, server: Server, settings: Mapping[str, str]) -> Child:
+async def worker(app: str, server: TemporalServer, settings: Mapping[str, str]) -> ChildProcess:
     """Start a worker process for `module:name`.
 
     For an embedded server, Temporal's environment variables are not passed on.
@@ -124,7 +129,7 @@ def _without_temporal(settings: Mapping[str, str]) -> dict[str, str]:
 
 async def _spawn(
     *arguments: str, environment: Mapping[str, str], stdout: int = asyncio.subprocess.DEVNULL
-) -> Child:
+) -> ChildProcess:
     log = tempfile.TemporaryFile()  # noqa: SIM115 - it is closed when the child is stopped
     process = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -138,4 +143,4 @@ async def _spawn(
         env=environment,
         start_new_session=True,
     )
-    return Child(process, log)
+    return ChildProcess(process, log)

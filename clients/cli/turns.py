@@ -1,0 +1,352 @@
+"""The commands for turns.
+
+A command imports its modules when it runs, so that the help is quick.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from perdure.clients.cli import options
+from perdure.clients.cli.common import Display, connected, sender
+from perdure.clients.cli.exits import OUTCOMES
+from perdure.clients.cli.group import examples
+from perdure.clients.cli.resources import Resource, cancelled
+
+if TYPE_CHECKING:
+    from perdure.clients.cli.drawing.listing import EntryTable
+    from perdure.clients.client import AgentClient
+    from perdure.clients.turns.entries import TurnEntry
+    from perdure.clients.turns.handle import Turn
+
+_STATES = ("running", "waiting", "paused", "ended")
+_ID: options.Decorator[Any] = click.argument("turn", help="The turn's id.")
+
+
+def _handle(client: AgentClient, id: str) -> Turn[Any]:
+    return client.turn(id)
+
+
+@click.group("turn", cls=Resource, handle=_handle)
+def turns() -> None:
+    """Start, follow and control turns.
+
+    These commands have no group on the command line, because they are the most frequent.
+    """
+
+
+@turns.command(
+    epilog=examples(
+        'perdure run support "Answer ticket 4711." --id ticket-4711 --usd 0.50',
+        'perdure run support "Answer ticket 4711." > answer.txt',
+        'perdure run support "Sum up the day." --delay 2h --deadline 1d',
+        'perdure run support "Answer ticket 4711." --json | jq .kind',
+    ),
+)
+@options.AGENT
+@click.argument("task", help="The task for the agent.")
+@click.option("--id", metavar="ID", help="The turn's id; the same id is the same turn.")
+@click.option(
+    "--if-exists",
+    type=click.Choice(["attach", "restart", "error"]),
+    default="attach",
+    metavar="HOW",
+    help="What to do where a turn of this id exists: attach, restart or error (default: attach).",
+)
+@options.STREAM
+@options.EVENTS
+@options.BUDGET
+@options.iterations("--max-iterations")
+@options.MODEL_RETRY
+@options.START
+@options.ON_DONE
+@options.CONNECTION
+async def run(
+    agent: str,
+    task: str,
+    stream: bool,
+    as_json: bool,
+    address: str | None,
+    task_queue: str,
+    **values: Any,
+) -> int:
+    """Start a turn, or attach to it, and follow it to its end.
+
+    The answer goes to standard output, everything else to standard error. Ctrl-C leaves the turn
+    running.
+    """
+    from perdure.clients.cli.drawing.amounts import with_budget
+    from perdure.clients.cli.running.following import follow
+
+    start = with_budget(values)
+    client = await connected(address, task_queue)
+    turn = await client.start(agent, task, live=stream, **start)
+    display = Display(as_json=as_json, stream=stream, address=address)
+    return await follow(client, turn, display, is_new=True)
+
+
+@turns.command(
+    epilog=examples(
+        "perdure show ticket-4711",
+        "perdure show ticket-4711 --json | jq 'select(.kind == \"report\").report.cost'",
+    ),
+)
+@_ID
+@click.option(
+    "--full", is_flag=True, help="Print task, arguments and results whole, below their lines."
+)
+@options.STREAM
+@options.EVENTS
+@options.ANY_QUEUE
+async def show(turn: str, full: bool, stream: bool, as_json: bool, address: str | None) -> int:
+    """Show a turn from its beginning, live while it runs.
+
+    The exit code depends on its outcome.
+    """
+    from perdure.clients.cli.running.following import follow
+
+    client = await connected(address)
+    display = Display(as_json=as_json, full=full, stream=stream, address=address)
+    return await follow(client, client.turn(turn), display)
+
+
+@turns.listing(
+    "perdure list --state waiting",
+    "perdure list --outcome failed --json | jq -r .id",
+    queues=options.ONE_OR_ALL_QUEUES,
+)
+@click.option("--agent", metavar="NAME", help="Only turns of this agent.")
+@click.option(
+    "--state",
+    type=click.Choice(_STATES),
+    metavar="STATE",
+    help="Only turns that are running, waiting, paused or ended.",
+)
+@click.option(
+    "--outcome",
+    type=click.Choice(list(OUTCOMES)),
+    metavar="OUTCOME",
+    help="Only turns with this outcome: completed, failed, cancelled, …",
+)
+@options.labels("Only turns with this label; may be repeated.")
+@click.option("--parent", metavar="TURN", help="Only turns that this turn delegated to.")
+@click.option("--schedule", metavar="ID", help="Only turns that this schedule started.")
+def list_turns(client: AgentClient, **filters: Any) -> EntryTable[TurnEntry]:
+    """List turns.
+
+    Running turns come first, then those that are over, the last ended first.
+    """
+    from perdure.clients.cli.drawing.turns import entry_table
+
+    return entry_table(client, client.list(**filters))
+
+
+@turns.command(
+    epilog=examples(
+        "perdure approvals",
+        "perdure approvals ticket-4711",
+        "perdure approvals ticket-4711 --approve call_1_1",
+        'perdure approvals ticket-4711 --deny call_1_2 --reason "the customer called"',
+        "perdure approvals --agent support --label team=north",
+    ),
+)
+@click.argument("turn", required=False, help="The turn's id: its calls, with all arguments.")
+@click.option(
+    "--approve", metavar="CALL", multiple=True, help="Let this call run; may be repeated."
+)
+@click.option("--deny", metavar="CALL", multiple=True, help="Refuse this call; may be repeated.")
+@click.option(
+    "--arguments",
+    metavar="JSON",
+    help="With --approve: run it with these arguments in place of its own.",
+)
+@click.option(
+    "--reason", default="", metavar="TEXT", help="The reason; with --deny the model sees it."
+)
+@options.BY
+@click.option("--agent", metavar="NAME", help="List only calls of this agent's turns.")
+@options.labels("List only calls of turns with this label; may be repeated.")
+@options.json_lines("Print a line of JSON for each call, with all of its arguments.")
+@options.ONE_OR_ALL_QUEUES
+async def approvals(address: str | None, **values: Any) -> int:
+    """List, approve or deny the calls that wait for a person."""
+    from perdure.clients.cli.running.approvals import ApprovalOptions, decide
+
+    return await decide(await connected(address), ApprovalOptions(address=address, **values))
+
+
+@turns.command(
+    epilog=examples(
+        "perdure add-budget ticket-4711 --usd 0.50 --time 10m",
+        "perdure add-budget ticket-4711 --iterations 10",
+    ),
+)
+@_ID
+@options.BUDGET
+@options.iterations("--iterations")
+@options.BY
+@options.json_lines("Print what is left as a line of JSON.")
+@options.ANY_QUEUE
+async def add_budget(
+    turn: str,
+    iterations: int | None,
+    by: str | None,
+    as_json: bool,
+    address: str | None,
+    **limits: Any,
+) -> int:
+    """Add to the budget or the iterations of a turn.
+
+    A turn that waits for them continues.
+    """
+    from perdure import errors
+    from perdure.clients.cli.drawing import amounts
+    from perdure.text import word
+
+    more = amounts.budget_of(limits)
+    if more is None and iterations is None:
+        raise errors.InvalidRequestError(
+            "name what to add: --usd, --time, --tokens, --model-calls, --tool-calls or --iterations"
+        )
+    client = await connected(address)
+    remaining = await client.turn(turn).add_budget(more, iterations=iterations, by=sender(by))
+    return Display(as_json).report(
+        {"turn": turn, "left": remaining},
+        f"left for turn {word(turn)}: {amounts.in_words(remaining)}",
+    )
+
+
+@turns.command(
+    epilog=examples(
+        'perdure steer ticket-4711 "Use the new price list."',
+        'perdure steer ticket-4711 "Stop, they cancelled." --now --deny-pending',
+    ),
+)
+@_ID
+@click.argument("text", help="The message.")
+@click.option(
+    "--id",
+    "message_id",
+    metavar="ID",
+    help="The message's id; the same id is the same message (default: a random one).",
+)
+@click.option("--now", is_flag=True, help="Stop the model call that is running.")
+@click.option(
+    "--deny-pending",
+    is_flag=True,
+    help="Deny the calls that wait for approval, with the message as the reason.",
+)
+@options.BY
+@options.json_lines("Print the id of the message as a line of JSON.")
+@options.ANY_QUEUE
+async def steer(
+    turn: str, text: str, by: str | None, as_json: bool, address: str | None, **values: Any
+) -> int:
+    """Send a message to a running turn.
+
+    Its model reads the message with the next call. If the turn ends before that, its report lists
+    the message as unread.
+    """
+    from perdure.text import word
+
+    client = await connected(address)
+    message_id = await client.turn(turn).steer(text, by=sender(by), **values)
+    return Display(as_json).report(
+        {"turn": turn, "message": message_id},
+        f"turn {word(turn)} has the message; its model reads it with the next call",
+    )
+
+
+@turns.command(
+    epilog=examples(
+        'perdure fork ticket-4711 --at-step 7 --say "Use the new price list."',
+        "perdure fork ticket-4711 --at-step 0 --model openai:gpt-5 --yes",
+    ),
+)
+@_ID
+@click.option(
+    "--at-step",
+    metavar="N",
+    type=options.Count(min=0),
+    help="The last step to keep; 0 keeps the task alone (default: the last complete step).",
+)
+@click.option("--say", metavar="TEXT", help="A message to the model, after the messages.")
+@click.option("--agent", metavar="NAME", help="The agent of the new turn (default: the same).")
+@click.option("--model", metavar="MODEL", help="Its model (default: the same).")
+@options.labels("A label in place of those of the turn; may be repeated.")
+@options.FORK
+@options.EVENTS
+@options.BUDGET
+@options.iterations("--max-iterations")
+@options.MODEL_RETRY
+@options.ANY_QUEUE
+async def fork(
+    turn: str,
+    at_step: int | None,
+    is_agreed: bool,
+    no_follow: bool,
+    stream: bool,
+    as_json: bool,
+    address: str | None,
+    **values: Any,
+) -> int:
+    """Start a new turn from a complete step of another turn.
+
+    The other turn is not changed, and the new turn is followed. Calls after that step may happen
+    again: those that are not read-only are listed first.
+    """
+    from perdure.clients.cli.running import forking
+
+    display = Display(as_json=as_json, stream=stream, address=address)
+    start = forking.ForkStart(display, is_agreed, follows=not no_follow)
+    return await forking.fork(await connected(address), turn, start, at_step, values)
+
+
+@turns.command(
+    epilog=examples(
+        "perdure resume ticket-4711 --usd 1", "perdure resume ticket-4711 --max-iterations 40"
+    ),
+)
+@_ID
+@options.FORK
+@options.EVENTS
+@options.BUDGET
+@options.iterations("--max-iterations")
+@options.MODEL_RETRY
+@options.ANY_QUEUE
+async def resume(
+    turn: str,
+    is_agreed: bool,
+    no_follow: bool,
+    stream: bool,
+    as_json: bool,
+    address: str | None,
+    **values: Any,
+) -> int:
+    """Continue a turn that ended, or that waits for a provider.
+
+    A turn that ended without an answer continues as a new turn, which is followed. Calls after its
+    last complete step may happen again: those that are not read-only are listed first. A turn that
+    waits for a provider, or is paused because a provider was unavailable, asks its model again at
+    once; no option but --json applies to it.
+    """
+    from perdure.clients.cli.running import forking
+
+    display = Display(as_json=as_json, stream=stream, address=address)
+    start = forking.ForkStart(display, is_agreed, follows=not no_follow)
+    return await forking.resume(await connected(address), turn, start, values)
+
+
+@turns.action(
+    'perdure cancel ticket-4711 --reason "answered by phone"',
+    json="Print whether there was something to stop, as a line of JSON.",
+)
+@options.REASON
+async def cancel(turn: Turn[Any], reason: str) -> tuple[dict[str, Any], str]:
+    """Cancel a turn.
+
+    Its report contains the work done so far.
+    """
+    return cancelled("turn", turn.id, await turn.cancel(reason))

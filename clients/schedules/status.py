@@ -71,7 +71,7 @@ class ScheduleEntry(Value):
     """A schedule in a list. Its times are in its time zone.
 
     Attributes:
-        id: The schedule's id; `client.create_schedule(entry.id)` goes on with it.
+        id: The schedule's id; `client.schedule(entry.id)` is its handle.
         agent: The name of the agent of its turns.
         task: The task, in one line.
         cron: The cron expression.

@@ -69,7 +69,7 @@ async def the_screen_is_shown(story: Story) -> None:
         await asyncio.to_thread(chat.wait_for, r"(?m)^>$")
         chat.type("Pay 30 euros.\n")
         await asyncio.to_thread(chat.wait_for, "perdure approvals")
-        await story["client"].approve("ticket-4712/1", "call_1_1", by="anna")
+        await story["client"].turn("ticket-4712/1").approve("call_1_1", by="anna")
         await asyncio.to_thread(chat.wait_for, r"(?s)I have paid it.*\n>$")
 
         assert agrees(shown, chat.text), f"{block}: the screen shows\n{chat.text}"

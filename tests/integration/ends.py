@@ -308,10 +308,7 @@ ELSEWHERE = {
     ),
     errors.StaleCursorError: (
         "told to who reads events",
-        (
-            "integration/test_event_json.py"
-            "::test_cursor_that_is_not_of_this_run_is_refused_by_the_call"
-        ),
+        "integration/test_event_json.py::test_cursor_that_is_not_of_this_run_is_refused",
     ),
     errors.UnknownVersionError: (
         "the turn waits for a worker that knows it",

@@ -128,7 +128,8 @@ async def test_bad_requests_are_refused_and_start_nothing(runtime: Runtime) -> N
             f"labels of {path}": (422, "INVALID_REQUEST")
             for path in ("/v1/turns", "/v1/sessions", "/v1/approvals")
         },
-        **dict.fromkeys(("an id with a zero", "an id of 5000 letters"), (404, "TURN_NOT_FOUND")),
+        "an id with a zero": (404, "TURN_NOT_FOUND"),
+        "an id of 5000 letters": (414, "URI_TOO_LONG"),
     }
     assert found["an unknown field of the task"].json()["errors"] == [
         {"pointer": "#/task", "detail": "Input should be a valid string"},

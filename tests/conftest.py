@@ -93,6 +93,16 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ[HISTORIES] = config.stash[_scratch].name
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Leave the thousands of collected tests out of the garbage collection.
+
+    A full collection of them takes so long on a busy machine that Temporal takes the workflow task
+    in which it falls for a deadlock.
+    """
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Deselect most rows of a long table except in `make test-slow`: `@pytest.mark.table(3)` runs

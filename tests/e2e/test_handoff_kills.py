@@ -41,7 +41,6 @@ async def test_turn_is_handed_over_once_although_its_workers_are_killed(tell: Te
     assert story.requests() == {1: 1, 2: 2, 3: 1}
     assert [request["model"] for request in story.stub.requests] == ["clerk", *["cashier"] * 3]
     attempts = await story.attempts(turn)
-    attempts.pop("agent", None)  # the agent is looked up in place, unless that takes long
     # a poll of the dead process may take the next attempt along
     assert attempts.pop("step-1.call-1.agent") >= 2
     assert attempts.pop("step-2") >= 2

@@ -33,9 +33,8 @@ async def test_recorded_tool_and_model_call_are_not_repeated_after_a_kill(tell: 
     worker = await story.worker()
     turn = await story.start()
     await story.begun("two")
-    await kill(worker)
     killed_at = time.time()
-    await story.worker()
+    await story.replace(worker)
 
     report = await story.report(turn)
 
@@ -61,7 +60,7 @@ async def test_worker_killed_before_it_had_work_costs_nothing(tell: Tell) -> Non
     await (await story.start("warm up")).result()
     await kill(idle)
     turn = await story.start()
-    await story.worker()
+    await story.following(idle)
 
     report = await story.report(turn)
 
@@ -79,8 +78,7 @@ async def test_delay_survives_the_kill_of_its_worker(tell: Tell) -> None:
     worker = await story.worker()
     turn = await story.start(delay=DELAY)
     began = await until(turn, WaitBegan)
-    await kill(worker)
-    await story.worker()
+    await story.replace(worker)
 
     report = await story.report(turn)
     ended = await until(turn, WaitEnded)
@@ -105,8 +103,7 @@ async def test_model_call_cut_off_by_a_kill_is_tried_again_and_both_attempts_are
     worker = await story.worker()
     turn = await story.start()
     await story.asked(1)
-    await kill(worker)
-    await story.worker()
+    await story.replace(worker)
 
     report = await story.report(turn)
 
@@ -130,8 +127,7 @@ async def test_recorded_answer_is_not_paid_again_when_its_tool_had_not_begun(tel
     turn = await story.start()
     await recorded(turn, "step-1")
     before = story.ran()
-    await kill(worker)
-    await story.worker()
+    await story.replace(worker)
 
     report, _ = await asyncio.gather(story.report(turn), other.result())
 
@@ -150,8 +146,7 @@ async def test_idempotent_tool_runs_again_under_the_same_key_after_a_kill(tell: 
     worker = await story.worker()
     turn = await story.start()
     await story.begun("one")
-    await kill(worker)
-    await story.worker()
+    await story.replace(worker)
 
     report = await story.report(turn)
 
@@ -173,8 +168,7 @@ async def test_other_tool_is_not_run_again_after_a_kill_and_the_model_is_told(te
     worker = await story.worker()
     turn = await story.start()
     await story.begun("one")
-    await kill(worker)
-    await story.worker()
+    await story.replace(worker)
 
     report = await story.report(turn)
 
@@ -192,8 +186,7 @@ async def test_tool_whose_result_is_recorded_does_not_run_again(tell: Tell) -> N
     worker = await story.worker()
     turn = await story.start()
     await story.asked(2)
-    await kill(worker)
-    await story.worker()
+    await story.replace(worker)
 
     report = await story.report(turn)
 

@@ -69,9 +69,15 @@ def file_of(module: str) -> Path:
     return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
 
 
+_NEVER_TRUE = {"TYPE_CHECKING", "typing.TYPE_CHECKING"}
+"""Conditions that do not hold at run time."""
+
+
 def imported(node: ast.AST) -> Iterator[str]:
     """Yield the full names that a module imports at run time, also within functions."""
-    if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+    if isinstance(node, ast.If) and ast.unparse(node.test) in _NEVER_TRUE:
+        for otherwise in node.orelse:
+            yield from imported(otherwise)
         return
     if isinstance(node, ast.Import):
         yield from (alias.name for alias in node.names)
@@ -167,6 +173,7 @@ def test_import_that_is_not_allowed_is_found(room: str, name: str) -> None:
         f"import {name}": name,
         f"from {parent} import {last}": f"{parent}.{last}",
         f"def load():\n    import {name} as x": name,
+        f"if TYPE_CHECKING:\n    pass\nelse:\n    import {name}": name,
     }
 
     for source, found in sources.items():

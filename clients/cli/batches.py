@@ -10,7 +10,7 @@ import click
 from perdure.clients.cli import options
 from perdure.clients.cli.common import Display, connected
 from perdure.clients.cli.group import examples
-from perdure.clients.cli.resources import Resource, cancelled
+from perdure.clients.cli.resources import ResourceGroup, cancelled
 
 if TYPE_CHECKING:
     from perdure.clients.batches.handle import Batch
@@ -33,7 +33,7 @@ def _handle(client: AgentClient, id: str) -> Batch[Any]:
 
 
 @click.group(
-    cls=Resource,
+    cls=ResourceGroup,
     handle=_handle,
     epilog=examples("perdure batch run tasks.jsonl --agent classifier --out results.jsonl"),
 )

@@ -84,7 +84,7 @@ class CommandGroup(click.Group):
             formatter.write_dl((str(code), meaning) for code, meaning in MEANINGS.items())
 
 
-class Command(FirstSentence, click.Command):
+class Command(FirstSentence):
     """A command, whose options are listed in sections."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

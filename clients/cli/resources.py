@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 HandleOf = Callable[["AgentClient", str], Any]
 
 
-class Resource(FirstSentence, click.Group):
+class ResourceGroup(FirstSentence, click.Group):
     """The commands for turns, sessions, batches or schedules, by the name of one of them."""
 
     command_class = Command

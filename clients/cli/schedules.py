@@ -11,7 +11,7 @@ import click
 from perdure.clients.cli import options, schedule_options
 from perdure.clients.cli.common import Display, connected
 from perdure.clients.cli.group import examples
-from perdure.clients.cli.resources import Resource
+from perdure.clients.cli.resources import ResourceGroup
 
 if TYPE_CHECKING:
     from perdure.clients.cli.drawing.listing import EntryTable
@@ -25,7 +25,7 @@ def _handle(client: AgentClient, id: str) -> Schedule:
 
 
 @click.group(
-    cls=Resource,
+    cls=ResourceGroup,
     handle=_handle,
     epilog=examples("perdure schedule list", "perdure schedule create --help"),
 )

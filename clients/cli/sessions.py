@@ -10,7 +10,7 @@ from perdure.clients.cli import options
 from perdure.clients.cli.common import Display, connected, sender
 from perdure.clients.cli.exits import DONE
 from perdure.clients.cli.group import Command, examples
-from perdure.clients.cli.resources import Resource
+from perdure.clients.cli.resources import ResourceGroup
 
 if TYPE_CHECKING:
     from perdure.clients.cli.drawing.listing import EntryTable
@@ -78,7 +78,7 @@ async def chat(
 
 
 @click.group(
-    cls=Resource,
+    cls=ResourceGroup,
     handle=_handle,
     epilog=examples("perdure session list", "perdure session show ticket-4711"),
 )

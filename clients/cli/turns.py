@@ -13,7 +13,7 @@ from perdure.clients.cli import options
 from perdure.clients.cli.common import Display, connected, sender
 from perdure.clients.cli.exits import OUTCOMES
 from perdure.clients.cli.group import examples
-from perdure.clients.cli.resources import Resource, cancelled
+from perdure.clients.cli.resources import ResourceGroup, cancelled
 
 if TYPE_CHECKING:
     from perdure.clients.cli.drawing.listing import EntryTable
@@ -29,7 +29,7 @@ def _handle(client: AgentClient, id: str) -> Turn[Any]:
     return client.turn(id)
 
 
-@click.group("turn", cls=Resource, handle=_handle)
+@click.group("turn", cls=ResourceGroup, handle=_handle)
 def turns() -> None:
     """Start, follow and control turns.
 

@@ -146,10 +146,9 @@ class Resource:
                     raise self.translated(id, error) from error
                 if pause < LONGEST_PAUSE_S <= pause * 2:
                     logger.warning(
-                        "the Temporal server does not answer (%s); %s %s is followed on",
+                        "the Temporal server does not answer (%s); %s is followed on",
                         error.status.name,
-                        self.noun,
-                        id,
+                        self.subject(id),
                     )
             await asyncio.sleep(pause)
             pause = min(pause * 2, LONGEST_PAUSE_S)

@@ -248,13 +248,29 @@ def test_server_that_does_not_answer_is_said_with_what_to_do(
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("command", ["show", "cancel"])
-def test_turn_that_is_not_there_is_said(
-    here: InProcess, at_work: list[str], new_id: str, command: str
+UNKNOWN = [
+    *(["show"], ["cancel"], ["resume"], ["steer", "Hurry."], ["add-budget", "--usd", "1"]),
+    *(["fork", "--yes"], ["session", "show"], ["session", "add-budget", "--usd", "1"]),
+    *(["session", "unqueue", "message"], ["session", "interrupt"], ["session", "resume"]),
+    *(["session", "fork", "--id", "another"], ["session", "close"], ["batch", "show"]),
+    *(["batch", "results"], ["batch", "retry"], ["batch", "cancel"], ["schedule", "show"]),
+    *(["schedule", "run"], ["schedule", "pause"], ["schedule", "resume"], ["schedule", "delete"]),
+    ["schedule", "change", "--task", "Other."],
+]
+"""Commands about one turn, session, batch or schedule, without its id."""
+
+
+@pytest.mark.accepts("P57")
+@pytest.mark.parametrize("command", UNKNOWN, ids=" ".join)
+def test_id_that_is_not_there_is_said_in_one_line(
+    here: InProcess, at_work: list[str], new_id: str, command: list[str]
 ) -> None:
-    """Exit code 2, with the id."""
-    done = here(command, new_id, *at_work)
+    """Exit code 2, with the id and the kind of the resource."""
+    names = 1 + (command[0] in {"session", "schedule", "batch"})
+    noun = command[0] if names == 2 else "turn"
+
+    done = here(*command[:names], new_id, *command[names:], *at_work)
 
     assert (done.returncode, done.stdout) == (2, "")
-    assert new_id in done.stderr
-    assert "Traceback" not in done.stderr
+    assert f"{noun} '{new_id}'" in done.stderr
+    assert done.stderr.count("\n") == 1

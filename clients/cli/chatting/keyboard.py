@@ -1,4 +1,4 @@
-"""InputLines of standard input while other things happen."""
+"""Lines of standard input while other things happen."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ _TOTALS = ("total_usd", "total_tokens")
 
 
 def arguments(values: Mapping[str, Any], timezone: str = "") -> Any:
-    """Return the arguments of `AgentClient.schedule` from the options of a command.
+    """Return the arguments of `AgentClient.create_schedule` from the options of a command.
 
     `timezone` is that of times without one, if the options do not name it.
 

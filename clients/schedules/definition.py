@@ -65,7 +65,7 @@ _OPTIONS: Mapping[str, Any] = {
 
 
 class ScheduleChanges(TurnOptions, total=False):
-    """The arguments of `AgentClient.schedule`, of which `Schedule.change` takes any."""
+    """The arguments of `AgentClient.create_schedule`, of which `Schedule.change` takes any."""
 
     agent: Agent[Any] | str
     task: str | Task
@@ -88,7 +88,7 @@ class ScheduleChanges(TurnOptions, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Definition:
-    """What a schedule starts, and when. `AgentClient.schedule` describes the values.
+    """What a schedule starts, and when. `AgentClient.create_schedule` describes the values.
 
     `request` is the input of its turns, without the schedule. With a session, it is the input of
     the workflows that send its messages; with a batch, it is that of the batch, and has no task.
@@ -141,7 +141,7 @@ class Definition:
         """Return the definition with other values.
 
         Raises:
-            PerdureError: As `AgentClient.schedule` raises it.
+            PerdureError: As `AgentClient.create_schedule` raises it.
         """
         keywords.check("a schedule", changes, ScheduleChanges)
         given: dict[str, Any] = {**changes}
@@ -237,7 +237,7 @@ class Definition:
         batches.check(turn_id_of(self.id, now), self.input(now))
 
     def differences(self, other: Definition) -> list[str]:
-        """Return the names of the values that differ, as `AgentClient.schedule` names them."""
+        """Return the names of the values that differ, as in `AgentClient.create_schedule`."""
         mine, others = _values(self), _values(other)
         return [name for name, value in mine.items() if value != others[name]]
 

@@ -205,7 +205,7 @@ class Schedule:
 
     @keywords.shows(ScheduleChanges)
     async def change(self, **changes: Unpack[ScheduleChanges]) -> None:
-        """Change the schedule; the arguments are those of `AgentClient.schedule`.
+        """Change the schedule; the arguments are those of `AgentClient.create_schedule`.
 
         What is not named stays. Turns that run already are not affected.
 

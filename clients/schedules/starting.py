@@ -34,7 +34,7 @@ class Schedules:
         `given` has an agent, a task, a cron expression and a time zone at least.
 
         Raises:
-            PerdureError: As `AgentClient.schedule` raises it.
+            PerdureError: As `AgentClient.create_schedule` raises it.
         """
         given = await batches.with_tasks(given)
         definition = Definition(

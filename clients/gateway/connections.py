@@ -45,7 +45,9 @@ class Connections:
 class Connection(H11Protocol):
     """A connection that has to send a request in time, and to read the answer to it.
 
-    Its next request waits until the last answer is read, and is given up if the connection closes.
+    A request that comes before the answer to the last one is not answered, and the connection is
+    closed: thousands of such requests fit into one packet, and no client in use sends them. A
+    request that comes before the last answer is read waits for that.
     Beyond the largest number, the connection that has waited longest without a request is closed.
     If all have one, the new one is refused.
     """
@@ -77,8 +79,17 @@ class Connection(H11Protocol):
             self.flow.pause_reading()
             return
         super().handle_events()
-        if not self._is_idle:
-            self._of.waiting.pop(self, None)
+        if self._is_idle:
+            return
+        self._of.waiting.pop(self, None)
+        if self.conn.their_state is h11.DONE and self.conn.trailing_data[0]:
+            self._close_after_answer()
+
+    def _close_after_answer(self) -> None:
+        """Drop what the client has sent before the answer to its last request."""
+        self.cycle.keep_alive = False
+        if not self.cycle.response_started:
+            self.cycle.default_headers = [*self.cycle.default_headers, (b"connection", b"close")]
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what is not HTTP and close the connection; an answer that has begun is cut off."""

@@ -22,7 +22,7 @@ from perdure.activities.user_code import called
 from perdure.agents.agent import Agent
 from perdure.agents.middleware import InputGuardrail, Middleware, OutputGuardrail
 from perdure.agents.observers import Observer
-from perdure.agents.tracebacks import named, raised
+from perdure.agents.tracebacks import named, place_of, raised, raised_unquoted
 from perdure.errors import PerdureError
 from perdure.schemas import output_type
 from perdure.schemas.strict_schema import Schema
@@ -140,9 +140,9 @@ async def _pass(
     except errors.GuardrailError:
         raise
     except Exception as error:
-        reason = error.message if isinstance(error, PerdureError) else raised(error)
         raise PerdureError(
-            f"the middleware {type(item).__name__} of agent {call.agent} failed: {reason}"
+            f"the middleware {type(item).__name__} of agent {call.agent} failed:"
+            f" {_reason(error, call.moment)}"
         ) from error
     if isinstance(item, InputGuardrail):
         item.judge(said, what)
@@ -150,6 +150,15 @@ async def _pass(
         item.judge(said)
     elif said is not None:
         raise _returned(item, call, said)
+
+
+def _reason(error: Exception, moment: str) -> str:
+    """Return why a middleware failed. What raises after an answer may quote the answer."""
+    if moment == "before":
+        return error.message if isinstance(error, PerdureError) else raised(error)
+    if type(error) is PerdureError and not place_of(error):
+        return error.message  # of `called`, such as that it took too long
+    return raised_unquoted(error)
 
 
 async def _ask(item: Middleware, call: HookCall, subject: Task | AgentReport[Any]) -> object:
@@ -191,8 +200,8 @@ async def _typed(report: AgentReport[Any], state: TurnState, agent: Agent[Any]) 
         said = output_type.broken_rules(error, output_type.schema_of(agent.output), schema)
         raise errors.OutputInvalidError(_misfit(said, state, agent, schema)) from error
     except Exception as error:
-        said = raised(error)
-        raise errors.OutputInvalidError(_misfit(said, state, agent, schema)) from error
+        reason = raised_unquoted(error)
+        raise errors.OutputInvalidError(_misfit(reason, state, agent, schema)) from error
     return report.model_copy(update={"output": output})
 
 

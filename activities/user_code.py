@@ -16,8 +16,8 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+from perdure.agents.tracebacks import raised_unquoted
 from perdure.errors import PerdureError
-from perdure.text import described
 
 
 async def called(function: Callable[..., Any], *arguments: object, limit: timedelta) -> Any:
@@ -52,7 +52,7 @@ async def called(function: Callable[..., Any], *arguments: object, limit: timede
     except Exception:
         raise
     except BaseException as error:
-        raise PerdureError(described(error)) from error
+        raise PerdureError(raised_unquoted(error)) from error
 
 
 async def _in_thread(function: Callable[..., Any], *arguments: object) -> Any:

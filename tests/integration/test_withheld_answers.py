@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any, Literal
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, create_model, field_validator
 
-from perdure import Agent, OutputGuardrail, errors, tool
+from perdure import Agent, AgentReport, OutputGuardrail, errors, tool
 from perdure.clients import Turn
 from perdure.session.facts import TurnRecorded
 from perdure.testing import ScriptedModel, call, calls, fails, says
@@ -153,6 +154,57 @@ async def test_error_of_a_guarded_agent_quotes_nothing(runtime: Runtime) -> None
     assert objected.message == "scripted: the answer is not what was asked for: text: enum"
     assert "hunter2" not in str([declined.report, objected.report])
     assert f"{SECRET}' is not one of" in str(model.requests[-1].messages[-1]).replace("\\", "")
+
+
+class Picky(BaseModel):
+    """An output type with a validator that is broken."""
+
+    text: str
+
+    @field_validator("text")
+    @classmethod
+    def _is_known(cls, text: str) -> str:
+        raise KeyError(text)
+
+
+PICKY = create_model("Picky", __doc__="Another version of it.", text=str)
+
+
+def breaks(report: AgentReport[Any]) -> bool:
+    """A check that is broken."""
+    raise KeyError(report.output)
+
+
+def is_refused(report: AgentReport[Any]) -> bool:
+    """A check that asks a model, which declines."""
+    raise errors.LLMRefusedError(f"the judge declined to answer: {report.output}")
+
+
+@pytest.mark.accepts("G37")
+@pytest.mark.parametrize(
+    ("fields", "output", "reason"),
+    [
+        ({"output": Picky}, PICKY, "its middleware gets: KeyError (FILE in _is_known)"),
+        ({"middleware": [OutputGuardrail(breaks)]}, None, "failed: KeyError (FILE in breaks)"),
+        (
+            {"middleware": [OutputGuardrail(is_refused)]},
+            None,
+            "failed: LLMRefusedError (FILE in is_refused)",
+        ),
+    ],
+    ids=["validator", "check", "judge"],
+)
+async def test_error_of_what_looks_at_an_answer_does_not_quote_the_answer(
+    runtime: Runtime, fields: dict[str, Any], output: Any, reason: str
+) -> None:
+    """It has the class of the exception and its place."""
+    model = ScriptedModel(WRONG)
+    async with runtime(guarded(**fields), model=model) as client:
+        failed = await ended(await client.start("clerk", "go", output=output))
+
+    assert isinstance(failed, errors.PerdureError)
+    assert reason in re.sub(r"test_withheld_answers\.py:\d+", "FILE", failed.message)
+    assert "hunter2" not in str([failed.message, failed.context, failed.report])
 
 
 @pytest.mark.accepts("G37")

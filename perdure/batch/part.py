@@ -69,10 +69,7 @@ class Part:
         return len(self._request.items) - self._next
 
     def take(self, order: PartOrder) -> None:
-        """Take an order of the batch, or one that is repeated.
-
-        It says what the batch has taken back; a part that was reset may not know of that.
-        """
+        """Take an order of the batch, or one that is repeated."""
         before = self._order
         stays = before.stop is not None and order.stop != StopReason.CANCELLED
         changes = {
@@ -83,6 +80,13 @@ class Part:
         }
         self._order = order.model_copy(update=changes)
         self._most = batch_leases.largest(self._most, order.most)
+
+    def has_forgotten(self, order: PartOrder) -> bool:
+        """Return whether the batch has taken back more than the part knows of: it was reset."""
+        return batch_leases.largest(self._returned, order.taken) != self._returned
+
+    def remember(self, order: PartOrder) -> None:
+        """Note what the batch has taken back."""
         self._returned = batch_leases.largest(self._returned, order.taken)
 
     def starts(self, now: datetime) -> Iterator[tuple[BatchItem, TurnRequest]]:

@@ -31,22 +31,35 @@ _CLOSED_AT_ONCE = 50
 Orders = dict[int, PartOrder]
 
 
+def is_of_reset_part(progress: BatchProgress, news: PartNews) -> bool:
+    """Return whether news come from another run of a part than the news before."""
+    account = progress.active.get(news.part)
+    known = account.news.run if account else ""
+    return bool(news.run and known) and news.run != known
+
+
 def heard(
-    request: BatchRequest, progress: BatchProgress, news: PartNews, now: datetime
+    request: BatchRequest,
+    progress: BatchProgress,
+    news: PartNews,
+    now: datetime,
+    *,
+    is_reset: bool = False,
 ) -> BatchProgress:
     """Return the state after news from a part. News of other parts, and old ones, are ignored.
 
-    A part that was reset does not know what it has given back since, and others may have.
+    A part that was reset numbers its news anew (`is_reset`). It does not know what it has given
+    back since, which other parts may have.
     """
     account = progress.active.get(news.part)
     if account is None:
         return progress
-    if news.run and account.news.run and news.run != account.news.run:
-        kept = {
+    if is_reset:
+        given_back = {
             "freed": max(news.freed, account.news.freed),
             "returned": largest(news.returned, account.news.returned),
         }
-        news = news.model_copy(update=kept)
+        news = news.model_copy(update=given_back)
     elif news.number <= account.news.number:
         return progress
     known = account.model_copy(update={"news": news, "silent_since": now})

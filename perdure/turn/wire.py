@@ -422,12 +422,20 @@ class ChildNews(Wire):
 class ChildRun(Wire):
     """Input of the activity that reads one run of a delegate's turn.
 
-    With `parent`, the id of a workflow, the turn must have been begun by that, and be over.
+    With `parent`, the id of a workflow, the turn must have been begun by that workflow, and be
+    over; with `only_parent`, nothing else is read.
     """
 
     turn_id: str
     run_id: str
     parent: str = ""
+    only_parent: bool = False
+
+
+class ParentRead(Wire):
+    """Whether a turn has the parent of a `ChildRun`, which an earlier release did not compare."""
+
+    has_parent: bool = False
 
 
 class Steer(Wire):

@@ -224,9 +224,11 @@ def test_news_of_a_part_that_was_reset_count_from_the_beginning() -> None:
     batch.progress = batch_plan.heard(batch.request, batch.progress, late, NOW)
     ignored = batch.progress.active[1].news
     after = PartNews(part=1, run="b", number=2, done=1)
-    batch.progress = batch_plan.heard(batch.request, batch.progress, after, NOW)
+    resets = [batch_plan.is_of_reset_part(batch.progress, news) for news in (before, late, after)]
+    batch.progress = batch_plan.heard(batch.request, batch.progress, after, NOW, is_reset=True)
 
     assert ignored == before
+    assert resets == [False, False, True]
     kept = {"freed": 1, "returned": usd}
     assert batch.progress.active[1].news == after.model_copy(update=kept)
 
@@ -238,8 +240,13 @@ def test_part_that_was_reset_learns_what_it_had_given_back() -> None:
     batch.drive()
     [order] = batch.orders[1]
     usd = Spending(usd=Decimal(3))
-    batch.parts[1].take(order.model_copy(update={"taken": usd}))
+    later, part = order.model_copy(update={"taken": usd}), batch.parts[1]
+    part.take(later)
+    forgotten = [part.has_forgotten(order), part.has_forgotten(later)]
+    part.remember(later)
 
+    assert forgotten == [False, True]
+    assert not part.has_forgotten(later)
     [*requests] = [request for _, request in batch.parts[1].starts(NOW)]
 
     assert sum(one.budget.usd or 0 for one in requests if one.budget) == Decimal(1)

@@ -33,6 +33,8 @@ from perdure.text import described, one_line
 from perdure.workflows import ancestors, schedule_total
 from perdure.workflows.batch.details import card
 
+KNOWS_RESETS = "parts-are-reset"
+"""The patch since which a batch takes the news of a part that was reset, whatever their number."""
 _REASON_CHARACTERS = 200
 
 
@@ -120,7 +122,12 @@ class AgentBatch:
 
     def _take_news(self, request: BatchRequest) -> None:
         for news in self._news:
-            self._progress = batch_plan.heard(request, self._progress, news, workflow.now())
+            is_reset = batch_plan.is_of_reset_part(self._progress, news)
+            # only such news ask for the patch: it costs no other batch an event of its history
+            is_reset = is_reset and workflow.patched(KNOWS_RESETS)
+            self._progress = batch_plan.heard(
+                request, self._progress, news, workflow.now(), is_reset=is_reset
+            )
         self._news.clear()
 
     async def _check(self) -> None:

@@ -37,7 +37,7 @@ from perdure.temporal.payloads import NOTHING, pack, unpack
 from perdure.text import described
 from perdure.turn.facts import ChildEnded
 from perdure.turn.keys import ChildKey
-from perdure.turn.wire import ChildRun, TurnRequest
+from perdure.turn.wire import ChildRun, ParentRead, TurnRequest
 from perdure.values.batch_items import BatchItem
 from perdure.workflows import heartbeats
 from perdure.workflows.turn.calls import has_ended
@@ -47,6 +47,10 @@ _GONE = "the batch of this turn is gone"
 
 FINDS_AGAIN = "found-again"
 """The patch id of parts that read the end of a turn which they had begun before a reset."""
+REMEMBERS = "money-taken-back"
+"""The patch id of parts that learn from an order what they had given back before a reset."""
+OWN = "own:"
+"""The beginning of the id of an activity that finds out whether a turn is one of the part."""
 _UNTIL_OVER = RetryPolicy(
     maximum_interval=timedelta(seconds=30),
     non_retryable_error_types=[failures.NOT_REGISTERED],  # by a worker of an earlier release
@@ -86,10 +90,10 @@ class AgentBatchPart:
             raise failures.of_activity(PerdureError(described(error))) from error
 
     @workflow.signal(name=BATCH_ORDER)
-    def order(self, given: RawValue = NOTHING) -> None:
+    def order(self, payload: RawValue = NOTHING) -> None:
         """Take an order of the batch. A signal of anyone else is ignored."""
         try:
-            self._orders.append(unpack(given, PartOrder))
+            self._orders.append(unpack(payload, PartOrder))
         except PerdureError as error:
             workflow.logger.warning("a signal to a part is ignored: %s", error.message)
 
@@ -116,6 +120,8 @@ class AgentBatchPart:
         """Take the orders, and start the turns that may start. Returns whether the part is over."""
         for order in self._orders:
             part.take(order)
+            if part.has_forgotten(order) and workflow.patched(REMEMBERS):
+                part.remember(order)
         self._orders.clear()
         for item, given in part.starts(workflow.now()):
             self._tasks.add(asyncio.create_task(self._turn(request, part, item, given)))
@@ -168,17 +174,11 @@ class AgentBatchPart:
         self._found.append(turn_id)
         if part.is_cancelled:
             await self._cancel(part.cancel_reason)
-        run = ChildRun(turn_id=turn_id, run_id="", parent=workflow.info().workflow_id)
         try:
-            result: RawValue = await workflow.execute_activity(
-                READ_CHILD,
-                pack(run),
-                result_type=RawValue,
-                activity_id=turn_id,
-                start_to_close_timeout=limits.CARRY_CALL,
-                heartbeat_timeout=heartbeats.timeout(),
-                retry_policy=_UNTIL_OVER,
-                summary=f"the end of {item.id}, which had begun before",
+            result = await _read(
+                ChildRun(turn_id=turn_id, run_id="", parent=workflow.info().workflow_id),
+                turn_id,
+                f"the end of {item.id}, which had begun before",
             )
             return outcomes.child_found(_KEY, result)
         except ActivityError as failed:
@@ -192,10 +192,9 @@ class AgentBatchPart:
             handle = self._handles.get(item)
             if handle is not None and not await has_ended(handle):
                 handle.cancel(reason)
-        while self._found:
-            found = workflow.get_external_workflow_handle(self._found.pop(0))
-            with contextlib.suppress(ApplicationError):  # it is over
-                await found.cancel(reason=reason)
+        for turn_id in self._found:
+            self._tasks.add(asyncio.create_task(_cancel_own(turn_id, reason)))
+        self._found.clear()
 
     async def _tell(self, request: PartRequest, part: Part) -> None:
         """Report to the batch, one signal at a time, until the part is over.
@@ -217,6 +216,35 @@ class AgentBatchPart:
             if not await _report(request, part.report()):
                 self._orders.append(PartOrder(stop=StopReason.CANCELLED, reason=_GONE))
                 return
+
+
+async def _read(run: ChildRun, activity_id: str, summary: str) -> RawValue:
+    """Read a turn, which is tried again until it can be read.
+
+    Raises:
+        ActivityError: The turn is not one of this part, or cannot be read.
+    """
+    result: RawValue = await workflow.execute_activity(
+        READ_CHILD,
+        pack(run),
+        result_type=RawValue,
+        activity_id=activity_id,
+        start_to_close_timeout=limits.CARRY_CALL,
+        heartbeat_timeout=heartbeats.timeout(),
+        retry_policy=_UNTIL_OVER,
+        summary=summary,
+    )
+    return result
+
+
+async def _cancel_own(turn_id: str, reason: str) -> None:
+    """Cancel a turn whose id was in use, unless another caller has the id."""
+    parent = workflow.info().workflow_id
+    run = ChildRun(turn_id=turn_id, run_id="", parent=parent, only_parent=True)
+    with contextlib.suppress(ActivityError, ApplicationError, PerdureError):  # or it is over
+        raw = await _read(run, f"{OWN}{turn_id}", "is it a turn of this part?")
+        if unpack(raw, ParentRead).has_parent:
+            await workflow.get_external_workflow_handle(turn_id).cancel(reason=reason)
 
 
 async def _report(request: PartRequest, news: PartNews) -> bool:

@@ -11,7 +11,7 @@ from perdure.temporal.recent import Recent
 from perdure.temporal.session_history import messages_before
 from perdure.turn import carry, withheld
 from perdure.turn.continuation import CarryCall
-from perdure.turn.snapshot import Part
+from perdure.turn.snapshot import CarriedPart
 from perdure.turn.wire import Origin
 
 _ORIGINS = 4
@@ -21,9 +21,9 @@ class Carrier:
     """Reads each origin once for all of its parts, as long as this process runs the activities."""
 
     def __init__(self) -> None:
-        self._recent = Recent[Origin, tuple[Part, ...]](_ORIGINS)
+        self._recent = Recent[Origin, tuple[CarriedPart, ...]](_ORIGINS)
 
-    async def carry(self, call: CarryCall) -> Part:
+    async def carry(self, call: CarryCall) -> CarriedPart:
         """Return one part of what an origin holds.
 
         Raises:

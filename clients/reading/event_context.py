@@ -26,7 +26,7 @@ from perdure.turn.facts import (
 )
 from perdure.turn.fold import runs_tools
 from perdure.turn.keys import CallKey, HookKey, Key, ModelKey
-from perdure.turn.snapshot import Part, Snapshot
+from perdure.turn.snapshot import CarriedPart, Snapshot
 from perdure.values.messages import AssistantMessage, ToolCall, closed, with_unique_ids
 
 
@@ -65,7 +65,7 @@ class EventContext:
                 self._unread = [message.id or "" for message in request.said or ()]
             case TurnContinued():
                 self._unread = []
-            case PartCarried(_, Part(snapshot=Snapshot() as snapshot)):
+            case PartCarried(_, CarriedPart(snapshot=Snapshot() as snapshot)):
                 carried = [message.id or "" for message in snapshot.inbox.unread]
                 self._unread = [*carried, *self._unread]
             case Said(message_id):
@@ -106,7 +106,7 @@ class EventContext:
                 self._note(fact)
         return self._call_of(getattr(fact, "key", None)), ""
 
-    def _carried(self, part: Part) -> None:
+    def _carried(self, part: CarriedPart) -> None:
         """Follow a part of another run's state, for a reader that has not read that run."""
         answers = [one for one in part.messages if isinstance(one, AssistantMessage)]
         self._ids.update(call.id for answer in answers for call in answer.calls)

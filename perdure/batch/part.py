@@ -18,7 +18,7 @@ from perdure.values.reports import Outcome
 _MOMENT = timedelta(milliseconds=1)
 
 
-class Part:
+class PartState:
     """The state of a part.
 
     Attributes:

@@ -66,7 +66,7 @@ from perdure.turn.keys import CarryKey, HandoffKey, Key, ModelKey, PolicyKey, To
 from perdure.turn.ledger import Ledger
 from perdure.turn.open_step import Attempts, OpenCall, OpenStep
 from perdure.turn.slot import Slot, with_slot
-from perdure.turn.snapshot import Part
+from perdure.turn.snapshot import CarriedPart
 from perdure.turn.state import CarriedOver, TurnState
 from perdure.turn.waiting import PROVIDER, Waiting
 from perdure.turn.wire import TurnRequest
@@ -306,7 +306,7 @@ def _after_retry(state: TurnState) -> Waiting | None:
     return None if state.waiting is not None and state.waiting.kind == "retry" else state.waiting
 
 
-def _carried(state: TurnState, part: Part) -> TurnState:
+def _carried(state: TurnState, part: CarriedPart) -> TurnState:
     """Take over one more part of another run's state; the last one completes it."""
     parts = (*state.carried.parts, part)
     carried = replace(state.carried, parts=parts)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from perdure import Budget, Outcome, Task, errors
 from perdure.batch import leases as batch_leases
 from perdure.batch import plan as batch_plan
-from perdure.batch.part import Part
+from perdure.batch.part import PartState
 from perdure.batch.wire import BatchProgress, BatchRequest, PartNews, PartRequest, StopReason
 from perdure.turn.facts import ChildEnded
 from perdure.turn.keys import ChildKey
@@ -37,12 +37,12 @@ class Simulation:
         )
         self.progress = BatchProgress(began=NOW)
         common = TurnRequest(agent="a", task=Task(content=""))
-        self.parts: dict[int, Part] = {}
+        self.parts: dict[int, PartState] = {}
         for number, count in enumerate(sizes, 1):
             items = tuple(
                 BatchItem(id=f"{number}-{index}", task=Task(content="t")) for index in range(count)
             )
-            self.parts[number] = Part(
+            self.parts[number] = PartState(
                 PartRequest(batch="b", round=1, part=number, common=common, items=items)
             )
         self.orders: dict[int, deque[Any]] = {number: deque() for number in self.parts}

@@ -22,7 +22,7 @@ from temporalio.exceptions import (
 )
 
 from perdure import limits
-from perdure.batch.part import Part
+from perdure.batch.part import PartState
 from perdure.batch.wire import (
     PartEnd,
     PartNews,
@@ -74,7 +74,7 @@ class AgentBatchPart:
         """Wait for the batch, run the turns, and return how many have an answer."""
         try:
             request = unpack(start, PartRequest)
-            part = Part(request)
+            part = PartState(request)
             working = asyncio.create_task(self._work(request, part))
             while not working.done():
                 try:
@@ -97,7 +97,7 @@ class AgentBatchPart:
         except PerdureError as error:
             workflow.logger.warning("a signal to a part is ignored: %s", error.message)
 
-    async def _work(self, request: PartRequest, part: Part) -> PartEnd:
+    async def _work(self, request: PartRequest, part: PartState) -> PartEnd:
         if not await self._is_told(request):
             return PartEnd(expired=True)
         telling = asyncio.create_task(self._tell(request, part))
@@ -116,7 +116,7 @@ class AgentBatchPart:
             telling.cancel()
         return PartEnd(done=part.done, failed=part.failed, expired=not part.has_begun)
 
-    def _step(self, part: Part, request: PartRequest) -> bool:
+    def _step(self, part: PartState, request: PartRequest) -> bool:
         """Take the orders, and start the turns that may start. Returns whether the part is over."""
         for order in self._orders:
             part.take(order)
@@ -142,7 +142,7 @@ class AgentBatchPart:
         return True
 
     async def _turn(
-        self, request: PartRequest, part: Part, item: BatchItem, given: TurnRequest
+        self, request: PartRequest, part: PartState, item: BatchItem, given: TurnRequest
     ) -> None:
         """Run one turn from its start to its end."""
         try:
@@ -162,7 +162,11 @@ class AgentBatchPart:
         part.end(item, ended)
 
     async def _end_of_found(
-        self, request: PartRequest, part: Part, item: BatchItem, error: WorkflowAlreadyStartedError
+        self,
+        request: PartRequest,
+        part: PartState,
+        item: BatchItem,
+        error: WorkflowAlreadyStartedError,
     ) -> ChildEnded:
         """Return the end of a turn whose id is in use: this part began it before it was reset.
 
@@ -196,7 +200,7 @@ class AgentBatchPart:
             self._tasks.add(asyncio.create_task(_cancel_own(turn_id, reason)))
         self._found.clear()
 
-    async def _tell(self, request: PartRequest, part: Part) -> None:
+    async def _tell(self, request: PartRequest, part: PartState) -> None:
         """Report to the batch, one signal at a time, until the part is over.
 
         What only the status of the batch needs is reported every few seconds.

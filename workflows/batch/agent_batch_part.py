@@ -151,7 +151,10 @@ class AgentBatchPart:
                 handle.cancel(part.cancel_reason)
             ended = outcomes.child_completed(_KEY, await handle)
         except WorkflowAlreadyStartedError as error:
-            ended = await self._end_of_found(request, part, item, error)
+            if workflow.patched(FINDS_AGAIN):
+                ended = await self._end_of_found(request, part, item)
+            else:
+                ended = outcomes.child_failed(_KEY, error)
         except ChildWorkflowError as error:
             ended = outcomes.child_failed(_KEY, error.cause or error)
         except asyncio.CancelledError as error:
@@ -162,18 +165,12 @@ class AgentBatchPart:
         part.end(item, ended)
 
     async def _end_of_found(
-        self,
-        request: PartRequest,
-        part: PartState,
-        item: BatchItem,
-        error: WorkflowAlreadyStartedError,
+        self, request: PartRequest, part: PartState, item: BatchItem
     ) -> ChildEnded:
         """Return the end of a turn whose id is in use: this part began it before it was reset.
 
         An activity reads it, and is tried again until that turn is over.
         """
-        if not workflow.patched(FINDS_AGAIN):
-            return outcomes.child_failed(_KEY, error)
         turn_id = request.turn_id(item)
         self._found.append(turn_id)
         if part.is_cancelled:

@@ -129,6 +129,11 @@ class Point:
         return request.model_copy(update={"handed_to": state.other_agent or None, "model": None})
 
     @property
+    def has_answers(self) -> bool:
+        """Whether there are answers that are withheld unless the checks have let them pass."""
+        return withheld.without_answers(self.state) is not self.state
+
+    @property
     def carried(self) -> Carried:
         """What a fork takes over."""
         return carry.messages_of(withheld.without_answers(self.state, has_passed=self.is_checked))
@@ -178,7 +183,7 @@ class Forks:
 
     async def _with_checks(self, point: Point) -> Point:
         """Return the point with whether the answer at the point has passed, if there is one."""
-        if withheld.without_answers(point.state) is point.state:
+        if not point.has_answers:
             return point
         return _checked(point, await state_of(self._client, point.turn_id, point.run_id))
 
@@ -376,8 +381,11 @@ def _effect(state: TurnState, key: CallKey) -> Effect | None:
 def _checked(point: Point, end: TurnState) -> Point:
     """Return the point with whether its answer has passed, by the last state of the turn.
 
-    The checks see the last answer of a turn alone.
+    The checks see the last answer of a turn alone. Without answers that they could see, there is
+    nothing to withhold: a worker of an earlier release withholds answers of any agent.
     """
+    if not point.has_answers:
+        return point
     return replace(point, is_checked=end.is_checked and end.step_count == point.step)
 
 

@@ -14,6 +14,7 @@ from perdure import Agent, AgentReport, OutputGuardrail, errors, tool
 from perdure.clients import Turn
 from perdure.session.facts import TurnRecorded
 from perdure.testing import ScriptedModel, call, calls, fails, says
+from perdure.turn.facts import TurnStarted
 from perdure.turn.withheld import MARK, OBJECTION
 from perdure.values.messages import AssistantMessage, UserMessage
 from perdure.values.reports import Outcome, Step, StopReason
@@ -271,6 +272,24 @@ async def test_fork_of_an_accepted_answer_has_the_answer(runtime: Runtime) -> No
         forked = await (await turn.fork(say="Sure?")).result()
 
     assert answers(forked.messages) == ["It is blue.", "Yes."]
+
+
+@pytest.mark.accepts("G23")
+async def test_resumed_turn_of_an_agent_without_checks_withholds_nothing(runtime: Runtime) -> None:
+    """Nor does its input ask for it: a worker of an earlier release would withhold the answers."""
+    model = SteeredModel(SECRET, fails(errors.LLMAuthError("no")), "Yes.", during=SECRET)
+    async with runtime(guarded(middleware=[]), model=model) as client:
+        turn = await client.start("clerk", "What is it?")
+        await ended(turn)
+        resumed = await turn.resume()
+        report = await resumed.result()
+        [started] = [
+            event.fact async for event in resumed.events() if isinstance(event.fact, TurnStarted)
+        ]
+
+    assert answers(report.messages) == [SECRET, "Yes."]
+    assert started.request.origin is not None
+    assert not started.request.origin.withheld
 
 
 @pytest.mark.accepts("G24")

@@ -343,3 +343,21 @@ async def test_refused_answer_of_a_long_turn_is_withheld(runtime: Runtime) -> No
     assert reports[0] is not None
     assert answers(reports[0].messages) == ["", "", REFUSED]
     assert [step.message.text for step in reports[0].steps] == ["", "", REFUSED]
+
+
+@pytest.mark.accepts("G36")
+async def test_fork_in_a_later_run_has_a_mark_for_an_answer_of_an_earlier_one(
+    runtime: Runtime,
+) -> None:
+    """It reads that run alone, whose steps do not include the answer."""
+    clerk = reader(name="clerk", middleware=[NO_SECRETS], parallel_tools=True)
+    model = SteeredModel(SECRET, *filling(), "Hello.", "Sure.", during=SECRET)
+    async with runtime(app(clerk), model=model) as client:
+        turn = await begin(client, "clerk")
+        await turn.result()
+        runs = await runs_of(client, turn)
+        forked = await (await turn.fork(say="Sure?")).result()
+
+    assert len(runs) > 1
+    assert answers(model.requests[-1].messages) == [f"{MARK}]", "", "", "Hello."]
+    assert answers(forked.messages) == [f"{MARK}]", "", "", "Hello.", "Sure."]

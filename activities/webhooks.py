@@ -18,7 +18,7 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.service import RPCError
 
-from perdure import limits
+from perdure import errors, limits
 from perdure.activities.providers.http import retry_after_s
 from perdure.activities.read_child import read_child, unread
 from perdure.activities.webhook_rules import Receiver, Rules
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
     import httpx
 
+NOT_SENT = (errors.InvalidRequestError, errors.TooLargeError)
+"""The errors of a delivery that another attempt would not change, such as a refused receiver."""
 _CONNECT_S = 5.0
 _GONE = 410
 _TOKEN = "x-a2a-notification-token"  # noqa: S105 - the name of the header

@@ -44,7 +44,7 @@ from perdure.temporal.names import (
     WEBHOOK,
 )
 from perdure.worker import internals, slots
-from perdure.worker.activities import build
+from perdure.worker.assembly import build
 from perdure.worker.ends import TakenTasks
 from perdure.worker.queues import ModelQueue, beside
 from perdure.worker.settings import HEARTBEAT_THROTTLE, STICKY_TIMEOUT, WorkerSettings

@@ -49,16 +49,16 @@ async def _read(client: Client, call: CarryCall) -> carry.Carried:
     steps = None if call.whole else origin.steps
     state = await read_origin(client, origin.turn_id, origin.run_id, steps, is_worker=True)
     if call.whole:
-        found = carry.state_of(state)
+        carried = carry.state_of(state)
     else:
         state = withheld.without_answers(state, has_passed=not origin.withheld)
-        found = carry.messages_of(state)
-    if found.digest != origin.digest:
+        carried = carry.messages_of(state)
+    if carried.digest != origin.digest:
         raise errors.TranscriptMismatchError(
-            f"run {origin.run_id} of turn {origin.turn_id!r} holds {found.digest[:16]} after step"
+            f"run {origin.run_id} of turn {origin.turn_id!r} holds {carried.digest[:16]} after step"
             f" {origin.steps}, and not {origin.digest[:16]}; nothing was sent"
         )
-    return found
+    return carried
 
 
 async def _of_session(client: Client, origin: Origin) -> carry.Carried:

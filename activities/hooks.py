@@ -67,8 +67,8 @@ class Hooks:
         unchecked = {"output": state.last_words, "steps": state.all_steps}
         report = report.model_copy(update={**unchecked, "messages": state.all_messages})
         if call.moment == "before":
-            for what, task in _tasks(state, call.messages):
-                await _pass(item, call, task, what)
+            for noun, task in _tasks(state, call.messages):
+                await _pass(item, call, task, noun)
         else:
             await _pass(item, call, await _typed(report, state, agent), "the answer")
         return Noted()
@@ -82,7 +82,7 @@ class Hooks:
         return Noted()
 
 
-def _deployed(agent: Agent[Any], pinned: Sequence[str], place: int) -> Middleware:
+def _deployed(agent: Agent[Any], pinned: Sequence[str], index: int) -> Middleware:
     """Return the deployed middleware for the one that a turn is pinned to.
 
     It is matched by class: the first to the first, and so on. If there is none of that class, it is
@@ -91,17 +91,17 @@ def _deployed(agent: Agent[Any], pinned: Sequence[str], place: int) -> Middlewar
     Raises:
         ConfigurationError: The agent no longer has it.
     """
-    name = pinned[place]
+    name = pinned[index]
     same = [item for item in agent.middleware if type(item).__name__ == name]
-    number = pinned[:place].count(name)
+    number = pinned[:index].count(name)
     if number < len(same):
         return same[number]
     if same or len(agent.middleware) != len(pinned):
         raise errors.ConfigurationError(
-            f"the deployed agent {agent.name} no longer has middleware number {place + 1}, which"
+            f"the deployed agent {agent.name} no longer has middleware number {index + 1}, which"
             f" was a {name}"
         )
-    return agent.middleware[place]
+    return agent.middleware[index]
 
 
 def _tasks(state: TurnState, messages: Sequence[str]) -> Iterator[tuple[str, Task]]:
@@ -112,21 +112,21 @@ def _tasks(state: TurnState, messages: Sequence[str]) -> Iterator[tuple[str, Tas
     request = state.request
     assert request is not None
     if messages:
-        said = [message for message in state.inbox.unread if message.id in messages]
-        if len(said) < len(messages):
+        user_messages = [message for message in state.inbox.unread if message.id in messages]
+        if len(user_messages) < len(messages):
             raise PerdureError(f"history does not have all of the messages {', '.join(messages)}")
     else:
         yield "the task", request.task
         say = request.origin.say if request.origin else ""
-        said = [*([UserMessage.of(say)] if say else []), *(request.said or ())]
-    for message in said:
+        user_messages = [*([UserMessage.of(say)] if say else []), *(request.said or ())]
+    for message in user_messages:
         has_media = any(isinstance(part, Media) for part in message.parts)
         content = message.parts if has_media else message.text
         yield "a message", request.task.model_copy(update={"content": content})
 
 
 async def _pass(
-    item: Middleware, call: HookCall, subject: Task | AgentReport[Any], what: str
+    item: Middleware, call: HookCall, subject: Task | AgentReport[Any], noun: str
 ) -> None:
     """Have a middleware check a task, a message or an answer.
 
@@ -136,7 +136,7 @@ async def _pass(
         PerdureError: It failed.
     """
     try:
-        said = await _ask(item, call, subject)
+        result = await _ask(item, call, subject)
     except errors.GuardrailError:
         raise
     except Exception as error:
@@ -145,11 +145,11 @@ async def _pass(
             f" {_reason(error, call.moment)}"
         ) from error
     if isinstance(item, InputGuardrail):
-        item.judge(said, what)
+        item.judge(result, noun)
     elif isinstance(item, OutputGuardrail):
-        item.judge(said)
-    elif said is not None:
-        raise _returned(item, call, said)
+        item.judge(result)
+    elif result is not None:
+        raise _returned(item, call, result)
 
 
 def _reason(error: Exception, moment: str) -> str:
@@ -170,12 +170,12 @@ async def _ask(item: Middleware, call: HookCall, subject: Task | AgentReport[Any
     )
 
 
-def _returned(item: Middleware, call: HookCall, said: object) -> errors.ConfigurationError:
+def _returned(item: Middleware, call: HookCall, result: object) -> errors.ConfigurationError:
     """Return the error for a result that would be dropped: it was meant to have an effect."""
     method = named(getattr(item, call.moment))
     return errors.ConfigurationError(
         f"the middleware {type(item).__name__} of agent {call.agent}: {method} returned"
-        f" {validation.sort(said)}, and a middleware returns nothing: raise GuardrailError to"
+        f" {validation.sort(result)}, and a middleware returns nothing: raise GuardrailError to"
         " refuse; it cannot change the task or the report"
     )
 
@@ -197,8 +197,8 @@ async def _typed(report: AgentReport[Any], state: TurnState, agent: Agent[Any]) 
         raise
     except ValueError as error:
         # the error is told everywhere, and nothing has let the answer pass
-        said = output_type.broken_rules(error, output_type.schema_of(agent.output), schema)
-        raise errors.OutputInvalidError(_misfit(said, state, agent, schema)) from error
+        rules = output_type.broken_rules(error, output_type.schema_of(agent.output), schema)
+        raise errors.OutputInvalidError(_misfit(rules, state, agent, schema)) from error
     except Exception as error:
         reason = raised_unquoted(error)
         raise errors.OutputInvalidError(_misfit(reason, state, agent, schema)) from error
@@ -206,9 +206,9 @@ async def _typed(report: AgentReport[Any], state: TurnState, agent: Agent[Any]) 
 
 
 def _misfit(reason: str, state: TurnState, agent: Agent[Any], schema: Schema | None) -> str:
-    wanted = getattr(agent.output, "__name__", str(agent.output))
-    said = (
-        f"the answer does not fit {wanted}, the output type of the deployed agent {agent.name},"
+    type_name = getattr(agent.output, "__name__", str(agent.output))
+    sentence = (
+        f"the answer does not fit {type_name}, the output type of the deployed agent {agent.name},"
         f" which its middleware gets: {reason}"
     )
     if (
@@ -217,14 +217,14 @@ def _misfit(reason: str, state: TurnState, agent: Agent[Any], schema: Schema | N
         and not output_type.is_version_of(agent.output, schema)
     ):
         return (
-            f"{said}; the turn was started with another type: start it with {wanted}, or without"
-            " output="
+            f"{sentence}; the turn was started with another type: start it with {type_name}, or"
+            " without output="
         )
     if schema == output_type.schema_of(agent.output):
-        return said
+        return sentence
     return (
-        f"{said}; the turn began with another version of the type, and its report's messages hold"
-        " the answer as it was recorded"
+        f"{sentence}; the turn began with another version of the type, and its report's messages"
+        " hold the answer as it was recorded"
     )
 
 
@@ -250,21 +250,21 @@ async def _notify(
     assert state.request is not None
     turn_id = activity.info().workflow_id or ""
     turn = state.request.info(turn_id)
-    told: list[tuple[Callable[..., Any], tuple[object, ...]]] = [
+    notices: list[tuple[Callable[..., Any], tuple[object, ...]]] = [
         (observer.on_step, (turn, step))
         for step in state.steps
         if call.seen < step.number <= call.steps
     ]
     if call.waits_for:
-        told.append((observer.on_wait, (turn, call.waits_for, call.reason)))
+        notices.append((observer.on_wait, (turn, call.waits_for, call.reason)))
     if call.outcome is not None:
         report = await _ending(
             ending.report(turn_id, state, call.outcome, risk=call.risk), state, agent
         )
-        told.append((observer.on_end, (turn, report)))
-    for method, arguments in told:
+        notices.append((observer.on_end, (turn, report)))
+    for method, arguments in notices:
         try:
-            await called(method, *arguments, limit=limit / len(told))
+            await called(method, *arguments, limit=limit / len(notices))
         except Exception as error:  # noqa: BLE001 - it is logged
             name = f"{type(observer).__name__}.{method.__name__}"
             log_raised(f"the observer {name} failed; the turn goes on: {raised(error)}", error)

@@ -60,11 +60,11 @@ class Watch:
         if task is None or frame is None or task in self._reported:
             return
         self._reported.add(task)
-        place = place_in(frame)
+        location = place_in(frame)
         log_with_trace(
             f"the {task.get_name()} has blocked the event loop of the async tools for"
-            f" {self._blocked_s:g} s{f' ({place})' if place else ''}; all other async tools wait"
-            " for it: await what takes long, or declare the tool with def, which runs it in a"
+            f" {self._blocked_s:g} s{f' ({location})' if location else ''}; all other async tools"
+            " wait for it: await what takes long, or declare the tool with def, which runs it in a"
             " thread",
             stack_of(frame),
             level=logging.WARNING,

@@ -28,9 +28,9 @@ async def spent_of_batch(info: WorkflowExecutionInfo) -> Spending:
         return NOTHING
     [memo] = await decoded(client.data_converter, [info.memo.fields[MEMO_BATCH]])
     note, spent = BatchNote.model_validate(memo), NOTHING
-    for number, one in enumerate(note.rounds, 1):
-        for part in range(1, one.parts + 1):
-            there = part_id(info.execution.workflow_id, number, one.digest, part)
+    for number, round_ in enumerate(note.rounds, 1):
+        for part in range(1, round_.parts + 1):
+            there = part_id(info.execution.workflow_id, number, round_.digest, part)
             spent += await _of_part(client, there)
     return batch_leases.largest(spent, note.spent)
 

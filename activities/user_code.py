@@ -32,12 +32,12 @@ async def called(function: Callable[..., Any], *arguments: object, limit: timede
     deadline = asyncio.timeout(limit.total_seconds())
     try:
         async with deadline:
-            said = (
+            result = (
                 function(*arguments)
                 if inspect.iscoroutinefunction(function)
                 else await _in_thread(function, *arguments)
             )
-            return await said if inspect.isawaitable(said) else said
+            return await result if inspect.isawaitable(result) else result
     except asyncio.CancelledError:
         task = asyncio.current_task()
         if task is not None and task.cancelling():

@@ -104,16 +104,16 @@ class Rules:
         except (httpx.InvalidURL, ValueError, TypeError):
             raise errors.WebhookRefusedError("the URL of the webhook is not valid") from None
         port = None if parsed.port in (None, _PORTS.get(parsed.scheme)) else parsed.port
-        found = next((one for one in self.hosts if one.fits(host, port)), None)
+        allowed = next((candidate for candidate in self.hosts if candidate.fits(host, port)), None)
         is_safe = parsed.scheme == "https" or (parsed.scheme == "http" and is_loopback(host))
-        if found is None or parsed.userinfo or not is_safe:
+        if allowed is None or parsed.userinfo or not is_safe:
             where = host if port is None else f"{host}:{port}"
             raise errors.WebhookRefusedError(
                 f"this worker sends no webhooks to {one_line(where, 200)!r}; give another URL, or"
                 f" allow the host in {HOSTS} of all workers",
                 context={"host": one_line(where, 200)},
             )
-        return Receiver(parsed, host, found.is_private)
+        return Receiver(parsed, host, allowed.is_private)
 
     async def addresses(self, receiver: Receiver) -> Sequence[str]:
         """Return the IP addresses of a receiver, all of which may be connected to.
@@ -124,20 +124,20 @@ class Rules:
         """
         host, url = receiver.host, receiver.url
         if is_address(host):
-            found: Sequence[str] = [host]
+            addresses: Sequence[str] = [host]
         else:
-            found = await self.resolver(host, url.port or _PORTS[url.scheme])
+            addresses = await self.resolver(host, url.port or _PORTS[url.scheme])
         if url.scheme == "http":
-            may = all(ip_address(one).is_loopback for one in found)
+            may = all(ip_address(address).is_loopback for address in addresses)
         else:
-            may = receiver.is_private or all(map(may_connect, found))
+            may = receiver.is_private or all(map(may_connect, addresses))
         if not may:
             raise errors.WebhookRefusedError(
                 f"the host {host!r} has an address that is not public; if that is intended, allow"
                 f" {_PRIVATE}{host} in {HOSTS} of all workers",
                 context={"host": host},
             )
-        return list(found[:_ADDRESSES])
+        return list(addresses[:_ADDRESSES])
 
     def signatures(self, message_id: str, timestamp: int, body: bytes) -> str:
         """Return the signatures of an attempt with all secrets, for `webhook-signature`."""
@@ -147,15 +147,15 @@ class Rules:
 
 
 def _host(text: str) -> Host:
-    given = text.removeprefix(_PRIVATE).lower()
+    host = text.removeprefix(_PRIVATE).lower()
     try:
-        parts = urlsplit(f"//{given}")
+        parts = urlsplit(f"//{host}")
         name, port = parts.hostname or "", parts.port
     except ValueError:
         name, port = "", None
     is_host = is_address(name) or (_NAME.fullmatch(name) and not name.endswith(".."))
     spelled = f"[{name}]" if ":" in name else name
-    is_whole = given == (spelled if port is None else f"{spelled}:{port}")
+    is_whole = host == (spelled if port is None else f"{spelled}:{port}")
     if not is_host or not is_whole:
         raise errors.ConfigurationError(
             f"{HOSTS} takes hosts such as hooks.example.com, *.example.com,"

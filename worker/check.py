@@ -95,10 +95,12 @@ async def _skills(app: AgentWorker, failed: set[str]) -> list[Finding]:
 
 async def _servers(app: AgentWorker, failed: set[str]) -> list[Finding]:
     """Connect to each MCP server and list its tools within its own time limit."""
-    wanted = {
+    by_connection = {
         server.connection: server for agent in app.registry.agents() for server in agent.servers
     }
-    tried = [server for server in wanted.values() if f"MCP server {server.name}" not in failed]
+    tried = [
+        server for server in by_connection.values() if f"MCP server {server.name}" not in failed
+    ]
     if not tried:
         return []
     servers = Servers()

@@ -235,14 +235,14 @@ class PerdurePlugin(Plugin):
         tools.taken = frozenset(theirs)
         for name in map(internals.activity_name, self._activities.all):
             if name in theirs and name != _DYNAMIC:
-                what = (
+                subject = (
                     f"the tool {name!r}"
                     if name in tools.is_async
                     else f"Perdure's activity {name!r}"
                 )
                 raise errors.ConfigurationError(
-                    f"{what} and the worker's activity {theirs[name].__qualname__!r} have the same"
-                    " name; rename one of them"
+                    f"{subject} and the worker's activity {theirs[name].__qualname__!r} have the"
+                    " same name; rename one of them"
                 )
         for other in config.get("workflows", []):
             taken = internals.workflow_name(other)

@@ -193,13 +193,13 @@ class Connection:
         """Return all pages of the list. The limit is longer while calls keep the server busy."""
         longest = limits.MCP_LONGEST_START if self._in_use > 1 else self._server.start_timeout
         limit = longest.total_seconds()
-        found: list[Tool] = []
+        tools: list[Tool] = []
         cursor: str | None = None
         try:
             async with asyncio.timeout(limit):
                 for _ in range(_PAGES if client.server_capabilities.tools else 0):
                     page = await client.list_tools(cursor=cursor)
-                    found += page.tools
+                    tools += page.tools
                     cursor = page.next_cursor
                     if cursor is None:
                         break
@@ -212,7 +212,7 @@ class Connection:
             raise await self._down(
                 f"it did not list its tools: {self._text_of(error)}", is_slow=is_slow
             ) from None
-        return found
+        return tools
 
     async def _keep(self) -> None:
         """Open the connection and keep it until it is closed."""
@@ -262,8 +262,8 @@ class Connection:
                 name: _variable(server, variable) for name, variable in server.variables.items()
             }
             self._hidden = named
-            kept = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
-            self._process = ServerProcess(server.command, {**kept, **named}, server.cwd)
+            inherited = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+            self._process = ServerProcess(server.command, {**inherited, **named}, server.cwd)
             return Client(self._process, client_info=info, cache=None)
         self._hidden = {
             variable: secrets.read_words(variable) for variable in server.headers_env.values()
@@ -359,9 +359,9 @@ def _listed(item: Tool, without_secrets: Callable[[str], str]) -> ListedTool:
 def _mapped(value: Any, change: Callable[[str], str]) -> Any:
     """Return JSON with `change` applied to each string in it."""
     if isinstance(value, dict):
-        return {change(name): _mapped(one, change) for name, one in value.items()}
+        return {change(name): _mapped(item, change) for name, item in value.items()}
     if isinstance(value, list):
-        return [_mapped(one, change) for one in value]
+        return [_mapped(item, change) for item in value]
     return change(value) if isinstance(value, str) else value
 
 

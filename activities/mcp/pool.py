@@ -96,23 +96,25 @@ class Pool:
 
         A connection that turns out to be dead is reopened once.
         """
-        for left in reversed(range(_ATTEMPTS)):
+        for attempts_left in reversed(range(_ATTEMPTS)):
             connection = self._connection(server)
             try:
                 return connection, await connection.tools()
             except ServerDownError as error:
                 connection.retire()
-                if error.is_slow or not left:
+                if error.is_slow or not attempts_left:
                     raise
                 logger.warning("%s; restarting it", error)
         raise AssertionError("unreachable")
 
     def _connection(self, server: MCPServer) -> Connection:
-        found = self._kept.get(server.connection)
-        if found is None or not found.is_usable:
-            found = self._kept[server.connection] = Connection(server, self._idle_s)
-            self._all = {connection for connection in self._all if not connection.is_over} | {found}
-        return found
+        connection = self._kept.get(server.connection)
+        if connection is None or not connection.is_usable:
+            connection = self._kept[server.connection] = Connection(server, self._idle_s)
+            self._all = {connection for connection in self._all if not connection.is_over} | {
+                connection
+            }
+        return connection
 
 
 def _notes(context: ToolContext[Any], without_secrets: Callable[[str], str]) -> Any:

@@ -77,31 +77,31 @@ class ChatStream:
         self._finish = choice.get("finish_reason") or self._finish
         delta = mapping(choice.get("delta"))
         for name in _WORDS:
-            if words := joined(delta.get(name)):
-                self._words[name].append(words)
-        for kind, words in _runs(delta.get("content")):
-            self._say(kind, words)
+            if piece := joined(delta.get(name)):
+                self._words[name].append(piece)
+        for kind, piece in _runs(delta.get("content")):
+            self._say(kind, piece)
         if refusal := text(delta.get("refusal")):
             self._heard(refusal)
         for item in items(delta.get("tool_calls")):
             self._calls.take(mapping(item))
 
-    def _say(self, kind: str, words: str) -> None:
+    def _say(self, kind: str, piece: str) -> None:
         if not self._content or self._content[-1].kind != kind:
             self._content.append(_Run(kind))
-        self._content[-1].pieces.append(words)
+        self._content[-1].pieces.append(piece)
         if kind == "text":
-            self._heard(words)
+            self._heard(piece)
 
     def _message(self) -> dict[str, Any]:
-        said = {name: "".join(pieces) for name, pieces in self._words.items() if pieces}
+        texts = {name: "".join(pieces) for name, pieces in self._words.items() if pieces}
         content: Any = [run.whole() for run in self._content]
         if all(run.kind == "text" for run in self._content):
             content = "".join(chunk["text"] for chunk in content)
         calls = self._calls.whole()
         return {
             "role": "assistant",
-            **said,
+            **texts,
             "content": content,
             **({"tool_calls": calls} if calls else {}),
         }
@@ -115,11 +115,11 @@ class _Run:
     pieces: list[str] = field(default_factory=list)
 
     def whole(self) -> dict[str, Any]:
-        words = "".join(self.pieces)
+        content = "".join(self.pieces)
         return (
-            {"type": "text", "text": words}
+            {"type": "text", "text": content}
             if self.kind == "text"
-            else {"type": "thinking", "thinking": [{"type": "text", "text": words}]}
+            else {"type": "thinking", "thinking": [{"type": "text", "text": content}]}
         )
 
 
@@ -127,8 +127,8 @@ def _runs(content: Any) -> Iterator[tuple[str, str]]:
     """Yield (kind, words) of a delta: a string, or chunks (Mistral), some of which are thinking."""
     for chunk in map(mapping, content if isinstance(content, list) else [{"text": content}]):
         for kind in ("text", "thinking"):
-            if words := joined(chunk.get(kind)):
-                yield kind, words
+            if piece := joined(chunk.get(kind)):
+                yield kind, piece
 
 
 @dataclass
@@ -167,10 +167,10 @@ class _Calls:
 
     def take(self, item: dict[str, Any]) -> None:
         """Add a piece to the call that is open under its index, or start a new call."""
-        index, given = item.get("index"), text(item.get("id"))
+        index, call_id = item.get("index"), text(item.get("id"))
         call = self._latest.get(index) if isinstance(index, int) else self._last(item)
-        if call is None or (given and call.id and given != call.id):
-            call = _Call(given)
+        if call is None or (call_id and call.id and call_id != call.id):
+            call = _Call(call_id)
             self._calls.append(call)
         if isinstance(index, int):
             self._latest[index] = call
@@ -191,5 +191,5 @@ class _Calls:
 
 def _error_in(name: str, data: dict[str, Any], choice: dict[str, Any]) -> Any:
     """Return the error that a chunk holds or is."""
-    found = data.get("error") or choice.get("error")
-    return found or (data if name == "error" or data.get("object") == "error" else None)
+    error = data.get("error") or choice.get("error")
+    return error or (data if name == "error" or data.get("object") == "error" else None)

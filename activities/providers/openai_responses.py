@@ -184,12 +184,12 @@ def _format(request: ModelRequest, is_own: bool) -> dict[str, Any]:
     return {"text": {"format": {"type": "json_schema", **schema}}}
 
 
-def _settings(given: RequestOptions) -> dict[str, Any]:
-    if given.stop_sequences:
+def _settings(options: RequestOptions) -> dict[str, Any]:
+    if options.stop_sequences:
         raise errors.LLMInvalidRequestError(
             "this API has no stop sequences; set RequestOptions(stop_sequences=()) to send none"
         )
-    settings = {"temperature": given.temperature, "max_output_tokens": given.max_output_tokens}
+    settings = {"temperature": options.temperature, "max_output_tokens": options.max_output_tokens}
     return {name: value for name, value in settings.items() if value is not None}
 
 
@@ -260,9 +260,9 @@ def _item(part: Text | Thinking | ToolCall) -> dict[str, Any] | None:
                 "arguments": part.arguments or "{}",
             }
         case Text():
-            words = {"type": "output_text", "text": part.text, "annotations": []}
+            output = {"type": "output_text", "text": part.text, "annotations": []}
             return (
-                {"type": "message", "role": "assistant", "content": [words]} if part.text else None
+                {"type": "message", "role": "assistant", "content": [output]} if part.text else None
             )
 
 
@@ -308,7 +308,7 @@ def _parts_of(output: Sequence[Any], model: str) -> list[Text | Thinking | ToolC
 def _parts(item: Mapping[str, Any], model: str) -> Iterator[Text | Thinking | ToolCall]:
     match item.get("type"):
         case "message":
-            yield from (Text(text=words) for words in map(_words, _content(item)) if words)
+            yield from (Text(text=piece) for piece in map(_words, _content(item)) if piece)
         case "reasoning":
             if thought := reasoning.thought_of(item):
                 yield thought

@@ -117,12 +117,12 @@ def _converted(part: Thinking | ToolCall, request: ModelRequest) -> Thinking | T
     if not _has_choice(request.response_schema or {}):
         return Text(text=part.arguments)
     try:
-        given = json.loads(part.arguments)
+        arguments = json.loads(part.arguments)
     except ValueError:
         return Text(text=part.arguments)
     return Text(
-        text=json.dumps(given[INSIDE], ensure_ascii=False)
-        if isinstance(given, dict) and INSIDE in given
+        text=json.dumps(arguments[INSIDE], ensure_ascii=False)
+        if isinstance(arguments, dict) and INSIDE in arguments
         else part.arguments
     )
 

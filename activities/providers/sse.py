@@ -49,14 +49,14 @@ class Reader:
         if self._is_after_cr and piece:
             piece = piece.removeprefix(b"\n")
             self._is_after_cr = False
-        *lines, rest = _LINE_END.split(piece)
+        *lines, unfinished = _LINE_END.split(piece)
         for line in lines:
             event = self._take(self._whole(line))
             if event is not None:
                 yield event
         if lines:
             self._is_after_cr = piece.endswith(b"\r")
-        self._begun += rest
+        self._begun += unfinished
         self._check(len(self._begun))
 
     def _whole(self, end: bytes) -> bytes:

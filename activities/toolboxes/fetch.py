@@ -237,11 +237,11 @@ class _Gzip:
         self._member = zlib.decompressobj(wbits=31)
         self._begun = b""
 
-    def feed(self, chunk: bytes, most: int) -> bytes:
-        """Return at most `most` bytes of the decompressed chunk."""
-        found = bytearray()
+    def feed(self, chunk: bytes, limit: int) -> bytes:
+        """Return at most `limit` bytes of the decompressed chunk."""
+        output = bytearray()
         chunk, self._begun = self._begun + chunk, b""
-        while chunk and len(found) < most:
+        while chunk and len(output) < limit:
             if self._member.eof:
                 if len(chunk) < len(_GZIP):
                     self._begun = chunk
@@ -249,9 +249,9 @@ class _Gzip:
                 if not chunk.startswith(_GZIP):
                     break
                 self._member = zlib.decompressobj(wbits=31)
-            found += self._member.decompress(chunk, most - len(found))
+            output += self._member.decompress(chunk, limit - len(output))
             chunk = self._member.unused_data
-        return bytes(found)
+        return bytes(output)
 
 
 def _page(target: Target, response: httpx.Response, body: bytes, offset: int) -> Page:
@@ -259,8 +259,8 @@ def _page(target: Target, response: httpx.Response, body: bytes, offset: int) ->
     if _content_type(response) in _HTML or (
         not _content_type(response) and text[:200].lstrip()[:1] == "<"
     ):
-        found = readable(text, str(target.url))
-        text, title = found.text, found.title
+        page = readable(text, str(target.url))
+        text, title = page.text, page.title
     text = "".join(
         letter for letter in text.replace("\r\n", "\n") if letter in "\n\t" or letter >= " "
     )

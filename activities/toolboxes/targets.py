@@ -124,8 +124,8 @@ def parse(url: str, base: httpx.URL | None = None) -> httpx.URL:
 
 async def resolve(host: str, port: int) -> Sequence[str]:
     """Return the addresses of a host, by the machine's own resolver."""
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return [str(address[0]) for *_, address in found]
+    addresses = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return [str(address[0]) for *_, address in addresses]
 
 
 def is_address(host: str) -> bool:

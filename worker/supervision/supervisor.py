@@ -88,12 +88,12 @@ class Supervisor:
         """Run until all processes have ended, and return the exit code."""
         self._stopping = asyncio.Event()
         with self._signals():
-            kept = [asyncio.create_task(self._keep()) for _ in range(self._processes)]
-            await asyncio.wait(kept, return_when=asyncio.FIRST_COMPLETED)
-            first = next(one.result() for one in kept if one.done())
+            keeping = [asyncio.create_task(self._keep()) for _ in range(self._processes)]
+            await asyncio.wait(keeping, return_when=asyncio.FIRST_COMPLETED)
+            first = next(task.result() for task in keeping if task.done())
             if not self._stops:
                 self._stop()
-            codes = [first, *await asyncio.gather(*kept)]
+            codes = [first, *await asyncio.gather(*keeping)]
             if self._reports:
                 await asyncio.wait(self._reports)
         return next((code for code in codes if code), 0)

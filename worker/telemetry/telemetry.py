@@ -300,7 +300,7 @@ class _Recorder:
         info, ended_ns = workflow.info(), workflow.time_ns()
         labels = by.of_agent(state.agent, state.request) if state.agent else {}
         failed: Attributes = {by.ERROR: error.code} if error else {}
-        alone, place = _alone(state, summary), ancestors.span_of_this_turn()
+        alone, turn_span = _alone(state, summary), ancestors.span_of_this_turn()
         attributes = {
             **by.of_turn(info.workflow_id, info.run_id, state.request),
             **labels,
@@ -314,7 +314,7 @@ class _Recorder:
         def write() -> None:
             with _harmless():
                 self._count.count_turn(alone, {**labels, **failed})
-                span = self._turn(place, summary.agent, attributes, began_ns)
+                span = self._turn(turn_span, summary.agent, attributes, began_ns)
                 _mark_failed(span, error.code if error else "")
                 span.end(ended_ns)
 
@@ -359,15 +359,19 @@ class _Recorder:
         _mark_failed(call.span, error_type)
         call.span.end()
 
-    def _turn(self, place: TurnSpan, agent: str, attributes: Attributes, began_ns: int) -> Span:
+    def _turn(self, turn_span: TurnSpan, agent: str, attributes: Attributes, began_ns: int) -> Span:
         """Start the span of a turn.
 
-        A copy of the tracer gives it the ids of `place`; those of other spans remain random.
+        A copy of the tracer gives it the ids of `turn_span`; those of other spans remain random.
         """
         tracer = copy.copy(self._tracer)
         if isinstance(tracer, Tracer):
-            tracer.id_generator = _Ids(place)
-        context = self._remote(place, place.parent_id, agent) if place.parent_id else Context()
+            tracer.id_generator = _Ids(turn_span)
+        context = (
+            self._remote(turn_span, turn_span.parent_id, agent)
+            if turn_span.parent_id
+            else Context()
+        )
         return tracer.start_span(
             f"{by.INVOKE_AGENT} {agent}",
             context,
@@ -376,28 +380,28 @@ class _Recorder:
             start_time=began_ns,
         )
 
-    def _remote(self, place: TurnSpan, span_id: int, agent: str) -> Context:
+    def _remote(self, turn_span: TurnSpan, span_id: int, agent: str) -> Context:
         """Return a context with a span of the turn's trace that is created elsewhere."""
         flags = TraceFlags(
-            TraceFlags.SAMPLED if self._is_sampled(place, agent) else TraceFlags.DEFAULT
+            TraceFlags.SAMPLED if self._is_sampled(turn_span, agent) else TraceFlags.DEFAULT
         )
         return trace.set_span_in_context(
             NonRecordingSpan(
-                SpanContext(place.trace_id, span_id, is_remote=True, trace_flags=flags)
+                SpanContext(turn_span.trace_id, span_id, is_remote=True, trace_flags=flags)
             ),
             Context(),
         )
 
-    def _is_sampled(self, place: TurnSpan, agent: str) -> bool:
+    def _is_sampled(self, turn_span: TurnSpan, agent: str) -> bool:
         """Return the caller's sampling decision, else that of the sampler for the turn.
 
         The sampler's decision is the same everywhere if it only depends on the trace id.
         """
-        if place.sampled is not None or self._sampler is None:
-            return bool(place.sampled)
+        if turn_span.sampled is not None or self._sampler is None:
+            return bool(turn_span.sampled)
         labels: Attributes = {by.OPERATION: by.INVOKE_AGENT, by.AGENT: agent}
         decided = self._sampler.should_sample(
-            Context(), place.trace_id, f"{by.INVOKE_AGENT} {agent}", SpanKind.INTERNAL, labels
+            Context(), turn_span.trace_id, f"{by.INVOKE_AGENT} {agent}", SpanKind.INTERNAL, labels
         )
         return decided.decision is Decision.RECORD_AND_SAMPLE
 
@@ -405,8 +409,8 @@ class _Recorder:
 class _Ids(IdGenerator):
     """Generates the given ids."""
 
-    def __init__(self, place: TurnSpan) -> None:
-        self._place = place
+    def __init__(self, turn_span: TurnSpan) -> None:
+        self._place = turn_span
 
     def generate_span_id(self) -> int:
         return self._place.span_id
@@ -417,8 +421,8 @@ class _Ids(IdGenerator):
 
 def _asking(key: ModelKey | ToolKey, args: Sequence[Any], origin: Origin) -> str:
     """Return the agent that asks a model; for a tool, that of the turn."""
-    given = unpack(raw_input(args), ModelCall).agent if isinstance(key, ModelKey) else ""
-    return given or origin.agent
+    agent = unpack(raw_input(args), ModelCall).agent if isinstance(key, ModelKey) else ""
+    return agent or origin.agent
 
 
 def _alone(state: TurnState, summary: Summary) -> Summary:

@@ -79,7 +79,7 @@ def validator(schema: Schema) -> Callable[[Any], None]:
         jsonschema.Draft202012Validator.check_schema(schema, format_checker=checker)
     except jsonschema.SchemaError as error:
         raise _invalid(error.message) from None
-    work = _Work()
+    work = _CheckWork()
     definitions = schema.get("$defs")
     limited_keywords = _Keywords(
         work, definitions if isinstance(definitions, dict) else {}, jsonschema.ValidationError
@@ -114,7 +114,7 @@ def validator(schema: Schema) -> Callable[[Any], None]:
     return validate
 
 
-class _Work:
+class _CheckWork:
     """The work of one check: what is left of its limit, and caches."""
 
     def __init__(self) -> None:
@@ -182,7 +182,7 @@ class _Keywords:
     """The keywords implemented here. `wrong` creates a validation error from a message."""
 
     def __init__(
-        self, work: _Work, definitions: Mapping[str, Any], wrong: Callable[[str], Any]
+        self, work: _CheckWork, definitions: Mapping[str, Any], wrong: Callable[[str], Any]
     ) -> None:
         self._work = work
         self._definitions = definitions
@@ -304,7 +304,7 @@ def _length(value: object) -> int:
     return len(value) if isinstance(value, list | dict) else 0
 
 
-def _comparable(value: object, work: _Work) -> object:
+def _comparable(value: object, work: _CheckWork) -> object:
     """Return a key that is equal for equal JSON values and no others.
 
     A number with and without a fraction of 0 is the same, and true is not 1.

@@ -20,7 +20,7 @@ from temporalio.exceptions import ApplicationError
 
 from perdure import errors
 from perdure.activities.error_log import log_raised
-from perdure.activities.loop_watchdog import BLOCKED_S, Watch
+from perdure.activities.loop_watchdog import BLOCKED_S, LoopWatchdog
 from perdure.agents.tracebacks import place_of, raised
 from perdure.errors import PerdureError
 from perdure.temporal.names import WORKER_SHUTDOWN
@@ -59,7 +59,7 @@ class ToolLoop:
         self._keeper: concurrent.futures.Future[None]
         self._stop = asyncio.Event()
         self._ended = False
-        self._watch = Watch(name, blocked_s)
+        self._watch = LoopWatchdog(name, blocked_s)
         self.deps: Any = None
 
     @property

@@ -70,7 +70,7 @@ class Receiver:
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class WebhookRules:
     """The allowed hosts, and the secrets; without both, no webhooks are sent."""
 
     hosts: tuple[Host, ...] = ()
@@ -78,7 +78,7 @@ class Rules:
     resolver: Resolver = resolve
 
     @classmethod
-    def of(cls, hosts: Sequence[str], secrets: Sequence[str]) -> Rules:
+    def of(cls, hosts: Sequence[str], secrets: Sequence[str]) -> WebhookRules:
         """Return the rules of the settings of a worker.
 
         Raises:

@@ -21,7 +21,7 @@ from temporalio.service import RPCError
 from perdure import errors, limits
 from perdure.activities.providers.http import retry_after_s
 from perdure.activities.read_child import read_child, unread
-from perdure.activities.webhook_rules import Receiver, Rules
+from perdure.activities.webhook_rules import Receiver, WebhookRules
 from perdure.delivery.push import PushCall
 from perdure.delivery.webhook import (
     Delivered,
@@ -53,7 +53,7 @@ _MAY_PASS = frozenset({408, 409, 425, 429})
 class Webhooks:
     """The webhooks that this worker sends, as far as `rules` allow."""
 
-    def __init__(self, rules: Rules) -> None:
+    def __init__(self, rules: WebhookRules) -> None:
         self._rules = rules
 
     def check(self, url: str) -> None:

@@ -32,7 +32,7 @@ from perdure.activities.resolve_agent import Agents
 from perdure.activities.settle_schedule import NOT_KEPT, settle_schedule
 from perdure.activities.tool_loop import ToolLoop
 from perdure.activities.transcripts import Transcripts
-from perdure.activities.webhook_rules import Rules
+from perdure.activities.webhook_rules import WebhookRules
 from perdure.activities.webhooks import NOT_SENT, Webhooks
 from perdure.agents.definitions import Target, define
 from perdure.agents.registry import Registry
@@ -151,7 +151,7 @@ def build(app: AgentWorker, settings: WorkerSettings) -> Activities:
     watched = app.telemetry.watching(providers) if app.telemetry else providers
     models, prices, servers = Models(watched, app.models), Prices(app.prices), Servers()
     names = _tool_names(app.registry)
-    webhooks = Webhooks(Rules.of(settings.webhook_hosts, settings.webhook_secrets))
+    webhooks = Webhooks(WebhookRules.of(settings.webhook_hosts, settings.webhook_secrets))
     agents = Agents(
         app.registry,
         models,

@@ -12,7 +12,7 @@ from perdure.activities import skill_folders
 from perdure.activities.mcp.toolboxes import Servers
 from perdure.activities.pricing import Prices
 from perdure.activities.provider import Models
-from perdure.activities.webhook_rules import Rules
+from perdure.activities.webhook_rules import WebhookRules
 from perdure.agents.agent import Agent
 from perdure.agents.mcp_servers import MCPServer
 from perdure.errors import PerdureError
@@ -124,7 +124,7 @@ def _settings() -> Iterator[Finding]:
     """Check the settings from the environment; those of webhooks are shown if there are any."""
     try:
         settings = WorkerSettings.from_environment()
-        Rules.of(settings.webhook_hosts, settings.webhook_secrets)
+        WebhookRules.of(settings.webhook_hosts, settings.webhook_secrets)
     except PerdureError as error:
         yield Finding("settings", "failed", error.message)
     else:

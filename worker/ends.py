@@ -40,10 +40,12 @@ class TakenTasks(WrappedRunner):
     def _turn(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
         writes: list[Callable[[], None]] = []
         functions = {**det.extern_functions, WRITE: writes.append}
-        return _Turn(self._inner.create_instance(replace(det, extern_functions=functions)), writes)
+        return _TurnInstance(
+            self._inner.create_instance(replace(det, extern_functions=functions)), writes
+        )
 
 
-class _Turn(WrappedWorkflow):
+class _TurnInstance(WrappedWorkflow):
     """The workflow of a turn. `kept` holds its records until the server has accepted its task."""
 
     def __init__(self, inner: WorkflowInstance, writes: list[Callable[[], None]]) -> None:

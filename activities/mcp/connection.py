@@ -39,7 +39,7 @@ _PASSED_ON = ("PATH", "HOME", "LOGNAME", "SHELL", "TERM", "USER", "LANG", "LC_AL
 _PAGES = 50
 _CHARACTERS = 2_000
 _SECRET_CHARACTERS = 4
-_CLOSED = ("Connection closed", "SSE stream ")
+_CLOSED = ("ServerConnection closed", "SSE stream ")
 """How messages of the library's own `CONNECTION_CLOSED` errors begin."""
 _CANCEL_S = 1.0
 _CLOSE_S = 12.0
@@ -62,7 +62,7 @@ class ServerRefusedError(Exception):
     """A server answered a call with an error, whose message is given without secrets."""
 
 
-class Connection:
+class ServerConnection:
     """A connection from its first use until it is closed, fails or is retired."""
 
     def __init__(self, server: MCPServer, idle_s: float) -> None:

@@ -39,7 +39,7 @@ class ChatStream:
         self._error: Any = None
         self._words: dict[str, list[str]] = {name: [] for name in _WORDS}
         self._content: list[_Run] = []
-        self._calls = _Calls()
+        self._calls = _StreamedCalls()
 
     def take(self, name: str, data: dict[str, Any] | None) -> bool:
         """Add a chunk; None is `[DONE]`."""
@@ -132,7 +132,7 @@ def _runs(content: Any) -> Iterator[tuple[str, str]]:
 
 
 @dataclass
-class _Call:
+class _StreamedCall:
     """A call received in pieces."""
 
     id: str
@@ -158,19 +158,19 @@ class _Call:
         }
 
 
-class _Calls:
+class _StreamedCalls:
     """The calls of an answer, in order of their first piece."""
 
     def __init__(self) -> None:
-        self._calls: list[_Call] = []
-        self._latest: dict[Any, _Call] = {}
+        self._calls: list[_StreamedCall] = []
+        self._latest: dict[Any, _StreamedCall] = {}
 
     def take(self, item: dict[str, Any]) -> None:
         """Add a piece to the call that is open under its index, or start a new call."""
         index, call_id = item.get("index"), text(item.get("id"))
         call = self._latest.get(index) if isinstance(index, int) else self._last(item)
         if call is None or (call_id and call.id and call_id != call.id):
-            call = _Call(call_id)
+            call = _StreamedCall(call_id)
             self._calls.append(call)
         if isinstance(index, int):
             self._latest[index] = call
@@ -180,7 +180,7 @@ class _Calls:
         """Return the calls as a whole reply has them."""
         return [call.whole() for call in self._calls]
 
-    def _last(self, item: dict[str, Any]) -> _Call | None:
+    def _last(self, item: dict[str, Any]) -> _StreamedCall | None:
         """Return the last call if `item` continues it; a name without its id starts another."""
         last = self._calls[-1] if self._calls else None
         is_new = text(mapping(item.get("function")).get("name")) and (

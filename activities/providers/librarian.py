@@ -22,7 +22,7 @@ from pydantic import JsonValue, ValidationError
 
 from perdure import errors
 from perdure.activities.provider import ModelRequest
-from perdure.activities.toolboxes.folder import Excerpt, Listing, Matches
+from perdure.activities.toolboxes.folder import Excerpt, FolderListing, Matches
 from perdure.activities.toolboxes.search import Match, keywords, sections, stems
 from perdure.values.answers import ModelAnswer
 from perdure.values.messages import (
@@ -148,7 +148,7 @@ class _Desk:
         if matches.note:
             lines.append(f"The search says: {matches.note}.")
         if "list_files" in self.results:
-            files = Listing.model_validate_json(self.results["list_files"].content).files
+            files = FolderListing.model_validate_json(self.results["list_files"].content).files
             more = f" and {len(files) - _FILES} more" if len(files) > _FILES else ""
             lines.append(
                 f"The folder has {', '.join(files[:_FILES])}{more}."

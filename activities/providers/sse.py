@@ -22,14 +22,14 @@ _MARK = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class ServerSentEvent:
     """An event; `name` defaults to `message`, and multiple lines of data are joined by LF."""
 
     name: str
     data: str
 
 
-class Reader:
+class EventReader:
     """A parser for one stream. `name` is the vendor's name in error texts."""
 
     def __init__(self, name: str) -> None:
@@ -40,7 +40,7 @@ class Reader:
         self._name = ""
         self._data: list[str] = []
 
-    def feed(self, piece: bytes) -> Iterator[Event]:
+    def feed(self, piece: bytes) -> Iterator[ServerSentEvent]:
         """Yield the events that this piece completes.
 
         Raises:
@@ -76,10 +76,14 @@ class Reader:
                 " bytes"
             )
 
-    def _take(self, line: bytes) -> Event | None:
+    def _take(self, line: bytes) -> ServerSentEvent | None:
         """Process a line; return the event that it completes, if any."""
         if not line:
-            event = Event(self._name or "message", "\n".join(self._data)) if self._data else None
+            event = (
+                ServerSentEvent(self._name or "message", "\n".join(self._data))
+                if self._data
+                else None
+            )
             self._name, self._data = "", []
             return event
         if line.startswith(b":"):

@@ -42,10 +42,10 @@ def files(folder: Path | str, *, write: bool = False) -> Toolbox:
     """
     root = Path(folder)
     tools = reading.folder_toolbox(root).tools
-    return Toolbox("files", [*tools, Writer(root).write_file] if write else tools)
+    return Toolbox("files", [*tools, FileWriter(root).write_file] if write else tools)
 
 
-class Writer:
+class FileWriter:
     """Writes text files below `root` only."""
 
     def __init__(self, root: Path) -> None:

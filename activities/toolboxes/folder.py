@@ -41,7 +41,7 @@ _PATH_CHARACTERS, _PATTERN_CHARACTERS = 10_000, 500
 _UNSPEAKABLE = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 
 
-class Listing(Value):
+class FolderListing(Value):
     """Paths relative to the folder."""
 
     files: tuple[str, ...]
@@ -75,7 +75,7 @@ class Folder:
         self._root = root.resolve()
 
     @tool(read_only=True)
-    def list_files(self, pattern: str = "**/*") -> Listing:
+    def list_files(self, pattern: str = "**/*") -> FolderListing:
         """List the files of the folder.
 
         Args:
@@ -92,7 +92,7 @@ class Folder:
             path for path in walked if fnmatchcase(path, glob) or fnmatchcase(path, f"{glob}/*")
         ]
         shown = _bounded(fitting[:_LISTED])
-        return Listing(
+        return FolderListing(
             files=tuple(shown), note=_listing_note(len(walked), len(fitting), len(shown))
         )
 

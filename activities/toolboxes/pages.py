@@ -43,7 +43,7 @@ class Readable:
 
 
 @dataclass(slots=True)
-class _Page:
+class _PageText:
     base: str
     title: str = ""
     lines: list[str] = field(default_factory=list)
@@ -96,7 +96,7 @@ class _Page:
 
 def readable(page: str, base: str) -> Readable:
     """Return the title and the text of an HTML page. Links are resolved against `base`."""
-    text_page = _Page(base)
+    text_page = _PageText(base)
     for text, closes, name, attributes in _parts(page):
         if name == "title" and not closes:
             text_page.title = text_page.title or one_line(_unescaped(text), _TITLE)

@@ -31,7 +31,7 @@ _NUMBER = re.compile(r"(0x[0-9a-f]*|[0-9]+)")
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class FetchTarget:
     """A checked URL.
 
     `host` is a name or an IP address; `addresses` are the allowed ones, in order.
@@ -43,7 +43,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class TargetRules:
     """What may be reached.
 
     If `hosts` is None, all hosts are allowed; a name that begins with `*.` allows all subdomains.
@@ -54,7 +54,7 @@ class Rules:
     networks: Sequence[Network]
     resolve: Resolver
 
-    async def target(self, url: str) -> Target:
+    async def target(self, url: str) -> FetchTarget:
         """Check and resolve a URL.
 
         Raises:
@@ -74,7 +74,7 @@ class Rules:
             raise ValueError(
                 f"{_shown(host)} is not on the public internet, or not only there; it is not read"
             )
-        return Target(parsed, host, addresses[:_ADDRESSES])
+        return FetchTarget(parsed, host, addresses[:_ADDRESSES])
 
     def _check_host(self, host: str) -> None:
         if not is_address(host):

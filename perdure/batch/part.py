@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from perdure.batch import leases as batch_leases
 from perdure.batch.leases import ExhaustedError
-from perdure.batch.wire import PartNews, PartOrder, PartRequest, StopReason
+from perdure.batch.wire import BatchStopReason, PartNews, PartOrder, PartRequest
 from perdure.turn import ending
 from perdure.turn.facts import ChildEnded, TurnEnded
 from perdure.turn.wire import TurnRequest
@@ -48,7 +48,7 @@ class PartState:
     @property
     def is_cancelled(self) -> bool:
         """Whether turns that run are to be cancelled."""
-        return self._order.stop == StopReason.CANCELLED
+        return self._order.stop == BatchStopReason.CANCELLED
 
     @property
     def cancel_reason(self) -> str:
@@ -71,7 +71,7 @@ class PartState:
     def take(self, order: PartOrder) -> None:
         """Take an order of the batch, or one that is repeated."""
         before = self._order
-        stays = before.stop is not None and order.stop != StopReason.CANCELLED
+        stays = before.stop is not None and order.stop != BatchStopReason.CANCELLED
         changes = {
             "slots": max(before.slots, order.slots),
             "given": batch_leases.largest(before.given, order.given),

@@ -16,10 +16,10 @@ from perdure.batch.wire import (
     BatchNote,
     BatchProgress,
     BatchRequest,
+    BatchStopReason,
     PartAccount,
     PartNews,
     PartOrder,
-    StopReason,
 )
 from perdure.turn.wire import TurnRequest
 from perdure.values.batch_items import ScheduledBatch
@@ -71,9 +71,9 @@ def heard(
         changes |= _closed(progress, news)
     progress = progress.model_copy(update=changes)
     if news.exhausted:
-        return stopped(progress, StopReason.BUDGET)
+        return stopped(progress, BatchStopReason.BUDGET)
     if news.failed and request.on_error == "stop":
-        return stopped(progress, StopReason.FAILED)
+        return stopped(progress, BatchStopReason.FAILED)
     return progress
 
 
@@ -99,9 +99,9 @@ def _closed(progress: BatchProgress, news: PartNews) -> dict[str, Any]:
     }
 
 
-def stopped(progress: BatchProgress, why: StopReason, reason: str = "") -> BatchProgress:
+def stopped(progress: BatchProgress, why: BatchStopReason, reason: str = "") -> BatchProgress:
     """Return the state of a batch that starts nothing more. A cancellation overrides the others."""
-    if progress.stop is not None and why != StopReason.CANCELLED:
+    if progress.stop is not None and why != BatchStopReason.CANCELLED:
         return progress
     return progress.model_copy(update={"stop": why, "reason": reason})
 
@@ -193,7 +193,7 @@ def _has_others(request: BatchRequest, progress: BatchProgress, front: int) -> b
 
 
 def _stop_orders(
-    request: BatchRequest, progress: BatchProgress, stop: StopReason
+    request: BatchRequest, progress: BatchProgress, stop: BatchStopReason
 ) -> tuple[BatchProgress, Orders]:
     due = {"stop": stop, "reason": progress.reason}
     active = {

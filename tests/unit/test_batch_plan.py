@@ -16,7 +16,7 @@ from perdure import Budget, Outcome, Task, errors
 from perdure.batch import leases as batch_leases
 from perdure.batch import plan as batch_plan
 from perdure.batch.part import PartState
-from perdure.batch.wire import BatchProgress, BatchRequest, PartNews, PartRequest, StopReason
+from perdure.batch.wire import BatchProgress, BatchRequest, BatchStopReason, PartNews, PartRequest
 from perdure.turn.facts import ChildEnded
 from perdure.turn.keys import ChildKey
 from perdure.turn.wire import Summary, TurnRequest
@@ -145,7 +145,7 @@ def test_places_and_money_are_never_exceeded(
         assert len(batch.started) == sum(sizes)
         assert batch.progress.done == sum(sizes)
     elif len(batch.started) < sum(sizes):
-        assert batch.progress.stop == StopReason.BUDGET
+        assert batch.progress.stop == BatchStopReason.BUDGET
     assert batch.progress.spent == batch.spent
 
 
@@ -156,7 +156,7 @@ def test_nearly_all_of_a_budget_is_used() -> None:
 
     batch.run(Decimal("0.1"))
 
-    assert batch.progress.stop == StopReason.BUDGET
+    assert batch.progress.stop == BatchStopReason.BUDGET
     assert batch.spent.usd > Decimal("1.6")
 
 

@@ -78,8 +78,8 @@ async def _interrupts_later() -> None:
 async def test_what_would_stop_the_worker_is_an_error(
     function: Callable[[], Any], words: str
 ) -> None:
-    """No exception of the user has a class that the worker treats as its own. Its message, which may
-    quote anything, is not passed on.
+    """No exception of the user has a class that the worker treats as its own. Its message may quote
+    anything and is not passed on.
     """
     with pytest.raises(Exception, match=words) as caught:
         await called(function, limit=LONG)

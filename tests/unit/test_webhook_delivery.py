@@ -12,7 +12,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
 from perdure import Outcome, errors
-from perdure.activities.webhook_rules import Rules
+from perdure.activities.webhook_rules import WebhookRules
 from perdure.activities.webhooks import Webhooks
 from perdure.delivery.webhook import Delivered, Notification, message_about
 from perdure.temporal.names import NOTIFY
@@ -54,8 +54,8 @@ def sent(url: str) -> Notification:
 
 
 def sending(hosts: Sequence[str], names: Names) -> Webhooks:
-    made = Rules.of(hosts, [SECRET])
-    return Webhooks(Rules(made.hosts, made.secrets, names))
+    made = WebhookRules.of(hosts, [SECRET])
+    return Webhooks(WebhookRules(made.hosts, made.secrets, names))
 
 
 @pytest.mark.accepts("H83")
@@ -102,7 +102,9 @@ async def test_delivery_is_tried_again_after_a_bug_and_not_after_a_refusal() -> 
     async def broken(host: str, port: int) -> Sequence[str]:
         raise LookupError(host)
 
-    webhooks = Webhooks(Rules(Rules.of(["hooks.test"], [SECRET]).hosts, (b"key",), broken))
+    webhooks = Webhooks(
+        WebhookRules(WebhookRules.of(["hooks.test"], [SECRET]).hosts, (b"key",), broken)
+    )
     [notify] = [one for one in deliveries(webhooks) if activity_name(one) == NOTIFY]
     failed = {}
     for url in ("https://hooks.test/", "https://other.test/"):

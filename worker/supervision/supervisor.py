@@ -45,7 +45,7 @@ machine a pulse is late by a second or two, and the looks are late as well.
 
 
 @dataclass
-class _Child:
+class _WorkerProcess:
     """A worker process. `orders` is the pipe to it, `held` the list of the runs that it holds."""
 
     process: subprocess.Popen[bytes]
@@ -78,7 +78,7 @@ class Supervisor:
         self._command = command
         self._processes = processes
         self._address = address
-        self._children: dict[int, _Child] = {}
+        self._children: dict[int, _WorkerProcess] = {}
         self._reports: set[asyncio.Task[None]] = set()
         self._stops = 0
         self._knows_the_server = False
@@ -161,12 +161,12 @@ class Supervisor:
             if await self._pause(child, code, deaths):
                 return 0
 
-    def _note_the_server(self, ended: _Child) -> None:
+    def _note_the_server(self, ended: _WorkerProcess) -> None:
         """Note whether any process has ever taken work: a server that does not answer is away."""
         children = (ended, *self._children.values())
         self._knows_the_server |= any(held_runs.has_served(child.held) for child in children)
 
-    def _start(self) -> _Child:
+    def _start(self) -> _WorkerProcess:
         held = held_runs.create()
         obeyed, orders = os.pipe()
         process = subprocess.Popen(  # noqa: S603 - the command of this program
@@ -177,11 +177,11 @@ class Supervisor:
         )
         os.close(obeyed)
         ended = asyncio.get_running_loop().create_future()
-        child = _Child(process, held, orders, time.monotonic(), ended)
+        child = _WorkerProcess(process, held, orders, time.monotonic(), ended)
         self._children[process.pid] = child
         return child
 
-    async def _pause(self, child: _Child, code: int, deaths: int) -> bool:
+    async def _pause(self, child: _WorkerProcess, code: int, deaths: int) -> bool:
         """Say that a process has ended, and wait before the next one if it dies again and again.
 
         Returns whether the supervisor is to stop.
@@ -198,7 +198,7 @@ class Supervisor:
                 await asyncio.wait_for(self._stopping.wait(), pause)
         return self._stopping.is_set()
 
-    def _clean_up(self, child: _Child, *, has_died: bool, has_served: bool) -> None:
+    def _clean_up(self, child: _WorkerProcess, *, has_died: bool, has_served: bool) -> None:
         """End what a dead process has started, and report what it had in flight."""
         if has_died:
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -210,7 +210,7 @@ class Supervisor:
         self._reports.add(report)
         report.add_done_callback(self._reports.discard)
 
-    async def _report(self, child: _Child) -> None:
+    async def _report(self, child: _WorkerProcess) -> None:
         try:
             async with asyncio.timeout(_REPORT_S):
                 await self._give_back(child)
@@ -225,7 +225,7 @@ class Supervisor:
         finally:
             child.close()
 
-    async def _give_back(self, child: _Child) -> None:
+    async def _give_back(self, child: _WorkerProcess) -> None:
         from perdure.worker.supervision import lost_work
 
         worker, runs = held_runs.connection(child.held), held_runs.read(child.held)
@@ -241,7 +241,7 @@ class Supervisor:
         )
 
 
-async def _kill_if_frozen(child: _Child) -> None:
+async def _kill_if_frozen(child: _WorkerProcess) -> None:
     """End a process that serves and shows nothing any more: it was stopped, or it hangs."""
     last, looks = 0, 0
     while looks < _FROZEN_LOOKS:

@@ -114,7 +114,7 @@ class _Interceptor(Interceptor):
         self._ours = ours
 
     def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:  # noqa: A002 - the SDK's name
-        return _Activities(next, self._recorder, self._origins, self._ours)
+        return _TracedActivities(next, self._recorder, self._origins, self._ours)
 
     def workflow_interceptor_class(self, input: WorkflowInterceptorClassInput) -> None:  # noqa: A002 - the SDK's name
         """Provide the functions that workflows call; nothing is intercepted.
@@ -125,7 +125,7 @@ class _Interceptor(Interceptor):
         input.unsafe_extern_functions[trace_ids.WAIT_BEGAN] = self._recorder.wait_began
 
 
-class _Activities(ActivityInboundInterceptor):
+class _TracedActivities(ActivityInboundInterceptor):
     def __init__(
         self,
         inner: ActivityInboundInterceptor,
@@ -167,7 +167,7 @@ class _Activities(ActivityInboundInterceptor):
 
 
 @dataclass
-class _Call:
+class _TracedCall:
     """A model call or a tool call in progress. `labels` are those of its metrics."""
 
     key: ModelKey | ToolKey
@@ -191,7 +191,7 @@ class _Call:
         self.span.set_attributes(attributes)
 
 
-_current: ContextVar[_Call | None] = ContextVar("perdure_call", default=None)
+_current: ContextVar[_TracedCall | None] = ContextVar("perdure_call", default=None)
 
 
 class _RecordedProvider:
@@ -234,7 +234,7 @@ class _Recorder:
 
     def begin(
         self, key: ModelKey | ToolKey, info: activity.Info, origin: Origin, args: Sequence[Any]
-    ) -> _Call | None:
+    ) -> _TracedCall | None:
         """Start the span of an activity; return None on failure."""
         try:
             return self._begin(key, info, origin, args)
@@ -252,7 +252,7 @@ class _Recorder:
             logger.warning(_FAILED, exc_info=True)
             return trace.INVALID_SPAN
 
-    def returned(self, call: _Call, result: Any) -> None:
+    def returned(self, call: _TracedCall, result: Any) -> None:
         """Record the result of an activity.
 
         An error result is an error of the tool, even though the model may read it.
@@ -265,7 +265,7 @@ class _Recorder:
             call.add({by.RESULT: output.content} if self._content else {})
             self._end(call, by.TOOL_ERROR if output.is_error else "")
 
-    def failed(self, call: _Call, error: BaseException) -> None:
+    def failed(self, call: _TracedCall, error: BaseException) -> None:
         """Record the exception of an activity."""
         with _harmless():
             self._end(call, _error_type(error))
@@ -322,7 +322,7 @@ class _Recorder:
 
     def _begin(
         self, key: ModelKey | ToolKey, info: activity.Info, origin: Origin, args: Sequence[Any]
-    ) -> _Call:
+    ) -> _TracedCall:
         name, kind, labels = by.CHAT, SpanKind.CLIENT, by.of_chat(_asking(key, args, origin))
         attributes = by.of_call(key, info.workflow_id or "", info.workflow_run_id or "")
         if isinstance(key, ToolKey):
@@ -336,21 +336,21 @@ class _Recorder:
                 **({by.ARGUMENTS: run.arguments} if self._content else {}),
             }
         parent = self._remote(origin.span, origin.span.span_id, origin.agent)
-        return _Call(
+        return _TracedCall(
             key,
             self._tracer.start_span(name, parent, kind, {**attributes, **labels}),
             labels,
             self._content,
         )
 
-    def _answered(self, call: _Call, answer: ModelAnswer) -> None:
+    def _answered(self, call: _TracedCall, answer: ModelAnswer) -> None:
         call.labels[by.RESPONSE_MODEL] = answer.model or call.labels.get(by.MODEL, "")
         self._count.count_tokens(answer.usage, call.labels)
         call.add({by.RESPONSE_MODEL: call.labels[by.RESPONSE_MODEL], **by.of_answer(answer)})
         call.add(by.content_of_answer(answer) if self._content else {})
         self._end(call)
 
-    def _end(self, call: _Call, error_type: str = "") -> None:
+    def _end(self, call: _TracedCall, error_type: str = "") -> None:
         failed: Attributes = {by.ERROR: error_type} if error_type else {}
         self._count.count_call(
             time.monotonic() - call.began, call.labels, failed, is_retry=call.key.attempt > 1
@@ -366,7 +366,7 @@ class _Recorder:
         """
         tracer = copy.copy(self._tracer)
         if isinstance(tracer, Tracer):
-            tracer.id_generator = _Ids(turn_span)
+            tracer.id_generator = _TurnIds(turn_span)
         context = (
             self._remote(turn_span, turn_span.parent_id, agent)
             if turn_span.parent_id
@@ -406,7 +406,7 @@ class _Recorder:
         return decided.decision is Decision.RECORD_AND_SAMPLE
 
 
-class _Ids(IdGenerator):
+class _TurnIds(IdGenerator):
     """Generates the given ids."""
 
     def __init__(self, turn_span: TurnSpan) -> None:

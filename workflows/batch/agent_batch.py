@@ -20,9 +20,9 @@ from perdure.batch.wire import (
     BatchNote,
     BatchProgress,
     BatchRequest,
+    BatchStopReason,
     PartNews,
     PartOrder,
-    StopReason,
     part_id,
 )
 from perdure.errors import PerdureError
@@ -92,7 +92,9 @@ class AgentBatch:
                 await workflow.wait([task])
             except asyncio.CancelledError:
                 reason = one_line(workflow.cancellation_reason() or "", _REASON_CHARACTERS)
-                self._progress = batch_plan.stopped(self._progress, StopReason.CANCELLED, reason)
+                self._progress = batch_plan.stopped(
+                    self._progress, BatchStopReason.CANCELLED, reason
+                )
                 self._changed = True
         checking.cancel()
         return task.result()
@@ -117,7 +119,7 @@ class AgentBatch:
     async def _settle(self, request: BatchRequest) -> None:
         """Count what the batch has spent, if a schedule has started it."""
         spent = batch_plan.spent_of(request, self._progress)
-        is_spent = self._progress.stop == StopReason.BUDGET
+        is_spent = self._progress.stop == BatchStopReason.BUDGET
         await schedule_total.count(request.schedule, spent, request.budget, is_spent=is_spent)
 
     def _take_news(self, request: BatchRequest) -> None:
@@ -181,7 +183,7 @@ def _refuse_gaps(note: BatchNote) -> None:
     Raises:
         PerdureError: Some have not.
     """
-    if note.done < note.items and note.stop != StopReason.CANCELLED:
+    if note.done < note.items and note.stop != BatchStopReason.CANCELLED:
         raise PerdureError(
             f"{note.items - note.done} of the {note.items} tasks have no answer",
             context={"done": note.done, "tasks": note.items},

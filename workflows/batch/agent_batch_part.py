@@ -24,11 +24,11 @@ from temporalio.exceptions import (
 from perdure import limits
 from perdure.batch.part import PartState
 from perdure.batch.wire import (
+    BatchStopReason,
     PartEnd,
     PartNews,
     PartOrder,
     PartRequest,
-    StopReason,
 )
 from perdure.errors import PerdureError
 from perdure.temporal import failures, outcomes, search_attributes, start_request
@@ -81,7 +81,7 @@ class AgentBatchPart:
                     await workflow.wait([working])
                 except asyncio.CancelledError:
                     reason = workflow.cancellation_reason() or "the part of the batch was cancelled"
-                    self._orders.append(PartOrder(stop=StopReason.CANCELLED, reason=reason))
+                    self._orders.append(PartOrder(stop=BatchStopReason.CANCELLED, reason=reason))
             return pack(working.result(), "the result of a part")
         except PerdureError as error:
             raise failures.of_activity(error) from error
@@ -215,7 +215,7 @@ class AgentBatchPart:
                     )
             is_last, due = part.is_over, workflow.now() + limits.BATCH_NEWS
             if not await _report(request, part.report()):
-                self._orders.append(PartOrder(stop=StopReason.CANCELLED, reason=_GONE))
+                self._orders.append(PartOrder(stop=BatchStopReason.CANCELLED, reason=_GONE))
                 return
 
 

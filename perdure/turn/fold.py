@@ -63,11 +63,12 @@ from perdure.turn.facts import (
 )
 from perdure.turn.inbox import Inbox
 from perdure.turn.keys import CarryKey, HandoffKey, Key, ModelKey, PolicyKey, ToolKey
-from perdure.turn.ledger import Ledger
+from perdure.turn.ledger import Bill, Ledger
 from perdure.turn.open_step import Attempts, OpenCall, OpenStep
 from perdure.turn.slot import Slot, with_slot
 from perdure.turn.snapshot import CarriedPart
 from perdure.turn.state import CarriedOver, TurnState
+from perdure.turn.transcript import TokenCount
 from perdure.turn.waiting import PROVIDER, Waiting
 from perdure.turn.wire import TurnRequest
 from perdure.values.answers import ModelAnswer
@@ -539,44 +540,22 @@ def _is_late(state: TurnState, key: Key) -> bool:
 
 
 def _answered(
-    state: TurnState, key: ModelKey, answer: ModelAnswer, target: Target | None
+    before: TurnState, key: ModelKey, answer: ModelAnswer, target: Target | None
 ) -> TurnState:
-    accounts, price = state.accounts, target.price if target else None
-    bill = charges.of_answer(accounts.ledger, key, answer, price)
-    accounts = replace(
-        accounts,
-        ledger=accounts.ledger.settle(str(key), bill.amount),
-        usage=accounts.usage + answer.usage,
-        unpriced=accounts.unpriced or price is None,
-    )
-    in_flight = state.without(key)
+    price = target.price if target else None
+    bill = charges.of_answer(before.accounts.ledger, key, answer, price)
+    state = _charged(before, key, answer, bill, is_priced=price is not None)
     if _is_late(state, key):
-        return replace(state, accounts=accounts, in_flight=in_flight)
+        return state
     message = with_unique_ids(answer.message, state.transcript.call_ids, f"call_{key.step}")
-    answer = answer.model_copy(
-        update={"message": message, "model": answer.model or (target.name if target else "")}
-    )
+    model = answer.model or (target.name if target else "")
+    answer = answer.model_copy(update={"message": message, "model": model})
     is_final = state.finishing or not runs_tools(answer)
-    step = OpenStep(
-        answer=answer,
-        calls=() if is_final else _opened(state, message.calls),
-        objections=state.open_step.objections + 1 if answer.objection else 0,
-        tried=fallback.tried(state),
-        bill=bill,
-        unpassed=state.agent.answer_checks if state.agent and is_final else 0,
-    )
-    tokens = state.tokens
-    if bill.is_told and not state.finishing and target is not None:
-        tokens = tokens.reported(
-            answer.usage.input_tokens, target.model, state.transcript.cut(target.model)
-        )
     state = replace(
         state,
-        tokens=tokens,
-        open_step=step,
+        tokens=_tokens_after(state, answer, bill, target),
+        open_step=_opened_step(state, answer, bill, is_final=is_final),
         attempts=Attempts(),
-        accounts=accounts,
-        in_flight=in_flight,
     )
     state = steps.append(state, message)
     if is_final:
@@ -584,6 +563,42 @@ def _answered(
     if state.agent is not None and guards.violation(state.agent, message.calls):
         return state
     return _settled(steps.settle(state, key.step))
+
+
+def _charged(
+    state: TurnState, key: ModelKey, answer: ModelAnswer, bill: Bill, *, is_priced: bool
+) -> TurnState:
+    """Book an answer, which is no longer in flight."""
+    accounts = replace(
+        state.accounts,
+        ledger=state.accounts.ledger.settle(str(key), bill.amount),
+        usage=state.accounts.usage + answer.usage,
+        unpriced=state.accounts.unpriced or not is_priced,
+    )
+    return replace(state, accounts=accounts, in_flight=state.without(key))
+
+
+def _tokens_after(
+    state: TurnState, answer: ModelAnswer, bill: Bill, target: Target | None
+) -> TokenCount:
+    """Return the estimate of the next call, corrected by what the model has counted."""
+    if target is None or state.finishing or not bill.is_told:
+        return state.tokens
+    cut = state.transcript.cut(target.model)
+    return state.tokens.reported(answer.usage.input_tokens, target.model, cut)
+
+
+def _opened_step(state: TurnState, answer: ModelAnswer, bill: Bill, *, is_final: bool) -> OpenStep:
+    """Return the open step after an answer. A final answer has checks in place of calls."""
+    checks = state.agent.answer_checks if state.agent else 0
+    return OpenStep(
+        answer=answer,
+        calls=() if is_final else _opened(state, answer.message.calls),
+        objections=state.open_step.objections + 1 if answer.objection else 0,
+        tried=fallback.tried(state),
+        bill=bill,
+        unpassed=checks if is_final else 0,
+    )
 
 
 def _settled(state: TurnState) -> TurnState:

@@ -63,6 +63,31 @@ class _WorkerProcess:
         os.close(self.orders)
 
 
+@dataclass(frozen=True, slots=True)
+class _End:
+    """How a worker process ended. `state` is what it had written down about itself."""
+
+    code: int
+    state: int
+    lasted_s: float
+
+    @property
+    def has_served(self) -> bool:
+        return self.state == held_runs.SERVING
+
+    @property
+    def has_died(self) -> bool:
+        return self.code < 0 or self.has_served
+
+    @property
+    def is_killed_early(self) -> bool:
+        return self.state == held_runs.STARTING and self.code == -signal.SIGTERM
+
+    @property
+    def is_steady(self) -> bool:
+        return self.has_served and self.lasted_s >= _STEADY_S
+
+
 class Supervisor:
     """Runs worker processes with one command, until SIGTERM or SIGINT, or until one gives up.
 
@@ -142,23 +167,16 @@ class Supervisor:
         deaths = 0
         while True:
             child = self._start()
-            watch = asyncio.create_task(_kill_if_frozen(child))
-            code = await child.ended
-            watch.cancel()
-            state = held_runs.state(child.held)
-            has_served = state == held_runs.SERVING
-            has_died = code < 0 or has_served
+            end = await _end_of(child)
             self._note_the_server(child)
-            is_waiting = state == held_runs.NO_SERVER and self._knows_the_server
-            self._clean_up(child, has_died=has_died, has_served=has_served)
+            is_waiting = end.state == held_runs.NO_SERVER and self._knows_the_server
+            self._clean_up(child, has_died=end.has_died, has_served=end.has_served)
             if self._stopping.is_set():
-                is_killed_early = state == held_runs.STARTING and code == -signal.SIGTERM
-                return 0 if is_killed_early or is_waiting else _exit_code(code)
-            if not has_died and code != 0 and not is_waiting:
-                return code
-            is_steady = has_served and time.monotonic() - child.began >= _STEADY_S
-            deaths = deaths + 1 if (has_died and not is_steady) or is_waiting else 0
-            if await self._pause(child, code, deaths):
+                return 0 if end.is_killed_early or is_waiting else _exit_code(end.code)
+            if not end.has_died and end.code != 0 and not is_waiting:
+                return end.code
+            deaths = deaths + 1 if (end.has_died and not end.is_steady) or is_waiting else 0
+            if await self._pause(child, end.code, deaths):
                 return 0
 
     def _note_the_server(self, ended: _WorkerProcess) -> None:
@@ -239,6 +257,14 @@ class Supervisor:
             lost.activities,
             lost.tasks,
         )
+
+
+async def _end_of(child: _WorkerProcess) -> _End:
+    """Wait for the end of a worker process."""
+    watch = asyncio.create_task(_kill_if_frozen(child))
+    code = await child.ended
+    watch.cancel()
+    return _End(code, held_runs.state(child.held), time.monotonic() - child.began)
 
 
 async def _kill_if_frozen(child: _WorkerProcess) -> None:

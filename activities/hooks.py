@@ -28,7 +28,7 @@ from perdure.schemas import output_type
 from perdure.schemas.strict_schema import Schema
 from perdure.turn import ending
 from perdure.turn.state import TurnState
-from perdure.turn.wire import HookCall, Noted, ObserverCall
+from perdure.turn.wire import HookCall, Noted, ObserverCall, TurnRequest
 from perdure.values.messages import Media, UserMessage
 from perdure.values.reports import AgentReport, Outcome
 from perdure.values.tasks import Task
@@ -111,18 +111,30 @@ def _tasks(state: TurnState, messages: Sequence[str]) -> Iterator[tuple[str, Tas
     """
     request = state.request
     assert request is not None
-    if messages:
-        user_messages = [message for message in state.inbox.unread if message.id in messages]
-        if len(user_messages) < len(messages):
-            raise PerdureError(f"history does not have all of the messages {', '.join(messages)}")
-    else:
+    if not messages:
         yield "the task", request.task
-        say = request.origin.say if request.origin else ""
-        user_messages = [*([UserMessage.of(say)] if say else []), *(request.said or ())]
-    for message in user_messages:
+    for message in _unread(state, messages) if messages else _first_messages(request):
         has_media = any(isinstance(part, Media) for part in message.parts)
         content = message.parts if has_media else message.text
         yield "a message", request.task.model_copy(update={"content": content})
+
+
+def _unread(state: TurnState, ids: Sequence[str]) -> Sequence[UserMessage]:
+    """Return the messages with these ids that the model has not read.
+
+    Raises:
+        PerdureError: Some are not in history.
+    """
+    unread = [message for message in state.inbox.unread if message.id in ids]
+    if len(unread) < len(ids):
+        raise PerdureError(f"history does not have all of the messages {', '.join(ids)}")
+    return unread
+
+
+def _first_messages(request: TurnRequest) -> Sequence[UserMessage]:
+    """Return the messages that a turn begins with besides its task."""
+    say = request.origin.say if request.origin else ""
+    return [*([UserMessage.of(say)] if say else []), *(request.said or ())]
 
 
 async def _pass(

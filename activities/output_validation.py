@@ -95,15 +95,7 @@ def validator(schema: Schema) -> Callable[[Any], None]:
     made = kind(schema, format_checker=checker, registry=referencing.Registry())
 
     def validate(value: Any) -> None:
-        try:
-            errors_found = itertools.islice(made.iter_errors(value), _LOOKED_AT)
-            misfits = sorted(
-                errors_found, key=lambda error: [str(part) for part in error.absolute_path]
-            )
-        except errors.InvalidRequestError:
-            raise
-        except Exception as error:
-            raise _unusable(one_line(described(error), _CHARACTERS)) from error
+        misfits = _misfits(made, value)
         if misfits:
             problems = [jsonschema.exceptions.best_match([error]) for error in misfits[:_PROBLEMS]]
             raise output_type.MisfitError(
@@ -112,6 +104,21 @@ def validator(schema: Schema) -> Callable[[Any], None]:
             )
 
     return validate
+
+
+def _misfits(checker: Any, value: Any) -> list[Any]:
+    """Return the first errors of a value, in the order of their paths.
+
+    Raises:
+        InvalidRequestError: The check takes too much work, or the schema cannot be used.
+    """
+    try:
+        misfits = itertools.islice(checker.iter_errors(value), _LOOKED_AT)
+        return sorted(misfits, key=lambda error: [str(part) for part in error.absolute_path])
+    except errors.InvalidRequestError:
+        raise
+    except Exception as error:
+        raise _unusable(one_line(described(error), _CHARACTERS)) from error
 
 
 class _CheckWork:

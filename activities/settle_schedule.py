@@ -9,6 +9,7 @@ from datetime import UTC
 from typing import cast
 
 from temporalio import activity
+from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import WorkflowExecutionStatus
 from temporalio.client import (
     Client,
@@ -28,6 +29,7 @@ from perdure.temporal.payloads import pack
 from perdure.temporal.runs import describe_last
 from perdure.turn.schedule_account import ScheduleAccount, SettleCall
 from perdure.turn.wire import ChildRun, Noted, TurnRequest
+from perdure.values.budgets import Spending
 
 NOT_KEPT = (errors.ConfigurationError, errors.InvalidRequestError, errors.TooLargeError)
 """The errors after which the turn is not counted: the schedule is another program's, or is kept
@@ -89,14 +91,22 @@ async def _with_lost(
         is_old = action.actual_time.ToDatetime(tzinfo=UTC) < account.since
         if is_old or run.run_id == own_run_id or account.counts(run.run_id):
             continue
-        found_run = await describe_last(client, run.workflow_id, run.run_id, retry=True)
-        info = found_run.workflow_execution_info
-        if info.type.name in BATCHES and info.HasField("close_time"):
-            account = account.settle(run.run_id, await spent_of_batch(info))
-        elif info.status in _LEFT_NO_WORD:
-            read = await read_child(ChildRun(turn_id=run.workflow_id, run_id=run.run_id))
-            account = account.settle(run.run_id, read.summary.spent)
+        spent = await _spent_of_lost(client, run)
+        if spent is not None:
+            account = account.settle(run.run_id, spent)
     return account
+
+
+async def _spent_of_lost(client: Client, run: WorkflowExecution) -> Spending | None:
+    """Return what a turn or batch has spent that was terminated; None for any other run."""
+    described = await describe_last(client, run.workflow_id, run.run_id, retry=True)
+    info = described.workflow_execution_info
+    if info.type.name in BATCHES and info.HasField("close_time"):
+        return await spent_of_batch(info)
+    if info.status in _LEFT_NO_WORD:
+        read = await read_child(ChildRun(turn_id=run.workflow_id, run_id=run.run_id))
+        return read.summary.spent
+    return None
 
 
 async def _update(

@@ -182,19 +182,24 @@ async def _fold_all(client: Client, turn_id: str, run_id: str, own_key: Key | No
     return state
 
 
+async def _since(client: Client, turn_id: str, run_id: str, step: int) -> list[HistoryEvent]:
+    """Return the events since the answer of a step, reading history backwards."""
+    events: list[HistoryEvent] = []
+    async for event in backwards(client, turn_id, run_id):
+        key = key_of(event)
+        if isinstance(key, AgentKey | ModelKey) and key.step <= step:
+            break
+        events.append(event)
+    return events[::-1]
+
+
 async def _fold_tail(
     client: Client, turn_id: str, run_id: str, own_key: Key | None, state: TurnState
 ) -> TurnState:
-    """Fold what happened since the last answer in `state`, reading history backwards."""
+    """Fold what happened since the last answer in `state`."""
     answered = state.step_count + bool(state.open_step.calls)
-    tail: list[HistoryEvent] = []
-    async for event in backwards(client, turn_id, run_id):
-        key = key_of(event)
-        if isinstance(key, AgentKey | ModelKey) and key.step <= answered:
-            break
-        tail.append(event)
     reader = HistoryReader(client.data_converter, is_worker=True)
-    for event in reversed(tail):
+    for event in await _since(client, turn_id, run_id, answered):
         for fact in await reader.facts(event):
             if own_key is not None and fact == Scheduled(own_key):
                 return ready_for(state, own_key)

@@ -96,17 +96,10 @@ class WebhookRules:
         Raises:
             WebhookRefusedError: Its host or its port is not allowed.
         """
-        import httpx
-
-        try:
-            parsed = httpx.URL(url)
-            host = parsed.raw_host.decode("ascii").lower().rstrip(".")
-        except (httpx.InvalidURL, ValueError, TypeError):
-            raise errors.WebhookRefusedError("the URL of the webhook is not valid") from None
+        parsed, host = _parsed(url)
         port = None if parsed.port in (None, _PORTS.get(parsed.scheme)) else parsed.port
         allowed = next((candidate for candidate in self.hosts if candidate.fits(host, port)), None)
-        is_safe = parsed.scheme == "https" or (parsed.scheme == "http" and is_loopback(host))
-        if allowed is None or parsed.userinfo or not is_safe:
+        if allowed is None or parsed.userinfo or not _is_safe(parsed, host):
             where = host if port is None else f"{host}:{port}"
             raise errors.WebhookRefusedError(
                 f"this worker sends no webhooks to {one_line(where, 200)!r}; give another URL, or"
@@ -146,13 +139,37 @@ class WebhookRules:
         return " ".join(f"v1,{base64.b64encode(digest).decode()}" for digest in digests)
 
 
-def _host(text: str) -> Host:
-    host = text.removeprefix(_PRIVATE).lower()
+def _parsed(url: str) -> tuple[httpx.URL, str]:
+    """Return a URL and the name of its host.
+
+    Raises:
+        WebhookRefusedError: It is not valid.
+    """
+    import httpx
+
+    try:
+        parsed = httpx.URL(url)
+        return parsed, parsed.raw_host.decode("ascii").lower().rstrip(".")
+    except (httpx.InvalidURL, ValueError, TypeError):
+        raise errors.WebhookRefusedError("the URL of the webhook is not valid") from None
+
+
+def _is_safe(url: httpx.URL, host: str) -> bool:
+    return url.scheme == "https" or (url.scheme == "http" and is_loopback(host))
+
+
+def _name_and_port(host: str) -> tuple[str, int | None]:
+    """Return the name and the port in `name:port`; an empty name if it cannot be parsed."""
     try:
         parts = urlsplit(f"//{host}")
-        name, port = parts.hostname or "", parts.port
+        return parts.hostname or "", parts.port
     except ValueError:
-        name, port = "", None
+        return "", None
+
+
+def _host(text: str) -> Host:
+    host = text.removeprefix(_PRIVATE).lower()
+    name, port = _name_and_port(host)
     is_host = is_address(name) or (_NAME.fullmatch(name) and not name.endswith(".."))
     spelled = f"[{name}]" if ":" in name else name
     is_whole = host == (spelled if port is None else f"{spelled}:{port}")

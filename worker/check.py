@@ -37,14 +37,9 @@ async def findings(target: str, address: str | None) -> AsyncIterator[Finding]:
     except PerdureError as error:
         yield Finding(f"module {target}", "failed", error.message)
     else:
-        yield Finding(
-            f"module {target}", "ok", f"agents: {', '.join(app.registry.list()) or 'none'}"
-        )
-        known = list(found(app))
-        for finding in known:
-            yield finding
-        failed = {finding.subject for finding in known if finding.state == "failed"}
-        for finding in [*_prices(app), *await _skills(app, failed), *await _servers(app, failed)]:
+        agents = ", ".join(app.registry.list()) or "none"
+        yield Finding(f"module {target}", "ok", f"agents: {agents}")
+        async for finding in _of_agents(app):
             yield finding
     for finding in _settings():
         yield finding
@@ -91,6 +86,16 @@ async def _skills(app: AgentWorker, failed: set[str]) -> list[Finding]:
         if agent.skills and not any(f"skills {folder}" in failed for folder in agent.skills)
     ]
     return list(await asyncio.gather(*map(read, tried)))
+
+
+async def _of_agents(app: AgentWorker) -> AsyncIterator[Finding]:
+    """Yield the findings about the agents. What failed at first is not tried again."""
+    known = list(found(app))
+    for finding in known:
+        yield finding
+    failed = {finding.subject for finding in known if finding.state == "failed"}
+    for finding in [*_prices(app), *await _skills(app, failed), *await _servers(app, failed)]:
+        yield finding
 
 
 async def _servers(app: AgentWorker, failed: set[str]) -> list[Finding]:

@@ -373,19 +373,13 @@ def _until_mended(error: PerdureError, watcher: Watcher) -> int:
 
 def _introduce(where: ServerAddress, page: str | None, *, is_new: bool, as_json: bool) -> None:
     if as_json:
-        print(
-            json.dumps(
-                {
-                    "address": where.address,
-                    "ui": where.ui,
-                    "page": page,
-                    "started": is_new,
-                    "server": where.binary,
-                }
-            ),
-            flush=True,
-        )
-        return
+        addresses = {"address": where.address, "ui": where.ui, "page": page}
+        print(json.dumps({**addresses, "started": is_new, "server": where.binary}), flush=True)
+    else:
+        _introduce_to_people(where, page, is_new=is_new)
+
+
+def _introduce_to_people(where: ServerAddress, page: str | None, *, is_new: bool) -> None:
     if not is_new:
         _say("a server is already running on this folder")
     elif where.moved_from:

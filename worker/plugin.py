@@ -235,22 +235,23 @@ class PerdurePlugin(Plugin):
         tools.taken = frozenset(theirs)
         for name in map(internals.activity_name, self._activities.all):
             if name in theirs and name != _DYNAMIC:
-                subject = (
-                    f"the tool {name!r}"
-                    if name in tools.is_async
-                    else f"Perdure's activity {name!r}"
-                )
+                is_tool = name in tools.is_async
+                subject = f"the tool {name!r}" if is_tool else f"Perdure's activity {name!r}"
                 raise errors.ConfigurationError(
                     f"{subject} and the worker's activity {theirs[name].__qualname__!r} have the"
                     " same name; rename one of them"
                 )
-        for other in config.get("workflows", []):
-            taken = internals.workflow_name(other)
-            if taken in _WORKFLOW_NAMES:
-                raise errors.ConfigurationError(
-                    f"the worker's workflow {other.__qualname__!r} and Perdure's"
-                    f" {_WORKFLOW_NAMES[taken]} are both named {taken!r}; rename yours"
-                )
+        _refuse_taken_workflows(config)
 
     async def _prepare(self, input: ExecuteActivityInput) -> None:  # noqa: A002 - the SDK's name
         await self._activities.prepare(self._client, input.args)
+
+
+def _refuse_taken_workflows(config: WorkerConfig) -> None:
+    for other in config.get("workflows", []):
+        taken = internals.workflow_name(other)
+        if taken in _WORKFLOW_NAMES:
+            raise errors.ConfigurationError(
+                f"the worker's workflow {other.__qualname__!r} and Perdure's"
+                f" {_WORKFLOW_NAMES[taken]} are both named {taken!r}; rename yours"
+            )

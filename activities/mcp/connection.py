@@ -193,16 +193,9 @@ class ServerConnection:
         """Return all pages of the list. The limit is longer while calls keep the server busy."""
         longest = limits.MCP_LONGEST_START if self._in_use > 1 else self._server.start_timeout
         limit = longest.total_seconds()
-        tools: list[Tool] = []
-        cursor: str | None = None
         try:
             async with asyncio.timeout(limit):
-                for _ in range(_PAGES if client.server_capabilities.tools else 0):
-                    page = await client.list_tools(cursor=cursor)
-                    tools += page.tools
-                    cursor = page.next_cursor
-                    if cursor is None:
-                        break
+                return await _all_pages(client)
         except TimeoutError:
             raise await self._down(
                 f"it did not list its tools within {limit:g} s", is_slow=True
@@ -212,7 +205,6 @@ class ServerConnection:
             raise await self._down(
                 f"it did not list its tools: {self._text_of(error)}", is_slow=is_slow
             ) from None
-        return tools
 
     async def _keep(self) -> None:
         """Open the connection and keep it until it is closed."""
@@ -248,22 +240,29 @@ class ServerConnection:
         for wait in waits:
             wait.cancel()
 
+    def _new_process(self, server: MCPServer) -> ServerProcess:
+        """Return the process of a server that is not started yet.
+
+        Raises:
+            ConfigurationError: Its program or one of its variables is missing.
+        """
+        if missing := programs.missing(server):
+            raise errors.ConfigurationError(
+                f"the MCP server {server.name!r}: {missing}", context={"server": server.name}
+            )
+        self._hidden = {
+            name: _variable(server, variable) for name, variable in server.variables.items()
+        }
+        inherited = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+        return ServerProcess(server.command, {**inherited, **self._hidden}, server.cwd)
+
     async def _new_client(self, stack: AsyncExitStack) -> Client:
         server = self._server
         info = Implementation(name="perdure", version="1")
         if server.in_process is not None:
             return Client(cast("Server[Any]", server.in_process), client_info=info, cache=None)
         if server.command:
-            if missing := programs.missing(server):
-                raise errors.ConfigurationError(
-                    f"the MCP server {server.name!r}: {missing}", context={"server": server.name}
-                )
-            named = {
-                name: _variable(server, variable) for name, variable in server.variables.items()
-            }
-            self._hidden = named
-            inherited = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
-            self._process = ServerProcess(server.command, {**inherited, **named}, server.cwd)
+            self._process = self._new_process(server)
             return Client(self._process, client_info=info, cache=None)
         self._hidden = {
             variable: secrets.read_words(variable) for variable in server.headers_env.values()
@@ -354,6 +353,19 @@ def _listed(item: Tool, without_secrets: Callable[[str], str]) -> ListedTool:
         read_only=bool(hints and hints.read_only_hint),
         idempotent=bool(hints and hints.idempotent_hint),
     )
+
+
+async def _all_pages(client: Client) -> list[Tool]:
+    """Return the tools of a server that has any."""
+    tools: list[Tool] = []
+    cursor: str | None = None
+    for _ in range(_PAGES if client.server_capabilities.tools else 0):
+        page = await client.list_tools(cursor=cursor)
+        tools += page.tools
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+    return tools
 
 
 def _mapped(value: Any, change: Callable[[str], str]) -> Any:

@@ -46,7 +46,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
@@ -301,6 +301,16 @@ def _input(arguments: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {INVALID_ARGUMENTS: arguments}
 
 
+def _called(messages: Sequence[Message]) -> dict[str, None]:
+    """Return the names of the tools that a transcript has calls of, in order."""
+    return dict.fromkeys(
+        _valid_name(call.name)
+        for message in messages
+        if isinstance(message, AssistantMessage)
+        for call in message.calls
+    )
+
+
 def _tools(request: ModelRequest) -> dict[str, Any]:
     """Return the tools and the tool choice.
 
@@ -313,12 +323,7 @@ def _tools(request: ModelRequest) -> dict[str, Any]:
             for tool in request.tools
         ]
         return {"tools": tools, **_choice(request)}
-    called = dict.fromkeys(
-        _valid_name(call.name)
-        for message in request.messages
-        if isinstance(message, AssistantMessage)
-        for call in message.calls
-    )
+    called = _called(request.messages)
     if request.response_schema is not None:
         called.pop(request.response_name, None)
         choice = (

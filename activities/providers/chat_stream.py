@@ -45,9 +45,7 @@ class ChatStream:
         """Add a chunk; None is `[DONE]`."""
         if data is None:
             return True
-        choice = next(
-            (item for item in map(mapping, items(data.get("choices"))) if not item.get("index")), {}
-        )
+        choice = _first_choice(data)
         self._error = _error_in(name, data, choice)
         if self._error:
             return True
@@ -55,9 +53,7 @@ class ChatStream:
         if choice:
             self._choose(choice)
         if self._finish:
-            self._usage = (
-                data.get("usage") or mapping(data.get("x_groq")).get("usage") or self._usage
-            )
+            self._usage = _usage_in(data) or self._usage
         return False
 
     def body(self) -> dict[str, Any] | None:
@@ -187,6 +183,15 @@ class _StreamedCalls:
             last is None or not item.get("id") or item["id"] != last.id
         )
         return None if is_new else last
+
+
+def _first_choice(data: dict[str, Any]) -> dict[str, Any]:
+    choices = map(mapping, items(data.get("choices")))
+    return next((choice for choice in choices if not choice.get("index")), {})
+
+
+def _usage_in(data: dict[str, Any]) -> Any:
+    return data.get("usage") or mapping(data.get("x_groq")).get("usage")
 
 
 def _error_in(name: str, data: dict[str, Any], choice: dict[str, Any]) -> Any:

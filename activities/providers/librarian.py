@@ -243,15 +243,23 @@ def _best_part(lines: Sequence[str], terms: Sequence[str]) -> tuple[int, str]:
     blocks = list(_blocks(lines)) or [(0, len(lines))]
     query, *each = stems([" ".join(terms), *(" ".join(lines[begin:end]) for begin, end in blocks)])
     having = [len(query & its) for its in each]
-    first = last = having.index(max(having))
+    begin, end = _extended(lines, blocks, having.index(max(having)))
+    text = "\n".join(lines[begin:end])
+    return begin, text if len(text) <= _ANSWER else text[: _ANSWER - 1] + "…"
+
+
+def _extended(
+    lines: Sequence[str], blocks: Sequence[tuple[int, int]], best: int
+) -> tuple[int, int]:
+    """Return (begin, end) of a paragraph with those after it, then before it, that fit."""
+    first = last = best
     while (
         last + 1 < len(blocks) and _length(lines[blocks[first][0] : blocks[last + 1][1]]) <= _ANSWER
     ):
         last += 1
     while first > 0 and _length(lines[blocks[first - 1][0] : blocks[last][1]]) <= _ANSWER:
         first -= 1
-    text = "\n".join(lines[blocks[first][0] : blocks[last][1]])
-    return blocks[first][0], text if len(text) <= _ANSWER else text[: _ANSWER - 1] + "…"
+    return blocks[first][0], blocks[last][1]
 
 
 def _blocks(lines: Sequence[str]) -> Iterator[tuple[int, int]]:

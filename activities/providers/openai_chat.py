@@ -277,16 +277,14 @@ def answer_of(body: Mapping[str, Any], model: str) -> ModelAnswer:
     tool_calls = items(message.get("tool_calls"))
     refuse_many_calls(len(tool_calls), model)
     calls = tuple(_call(mapping(item), model) for item in tool_calls)
-    parts = (
-        *_thoughts(message),
-        *([Text(text=refusal)] if refusal else _content(message.get("content"))),
-        *calls,
-    )
+    content, stop = _content(message.get("content")), StopReason.REFUSED
+    if refusal:
+        content = iter([Text(text=refusal)])
+    else:
+        stop = lenient_json.stop(_STOPS, reason, has_calls=bool(calls))
     return ModelAnswer(
-        message=AssistantMessage(parts=parts),
-        stop=StopReason.REFUSED
-        if refusal
-        else lenient_json.stop(_STOPS, reason, has_calls=bool(calls)),
+        message=AssistantMessage(parts=(*_thoughts(message), *content, *calls)),
+        stop=stop,
         usage=usage_of(body.get("usage")),
         model=text(body.get("model")) or model,
     )

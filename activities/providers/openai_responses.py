@@ -284,15 +284,23 @@ def answer_of(body: Mapping[str, Any], model: str, limit: int | None = None) -> 
     refuse_many_calls(sum(mapping(item).get("type") == "function_call" for item in output), model)
     message = AssistantMessage(parts=tuple(_parts_of(output, model)))
     usage = usage_of(body.get("usage"))
-    reason = text(mapping(body.get("incomplete_details")).get("reason")) or status
-    stop = lenient_json.stop(_STOPS, reason, has_calls=bool(message.calls))
-    if limit is not None and usage.output_tokens >= limit:
-        stop = StopReason.MAX_TOKENS
-    if any(map(_is_refused, output)):
-        stop = StopReason.REFUSED
+    is_full = limit is not None and usage.output_tokens >= limit
+    stop = _stop_of(body, output, has_calls=bool(message.calls), is_full=is_full)
     return ModelAnswer(
         message=message, stop=stop, usage=usage, model=text(body.get("model")) or model
     )
+
+
+def _stop_of(
+    body: Mapping[str, Any], output: Sequence[Any], *, has_calls: bool, is_full: bool
+) -> StopReason:
+    """Return why an answer ends. `is_full` says that it has as many tokens as it may have."""
+    if any(map(_is_refused, output)):
+        return StopReason.REFUSED
+    if is_full:
+        return StopReason.MAX_TOKENS
+    reason = text(mapping(body.get("incomplete_details")).get("reason")) or text(body.get("status"))
+    return lenient_json.stop(_STOPS, reason, has_calls=has_calls)
 
 
 def _parts_of(output: Sequence[Any], model: str) -> list[Text | Thinking | ToolCall]:

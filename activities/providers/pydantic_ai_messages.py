@@ -17,7 +17,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -103,14 +103,17 @@ def _request_parts(message: Message, fit: Fit) -> Iterator[theirs.ModelRequestPa
     if isinstance(message, ToolMessage):
         yield from (_result(result, fit) for result in message.results)
     elif isinstance(message, UserMessage):
-        content = [
-            part.text if isinstance(part, Text) else _file(part)
-            for part in message.parts
-            if not isinstance(part, Text) or part.text.strip()
-        ]
-        yield theirs.UserPromptPart(
-            content=content[0] if len(content) == 1 and isinstance(content[0], str) else content
-        )
+        yield _prompt(message)
+
+
+def _prompt(message: UserMessage) -> theirs.UserPromptPart:
+    content = [
+        part.text if isinstance(part, Text) else _file(part)
+        for part in message.parts
+        if not isinstance(part, Text) or part.text.strip()
+    ]
+    is_text = len(content) == 1 and isinstance(content[0], str)
+    return theirs.UserPromptPart(content=content[0] if is_text else content)
 
 
 def _result(result: ToolResult, fit: Fit) -> theirs.ToolReturnPart:
@@ -235,13 +238,16 @@ def _parts(response: theirs.ModelResponse, model: str) -> Iterator[Text | Thinki
     yield from (ours for _, ours, _ in converted)
     if any(fields for _, _, fields in converted):
         parts = [{"kind": part.part_kind, **fields} for part, _, fields in converted]
-        kept_whole = {"response": _fields(response, _OF_RESPONSE), "parts": parts}
-        yield Thinking(
-            text="",
-            signature=clean(
-                json.dumps(kept_whole, ensure_ascii=False, separators=(",", ":"), default=str)
-            ),
-        )
+        yield _with_vendor_data(response, parts)
+
+
+def _with_vendor_data(
+    response: theirs.ModelResponse, parts: Sequence[Mapping[str, Any]]
+) -> Thinking:
+    """Return a thought without words that keeps what the vendor wants back."""
+    vendor_data = {"response": _fields(response, _OF_RESPONSE), "parts": parts}
+    signature = json.dumps(vendor_data, ensure_ascii=False, separators=(",", ":"), default=str)
+    return Thinking(text="", signature=clean(signature))
 
 
 def _part(part: Said, model: str) -> Text | Thinking | ToolCall:

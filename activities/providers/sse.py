@@ -76,16 +76,16 @@ class EventReader:
                 " bytes"
             )
 
+    def _completed(self) -> ServerSentEvent | None:
+        """Return the event that an empty line completes; None if it has no data."""
+        name, data = self._name or "message", self._data
+        self._name, self._data = "", []
+        return ServerSentEvent(name, "\n".join(data)) if data else None
+
     def _take(self, line: bytes) -> ServerSentEvent | None:
         """Process a line; return the event that it completes, if any."""
         if not line:
-            event = (
-                ServerSentEvent(self._name or "message", "\n".join(self._data))
-                if self._data
-                else None
-            )
-            self._name, self._data = "", []
-            return event
+            return self._completed()
         if line.startswith(b":"):
             return None
         try:

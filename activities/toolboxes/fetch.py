@@ -203,16 +203,7 @@ class Web:
 
     async def _body(self, response: httpx.Response) -> bytes:
         """Return the body, decompressed up to the limit."""
-        kind = _content_type(response)
-        if not _is_text(kind):
-            raise ValueError(f"this is {one_line(kind, 100)!r}, not text")
-        encoding = response.headers.get("content-encoding", "identity").strip().lower()
-        if encoding not in ("", "identity", "gzip"):
-            raise ValueError(
-                f"the reply has the content encoding {one_line(encoding, 40)!r}, which was not"
-                " asked for"
-            )
-        unpack = _Gzip() if encoding == "gzip" else None
+        unpack = _Gzip() if _text_encoding(response) == "gzip" else None
         body = bytearray()
         received = 0
         async for chunk in response.aiter_raw():
@@ -227,6 +218,24 @@ class Web:
         import httpx
 
         return httpx.create_ssl_context()
+
+
+def _text_encoding(response: httpx.Response) -> str:
+    """Return the content encoding of a reply that is a text.
+
+    Raises:
+        ValueError: It is something else, or is encoded in a way that was not asked for.
+    """
+    kind = _content_type(response)
+    if not _is_text(kind):
+        raise ValueError(f"this is {one_line(kind, 100)!r}, not text")
+    encoding: str = response.headers.get("content-encoding", "identity").strip().lower()
+    if encoding not in ("", "identity", "gzip"):
+        raise ValueError(
+            f"the reply has the content encoding {one_line(encoding, 40)!r}, which was not asked"
+            " for"
+        )
+    return encoding
 
 
 class _Gzip:

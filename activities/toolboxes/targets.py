@@ -78,13 +78,7 @@ class TargetRules:
 
     def _check_host(self, host: str) -> None:
         if not is_address(host):
-            if len(host) > _HOST_CHARACTERS or not _HOST.fullmatch(host):
-                raise ValueError(f"{_shown(host)} is no name of a host")
-            if _NUMBER.fullmatch(host.rpartition(".")[2]):
-                raise ValueError(
-                    f"{_shown(host)} is an IP address in an unusual form; write four decimal"
-                    " numbers"
-                )
+            _check_name(host)
         if self.hosts is not None and not any(
             host == name or (name[:2] == "*." and host.endswith(name[1:])) for name in self.hosts
         ):
@@ -120,6 +114,20 @@ def parse(url: str, base: httpx.URL | None = None) -> httpx.URL:
     if parsed.userinfo:
         raise ValueError("a URL with a user or a password is not read")
     return parsed
+
+
+def _check_name(host: str) -> None:
+    """Refuse a text that is no name of a host.
+
+    Raises:
+        ValueError: It is none.
+    """
+    if len(host) > _HOST_CHARACTERS or not _HOST.fullmatch(host):
+        raise ValueError(f"{_shown(host)} is no name of a host")
+    if _NUMBER.fullmatch(host.rpartition(".")[2]):
+        raise ValueError(
+            f"{_shown(host)} is an IP address in an unusual form; write four decimal numbers"
+        )
 
 
 async def resolve(host: str, port: int) -> Sequence[str]:

@@ -241,15 +241,7 @@ class Forks:
                 return Point(turn_id, run, info.task_queue, search.found, order=order)
             if step is not None and search.last is not None and search.last < step:
                 raise _no_step(turn_id, step, search.last)
-        if search.first:
-            raise _gone_before(turn_id, search.first)
-        if step is not None and search.first is None:
-            raise _no_step(turn_id, step, None)
-        raise errors.InvalidRequestError(
-            f"turn {turn_id!r} has no point from which a model could be asked: it ended before it"
-            " had a task",
-            context={"turn_id": turn_id},
-        )
+        raise _no_point(turn_id, step, search.first)
 
     async def _search(
         self, turn_id: str, run: str, fits: Callable[[TurnState], bool], step: int | None
@@ -387,6 +379,22 @@ def _checked(point: Point, end: TurnState) -> Point:
     if not point.has_answers:
         return point
     return replace(point, is_checked=end.is_checked and end.step_count == point.step)
+
+
+def _no_point(turn_id: str, step: int | None, first: int | None) -> errors.PerdureError:
+    """Return the error for a turn whose runs have no point that fits.
+
+    `first` is the number of complete steps at the first point that was read.
+    """
+    if first:
+        return _gone_before(turn_id, first)
+    if step is not None and first is None:
+        return _no_step(turn_id, step, None)
+    return errors.InvalidRequestError(
+        f"turn {turn_id!r} has no point from which a model could be asked: it ended before it had a"
+        " task",
+        context={"turn_id": turn_id},
+    )
 
 
 def _gone_before(turn_id: str, step: int) -> errors.TurnNotFoundError:

@@ -7,7 +7,7 @@ begins.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -276,23 +276,22 @@ def note_of(request: BatchRequest, progress: BatchProgress | None, *, over: bool
     )
     if progress is None:
         return note
-    news: Mapping[int, PartNews] = {
-        part: part_news.news for part, part_news in progress.active.items()
-    }
+    news = [account.news for account in progress.active.values()]
+    are_priced = all(part.is_priced for part in news)
     changes = {
         "began": progress.began,
-        "done": request.answered
-        + progress.done
-        + sum(part_news.done for part_news in news.values()),
-        "failed": progress.failed + sum(part_news.failed for part_news in news.values()),
-        "running": sum(part_news.running for part_news in news.values()),
+        "done": request.answered + progress.done + _count(news, "done"),
+        "failed": progress.failed + _count(news, "failed"),
+        "running": _count(news, "running"),
         "spent": spent_of(request, progress),
-        "is_priced": request.is_priced
-        and progress.is_priced
-        and all(part_news.is_priced for part_news in news.values()),
+        "is_priced": request.is_priced and progress.is_priced and are_priced,
         "stop": progress.stop,
         "reason": progress.reason,
         "lost": progress.lost,
         "over": over,
     }
     return note.model_copy(update=changes)
+
+
+def _count(news: Iterable[PartNews], name: str) -> int:
+    return sum(getattr(part, name) for part in news)

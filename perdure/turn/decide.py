@@ -481,12 +481,18 @@ def _started(state: TurnState, agent: AgentDefinition) -> str:
     return state.request.agent if state.request and state.handoffs.by else agent.name
 
 
+def _refused(answer: ModelAnswer, *, is_quoted: bool) -> errors.LLMRefusedError:
+    """Return the error of a model that declines. It goes where no unchecked answer may go."""
+    text = answer.message.text
+    reason = f": {text}" if is_quoted and text else ""
+    message = f"{answer.model} declined to answer{reason}"
+    return errors.LLMRefusedError(message, context={"model": answer.model})
+
+
 def _end(state: TurnState, answer: ModelAnswer, agent: AgentDefinition) -> Done | Stop:
     text = answer.message.text
     if answer.stop is StopReason.REFUSED:
-        is_told = bool(text) and not agent.answer_checks  # an error goes where no answer may go
-        said = f"{answer.model} declined to answer" + (f": {text}" if is_told else "")
-        return Stop(errors.LLMRefusedError(said, context={"model": answer.model}))
+        return Stop(_refused(answer, is_quoted=not agent.answer_checks))
     if answer.objection:
         reason, answers = answer.objection.splitlines()[0], state.open_step.objections
         return Stop(

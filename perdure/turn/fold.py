@@ -67,7 +67,7 @@ from perdure.turn.ledger import Bill, Ledger
 from perdure.turn.open_step import Attempts, OpenCall, OpenStep
 from perdure.turn.slot import Slot, with_slot
 from perdure.turn.snapshot import CarriedPart
-from perdure.turn.state import CarriedOver, TurnState
+from perdure.turn.state import Accounts, CarriedOver, TurnState
 from perdure.turn.transcript import TokenCount
 from perdure.turn.waiting import PROVIDER, Waiting
 from perdure.turn.wire import TurnRequest
@@ -493,27 +493,26 @@ def _failed(before: TurnState, fact: CallFailed) -> TurnState:
         return handoffs.failed(before, fact, fact.key)
     target = fallback.target_of(before, fact.key) if isinstance(fact.key, ModelKey) else None
     state = _landed(before, fact.key)
-    accounts = state.accounts
-    if target is not None and (fallback.is_skip(fact) or _is_unsent(before, fact)):
-        accounts = replace(
-            accounts,
-            ledger=accounts.ledger.release(str(fact.key)),
-            model_calls=accounts.model_calls - 1,
-        )
-    elif target is not None:
-        ledger = charges.settle_failure(accounts.ledger, fact, target.price)
-        accounts = replace(
-            accounts, ledger=ledger, unpriced=accounts.unpriced or target.price is None
-        )
+    if target is not None:
+        is_sent = not fallback.is_skip(fact) and not _is_unsent(before, fact)
+        accounts = _after_failure(state.accounts, fact, target, is_sent=is_sent)
+        state = replace(state, accounts=accounts)
     if _is_late(state, fact.key):
-        return replace(state, accounts=accounts)
+        return state
     attempts = state.attempts.plus(replace(fact, model=target.model if target else ""))
-    return replace(
-        state,
-        accounts=accounts,
-        attempts=attempts,
-        waiting=_waiting_on(state, Waiting("retry", fact.error.message)),
-    )
+    waiting = _waiting_on(state, Waiting("retry", fact.error.message))
+    return replace(state, attempts=attempts, waiting=waiting)
+
+
+def _after_failure(
+    accounts: Accounts, fact: CallFailed, target: Target, *, is_sent: bool
+) -> Accounts:
+    """Book a failed model call; one that was not sent costs nothing and does not count."""
+    if not is_sent:
+        ledger = accounts.ledger.release(str(fact.key))
+        return replace(accounts, ledger=ledger, model_calls=accounts.model_calls - 1)
+    ledger = charges.settle_failure(accounts.ledger, fact, target.price)
+    return replace(accounts, ledger=ledger, unpriced=accounts.unpriced or target.price is None)
 
 
 def _is_unsent(state: TurnState, fact: CallFailed) -> bool:

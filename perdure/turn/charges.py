@@ -55,9 +55,9 @@ def _known_cost(answer: ModelAnswer) -> Decimal | None:
 def settle_failure(ledger: Ledger, fact: CallFailed, price: Price | None) -> Ledger:
     """Return the ledger after a failed call of a model with this price."""
     key = str(fact.key)
-    told = _told_in(fact.error, price)
-    if told is not None:
-        return ledger.settle(key, told)
+    billed = _told_in(fact.error, price)
+    if billed is not None:
+        return ledger.settle(key, billed)
     if _may_be_billed(fact):
         return ledger.charge(key)
     return ledger.settle(key, Spending(model_calls=1))

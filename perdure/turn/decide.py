@@ -288,14 +288,14 @@ def _time_for_calls(situation: Situation) -> timedelta | None:
     state, time_left = situation.state, situation.time_left
     if time_left is None:
         return None
-    left = time_left - time_kept(state, situation.agent)
-    if left <= timedelta():
+    time_for_calls = time_left - time_kept(state, situation.agent)
+    if time_for_calls <= timedelta():
         raise errors.TurnBudgetExceededError(
             f"the time of the turn is up, which is {state.time_limit}; raise the budget, or"
             " go on after the end with turn.resume(Budget(…))",
             context={"dimension": "time", "limit": str(state.time_limit)},
         )
-    return left
+    return time_for_calls
 
 
 def _gate(state: TurnState) -> Consult | AwaitApproval | None:

@@ -115,8 +115,12 @@ def apply(state: TurnState, fact: Recorded) -> TurnState:
         case CallFailed():
             return _failed(state, fact)
         case ToolReturned(key) | ToolLost(key) | ApprovalNeeded(key):
-            ledger, own = state.accounts.ledger, str(key)
-            ledger = ledger.release(own) if isinstance(fact, ApprovalNeeded) else ledger.charge(own)
+            ledger, key_text = state.accounts.ledger, str(key)
+            ledger = (
+                ledger.release(key_text)
+                if isinstance(fact, ApprovalNeeded)
+                else ledger.charge(key_text)
+            )
             state = replace(
                 state, in_flight=state.without(key), accounts=replace(state.accounts, ledger=ledger)
             )
@@ -188,16 +192,16 @@ def _of_a_caller(state: TurnState, fact: _Outside) -> TurnState:
             return _said(state, fact)
 
 
-def _said(state: TurnState, said: Said) -> TurnState:
+def _said(state: TurnState, message: Said) -> TurnState:
     """Keep a message of the user for the next model call, and deny the calls that wait.
 
     These are the ones that the turn has recorded as waiting: the workflow may know a message before
     an answer that history has before the message.
     """
-    state = replace(state, inbox=state.inbox.plus(said))
-    if not said.deny_pending or state.waiting is None:
+    state = replace(state, inbox=state.inbox.plus(message))
+    if not message.deny_pending or state.waiting is None:
         return state
-    pending = {one.call_id for one in state.waiting.pending}
+    pending = {call.call_id for call in state.waiting.pending}
     for call, gate in state.asked.calls:
         if call.id not in pending:
             continue
@@ -205,8 +209,8 @@ def _said(state: TurnState, said: Said) -> TurnState:
             call_id=call.id,
             digest=approvals.digest_of(call, gate.reason),
             approve=False,
-            reason=said.text,
-            by=said.by,
+            reason=message.text,
+            by=message.by,
         )
         state = gates.decided(state, decision)
     return _settled(state)
@@ -264,8 +268,8 @@ def _continued(state: TurnState, continuation: Continuation) -> TurnState:
     )
     if past is None:
         return begun
-    given = carry.state_of(state)
-    return _taken_over(replace(begun, carried=replace(carried, is_ahead=True)), given)
+    whole_state = carry.state_of(state)
+    return _taken_over(replace(begun, carried=replace(carried, is_ahead=True)), whole_state)
 
 
 def _updated(state: TurnState, fact: _Outside) -> TurnState:
@@ -318,7 +322,7 @@ def _carried(state: TurnState, part: CarriedPart) -> TurnState:
     return reduce(_late, facts, _taken_over(replace(state, carried=carried), carry.join(parts)))
 
 
-def _taken_over(state: TurnState, given: Carried) -> TurnState:
+def _taken_over(state: TurnState, taken: Carried) -> TurnState:
     """Take over the state of another run.
 
     Raises:
@@ -326,16 +330,16 @@ def _taken_over(state: TurnState, given: Carried) -> TurnState:
     """
     origin = state.origin
     assert origin is not None
-    if given.digest != origin.digest:
+    if taken.digest != origin.digest:
         raise TranscriptMismatchError(
-            f"the state carried over from {origin.turn_id!r} has the digest {given.digest[:16]},"
+            f"the state carried over from {origin.turn_id!r} has the digest {taken.digest[:16]},"
             f" and not {origin.digest[:16]}, as its run {origin.run_id} recorded; nothing was sent"
         )
     if state.transcript.absent:
-        return carry.complete(state, given.messages)
-    if given.snapshot is None:
-        return carry.begin(state, given, origin.say)
-    return carry.restore(state, given)
+        return carry.complete(state, taken.messages)
+    if taken.snapshot is None:
+        return carry.begin(state, taken, origin.say)
+    return carry.restore(state, taken)
 
 
 def _late(state: TurnState, fact: _Outside) -> TurnState:
@@ -353,9 +357,9 @@ def _is_refused(state: TurnState, fact: _Outside) -> bool:
     match fact:
         case Decided(decision):
             waiting = state.waiting.pending if state.waiting else ()
-            asked = {(one.call_id, one.digest) for one in waiting}
+            pending_calls = {(pending.call_id, pending.digest) for pending in waiting}
             is_open = any(call.id == decision.call_id for call, _ in state.asked.calls)
-            return not is_open or (decision.call_id, decision.digest) not in asked
+            return not is_open or (decision.call_id, decision.digest) not in pending_calls
         case Resumed():
             return not state.can_be_resumed
         case _:
@@ -370,12 +374,12 @@ def _agent_known(state: TurnState, fact: AgentResolved | HandedOver) -> TurnStat
 
 def _resolved(state: TurnState, agent: AgentDefinition) -> TurnState:
     accounts = state.accounts
-    given = accounts.ledger.budget
+    turn_budget = accounts.ledger.budget
     both = (
-        given.within(agent.budget)
-        if given and (state.lineage or (state.request and state.request.session))
-        else given.over(agent.budget)
-        if given
+        turn_budget.within(agent.budget)
+        if turn_budget and (state.lineage or (state.request and state.request.session))
+        else turn_budget.over(agent.budget)
+        if turn_budget
         else agent.budget
     )
     account = state.request.account if state.request else None
@@ -417,13 +421,13 @@ def _scheduled(state: TurnState, fact: Scheduled) -> TurnState:
     accounts, ledger, model = state.accounts, state.accounts.ledger, ""
     attempts, transcript, tokens = state.attempts, state.transcript, state.tokens
     if isinstance(key, ModelKey) and state.agent is not None:
-        asked = state.agent.target(call.model if call else "")
+        target = state.agent.target(call.model if call else "")
         reserved = (
-            reservations.for_call(state, state.agent, asked).amount
+            reservations.for_call(state, state.agent, target).amount
             if call is None
             else reservations.of_call(state, state.agent, call)
         )
-        ledger, model = ledger.hold(str(key), reserved), asked.model
+        ledger, model = ledger.hold(str(key), reserved), target.model
         attempts = attempts if call is None else attempts.of_call(call.round, call.passed)
         cut = call.cut if call else NO_CUT
         tokens = tokens.asked_with(cut, transcript.messages)
@@ -456,8 +460,10 @@ def ready_for(state: TurnState, key: Key) -> TurnState:
         return _with_read(state)
     if state.open_step.calls:
         calls = tuple(
-            one if one.result else replace(one, result=steps.not_run(one.call))
-            for one in state.open_step.calls
+            open_call
+            if open_call.result
+            else replace(open_call, result=steps.not_run(open_call.call))
+            for open_call in state.open_step.calls
         )
         state = steps.settle(
             replace(state, open_step=replace(state.open_step, calls=calls)), state.step_count + 1
@@ -615,11 +621,11 @@ def _opened(state: TurnState, calls: tuple[ToolCall, ...]) -> tuple[OpenCall, ..
     beside = handoffs.refused_beside(state.agent, calls)
     return tuple(
         (
-            OpenCall(call, result=beside[place])
-            if place in beside
+            OpenCall(call, result=beside[index])
+            if index in beside
             else OpenCall(call, gates.gate_of(state, call), steps.known_result(state.agent, call))
         )
-        for place, call in enumerate(calls)
+        for index, call in enumerate(calls)
     )
 
 
@@ -630,11 +636,14 @@ def _objected(state: TurnState, answer: ModelAnswer) -> TurnState:
     """
     if not asks_again(state):
         return state
-    calls, said = answer.message.calls, answer.objection
+    calls, objection = answer.message.calls, answer.objection
     results = tuple(
-        ToolResult(call_id=call.id, name=call.name, content=said, is_error=True) for call in calls
+        ToolResult(call_id=call.id, name=call.name, content=objection, is_error=True)
+        for call in calls
     )
-    return steps.append(state, ToolMessage(results=results) if results else UserMessage.of(said))
+    return steps.append(
+        state, ToolMessage(results=results) if results else UserMessage.of(objection)
+    )
 
 
 def reads_on(state: TurnState) -> bool:

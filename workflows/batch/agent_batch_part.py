@@ -123,8 +123,8 @@ class AgentBatchPart:
             if part.has_forgotten(order) and workflow.patched(REMEMBERS):
                 part.remember(order)
         self._orders.clear()
-        for item, given in part.starts(workflow.now()):
-            self._tasks.add(asyncio.create_task(self._turn(request, part, item, given)))
+        for item, turn_request in part.starts(workflow.now()):
+            self._tasks.add(asyncio.create_task(self._turn(request, part, item, turn_request)))
         return part.is_over
 
     async def _is_told(self, request: PartRequest) -> bool:
@@ -142,11 +142,11 @@ class AgentBatchPart:
         return True
 
     async def _turn(
-        self, request: PartRequest, part: PartState, item: BatchItem, given: TurnRequest
+        self, request: PartRequest, part: PartState, item: BatchItem, turn_request: TurnRequest
     ) -> None:
         """Run one turn from its start to its end."""
         try:
-            handle = self._handles[item.id] = await _start(request, item, given)
+            handle = self._handles[item.id] = await _start(request, item, turn_request)
             if part.is_cancelled:
                 handle.cancel(part.cancel_reason)
             ended = outcomes.child_completed(_KEY, await handle)
@@ -205,12 +205,12 @@ class AgentBatchPart:
         is_last, due = False, workflow.now()
         while not is_last:
             await workflow.wait_condition(lambda: part.has_begun and part.has_news)
-            left = due - workflow.now()
-            if left > timedelta() and not part.is_urgent:
+            pause = due - workflow.now()
+            if pause > timedelta() and not part.is_urgent:
                 with contextlib.suppress(TimeoutError):
                     await workflow.wait_condition(
                         lambda: part.is_urgent,
-                        timeout=left,
+                        timeout=pause,
                         timeout_summary="until the next report to the batch",
                     )
             is_last, due = part.is_over, workflow.now() + limits.BATCH_NEWS
@@ -254,20 +254,20 @@ async def _report(request: PartRequest, news: PartNews) -> bool:
         request.batch
     )
     try:
-        told = news.model_copy(update={"run": workflow.info().run_id})
-        await handle.signal(BATCH_NEWS, pack(told, "news of a part"))
+        named = news.model_copy(update={"run": workflow.info().run_id})
+        await handle.signal(BATCH_NEWS, pack(named, "news of a part"))
     except ApplicationError:
         return False
     return True
 
 
-async def _start(request: PartRequest, item: BatchItem, given: TurnRequest) -> Handle:
+async def _start(request: PartRequest, item: BatchItem, turn_request: TurnRequest) -> Handle:
     marks = search_attributes.at_start(
-        given.agent, given.labels, parent=request.batch, schedule=request.schedule
+        turn_request.agent, turn_request.labels, parent=request.batch, schedule=request.schedule
     )
     return await workflow.start_child_workflow(
         TURN,
-        pack(given, "the input of a turn"),
+        pack(turn_request, "the input of a turn"),
         id=request.turn_id(item),
         result_type=RawValue,
         id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
@@ -275,5 +275,5 @@ async def _start(request: PartRequest, item: BatchItem, given: TurnRequest) -> H
         cancellation_type=workflow.ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
         search_attributes=marks if request.indexed else None,
         priority=Priority(priority_key=request.priority),
-        **start_request.introduced(given, {}),
+        **start_request.introduced(turn_request, {}),
     )

@@ -364,9 +364,9 @@ class AgentSession:
                 _MESSAGE,
                 errors.InvalidRequestError,
             )
-            said = unpack(payload, Say)
-            self._check_agent(said.expects)
-            if said.agent is not None and said.if_busy == "steer":
+            wish = unpack(payload, Say)
+            self._check_agent(wish.expects)
+            if wish.agent is not None and wish.if_busy == "steer":
                 raise errors.InvalidRequestError(
                     "a message with an agent of its own cannot be steered into a running turn"
                 )

@@ -21,7 +21,7 @@ check: $(READY)       ## format, lint, types (of the code blocks of the pages to
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
-	@$(BIN)/pytest -q -m "" tests/docs/test_types.py tests/unit/test_imports.py
+	@$(BIN)/pytest -q -m "" -k "not contract" tests/docs/test_types.py tests/unit/test_imports.py  # lint-imports checks the contracts
 	@$(BIN)/lint-imports --no-logo
 	@$(BIN)/python tests/acceptance.py --check
 

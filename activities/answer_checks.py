@@ -66,9 +66,9 @@ class Answers:
             return Check(_anything)
         # the agent is gone, and the turn goes on without it
         with contextlib.suppress(PerdureError):
-            wanted: Any = (await self._agents.of_this_activity(_promised_by(state))).output
-            if output_type.schema_of(wanted) == schema:
-                return Check(lambda value: output_type.instance_of(wanted, value))
+            output: Any = (await self._agents.of_this_activity(_promised_by(state))).output
+            if output_type.schema_of(output) == schema:
+                return Check(lambda value: output_type.instance_of(output, value))
         # its steps are limited
         return Check(
             await asyncio.to_thread(output_validation.validator, schema), limits.MODEL_CALL

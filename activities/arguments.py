@@ -29,14 +29,14 @@ async def normal(
     A call that fits no tool, or takes too long to convert, is left unchanged. All calls are
     converted concurrently.
     """
-    told = {
+    converting = {
         index: _normal(part, agent, agents)
         for index, part in enumerate(message.parts)
         if isinstance(part, ToolCall)
     }
-    if not told:
+    if not converting:
         return message
-    calls = dict(zip(told, await asyncio.gather(*told.values()), strict=True))
+    calls = dict(zip(converting, await asyncio.gather(*converting.values()), strict=True))
     return message.model_copy(
         update={"parts": tuple(calls.get(index, part) for index, part in enumerate(message.parts))}
     )

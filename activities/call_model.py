@@ -135,12 +135,12 @@ class ModelActivities:
         cost = answer.cost
         if cost is None:
             cost = await self._cost(model, answer.model, answer.usage, state, request)
-        told = {
+        fields = {
             "duration_ms": duration_ms,
             "model": "" if answer.model == request.model else answer.model,
             "cost": cost,
         }
-        return answer.model_copy(update=told)
+        return answer.model_copy(update=fields)
 
     def _remember(self, info: activity.Info, state: TurnState, answer: ModelAnswer) -> None:
         """Cache the answer, so that the next call need not read it from history."""
@@ -211,7 +211,7 @@ def _asked(provider: Provider, request: ModelRequest, state: TurnState) -> Await
     return streaming.tell(provider, request) if is_live else provider.complete(request)
 
 
-async def _answer(asked: Awaitable[ModelAnswer], model: str) -> ModelAnswer:
+async def _answer(answering: Awaitable[ModelAnswer], model: str) -> ModelAnswer:
     """Await the provider's answer within the time limit.
 
     Raises:
@@ -220,7 +220,7 @@ async def _answer(asked: Awaitable[ModelAnswer], model: str) -> ModelAnswer:
     """
     try:
         async with asyncio.timeout(limits.MODEL_CALL.total_seconds()):
-            return await asked
+            return await answering
     except TimeoutError as error:
         raise errors.LLMTimeoutError(
             f"{model} did not answer within {limits.MODEL_CALL.total_seconds():g} s"
@@ -321,8 +321,8 @@ def _refuse_large(model: str, answer: ModelAnswer) -> None:
     Raises:
         TooLargeError: It does not fit.
     """
-    said = (words for part in answer.message.parts for name, words in part if name not in _NOT_SAID)
-    bytes_ = sum(size(words) for words in said if isinstance(words, str))
+    texts = (text for part in answer.message.parts for name, text in part if name not in _NOT_SAID)
+    bytes_ = sum(size(text) for text in texts if isinstance(text, str))
     if bytes_ > limits.PAYLOAD_BYTES:
         raise errors.TooLargeError(
             f"the answer of {model} is {bytes_} bytes, more than the {limits.PAYLOAD_BYTES} that"

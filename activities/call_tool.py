@@ -233,8 +233,8 @@ class ToolActivities:
         key = parse_key(info.activity_id)
         if isinstance(key, ToolKey) and info.workflow_run_id:
             self._transcripts.remember_result(info.workflow_run_id, key, run.call_id, output)
-        most = most_bytes(output, has_storage=self.has_storage)
-        return pack(output, f"the result of {name}", most_bytes=most)
+        limit = most_bytes(output, has_storage=self.has_storage)
+        return pack(output, f"the result of {name}", most_bytes=limit)
 
 
 def _fitting(ready: _Ready | ToolOutput) -> _Ready | ToolOutput:
@@ -244,12 +244,12 @@ def _fitting(ready: _Ready | ToolOutput) -> _Ready | ToolOutput:
     try:
         output_validation.validator(ready.tool.arguments.schema)(ready.stated)
     except ValueError as error:
-        said = _ROOT.sub(r"\1arguments: ", str(error))
+        reason = _ROOT.sub(r"\1arguments: ", str(error))
     except errors.PerdureError as error:
-        said = error.message
+        reason = error.message
     else:
         return ready
-    return tool_compatibility.refused(ready.run, ready.tool, said)
+    return tool_compatibility.refused(ready.run, ready.tool, reason)
 
 
 def _called(ready: _Ready) -> ToolOutput:

@@ -11,7 +11,7 @@ from perdure.temporal.recent import Recent
 from perdure.temporal.session_history import messages_before
 from perdure.turn import carry, withheld
 from perdure.turn.continuation import CarryCall
-from perdure.turn.snapshot import Part
+from perdure.turn.snapshot import CarriedPart
 from perdure.turn.wire import Origin
 
 _ORIGINS = 4
@@ -21,9 +21,9 @@ class Carrier:
     """Reads each origin once for all of its parts, as long as this process runs the activities."""
 
     def __init__(self) -> None:
-        self._recent = Recent[Origin, tuple[Part, ...]](_ORIGINS)
+        self._recent = Recent[Origin, tuple[CarriedPart, ...]](_ORIGINS)
 
-    async def carry(self, call: CarryCall) -> Part:
+    async def carry(self, call: CarryCall) -> CarriedPart:
         """Return one part of what an origin holds.
 
         Raises:
@@ -49,16 +49,16 @@ async def _read(client: Client, call: CarryCall) -> carry.Carried:
     steps = None if call.whole else origin.steps
     state = await read_origin(client, origin.turn_id, origin.run_id, steps, is_worker=True)
     if call.whole:
-        found = carry.state_of(state)
+        carried = carry.state_of(state)
     else:
         state = withheld.without_answers(state, has_passed=not origin.withheld)
-        found = carry.messages_of(state)
-    if found.digest != origin.digest:
+        carried = carry.messages_of(state)
+    if carried.digest != origin.digest:
         raise errors.TranscriptMismatchError(
-            f"run {origin.run_id} of turn {origin.turn_id!r} holds {found.digest[:16]} after step"
+            f"run {origin.run_id} of turn {origin.turn_id!r} holds {carried.digest[:16]} after step"
             f" {origin.steps}, and not {origin.digest[:16]}; nothing was sent"
         )
-    return found
+    return carried
 
 
 async def _of_session(client: Client, origin: Origin) -> carry.Carried:

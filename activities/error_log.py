@@ -44,7 +44,9 @@ def log_with_trace(message: str, trace: str, *, level: int) -> None:
     record = logger.makeRecord(logger.name, level, __file__, 0, line, (), None)
     if os.environ.get(VARIABLE) != "0":
         first, *more = secrets.without(trace, hidden).splitlines()
-        record.exc_text = "\n".join([harmless(first), *(_BELOW + harmless(one) for one in more)])
+        record.exc_text = "\n".join(
+            [harmless(first), *(_BELOW + harmless(line_below) for line_below in more)]
+        )
     logger.handle(record)
 
 

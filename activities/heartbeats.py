@@ -112,9 +112,9 @@ class _Heartbeats(ActivityInboundInterceptor):
         self._loop = asyncio.get_running_loop()
         _beat.set(_unheard if info.is_local else self._beat_from_anywhere)
         ticker = None if info.is_local else asyncio.create_task(self._tick(self._interval(info)))
-        place = (info.workflow_run_id or "", info.activity_id)
+        key = (info.workflow_run_id or "", info.activity_id)
         if ticker is not None:
-            self._running[place] = self._cancelled_from_anywhere
+            self._running[key] = self._cancelled_from_anywhere
         try:
             await self._prepare(input)
             return await super().execute_activity(input)
@@ -126,7 +126,7 @@ class _Heartbeats(ActivityInboundInterceptor):
         finally:
             if ticker is not None:
                 ticker.cancel()
-                self._running.pop(place, None)
+                self._running.pop(key, None)
 
     def _interval(self, info: activity.Info) -> timedelta:
         return interval_for(info.heartbeat_timeout, info.start_to_close_timeout, self._tolerance)

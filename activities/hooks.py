@@ -22,13 +22,13 @@ from perdure.activities.user_code import called
 from perdure.agents.agent import Agent
 from perdure.agents.middleware import InputGuardrail, Middleware, OutputGuardrail
 from perdure.agents.observers import Observer
-from perdure.agents.tracebacks import named, raised
+from perdure.agents.tracebacks import named, place_of, raised, raised_unquoted
 from perdure.errors import PerdureError
 from perdure.schemas import output_type
 from perdure.schemas.strict_schema import Schema
 from perdure.turn import ending
 from perdure.turn.state import TurnState
-from perdure.turn.wire import HookCall, Noted, ObserverCall
+from perdure.turn.wire import HookCall, Noted, ObserverCall, TurnRequest
 from perdure.values.messages import Media, UserMessage
 from perdure.values.reports import AgentReport, Outcome
 from perdure.values.tasks import Task
@@ -67,8 +67,8 @@ class Hooks:
         unchecked = {"output": state.last_words, "steps": state.all_steps}
         report = report.model_copy(update={**unchecked, "messages": state.all_messages})
         if call.moment == "before":
-            for what, task in _tasks(state, call.messages):
-                await _pass(item, call, task, what)
+            for noun, task in _tasks(state, call.messages):
+                await _pass(item, call, task, noun)
         else:
             await _pass(item, call, await _typed(report, state, agent), "the answer")
         return Noted()
@@ -82,7 +82,7 @@ class Hooks:
         return Noted()
 
 
-def _deployed(agent: Agent[Any], pinned: Sequence[str], place: int) -> Middleware:
+def _deployed(agent: Agent[Any], pinned: Sequence[str], index: int) -> Middleware:
     """Return the deployed middleware for the one that a turn is pinned to.
 
     It is matched by class: the first to the first, and so on. If there is none of that class, it is
@@ -91,17 +91,17 @@ def _deployed(agent: Agent[Any], pinned: Sequence[str], place: int) -> Middlewar
     Raises:
         ConfigurationError: The agent no longer has it.
     """
-    name = pinned[place]
+    name = pinned[index]
     same = [item for item in agent.middleware if type(item).__name__ == name]
-    number = pinned[:place].count(name)
+    number = pinned[:index].count(name)
     if number < len(same):
         return same[number]
     if same or len(agent.middleware) != len(pinned):
         raise errors.ConfigurationError(
-            f"the deployed agent {agent.name} no longer has middleware number {place + 1}, which"
+            f"the deployed agent {agent.name} no longer has middleware number {index + 1}, which"
             f" was a {name}"
         )
-    return agent.middleware[place]
+    return agent.middleware[index]
 
 
 def _tasks(state: TurnState, messages: Sequence[str]) -> Iterator[tuple[str, Task]]:
@@ -111,22 +111,34 @@ def _tasks(state: TurnState, messages: Sequence[str]) -> Iterator[tuple[str, Tas
     """
     request = state.request
     assert request is not None
-    if messages:
-        said = [message for message in state.inbox.unread if message.id in messages]
-        if len(said) < len(messages):
-            raise PerdureError(f"history does not have all of the messages {', '.join(messages)}")
-    else:
+    if not messages:
         yield "the task", request.task
-        say = request.origin.say if request.origin else ""
-        said = [*([UserMessage.of(say)] if say else []), *(request.said or ())]
-    for message in said:
+    for message in _unread(state, messages) if messages else _first_messages(request):
         has_media = any(isinstance(part, Media) for part in message.parts)
         content = message.parts if has_media else message.text
         yield "a message", request.task.model_copy(update={"content": content})
 
 
+def _unread(state: TurnState, ids: Sequence[str]) -> Sequence[UserMessage]:
+    """Return the messages with these ids that the model has not read.
+
+    Raises:
+        PerdureError: Some are not in history.
+    """
+    unread = [message for message in state.inbox.unread if message.id in ids]
+    if len(unread) < len(ids):
+        raise PerdureError(f"history does not have all of the messages {', '.join(ids)}")
+    return unread
+
+
+def _first_messages(request: TurnRequest) -> Sequence[UserMessage]:
+    """Return the messages that a turn begins with besides its task."""
+    say = request.origin.say if request.origin else ""
+    return [*([UserMessage.of(say)] if say else []), *(request.said or ())]
+
+
 async def _pass(
-    item: Middleware, call: HookCall, subject: Task | AgentReport[Any], what: str
+    item: Middleware, call: HookCall, subject: Task | AgentReport[Any], noun: str
 ) -> None:
     """Have a middleware check a task, a message or an answer.
 
@@ -136,20 +148,29 @@ async def _pass(
         PerdureError: It failed.
     """
     try:
-        said = await _ask(item, call, subject)
+        result = await _ask(item, call, subject)
     except errors.GuardrailError:
         raise
     except Exception as error:
-        reason = error.message if isinstance(error, PerdureError) else raised(error)
         raise PerdureError(
-            f"the middleware {type(item).__name__} of agent {call.agent} failed: {reason}"
+            f"the middleware {type(item).__name__} of agent {call.agent} failed:"
+            f" {_reason(error, call.moment)}"
         ) from error
     if isinstance(item, InputGuardrail):
-        item.judge(said, what)
+        item.judge(result, noun)
     elif isinstance(item, OutputGuardrail):
-        item.judge(said)
-    elif said is not None:
-        raise _returned(item, call, said)
+        item.judge(result)
+    elif result is not None:
+        raise _returned(item, call, result)
+
+
+def _reason(error: Exception, moment: str) -> str:
+    """Return why a middleware failed. What raises after an answer may quote the answer."""
+    if moment == "before":
+        return error.message if isinstance(error, PerdureError) else raised(error)
+    if type(error) is PerdureError and not place_of(error):
+        return error.message  # of `called`, such as that it took too long
+    return raised_unquoted(error)
 
 
 async def _ask(item: Middleware, call: HookCall, subject: Task | AgentReport[Any]) -> object:
@@ -161,12 +182,12 @@ async def _ask(item: Middleware, call: HookCall, subject: Task | AgentReport[Any
     )
 
 
-def _returned(item: Middleware, call: HookCall, said: object) -> errors.ConfigurationError:
+def _returned(item: Middleware, call: HookCall, result: object) -> errors.ConfigurationError:
     """Return the error for a result that would be dropped: it was meant to have an effect."""
     method = named(getattr(item, call.moment))
     return errors.ConfigurationError(
         f"the middleware {type(item).__name__} of agent {call.agent}: {method} returned"
-        f" {validation.sort(said)}, and a middleware returns nothing: raise GuardrailError to"
+        f" {validation.sort(result)}, and a middleware returns nothing: raise GuardrailError to"
         " refuse; it cannot change the task or the report"
     )
 
@@ -188,18 +209,18 @@ async def _typed(report: AgentReport[Any], state: TurnState, agent: Agent[Any]) 
         raise
     except ValueError as error:
         # the error is told everywhere, and nothing has let the answer pass
-        said = output_type.broken_rules(error, output_type.schema_of(agent.output), schema)
-        raise errors.OutputInvalidError(_misfit(said, state, agent, schema)) from error
+        rules = output_type.broken_rules(error, output_type.schema_of(agent.output), schema)
+        raise errors.OutputInvalidError(_misfit(rules, state, agent, schema)) from error
     except Exception as error:
-        said = raised(error)
-        raise errors.OutputInvalidError(_misfit(said, state, agent, schema)) from error
+        reason = raised_unquoted(error)
+        raise errors.OutputInvalidError(_misfit(reason, state, agent, schema)) from error
     return report.model_copy(update={"output": output})
 
 
 def _misfit(reason: str, state: TurnState, agent: Agent[Any], schema: Schema | None) -> str:
-    wanted = getattr(agent.output, "__name__", str(agent.output))
-    said = (
-        f"the answer does not fit {wanted}, the output type of the deployed agent {agent.name},"
+    type_name = getattr(agent.output, "__name__", str(agent.output))
+    sentence = (
+        f"the answer does not fit {type_name}, the output type of the deployed agent {agent.name},"
         f" which its middleware gets: {reason}"
     )
     if (
@@ -208,14 +229,14 @@ def _misfit(reason: str, state: TurnState, agent: Agent[Any], schema: Schema | N
         and not output_type.is_version_of(agent.output, schema)
     ):
         return (
-            f"{said}; the turn was started with another type: start it with {wanted}, or without"
-            " output="
+            f"{sentence}; the turn was started with another type: start it with {type_name}, or"
+            " without output="
         )
     if schema == output_type.schema_of(agent.output):
-        return said
+        return sentence
     return (
-        f"{said}; the turn began with another version of the type, and its report's messages hold"
-        " the answer as it was recorded"
+        f"{sentence}; the turn began with another version of the type, and its report's messages"
+        " hold the answer as it was recorded"
     )
 
 
@@ -241,21 +262,21 @@ async def _notify(
     assert state.request is not None
     turn_id = activity.info().workflow_id or ""
     turn = state.request.info(turn_id)
-    told: list[tuple[Callable[..., Any], tuple[object, ...]]] = [
+    notices: list[tuple[Callable[..., Any], tuple[object, ...]]] = [
         (observer.on_step, (turn, step))
         for step in state.steps
         if call.seen < step.number <= call.steps
     ]
     if call.waits_for:
-        told.append((observer.on_wait, (turn, call.waits_for, call.reason)))
+        notices.append((observer.on_wait, (turn, call.waits_for, call.reason)))
     if call.outcome is not None:
         report = await _ending(
             ending.report(turn_id, state, call.outcome, risk=call.risk), state, agent
         )
-        told.append((observer.on_end, (turn, report)))
-    for method, arguments in told:
+        notices.append((observer.on_end, (turn, report)))
+    for method, arguments in notices:
         try:
-            await called(method, *arguments, limit=limit / len(told))
+            await called(method, *arguments, limit=limit / len(notices))
         except Exception as error:  # noqa: BLE001 - it is logged
             name = f"{type(observer).__name__}.{method.__name__}"
             log_raised(f"the observer {name} failed; the turn goes on: {raised(error)}", error)

@@ -101,12 +101,12 @@ class PinnedSkills:
         """Return the deployed agent's skill, if it still is the one that was pinned."""
         if deployed is not None:
             self._keep(await asyncio.to_thread(skill_folders.read, deployed))
-        found = self._text(digest)
-        if found is None:
+        text = self._text(digest)
+        if text is None:
             raise ValueError(
                 f"the skill {name!r} was changed or removed since this turn began; it was not read"
             )
-        return found
+        return text
 
     def _known(self, run_id: str, owner: str) -> Pins | None:
         with self._lock:

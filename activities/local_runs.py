@@ -42,11 +42,11 @@ class LocalRuns:
         Raises:
             ApplicationError: The call has to be an ordinary activity.
         """
-        run_id, own = info.workflow_run_id or "", info.activity_id
-        if self._begun.get((run_id, own)):
+        run_id, activity_id = info.workflow_run_id or "", info.activity_id
+        if self._begun.get((run_id, activity_id)):
             raise failures.not_local("this process has begun it before")
-        self._begun.put((run_id, own), True)
-        key = parse_key(own)
+        self._begun.put((run_id, activity_id), True)
+        key = parse_key(activity_id)
         if isinstance(key, ToolKey) and self._transcripts.awaits(run_id, key):
             return
         if await _is_repeated(client, info.workflow_id or "", run_id):

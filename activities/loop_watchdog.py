@@ -19,7 +19,7 @@ _LOOKS = 3
 """The number of checks in that time."""
 
 
-class Watch:
+class LoopWatchdog:
     """A thread that checks regularly whether a loop responds. Each task is reported once."""
 
     def __init__(self, name: str, blocked_s: float) -> None:
@@ -30,7 +30,7 @@ class Watch:
         self._reported: WeakSet[asyncio.Task[Any]] = WeakSet()
 
     def start(self, loop: asyncio.AbstractEventLoop, served_by: threading.Thread) -> None:
-        """Watch `loop`, which runs on the thread `served_by`."""
+        """LoopWatchdog `loop`, which runs on the thread `served_by`."""
         self._loop, self._thread = loop, served_by
         self._watching = threading.Thread(target=self._run, name=f"{self._name}-watch", daemon=True)
         self._watching.start()
@@ -60,11 +60,11 @@ class Watch:
         if task is None or frame is None or task in self._reported:
             return
         self._reported.add(task)
-        place = place_in(frame)
+        location = place_in(frame)
         log_with_trace(
             f"the {task.get_name()} has blocked the event loop of the async tools for"
-            f" {self._blocked_s:g} s{f' ({place})' if place else ''}; all other async tools wait"
-            " for it: await what takes long, or declare the tool with def, which runs it in a"
+            f" {self._blocked_s:g} s{f' ({location})' if location else ''}; all other async tools"
+            " wait for it: await what takes long, or declare the tool with def, which runs it in a"
             " thread",
             stack_of(frame),
             level=logging.WARNING,

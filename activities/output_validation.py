@@ -73,18 +73,21 @@ def validator(schema: Schema) -> Callable[[Any], None]:
 
     _check_dialect(schema)
     checker = jsonschema.FormatChecker(formats=())
-    for name, wanted in _FORMATS.items():
-        checker.checks(name)(functools.partial(_is_valid, TypeAdapter(wanted)))
+    for name, python_type in _FORMATS.items():
+        checker.checks(name)(functools.partial(_is_valid, TypeAdapter(python_type)))
     try:
         jsonschema.Draft202012Validator.check_schema(schema, format_checker=checker)
     except jsonschema.SchemaError as error:
         raise _invalid(error.message) from None
-    work = _Work()
+    work = _CheckWork()
     definitions = schema.get("$defs")
-    own = _Keywords(
+    limited_keywords = _Keywords(
         work, definitions if isinstance(definitions, dict) else {}, jsonschema.ValidationError
     )
-    keywords: dict[str, Keyword] = {**jsonschema.Draft202012Validator.VALIDATORS, **own.checks()}
+    keywords: dict[str, Keyword] = {
+        **jsonschema.Draft202012Validator.VALIDATORS,
+        **limited_keywords.checks(),
+    }
     kind = jsonschema.validators.extend(
         jsonschema.Draft202012Validator,
         {name: work.counted(name, check) for name, check in keywords.items()},
@@ -92,26 +95,33 @@ def validator(schema: Schema) -> Callable[[Any], None]:
     made = kind(schema, format_checker=checker, registry=referencing.Registry())
 
     def validate(value: Any) -> None:
-        try:
-            errors_found = itertools.islice(made.iter_errors(value), _LOOKED_AT)
-            found = sorted(
-                errors_found, key=lambda error: [str(part) for part in error.absolute_path]
-            )
-        except errors.InvalidRequestError:
-            raise
-        except Exception as error:
-            raise _unusable(one_line(described(error), _CHARACTERS)) from error
-        if found:
-            problems = [jsonschema.exceptions.best_match([error]) for error in found[:_PROBLEMS]]
+        misfits = _misfits(made, value)
+        if misfits:
+            problems = [jsonschema.exceptions.best_match([error]) for error in misfits[:_PROBLEMS]]
             raise output_type.MisfitError(
                 "; ".join(map(_message_of, problems)),
-                [(tuple(one.absolute_path), one.validator) for one in problems],
+                [(tuple(problem.absolute_path), problem.validator) for problem in problems],
             )
 
     return validate
 
 
-class _Work:
+def _misfits(checker: Any, value: Any) -> list[Any]:
+    """Return the first errors of a value, in the order of their paths.
+
+    Raises:
+        InvalidRequestError: The check takes too much work, or the schema cannot be used.
+    """
+    try:
+        misfits = itertools.islice(checker.iter_errors(value), _LOOKED_AT)
+        return sorted(misfits, key=lambda error: [str(part) for part in error.absolute_path])
+    except errors.InvalidRequestError:
+        raise
+    except Exception as error:
+        raise _unusable(one_line(described(error), _CHARACTERS)) from error
+
+
+class _CheckWork:
     """The work of one check: what is left of its limit, and caches."""
 
     def __init__(self) -> None:
@@ -155,7 +165,7 @@ class _Work:
     def among(self, values: list[Any], value: object) -> bool:
         """Return whether a value is among the values of a keyword."""
         if id(values) not in self._choices:
-            self._choices[id(values)] = frozenset(_comparable(one, self) for one in values)
+            self._choices[id(values)] = frozenset(_comparable(item, self) for item in values)
         return _comparable(value, self) in self._choices[id(values)]
 
     def matches(self, pattern: str, text: str) -> bool:
@@ -179,7 +189,7 @@ class _Keywords:
     """The keywords implemented here. `wrong` creates a validation error from a message."""
 
     def __init__(
-        self, work: _Work, definitions: Mapping[str, Any], wrong: Callable[[str], Any]
+        self, work: _CheckWork, definitions: Mapping[str, Any], wrong: Callable[[str], Any]
     ) -> None:
         self._work = work
         self._definitions = definitions
@@ -230,7 +240,7 @@ class _Keywords:
                     yield from validator.descend(value, schema, path=name, schema_path=pattern)
 
     def _additional(
-        self, validator: Any, wanted: Any, instance: object, schema: Any
+        self, validator: Any, additional: Any, instance: object, schema: Any
     ) -> Iterator[Any]:
         patterns = schema.get("patternProperties", {})
         for name, value in instance.items() if isinstance(instance, dict) else ():
@@ -239,12 +249,12 @@ class _Keywords:
                 self._work.matches(pattern, name) for pattern in patterns
             ):
                 continue
-            if wanted is False:
+            if additional is False:
                 yield self._wrong(
                     f"Additional properties are not allowed ({name!r} was unexpected)"
                 )
             else:
-                yield from validator.descend(value, wanted, path=name)
+                yield from validator.descend(value, additional, path=name)
 
 
 def _check_dialect(schema: Schema) -> None:
@@ -301,7 +311,7 @@ def _length(value: object) -> int:
     return len(value) if isinstance(value, list | dict) else 0
 
 
-def _comparable(value: object, work: _Work) -> object:
+def _comparable(value: object, work: _CheckWork) -> object:
     """Return a key that is equal for equal JSON values and no others.
 
     A number with and without a fraction of 0 is the same, and true is not 1.
@@ -317,15 +327,15 @@ def _comparable(value: object, work: _Work) -> object:
 def _atoms(pattern: str) -> int:
     """Estimate the states of a pattern with its repetitions expanded; adjacent groups multiply."""
     groups, atoms = 1, len(pattern)
-    for group, least, most in _REPETITION.findall(pattern):
-        count = max(int(least or 0), int(most or 0), 1)
+    for group, least, greatest in _REPETITION.findall(pattern):
+        count = max(int(least or 0), int(greatest or 0), 1)
         groups, atoms = (groups * count, atoms) if group else (groups, atoms + count)
     return groups * atoms
 
 
 def _message_of(error: Any) -> str:
-    words = " ".join(error.message.split())  # the value, then what is wrong with it
-    short = words if len(words) <= _CHARACTERS else f"{words[:_ENDS]} … {words[-_ENDS:]}"
+    message = " ".join(error.message.split())  # the value, then what is wrong with it
+    short = message if len(message) <= _CHARACTERS else f"{message[:_ENDS]} … {message[-_ENDS:]}"
     return f"{'.'.join(map(str, error.absolute_path)) or 'answer'}: {short}"
 
 

@@ -39,8 +39,8 @@ class Policies:
         except PerdureError as error:
             return Ruling(verdict=Deny(reason=error.message))
         names = call.policies or (call.agent,)
-        asked = (self._verdict(proposed.model_copy(update={"agent": name})) for name in names)
-        return Ruling(verdict=strictest(await asyncio.gather(*asked)))
+        verdicts = (self._verdict(proposed.model_copy(update={"agent": name})) for name in names)
+        return Ruling(verdict=strictest(await asyncio.gather(*verdicts)))
 
     async def _proposed(self, call: PolicyCall) -> ProposedCall:
         """Return the call as policies see it.
@@ -76,8 +76,8 @@ class Policies:
             verdict = await called(agent.policy, call, limit=limits.USER_CODE)
         except Exception as error:  # noqa: BLE001 - it is logged
             log_raised(f"the policy of agent {call.agent} failed: {raised(error)}", error)
-            what = error.message if isinstance(error, PerdureError) else described(error)
-            return Deny(reason=f"the policy failed: {what}")
+            reason = error.message if isinstance(error, PerdureError) else described(error)
+            return Deny(reason=f"the policy failed: {reason}")
         if not isinstance(verdict, Allow | Deny | RequireApproval):
             wrong = (
                 f"the policy {named(agent.policy)} of agent {call.agent} returned"

@@ -87,8 +87,8 @@ class Prices:
         named = self._named_for(target)
         if named is not None:
             return named
-        found = _find(*_parts(target))
-        return None if found is None else dearest(*found, datetime.now(tz=UTC), extra)
+        listed = _find(*_parts(target))
+        return None if listed is None else dearest(*listed, datetime.now(tz=UTC), extra)
 
     def cost(
         self, target: str, served: str, usage: Usage, extra: Mapping[str, object] | None = None
@@ -106,8 +106,8 @@ class Prices:
         if named is not None:
             return named.of(usage)
         vendor, model = _parts(target)
-        found = (_find(vendor, served) if served else None) or _find(vendor, model)
-        return None if found is None else _charged(*found, usage, extra or {})
+        listed = (_find(vendor, served) if served else None) or _find(vendor, model)
+        return None if listed is None else _charged(*listed, usage, extra or {})
 
     @property
     def is_loaded(self) -> bool:
@@ -116,9 +116,9 @@ class Prices:
 
     def warm(self) -> None:
         """Load the prices now, so that the first lookup does not wait for them."""
-        found = _find("openai", "gpt-4o")
-        if found is not None:
-            _charged(*found, Usage(), {})
+        listed = _find("openai", "gpt-4o")
+        if listed is not None:
+            _charged(*listed, Usage(), {})
 
     def _named_for(self, target: str) -> Price | None:
         vendor, _ = _parts(target)
@@ -127,8 +127,8 @@ class Prices:
 
 def window_of(target: str) -> int | None:
     """Return the context window of `provider:model` in tokens; None if unknown."""
-    found = _find(*_parts(target))
-    return found[1].context_window if found else None
+    listed = _find(*_parts(target))
+    return listed[1].context_window if listed else None
 
 
 def _parts(target: str) -> tuple[str, str]:
@@ -140,9 +140,8 @@ def _find(vendor: str, model: str) -> Found | None:
     from genai_prices.data_snapshot import get_snapshot
 
     snapshot = get_snapshot()
-    provider = next(
-        (one for one in snapshot.providers if one.id == _VENDORS.get(vendor, vendor)), None
-    )
+    vendor_id = _VENDORS.get(vendor, vendor)
+    provider = next((each for each in snapshot.providers if each.id == vendor_id), None)
     if provider is None:
         return None
     try:
@@ -209,7 +208,7 @@ def _variants(
     provider: Provider, model: ModelInfo, extra: Mapping[str, object] | None
 ) -> Iterator[ModelPrice]:
     """Yield the price variants that the request's further fields may select; all if unknown."""
-    if not any(model is one for one in provider.models):
+    if not any(model is other for other in provider.models):
         return
     for variant in model.price_variants or ():
         if extra is None or variant.when.items() <= _context(extra).items():
@@ -244,11 +243,11 @@ def _context(extra: Mapping[str, object]) -> dict[str, str]:
 
 def _consistent(usage: Usage) -> Usage:
     """Return usage without negative counts, and with at least the cached tokens as input."""
-    told = {name: max(0, tokens) for name, tokens in usage}
-    told["input_tokens"] = max(
-        told["input_tokens"], told["cache_read_tokens"] + told["cache_write_tokens"]
+    counts = {name: max(0, tokens) for name, tokens in usage}
+    counts["input_tokens"] = max(
+        counts["input_tokens"], counts["cache_read_tokens"] + counts["cache_write_tokens"]
     )
-    return Usage(**told)
+    return Usage(**counts)
 
 
 def _charged(

@@ -35,19 +35,19 @@ async def read_change(call: ChangeCall) -> Change:
 
 
 def _change(push: PushCall, history: list[Read]) -> Change:
-    state, asked = TurnState(), None
+    state, wait = TurnState(), None
     for event, fact in history:
         was_needed = state.needs_person
         state = state if fact is None else apply(state, fact)
         if state.needs_person and not was_needed:
-            asked = event
+            wait = event
     last, _ = history[-1]
     if state.ended is not None:
         error = ending.error_of(state.ended, state.cancel_reason)
         name = end_of_task(state.ended.outcome, None if error is None else error.code)
         return Change(message=_message(push, name, last), place=_place(last), is_last=True)
-    if state.needs_person and asked is not None and _place(asked) != push.told:
-        return Change(message=_message(push, ASKS, asked), place=_place(asked))
+    if state.needs_person and wait is not None and _place(wait) != push.told:
+        return Change(message=_message(push, ASKS, wait), place=_place(wait))
     return Change()
 
 

@@ -14,10 +14,10 @@ from perdure import errors
 from perdure.temporal.names import TURN
 from perdure.temporal.read_turn import read_turn
 from perdure.temporal.runs import describe_last
-from perdure.turn.wire import ChildRun, TurnRead
+from perdure.turn.wire import ChildRun, ParentRead, TurnRead
 
 
-async def read_ended(run: ChildRun) -> TurnRead:
+async def read_ended(run: ChildRun) -> TurnRead | ParentRead:
     """Return the summary of a turn from its history, as an activity that is tried again.
 
     Raises:
@@ -27,25 +27,35 @@ async def read_ended(run: ChildRun) -> TurnRead:
     """
     try:
         if run.parent:
-            await _check_over(run)
+            is_over = await _is_over(run)
+            if run.only_parent:
+                return ParentRead(has_parent=True)
+            if not is_over:
+                raise _not_over()
         return await read_child(run)
     except RPCError as error:
         raise unread(run.turn_id, error) from error
 
 
-async def _check_over(run: ChildRun) -> None:
-    found = await describe_last(activity.client(), run.turn_id, run.run_id, retry=True)
-    info = found.workflow_execution_info
+async def _is_over(run: ChildRun) -> bool:
+    """Return whether a turn is over.
+
+    Raises:
+        TurnNotFoundError: It has another parent than `run` says.
+    """
+    described = await describe_last(activity.client(), run.turn_id, run.run_id, retry=True)
+    info = described.workflow_execution_info
     if info.type.name != TURN or info.parent_execution.workflow_id != run.parent:
         raise errors.TurnNotFoundError(
             f"{run.turn_id!r} is not a turn of {run.parent!r}", context={"turn_id": run.turn_id}
         )
-    if not info.HasField("close_time"):
-        raise ApplicationError(
-            "the turn is not over",
-            type="UNAVAILABLE",
-            category=ApplicationErrorCategory.BENIGN,
-        )
+    return info.HasField("close_time")
+
+
+def _not_over() -> ApplicationError:
+    return ApplicationError(
+        "the turn is not over", type="UNAVAILABLE", category=ApplicationErrorCategory.BENIGN
+    )
 
 
 async def read_child(run: ChildRun) -> TurnRead:

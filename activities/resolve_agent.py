@@ -117,9 +117,9 @@ class Agents:
             ],
             handoffs=[self._handoff(item) for item in agent.handoffs],
             inherited=[
-                (item, found)
+                (item, inherited)
                 for item in call.inherited
-                if (found := await self._inherited(client, info, item)) is not None
+                if (inherited := await self._inherited(client, info, item)) is not None
             ],
             model_retry=call.model_retry or agent.model_retry or self._model_retry,
         )

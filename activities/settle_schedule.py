@@ -9,6 +9,7 @@ from datetime import UTC
 from typing import cast
 
 from temporalio import activity
+from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import WorkflowExecutionStatus
 from temporalio.client import (
     Client,
@@ -28,6 +29,7 @@ from perdure.temporal.payloads import pack
 from perdure.temporal.runs import describe_last
 from perdure.turn.schedule_account import ScheduleAccount, SettleCall
 from perdure.turn.wire import ChildRun, Noted, TurnRequest
+from perdure.values.budgets import Spending
 
 NOT_KEPT = (errors.ConfigurationError, errors.InvalidRequestError, errors.TooLargeError)
 """The errors after which the turn is not counted: the schedule is another program's, or is kept
@@ -70,38 +72,46 @@ async def settle_schedule(call: SettleCall) -> Noted:
 
 async def _settle(client: Client, call: SettleCall) -> bool:
     """Count a turn. Returns False if the schedule was changed meanwhile."""
-    found = await client.get_schedule_handle(call.schedule_id).describe()
-    request = await schedule_updates.input_of(client, found.raw_description)
+    schedule = await client.get_schedule_handle(call.schedule_id).describe()
+    request = await schedule_updates.input_of(client, schedule.raw_description)
     account = request.schedule.account if request.schedule else None
     if account is None or account.counts(call.run_id):
         return True
-    account = await _with_lost(client, found, account, call.run_id)
+    account = await _with_lost(client, schedule, account, call.run_id)
     account = account.settle(call.run_id, call.spent)
-    return await _update(client, found, request, account, is_limited=call.is_limited)
+    return await _update(client, schedule, request, account, is_limited=call.is_limited)
 
 
 async def _with_lost(
-    client: Client, found: ScheduleDescription, account: ScheduleAccount, own: str
+    client: Client, schedule: ScheduleDescription, account: ScheduleAccount, own_run_id: str
 ) -> ScheduleAccount:
     """Count the last turns that were terminated, which ran no code at their end."""
-    for action in found.raw_description.info.recent_actions:
+    for action in schedule.raw_description.info.recent_actions:
         run = action.start_workflow_result
         is_old = action.actual_time.ToDatetime(tzinfo=UTC) < account.since
-        if is_old or run.run_id == own or account.counts(run.run_id):
+        if is_old or run.run_id == own_run_id or account.counts(run.run_id):
             continue
-        found_run = await describe_last(client, run.workflow_id, run.run_id, retry=True)
-        info = found_run.workflow_execution_info
-        if info.type.name in BATCHES and info.HasField("close_time"):
-            account = account.settle(run.run_id, await spent_of_batch(info))
-        elif info.status in _LEFT_NO_WORD:
-            read = await read_child(ChildRun(turn_id=run.workflow_id, run_id=run.run_id))
-            account = account.settle(run.run_id, read.summary.spent)
+        spent = await _spent_of_lost(client, run)
+        if spent is not None:
+            account = account.settle(run.run_id, spent)
     return account
+
+
+async def _spent_of_lost(client: Client, run: WorkflowExecution) -> Spending | None:
+    """Return what a turn or batch has spent that was terminated; None for any other run."""
+    described = await describe_last(client, run.workflow_id, run.run_id, retry=True)
+    info = described.workflow_execution_info
+    if info.type.name in BATCHES and info.HasField("close_time"):
+        return await spent_of_batch(info)
+    if info.status in _LEFT_NO_WORD:
+        read = await read_child(ChildRun(turn_id=run.workflow_id, run_id=run.run_id))
+        return read.summary.spent
+    return None
 
 
 async def _update(
     client: Client,
-    found: ScheduleDescription,
+    description: ScheduleDescription,
     request: TurnRequest,
     account: ScheduleAccount,
     *,
@@ -116,18 +126,20 @@ async def _update(
     scheduled = request.schedule.model_copy(update={"account": account, "updates": updates})
     request = request.model_copy(update={"schedule": scheduled})
     has_storage = client.data_converter.external_storage is not None
-    most = limits.STORED_BYTES if has_storage else limits.PAYLOAD_BYTES
-    new: Schedule = found.schedule
+    max_bytes = limits.STORED_BYTES if has_storage else limits.PAYLOAD_BYTES
+    new: Schedule = description.schedule
     action = cast("ScheduleActionStartWorkflow", new.action)
-    action.args = [pack(request, "the input of the turn", most_bytes=most)]
+    action.args = [pack(request, "the input of the turn", most_bytes=max_bytes)]
     if account.spent_limit or is_limited:
         new.state.paused = True
         new.state.note = reason(account)
-    return await schedule_updates.update(client, found.id, found.raw_description, new, updates[-1])
+    return await schedule_updates.update(
+        client, description.id, description.raw_description, new, updates[-1]
+    )
 
 
 def reason(account: ScheduleAccount) -> str:
     """Return the reason why a schedule without a rest is paused."""
     spent = account.spent_limit
-    words = f"is spent: {spent}" if spent else "does not suffice for another turn"
-    return f"the total budget of the schedule {words}; raise it with change(total=…) and resume"
+    verdict = f"is spent: {spent}" if spent else "does not suffice for another turn"
+    return f"the total budget of the schedule {verdict}; raise it with change(total=…) and resume"

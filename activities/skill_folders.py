@@ -30,15 +30,15 @@ def read(agent: Agent) -> tuple[Skill, ...]:
         ConfigurationError: Two skills have the same name, or a folder cannot be read; the message
             names the file.
     """
-    found: list[tuple[str, Skill]] = []
-    for place, item in enumerate(agent.skills):
-        found += (
-            [(f"skills[{place}]", item)]
+    skills: list[tuple[str, Skill]] = []
+    for index, item in enumerate(agent.skills):
+        skills += (
+            [(f"skills[{index}]", item)]
             if isinstance(item, Skill)
             else [(str(folder), _skill(folder)) for folder in _folders(item)]
         )
-    refuse_same_names(agent.name, found)
-    return tuple(skill for _, skill in found)
+    refuse_same_names(agent.name, skills)
+    return tuple(skill for _, skill in skills)
 
 
 def _folders(path: Path) -> list[Path]:
@@ -112,14 +112,14 @@ def _fields(frontmatter: str) -> Mapping[object, object]:
             f" {_FRONTMATTER_CHARACTERS}; leave fields out"
         )
     try:
-        found = _yaml(frontmatter)
+        fields = _yaml(frontmatter)
     except Exception as error:  # PyYAML raises ValueError for the 30th of February, for example
         raise ValueError(
             f"the frontmatter is not valid YAML: {one_line(described(error), 300)}"
         ) from error
-    if found is not None and not isinstance(found, dict):
+    if fields is not None and not isinstance(fields, dict):
         raise ValueError("the frontmatter must be fields with values, as in name: invoices")
-    return found or {}
+    return fields or {}
 
 
 def _yaml(text: str) -> object:

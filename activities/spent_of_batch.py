@@ -28,24 +28,29 @@ async def spent_of_batch(info: WorkflowExecutionInfo) -> Spending:
         return NOTHING
     [memo] = await decoded(client.data_converter, [info.memo.fields[MEMO_BATCH]])
     note, spent = BatchNote.model_validate(memo), NOTHING
-    for number, one in enumerate(note.rounds, 1):
-        for part in range(1, one.parts + 1):
-            there = part_id(info.execution.workflow_id, number, one.digest, part)
+    for number, round_ in enumerate(note.rounds, 1):
+        for part in range(1, round_.parts + 1):
+            there = part_id(info.execution.workflow_id, number, round_.digest, part)
             spent += await _of_part(client, there)
     return batch_leases.largest(spent, note.spent)
 
 
 async def _of_part(client: Client, there: str) -> Spending:
+    spent = NOTHING
+    for turn_id, known in (await _known(client, there)).items():
+        spent += await _of_turn(turn_id) if known is None else known
+    return spent
+
+
+async def _known(client: Client, there: str) -> dict[str, Spending | None]:
+    """Return what each turn of a part has spent, by its id; None if the part does not know."""
     reader, turns = PartReader(client.data_converter), dict[str, Spending | None]()
     async for event in client.get_workflow_handle(there).fetch_history_events():
         for fact in await reader.read(event):
             if isinstance(fact, TurnOfPart):
                 summary = fact.end.summary if fact.end else None
                 turns[fact.turn_id] = summary.spent if summary else None
-    spent = NOTHING
-    for turn_id, known in turns.items():
-        spent += await _of_turn(turn_id) if known is None else known
-    return spent
+    return turns
 
 
 async def _of_turn(turn_id: str) -> Spending:

@@ -52,16 +52,16 @@ class _Telling:
         if self._due is not None:
             self._due.cancel()
 
-    def hear(self, words: str) -> None:
+    def hear(self, text: str) -> None:
         """Add text."""
-        self._said.append(clean(words))
+        self._said.append(clean(text))
         if self._due is None:
             self._due = asyncio.get_running_loop().call_later(EVERY_S, self._tell)
 
     def _tell(self) -> None:
         self._due = None
-        said = "".join(self._said)
-        kept = tail(said, limits.LIVE_TEXT_BYTES)
-        self._offset += len(said) - len(kept)
-        self._said = [kept]
-        self._beat(pack(LiveText(offset=self._offset, text=kept)))
+        text = "".join(self._said)
+        recent = tail(text, limits.LIVE_TEXT_BYTES)
+        self._offset += len(text) - len(recent)
+        self._said = [recent]
+        self._beat(pack(LiveText(offset=self._offset, text=recent)))

@@ -26,14 +26,16 @@ def error_result(text: str) -> ToolOutput:
     return ToolOutput(content=clip_recorded(text, limits.TOOL_RESULT_BYTES), is_error=True)
 
 
-def refused(run: ToolRun, item: Tool, said: str) -> ToolOutput:
-    """Return the result of a call whose arguments the tool rejects; `said` is the reason."""
-    what = f"and the arguments do not fit it: {said}. {_signature(item)}"
+def refused(run: ToolRun, item: Tool, reason: str) -> ToolOutput:
+    """Return the result of a call whose arguments the tool rejects; `reason` says why."""
+    sentence = f"and the arguments do not fit it: {reason}. {_signature(item)}"
     if run.approved and run.approved != item.digest:
-        return _asking(item, f"has changed since the call was approved, {what}")
+        return _asking(item, f"has changed since the call was approved, {sentence}")
     if run.schema_digest == item.digest:
-        return error_result(f"{item.name} was not called, its arguments are not valid: {said}")
-    return error_result(f"{item.name} was not called: it has changed since this turn began, {what}")
+        return error_result(f"{item.name} was not called, its arguments are not valid: {reason}")
+    return error_result(
+        f"{item.name} was not called: it has changed since this turn began, {sentence}"
+    )
 
 
 def held_back(run: ToolRun, item: Tool, approval: Approval) -> ToolOutput | None:
@@ -75,12 +77,14 @@ def only_reads(item: Tool) -> bool:
     return item.read_only or isinstance(item, MCPTool)
 
 
-def _asking(item: Tool, what: str) -> ToolOutput:
+def _asking(item: Tool, sentence: str) -> ToolOutput:
     asks = Asking(
-        reason=clip(clean(f"{item.name} {what}"), limits.TOOL_RESULT_BYTES // 2),
+        reason=clip(clean(f"{item.name} {sentence}"), limits.TOOL_RESULT_BYTES // 2),
         schema_digest=item.digest,
     )
-    return error_result(f"{item.name} was not called: it {what}").model_copy(update={"asks": asks})
+    return error_result(f"{item.name} was not called: it {sentence}").model_copy(
+        update={"asks": asks}
+    )
 
 
 def _signature(item: Tool) -> str:

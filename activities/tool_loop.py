@@ -20,7 +20,7 @@ from temporalio.exceptions import ApplicationError
 
 from perdure import errors
 from perdure.activities.error_log import log_raised
-from perdure.activities.loop_watchdog import BLOCKED_S, Watch
+from perdure.activities.loop_watchdog import BLOCKED_S, LoopWatchdog
 from perdure.agents.tracebacks import place_of, raised
 from perdure.errors import PerdureError
 from perdure.temporal.names import WORKER_SHUTDOWN
@@ -59,7 +59,7 @@ class ToolLoop:
         self._keeper: concurrent.futures.Future[None]
         self._stop = asyncio.Event()
         self._ended = False
-        self._watch = Watch(name, blocked_s)
+        self._watch = LoopWatchdog(name, blocked_s)
         self.deps: Any = None
 
     @property
@@ -85,8 +85,8 @@ class ToolLoop:
             await asyncio.to_thread(self._end_thread)
             if not isinstance(error, Exception):
                 raise
-            what = error.message if isinstance(error, PerdureError) else raised(error)
-            failed = errors.ConfigurationError(f"the worker's lifespan failed to open: {what}")
+            reason = error.message if isinstance(error, PerdureError) else raised(error)
+            failed = errors.ConfigurationError(f"the worker's lifespan failed to open: {reason}")
             if place_of(error):
                 log_raised(failed.message, error)
             raise failed from error
@@ -99,17 +99,17 @@ class ToolLoop:
         finally:
             await asyncio.to_thread(self._end_thread)
 
-    async def run(self, coroutine: Coroutine[Any, Any, T], what: str = "") -> T:
+    async def run(self, coroutine: Coroutine[Any, Any, T], name: str = "") -> T:
         """Run `coroutine` on the loop and wait for it.
 
-        A cancellation is passed on and awaited for up to `CANCEL_GRACE_S`. `what` is its name in
+        A cancellation is passed on and awaited for up to `CANCEL_GRACE_S`. `name` is its name in
         the log.
 
         Raises:
             CancelledError: This call was cancelled, or the worker was stopped while the coroutine
                 ran.
         """
-        job = _Job(coroutine, what)
+        job = _Job(coroutine, name)
         over = asyncio.wrap_future(asyncio.run_coroutine_threadsafe(job.supervise(), self._loop))
         try:
             await asyncio.shield(over)
@@ -123,12 +123,12 @@ class ToolLoop:
             raise
         return job.result()
 
-    def run_blocking(self, coroutine: Coroutine[Any, Any, T], what: str = "") -> T:
+    def run_blocking(self, coroutine: Coroutine[Any, Any, T], name: str = "") -> T:
         """Run `coroutine` from a thread, waiting in short intervals.
 
         A thread in a long wait cannot be interrupted.
         """
-        job = _Job(coroutine, what)
+        job = _Job(coroutine, name)
         over = asyncio.run_coroutine_threadsafe(job.supervise(), self._loop)
         try:
             while not concurrent.futures.wait([over], timeout=_NAP_S).done:
@@ -168,11 +168,11 @@ class ToolLoop:
                 self._loop.run_forever()
             except (SystemExit, KeyboardInterrupt):
                 logger.exception("a task started by a tool tried to end the process, which goes on")
-        left = asyncio.all_tasks(self._loop)
-        for task in left:
+        tasks = asyncio.all_tasks(self._loop)
+        for task in tasks:
             task.cancel()
         with contextlib.suppress(SystemExit, KeyboardInterrupt):
-            self._loop.run_until_complete(_ends_of(left))
+            self._loop.run_until_complete(_ends_of(tasks))
 
     def _end_thread(self) -> None:
         self._ended = True
@@ -206,9 +206,9 @@ class _Job(Generic[T]):
     and never in between.
     """
 
-    def __init__(self, coroutine: Coroutine[Any, Any, T], what: str) -> None:
+    def __init__(self, coroutine: Coroutine[Any, Any, T], name: str) -> None:
         self._coroutine = coroutine
-        self._what = what
+        self._what = name
         self._task: asyncio.Task[T] | None = None
         self._stopped = False
 

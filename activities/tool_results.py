@@ -43,8 +43,8 @@ def output_of(value: object) -> ToolOutput:
     if not items:
         return _text(value)
     media = tuple(item for item in items if isinstance(item, Media))
-    for one in media:
-        _check(one)
+    for item in media:
+        _check(item)
     texts = [in_brief(item) if isinstance(item, Media) else _text(item).content for item in items]
     content = clip_recorded("\n\n".join(texts), limits.TOOL_RESULT_BYTES)
     return ToolOutput(content=content, media=media)
@@ -77,12 +77,12 @@ def fitted(output: ToolOutput, tool: str, room: int, *, has_storage: bool) -> To
         content, _ = without_some(output.content, output.media, lambda _: _NO_MEDIA)
         return output.model_copy(update={"content": content, "media": ()})
     bytes_ = sum(len(media.model_dump_json()) for media in output.media)
-    most = limits.MEDIA_BYTES if has_storage else room
-    if bytes_ <= most:
+    limit = limits.MEDIA_BYTES if has_storage else room
+    if bytes_ <= limit:
         return output
     error = errors.TooLargeError(
         f"the tool ran, but its images and files are {in_units(bytes_)} in base64, more than the"
-        f" {in_units(most)} that a result may have here; {_INSTEAD}"
+        f" {in_units(limit)} that a result may have here; {_INSTEAD}"
     )
     return error_result(f"{tool}: {described(error)}\n\n{output.content}")
 

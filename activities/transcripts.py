@@ -58,7 +58,9 @@ class Transcripts:
         self._runs = Recent[str, _Known](
             max_bytes, lambda known: RUN_BYTES + known.state.transcript.size_bytes
         )
-        self._sessions = Recent[str, Transcript](max_bytes // 4, lambda one: one.size_bytes)
+        self._sessions = Recent[str, Transcript](
+            max_bytes // 4, lambda transcript: transcript.size_bytes
+        )
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -118,31 +120,33 @@ class Transcripts:
         if before is not None:
             return carry.complete(state, before.messages)
         assert info.workflow_id
-        whole = (await with_session(client, info.workflow_id, state, is_worker=True)).transcript
-        before = replace(whole, messages=whole.messages[: origin.steps])
+        transcript = (
+            await with_session(client, info.workflow_id, state, is_worker=True)
+        ).transcript
+        before = replace(transcript, messages=transcript.messages[: origin.steps])
         with self._lock:
             self._sessions.put(origin.digest, before)
-        return replace(state, transcript=whole)
+        return replace(state, transcript=transcript)
 
     async def _find(self, client: Client, info: activity.Info, call: ModelCall) -> TurnState:
         """Return the state with the transcript that `call` refers to, if history holds it."""
         assert info.workflow_id
         assert info.workflow_run_id
         turn_id, run_id = info.workflow_id, info.workflow_run_id
-        own = parse_key(info.activity_id)
+        own_key = parse_key(info.activity_id)
         with self._lock:
             known = self._runs.get(run_id)
         if known is not None:
-            state = known.state if own is None else ready_for(known.state, own)
+            state = known.state if own_key is None else ready_for(known.state, own_key)
             if _matches(state, call):
                 return state
             # what is known may be an answer that history does not have, and then nothing fits
             with contextlib.suppress(Exception):
-                state = await _fold_tail(client, turn_id, run_id, own, known.answered)
+                state = await _fold_tail(client, turn_id, run_id, own_key, known.answered)
             if _matches(state, call):
                 return state
         for _ in range(2):
-            state = await _fold_all(client, turn_id, run_id, own)
+            state = await _fold_all(client, turn_id, run_id, own_key)
             if _matches(state, call):
                 return state
         raise errors.TranscriptMismatchError(
@@ -169,31 +173,36 @@ def _waits_for(state: TurnState, key: ToolKey, call_id: str) -> bool:
     return steps.is_open(state, key) and state.open_step.at(key.call).call.id == call_id
 
 
-async def _fold_all(client: Client, turn_id: str, run_id: str, own: Key | None) -> TurnState:
+async def _fold_all(client: Client, turn_id: str, run_id: str, own_key: Key | None) -> TurnState:
     state = TurnState()
     async for _, fact in recorded(client, turn_id, run_id, is_worker=True):
-        if own is not None and fact == Scheduled(own):
-            return ready_for(state, own)
+        if own_key is not None and fact == Scheduled(own_key):
+            return ready_for(state, own_key)
         state = state if fact is None else apply(state, fact)
     return state
 
 
-async def _fold_tail(
-    client: Client, turn_id: str, run_id: str, own: Key | None, state: TurnState
-) -> TurnState:
-    """Fold what happened since the last answer in `state`, reading history backwards."""
-    answered = state.step_count + bool(state.open_step.calls)
-    tail: list[HistoryEvent] = []
+async def _since(client: Client, turn_id: str, run_id: str, step: int) -> list[HistoryEvent]:
+    """Return the events since the answer of a step, reading history backwards."""
+    events: list[HistoryEvent] = []
     async for event in backwards(client, turn_id, run_id):
         key = key_of(event)
-        if isinstance(key, AgentKey | ModelKey) and key.step <= answered:
+        if isinstance(key, AgentKey | ModelKey) and key.step <= step:
             break
-        tail.append(event)
+        events.append(event)
+    return events[::-1]
+
+
+async def _fold_tail(
+    client: Client, turn_id: str, run_id: str, own_key: Key | None, state: TurnState
+) -> TurnState:
+    """Fold what happened since the last answer in `state`."""
+    answered = state.step_count + bool(state.open_step.calls)
     reader = HistoryReader(client.data_converter, is_worker=True)
-    for event in reversed(tail):
+    for event in await _since(client, turn_id, run_id, answered):
         for fact in await reader.facts(event):
-            if own is not None and fact == Scheduled(own):
-                return ready_for(state, own)
+            if own_key is not None and fact == Scheduled(own_key):
+                return ready_for(state, own_key)
             if _is_news(fact, answered):
                 state = apply(state, fact)
     return state

@@ -16,8 +16,8 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+from perdure.agents.tracebacks import raised_unquoted
 from perdure.errors import PerdureError
-from perdure.text import described
 
 
 async def called(function: Callable[..., Any], *arguments: object, limit: timedelta) -> Any:
@@ -32,12 +32,12 @@ async def called(function: Callable[..., Any], *arguments: object, limit: timede
     deadline = asyncio.timeout(limit.total_seconds())
     try:
         async with deadline:
-            said = (
+            result = (
                 function(*arguments)
                 if inspect.iscoroutinefunction(function)
                 else await _in_thread(function, *arguments)
             )
-            return await said if inspect.isawaitable(said) else said
+            return await result if inspect.isawaitable(result) else result
     except asyncio.CancelledError:
         task = asyncio.current_task()
         if task is not None and task.cancelling():
@@ -52,7 +52,7 @@ async def called(function: Callable[..., Any], *arguments: object, limit: timede
     except Exception:
         raise
     except BaseException as error:
-        raise PerdureError(described(error)) from error
+        raise PerdureError(raised_unquoted(error)) from error
 
 
 async def _in_thread(function: Callable[..., Any], *arguments: object) -> Any:

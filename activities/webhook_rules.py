@@ -70,7 +70,7 @@ class Receiver:
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class WebhookRules:
     """The allowed hosts, and the secrets; without both, no webhooks are sent."""
 
     hosts: tuple[Host, ...] = ()
@@ -78,7 +78,7 @@ class Rules:
     resolver: Resolver = resolve
 
     @classmethod
-    def of(cls, hosts: Sequence[str], secrets: Sequence[str]) -> Rules:
+    def of(cls, hosts: Sequence[str], secrets: Sequence[str]) -> WebhookRules:
         """Return the rules of the settings of a worker.
 
         Raises:
@@ -96,24 +96,17 @@ class Rules:
         Raises:
             WebhookRefusedError: Its host or its port is not allowed.
         """
-        import httpx
-
-        try:
-            parsed = httpx.URL(url)
-            host = parsed.raw_host.decode("ascii").lower().rstrip(".")
-        except (httpx.InvalidURL, ValueError, TypeError):
-            raise errors.WebhookRefusedError("the URL of the webhook is not valid") from None
+        parsed, host = _parsed(url)
         port = None if parsed.port in (None, _PORTS.get(parsed.scheme)) else parsed.port
-        found = next((one for one in self.hosts if one.fits(host, port)), None)
-        is_safe = parsed.scheme == "https" or (parsed.scheme == "http" and is_loopback(host))
-        if found is None or parsed.userinfo or not is_safe:
+        allowed = next((candidate for candidate in self.hosts if candidate.fits(host, port)), None)
+        if allowed is None or parsed.userinfo or not _is_safe(parsed, host):
             where = host if port is None else f"{host}:{port}"
             raise errors.WebhookRefusedError(
                 f"this worker sends no webhooks to {one_line(where, 200)!r}; give another URL, or"
                 f" allow the host in {HOSTS} of all workers",
                 context={"host": one_line(where, 200)},
             )
-        return Receiver(parsed, host, found.is_private)
+        return Receiver(parsed, host, allowed.is_private)
 
     async def addresses(self, receiver: Receiver) -> Sequence[str]:
         """Return the IP addresses of a receiver, all of which may be connected to.
@@ -124,20 +117,20 @@ class Rules:
         """
         host, url = receiver.host, receiver.url
         if is_address(host):
-            found: Sequence[str] = [host]
+            addresses: Sequence[str] = [host]
         else:
-            found = await self.resolver(host, url.port or _PORTS[url.scheme])
+            addresses = await self.resolver(host, url.port or _PORTS[url.scheme])
         if url.scheme == "http":
-            may = all(ip_address(one).is_loopback for one in found)
+            may = all(ip_address(address).is_loopback for address in addresses)
         else:
-            may = receiver.is_private or all(map(may_connect, found))
+            may = receiver.is_private or all(map(may_connect, addresses))
         if not may:
             raise errors.WebhookRefusedError(
                 f"the host {host!r} has an address that is not public; if that is intended, allow"
                 f" {_PRIVATE}{host} in {HOSTS} of all workers",
                 context={"host": host},
             )
-        return list(found[:_ADDRESSES])
+        return list(addresses[:_ADDRESSES])
 
     def signatures(self, message_id: str, timestamp: int, body: bytes) -> str:
         """Return the signatures of an attempt with all secrets, for `webhook-signature`."""
@@ -146,16 +139,40 @@ class Rules:
         return " ".join(f"v1,{base64.b64encode(digest).decode()}" for digest in digests)
 
 
-def _host(text: str) -> Host:
-    given = text.removeprefix(_PRIVATE).lower()
+def _parsed(url: str) -> tuple[httpx.URL, str]:
+    """Return a URL and the name of its host.
+
+    Raises:
+        WebhookRefusedError: It is not valid.
+    """
+    import httpx
+
     try:
-        parts = urlsplit(f"//{given}")
-        name, port = parts.hostname or "", parts.port
+        parsed = httpx.URL(url)
+        return parsed, parsed.raw_host.decode("ascii").lower().rstrip(".")
+    except (httpx.InvalidURL, ValueError, TypeError):
+        raise errors.WebhookRefusedError("the URL of the webhook is not valid") from None
+
+
+def _is_safe(url: httpx.URL, host: str) -> bool:
+    return url.scheme == "https" or (url.scheme == "http" and is_loopback(host))
+
+
+def _name_and_port(host: str) -> tuple[str, int | None]:
+    """Return the name and the port in `name:port`; an empty name if it cannot be parsed."""
+    try:
+        parts = urlsplit(f"//{host}")
+        return parts.hostname or "", parts.port
     except ValueError:
-        name, port = "", None
+        return "", None
+
+
+def _host(text: str) -> Host:
+    host = text.removeprefix(_PRIVATE).lower()
+    name, port = _name_and_port(host)
     is_host = is_address(name) or (_NAME.fullmatch(name) and not name.endswith(".."))
     spelled = f"[{name}]" if ":" in name else name
-    is_whole = given == (spelled if port is None else f"{spelled}:{port}")
+    is_whole = host == (spelled if port is None else f"{spelled}:{port}")
     if not is_host or not is_whole:
         raise errors.ConfigurationError(
             f"{HOSTS} takes hosts such as hooks.example.com, *.example.com,"

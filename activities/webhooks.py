@@ -18,10 +18,10 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.service import RPCError
 
-from perdure import limits
+from perdure import errors, limits
 from perdure.activities.providers.http import retry_after_s
 from perdure.activities.read_child import read_child, unread
-from perdure.activities.webhook_rules import Receiver, Rules
+from perdure.activities.webhook_rules import Receiver, WebhookRules
 from perdure.delivery.push import PushCall
 from perdure.delivery.webhook import (
     Delivered,
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
     import httpx
 
+NOT_SENT = (errors.InvalidRequestError, errors.TooLargeError)
+"""The errors of a delivery that another attempt would not change, such as a refused receiver."""
 _CONNECT_S = 5.0
 _GONE = 410
 _TOKEN = "x-a2a-notification-token"  # noqa: S105 - the name of the header
@@ -51,7 +53,7 @@ _MAY_PASS = frozenset({408, 409, 425, 429})
 class Webhooks:
     """The webhooks that this worker sends, as far as `rules` allow."""
 
-    def __init__(self, rules: Rules) -> None:
+    def __init__(self, rules: WebhookRules) -> None:
         self._rules = rules
 
     def check(self, url: str) -> None:
@@ -191,14 +193,16 @@ def _not_delivered(receiver: Receiver, status: int, headers: Mapping[str, str]) 
     if status == _GONE:
         return _failure(f"{receiver.host} wants no more webhooks (410)", is_last=True)
     if 300 <= status < 400:
-        words = f"{receiver.host} redirects elsewhere ({status}), which is not followed"
-        return _failure(words, is_last=True)
+        reason = f"{receiver.host} redirects elsewhere ({status}), which is not followed"
+        return _failure(reason, is_last=True)
     is_last = 400 <= status < 500 and status not in _MAY_PASS
     wait_s = retry_after_s(headers)
     return _failure(f"{receiver.host} answered {status}", is_last=is_last, wait_s=wait_s)
 
 
-def _failure(words: str, *, is_last: bool = False, wait_s: float | None = None) -> ApplicationError:
+def _failure(
+    reason: str, *, is_last: bool = False, wait_s: float | None = None
+) -> ApplicationError:
     """Return the failure of an attempt; unless `is_last`, there is another one.
 
     `wait_s` is the pause that the receiver asks for.
@@ -208,7 +212,7 @@ def _failure(words: str, *, is_last: bool = False, wait_s: float | None = None) 
         longest = limits.WEBHOOK_LONGEST_PAUSE.total_seconds()
         pause = timedelta(seconds=min(max(wait_s, 1.0), longest))
     return ApplicationError(
-        f"the webhook is not delivered: {words}",
+        f"the webhook is not delivered: {reason}",
         type=WEBHOOK_FAILED,
         non_retryable=is_last,
         next_retry_delay=None if is_last else pause,

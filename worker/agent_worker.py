@@ -45,35 +45,35 @@ _BUILD = version("perdure")
 """It is in the history of every step six times, and the SDK's default would digest all modules."""
 
 
-def _by_name(words: str, fits: Callable[[Any], bool]) -> Any:
+def _by_name(noun: str, fits: Callable[[Any], bool]) -> Any:
     return Annotated[
-        Mapping[validation.Text, Annotated[Any, Must(words, fits)]],
-        Must(f"a mapping from names, each value {words}"),
+        Mapping[validation.Text, Annotated[Any, Must(noun, fits)]],
+        Must(f"a mapping from names, each value {noun}"),
     ]
 
 
-def _is_chain(given: object) -> bool:
-    return isinstance(given, str) or (
-        isinstance(given, Sequence) and all(isinstance(model, str) for model in given)
+def _is_chain(value: object) -> bool:
+    return isinstance(value, str) or (
+        isinstance(value, Sequence) and all(isinstance(model, str) for model in value)
     )
 
 
 _TYPES = {
     "task_queue": validation.Unicode,
     "models": _by_name("a model, or a list of models", _is_chain),
-    "providers": _by_name("a provider", lambda given: callable(getattr(given, "complete", None))),
-    "prices": _by_name("a Price", lambda given: isinstance(given, Price)),
-    "profiles": _by_name("a ModelProfile", lambda given: isinstance(given, ModelProfile)),
+    "providers": _by_name("a provider", lambda value: callable(getattr(value, "complete", None))),
+    "prices": _by_name("a Price", lambda value: isinstance(value, Price)),
+    "profiles": _by_name("a ModelProfile", lambda value: isinstance(value, ModelProfile)),
     "data_converter": data_converter.Converter,
     "model_retry": APolicy,
-    "queues": _by_name("a ModelQueue", lambda given: isinstance(given, ModelQueue)),
+    "queues": _by_name("a ModelQueue", lambda value: isinstance(value, ModelQueue)),
 }
 
 
-def _as_registry(given: Registry | Agent[Any] | Iterable[Entry]) -> Registry:
-    if isinstance(given, Registry):
-        return given
-    return Registry([given] if isinstance(given, Agent) else given)
+def _as_registry(agents: Registry | Agent[Any] | Iterable[Entry]) -> Registry:
+    if isinstance(agents, Registry):
+        return agents
+    return Registry([agents] if isinstance(agents, Agent) else agents)
 
 
 @dataclass(frozen=True)

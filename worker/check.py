@@ -12,7 +12,7 @@ from perdure.activities import skill_folders
 from perdure.activities.mcp.toolboxes import Servers
 from perdure.activities.pricing import Prices
 from perdure.activities.provider import Models
-from perdure.activities.webhook_rules import Rules
+from perdure.activities.webhook_rules import WebhookRules
 from perdure.agents.agent import Agent
 from perdure.agents.mcp_servers import MCPServer
 from perdure.errors import PerdureError
@@ -37,14 +37,9 @@ async def findings(target: str, address: str | None) -> AsyncIterator[Finding]:
     except PerdureError as error:
         yield Finding(f"module {target}", "failed", error.message)
     else:
-        yield Finding(
-            f"module {target}", "ok", f"agents: {', '.join(app.registry.list()) or 'none'}"
-        )
-        known = list(found(app))
-        for finding in known:
-            yield finding
-        failed = {finding.subject for finding in known if finding.state == "failed"}
-        for finding in [*_prices(app), *await _skills(app, failed), *await _servers(app, failed)]:
+        agents = ", ".join(app.registry.list()) or "none"
+        yield Finding(f"module {target}", "ok", f"agents: {agents}")
+        async for finding in _of_agents(app):
             yield finding
     for finding in _settings():
         yield finding
@@ -93,12 +88,24 @@ async def _skills(app: AgentWorker, failed: set[str]) -> list[Finding]:
     return list(await asyncio.gather(*map(read, tried)))
 
 
+async def _of_agents(app: AgentWorker) -> AsyncIterator[Finding]:
+    """Yield the findings about the agents. What failed at first is not tried again."""
+    known = list(found(app))
+    for finding in known:
+        yield finding
+    failed = {finding.subject for finding in known if finding.state == "failed"}
+    for finding in [*_prices(app), *await _skills(app, failed), *await _servers(app, failed)]:
+        yield finding
+
+
 async def _servers(app: AgentWorker, failed: set[str]) -> list[Finding]:
     """Connect to each MCP server and list its tools within its own time limit."""
-    wanted = {
+    by_connection = {
         server.connection: server for agent in app.registry.agents() for server in agent.servers
     }
-    tried = [server for server in wanted.values() if f"MCP server {server.name}" not in failed]
+    tried = [
+        server for server in by_connection.values() if f"MCP server {server.name}" not in failed
+    ]
     if not tried:
         return []
     servers = Servers()
@@ -122,7 +129,7 @@ def _settings() -> Iterator[Finding]:
     """Check the settings from the environment; those of webhooks are shown if there are any."""
     try:
         settings = WorkerSettings.from_environment()
-        Rules.of(settings.webhook_hosts, settings.webhook_secrets)
+        WebhookRules.of(settings.webhook_hosts, settings.webhook_secrets)
     except PerdureError as error:
         yield Finding("settings", "failed", error.message)
     else:

@@ -12,7 +12,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -235,41 +235,42 @@ async def dev(
     The Temporal server keeps its turns in a folder, and ends with this command.
     """
     from perdure.errors import ConfigurationError
-    from perdure.worker.dev import reload
     from perdure.worker.dev.lock import only_worker
 
-    if serve and app and parent is not None:
+    if serve is not None:
         return await _serve(app, state, serve, parent)
     if reloads and not app:
         raise ConfigurationError("--reload starts a worker again, so it needs MODULE:NAME")
-    for name in [name for name in os.environ if name.startswith("TEMPORAL_")]:
-        del os.environ[name]  # they are about another server
-    os.environ.setdefault("PERDURE_GRACE_S", _GRACE_S)
-    if attached:
-        _end_with_input()
+    _prepare(attached=attached)
     agents = _loaded(app) if app and not reloads else None
     async with contextlib.AsyncExitStack() as stack:
         stopped = stack.enter_context(_stop_signals()) if agents is None else asyncio.Event()
         where, is_new = await stack.enter_async_context(_server(state, port, ui=not no_ui))
-        has_page = not (no_ui or attached) and (is_new or app is not None)
         if agents is not None:  # a program that is refused prints no address
             stack.enter_context(only_worker(state, agents.polled_queue, app or ""))
-        page = await _page(stack, where, agents, port) if has_page else None
+        page = None
+        if _serves_page(app, is_new=is_new, is_hidden=no_ui or attached):
+            page = await _page(stack, where, agents, port)
         introduce = functools.partial(_introduce, where, page, is_new=is_new, as_json=as_json)
+        code = 0
         if reloads and app:
-            process = _serving(app, state, where.address)
-            code = 0 if stopped.is_set() else await reload.supervise(process, introduce)
-            _say("stopping …")
-            return code
-        introduce()
-        if agents is None and not is_new:
-            return 0
-        if agents is None:
-            await stopped.wait()
+            code = await _reloading(_serving(app, state, where.address), stopped, introduce)
         else:
-            await _work(agents, where.address)
+            introduce()
+            if agents is None and not is_new:
+                return 0
+            await (stopped.wait() if agents is None else _work(agents, where.address))
         _say("stopping …")
-    return 0
+    return code
+
+
+def _prepare(*, attached: bool) -> None:
+    """Set up the process for a server of its own: settings of another server do not apply."""
+    for name in [name for name in os.environ if name.startswith("TEMPORAL_")]:
+        del os.environ[name]
+    os.environ.setdefault("PERDURE_GRACE_S", _GRACE_S)
+    if attached:
+        _end_with_input()
 
 
 @contextlib.asynccontextmanager
@@ -285,6 +286,20 @@ async def _server(
         return
     async with DevServer(folder=folder, port=port, ui=ui) as server:
         yield server.address, True
+
+
+def _serves_page(app: str | None, *, is_new: bool, is_hidden: bool) -> bool:
+    """Whether to serve a page: a server that runs already has one, but not of these agents."""
+    return not is_hidden and (is_new or app is not None)
+
+
+async def _reloading(
+    process: Sequence[str], stopped: asyncio.Event, introduce: Callable[[], None]
+) -> int:
+    """Run a worker process again and again, unless the command was stopped before."""
+    from perdure.worker.dev import reload
+
+    return 0 if stopped.is_set() else await reload.supervise(process, introduce)
 
 
 async def _page(
@@ -314,8 +329,10 @@ def _serving(app: str, state: Path, address: str) -> list[str]:
     return [sys.executable, "-m", "perdure", "dev", app, *arguments]
 
 
-async def _serve(app: str, state: Path, address: str, parent: int) -> int:
+async def _serve(app: str | None, state: Path, address: str, parent: int | None) -> int:
     """Run the worker of `perdure dev --reload` until its code changes."""
+    assert app is not None
+    assert parent is not None  # `_serving` and `supervise` name both
     from perdure.errors import PerdureError, ServerUnreachableError
     from perdure.worker import logs
     from perdure.worker.dev import reload
@@ -356,19 +373,13 @@ def _until_mended(error: PerdureError, watcher: Watcher) -> int:
 
 def _introduce(where: ServerAddress, page: str | None, *, is_new: bool, as_json: bool) -> None:
     if as_json:
-        print(
-            json.dumps(
-                {
-                    "address": where.address,
-                    "ui": where.ui,
-                    "page": page,
-                    "started": is_new,
-                    "server": where.binary,
-                }
-            ),
-            flush=True,
-        )
-        return
+        addresses = {"address": where.address, "ui": where.ui, "page": page}
+        print(json.dumps({**addresses, "started": is_new, "server": where.binary}), flush=True)
+    else:
+        _introduce_to_people(where, page, is_new=is_new)
+
+
+def _introduce_to_people(where: ServerAddress, page: str | None, *, is_new: bool) -> None:
     if not is_new:
         _say("a server is already running on this folder")
     elif where.moved_from:

@@ -38,17 +38,19 @@ class TakenTasks(WrappedRunner):
         )
 
     def _turn(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
-        kept: list[Callable[[], None]] = []
-        functions = {**det.extern_functions, WRITE: kept.append}
-        return _Turn(self._inner.create_instance(replace(det, extern_functions=functions)), kept)
+        writes: list[Callable[[], None]] = []
+        functions = {**det.extern_functions, WRITE: writes.append}
+        return _TurnInstance(
+            self._inner.create_instance(replace(det, extern_functions=functions)), writes
+        )
 
 
-class _Turn(WrappedWorkflow):
+class _TurnInstance(WrappedWorkflow):
     """The workflow of a turn. `kept` holds its records until the server has accepted its task."""
 
-    def __init__(self, inner: WorkflowInstance, kept: list[Callable[[], None]]) -> None:
+    def __init__(self, inner: WorkflowInstance, writes: list[Callable[[], None]]) -> None:
         super().__init__(inner)
-        self._kept = kept
+        self._kept = writes
 
     def activate(self, act: Any) -> Any:
         completion = self._inner.activate(act)
@@ -65,9 +67,9 @@ class _Turn(WrappedWorkflow):
         return completion
 
     def _settle(self, is_taken: bool) -> None:
-        kept = list(self._kept)
+        writes = list(self._kept)
         self._kept.clear()
-        for write in kept if is_taken else ():
+        for write in writes if is_taken else ():
             write()
 
 

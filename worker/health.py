@@ -143,10 +143,10 @@ class _Responder:
     def _make_room(self, writer: asyncio.StreamWriter) -> None:
         """Close the longest silent connection of this address, or of all, if a limit is reached."""
         address = str((writer.get_extra_info("peername") or ("",))[0])
-        own = [other for other, of in self._silent.items() if of == address]
+        of_address = [other for other, of in self._silent.items() if of == address]
         oldest = (
-            own[:1]
-            if len(own) >= PER_ADDRESS
+            of_address[:1]
+            if len(of_address) >= PER_ADDRESS
             else list(self._silent)[: len(self._silent) >= CONNECTIONS]
         )
         for other in oldest:

@@ -28,15 +28,15 @@ def load(target: str) -> AgentWorker:
         raise errors.ConfigurationError(
             f"{target!r} is not module:name; for an agent called `agent` in app.py it is app:agent"
         )
-    found = _attribute(module, name)
-    if callable(found) and not isinstance(found, Agent | Registry | AgentWorker):
-        found = _called(target, found)
-    if isinstance(found, AgentWorker):
-        return found
-    if isinstance(found, Agent | Registry):
-        return AgentWorker(found)
+    app = _attribute(module, name)
+    if callable(app) and not isinstance(app, Agent | Registry | AgentWorker):
+        app = _called(target, app)
+    if isinstance(app, AgentWorker):
+        return app
+    if isinstance(app, Agent | Registry):
+        return AgentWorker(app)
     raise errors.ConfigurationError(
-        f"{target} is a {type(found).__name__}; it must be an Agent, a Registry or an AgentWorker"
+        f"{target} is a {type(app).__name__}; it must be an Agent, a Registry or an AgentWorker"
     )
 
 

@@ -44,7 +44,7 @@ from perdure.temporal.names import (
     WEBHOOK,
 )
 from perdure.worker import internals, slots
-from perdure.worker.activities import build
+from perdure.worker.assembly import build
 from perdure.worker.ends import TakenTasks
 from perdure.worker.queues import ModelQueue, beside
 from perdure.worker.settings import HEARTBEAT_THROTTLE, STICKY_TIMEOUT, WorkerSettings
@@ -235,22 +235,23 @@ class PerdurePlugin(Plugin):
         tools.taken = frozenset(theirs)
         for name in map(internals.activity_name, self._activities.all):
             if name in theirs and name != _DYNAMIC:
-                what = (
-                    f"the tool {name!r}"
-                    if name in tools.is_async
-                    else f"Perdure's activity {name!r}"
-                )
+                is_tool = name in tools.is_async
+                subject = f"the tool {name!r}" if is_tool else f"Perdure's activity {name!r}"
                 raise errors.ConfigurationError(
-                    f"{what} and the worker's activity {theirs[name].__qualname__!r} have the same"
-                    " name; rename one of them"
+                    f"{subject} and the worker's activity {theirs[name].__qualname__!r} have the"
+                    " same name; rename one of them"
                 )
-        for other in config.get("workflows", []):
-            taken = internals.workflow_name(other)
-            if taken in _WORKFLOW_NAMES:
-                raise errors.ConfigurationError(
-                    f"the worker's workflow {other.__qualname__!r} and Perdure's"
-                    f" {_WORKFLOW_NAMES[taken]} are both named {taken!r}; rename yours"
-                )
+        _refuse_taken_workflows(config)
 
     async def _prepare(self, input: ExecuteActivityInput) -> None:  # noqa: A002 - the SDK's name
         await self._activities.prepare(self._client, input.args)
+
+
+def _refuse_taken_workflows(config: WorkerConfig) -> None:
+    for other in config.get("workflows", []):
+        taken = internals.workflow_name(other)
+        if taken in _WORKFLOW_NAMES:
+            raise errors.ConfigurationError(
+                f"the worker's workflow {other.__qualname__!r} and Perdure's"
+                f" {_WORKFLOW_NAMES[taken]} are both named {taken!r}; rename yours"
+            )

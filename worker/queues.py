@@ -45,24 +45,24 @@ class ModelQueue:
 
 
 @contextlib.asynccontextmanager
-async def beside(worker: Worker, others: Sequence[Worker]) -> AsyncIterator[None]:
-    """Run `others` while the block runs.
+async def beside(worker: Worker, additional: Sequence[Worker]) -> AsyncIterator[None]:
+    """Run `additional` while the block runs.
 
     They stop when `worker` is stopped, and it stops when one of them fails.
 
     Raises:
         Exception: The failure of one of them.
     """
-    if not others:
+    if not additional:
         yield
         return
-    running = [asyncio.create_task(_run(other, worker)) for other in others]
-    stopping = asyncio.create_task(_stop_with(worker, others))
+    running = [asyncio.create_task(_run(other, worker)) for other in additional]
+    stopping = asyncio.create_task(_stop_with(worker, additional))
     try:
         yield
     finally:
         stopping.cancel()
-        await asyncio.gather(*(other.shutdown() for other in others))
+        await asyncio.gather(*(other.shutdown() for other in additional))
     await asyncio.gather(*running)
 
 
@@ -75,6 +75,6 @@ async def _run(other: Worker, worker: Worker) -> None:
         raise
 
 
-async def _stop_with(worker: Worker, others: Sequence[Worker]) -> None:
+async def _stop_with(worker: Worker, additional: Sequence[Worker]) -> None:
     await internals.stop_requested(worker)
-    await asyncio.gather(*(other.shutdown() for other in others))
+    await asyncio.gather(*(other.shutdown() for other in additional))

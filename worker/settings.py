@@ -98,11 +98,11 @@ def _heartbeat(name: str, default: timedelta) -> timedelta:
 
 
 def _otlp() -> bool:
-    wanted = any(
+    is_configured = any(
         os.environ.get(f"OTEL_EXPORTER_OTLP_{signal}ENDPOINT")
         for signal in ("", "TRACES_", "METRICS_")
     )
-    return wanted and os.environ.get("OTEL_SDK_DISABLED", "").lower() != "true"
+    return is_configured and os.environ.get("OTEL_SDK_DISABLED", "").lower() != "true"
 
 
 def _log_format() -> str:

@@ -59,19 +59,21 @@ def _found(app: AgentWorker) -> Iterator[Finding]:
         if callable(entry):
             yield Finding(f"agent {name}", "skipped", "created by a factory for each turn")
     for agent in app.registry.agents():
-        agents = [*_agent(agent, models), *_others(agent, app.registry.list())]
-        yield from agents
-        if not any(finding.is_problem for finding in agents):
-            yield from _models(agent, models)
-            for item in agent.toolset().values():
-                yield from _tool(item, has_lifespan=app.lifespan is not None)
-        for server in agent.servers:
-            yield from _server(server)
-        for folder in agent.skills:
-            if isinstance(folder, Path) and not folder.is_dir():
-                yield Finding(
-                    f"skills {folder}", "failed", f"there is no folder {folder.absolute()}"
-                )
+        yield from _of_agent(agent, app, models)
+
+
+def _of_agent(agent: Agent[Any], app: AgentWorker, models: Models) -> Iterator[Finding]:
+    findings = [*_agent(agent, models), *_others(agent, app.registry.list())]
+    yield from findings
+    if not any(finding.is_problem for finding in findings):
+        yield from _models(agent, models)
+        for item in agent.toolset().values():
+            yield from _tool(item, has_lifespan=app.lifespan is not None)
+    for server in agent.servers:
+        yield from _server(server)
+    for folder in agent.skills:
+        if isinstance(folder, Path) and not folder.is_dir():
+            yield Finding(f"skills {folder}", "failed", f"there is no folder {folder.absolute()}")
 
 
 def _agent(agent: Agent[Any], models: Models) -> Iterator[Finding]:
@@ -119,6 +121,17 @@ def _models(agent: Agent[Any], models: Models) -> Iterator[Finding]:
             )
 
 
+def _unannotated(item: Tool, subject: str) -> Iterator[Finding]:
+    hidden = ("self", item.context_parameter)
+    for name, parameter in inspect.signature(item.function).parameters.items():
+        if parameter.annotation is parameter.empty and name not in hidden:
+            yield Finding(
+                subject,
+                "warning",
+                f"its parameter {name} has no annotation, so a model may send any JSON for it",
+            )
+
+
 def _tool(item: Tool, *, has_lifespan: bool) -> Iterator[Finding]:
     """Check for missing descriptions of a tool, and for a missing lifespan."""
     function = inspect.unwrap(getattr(item.function, "__func__", item.function))
@@ -128,14 +141,7 @@ def _tool(item: Tool, *, has_lifespan: bool) -> Iterator[Finding]:
     if not item.description:
         yield Finding(subject, "warning", "it has no docstring, so a model knows only its name")
     if not isinstance(item.arguments, StatedArguments):
-        hidden = ("self", item.context_parameter)
-        for name, parameter in inspect.signature(item.function).parameters.items():
-            if parameter.annotation is parameter.empty and name not in hidden:
-                yield Finding(
-                    subject,
-                    "warning",
-                    f"its parameter {name} has no annotation, so a model may send any JSON for it",
-                )
+        yield from _unannotated(item, subject)
     names = getattr(getattr(function, "__code__", None), "co_names", ())
     if item.context_parameter and not has_lifespan and "deps" in names:
         yield Finding(

@@ -100,10 +100,10 @@ class ActivitySlots(CustomSlotSupplier):
     """
 
     def __init__(self, activities: int, model_calls: int) -> None:
-        for what, most in (("activities", activities), ("model calls", model_calls)):
-            if most < 1:
+        for kind, count in (("activities", activities), ("model calls", model_calls)):
+            if count < 1:
                 raise errors.ConfigurationError(
-                    f"a worker has at least 1 slot for {what}, not {most}"
+                    f"a worker has at least 1 slot for {kind}, not {count}"
                 )
         self._most = {True: model_calls, False: activities}
         self._used = {True: 0, False: 0}
@@ -151,7 +151,7 @@ class ActivitySlots(CustomSlotSupplier):
             self._wake()
 
     def _has_slot(self) -> bool:
-        return all(self._reserved + self._used[kind] < most for kind, most in self._most.items())
+        return all(self._reserved + self._used[kind] < limit for kind, limit in self._most.items())
 
     def _reserve(self) -> _Permit:
         self._reserved += 1

@@ -14,6 +14,9 @@ from perdure.turn.state import TurnState
 from perdure.turn.wire import ChildNews
 from perdure.values.budgets import Budget
 
+MADE_UP_REFUSED = "made-up-input-is-refused"
+"""The patch since which sessions and push notifications do not begin with a later run's input."""
+
 
 def span_of_this_turn() -> trace_ids.TurnSpan:
     """Return the span of the current turn."""
@@ -40,15 +43,18 @@ def check(lineage: Lineage | None) -> None:
     )
 
 
-def check_continued(action: str) -> None:
+def check_continued(subject: str, *, patch: str = "") -> None:
     """Reject what only a run may pass to the next one of its workflow.
+
+    `patch` is the patch since which that is rejected. Only such an input asks for it, so that it
+    costs no other workflow an event of its history.
 
     Raises:
         InvalidRequestError: The workflow was started with it.
     """
-    if workflow.info().continued_run_id is None:
+    if workflow.info().continued_run_id is None and (not patch or workflow.patched(patch)):
         raise errors.InvalidRequestError(
-            f"{action} is that of a later run, which only the run before may give; start with the"
+            f"{subject} is that of a later run, which only the run before may give; start with the"
             " input of a first run"
         )
 

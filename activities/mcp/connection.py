@@ -39,7 +39,7 @@ _PASSED_ON = ("PATH", "HOME", "LOGNAME", "SHELL", "TERM", "USER", "LANG", "LC_AL
 _PAGES = 50
 _CHARACTERS = 2_000
 _SECRET_CHARACTERS = 4
-_CLOSED = ("Connection closed", "SSE stream ")
+_CLOSED = ("ServerConnection closed", "SSE stream ")
 """How messages of the library's own `CONNECTION_CLOSED` errors begin."""
 _CANCEL_S = 1.0
 _CLOSE_S = 12.0
@@ -62,7 +62,7 @@ class ServerRefusedError(Exception):
     """A server answered a call with an error, whose message is given without secrets."""
 
 
-class Connection:
+class ServerConnection:
     """A connection from its first use until it is closed, fails or is retired."""
 
     def __init__(self, server: MCPServer, idle_s: float) -> None:
@@ -193,16 +193,9 @@ class Connection:
         """Return all pages of the list. The limit is longer while calls keep the server busy."""
         longest = limits.MCP_LONGEST_START if self._in_use > 1 else self._server.start_timeout
         limit = longest.total_seconds()
-        found: list[Tool] = []
-        cursor: str | None = None
         try:
             async with asyncio.timeout(limit):
-                for _ in range(_PAGES if client.server_capabilities.tools else 0):
-                    page = await client.list_tools(cursor=cursor)
-                    found += page.tools
-                    cursor = page.next_cursor
-                    if cursor is None:
-                        break
+                return await _all_pages(client)
         except TimeoutError:
             raise await self._down(
                 f"it did not list its tools within {limit:g} s", is_slow=True
@@ -212,7 +205,6 @@ class Connection:
             raise await self._down(
                 f"it did not list its tools: {self._text_of(error)}", is_slow=is_slow
             ) from None
-        return found
 
     async def _keep(self) -> None:
         """Open the connection and keep it until it is closed."""
@@ -248,22 +240,29 @@ class Connection:
         for wait in waits:
             wait.cancel()
 
+    def _new_process(self, server: MCPServer) -> ServerProcess:
+        """Return the process of a server that is not started yet.
+
+        Raises:
+            ConfigurationError: Its program or one of its variables is missing.
+        """
+        if missing := programs.missing(server):
+            raise errors.ConfigurationError(
+                f"the MCP server {server.name!r}: {missing}", context={"server": server.name}
+            )
+        self._hidden = {
+            name: _variable(server, variable) for name, variable in server.variables.items()
+        }
+        inherited = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+        return ServerProcess(server.command, {**inherited, **self._hidden}, server.cwd)
+
     async def _new_client(self, stack: AsyncExitStack) -> Client:
         server = self._server
         info = Implementation(name="perdure", version="1")
         if server.in_process is not None:
             return Client(cast("Server[Any]", server.in_process), client_info=info, cache=None)
         if server.command:
-            if missing := programs.missing(server):
-                raise errors.ConfigurationError(
-                    f"the MCP server {server.name!r}: {missing}", context={"server": server.name}
-                )
-            named = {
-                name: _variable(server, variable) for name, variable in server.variables.items()
-            }
-            self._hidden = named
-            kept = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
-            self._process = ServerProcess(server.command, {**kept, **named}, server.cwd)
+            self._process = self._new_process(server)
             return Client(self._process, client_info=info, cache=None)
         self._hidden = {
             variable: secrets.read_words(variable) for variable in server.headers_env.values()
@@ -356,12 +355,25 @@ def _listed(item: Tool, without_secrets: Callable[[str], str]) -> ListedTool:
     )
 
 
+async def _all_pages(client: Client) -> list[Tool]:
+    """Return the tools of a server that has any."""
+    tools: list[Tool] = []
+    cursor: str | None = None
+    for _ in range(_PAGES if client.server_capabilities.tools else 0):
+        page = await client.list_tools(cursor=cursor)
+        tools += page.tools
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+    return tools
+
+
 def _mapped(value: Any, change: Callable[[str], str]) -> Any:
     """Return JSON with `change` applied to each string in it."""
     if isinstance(value, dict):
-        return {change(name): _mapped(one, change) for name, one in value.items()}
+        return {change(name): _mapped(item, change) for name, item in value.items()}
     if isinstance(value, list):
-        return [_mapped(one, change) for one in value]
+        return [_mapped(item, change) for item in value]
     return change(value) if isinstance(value, str) else value
 
 

@@ -98,10 +98,10 @@ def _end(server: int) -> None:
                 _signal(server, number, _descendants())
 
 
-def _signal(group: int, number: int, others: Iterable[int]) -> None:
+def _signal(group: int, number: int, processes: Iterable[int]) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(group, number)
-    for process in others:
+    for process in processes:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(process, number)
 
@@ -120,8 +120,8 @@ def _reaped() -> dict[int, int]:
     """Reap children that have ended, including adopted orphans; return their status."""
     ended: dict[int, int] = {}
     with contextlib.suppress(ChildProcessError):
-        while (one := os.waitpid(-1, os.WNOHANG))[0]:
-            ended[one[0]] = one[1]
+        while (child := os.waitpid(-1, os.WNOHANG))[0]:
+            ended[child[0]] = child[1]
     return ended
 
 
@@ -130,12 +130,12 @@ def _descendants() -> list[int]:
     children: dict[int, list[int]] = {}
     for process, parent in _processes():
         children.setdefault(parent, []).append(process)
-    found, left = [], [os.getpid()]
-    while left:
-        below = children.get(left.pop(), [])
-        found += below
-        left += below
-    return found
+    descendants, waiting = [], [os.getpid()]
+    while waiting:
+        below = children.get(waiting.pop(), [])
+        descendants += below
+        waiting += below
+    return descendants
 
 
 def _processes() -> Iterator[tuple[int, int]]:

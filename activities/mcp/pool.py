@@ -17,7 +17,7 @@ from pydantic import JsonValue
 from perdure import errors
 from perdure.activities.mcp.connection import (
     IDLE_S,
-    Connection,
+    ServerConnection,
     ServerDownError,
     ServerRefusedError,
 )
@@ -38,8 +38,8 @@ class Pool:
 
     def __init__(self, idle_s: float = IDLE_S) -> None:
         self._idle_s = idle_s
-        self._kept: dict[tuple[object, ...], Connection] = {}
-        self._all: set[Connection] = set()
+        self._kept: dict[tuple[object, ...], ServerConnection] = {}
+        self._all: set[ServerConnection] = set()
 
     async def tools(self, server: MCPServer) -> list[ListedTool]:
         """Return the tools that a server offers now.
@@ -91,28 +91,30 @@ class Pool:
         if self._all:
             await asyncio.gather(*(connection.close() for connection in self._all))
 
-    async def _listed(self, server: MCPServer) -> tuple[Connection, list[ListedTool]]:
+    async def _listed(self, server: MCPServer) -> tuple[ServerConnection, list[ListedTool]]:
         """Return the connection and the server's tools.
 
         A connection that turns out to be dead is reopened once.
         """
-        for left in reversed(range(_ATTEMPTS)):
+        for attempts_left in reversed(range(_ATTEMPTS)):
             connection = self._connection(server)
             try:
                 return connection, await connection.tools()
             except ServerDownError as error:
                 connection.retire()
-                if error.is_slow or not left:
+                if error.is_slow or not attempts_left:
                     raise
                 logger.warning("%s; restarting it", error)
         raise AssertionError("unreachable")
 
-    def _connection(self, server: MCPServer) -> Connection:
-        found = self._kept.get(server.connection)
-        if found is None or not found.is_usable:
-            found = self._kept[server.connection] = Connection(server, self._idle_s)
-            self._all = {connection for connection in self._all if not connection.is_over} | {found}
-        return found
+    def _connection(self, server: MCPServer) -> ServerConnection:
+        connection = self._kept.get(server.connection)
+        if connection is None or not connection.is_usable:
+            connection = self._kept[server.connection] = ServerConnection(server, self._idle_s)
+            self._all = {connection for connection in self._all if not connection.is_over} | {
+                connection
+            }
+        return connection
 
 
 def _notes(context: ToolContext[Any], without_secrets: Callable[[str], str]) -> Any:

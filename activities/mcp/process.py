@@ -78,7 +78,7 @@ class ServerProcess:
         Raises:
             OSError: The guard could not be started.
         """
-        lifeline, kept = os.pipe()
+        lifeline, own_end = os.pipe()
         try:
             self._process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-I", "-S", str(GUARD), str(lifeline), *self._command),
@@ -92,11 +92,11 @@ class ServerProcess:
                 limit=_CHUNK,
             )
         except BaseException:
-            os.close(kept)
+            os.close(own_end)
             raise
         finally:
             os.close(lifeline)
-        self._lifeline = kept
+        self._lifeline = own_end
         self._to_session, inbox = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         outbox, self._from_session = anyio.create_memory_object_stream[SessionMessage](0)
         self._ends = (inbox, outbox)
@@ -227,12 +227,12 @@ async def _lines(stream: asyncio.StreamReader) -> AsyncGenerator[bytes, None]:
     """
     begun, size = list[bytes](), 0
     while chunk := await stream.read(_CHUNK):
-        *ends, rest = chunk.split(b"\n")
+        *ends, unfinished = chunk.split(b"\n")
         for end in ends:
             yield b"".join((*begun, end))
             begun, size = [], 0
-        begun.append(rest)
-        size += len(rest)
+        begun.append(unfinished)
+        size += len(unfinished)
         if size > limits.PROVIDER_BODY_BYTES:
             raise ValueError("the line is too long")
     if size:

@@ -15,8 +15,8 @@ def missing(server: MCPServer) -> str:
         return ""
     program = server.command[0]
     if "/" in program:
-        found = shutil.which(Path(server.cwd) / program)
-        return "" if found else f"there is no program {program!r}"
+        executable = shutil.which(Path(server.cwd) / program)
+        return "" if executable else f"there is no program {program!r}"
     path = os.environ.get(server.variables.get("PATH", "PATH"))
-    found = shutil.which(program, path=path)
-    return "" if found else f"there is no program {program!r} on the PATH of this worker"
+    executable = shutil.which(program, path=path)
+    return "" if executable else f"there is no program {program!r} on the PATH of this worker"

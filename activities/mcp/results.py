@@ -35,21 +35,21 @@ def output_of(result: CallToolResult) -> ToolOutput:
     """
     blocks = [(block, _media(block)) for block in result.content]
     parts = [_part(block, media) for block, media in blocks]
-    found = tuple(media for _, media in blocks if media)
+    media_blocks = tuple(media for _, media in blocks if media)
     if result.structured_content is not None and not _is_said(result):
-        parts.append(_structured(result.structured_content, found))
+        parts.append(_structured(result.structured_content, media_blocks))
     return ToolOutput(
         content="\n\n".join(parts),
         is_error=result.is_error,
-        media=found,
+        media=media_blocks,
     )
 
 
 def _structured(value: Any, media: Sequence[Media]) -> str:
     """Return a structured value as JSON, with the kind and size of media in place of their data."""
     text = encode(value)
-    for one in media:
-        text = text.replace(f'"{one.data}"', f'"{in_brief(one)}"')
+    for item in media:
+        text = text.replace(f'"{item.data}"', f'"{in_brief(item)}"')
     return text
 
 
@@ -88,8 +88,8 @@ def _part(block: Any, media: Media | None) -> str:
     return f"[{type(block).__name__} left out]"
 
 
-def _left_out(what: str, mime_type: str | None, base64: str) -> str:
-    return f"[{what} left out: {mime_type or 'unknown type'}, {in_units(len(base64) * 3 // 4)}]"
+def _left_out(kind: str, mime_type: str | None, base64: str) -> str:
+    return f"[{kind} left out: {mime_type or 'unknown type'}, {in_units(len(base64) * 3 // 4)}]"
 
 
 def _is_said(result: CallToolResult) -> bool:
@@ -100,8 +100,10 @@ def _is_said(result: CallToolResult) -> bool:
     texts = [block.text for block in result.content if isinstance(block, TextContent)]
     values = [_parsed(text) for text in texts]
     value = result.structured_content
-    wanted = [value, *value.values()] if isinstance(value, dict) and len(value) == 1 else [value]
-    return any(item in (*values, *texts, values, texts) for item in wanted)
+    candidates = (
+        [value, *value.values()] if isinstance(value, dict) and len(value) == 1 else [value]
+    )
+    return any(item in (*values, *texts, values, texts) for item in candidates)
 
 
 def _parsed(text: str) -> Any:

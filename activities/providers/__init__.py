@@ -84,8 +84,8 @@ def ollama_url(host: str) -> str:
 
     The scheme, port and path are optional, and the value may be a listening address (`0.0.0.0`).
     """
-    scheme, _, rest = host.strip().rpartition("://")
-    address, _, path = rest.partition("/")
+    scheme, _, authority = host.strip().rpartition("://")
+    address, _, path = authority.partition("/")
     if not _PORT.search(address) and not scheme:
         address += ":11434"
     if address.startswith((":", "0.0.0.0:")):

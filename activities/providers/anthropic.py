@@ -46,7 +46,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
@@ -173,7 +173,7 @@ class Anthropic(HttpProvider):
         return error_of(status, data, headers, model, key)
 
 
-def _unheard(words: str) -> None:
+def _unheard(text: str) -> None:
     """Words before an answer that is given as the arguments of a tool, which are not part of it."""
 
 
@@ -202,10 +202,10 @@ def body_of(request: ModelRequest, max_tokens: int, *, caching: bool = True) -> 
     return options.with_extra(body, request)
 
 
-def _settings(given: RequestOptions) -> dict[str, Any]:
+def _settings(options: RequestOptions) -> dict[str, Any]:
     settings = {
-        "temperature": given.temperature,
-        "stop_sequences": list(given.stop_sequences or ()) or None,
+        "temperature": options.temperature,
+        "stop_sequences": list(options.stop_sequences or ()) or None,
     }
     return {name: value for name, value in settings.items() if value is not None}
 
@@ -271,14 +271,14 @@ def _media(media: Media) -> dict[str, Any]:
 
 def _result(result: ToolResult) -> dict[str, Any]:
     block = {"type": "tool_result", "tool_use_id": _valid_name(result.call_id)}
-    words = result.content if result.content.strip() else None
+    text = result.content if result.content.strip() else None
     if result.is_error:
-        reason, _ = without_some(words or SILENT_ERROR, result.media, lambda _: TEXT_ALONE)
+        reason, _ = without_some(text or SILENT_ERROR, result.media, lambda _: TEXT_ALONE)
         return {**block, "content": reason, "is_error": True}
     if result.media:
-        said = [{"type": "text", "text": words}] if words else []
-        return {**block, "content": [*said, *map(_media, result.media)]}
-    return {**block, "content": words} if words else block
+        content = [{"type": "text", "text": text}] if text else []
+        return {**block, "content": [*content, *map(_media, result.media)]}
+    return {**block, "content": text} if text else block
 
 
 def _valid_name(name: str) -> str:
@@ -301,6 +301,16 @@ def _input(arguments: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {INVALID_ARGUMENTS: arguments}
 
 
+def _called(messages: Sequence[Message]) -> dict[str, None]:
+    """Return the names of the tools that a transcript has calls of, in order."""
+    return dict.fromkeys(
+        _valid_name(call.name)
+        for message in messages
+        if isinstance(message, AssistantMessage)
+        for call in message.calls
+    )
+
+
 def _tools(request: ModelRequest) -> dict[str, Any]:
     """Return the tools and the tool choice.
 
@@ -313,12 +323,7 @@ def _tools(request: ModelRequest) -> dict[str, Any]:
             for tool in request.tools
         ]
         return {"tools": tools, **_choice(request)}
-    called = dict.fromkeys(
-        _valid_name(call.name)
-        for message in request.messages
-        if isinstance(message, AssistantMessage)
-        for call in message.calls
-    )
+    called = _called(request.messages)
     if request.response_schema is not None:
         called.pop(request.response_name, None)
         choice = (
@@ -372,11 +377,15 @@ def answer_of(body: Mapping[str, Any], model: str) -> ModelAnswer:
 def _part(block: Mapping[str, Any], model: str) -> Text | Thinking | ToolCall | None:
     match block.get("type"):
         case "text":
-            words = text(block.get("text"))
-            return Text(text=words) if words else None
+            content = text(block.get("text"))
+            return Text(text=content) if content else None
         case "thinking":
-            words, signature = text(block.get("thinking")), text(block.get("signature"))
-            return Thinking(text=words, signature=signature or None) if words or signature else None
+            content, signature = text(block.get("thinking")), text(block.get("signature"))
+            return (
+                Thinking(text=content, signature=signature or None)
+                if content or signature
+                else None
+            )
         case "redacted_thinking":
             data = text(block.get("data"))
             return Thinking(text="", redacted=data) if data else None
@@ -397,8 +406,8 @@ def _call(block: Mapping[str, Any], model: str) -> ToolCall:
 
 def _refusal_text(body: Mapping[str, Any]) -> Iterator[Text]:
     """Yield the explanation of a refusal, if the model was stopped before its first word."""
-    if words := text(mapping(body.get("stop_details")).get("explanation")):
-        yield Text(text=words)
+    if explanation := text(mapping(body.get("stop_details")).get("explanation")):
+        yield Text(text=explanation)
 
 
 def usage_of(usage: Any) -> Usage:
@@ -426,15 +435,17 @@ def error_of(
     """
     error = mapping(body).get("error") or body
     status = 200 if 200 <= status < 300 else status
-    words = http_errors.quoted(http_errors.words_of(error), key)
-    cls = _class(status, text(mapping(error).get("type")), words)
-    return http_errors.fault(cls, words, model=model, status=status, wait_s=retry_after_s(headers))
+    message = http_errors.quoted(http_errors.words_of(error), key)
+    cls = _class(status, text(mapping(error).get("type")), message)
+    return http_errors.fault(
+        cls, message, model=model, status=status, wait_s=retry_after_s(headers)
+    )
 
 
-def _class(status: int, kind: str, words: str) -> type[LLMError]:
-    if kind == "billing_error" or (status == 400 and _NO_CREDIT.search(words)):
+def _class(status: int, kind: str, message: str) -> type[LLMError]:
+    if kind == "billing_error" or (status == 400 and _NO_CREDIT.search(message)):
         return errors.LLMAuthError
-    if status in (200, 400) and _POLICY.search(words):
+    if status in (200, 400) and _POLICY.search(message):
         return errors.LLMRefusedError
     if status == 200 and kind in _BY_TYPE_IN_200:
         return _BY_TYPE_IN_200[kind]

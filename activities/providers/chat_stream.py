@@ -39,15 +39,13 @@ class ChatStream:
         self._error: Any = None
         self._words: dict[str, list[str]] = {name: [] for name in _WORDS}
         self._content: list[_Run] = []
-        self._calls = _Calls()
+        self._calls = _StreamedCalls()
 
     def take(self, name: str, data: dict[str, Any] | None) -> bool:
         """Add a chunk; None is `[DONE]`."""
         if data is None:
             return True
-        choice = next(
-            (item for item in map(mapping, items(data.get("choices"))) if not item.get("index")), {}
-        )
+        choice = _first_choice(data)
         self._error = _error_in(name, data, choice)
         if self._error:
             return True
@@ -55,9 +53,7 @@ class ChatStream:
         if choice:
             self._choose(choice)
         if self._finish:
-            self._usage = (
-                data.get("usage") or mapping(data.get("x_groq")).get("usage") or self._usage
-            )
+            self._usage = _usage_in(data) or self._usage
         return False
 
     def body(self) -> dict[str, Any] | None:
@@ -77,31 +73,31 @@ class ChatStream:
         self._finish = choice.get("finish_reason") or self._finish
         delta = mapping(choice.get("delta"))
         for name in _WORDS:
-            if words := joined(delta.get(name)):
-                self._words[name].append(words)
-        for kind, words in _runs(delta.get("content")):
-            self._say(kind, words)
+            if piece := joined(delta.get(name)):
+                self._words[name].append(piece)
+        for kind, piece in _runs(delta.get("content")):
+            self._say(kind, piece)
         if refusal := text(delta.get("refusal")):
             self._heard(refusal)
         for item in items(delta.get("tool_calls")):
             self._calls.take(mapping(item))
 
-    def _say(self, kind: str, words: str) -> None:
+    def _say(self, kind: str, piece: str) -> None:
         if not self._content or self._content[-1].kind != kind:
             self._content.append(_Run(kind))
-        self._content[-1].pieces.append(words)
+        self._content[-1].pieces.append(piece)
         if kind == "text":
-            self._heard(words)
+            self._heard(piece)
 
     def _message(self) -> dict[str, Any]:
-        said = {name: "".join(pieces) for name, pieces in self._words.items() if pieces}
+        texts = {name: "".join(pieces) for name, pieces in self._words.items() if pieces}
         content: Any = [run.whole() for run in self._content]
         if all(run.kind == "text" for run in self._content):
             content = "".join(chunk["text"] for chunk in content)
         calls = self._calls.whole()
         return {
             "role": "assistant",
-            **said,
+            **texts,
             "content": content,
             **({"tool_calls": calls} if calls else {}),
         }
@@ -115,11 +111,11 @@ class _Run:
     pieces: list[str] = field(default_factory=list)
 
     def whole(self) -> dict[str, Any]:
-        words = "".join(self.pieces)
+        content = "".join(self.pieces)
         return (
-            {"type": "text", "text": words}
+            {"type": "text", "text": content}
             if self.kind == "text"
-            else {"type": "thinking", "thinking": [{"type": "text", "text": words}]}
+            else {"type": "thinking", "thinking": [{"type": "text", "text": content}]}
         )
 
 
@@ -127,12 +123,12 @@ def _runs(content: Any) -> Iterator[tuple[str, str]]:
     """Yield (kind, words) of a delta: a string, or chunks (Mistral), some of which are thinking."""
     for chunk in map(mapping, content if isinstance(content, list) else [{"text": content}]):
         for kind in ("text", "thinking"):
-            if words := joined(chunk.get(kind)):
-                yield kind, words
+            if piece := joined(chunk.get(kind)):
+                yield kind, piece
 
 
 @dataclass
-class _Call:
+class _StreamedCall:
     """A call received in pieces."""
 
     id: str
@@ -158,19 +154,19 @@ class _Call:
         }
 
 
-class _Calls:
+class _StreamedCalls:
     """The calls of an answer, in order of their first piece."""
 
     def __init__(self) -> None:
-        self._calls: list[_Call] = []
-        self._latest: dict[Any, _Call] = {}
+        self._calls: list[_StreamedCall] = []
+        self._latest: dict[Any, _StreamedCall] = {}
 
     def take(self, item: dict[str, Any]) -> None:
         """Add a piece to the call that is open under its index, or start a new call."""
-        index, given = item.get("index"), text(item.get("id"))
+        index, call_id = item.get("index"), text(item.get("id"))
         call = self._latest.get(index) if isinstance(index, int) else self._last(item)
-        if call is None or (given and call.id and given != call.id):
-            call = _Call(given)
+        if call is None or (call_id and call.id and call_id != call.id):
+            call = _StreamedCall(call_id)
             self._calls.append(call)
         if isinstance(index, int):
             self._latest[index] = call
@@ -180,7 +176,7 @@ class _Calls:
         """Return the calls as a whole reply has them."""
         return [call.whole() for call in self._calls]
 
-    def _last(self, item: dict[str, Any]) -> _Call | None:
+    def _last(self, item: dict[str, Any]) -> _StreamedCall | None:
         """Return the last call if `item` continues it; a name without its id starts another."""
         last = self._calls[-1] if self._calls else None
         is_new = text(mapping(item.get("function")).get("name")) and (
@@ -189,7 +185,16 @@ class _Calls:
         return None if is_new else last
 
 
+def _first_choice(data: dict[str, Any]) -> dict[str, Any]:
+    choices = map(mapping, items(data.get("choices")))
+    return next((choice for choice in choices if not choice.get("index")), {})
+
+
+def _usage_in(data: dict[str, Any]) -> Any:
+    return data.get("usage") or mapping(data.get("x_groq")).get("usage")
+
+
 def _error_in(name: str, data: dict[str, Any], choice: dict[str, Any]) -> Any:
     """Return the error that a chunk holds or is."""
-    found = data.get("error") or choice.get("error")
-    return found or (data if name == "error" or data.get("object") == "error" else None)
+    error = data.get("error") or choice.get("error")
+    return error or (data if name == "error" or data.get("object") == "error" else None)

@@ -111,23 +111,25 @@ class Model:
             options=options,
         )
 
-    async def _answer(self, asked: Awaitable[ModelAnswer], options: RequestOptions) -> ModelAnswer:
+    async def _answer(
+        self, answering: Awaitable[ModelAnswer], options: RequestOptions
+    ) -> ModelAnswer:
         """Await the provider's answer within the timeout, and add its cost."""
         began = time.monotonic()
         try:
             async with asyncio.timeout(self._timeout_s):
-                answer = await asked
+                answer = await answering
         except TimeoutError:
             late = f"{self._name} did not answer within {self._timeout_s:g} s"
             raise errors.LLMTimeoutError(
                 late, context={"model": self._name, **http_errors.CHARGED}
             ) from None
-        told: dict[str, Any] = {"duration_ms": int((time.monotonic() - began) * 1000)}
+        fields: dict[str, Any] = {"duration_ms": int((time.monotonic() - began) * 1000)}
         if answer.cost is None and answer.usage.input_tokens and answer.usage.output_tokens:
-            told["cost"] = await asyncio.to_thread(
+            fields["cost"] = await asyncio.to_thread(
                 Prices({}).cost, self._target, answer.model, answer.usage, options.extra
             )
-        return answer.model_copy(update=told)
+        return answer.model_copy(update=fields)
 
 
 class TextStream:
@@ -196,7 +198,7 @@ class TextStream:
         finally:
             self._pieces.put_nowait(None)
 
-    def _hear(self, words: str) -> None:
-        if words:
-            self._heard.append(words)
-            self._pieces.put_nowait(words)
+    def _hear(self, text: str) -> None:
+        if text:
+            self._heard.append(text)
+            self._pieces.put_nowait(text)

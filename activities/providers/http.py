@@ -68,7 +68,7 @@ _Read = Callable[["httpx.Response"], Awaitable[Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class VendorReply:
     """A vendor's reply.
 
     `data` is an object for a status of 2xx; otherwise any JSON value, or a string if the body is
@@ -120,7 +120,7 @@ class HttpClient:
 
     async def post_json(
         self, path: str, body: Mapping[str, Any], headers: Mapping[str, str]
-    ) -> Reply:
+    ) -> VendorReply:
         """Post `body` and read the whole reply.
 
         Raises:
@@ -133,7 +133,7 @@ class HttpClient:
 
     async def post_for_stream(
         self, path: str, body: Mapping[str, Any], headers: Mapping[str, str], parts: Parts
-    ) -> Reply:
+    ) -> VendorReply:
         """Post `body` and pass the events of the reply to `parts` as they arrive.
 
         `data` of the result is the body that `parts` assembled. A reply that is not a stream is
@@ -167,7 +167,7 @@ class HttpClient:
 
     async def _safely(
         self, path: str, body: Mapping[str, Any], headers: Mapping[str, str], read: _Read
-    ) -> Reply:
+    ) -> VendorReply:
         """Post and read the reply, converting httpx exceptions into `PerdureError`s."""
         if "httpx" not in sys.modules:
             await asyncio.to_thread(importlib.import_module, "httpx")  # takes about 0.1 s
@@ -209,14 +209,14 @@ class HttpClient:
 
     async def _post(
         self, path: str, body: Mapping[str, Any], headers: Mapping[str, str], read: _Read
-    ) -> Reply:
+    ) -> VendorReply:
         content = json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
         headers = {"content-type": "application/json", **headers}
         async with self._connected().stream(
             "POST", self._base_url + path, content=content, headers=headers
         ) as response:
             data = await read(response)
-        return Reply(response.status_code, dict(response.headers), data)
+        return VendorReply(response.status_code, dict(response.headers), data)
 
     async def _data(self, response: httpx.Response) -> Any:
         if not response.is_success:
@@ -240,8 +240,8 @@ class HttpClient:
                 )
             return body
 
-    async def _events(self, response: httpx.Response) -> AsyncGenerator[sse.Event, None]:
-        reader = sse.Reader(self._name)
+    async def _events(self, response: httpx.Response) -> AsyncGenerator[sse.ServerSentEvent, None]:
+        reader = sse.EventReader(self._name)
         async with contextlib.aclosing(_chunks(response, self._name)) as chunks:
             async for chunk in chunks:
                 since = time.perf_counter()
@@ -397,7 +397,7 @@ def _object(data: bytes, name: str) -> dict[str, Any]:
     return value
 
 
-async def _data_of(event: sse.Event, name: str) -> dict[str, Any] | None:
+async def _data_of(event: sse.ServerSentEvent, name: str) -> dict[str, Any] | None:
     if event.data.strip() == _DONE:
         return None
     if len(event.data) < _PIECE_BYTES:

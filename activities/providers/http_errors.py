@@ -66,27 +66,27 @@ def words_of(error: Any) -> str:
     if isinstance(error, str):
         return "" if error.lstrip().startswith("<") else error
     error = lenient_json.mapping(error)
-    words = next((error[name] for name in ("message", "detail") if error.get(name)), "")
-    return words if isinstance(words, str) else json.dumps(words)
+    message = next((error[name] for name in ("message", "detail") if error.get(name)), "")
+    return message if isinstance(message, str) else json.dumps(message)
 
 
-def quoted(words: str, key: str | None) -> str:
+def quoted(message: str, key: str | None) -> str:
     """Return a vendor's message on one line, without `key` in plain or encoded form.
 
     A key of a few characters is a placeholder for servers that check none; as it may be a common
     word, it is not removed.
     """
     if key and len(key) >= SECRET_CHARACTERS:
-        words = secrets.without(words, {"key": key})
-    return one_line(words, MESSAGE_CHARACTERS)
+        message = secrets.without(message, {"key": key})
+    return one_line(message, MESSAGE_CHARACTERS)
 
 
 def fault(
-    cls: type[LLMError], words: str, *, model: str, status: int, wait_s: float | None
+    cls: type[LLMError], message: str, *, model: str, status: int, wait_s: float | None
 ) -> LLMError:
     """Return the error to raise; `wait_s` is kept only for transient errors."""
     error = cls(
-        f"{model}: {words or 'no reason given'} (status {status})",
+        f"{model}: {message or 'no reason given'} (status {status})",
         context={"model": model, "status": status},
     )
     if cls.transient and wait_s is not None:

@@ -29,24 +29,24 @@ Tokens = int | None
 """A token count; None if it is not reported or impossible."""
 
 
-def parsed(words: str) -> Any:
+def parsed(text: str) -> Any:
     """Parse JSON, without lone surrogates, which cannot be encoded later.
 
     Raises:
         ValueError: The text is not JSON, or has more than `limits.REPLY_VALUES` values.
         RecursionError: It is nested too deeply.
     """
-    value = json.loads(words) if len(words) < _LONG_CHARACTERS else _long(words)
-    return _cleaned(value) if _SURROGATE.search(words) else value
+    value = json.loads(text) if len(text) < _LONG_CHARACTERS else _long(text)
+    return _cleaned(value) if _SURROGATE.search(text) else value
 
 
-def _long(words: str) -> Any:
+def _long(text: str) -> Any:
     """Parse a long text.
 
     The parser holds the interpreter lock until its end, unless it calls Python functions for the
     values that it has parsed.
     """
-    if sum(words.count(mark) for mark in _MARKS) > limits.REPLY_VALUES:
+    if sum(text.count(mark) for mark in _MARKS) > limits.REPLY_VALUES:
         raise ValueError(f"it has more than {limits.REPLY_VALUES} values")
     give_way = Yielder()
 
@@ -55,7 +55,7 @@ def _long(words: str) -> Any:
         return item
 
     return json.loads(
-        words,
+        text,
         object_hook=made,
         parse_int=lambda digits: made(int(digits)),
         parse_float=lambda digits: made(float(digits)),
@@ -145,5 +145,5 @@ def stop(known: Mapping[str, StopReason], reason: str, *, has_calls: bool) -> St
 
     An unknown one is `OTHER`; a missing one is derived from the content.
     """
-    found = known.get(reason, StopReason.OTHER) if reason else StopReason.END
-    return StopReason.TOOL_CALLS if found is StopReason.END and has_calls else found
+    known_reason = known.get(reason, StopReason.OTHER) if reason else StopReason.END
+    return StopReason.TOOL_CALLS if known_reason is StopReason.END and has_calls else known_reason

@@ -22,7 +22,7 @@ from pydantic import JsonValue, ValidationError
 
 from perdure import errors
 from perdure.activities.provider import ModelRequest
-from perdure.activities.toolboxes.folder import Excerpt, Listing, Matches
+from perdure.activities.toolboxes.folder import Excerpt, FolderListing, Matches
 from perdure.activities.toolboxes.search import Match, keywords, sections, stems
 from perdure.values.answers import ModelAnswer
 from perdure.values.messages import (
@@ -68,7 +68,7 @@ class Librarian:
 class _Desk:
     """The librarian's input: the question's words, the tools, and each tool's latest result."""
 
-    wanted: Sequence[str]
+    terms: Sequence[str]
     tools: frozenset[str]
     results: dict[str, ToolResult]
     calls: int
@@ -86,7 +86,7 @@ class _Desk:
             for result in message.results
         ]
         return cls(
-            wanted=keywords(_question(request.messages[since:]))[:_WORDS],
+            terms=keywords(_question(request.messages[since:]))[:_WORDS],
             tools=frozenset(
                 item.name for item in request.tools if request.options.tool_choice != "none"
             ),
@@ -102,7 +102,7 @@ class _Desk:
         failed = next((result for result in self.results.values() if result.is_error), None)
         if failed is not None:
             return _message(f"I could not look it up: {failed.content}")
-        if not self.wanted:
+        if not self.terms:
             return _message("I can only look words up, and this question has none.")
         try:
             return self._next()
@@ -112,21 +112,21 @@ class _Desk:
     def _next(self) -> AssistantMessage:
         if "search_files" not in self.results:
             return self._search()
-        found = Matches.model_validate_json(self.results["search_files"].content)
-        if not found.matches:
-            return self._nothing(found)
-        best = found.matches[0]
+        matches = Matches.model_validate_json(self.results["search_files"].content)
+        if not matches.matches:
+            return self._nothing(matches)
+        best = matches.matches[0]
         if "read_file" in self.results:
             return _message(
                 _quoted(
                     Excerpt.model_validate_json(self.results["read_file"].content),
                     best,
-                    self.wanted,
+                    self.terms,
                 )
             )
         if "read_file" in self.tools:
             return self._calls("read_file", path=best.path, first_line=best.line, lines=_LINES)
-        return _message(_quoted(_as_excerpt(best), best, self.wanted))
+        return _message(_quoted(_as_excerpt(best), best, self.terms))
 
     def _search(self) -> AssistantMessage:
         if "search_files" not in self.tools:
@@ -134,21 +134,21 @@ class _Desk:
                 "I am no language model. I can only look things up with the tools search_files and"
                 " read_file, and I have none here."
             )
-        return self._calls("search_files", query=" ".join(self.wanted), limit=_MATCHES)
+        return self._calls("search_files", query=" ".join(self.terms), limit=_MATCHES)
 
-    def _nothing(self, found: Matches) -> AssistantMessage:
+    def _nothing(self, matches: Matches) -> AssistantMessage:
         if "list_files" in self.tools and "list_files" not in self.results:
             return self._calls("list_files")
         lines = [
             (
-                f"I found nothing about this. I searched {found.files} files for:"
-                f" {', '.join(self.wanted)}."
+                f"I found nothing about this. I searched {matches.files} files for:"
+                f" {', '.join(self.terms)}."
             )
         ]
-        if found.note:
-            lines.append(f"The search says: {found.note}.")
+        if matches.note:
+            lines.append(f"The search says: {matches.note}.")
         if "list_files" in self.results:
-            files = Listing.model_validate_json(self.results["list_files"].content).files
+            files = FolderListing.model_validate_json(self.results["list_files"].content).files
             more = f" and {len(files) - _FILES} more" if len(files) > _FILES else ""
             lines.append(
                 f"The folder has {', '.join(files[:_FILES])}{more}."
@@ -193,9 +193,9 @@ def _limited(
     if begins:
         message = _message(message.text[: min(begins)])
         stop = StopReason.STOP_SEQUENCE
-    most = options.max_output_tokens
-    if most is not None and _count(_texts_of(message)) > most:
-        message = _message(_first_words(message.text, most))
+    limit = options.max_output_tokens
+    if limit is not None and _count(_texts_of(message)) > limit:
+        message = _message(_first_words(message.text, limit))
         stop = StopReason.MAX_TOKENS
     return message, stop
 
@@ -222,36 +222,44 @@ def _as_excerpt(match: Match) -> Excerpt:
     )
 
 
-def _quoted(excerpt: Excerpt, match: Match, wanted: Sequence[str]) -> str:
+def _quoted(excerpt: Excerpt, match: Match, terms: Sequence[str]) -> str:
     section = next(sections(excerpt.path, excerpt.text))
-    begin, text = _best_part(section.lines, wanted)
-    there, *each = stems([f"{text} {match.heading} {match.path}", *wanted])
-    missing = [word for word, its in zip(wanted, each, strict=True) if not its <= there]
+    begin, text = _best_part(section.lines, terms)
+    there, *each = stems([f"{text} {match.heading} {match.path}", *terms])
+    missing = [word for word, its in zip(terms, each, strict=True) if not its <= there]
     doubt = (
         f"Nothing fits well: the closest passage does not have the words {', '.join(missing)}.\n\n"
-        if 2 * len(missing) > len(wanted)
+        if 2 * len(missing) > len(terms)
         else ""
     )
     return f"{doubt}{text}\n\nSource: {excerpt.path}:{excerpt.first_line + begin}"
 
 
-def _best_part(lines: Sequence[str], wanted: Sequence[str]) -> tuple[int, str]:
+def _best_part(lines: Sequence[str], terms: Sequence[str]) -> tuple[int, str]:
     """Return (index of the first line, text) of the passage to quote.
 
     It is the paragraph with the most words, extended downwards and then upwards as far as it fits.
     """
     blocks = list(_blocks(lines)) or [(0, len(lines))]
-    asked, *each = stems([" ".join(wanted), *(" ".join(lines[begin:end]) for begin, end in blocks)])
-    having = [len(asked & its) for its in each]
-    first = last = having.index(max(having))
+    query, *each = stems([" ".join(terms), *(" ".join(lines[begin:end]) for begin, end in blocks)])
+    having = [len(query & its) for its in each]
+    begin, end = _extended(lines, blocks, having.index(max(having)))
+    text = "\n".join(lines[begin:end])
+    return begin, text if len(text) <= _ANSWER else text[: _ANSWER - 1] + "…"
+
+
+def _extended(
+    lines: Sequence[str], blocks: Sequence[tuple[int, int]], best: int
+) -> tuple[int, int]:
+    """Return (begin, end) of a paragraph with those after it, then before it, that fit."""
+    first = last = best
     while (
         last + 1 < len(blocks) and _length(lines[blocks[first][0] : blocks[last + 1][1]]) <= _ANSWER
     ):
         last += 1
     while first > 0 and _length(lines[blocks[first - 1][0] : blocks[last][1]]) <= _ANSWER:
         first -= 1
-    text = "\n".join(lines[blocks[first][0] : blocks[last][1]])
-    return blocks[first][0], text if len(text) <= _ANSWER else text[: _ANSWER - 1] + "…"
+    return blocks[first][0], blocks[last][1]
 
 
 def _blocks(lines: Sequence[str]) -> Iterator[tuple[int, int]]:

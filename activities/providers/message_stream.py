@@ -88,9 +88,9 @@ class MessageStream:
         else:
             self._hear(block.take(mapping(event.get("delta"))))
 
-    def _hear(self, words: str) -> None:
-        if words:
-            self._heard(words)
+    def _hear(self, text: str) -> None:
+        if text:
+            self._heard(text)
 
 
 @dataclass
@@ -111,23 +111,26 @@ class _Block:
         """Add a delta. Returns the text that it adds to the answer."""
         self.signature = text(delta.get("signature")) or self.signature
         name = _DELTAS.get(text(delta.get("type")), "")
-        words = text(delta.get(name))
-        if words:
-            self.added.setdefault(name, []).append(words)
-        return words if name == "text" else ""
+        piece = text(delta.get(name))
+        if piece:
+            self.added.setdefault(name, []).append(piece)
+        return piece if name == "text" else ""
 
     def whole(self) -> dict[str, Any]:
         """Return the block as a whole reply has it."""
-        added = {name: "".join(words) for name, words in self.added.items()}
+        added = {name: "".join(pieces) for name, pieces in self.added.items()}
         json, block = added.pop("partial_json", None), self.start
-        block = {**block, **{name: text(block.get(name)) + words for name, words in added.items()}}
+        block = {
+            **block,
+            **{name: text(block.get(name)) + pieces for name, pieces in added.items()},
+        }
         if self.signature:
             block["signature"] = self.signature
         return block if json is None else {**block, "input": _input(json)}
 
 
-def _input(words: str) -> Any:
+def _input(text: str) -> Any:
     try:
-        return parsed(words)
+        return parsed(text)
     except ValueError:
-        return words
+        return text

@@ -135,22 +135,22 @@ def error_of(
     body = body[0] if isinstance(body, list) and body else body
     error = mapping(body).get("error") or body
     status = (_inner_status(error) or 200) if 200 <= status < 300 else status
-    words = http_errors.quoted(_words(error), key)
-    wait_s = retry_after_s(headers) or _wait_in(error, words)
+    message = http_errors.quoted(_words(error), key)
+    wait_s = retry_after_s(headers) or _wait_in(error, message)
     return http_errors.fault(
-        _class(status, _codes(error), words), words, model=model, status=status, wait_s=wait_s
+        _class(status, _codes(error), message), message, model=model, status=status, wait_s=wait_s
     )
 
 
-def _class(status: int, codes: Sequence[str], words: str) -> type[LLMError]:
+def _class(status: int, codes: Sequence[str], message: str) -> type[LLMError]:
     for code in codes:
         if code in _BY_CODE:
             return _BY_CODE[code]
-    if status in (200, 400, 403) and _POLICY.search(words):
+    if status in (200, 400, 403) and _POLICY.search(message):
         return errors.LLMRefusedError
-    if status == 400 and _BAD_KEY.search(words):
+    if status == 400 and _BAD_KEY.search(message):
         return errors.LLMAuthError
-    if status == 500 and _NOT_TAKEN.search(words):
+    if status == 500 and _NOT_TAKEN.search(message):
         return errors.LLMInvalidRequestError
     in_200 = (_in_200(code) for code in codes) if status == 200 else ()
     return next(filter(None, in_200), None) or http_errors.by_status(status)
@@ -166,18 +166,21 @@ def _in_200(code: str) -> type[LLMError] | None:
 
 def _codes(error: Any) -> list[str]:
     error = mapping(error)
-    found = [error.get("code"), error.get("type"), mapping(error.get("innererror")).get("code")]
-    found += [mapping(detail).get("reason") for detail in items(error.get("details"))]
-    return [code for code in found if isinstance(code, str)]
+    values = [error.get("code"), error.get("type"), mapping(error.get("innererror")).get("code")]
+    values += [mapping(detail).get("reason") for detail in items(error.get("details"))]
+    return [code for code in values if isinstance(code, str)]
 
 
 def _words(error: Any) -> str:
     """Return the provider's message. OpenRouter also quotes that of the server behind it."""
-    words, behind = http_errors.words_of(error), mapping(mapping(error).get("metadata")).get("raw")
-    return f"{words}: {behind}" if isinstance(behind, str) else words
+    message, behind = (
+        http_errors.words_of(error),
+        mapping(mapping(error).get("metadata")).get("raw"),
+    )
+    return f"{message}: {behind}" if isinstance(behind, str) else message
 
 
-def _wait_in(error: Any, words: str) -> float | None:
+def _wait_in(error: Any, message: str) -> float | None:
     """Return the seconds to wait, from the body.
 
     They are in `retryDelay` (Gemini) or "try again in 1m2.5s" (OpenAI, Groq).
@@ -185,10 +188,10 @@ def _wait_in(error: Any, words: str) -> float | None:
     for detail in items(mapping(error).get("details")):
         if delay := _DELAY.fullmatch(text(mapping(detail).get("retryDelay"))):
             return float(delay[1])
-    found = _TRY_AGAIN.search(words)
-    if not found:
+    match = _TRY_AGAIN.search(message)
+    if not match:
         return None
-    hours, minutes, number, unit = found.groups()
+    hours, minutes, number, unit = match.groups()
     seconds = float(number or 0) / (1000 if unit == "ms" else 1)
     return int(hours or 0) * 3600 + int(minutes or 0) * 60 + seconds or None
 

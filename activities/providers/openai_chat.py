@@ -182,11 +182,11 @@ def _format(request: ModelRequest, limit_field: LimitField) -> dict[str, Any]:
     return {"response_format": {"type": "json_schema", "json_schema": schema}}
 
 
-def _settings(given: RequestOptions, limit_field: LimitField) -> dict[str, Any]:
+def _settings(options: RequestOptions, limit_field: LimitField) -> dict[str, Any]:
     settings = {
-        "temperature": given.temperature,
-        limit_field: given.max_output_tokens,
-        "stop": list(given.stop_sequences or ()) or None,
+        "temperature": options.temperature,
+        limit_field: options.max_output_tokens,
+        "stop": list(options.stop_sequences or ()) or None,
     }
     return {name: value for name, value in settings.items() if value is not None}
 
@@ -274,19 +274,17 @@ def answer_of(body: Mapping[str, Any], model: str) -> ModelAnswer:
     if not message:
         raise errors.LLMUnavailableError(f"{model}: the reply holds no message")
     refusal = text(message.get("refusal"))
-    asked = items(message.get("tool_calls"))
-    refuse_many_calls(len(asked), model)
-    calls = tuple(_call(mapping(item), model) for item in asked)
-    parts = (
-        *_thoughts(message),
-        *([Text(text=refusal)] if refusal else _content(message.get("content"))),
-        *calls,
-    )
+    tool_calls = items(message.get("tool_calls"))
+    refuse_many_calls(len(tool_calls), model)
+    calls = tuple(_call(mapping(item), model) for item in tool_calls)
+    content, stop = _content(message.get("content")), StopReason.REFUSED
+    if refusal:
+        content = iter([Text(text=refusal)])
+    else:
+        stop = lenient_json.stop(_STOPS, reason, has_calls=bool(calls))
     return ModelAnswer(
-        message=AssistantMessage(parts=parts),
-        stop=StopReason.REFUSED
-        if refusal
-        else lenient_json.stop(_STOPS, reason, has_calls=bool(calls)),
+        message=AssistantMessage(parts=(*_thoughts(message), *content, *calls)),
+        stop=stop,
         usage=usage_of(body.get("usage")),
         model=text(body.get("model")) or model,
     )
@@ -297,8 +295,8 @@ def _choice(body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _thoughts(message: Mapping[str, Any]) -> list[Thinking]:
-    words = joined(message.get("reasoning_content")) or joined(message.get("reasoning"))
-    return [Thinking(text=words)] if words else []
+    reasoning = joined(message.get("reasoning_content")) or joined(message.get("reasoning"))
+    return [Thinking(text=reasoning)] if reasoning else []
 
 
 def _content(content: Any) -> Iterator[Text | Thinking]:
@@ -306,10 +304,10 @@ def _content(content: Any) -> Iterator[Text | Thinking]:
     for chunk in map(
         mapping, content if isinstance(content, list) else [{"type": "text", "text": content}]
     ):
-        if words := joined(chunk.get("text")):
-            yield Text(text=words)
-        elif words := joined(chunk.get("thinking")):
-            yield Thinking(text=words)
+        if piece := joined(chunk.get("text")):
+            yield Text(text=piece)
+        elif piece := joined(chunk.get("thinking")):
+            yield Thinking(text=piece)
 
 
 def _call(item: Mapping[str, Any], model: str) -> ToolCall:

@@ -184,12 +184,12 @@ def _format(request: ModelRequest, is_own: bool) -> dict[str, Any]:
     return {"text": {"format": {"type": "json_schema", **schema}}}
 
 
-def _settings(given: RequestOptions) -> dict[str, Any]:
-    if given.stop_sequences:
+def _settings(options: RequestOptions) -> dict[str, Any]:
+    if options.stop_sequences:
         raise errors.LLMInvalidRequestError(
             "this API has no stop sequences; set RequestOptions(stop_sequences=()) to send none"
         )
-    settings = {"temperature": given.temperature, "max_output_tokens": given.max_output_tokens}
+    settings = {"temperature": options.temperature, "max_output_tokens": options.max_output_tokens}
     return {name: value for name, value in settings.items() if value is not None}
 
 
@@ -260,9 +260,9 @@ def _item(part: Text | Thinking | ToolCall) -> dict[str, Any] | None:
                 "arguments": part.arguments or "{}",
             }
         case Text():
-            words = {"type": "output_text", "text": part.text, "annotations": []}
+            output = {"type": "output_text", "text": part.text, "annotations": []}
             return (
-                {"type": "message", "role": "assistant", "content": [words]} if part.text else None
+                {"type": "message", "role": "assistant", "content": [output]} if part.text else None
             )
 
 
@@ -284,15 +284,23 @@ def answer_of(body: Mapping[str, Any], model: str, limit: int | None = None) -> 
     refuse_many_calls(sum(mapping(item).get("type") == "function_call" for item in output), model)
     message = AssistantMessage(parts=tuple(_parts_of(output, model)))
     usage = usage_of(body.get("usage"))
-    reason = text(mapping(body.get("incomplete_details")).get("reason")) or status
-    stop = lenient_json.stop(_STOPS, reason, has_calls=bool(message.calls))
-    if limit is not None and usage.output_tokens >= limit:
-        stop = StopReason.MAX_TOKENS
-    if any(map(_is_refused, output)):
-        stop = StopReason.REFUSED
+    is_full = limit is not None and usage.output_tokens >= limit
+    stop = _stop_of(body, output, has_calls=bool(message.calls), is_full=is_full)
     return ModelAnswer(
         message=message, stop=stop, usage=usage, model=text(body.get("model")) or model
     )
+
+
+def _stop_of(
+    body: Mapping[str, Any], output: Sequence[Any], *, has_calls: bool, is_full: bool
+) -> StopReason:
+    """Return why an answer ends. `is_full` says that it has as many tokens as it may have."""
+    if any(map(_is_refused, output)):
+        return StopReason.REFUSED
+    if is_full:
+        return StopReason.MAX_TOKENS
+    reason = text(mapping(body.get("incomplete_details")).get("reason")) or text(body.get("status"))
+    return lenient_json.stop(_STOPS, reason, has_calls=has_calls)
 
 
 def _parts_of(output: Sequence[Any], model: str) -> list[Text | Thinking | ToolCall]:
@@ -308,7 +316,7 @@ def _parts_of(output: Sequence[Any], model: str) -> list[Text | Thinking | ToolC
 def _parts(item: Mapping[str, Any], model: str) -> Iterator[Text | Thinking | ToolCall]:
     match item.get("type"):
         case "message":
-            yield from (Text(text=words) for words in map(_words, _content(item)) if words)
+            yield from (Text(text=piece) for piece in map(_words, _content(item)) if piece)
         case "reasoning":
             if thought := reasoning.thought_of(item):
                 yield thought

@@ -49,11 +49,11 @@ def placed(body: dict[str, Any]) -> dict[str, Any]:
     """Return the body of a request with breakpoints added."""
     front = [*body["tools"], body.get("system", "")]
     messages = list(body["messages"])
-    asked = [place for place, message in enumerate(messages) if message["role"] == "user"]
-    for place in asked[-2:]:
-        if _is_long(front + messages[: place + 1]):
-            *rest, last = messages[place]["content"]
-            messages[place] = {**messages[place], "content": [*rest, {**last, **_MARK}]}
+    user_indices = [index for index, message in enumerate(messages) if message["role"] == "user"]
+    for index in user_indices[-2:]:
+        if _is_long(front + messages[: index + 1]):
+            *earlier, last = messages[index]["content"]
+            messages[index] = {**messages[index], "content": [*earlier, {**last, **_MARK}]}
     return {**body, **(_front(body) if _is_long(front) else {}), "messages": messages}
 
 
@@ -64,8 +64,8 @@ def _front(body: dict[str, Any]) -> dict[str, Any]:
     """
     if "system" in body:
         return {"system": [{"type": "text", "text": body["system"], **_MARK}]}
-    *rest, last = body["tools"]
-    return {"tools": [*rest, {**last, **_MARK}]}
+    *earlier, last = body["tools"]
+    return {"tools": [*earlier, {**last, **_MARK}]}
 
 
 def _is_long(parts: Iterable[Any]) -> bool:

@@ -91,23 +91,25 @@ def _fault(error: Exception, model: str) -> LLMError:
 
 def _of_status(error: theirs.ModelHTTPError, model: str) -> LLMError:
     body = _parsed(error.body)
-    told = openai.error_of(error.status_code, body, error.headers or {}, model)
-    cls = next((ours for category, ours in _BY_CATEGORY if isinstance(error, category)), type(told))
-    if isinstance(told, errors.LLMRefusedError):
+    fault = openai.error_of(error.status_code, body, error.headers or {}, model)
+    cls = next(
+        (ours for category, ours in _BY_CATEGORY if isinstance(error, category)), type(fault)
+    )
+    if isinstance(fault, errors.LLMRefusedError):
         cls = errors.LLMRefusedError
-    words = (
+    message = (
         "the key or the account is not accepted"
         if cls is errors.LLMAuthError
         else without_secrets(_words(body))
     )
     wait_s = (
-        told.context.get("retry_after_s")
+        fault.context.get("retry_after_s")
         if error.retry_after is None
         else min(error.retry_after, LONGEST_WAIT_S)
     )
     failure = http_errors.fault(
         cls,
-        words,
+        message,
         model=model,
         status=error.status_code,
         wait_s=wait_s if isinstance(wait_s, float) else None,
@@ -134,9 +136,9 @@ def _words(body: Any) -> str:
 def _of_connection(error: theirs.ModelConnectionError, model: str) -> LLMError:
     is_unsent = error.phase in _UNSENT
     if isinstance(error, theirs.ModelTimeoutError):
-        words, unsent = ("no connection", UNSENT) if is_unsent else ("no answer", {})
+        reason, unsent = ("no connection", UNSENT) if is_unsent else ("no answer", {})
         return errors.LLMTimeoutError(
-            f"{model}: {words} in time", context={"charged": not is_unsent, **unsent}
+            f"{model}: {reason} in time", context={"charged": not is_unsent, **unsent}
         )
     if is_unsent:
         return errors.LLMUnavailableError(f"{model}: the server cannot be reached", context=UNSENT)
@@ -145,10 +147,10 @@ def _of_connection(error: theirs.ModelConnectionError, model: str) -> LLMError:
     )
 
 
-def without_secrets(words: str) -> str:
-    """Return `words` on one line, without secrets from the environment."""
+def without_secrets(text: str) -> str:
+    """Return `text` on one line, without secrets from the environment."""
     for name, value in os.environ.items():
         for secret in value.split() if _SECRET.search(name) else ():
             if len(secret) >= http_errors.SECRET_CHARACTERS:
-                words = secrets.without(words, {"key": secret})
-    return http_errors.quoted(words, None)
+                text = secrets.without(text, {"key": secret})
+    return http_errors.quoted(text, None)

@@ -17,7 +17,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -70,23 +70,23 @@ def messages_of(
     def fit(call_id: str) -> str:
         return call_id if id_length is None else _of_length(call_id, id_length)
 
-    said: list[theirs.ModelMessage] = []
+    converted: list[theirs.ModelMessage] = []
     for is_answer, group in groupby(
         messages, key=lambda message: isinstance(message, AssistantMessage)
     ):
         if is_answer:
-            said += [
+            converted += [
                 _response(message, fit)
                 for message in group
                 if isinstance(message, AssistantMessage)
             ]
         else:
-            said.append(
+            converted.append(
                 theirs.ModelRequest(
                     parts=[part for message in group for part in _request_parts(message, fit)]
                 )
             )
-    return said
+    return converted
 
 
 def _of_length(call_id: str, length: int) -> str:
@@ -103,14 +103,17 @@ def _request_parts(message: Message, fit: Fit) -> Iterator[theirs.ModelRequestPa
     if isinstance(message, ToolMessage):
         yield from (_result(result, fit) for result in message.results)
     elif isinstance(message, UserMessage):
-        content = [
-            part.text if isinstance(part, Text) else _file(part)
-            for part in message.parts
-            if not isinstance(part, Text) or part.text.strip()
-        ]
-        yield theirs.UserPromptPart(
-            content=content[0] if len(content) == 1 and isinstance(content[0], str) else content
-        )
+        yield _prompt(message)
+
+
+def _prompt(message: UserMessage) -> theirs.UserPromptPart:
+    content = [
+        part.text if isinstance(part, Text) else _file(part)
+        for part in message.parts
+        if not isinstance(part, Text) or part.text.strip()
+    ]
+    is_text = len(content) == 1 and isinstance(content[0], str)
+    return theirs.UserPromptPart(content=content[0] if is_text else content)
 
 
 def _result(result: ToolResult, fit: Fit) -> theirs.ToolReturnPart:
@@ -150,29 +153,29 @@ def _file(media: Media) -> theirs.MultiModalContent:
 
 def _response(message: AssistantMessage, fit: Fit) -> theirs.ModelResponse:
     """Return an answer with the vendor data of its last thought, else only its words and calls."""
-    kept = _vendor_data_of(message)
-    parts = message.parts[:-1] if kept else message.parts
-    said = [
+    vendor_data = _vendor_data_of(message)
+    parts = message.parts[:-1] if vendor_data else message.parts
+    converted = [
         _response_part(part, fit)
         for part in parts
-        if kept or not isinstance(part, Text) or part.text.strip()
+        if vendor_data or not isinstance(part, Text) or part.text.strip()
     ]
-    told = [mapping(part) for part in items(kept.get("parts"))]
-    response = theirs.ModelResponse(parts=said)
-    if [part.get("kind") for part in told] != [part.part_kind for part in said]:
+    recorded = [mapping(part) for part in items(vendor_data.get("parts"))]
+    response = theirs.ModelResponse(parts=converted)
+    if [part.get("kind") for part in recorded] != [part.part_kind for part in converted]:
         return response
-    _restore(response, _OF_RESPONSE, mapping(kept.get("response")))
-    for one, fields in zip(said, told, strict=True):
-        _restore(one, _OF_PART, fields)
+    _restore(response, _OF_RESPONSE, mapping(vendor_data.get("response")))
+    for converted_part, fields in zip(converted, recorded, strict=True):
+        _restore(converted_part, _OF_PART, fields)
     return response
 
 
 def _restore(
-    one: theirs.ModelResponse | Said, names: Sequence[str], fields: dict[str, Any]
+    target: theirs.ModelResponse | Said, names: Sequence[str], fields: dict[str, Any]
 ) -> None:
     for name in names:
         if name in fields:
-            setattr(one, name, fields[name])
+            setattr(target, name, fields[name])
 
 
 def _vendor_data_of(message: AssistantMessage) -> dict[str, Any]:
@@ -222,26 +225,29 @@ def answer_of(response: theirs.ModelResponse, model: str) -> ModelAnswer:
 
 def _parts(response: theirs.ModelResponse, model: str) -> Iterator[Text | Thinking | ToolCall]:
     """Yield words, thoughts and calls in order, then the vendor data to keep."""
-    said = [
+    converted = [
         (part, _part(part, model), _vendor_data(part))
         for part in response.parts
         if isinstance(part, Said)
     ]
-    said = [
-        (theirs_, ours, kept)
-        for theirs_, ours, kept in said
-        if kept or isinstance(ours, ToolCall) or ours.text
+    converted = [
+        (theirs_, ours, fields)
+        for theirs_, ours, fields in converted
+        if fields or isinstance(ours, ToolCall) or ours.text
     ]
-    yield from (ours for _, ours, _ in said)
-    if any(kept for _, _, kept in said):
-        parts = [{"kind": part.part_kind, **kept} for part, _, kept in said]
-        kept_whole = {"response": _fields(response, _OF_RESPONSE), "parts": parts}
-        yield Thinking(
-            text="",
-            signature=clean(
-                json.dumps(kept_whole, ensure_ascii=False, separators=(",", ":"), default=str)
-            ),
-        )
+    yield from (ours for _, ours, _ in converted)
+    if any(fields for _, _, fields in converted):
+        parts = [{"kind": part.part_kind, **fields} for part, _, fields in converted]
+        yield _with_vendor_data(response, parts)
+
+
+def _with_vendor_data(
+    response: theirs.ModelResponse, parts: Sequence[Mapping[str, Any]]
+) -> Thinking:
+    """Return a thought without words that keeps what the vendor wants back."""
+    vendor_data = {"response": _fields(response, _OF_RESPONSE), "parts": parts}
+    signature = json.dumps(vendor_data, ensure_ascii=False, separators=(",", ":"), default=str)
+    return Thinking(text="", signature=clean(signature))
 
 
 def _part(part: Said, model: str) -> Text | Thinking | ToolCall:
@@ -268,8 +274,8 @@ def _vendor_data(part: Said) -> dict[str, Any]:
     return fields if fields.keys() - {"provider_name"} else {}
 
 
-def _fields(one: theirs.ModelResponse | Said, names: Sequence[str]) -> dict[str, Any]:
-    return {name: value for name in names if (value := getattr(one, name, None))}
+def _fields(source: theirs.ModelResponse | Said, names: Sequence[str]) -> dict[str, Any]:
+    return {name: value for name in names if (value := getattr(source, name, None))}
 
 
 def usage_of(response: theirs.ModelResponse) -> Usage:
@@ -277,10 +283,10 @@ def usage_of(response: theirs.ModelResponse) -> Usage:
 
     A missing or impossible count is 0, meaning "not reported".
     """
-    told = response.usage
+    usage = response.usage
     return lenient_json.usage(
-        taken=(lenient_json.tokens(told.input_tokens),),
-        written=(lenient_json.tokens(told.output_tokens),),
-        cache_read=lenient_json.tokens(told.cache_read_tokens),
-        cache_written=lenient_json.tokens(told.cache_write_tokens),
+        taken=(lenient_json.tokens(usage.input_tokens),),
+        written=(lenient_json.tokens(usage.output_tokens),),
+        cache_read=lenient_json.tokens(usage.cache_read_tokens),
+        cache_written=lenient_json.tokens(usage.cache_write_tokens),
     )

@@ -122,9 +122,9 @@ async def _response(model: Model, request: ModelRequest, heard: Heard | None) ->
         model, messages, model_settings=settings, model_request_parameters=parameters
     ) as stream:
         async for event in stream:
-            words = "" if parameters.output_tools else _words(event)
-            if words:
-                heard(words)
+            piece = "" if parameters.output_tools else _words(event)
+            if piece:
+                heard(piece)
         response = stream.get()
     if not _is_whole(response, model):
         with http_errors.billed(Usage()):
@@ -172,17 +172,17 @@ def settings_of(model: Model, request: ModelRequest) -> ModelSettings:
         LLMInvalidRequestError: `extra` has a field that must not be set, or the chosen tool is not
             offered.
     """
-    given = request.options
+    request_options = request.options
     wish = options.choice(request) if request.tools else ("none" if _called(request) else None)
     settings: dict[str, Any] = {
-        "max_tokens": given.max_output_tokens,
-        "temperature": given.temperature,
-        "stop_sequences": list(given.stop_sequences or ()) or None,
+        "max_tokens": request_options.max_output_tokens,
+        "temperature": request_options.temperature,
+        "stop_sequences": list(request_options.stop_sequences or ()) or None,
         "tool_choice": wish if wish in (None, "auto", "required", "none") else [wish],
         "max_retries": None if "max_retries" in model.unsupported_settings else 0,
     }
-    told = {name: value for name, value in settings.items() if value is not None}
-    return cast("ModelSettings", options.with_extra(told, request, RESERVED))
+    named = {name: value for name, value in settings.items() if value is not None}
+    return cast("ModelSettings", options.with_extra(named, request, RESERVED))
 
 
 def parameters_of(request: ModelRequest, profile: ModelProfile) -> ModelRequestParameters:

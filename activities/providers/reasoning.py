@@ -24,16 +24,16 @@ def thought_of(item: Mapping[str, Any]) -> Thinking | None:
     It can be sent back if it holds what a server that stores nothing needs: the reasoning itself,
     encrypted or in plain text, and not just a summary of it.
     """
-    rest = {name: value for name, value in item.items() if value is not None}
-    words = _BETWEEN.join(part["text"] for part in _parts(rest))
-    if not text(rest.get("encrypted_content")) and not any(
-        text(mapping(part).get("text")) for part in items(rest.get("content"))
+    fields = {name: value for name, value in item.items() if value is not None}
+    plain = _BETWEEN.join(part["text"] for part in _parts(fields))
+    if not text(fields.get("encrypted_content")) and not any(
+        text(mapping(part).get("text")) for part in items(fields.get("content"))
     ):
-        return Thinking(text=words) if words else None
-    hollow = {name: list(map(_hollow, rest[name])) for name in _SHOWN if items(rest.get(name))}
+        return Thinking(text=plain) if plain else None
+    hollow = {name: list(map(_hollow, fields[name])) for name in _SHOWN if items(fields.get(name))}
     return Thinking(
-        text=words,
-        signature=json.dumps({**rest, **hollow}, ensure_ascii=False, separators=(",", ":")),
+        text=plain,
+        signature=json.dumps({**fields, **hollow}, ensure_ascii=False, separators=(",", ":")),
     )
 
 
@@ -45,17 +45,17 @@ def item_of(thought: Thinking) -> dict[str, Any] | None:
         return None
     if item.get("type") != "reasoning":
         return None
-    left = thought.text
+    remaining = thought.text
     for part in _parts(item, int):
         length = part["text"]
-        part["text"], left = left[:length], left[length:].removeprefix(_BETWEEN)
+        part["text"], remaining = remaining[:length], remaining[length:].removeprefix(_BETWEEN)
     return item
 
 
 def _hollow(part: Any) -> Any:
     """Return a part with its text replaced by the text's length."""
-    words = mapping(part).get("text")
-    return {**part, "text": len(words)} if isinstance(words, str) else part
+    content = mapping(part).get("text")
+    return {**part, "text": len(content)} if isinstance(content, str) else part
 
 
 def _parts(item: Mapping[str, Any], kind: type = str) -> list[dict[str, Any]]:

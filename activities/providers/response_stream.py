@@ -36,8 +36,8 @@ class ResponseStream:
             self._response = mapping(event.get("response"))
         elif kind in _ITEMS:
             self._items[str(event.get("output_index"))] = event.get("item")
-        elif kind in _WORDS and (words := text(event.get("delta"))):
-            self._heard(words)
+        elif kind in _WORDS and (piece := text(event.get("delta"))):
+            self._heard(piece)
         return self._response is not None or self._error is not None
 
     def body(self) -> dict[str, Any] | None:

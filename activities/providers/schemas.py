@@ -116,15 +116,18 @@ def _converted(part: Thinking | ToolCall, request: ModelRequest) -> Thinking | T
         return part
     if not _has_choice(request.response_schema or {}):
         return Text(text=part.arguments)
+    return Text(text=_unwrapped(part.arguments))
+
+
+def _unwrapped(arguments: str) -> str:
+    """Return the answer in the arguments of a call; the arguments if they do not hold it."""
     try:
-        given = json.loads(part.arguments)
+        values = json.loads(arguments)
     except ValueError:
-        return Text(text=part.arguments)
-    return Text(
-        text=json.dumps(given[INSIDE], ensure_ascii=False)
-        if isinstance(given, dict) and INSIDE in given
-        else part.arguments
-    )
+        return arguments
+    if isinstance(values, dict) and INSIDE in values:
+        return json.dumps(values[INSIDE], ensure_ascii=False)
+    return arguments
 
 
 def _has_choice(schema: Mapping[str, Any]) -> bool:

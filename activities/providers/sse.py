@@ -22,14 +22,14 @@ _MARK = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class ServerSentEvent:
     """An event; `name` defaults to `message`, and multiple lines of data are joined by LF."""
 
     name: str
     data: str
 
 
-class Reader:
+class EventReader:
     """A parser for one stream. `name` is the vendor's name in error texts."""
 
     def __init__(self, name: str) -> None:
@@ -40,7 +40,7 @@ class Reader:
         self._name = ""
         self._data: list[str] = []
 
-    def feed(self, piece: bytes) -> Iterator[Event]:
+    def feed(self, piece: bytes) -> Iterator[ServerSentEvent]:
         """Yield the events that this piece completes.
 
         Raises:
@@ -49,14 +49,14 @@ class Reader:
         if self._is_after_cr and piece:
             piece = piece.removeprefix(b"\n")
             self._is_after_cr = False
-        *lines, rest = _LINE_END.split(piece)
+        *lines, unfinished = _LINE_END.split(piece)
         for line in lines:
             event = self._take(self._whole(line))
             if event is not None:
                 yield event
         if lines:
             self._is_after_cr = piece.endswith(b"\r")
-        self._begun += rest
+        self._begun += unfinished
         self._check(len(self._begun))
 
     def _whole(self, end: bytes) -> bytes:
@@ -76,12 +76,16 @@ class Reader:
                 " bytes"
             )
 
-    def _take(self, line: bytes) -> Event | None:
+    def _completed(self) -> ServerSentEvent | None:
+        """Return the event that an empty line completes; None if it has no data."""
+        name, data = self._name or "message", self._data
+        self._name, self._data = "", []
+        return ServerSentEvent(name, "\n".join(data)) if data else None
+
+    def _take(self, line: bytes) -> ServerSentEvent | None:
         """Process a line; return the event that it completes, if any."""
         if not line:
-            event = Event(self._name or "message", "\n".join(self._data)) if self._data else None
-            self._name, self._data = "", []
-            return event
+            return self._completed()
         if line.startswith(b":"):
             return None
         try:

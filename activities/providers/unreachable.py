@@ -39,11 +39,15 @@ def _why(error: BaseException) -> str:
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
     """Yield the error and its causes."""
-    left = [error]
+    waiting = [error]
     for _ in range(_DEPTH):
-        if not left:
+        if not waiting:
             return
-        found = left.pop(0)
-        yield found
-        below = found.exceptions if isinstance(found, BaseExceptionGroup) else ()
-        left += [one for one in (*below, found.__cause__ or found.__context__) if one is not None]
+        cause = waiting.pop(0)
+        yield cause
+        below = cause.exceptions if isinstance(cause, BaseExceptionGroup) else ()
+        waiting += [
+            following
+            for following in (*below, cause.__cause__ or cause.__context__)
+            if following is not None
+        ]

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from perdure.activities.provider import Heard, ModelRequest
 from perdure.activities.providers import http_errors
-from perdure.activities.providers.http import HttpClient, Parts, Reply
+from perdure.activities.providers.http import HttpClient, Parts, VendorReply
 from perdure.errors import LLMError
 from perdure.temporal import secrets
 from perdure.values.answers import ModelAnswer
@@ -83,7 +83,7 @@ class HttpProvider(abc.ABC):
     def _stream_body(self, request: ModelRequest) -> dict[str, Any]:
         return {**self._body(request), "stream": True}
 
-    def _read(self, reply: Reply, request: ModelRequest, key: str | None) -> ModelAnswer:
+    def _read(self, reply: VendorReply, request: ModelRequest, key: str | None) -> ModelAnswer:
         """Return the answer in a reply.
 
         Raises:

@@ -53,14 +53,14 @@ _INSIDE_6 = tuple(
 _NAT64 = IPv6Network("64:ff9b::/96")
 
 
-def networks(given: Iterable[str]) -> tuple[Network, ...]:
+def networks(names: Iterable[str]) -> tuple[Network, ...]:
     """Parse networks such as `10.2.0.0/16`.
 
     Raises:
         ConfigurationError: One of them is not a network.
     """
     try:
-        return tuple(ip_network(network) for network in given)
+        return tuple(ip_network(network) for network in names)
     except ValueError as error:
         raise errors.ConfigurationError(f"allow_networks: {error}") from None
 

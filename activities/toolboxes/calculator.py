@@ -152,10 +152,10 @@ class _Evaluator:
                 f"{self._written(node.func)} cannot be called like this; there are"
                 f" {', '.join(_FUNCTIONS)}"
             )
-        least, most, function = _FUNCTIONS[name]
-        if not least <= len(node.args) <= most:
+        least, greatest, function = _FUNCTIONS[name]
+        if not least <= len(node.args) <= greatest:
             raise ValueError(
-                f"{name} takes {least}{'' if least == most else f' to {most}'} numbers, not"
+                f"{name} takes {least}{'' if least == greatest else f' to {greatest}'} numbers, not"
                 f" {len(node.args)}"
             )
         return function(*(self._value(argument, depth) for argument in node.args))
@@ -172,8 +172,8 @@ def _operator(node: ast.operator) -> _Number:
 
 def _remainder(a: Decimal, b: Decimal) -> Decimal:
     """Return the remainder with the sign of `b`, as in Python."""
-    rest = a % b
-    return rest + b if rest and (rest < 0) != (b < 0) else rest
+    remainder = a % b
+    return remainder + b if remainder and (remainder < 0) != (b < 0) else remainder
 
 
 def _quotient(a: Decimal, b: Decimal) -> Decimal:

@@ -42,10 +42,10 @@ def files(folder: Path | str, *, write: bool = False) -> Toolbox:
     """
     root = Path(folder)
     tools = reading.folder_toolbox(root).tools
-    return Toolbox("files", [*tools, Writer(root).write_file] if write else tools)
+    return Toolbox("files", [*tools, FileWriter(root).write_file] if write else tools)
 
 
-class Writer:
+class FileWriter:
     """Writes text files below `root` only."""
 
     def __init__(self, root: Path) -> None:
@@ -86,14 +86,14 @@ class Writer:
 
 
 def _parts(path: str) -> tuple[str, ...]:
-    given: PurePosixPath = reading.inside(path)
-    if not given.parts or path.endswith("/"):
+    relative: PurePosixPath = reading.inside(path)
+    if not relative.parts or path.endswith("/"):
         raise ValueError(f"{reading.quoted(path)} is no name of a file")
-    if any(reading.is_hidden(part) for part in given.parts):
+    if any(reading.is_hidden(part) for part in relative.parts):
         raise ValueError(f"{reading.quoted(path)} is hidden; hidden files are not written")
-    if len(given.parts) > _DEPTH:
+    if len(relative.parts) > _DEPTH:
         raise ValueError(f"{reading.quoted(path)} is more than {_DEPTH} folders deep")
-    return given.parts
+    return relative.parts
 
 
 @contextlib.contextmanager

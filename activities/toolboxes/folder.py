@@ -41,7 +41,7 @@ _PATH_CHARACTERS, _PATTERN_CHARACTERS = 10_000, 500
 _UNSPEAKABLE = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 
 
-class Listing(Value):
+class FolderListing(Value):
     """Paths relative to the folder."""
 
     files: tuple[str, ...]
@@ -75,7 +75,7 @@ class Folder:
         self._root = root.resolve()
 
     @tool(read_only=True)
-    def list_files(self, pattern: str = "**/*") -> Listing:
+    def list_files(self, pattern: str = "**/*") -> FolderListing:
         """List the files of the folder.
 
         Args:
@@ -86,13 +86,13 @@ class Folder:
             raise ValueError(
                 f"a pattern has at most {_PATTERN_CHARACTERS} characters, not {len(pattern)}"
             )
-        wanted = str(inside(pattern or "*")).replace("**/", "*")
+        glob = str(inside(pattern or "*")).replace("**/", "*")
         walked = list(itertools.islice(self.walk(), _WALKED))
         fitting = [
-            path for path in walked if fnmatchcase(path, wanted) or fnmatchcase(path, f"{wanted}/*")
+            path for path in walked if fnmatchcase(path, glob) or fnmatchcase(path, f"{glob}/*")
         ]
         shown = _bounded(fitting[:_LISTED])
-        return Listing(
+        return FolderListing(
             files=tuple(shown), note=_listing_note(len(walked), len(fitting), len(shown))
         )
 
@@ -129,8 +129,10 @@ class Folder:
             raise ValueError(
                 f"{quoted(path)} ends at line {len(everything)}, before line {first_line}"
             )
-        wanted = everything[first_line - 1 : first_line - 1 + lines]
-        shown = _bounded(wanted) or [head(wanted[0], _ANSWER_BYTES // 8) + " [this line is longer]"]
+        selected = everything[first_line - 1 : first_line - 1 + lines]
+        shown = _bounded(selected) or [
+            head(selected[0], _ANSWER_BYTES // 8) + " [this line is longer]"
+        ]
         last = first_line + len(shown) - 1
         return Excerpt(
             path=path,
@@ -232,12 +234,12 @@ def inside(path: str) -> PurePosixPath:
         raise ValueError(f"a path has at most {_PATH_CHARACTERS} characters, not {len(path)}")
     if "\0" in path:
         raise ValueError("a path cannot hold a NUL character")
-    given = PurePosixPath(path)
-    if given.is_absolute() or ".." in given.parts:
+    relative = PurePosixPath(path)
+    if relative.is_absolute() or ".." in relative.parts:
         raise ValueError(
             f"{quoted(path)} leads out of the folder: use a path relative to it, without .."
         )
-    return given
+    return relative
 
 
 def _open(root: Path, relative: PurePosixPath) -> int:

@@ -15,11 +15,11 @@ import sys
 from pathlib import Path
 
 
-def set_limits(wanted: dict[str, int]) -> None:
+def set_limits(amounts: dict[str, int]) -> None:
     """Set the limits that this system supports; a limit that is already lower is kept."""
-    if "NPROC" in wanted:
-        wanted["NPROC"] += threads_of_this_user()
-    for name, value in wanted.items():
+    if "NPROC" in amounts:
+        amounts["NPROC"] += threads_of_this_user()
+    for name, value in amounts.items():
         number = getattr(resource, f"RLIMIT_{name}", None)
         if number is None:
             continue

@@ -43,11 +43,11 @@ class Readable:
 
 
 @dataclass(slots=True)
-class _Page:
+class _PageText:
     base: str
     title: str = ""
     lines: list[str] = field(default_factory=list)
-    words: list[str] = field(default_factory=list)
+    pieces: list[str] = field(default_factory=list)
     link: str = ""
     linked: int = 0
     links: int = 0
@@ -57,15 +57,15 @@ class _Page:
         if self.preformatted:
             *lines, last = text.split("\n")
             for line in lines:
-                self.words.append(line)
+                self.pieces.append(line)
                 self.end_line()
-            self.words.append(last)
+            self.pieces.append(last)
         else:
-            self.words.append(re.sub(r"\s+", " ", text))
+            self.pieces.append(re.sub(r"\s+", " ", text))
 
     def end_line(self) -> None:
-        line = "".join(self.words).rstrip()
-        self.words.clear()
+        line = "".join(self.pieces).rstrip()
+        self.pieces.clear()
         self.linked = 0
         if not self.preformatted:
             line = re.sub(" {2,}", " ", line).strip()
@@ -75,9 +75,9 @@ class _Page:
     def open(self, name: str, attributes: str) -> None:
         if name in _BLOCKS:
             self.end_line()
-            self.words.append(_OPENS.get(name, ""))
+            self.pieces.append(_OPENS.get(name, ""))
         elif name == "a" and self.links < _LINKS:
-            self.link, self.linked = _target(self.base, attributes), len(self.words)
+            self.link, self.linked = _target(self.base, attributes), len(self.pieces)
             self.links += 1
         if name == "pre":
             self.preformatted = True
@@ -86,9 +86,9 @@ class _Page:
         if name in _BLOCKS:
             self.end_line()
         elif name == "a" and self.link:
-            label = "".join(self.words[self.linked :]).strip()
+            label = "".join(self.pieces[self.linked :]).strip()
             if label and not self.preformatted:
-                self.words[self.linked :] = [f" [{label}]({self.link}) "]
+                self.pieces[self.linked :] = [f" [{label}]({self.link}) "]
             self.link = ""
         if name == "pre":
             self.preformatted = False
@@ -96,18 +96,18 @@ class _Page:
 
 def readable(page: str, base: str) -> Readable:
     """Return the title and the text of an HTML page. Links are resolved against `base`."""
-    found = _Page(base)
+    text_page = _PageText(base)
     for text, closes, name, attributes in _parts(page):
         if name == "title" and not closes:
-            found.title = found.title or one_line(_unescaped(text), _TITLE)
+            text_page.title = text_page.title or one_line(_unescaped(text), _TITLE)
             continue
-        found.say(_unescaped(text))
+        text_page.say(_unescaped(text))
         if closes:
-            found.close(name)
+            text_page.close(name)
         else:
-            found.open(name, attributes)
-    found.end_line()
-    return Readable(found.title, "\n".join(found.lines).strip())
+            text_page.open(name, attributes)
+    text_page.end_line()
+    return Readable(text_page.title, "\n".join(text_page.lines).strip())
 
 
 def _parts(page: str) -> Iterator[tuple[str, bool, str, str]]:
@@ -116,12 +116,12 @@ def _parts(page: str) -> Iterator[tuple[str, bool, str, str]]:
     The last text has no tag; a title has its own text.
     """
     at = 0
-    while found := _BEGINNING.search(page, at):
-        text = page[at : found.start()]
-        tag = _TAG.match(page, found.start()) if page[found.start() + 1] not in "!?" else None
+    while match := _BEGINNING.search(page, at):
+        text = page[at : match.start()]
+        tag = _TAG.match(page, match.start()) if page[match.start() + 1] not in "!?" else None
         if tag is None:
             yield text, False, "", ""
-            at = _behind_remark(page, found.start())
+            at = _behind_remark(page, match.start())
         else:
             name, at = tag[2].lower(), tag.end()
             yield text, bool(tag[1]), name if name != "title" else "", tag[3]
@@ -154,11 +154,11 @@ def _unescaped(text: str) -> str:
 
 
 def _target(base: str, attributes: str) -> str:
-    found = _HREF.search(attributes)
+    match = _HREF.search(attributes)
     try:
         link = (
-            urljoin(base, _unescaped(found[1] or found[2] or found[3] or "").strip())
-            if found
+            urljoin(base, _unescaped(match[1] or match[2] or match[3] or "").strip())
+            if match
             else ""
         )
         return (

@@ -93,13 +93,13 @@ def stems(texts: Iterable[str]) -> list[set[str]]:
     with closing(sqlite3.connect(":memory:")) as database:
         database.execute(f"CREATE VIRTUAL TABLE texts USING fts5(text, {_TOKENS})")
         database.execute("CREATE VIRTUAL TABLE stems USING fts5vocab(texts, instance)")
-        found: list[set[str]] = []
+        sets: list[set[str]] = []
         for text in texts:
-            found.append(set())
-            database.execute("INSERT INTO texts (rowid, text) VALUES (?, ?)", (len(found), text))
+            sets.append(set())
+            database.execute("INSERT INTO texts (rowid, text) VALUES (?, ?)", (len(sets), text))
         for number, stem in database.execute("SELECT DISTINCT doc, term FROM stems"):
-            found[number - 1].add(stem)
-    return found
+            sets[number - 1].add(stem)
+    return sets
 
 
 def keywords(question: str) -> list[str]:
@@ -132,10 +132,10 @@ class Ranking:
     It is a context manager: the index is gone at the end of the block.
     """
 
-    def __init__(self, wanted: Sequence[str]) -> None:
-        if not wanted:
+    def __init__(self, terms: Sequence[str]) -> None:
+        if not terms:
             raise ValueError("the query has no words to look for")
-        self._wanted = [_literal(word) for word in wanted]
+        self._terms = [_literal(word) for word in terms]
         self._database = sqlite3.connect(":memory:")
         self._database.execute(
             "CREATE VIRTUAL TABLE passages USING fts5(heading, above, text, path UNINDEXED, line"
@@ -160,14 +160,14 @@ class Ranking:
     def best(self, limit: int) -> list[Match]:
         """Return the most relevant passages; ties are ordered by path, then by line."""
         query = {
-            "any": " OR ".join(self._wanted),
-            "all": " AND ".join(self._wanted),
+            "any": " OR ".join(self._terms),
+            "all": " AND ".join(self._terms),
             "limit": limit,
         }
-        found = self._database.execute(_BEST, query)
+        rows = self._database.execute(_BEST, query)
         return [
             Match(path=path, line=line, heading=heading, text=clip(text, _MATCH_BYTES))
-            for path, line, heading, text in found
+            for path, line, heading, text in rows
         ]
 
 
@@ -179,12 +179,12 @@ def _literal(word: str) -> str:
 def _rows(path: str, text: str) -> Iterator[tuple[str, str, str, str, int]]:
     """Heading, what is above it, text, path and line of each passage that has words."""
     for section in sections(path, text):
-        own = section.headings[-1] if section.headings else ""
+        heading = section.headings[-1] if section.headings else ""
         above = " ".join((path, *section.headings[:-1]))
         for line, lines in _passages(section):
             passage = "\n".join(lines).rstrip()
             if _WORD.search(passage):
-                yield own, above, passage, path, line
+                yield heading, above, passage, path, line
 
 
 def _headings(lines: Sequence[str]) -> Iterator[tuple[int, tuple[int, str]]]:
@@ -194,8 +194,8 @@ def _headings(lines: Sequence[str]) -> Iterator[tuple[int, tuple[int, str]]]:
         fenced ^= line.lstrip().startswith(_FENCE)
         if fenced:
             continue
-        if found := _HASHES.match(line):
-            yield number, (len(found[1]), one_line(found[2].rstrip("# "), _TITLE))
+        if match := _HASHES.match(line):
+            yield number, (len(match[1]), one_line(match[2].rstrip("# "), _TITLE))
         elif _is_underlined(lines, number):
             yield number, (1 if lines[number + 1][0] == "=" else 2, one_line(line, _TITLE))
 

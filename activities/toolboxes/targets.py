@@ -31,7 +31,7 @@ _NUMBER = re.compile(r"(0x[0-9a-f]*|[0-9]+)")
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class FetchTarget:
     """A checked URL.
 
     `host` is a name or an IP address; `addresses` are the allowed ones, in order.
@@ -43,7 +43,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class TargetRules:
     """What may be reached.
 
     If `hosts` is None, all hosts are allowed; a name that begins with `*.` allows all subdomains.
@@ -54,7 +54,7 @@ class Rules:
     networks: Sequence[Network]
     resolve: Resolver
 
-    async def target(self, url: str) -> Target:
+    async def target(self, url: str) -> FetchTarget:
         """Check and resolve a URL.
 
         Raises:
@@ -74,17 +74,11 @@ class Rules:
             raise ValueError(
                 f"{_shown(host)} is not on the public internet, or not only there; it is not read"
             )
-        return Target(parsed, host, addresses[:_ADDRESSES])
+        return FetchTarget(parsed, host, addresses[:_ADDRESSES])
 
     def _check_host(self, host: str) -> None:
         if not is_address(host):
-            if len(host) > _HOST_CHARACTERS or not _HOST.fullmatch(host):
-                raise ValueError(f"{_shown(host)} is no name of a host")
-            if _NUMBER.fullmatch(host.rpartition(".")[2]):
-                raise ValueError(
-                    f"{_shown(host)} is an IP address in an unusual form; write four decimal"
-                    " numbers"
-                )
+            _check_name(host)
         if self.hosts is not None and not any(
             host == name or (name[:2] == "*." and host.endswith(name[1:])) for name in self.hosts
         ):
@@ -122,10 +116,24 @@ def parse(url: str, base: httpx.URL | None = None) -> httpx.URL:
     return parsed
 
 
+def _check_name(host: str) -> None:
+    """Refuse a text that is no name of a host.
+
+    Raises:
+        ValueError: It is none.
+    """
+    if len(host) > _HOST_CHARACTERS or not _HOST.fullmatch(host):
+        raise ValueError(f"{_shown(host)} is no name of a host")
+    if _NUMBER.fullmatch(host.rpartition(".")[2]):
+        raise ValueError(
+            f"{_shown(host)} is an IP address in an unusual form; write four decimal numbers"
+        )
+
+
 async def resolve(host: str, port: int) -> Sequence[str]:
     """Return the addresses of a host, by the machine's own resolver."""
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return [str(address[0]) for *_, address in found]
+    addresses = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return [str(address[0]) for *_, address in addresses]
 
 
 def is_address(host: str) -> bool:

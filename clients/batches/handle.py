@@ -20,7 +20,7 @@ from temporalio.service import RPCError
 from perdure import errors, limits, validation
 from perdure.base import T
 from perdure.batch import leases as batch_leases
-from perdure.batch.wire import BatchNote, BatchRequest, PartRequest, StopReason, part_id
+from perdure.batch.wire import BatchNote, BatchRequest, BatchStopReason, PartRequest, part_id
 from perdure.clients.batches.places import Place, place_of
 from perdure.clients.batches.reading import Results, Whole
 from perdure.clients.batches.spool import Spool
@@ -40,9 +40,9 @@ _PAUSE_S = 1.0
 _NO_MEMO = "its description is missing"
 _STATES = {
     None: BatchState.COMPLETED,
-    StopReason.FAILED: BatchState.STOPPED,
-    StopReason.BUDGET: BatchState.BUDGET_EXHAUSTED,
-    StopReason.CANCELLED: BatchState.CANCELLED,
+    BatchStopReason.FAILED: BatchState.STOPPED,
+    BatchStopReason.BUDGET: BatchState.BUDGET_EXHAUSTED,
+    BatchStopReason.CANCELLED: BatchState.CANCELLED,
 }
 _RETRY = {
     "more": ABudget | None,
@@ -375,7 +375,7 @@ async def note_in(client: Client, info: WorkflowExecutionInfo) -> BatchNote:
 def _state(note: BatchNote) -> BatchState:
     if not note.over:
         return BatchState.TERMINATED
-    stop = StopReason.LOST if note.lost and note.stop is None else note.stop
+    stop = BatchStopReason.LOST if note.lost and note.stop is None else note.stop
     return _STATES.get(stop, BatchState.STOPPED)
 
 

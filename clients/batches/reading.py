@@ -16,7 +16,7 @@ from temporalio.client import Client
 
 from perdure import errors, limits
 from perdure.batch.part import is_answered
-from perdure.batch.wire import BatchNote, PartRequest, StopReason, part_id
+from perdure.batch.wire import BatchNote, BatchStopReason, PartRequest, part_id
 from perdure.clients.batches.places import Place
 from perdure.clients.batches.status import BatchResult, TaskState
 from perdure.errors import PerdureError
@@ -41,10 +41,10 @@ _QUEUED = 100
 _CLIPPED = limits.SUMMARY_BYTES // 2 - limits.ERROR_TEXT_BYTES
 """A longer output in a summary may be clipped."""
 _WORDS = {
-    StopReason.FAILED: "a turn of the batch failed before it",
-    StopReason.BUDGET: "the budget of the batch is spent",
-    StopReason.CANCELLED: "the batch was cancelled",
-    StopReason.LOST: "the part of the batch with this task is gone",
+    BatchStopReason.FAILED: "a turn of the batch failed before it",
+    BatchStopReason.BUDGET: "the budget of the batch is spent",
+    BatchStopReason.CANCELLED: "the batch was cancelled",
+    BatchStopReason.LOST: "the part of the batch with this task is gone",
 }
 
 
@@ -81,7 +81,7 @@ class Results:
         self._until_over = until_over
         self._whole = whole
         self._wanted = wanted
-        self._stop: StopReason | None = None
+        self._stop: BatchStopReason | None = None
 
     async def after(self, place: Place) -> AsyncGenerator[Found, None]:
         """Yield the results after a place as they come, each task once, until the batch is over.
@@ -231,7 +231,7 @@ class Results:
 
     async def _not_started(self, item: BatchItem, turn_id: str) -> BatchResult[Any]:
         self._stop = self._stop or (await self._note()).stop
-        reason = self._stop or StopReason.LOST
+        reason = self._stop or BatchStopReason.LOST
         error = errors.TaskNotStartedError(
             f"the turn was not started: {_WORDS[reason]}", context={"reason": str(reason)}
         )

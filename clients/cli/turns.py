@@ -205,7 +205,7 @@ async def add_budget(
     from perdure.clients.cli.drawing import amounts
     from perdure.text import word
 
-    more = amounts.budget_of(limits)
+    more = amounts.budget_of(limits)  # before a server is needed: `action` connects first
     if more is None and iterations is None:
         raise errors.InvalidRequestError(
             "name what to add: --usd, --time, --tokens, --model-calls, --tool-calls or --iterations"
@@ -218,13 +218,11 @@ async def add_budget(
     )
 
 
-@turns.command(
-    epilog=examples(
-        'perdure steer ticket-4711 "Use the new price list."',
-        'perdure steer ticket-4711 "Stop, they cancelled." --now --deny-pending',
-    ),
+@turns.action(
+    'perdure steer ticket-4711 "Use the new price list."',
+    'perdure steer ticket-4711 "Stop, they cancelled." --now --deny-pending',
+    json="Print the id of the message as a line of JSON.",
 )
-@_ID
 @click.argument("text", help="The message.")
 @click.option(
     "--id",
@@ -238,11 +236,9 @@ async def add_budget(
     help="Deny the calls that wait for approval, with the message as the reason.",
 )
 @options.BY
-@options.json_lines("Print the id of the message as a line of JSON.")
-@options.ANY_QUEUE
 async def steer(
-    turn: str, text: str, by: str | None, as_json: bool, address: str | None, **values: Any
-) -> int:
+    turn: Turn[Any], text: str, by: str | None, **values: Any
+) -> tuple[dict[str, Any], str]:
     """Send a message to a running turn.
 
     Its model reads the message with the next call. If the turn ends before that, its report lists
@@ -250,12 +246,9 @@ async def steer(
     """
     from perdure.text import word
 
-    client = await connected(address)
-    message_id = await client.turn(turn).steer(text, by=sender(by), **values)
-    return Display(as_json).report(
-        {"turn": turn, "message": message_id},
-        f"turn {word(turn)} has the message; its model reads it with the next call",
-    )
+    message_id = await turn.steer(text, by=sender(by), **values)
+    said = f"turn {word(turn.id)} has the message; its model reads it with the next call"
+    return {"message": message_id}, said
 
 
 @turns.command(

@@ -26,7 +26,8 @@ from perdure.turn.facts import (
 )
 from perdure.turn.fold import runs_tools
 from perdure.turn.keys import CallKey, HookKey, Key, ModelKey
-from perdure.turn.snapshot import Part, Snapshot
+from perdure.turn.snapshot import CarriedPart, Snapshot
+from perdure.turn.wire import TurnRequest
 from perdure.values.messages import AssistantMessage, ToolCall, closed, with_unique_ids
 
 
@@ -65,7 +66,7 @@ class EventContext:
                 self._unread = [message.id or "" for message in request.said or ()]
             case TurnContinued():
                 self._unread = []
-            case PartCarried(_, Part(snapshot=Snapshot() as snapshot)):
+            case PartCarried(_, CarriedPart(snapshot=Snapshot() as snapshot)):
                 carried = [message.id or "" for message in snapshot.inbox.unread]
                 self._unread = [*carried, *self._unread]
             case Said(message_id):
@@ -78,23 +79,14 @@ class EventContext:
     def _see(self, fact: Recorded) -> tuple[tuple[ToolCall, ...], str]:
         match fact:
             case TurnStarted(request):
-                self._agent, self._last_agent = request.agent, request.handed_to or ""
-                given = (
-                    message
-                    for message in closed(request.history)
-                    if isinstance(message, AssistantMessage)
-                )
-                self._ids.update(call.id for message in given for call in message.calls)
-                if request.origin is not None and request.origin.preceding is not None:
-                    self._ids.update(request.origin.preceding.call_ids)
+                self._begin(request)
             case AgentResolved(_, agent):
                 self._stages = agent.answer_checks
             case ModelAnswered():
                 return self._answered(fact)
             case Decided(decision):
-                return tuple(
-                    call for call in self._calls.get(self._step, ()) if call.id == decision.call_id
-                ), ""
+                calls = self._calls.get(self._step, ())
+                return tuple(call for call in calls if call.id == decision.call_id), ""
             case TurnEnded():
                 return (), self._text if self._has_answer or not self._stages else ""
             case TurnContinued(continuation):
@@ -106,7 +98,16 @@ class EventContext:
                 self._note(fact)
         return self._call_of(getattr(fact, "key", None)), ""
 
-    def _carried(self, part: Part) -> None:
+    def _begin(self, request: TurnRequest) -> None:
+        """Follow the input of a turn, whose messages may have calls already."""
+        self._agent, self._last_agent = request.agent, request.handed_to or ""
+        for message in closed(request.history):
+            if isinstance(message, AssistantMessage):
+                self._ids.update(call.id for call in message.calls)
+        if request.origin is not None and request.origin.preceding is not None:
+            self._ids.update(request.origin.preceding.call_ids)
+
+    def _carried(self, part: CarriedPart) -> None:
         """Follow a part of another run's state, for a reader that has not read that run."""
         answers = [one for one in part.messages if isinstance(one, AssistantMessage)]
         self._ids.update(call.id for answer in answers for call in answer.calls)

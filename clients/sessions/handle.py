@@ -69,7 +69,6 @@ from perdure.temporal.runs import describe
 from perdure.temporal.search_marks import Marks
 from perdure.temporal.session_history import SessionReader, read_session
 from perdure.text import one_line
-from perdure.turn.ledger import Ledger
 from perdure.values.budgets import ABudget, Budget, BudgetUpdate, Spending
 from perdure.values.messages import Message
 from perdure.values.reports import AgentReport
@@ -733,14 +732,8 @@ def _until(state: SessionState, at_turn: int | None, request: SessionRequest) ->
             f" over, and not up to turn {number}",
             context={"at_turn": number, "last": last},
         )
-    kept = number - state.dropped
-    end = state.starts[kept] if kept < known else len(state.messages)
-    return SessionSnapshot(
-        session=request,
-        count=0,
-        agent=state.agent,
-        named=state.named,
-        messages=state.messages[:end],
-        starts=state.starts[:kept],
-        ledger=Ledger(request.budget),
+    turns = number - state.dropped
+    end = state.starts[turns] if turns < known else len(state.messages)
+    return SessionSnapshot.of_fork(
+        request, state.agent, state.named, state.messages[:end], state.starts[:turns]
     )

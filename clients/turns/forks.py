@@ -129,6 +129,11 @@ class Point:
         return request.model_copy(update={"handed_to": state.other_agent or None, "model": None})
 
     @property
+    def has_answers(self) -> bool:
+        """Whether there are answers that are withheld unless the checks have let them pass."""
+        return withheld.without_answers(self.state) is not self.state
+
+    @property
     def carried(self) -> Carried:
         """What a fork takes over."""
         return carry.messages_of(withheld.without_answers(self.state, has_passed=self.is_checked))
@@ -178,7 +183,7 @@ class Forks:
 
     async def _with_checks(self, point: Point) -> Point:
         """Return the point with whether the answer at the point has passed, if there is one."""
-        if withheld.without_answers(point.state) is point.state:
+        if not point.has_answers:
             return point
         return _checked(point, await state_of(self._client, point.turn_id, point.run_id))
 
@@ -208,7 +213,7 @@ class Forks:
                 context={"turn_id": turn_id, "outcome": state.ended.outcome.value},
             )
         point = await self._last_point(
-            turn_id, run_id, lambda found: may_be_asked(carry.messages_of(found))
+            turn_id, run_id, lambda at_point: may_be_asked(carry.messages_of(at_point))
         )
         return replace(_checked(point, state), unread=state.unread)
 
@@ -236,21 +241,13 @@ class Forks:
                 return Point(turn_id, run, info.task_queue, search.found, order=order)
             if step is not None and search.last is not None and search.last < step:
                 raise _no_step(turn_id, step, search.last)
-        if search.first:
-            raise _gone_before(turn_id, search.first)
-        if step is not None and search.first is None:
-            raise _no_step(turn_id, step, None)
-        raise errors.InvalidRequestError(
-            f"turn {turn_id!r} has no point from which a model could be asked: it ended before it"
-            " had a task",
-            context={"turn_id": turn_id},
-        )
+        raise _no_point(turn_id, step, search.first)
 
     async def _search(
         self, turn_id: str, run: str, fits: Callable[[TurnState], bool], step: int | None
     ) -> _Search:
         """Look in one run for the last point that fits, up to `step` if it is given."""
-        first, last, found = None, None, None
+        first, last, fitting = None, None, None
         async with contextlib.aclosing(points(self._client, turn_id, run)) as states:
             async for state in states:
                 last = state.step_count
@@ -258,15 +255,15 @@ class Forks:
                 if step is not None and last > step:
                     break
                 if fits(state):
-                    found = state
-        return _Search(first, last, found)
+                    fitting = state
+        return _Search(first, last, fitting)
 
     async def _runs(
         self, turn_id: str, run_id: str
     ) -> tuple[DescribeWorkflowExecutionResponse, Sequence[str]]:
         with access.TURN.asking(turn_id):
-            found = await describe_last(self._client, turn_id, run_id, retry=True)
-            return found, await runs_up_to(self._client, found)
+            described = await describe_last(self._client, turn_id, run_id, retry=True)
+            return described, await runs_up_to(self._client, described)
 
     async def start(
         self,
@@ -299,9 +296,9 @@ class Forks:
             say=say,
             withheld=not point.is_checked,
         )
-        given = point.request if changes.get("agent") is None else point.state.request
-        assert given is not None
-        request = start_request.fork_of(given, origin, said=point.unread, **changes)
+        turn_request = point.request if changes.get("agent") is None else point.state.request
+        assert turn_request is not None
+        request = start_request.fork_of(turn_request, origin, said=point.unread, **changes)
         starter = Starter(self._client, point.task_queue, self._marks)
         if turn_id is not None:
             return self.turn_of(await starter.start(request, turn_id, priority=point.order))
@@ -327,13 +324,13 @@ class Forks:
         """
         point = await self.point(turn_id, run_id, step)
         _, runs = await self._runs(turn_id, run_id)
-        found: dict[tuple[int, str], Effect] = {}
+        effects: dict[tuple[int, str], Effect] = {}
         for run in runs[runs.index(point.run_id) :]:
-            await self._collect(turn_id, run, point.step, found)
-        return tuple(sorted(found.values(), key=lambda one: one.step))
+            await self._collect(turn_id, run, point.step, effects)
+        return tuple(sorted(effects.values(), key=lambda effect: effect.step))
 
     async def _collect(
-        self, turn_id: str, run: str, step: int, found: dict[tuple[int, str], Effect]
+        self, turn_id: str, run: str, step: int, effects: dict[tuple[int, str], Effect]
     ) -> None:
         """Add the effects of a run after a step."""
         state = TurnState()
@@ -346,9 +343,9 @@ class Forks:
                 if effect is None or effect.step <= step:
                     continue
                 if isinstance(fact, ApprovalNeeded):
-                    found.pop((effect.step, effect.call_id), None)
+                    effects.pop((effect.step, effect.call_id), None)
                 else:
-                    found[effect.step, effect.call_id] = effect
+                    effects[effect.step, effect.call_id] = effect
 
 
 def _effect_of(state: TurnState, fact: Recorded) -> Effect | None:
@@ -364,21 +361,40 @@ def _effect_of(state: TurnState, fact: Recorded) -> Effect | None:
 
 
 def _effect(state: TurnState, key: CallKey) -> Effect | None:
-    one = state.open_step.find(key.call)
-    if one is None or state.agent is None:
+    open_call = state.open_step.find(key.call)
+    if open_call is None or state.agent is None:
         return None
-    tool = state.agent.tool(one.call.name)
+    tool = state.agent.tool(open_call.call.name)
     if tool is not None and tool.is_read_only:
         return None
-    return Effect(step=key.step, tool=one.call.name, call_id=one.call.id)
+    return Effect(step=key.step, tool=open_call.call.name, call_id=open_call.call.id)
 
 
 def _checked(point: Point, end: TurnState) -> Point:
     """Return the point with whether its answer has passed, by the last state of the turn.
 
-    The checks see the last answer of a turn alone.
+    The checks see the last answer of a turn alone. Without answers that they could see, there is
+    nothing to withhold: a worker of an earlier release withholds answers of any agent.
     """
+    if not point.has_answers:
+        return point
     return replace(point, is_checked=end.is_checked and end.step_count == point.step)
+
+
+def _no_point(turn_id: str, step: int | None, first: int | None) -> errors.PerdureError:
+    """Return the error for a turn whose runs have no point that fits.
+
+    `first` is the number of complete steps at the first point that was read.
+    """
+    if first:
+        return _gone_before(turn_id, first)
+    if step is not None and first is None:
+        return _no_step(turn_id, step, None)
+    return errors.InvalidRequestError(
+        f"turn {turn_id!r} has no point from which a model could be asked: it ended before it had a"
+        " task",
+        context={"turn_id": turn_id},
+    )
 
 
 def _gone_before(turn_id: str, step: int) -> errors.TurnNotFoundError:

@@ -304,7 +304,7 @@ class Turn(Generic[T]):
             began, ended = began or _beginning(event), event.at
             state = event.onto(state)
             if on_step and state.step_count > steps_told:
-                for step in withheld.told_steps(state, steps_told):
+                for step in withheld.shown_steps(state, steps_told):
                     await _tell(on_step, step)
                     steps_told = step.number
         return self._close(await (await self._feed()).with_session(state), began, ended)

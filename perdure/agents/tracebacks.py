@@ -33,6 +33,15 @@ def raised(error: BaseException) -> str:
     return f"{described(error)} ({place})" if place else described(error)
 
 
+def raised_unquoted(error: BaseException) -> str:
+    """Return the class of an exception with its location, without the message, which may quote.
+
+    For example: `KeyError (tools.py:41 in refund)`.
+    """
+    place = place_of(error)
+    return f"{type(error).__name__} ({place})" if place else type(error).__name__
+
+
 def place_of(error: BaseException) -> str:
     """Return the innermost line of the user's code in a traceback; empty without one."""
     return _innermost(traceback.walk_tb(error.__traceback__))

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from perdure.batch import leases as batch_leases
 from perdure.batch.leases import ExhaustedError
-from perdure.batch.wire import PartNews, PartOrder, PartRequest, StopReason
+from perdure.batch.wire import BatchStopReason, PartNews, PartOrder, PartRequest
 from perdure.turn import ending
 from perdure.turn.facts import ChildEnded, TurnEnded
 from perdure.turn.wire import TurnRequest
@@ -18,7 +18,7 @@ from perdure.values.reports import Outcome
 _MOMENT = timedelta(milliseconds=1)
 
 
-class Part:
+class PartState:
     """The state of a part.
 
     Attributes:
@@ -48,7 +48,7 @@ class Part:
     @property
     def is_cancelled(self) -> bool:
         """Whether turns that run are to be cancelled."""
-        return self._order.stop == StopReason.CANCELLED
+        return self._order.stop == BatchStopReason.CANCELLED
 
     @property
     def cancel_reason(self) -> str:
@@ -69,12 +69,9 @@ class Part:
         return len(self._request.items) - self._next
 
     def take(self, order: PartOrder) -> None:
-        """Take an order of the batch, or one that is repeated.
-
-        It says what the batch has taken back; a part that was reset may not know of that.
-        """
+        """Take an order of the batch, or one that is repeated."""
         before = self._order
-        stays = before.stop is not None and order.stop != StopReason.CANCELLED
+        stays = before.stop is not None and order.stop != BatchStopReason.CANCELLED
         changes = {
             "slots": max(before.slots, order.slots),
             "given": batch_leases.largest(before.given, order.given),
@@ -83,6 +80,13 @@ class Part:
         }
         self._order = order.model_copy(update=changes)
         self._most = batch_leases.largest(self._most, order.most)
+
+    def has_forgotten(self, order: PartOrder) -> bool:
+        """Return whether the batch has taken back more than the part knows of: it was reset."""
+        return batch_leases.largest(self._returned, order.taken) != self._returned
+
+    def remember(self, order: PartOrder) -> None:
+        """Note what the batch has taken back."""
         self._returned = batch_leases.largest(self._returned, order.taken)
 
     def starts(self, now: datetime) -> Iterator[tuple[BatchItem, TurnRequest]]:

@@ -7,7 +7,7 @@ begins.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -16,10 +16,10 @@ from perdure.batch.wire import (
     BatchNote,
     BatchProgress,
     BatchRequest,
+    BatchStopReason,
     PartAccount,
     PartNews,
     PartOrder,
-    StopReason,
 )
 from perdure.turn.wire import TurnRequest
 from perdure.values.batch_items import ScheduledBatch
@@ -31,22 +31,35 @@ _CLOSED_AT_ONCE = 50
 Orders = dict[int, PartOrder]
 
 
+def is_of_reset_part(progress: BatchProgress, news: PartNews) -> bool:
+    """Return whether news come from another run of a part than the news before."""
+    account = progress.active.get(news.part)
+    known = account.news.run if account else ""
+    return bool(news.run and known) and news.run != known
+
+
 def heard(
-    request: BatchRequest, progress: BatchProgress, news: PartNews, now: datetime
+    request: BatchRequest,
+    progress: BatchProgress,
+    news: PartNews,
+    now: datetime,
+    *,
+    is_reset: bool = False,
 ) -> BatchProgress:
     """Return the state after news from a part. News of other parts, and old ones, are ignored.
 
-    A part that was reset does not know what it has given back since, and others may have.
+    A part that was reset numbers its news anew (`is_reset`). It does not know what it has given
+    back since, which other parts may have.
     """
     account = progress.active.get(news.part)
     if account is None:
         return progress
-    if news.run and account.news.run and news.run != account.news.run:
-        kept = {
+    if is_reset:
+        given_back = {
             "freed": max(news.freed, account.news.freed),
             "returned": largest(news.returned, account.news.returned),
         }
-        news = news.model_copy(update=kept)
+        news = news.model_copy(update=given_back)
     elif news.number <= account.news.number:
         return progress
     known = account.model_copy(update={"news": news, "silent_since": now})
@@ -58,9 +71,9 @@ def heard(
         changes |= _closed(progress, news)
     progress = progress.model_copy(update=changes)
     if news.exhausted:
-        return stopped(progress, StopReason.BUDGET)
+        return stopped(progress, BatchStopReason.BUDGET)
     if news.failed and request.on_error == "stop":
-        return stopped(progress, StopReason.FAILED)
+        return stopped(progress, BatchStopReason.FAILED)
     return progress
 
 
@@ -86,9 +99,9 @@ def _closed(progress: BatchProgress, news: PartNews) -> dict[str, Any]:
     }
 
 
-def stopped(progress: BatchProgress, why: StopReason, reason: str = "") -> BatchProgress:
+def stopped(progress: BatchProgress, why: BatchStopReason, reason: str = "") -> BatchProgress:
     """Return the state of a batch that starts nothing more. A cancellation overrides the others."""
-    if progress.stop is not None and why != StopReason.CANCELLED:
+    if progress.stop is not None and why != BatchStopReason.CANCELLED:
         return progress
     return progress.model_copy(update={"stop": why, "reason": reason})
 
@@ -180,7 +193,7 @@ def _has_others(request: BatchRequest, progress: BatchProgress, front: int) -> b
 
 
 def _stop_orders(
-    request: BatchRequest, progress: BatchProgress, stop: StopReason
+    request: BatchRequest, progress: BatchProgress, stop: BatchStopReason
 ) -> tuple[BatchProgress, Orders]:
     due = {"stop": stop, "reason": progress.reason}
     active = {
@@ -263,23 +276,22 @@ def note_of(request: BatchRequest, progress: BatchProgress | None, *, over: bool
     )
     if progress is None:
         return note
-    news: Mapping[int, PartNews] = {
-        part: part_news.news for part, part_news in progress.active.items()
-    }
+    news = [account.news for account in progress.active.values()]
+    are_priced = all(part.is_priced for part in news)
     changes = {
         "began": progress.began,
-        "done": request.answered
-        + progress.done
-        + sum(part_news.done for part_news in news.values()),
-        "failed": progress.failed + sum(part_news.failed for part_news in news.values()),
-        "running": sum(part_news.running for part_news in news.values()),
+        "done": request.answered + progress.done + _count(news, "done"),
+        "failed": progress.failed + _count(news, "failed"),
+        "running": _count(news, "running"),
         "spent": spent_of(request, progress),
-        "is_priced": request.is_priced
-        and progress.is_priced
-        and all(part_news.is_priced for part_news in news.values()),
+        "is_priced": request.is_priced and progress.is_priced and are_priced,
         "stop": progress.stop,
         "reason": progress.reason,
         "lost": progress.lost,
         "over": over,
     }
     return note.model_copy(update=changes)
+
+
+def _count(news: Iterable[PartNews], name: str) -> int:
+    return sum(getattr(part, name) for part in news)

@@ -26,7 +26,7 @@ from perdure.values.tasks import Task
 _DIGITS = 12
 
 
-class StopReason(StrEnum):
+class BatchStopReason(StrEnum):
     """The reason why the rest of a batch is not started."""
 
     FAILED = "failed"
@@ -88,7 +88,7 @@ class PartOrder(Wire):
     budget: Budget | None = None
     on_error: OnError = "go on"
     until: datetime | None = None
-    stop: StopReason | None = None
+    stop: BatchStopReason | None = None
     reason: str = ""
 
 
@@ -148,7 +148,7 @@ class BatchProgress(Wire):
     most: Spending = NOTHING
     is_priced: bool = True
     lost: int = 0
-    stop: StopReason | None = None
+    stop: BatchStopReason | None = None
     reason: str = ""
 
 
@@ -200,7 +200,7 @@ class BatchNote(Wire):
     spent: Spending = NOTHING
     is_priced: bool = True
     budget: Budget | None = None
-    stop: StopReason | None = None
+    stop: BatchStopReason | None = None
     reason: str = ""
     lost: int = 0
     over: bool = False

@@ -205,15 +205,29 @@ class SessionSnapshot(Wire):
     ledger: Ledger = Ledger()
     answered: tuple[Answered, ...] = ()
 
+    @classmethod
+    def of_fork(
+        cls,
+        session: SessionRequest,
+        agent: str,
+        named: str,
+        messages: tuple[Message, ...],
+        starts: tuple[int, ...],
+    ) -> SessionSnapshot:
+        """Return the input of a fork, which takes over messages, and who answers the next one."""
+        return cls(
+            session=session,
+            count=0,
+            agent=agent,
+            named=named,
+            messages=messages,
+            starts=starts,
+            ledger=Ledger(session.budget),
+        )
+
     @property
     def is_of_a_fork(self) -> bool:
-        """Whether it has only what a fork takes over: messages, and who answers the next one."""
-        return self == SessionSnapshot(
-            session=self.session,
-            count=0,
-            agent=self.agent,
-            named=self.named,
-            messages=self.messages,
-            starts=self.starts,
-            ledger=Ledger(self.session.budget),
+        """Whether it has only what a fork takes over."""
+        return self == SessionSnapshot.of_fork(
+            self.session, self.agent, self.named, self.messages, self.starts
         )

@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from temporalio.api.errordetails.v1 import NamespaceNotFoundFailure
 from temporalio.client import Client
 from temporalio.common import RawValue, TypedSearchAttributes
 from temporalio.exceptions import WorkflowAlreadyStartedError
@@ -77,7 +78,7 @@ class Resource:
     def translated(self, id: str, error: RPCError) -> PerdureError:
         """Translate an error of the server about an id; empty for all of them."""
         match error.status:
-            case RPCStatusCode.NOT_FOUND if "namespace" in error.message.lower():
+            case RPCStatusCode.NOT_FOUND if _is_of_namespace(error):
                 return errors.ConfigurationError(
                     f"Temporal's error: {error.message.rstrip('.')}; `perdure setup --namespace"
                     " NAME --create-namespace` creates one"
@@ -168,6 +169,12 @@ class Resource:
             InvalidRequestError: It is not valid.
         """
         return validation.new_id(self.noun, id, self.id_characters)
+
+
+def _is_of_namespace(error: RPCError) -> bool:
+    """Return whether the namespace was not found. The message may quote an id with that word."""
+    details = error.grpc_status.details
+    return any(detail.Is(NamespaceNotFoundFailure.DESCRIPTOR) for detail in details)
 
 
 TURN = Resource(

@@ -62,7 +62,8 @@ def typed(final: Final = PerdureError) -> Iterator[None]:
     """Convert exceptions of an activity into failures that hold an `ErrorInfo`.
 
     Cancellations are passed on. Errors that are not `final` are tried again if the workflow allows
-    it; an exception of another class is a bug, and counts as a `PerdureError`.
+    it. An exception of another class is a bug of a workflow, and final: those of activities are
+    `PerdureError` already.
     """
     try:
         yield
@@ -71,8 +72,7 @@ def typed(final: Final = PerdureError) -> Iterator[None]:
     except PerdureError as error:
         raise of_activity(error, is_final=isinstance(error, final)) from None
     except Exception as error:
-        bug = PerdureError(described(error))
-        raise of_activity(bug, is_final=isinstance(bug, final)) from error
+        raise of_activity(PerdureError(described(error))) from error
 
 
 def of_turn(error: PerdureError, summary: Summary) -> ApplicationError:

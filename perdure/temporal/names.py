@@ -151,7 +151,7 @@ TELL_OBSERVERS = "perdure.observe"
 
 
 CARRY = "perdure.carry"
-"""`CarryCall -> Part`: carry over a part of the state of another run."""
+"""`CarryCall -> CarriedPart`: carry over a part of the state of another run."""
 
 BATCH = "AgentBatch"
 """The workflow type of a batch."""

@@ -59,7 +59,7 @@ from perdure.turn.keys import (
     parse_key,
 )
 from perdure.turn.slot import ScheduledBy, Slot
-from perdure.turn.snapshot import VERSION, Part
+from perdure.turn.snapshot import VERSION, CarriedPart
 from perdure.turn.wire import ChildNews, Steer, Summary, ToolOutput, TurnRead, TurnRequest
 from perdure.values.answers import ModelAnswer
 from perdure.values.budgets import BudgetUpdate
@@ -150,7 +150,7 @@ def completed(key: ActivityKey, result: RawValue) -> Recorded:
     try:
         match key:
             case CarryKey():
-                return PartCarried(key, unpack(result, Part))
+                return PartCarried(key, unpack(result, CarriedPart))
             case PolicyKey():
                 return PolicyAnswered(key, unpack(result, Ruling))
             case ModelKey():

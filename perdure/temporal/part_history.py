@@ -15,6 +15,7 @@ from perdure.temporal.names import BATCH_ORDER, READ_CHILD
 from perdure.temporal.payloads import unpack
 from perdure.turn.facts import ChildEnded
 from perdure.turn.keys import ChildKey
+from perdure.turn.wire import ChildRun
 
 _KEY = ChildKey(0, 0, 1)
 
@@ -79,7 +80,9 @@ class PartReader(HistoryReader):
             case EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
                 reads = event.activity_task_scheduled_event_attributes
                 if reads.activity_type.name == READ_CHILD:
-                    self._found[event.event_id] = reads.activity_id
+                    run = unpack(await self._raw(reads.input.payloads), ChildRun)
+                    if not run.only_parent:
+                        self._found[event.event_id] = run.turn_id
                 return None
             case _:
                 return await self._end_of_found(event) or await self._end(event)

@@ -66,7 +66,7 @@ def own_messages(state: TurnState) -> tuple[Message, ...]:
     Messages that no answer follows are left out: the session gives them to the next turn. Every
     call has a result. A turn that ended while it took over the messages before it has its task.
     """
-    state = withheld.told(state)
+    state = withheld.shown(state)
     request = state.request
     origin = request.origin if request else None
     taken_over = origin.steps - state.transcript.absent if origin else 0

@@ -26,10 +26,10 @@ from perdure.turn.open_step import Attempts, OpenCall, OpenStep
 from perdure.turn.snapshot import (
     VERSION,
     AttemptsRecord,
+    CarriedPart,
     FailureRecord,
     LastStep,
     OpenRecord,
-    Part,
     Snapshot,
     TokenRecord,
 )
@@ -224,7 +224,7 @@ def _attempts_record(attempts: Attempts) -> AttemptsRecord:
     )
 
 
-def split(carried: Carried, most_bytes: int = limits.PART_BYTES) -> tuple[Part, ...]:
+def split(carried: Carried, most_bytes: int = limits.PART_BYTES) -> tuple[CarriedPart, ...]:
     """Return the parts, each of at most `most_bytes` of JSON unless one item is larger.
 
     An item is a message, the results of a call, a turn of a delegate, the agent, or the snapshot.
@@ -237,7 +237,7 @@ def split(carried: Carried, most_bytes: int = limits.PART_BYTES) -> tuple[Part, 
         parts[-1].add(item)
         room -= size
     return tuple(
-        Part(
+        CarriedPart(
             version=VERSION,
             number=number,
             count=len(parts),
@@ -302,7 +302,7 @@ def _merged(messages: Sequence[Message]) -> tuple[Message, ...]:
     return (*out, ToolMessage(results=tuple(results))) if results else tuple(out)
 
 
-def join(parts: Sequence[Part]) -> Carried:
+def join(parts: Sequence[CarriedPart]) -> Carried:
     """Return what `split` was given.
 
     Raises:

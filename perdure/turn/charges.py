@@ -35,9 +35,7 @@ def of_answer(ledger: Ledger, key: ModelKey, answer: ModelAnswer, price: Price |
     reserved = ledger.held.get(str(key), NOTHING)
     if not _is_told(answer):
         return Bill(reserved, cost=reserved.usd if price else None, is_told=False)
-    known = (
-        answer.cost if answer.cost is not None and Decimal(0) <= answer.cost < MOST_USD else None
-    )
+    known = _known_cost(answer)
     cost = reserved.usd if known is None else usd(known)
     amount = Spending(
         usd=cost, tokens=answer.usage.input_tokens + answer.usage.output_tokens, model_calls=1
@@ -48,12 +46,18 @@ def of_answer(ledger: Ledger, key: ModelKey, answer: ModelAnswer, price: Price |
     )
 
 
+def _known_cost(answer: ModelAnswer) -> Decimal | None:
+    """Return the cost that the worker has determined; None without one, or if it is absurd."""
+    is_known = answer.cost is not None and Decimal(0) <= answer.cost < MOST_USD
+    return answer.cost if is_known else None
+
+
 def settle_failure(ledger: Ledger, fact: CallFailed, price: Price | None) -> Ledger:
     """Return the ledger after a failed call of a model with this price."""
     key = str(fact.key)
-    told = _told_in(fact.error, price)
-    if told is not None:
-        return ledger.settle(key, told)
+    billed = _told_in(fact.error, price)
+    if billed is not None:
+        return ledger.settle(key, billed)
     if _may_be_billed(fact):
         return ledger.charge(key)
     return ledger.settle(key, Spending(model_calls=1))

@@ -224,14 +224,14 @@ def _aim(room: int, *, least: int) -> float:
     return max(room * limits.WINDOW_TARGET, (least + room * limits.WINDOW_SHARE) / 2)
 
 
-def _first(places: Sequence[int], left: Callable[[int], int], most_left: float) -> int:
+def _first(places: Sequence[int], left_by: Callable[[int], int], most_left: float) -> int:
     """Return the first place that leaves at most `most_left`, or as little as the last place.
 
     A later place never leaves more.
     """
-    least = left(places[-1])
+    least = left_by(places[-1])
     return places[
-        bisect_left(places, True, key=lambda position: left(position) <= max(most_left, least))
+        bisect_left(places, True, key=lambda position: left_by(position) <= max(most_left, least))
     ]
 
 

@@ -288,14 +288,14 @@ def _time_for_calls(situation: Situation) -> timedelta | None:
     state, time_left = situation.state, situation.time_left
     if time_left is None:
         return None
-    left = time_left - time_kept(state, situation.agent)
-    if left <= timedelta():
+    time_for_calls = time_left - time_kept(state, situation.agent)
+    if time_for_calls <= timedelta():
         raise errors.TurnBudgetExceededError(
             f"the time of the turn is up, which is {state.time_limit}; raise the budget, or"
             " go on after the end with turn.resume(Budget(…))",
             context={"dimension": "time", "limit": str(state.time_limit)},
         )
-    return left
+    return time_for_calls
 
 
 def _gate(state: TurnState) -> Consult | AwaitApproval | None:
@@ -481,12 +481,18 @@ def _started(state: TurnState, agent: AgentDefinition) -> str:
     return state.request.agent if state.request and state.handoffs.by else agent.name
 
 
+def _refused(answer: ModelAnswer, *, is_quoted: bool) -> errors.LLMRefusedError:
+    """Return the error of a model that declines. It goes where no unchecked answer may go."""
+    text = answer.message.text
+    reason = f": {text}" if is_quoted and text else ""
+    message = f"{answer.model} declined to answer{reason}"
+    return errors.LLMRefusedError(message, context={"model": answer.model})
+
+
 def _end(state: TurnState, answer: ModelAnswer, agent: AgentDefinition) -> Done | Stop:
     text = answer.message.text
     if answer.stop is StopReason.REFUSED:
-        is_told = bool(text) and not agent.answer_checks  # an error goes where no answer may go
-        said = f"{answer.model} declined to answer" + (f": {text}" if is_told else "")
-        return Stop(errors.LLMRefusedError(said, context={"model": answer.model}))
+        return Stop(_refused(answer, is_quoted=not agent.answer_checks))
     if answer.objection:
         reason, answers = answer.objection.splitlines()[0], state.open_step.objections
         return Stop(

@@ -69,6 +69,12 @@ def _errand(item: Any, where: str) -> Errand:
     return Errand(item["agent"], item["task"])
 
 
+def _is_pending(state: TurnState, agent: AgentDefinition, key: ToolKey, call: ToolCall) -> bool:
+    """Return whether a call delegates, and has started no turn yet."""
+    may_delegate = is_delegation(call) and agent.tool(call.name) is not None
+    return may_delegate and not state.children_of(key.step, key.call)
+
+
 def settle(state: TurnState) -> TurnState:
     """Give a result to every open call of the step that starts no turn.
 
@@ -80,11 +86,7 @@ def settle(state: TurnState) -> TurnState:
     planned = 0
     for position, open_call in waiting:
         key, call = ToolKey(state.step_count + 1, position), open_call.edited
-        if (
-            not is_delegation(call)
-            or agent.tool(call.name) is None
-            or state.children_of(key.step, key.call)
-        ):
+        if not _is_pending(state, agent, key, call):
             continue
         content, is_error = _without_children(state, agent, call, planned)
         if content is None:

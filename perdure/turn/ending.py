@@ -104,7 +104,7 @@ def report(
 
     Answers that the checks of the agent have not let pass are withheld.
     """
-    state = withheld.told(state)
+    state = withheld.shown(state)
     fields = {
         "output": state.output,
         "duration": duration,
@@ -138,14 +138,14 @@ def typed(report: AgentReport[Any], wanted: Any, schema: Schema | None) -> Agent
         output = output_type.read(report.output, wanted, schema)
     except ValueError as error:
         model = report.steps[-1].model if report.steps else report.agent
-        message = f"{model}: {output_type.OBJECTION}: {error}{_of_another(wanted, schema)}"
+        message = f"{model}: {output_type.OBJECTION}: {error}{_other_type_note(wanted, schema)}"
         raise errors.OutputInvalidError(
             message, context={"model": model}, report=without_answer(report)
         ) from None
     return report.model_copy(update={"output": output})
 
 
-def _of_another(output: Any, schema: Schema | None) -> str:
+def _other_type_note(output: Any, schema: Schema | None) -> str:
     """Return the note for an answer that was requested with the schema of another type."""
     try:
         is_same = output is None or schema is None or output_type.schema_of(output) == schema

@@ -28,7 +28,7 @@ from perdure.turn.keys import (
     ToolKey,
 )
 from perdure.turn.slot import Slot
-from perdure.turn.snapshot import Part
+from perdure.turn.snapshot import CarriedPart
 from perdure.turn.wire import ChildNews, ModelCall, Summary, ToolOutput, TurnRequest
 from perdure.values.answers import ModelAnswer
 from perdure.values.approvals import Decision, PendingApproval
@@ -66,7 +66,7 @@ class PartCarried:
     """A part of another run's state was carried over."""
 
     key: CarryKey
-    part: Part
+    part: CarriedPart
 
 
 @dataclass(frozen=True, slots=True)

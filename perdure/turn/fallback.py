@@ -99,7 +99,7 @@ class Fallback:
         cut = self._cut(choice.target)
         return replace(choice, cut=cut) if cut else choice
 
-    def pause(self, number: int, asked_s: float) -> timedelta:
+    def _pause(self, number: int, asked_s: float) -> timedelta:
         """Return the pause before another attempt, the first being number 1.
 
         `asked_s` is the pause that the provider asks for.
@@ -205,7 +205,7 @@ class Fallback:
         is_long = len(self._chain) > 1 and circuit_breaker.is_long(asked_s)
         if is_away(last) and (self._attempts.rounds > 0 or is_long):
             return None  # another round asks it, after the other models
-        delay = self.pause(1, asked_s)
+        delay = self._pause(1, asked_s)
         limit = outages.is_limit(policy, asked_s, len(self._attempts.failures))
         if not limit and outages.lasts_too_long(policy, delay, self.situation.outage):
             return None
@@ -246,7 +246,7 @@ class Fallback:
             raise error
         first = min(away, key=self._asked_s)
         number, asked_s = attempts.rounds + 2, self._asked_s(first)
-        delay = self.pause(number, asked_s)
+        delay = self._pause(number, asked_s)
         if outages.is_limit(policy, asked_s, len(attempts.failures)):
             return Choice(first, delay, attempts.rounds + 1, number, limit=True)
         delay = self._in_time(policy, delay, error)

@@ -63,11 +63,12 @@ from perdure.turn.facts import (
 )
 from perdure.turn.inbox import Inbox
 from perdure.turn.keys import CarryKey, HandoffKey, Key, ModelKey, PolicyKey, ToolKey
-from perdure.turn.ledger import Ledger
+from perdure.turn.ledger import Bill, Ledger
 from perdure.turn.open_step import Attempts, OpenCall, OpenStep
 from perdure.turn.slot import Slot, with_slot
-from perdure.turn.snapshot import Part
-from perdure.turn.state import CarriedOver, TurnState
+from perdure.turn.snapshot import CarriedPart
+from perdure.turn.state import Accounts, CarriedOver, TurnState
+from perdure.turn.transcript import TokenCount
 from perdure.turn.waiting import PROVIDER, Waiting
 from perdure.turn.wire import TurnRequest
 from perdure.values.answers import ModelAnswer
@@ -114,8 +115,12 @@ def apply(state: TurnState, fact: Recorded) -> TurnState:
         case CallFailed():
             return _failed(state, fact)
         case ToolReturned(key) | ToolLost(key) | ApprovalNeeded(key):
-            ledger, own = state.accounts.ledger, str(key)
-            ledger = ledger.release(own) if isinstance(fact, ApprovalNeeded) else ledger.charge(own)
+            ledger, key_text = state.accounts.ledger, str(key)
+            ledger = (
+                ledger.release(key_text)
+                if isinstance(fact, ApprovalNeeded)
+                else ledger.charge(key_text)
+            )
             state = replace(
                 state, in_flight=state.without(key), accounts=replace(state.accounts, ledger=ledger)
             )
@@ -187,16 +192,16 @@ def _of_a_caller(state: TurnState, fact: _Outside) -> TurnState:
             return _said(state, fact)
 
 
-def _said(state: TurnState, said: Said) -> TurnState:
+def _said(state: TurnState, message: Said) -> TurnState:
     """Keep a message of the user for the next model call, and deny the calls that wait.
 
     These are the ones that the turn has recorded as waiting: the workflow may know a message before
     an answer that history has before the message.
     """
-    state = replace(state, inbox=state.inbox.plus(said))
-    if not said.deny_pending or state.waiting is None:
+    state = replace(state, inbox=state.inbox.plus(message))
+    if not message.deny_pending or state.waiting is None:
         return state
-    pending = {one.call_id for one in state.waiting.pending}
+    pending = {call.call_id for call in state.waiting.pending}
     for call, gate in state.asked.calls:
         if call.id not in pending:
             continue
@@ -204,8 +209,8 @@ def _said(state: TurnState, said: Said) -> TurnState:
             call_id=call.id,
             digest=approvals.digest_of(call, gate.reason),
             approve=False,
-            reason=said.text,
-            by=said.by,
+            reason=message.text,
+            by=message.by,
         )
         state = gates.decided(state, decision)
     return _settled(state)
@@ -263,8 +268,8 @@ def _continued(state: TurnState, continuation: Continuation) -> TurnState:
     )
     if past is None:
         return begun
-    given = carry.state_of(state)
-    return _taken_over(replace(begun, carried=replace(carried, is_ahead=True)), given)
+    whole_state = carry.state_of(state)
+    return _taken_over(replace(begun, carried=replace(carried, is_ahead=True)), whole_state)
 
 
 def _updated(state: TurnState, fact: _Outside) -> TurnState:
@@ -306,7 +311,7 @@ def _after_retry(state: TurnState) -> Waiting | None:
     return None if state.waiting is not None and state.waiting.kind == "retry" else state.waiting
 
 
-def _carried(state: TurnState, part: Part) -> TurnState:
+def _carried(state: TurnState, part: CarriedPart) -> TurnState:
     """Take over one more part of another run's state; the last one completes it."""
     parts = (*state.carried.parts, part)
     carried = replace(state.carried, parts=parts)
@@ -317,7 +322,7 @@ def _carried(state: TurnState, part: Part) -> TurnState:
     return reduce(_late, facts, _taken_over(replace(state, carried=carried), carry.join(parts)))
 
 
-def _taken_over(state: TurnState, given: Carried) -> TurnState:
+def _taken_over(state: TurnState, taken: Carried) -> TurnState:
     """Take over the state of another run.
 
     Raises:
@@ -325,16 +330,16 @@ def _taken_over(state: TurnState, given: Carried) -> TurnState:
     """
     origin = state.origin
     assert origin is not None
-    if given.digest != origin.digest:
+    if taken.digest != origin.digest:
         raise TranscriptMismatchError(
-            f"the state carried over from {origin.turn_id!r} has the digest {given.digest[:16]},"
+            f"the state carried over from {origin.turn_id!r} has the digest {taken.digest[:16]},"
             f" and not {origin.digest[:16]}, as its run {origin.run_id} recorded; nothing was sent"
         )
     if state.transcript.absent:
-        return carry.complete(state, given.messages)
-    if given.snapshot is None:
-        return carry.begin(state, given, origin.say)
-    return carry.restore(state, given)
+        return carry.complete(state, taken.messages)
+    if taken.snapshot is None:
+        return carry.begin(state, taken, origin.say)
+    return carry.restore(state, taken)
 
 
 def _late(state: TurnState, fact: _Outside) -> TurnState:
@@ -352,9 +357,9 @@ def _is_refused(state: TurnState, fact: _Outside) -> bool:
     match fact:
         case Decided(decision):
             waiting = state.waiting.pending if state.waiting else ()
-            asked = {(one.call_id, one.digest) for one in waiting}
+            pending_calls = {(pending.call_id, pending.digest) for pending in waiting}
             is_open = any(call.id == decision.call_id for call, _ in state.asked.calls)
-            return not is_open or (decision.call_id, decision.digest) not in asked
+            return not is_open or (decision.call_id, decision.digest) not in pending_calls
         case Resumed():
             return not state.can_be_resumed
         case _:
@@ -369,12 +374,12 @@ def _agent_known(state: TurnState, fact: AgentResolved | HandedOver) -> TurnStat
 
 def _resolved(state: TurnState, agent: AgentDefinition) -> TurnState:
     accounts = state.accounts
-    given = accounts.ledger.budget
+    turn_budget = accounts.ledger.budget
     both = (
-        given.within(agent.budget)
-        if given and (state.lineage or (state.request and state.request.session))
-        else given.over(agent.budget)
-        if given
+        turn_budget.within(agent.budget)
+        if turn_budget and (state.lineage or (state.request and state.request.session))
+        else turn_budget.over(agent.budget)
+        if turn_budget
         else agent.budget
     )
     account = state.request.account if state.request else None
@@ -416,13 +421,13 @@ def _scheduled(state: TurnState, fact: Scheduled) -> TurnState:
     accounts, ledger, model = state.accounts, state.accounts.ledger, ""
     attempts, transcript, tokens = state.attempts, state.transcript, state.tokens
     if isinstance(key, ModelKey) and state.agent is not None:
-        asked = state.agent.target(call.model if call else "")
+        target = state.agent.target(call.model if call else "")
         reserved = (
-            reservations.for_call(state, state.agent, asked).amount
+            reservations.for_call(state, state.agent, target).amount
             if call is None
             else reservations.of_call(state, state.agent, call)
         )
-        ledger, model = ledger.hold(str(key), reserved), asked.model
+        ledger, model = ledger.hold(str(key), reserved), target.model
         attempts = attempts if call is None else attempts.of_call(call.round, call.passed)
         cut = call.cut if call else NO_CUT
         tokens = tokens.asked_with(cut, transcript.messages)
@@ -455,8 +460,10 @@ def ready_for(state: TurnState, key: Key) -> TurnState:
         return _with_read(state)
     if state.open_step.calls:
         calls = tuple(
-            one if one.result else replace(one, result=steps.not_run(one.call))
-            for one in state.open_step.calls
+            open_call
+            if open_call.result
+            else replace(open_call, result=steps.not_run(open_call.call))
+            for open_call in state.open_step.calls
         )
         state = steps.settle(
             replace(state, open_step=replace(state.open_step, calls=calls)), state.step_count + 1
@@ -492,27 +499,26 @@ def _failed(before: TurnState, fact: CallFailed) -> TurnState:
         return handoffs.failed(before, fact, fact.key)
     target = fallback.target_of(before, fact.key) if isinstance(fact.key, ModelKey) else None
     state = _landed(before, fact.key)
-    accounts = state.accounts
-    if target is not None and (fallback.is_skip(fact) or _is_unsent(before, fact)):
-        accounts = replace(
-            accounts,
-            ledger=accounts.ledger.release(str(fact.key)),
-            model_calls=accounts.model_calls - 1,
-        )
-    elif target is not None:
-        ledger = charges.settle_failure(accounts.ledger, fact, target.price)
-        accounts = replace(
-            accounts, ledger=ledger, unpriced=accounts.unpriced or target.price is None
-        )
+    if target is not None:
+        is_sent = not fallback.is_skip(fact) and not _is_unsent(before, fact)
+        accounts = _after_failure(state.accounts, fact, target, is_sent=is_sent)
+        state = replace(state, accounts=accounts)
     if _is_late(state, fact.key):
-        return replace(state, accounts=accounts)
+        return state
     attempts = state.attempts.plus(replace(fact, model=target.model if target else ""))
-    return replace(
-        state,
-        accounts=accounts,
-        attempts=attempts,
-        waiting=_waiting_on(state, Waiting("retry", fact.error.message)),
-    )
+    waiting = _waiting_on(state, Waiting("retry", fact.error.message))
+    return replace(state, attempts=attempts, waiting=waiting)
+
+
+def _after_failure(
+    accounts: Accounts, fact: CallFailed, target: Target, *, is_sent: bool
+) -> Accounts:
+    """Book a failed model call; one that was not sent costs nothing and does not count."""
+    if not is_sent:
+        ledger = accounts.ledger.release(str(fact.key))
+        return replace(accounts, ledger=ledger, model_calls=accounts.model_calls - 1)
+    ledger = charges.settle_failure(accounts.ledger, fact, target.price)
+    return replace(accounts, ledger=ledger, unpriced=accounts.unpriced or target.price is None)
 
 
 def _is_unsent(state: TurnState, fact: CallFailed) -> bool:
@@ -539,44 +545,22 @@ def _is_late(state: TurnState, key: Key) -> bool:
 
 
 def _answered(
-    state: TurnState, key: ModelKey, answer: ModelAnswer, target: Target | None
+    before: TurnState, key: ModelKey, answer: ModelAnswer, target: Target | None
 ) -> TurnState:
-    accounts, price = state.accounts, target.price if target else None
-    bill = charges.of_answer(accounts.ledger, key, answer, price)
-    accounts = replace(
-        accounts,
-        ledger=accounts.ledger.settle(str(key), bill.amount),
-        usage=accounts.usage + answer.usage,
-        unpriced=accounts.unpriced or price is None,
-    )
-    in_flight = state.without(key)
+    price = target.price if target else None
+    bill = charges.of_answer(before.accounts.ledger, key, answer, price)
+    state = _charged(before, key, answer, bill, is_priced=price is not None)
     if _is_late(state, key):
-        return replace(state, accounts=accounts, in_flight=in_flight)
+        return state
     message = with_unique_ids(answer.message, state.transcript.call_ids, f"call_{key.step}")
-    answer = answer.model_copy(
-        update={"message": message, "model": answer.model or (target.name if target else "")}
-    )
+    model = answer.model or (target.name if target else "")
+    answer = answer.model_copy(update={"message": message, "model": model})
     is_final = state.finishing or not runs_tools(answer)
-    step = OpenStep(
-        answer=answer,
-        calls=() if is_final else _opened(state, message.calls),
-        objections=state.open_step.objections + 1 if answer.objection else 0,
-        tried=fallback.tried(state),
-        bill=bill,
-        unpassed=state.agent.answer_checks if state.agent and is_final else 0,
-    )
-    tokens = state.tokens
-    if bill.is_told and not state.finishing and target is not None:
-        tokens = tokens.reported(
-            answer.usage.input_tokens, target.model, state.transcript.cut(target.model)
-        )
     state = replace(
         state,
-        tokens=tokens,
-        open_step=step,
+        tokens=_tokens_after(state, answer, bill, target),
+        open_step=_opened_step(state, answer, bill, is_final=is_final),
         attempts=Attempts(),
-        accounts=accounts,
-        in_flight=in_flight,
     )
     state = steps.append(state, message)
     if is_final:
@@ -584,6 +568,42 @@ def _answered(
     if state.agent is not None and guards.violation(state.agent, message.calls):
         return state
     return _settled(steps.settle(state, key.step))
+
+
+def _charged(
+    state: TurnState, key: ModelKey, answer: ModelAnswer, bill: Bill, *, is_priced: bool
+) -> TurnState:
+    """Book an answer, which is no longer in flight."""
+    accounts = replace(
+        state.accounts,
+        ledger=state.accounts.ledger.settle(str(key), bill.amount),
+        usage=state.accounts.usage + answer.usage,
+        unpriced=state.accounts.unpriced or not is_priced,
+    )
+    return replace(state, accounts=accounts, in_flight=state.without(key))
+
+
+def _tokens_after(
+    state: TurnState, answer: ModelAnswer, bill: Bill, target: Target | None
+) -> TokenCount:
+    """Return the estimate of the next call, corrected by what the model has counted."""
+    if target is None or state.finishing or not bill.is_told:
+        return state.tokens
+    cut = state.transcript.cut(target.model)
+    return state.tokens.reported(answer.usage.input_tokens, target.model, cut)
+
+
+def _opened_step(state: TurnState, answer: ModelAnswer, bill: Bill, *, is_final: bool) -> OpenStep:
+    """Return the open step after an answer. A final answer has checks in place of calls."""
+    checks = state.agent.answer_checks if state.agent else 0
+    return OpenStep(
+        answer=answer,
+        calls=() if is_final else _opened(state, answer.message.calls),
+        objections=state.open_step.objections + 1 if answer.objection else 0,
+        tried=fallback.tried(state),
+        bill=bill,
+        unpassed=checks if is_final else 0,
+    )
 
 
 def _settled(state: TurnState) -> TurnState:
@@ -601,11 +621,11 @@ def _opened(state: TurnState, calls: tuple[ToolCall, ...]) -> tuple[OpenCall, ..
     beside = handoffs.refused_beside(state.agent, calls)
     return tuple(
         (
-            OpenCall(call, result=beside[place])
-            if place in beside
+            OpenCall(call, result=beside[index])
+            if index in beside
             else OpenCall(call, gates.gate_of(state, call), steps.known_result(state.agent, call))
         )
-        for place, call in enumerate(calls)
+        for index, call in enumerate(calls)
     )
 
 
@@ -616,11 +636,14 @@ def _objected(state: TurnState, answer: ModelAnswer) -> TurnState:
     """
     if not asks_again(state):
         return state
-    calls, said = answer.message.calls, answer.objection
+    calls, objection = answer.message.calls, answer.objection
     results = tuple(
-        ToolResult(call_id=call.id, name=call.name, content=said, is_error=True) for call in calls
+        ToolResult(call_id=call.id, name=call.name, content=objection, is_error=True)
+        for call in calls
     )
-    return steps.append(state, ToolMessage(results=results) if results else UserMessage.of(said))
+    return steps.append(
+        state, ToolMessage(results=results) if results else UserMessage.of(objection)
+    )
 
 
 def reads_on(state: TurnState) -> bool:

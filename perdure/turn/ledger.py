@@ -116,12 +116,12 @@ class Ledger:
         """Return the reservations except that of `key`, and their sum."""
         held = dict(self.held)
         gone = held.pop(key)
-        left = self.reserved - gone
+        reserved = self.reserved - gone
         if gone.usd:  # summed again, so that it has no more digits than its parts
-            left = left.model_copy(
+            reserved = reserved.model_copy(
                 update={"usd": sum((amount.usd for amount in held.values()), Decimal(0))}
             )
-        return held, left
+        return held, reserved
 
     def add(self, more: Budget) -> Ledger:
         """Raise the budget.

@@ -19,7 +19,7 @@ from perdure.values.messages import Message
 from perdure.values.reports import LeftOut, Step, Tried, Usage
 
 VERSION = 1
-"""The version of `Snapshot` and `Part`. A worker does not read a later one."""
+"""The version of `Snapshot` and `CarriedPart`. A worker does not read a later one."""
 
 
 class LastStep(Wire):
@@ -134,7 +134,7 @@ class Snapshot(Wire):
     handed_at: int = 0
 
 
-class Part(Wire):
+class CarriedPart(Wire):
     """A part of what is carried over: the result of one `perdure.carry` activity.
 
     The lists of all parts are joined; results of one message may be split over several tool

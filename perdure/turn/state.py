@@ -20,7 +20,7 @@ from perdure.turn.inbox import Inbox
 from perdure.turn.keys import ChildKey, Key
 from perdure.turn.ledger import Ledger
 from perdure.turn.open_step import Attempts, OpenStep
-from perdure.turn.snapshot import Part
+from perdure.turn.snapshot import CarriedPart
 from perdure.turn.transcript import TokenCount, Transcript
 from perdure.turn.waiting import DELAY, PEOPLE, PROVIDER, Waiting
 from perdure.turn.wire import Origin, TurnRequest
@@ -86,7 +86,7 @@ class CarriedOver:
     """
 
     origin: Origin | None = None
-    parts: tuple[Part, ...] = ()
+    parts: tuple[CarriedPart, ...] = ()
     is_ahead: bool = False
     waiting_facts: tuple[Decided | BudgetAdded | Resumed | Said, ...] = ()
     refused: tuple[Decided | BudgetAdded | Resumed | Said, ...] = ()

@@ -6,6 +6,7 @@ These are the input of a turn, the inputs and results of its activities, and its
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from operator import not_
 from typing import Any, Literal
@@ -138,6 +139,28 @@ class TurnRequest(Wire):
         fields = self.model_dump(mode="json", exclude=how, exclude_none=True)
         return hashlib.sha256(to_json(fields)).hexdigest()
 
+    def _sizes(self) -> Iterator[tuple[str, int, int, str]]:
+        """Yield each thing whose size is limited: its name, size and limit in bytes, and a hint."""
+        message = opening(self.task, self.context)
+        schema = b"" if self.output_schema is None else to_json(self.output_schema)
+        labels = sum(size(name) + size(value) for name, value in self.labels.items())
+        say = size(self.origin.say) if self.origin else 0
+        unread, reads = (
+            sum(map(weight, self.said or ())),
+            "give the agent a tool that reads the rest",
+        )
+        yield "the labels", labels, limits.LABELS_BYTES, "they go with every tool call"
+        task = weight(message) + len(schema)
+        yield "task, context and output schema", task, limits.TASK_BYTES, reads
+        yield "the message to a fork", say, limits.TASK_BYTES, reads
+        yield "the messages to the turn", unread, limits.UNREAD_BYTES, reads
+        yield (
+            "the images and files of the task",
+            media_weight(message),
+            limits.MEDIA_BYTES,
+            "give addresses that the provider fetches",
+        )
+
     def check(self) -> None:
         """Refuse a request that is too large, or an output type that no model can be held to.
 
@@ -146,42 +169,11 @@ class TurnRequest(Wire):
                 fork, the messages to the turn, or the images and files are over their limit.
             InvalidRequestError: The output schema is recursive, or allows any value somewhere.
         """
-        message = opening(self.task, self.context)
-        input_bytes = weight(message) + (
-            len(to_json(self.output_schema)) if self.output_schema is not None else 0
-        )
-        labels = sum(size(name) + size(value) for name, value in self.labels.items())
-        for what, bytes_, most, hint in (
-            ("the labels", labels, limits.LABELS_BYTES, "they go with every tool call"),
-            (
-                "task, context and output schema",
-                input_bytes,
-                limits.TASK_BYTES,
-                "give the agent a tool that reads the rest",
-            ),
-            (
-                "the message to a fork",
-                size(self.origin.say) if self.origin else 0,
-                limits.TASK_BYTES,
-                "give the agent a tool that reads the rest",
-            ),
-            (
-                "the messages to the turn",
-                sum(map(weight, self.said or ())),
-                limits.UNREAD_BYTES,
-                "give the agent a tool that reads the rest",
-            ),
-            (
-                "the images and files of the task",
-                media_weight(message),
-                limits.MEDIA_BYTES,
-                "give addresses that the provider fetches",
-            ),
-        ):
-            if bytes_ > most:
+        for subject, bytes_, limit, hint in self._sizes():
+            if bytes_ > limit:
                 raise errors.TooLargeError(
-                    f"{what} are {bytes_} bytes, more than {most}; {hint}",
-                    context={"bytes": bytes_, "limit": most},
+                    f"{subject} are {bytes_} bytes, more than {limit}; {hint}",
+                    context={"bytes": bytes_, "limit": limit},
                 )
         try:
             strict({"type": "string"} if self.output_schema is None else self.output_schema)
@@ -422,12 +414,20 @@ class ChildNews(Wire):
 class ChildRun(Wire):
     """Input of the activity that reads one run of a delegate's turn.
 
-    With `parent`, the id of a workflow, the turn must have been begun by that, and be over.
+    With `parent`, the id of a workflow, the turn must have been begun by that workflow, and be
+    over; with `only_parent`, nothing else is read.
     """
 
     turn_id: str
     run_id: str
     parent: str = ""
+    only_parent: bool = False
+
+
+class ParentRead(Wire):
+    """Whether a turn has the parent of a `ChildRun`, which an earlier release did not compare."""
+
+    has_parent: bool = False
 
 
 class Steer(Wire):

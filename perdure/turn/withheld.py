@@ -1,7 +1,7 @@
 """Answers that the checks of their agent have not let pass: a mark is in the place of each. Pure.
 
 History, which the turn itself and its operators read, has the answer. Everything else that shows a
-transcript (a report, a session, a fork, a gateway) shows it as `told` returns it.
+transcript (a report, a session, a fork, a gateway) shows it as `shown` returns it.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ OBJECTION = f"{output_type.OBJECTION}. The reason is withheld with the answer."
 """The text in the place of an objection to such an answer, which may quote it."""
 
 
-def told(state: TurnState) -> TurnState:
+def shown(state: TurnState) -> TurnState:
     """Return the state of a turn as its transcript is shown outside of the turn."""
     return without_answers(state, has_passed=state.is_checked)
 
 
-def told_steps(state: TurnState, after: int) -> tuple[Step, ...]:
+def shown_steps(state: TurnState, after: int) -> tuple[Step, ...]:
     """Return the closed steps after number `after` of a turn, as they are shown outside of it.
 
     An answer that the checks may still let pass is not among them. Steps of earlier runs are not
@@ -37,7 +37,7 @@ def told_steps(state: TurnState, after: int) -> tuple[Step, ...]:
     new = state.steps[max(count, 0) :]
     if state.agent is None or not state.agent.answer_checks or not any(map(_is_answer, new)):
         return new
-    new = told(state).steps[max(count, 0) :]
+    new = shown(state).steps[max(count, 0) :]
     may_pass = state.ended is None and not state.is_checked and _is_answer(new[-1])
     return new[:-1] if may_pass else new
 

@@ -114,11 +114,11 @@ class Budget(Given):
         """Return the smaller limit of both budgets in every dimension."""
         if other is None:
             return self
-        mine, others = _named(self), _named(other)
+        mine, limits = _named(self), _named(other)
         return Budget(
             **{
-                **others,
-                **{name: min(value, others.get(name, value)) for name, value in mine.items()},
+                **limits,
+                **{name: min(value, limits.get(name, value)) for name, value in mine.items()},
             }
         )
 

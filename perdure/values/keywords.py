@@ -22,14 +22,14 @@ class _Omitted:
         return "..."
 
 
-def check(what: str, given: Mapping[str, object], family: type) -> None:
+def check(what: str, options: Mapping[str, object], family: type) -> None:
     """Refuse options that are not of the family.
 
     Raises:
         TypeError: There is no option of this name, as for any other function.
     """
     known = family.__annotations__
-    for name in given.keys() - known:
+    for name in options.keys() - known:
         near = difflib.get_close_matches(name, known, 1)
         hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
         raise TypeError(f"{what} has no option {name!r}; {hint}")

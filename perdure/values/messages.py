@@ -191,10 +191,10 @@ def in_brief(media: Media, note: str = "") -> str:
 
     An example is `[image/png, 48 KB]`. This text is its place in the content of a tool result.
     """
-    what = (
+    size_text = (
         one_line(media.url, 1_000) if media.url and not media.data else in_units(media.size_bytes)
     )
-    return f"[{one_line(media.media_type, 80)}, {what}{f': {note}' if note else ''}]"
+    return f"[{one_line(media.media_type, 80)}, {size_text}{f': {note}' if note else ''}]"
 
 
 def without_some(
@@ -204,23 +204,23 @@ def without_some(
 
     A sentence with the reason is in the place of each.
     """
-    kept: list[Media] = []
-    for one in media:
-        reason = why(one)
+    accepted: list[Media] = []
+    for item in media:
+        reason = why(item)
         if not reason:
-            kept.append(one)
+            accepted.append(item)
             continue
-        place, sentence = in_brief(one), in_brief(one, reason)
-        if place in content:
-            content = content.replace(place, sentence, 1)
+        brief, sentence = in_brief(item), in_brief(item, reason)
+        if brief in content:
+            content = content.replace(brief, sentence, 1)
         else:  # clipped
             content = f"{content}\n{sentence}"
-    return content, tuple(kept)
+    return content, tuple(accepted)
 
 
 def without_data(media: Iterable[Media]) -> tuple[Media, ...]:
     """Return media to print: their kinds and addresses."""
-    return tuple(one.model_copy(update={"data": None}) for one in media)
+    return tuple(item.model_copy(update={"data": None}) for item in media)
 
 
 def canonical(message: Message) -> bytes:
@@ -290,10 +290,10 @@ def with_unique_ids(message: AssistantMessage, taken: Set[str], prefix: str) -> 
     return message.model_copy(update={"parts": tuple(parts)})
 
 
-def _free(wanted: str, seen: Set[str], taken: Set[str]) -> str:
-    number, name = 1, wanted
+def _free(preferred: str, seen: Set[str], taken: Set[str]) -> str:
+    number, name = 1, preferred
     while name in seen or name in taken:
-        number, name = number + 1, f"{wanted}_{number + 1}"
+        number, name = number + 1, f"{preferred}_{number + 1}"
     return name
 
 
@@ -312,12 +312,12 @@ def closed(messages: Sequence[Message]) -> tuple[Message, ...]:
             out.append(message)
             continue
         following = messages[index + 1] if index + 1 < len(messages) else None
-        given = _by_call(following.results if isinstance(following, ToolMessage) else ())
+        answers = _by_call(following.results if isinstance(following, ToolMessage) else ())
         unique = with_unique_ids(message, seen, f"past_{index}")
         seen.update(call.id for call in unique.calls)
         results = (
-            _taken(given, asked, call)
-            for asked, call in zip(message.calls, unique.calls, strict=True)
+            _taken(answers, original, call)
+            for original, call in zip(message.calls, unique.calls, strict=True)
         )
         out += [unique, ToolMessage(results=tuple(results))]
     return tuple(out)
@@ -325,24 +325,26 @@ def closed(messages: Sequence[Message]) -> tuple[Message, ...]:
 
 def _by_call(results: Iterable[ToolResult]) -> dict[str, list[ToolResult]]:
     """Return the results of each call, the last first."""
-    found: dict[str, list[ToolResult]] = {}
+    by_call: dict[str, list[ToolResult]] = {}
     for result in results:
-        found.setdefault(result.call_id, []).append(result)
-    for same in found.values():
+        by_call.setdefault(result.call_id, []).append(result)
+    for same in by_call.values():
         same.reverse()
-    return found
+    return by_call
 
 
-def _taken(given: Mapping[str, list[ToolResult]], asked: ToolCall, call: ToolCall) -> ToolResult:
+def _taken(
+    answers_by_call: Mapping[str, list[ToolResult]], original: ToolCall, call: ToolCall
+) -> ToolResult:
     """Return the first result of a call, under the id that the call has now.
 
     Without one, return an error result.
     """
-    answers = given.get(asked.id)
+    answers = answers_by_call.get(original.id)
     if not answers:
         return ToolResult(call_id=call.id, name=call.name, content=OPEN_CALL, is_error=True)
-    found = answers.pop()
-    return found if found.call_id == call.id else found.model_copy(update={"call_id": call.id})
+    result = answers.pop()
+    return result if result.call_id == call.id else result.model_copy(update={"call_id": call.id})
 
 
 def _joined(parts: Iterable[object]) -> str:

@@ -108,24 +108,24 @@ class Price(Given):
 
         It may be zero or negative; None if output is free.
         """
-        left = money - self.most(input_tokens, 0)
-        if left < 0:
+        remaining = money - self.most(input_tokens, 0)
+        if remaining < 0:
             return -1
         if not self.output:
             return None
-        return int(left * MILLION // self.output)
+        return int(remaining * MILLION // self.output)
 
     def input_for(self, money: Decimal, output_tokens: int) -> int:
         """Return the number of input tokens that `money` pays for beside `output_tokens`.
 
         It may be zero or negative.
         """
-        left = money - self.most(0, output_tokens)
-        if left < 0:
+        remaining = money - self.most(0, output_tokens)
+        if remaining < 0:
             return -1
         if not self.input:
             return 10**15
-        return int(left * MILLION // self.input)
+        return int(remaining * MILLION // self.input)
 
 
 def bound(message: Message) -> int:

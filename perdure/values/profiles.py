@@ -46,16 +46,16 @@ def lack_of(media: Media, sizes: Sizes | None) -> str:
     """Return the same reason as a predicate, such as `takes no image/png`."""
     if sizes is None:
         return ""
-    most = max(
-        (most for pattern, most in sizes.items() if fnmatchcase(media.media_type, pattern)),
+    limit = max(
+        (limit for pattern, limit in sizes.items() if fnmatchcase(media.media_type, pattern)),
         default=None,
     )
     kind = one_line(media.media_type, 80)
-    if most is None:
+    if limit is None:
         return f"takes no {kind}"
     weight = media.size_bytes
     return (
-        f"takes {kind} of at most {in_units(most)}, and this one has {in_units(weight)}"
-        if weight > most
+        f"takes {kind} of at most {in_units(limit)}, and this one has {in_units(weight)}"
+        if weight > limit
         else ""
     )

@@ -89,7 +89,7 @@ class LeftOut(Value):
 
     def __str__(self) -> str:
         counts = ((self.results, "tool result"), (self.steps, "step"))
-        named = [counted(count, what) for count, what in counts if count]
+        named = [counted(count, noun) for count, noun in counts if count]
         return f"{' and '.join(named) or 'what was said before'}, {in_units(self.bytes)}"
 
 
@@ -209,12 +209,12 @@ class AgentReport(Value, Generic[T]):
 
 def bounded(children: Sequence[ChildReport], most_bytes: int) -> tuple[ChildReport, ...]:
     """Return the part of a tree that fits, without its lower levels or its last branches."""
-    kept = tuple(children)
-    if _size(kept) > most_bytes:
-        kept = tuple(child.model_copy(update={"children": ()}) for child in kept)
-    while _size(kept) > most_bytes:
-        kept = kept[: len(kept) // 2]
-    return kept
+    shortened = tuple(children)
+    if _size(shortened) > most_bytes:
+        shortened = tuple(child.model_copy(update={"children": ()}) for child in shortened)
+    while _size(shortened) > most_bytes:
+        shortened = shortened[: len(shortened) // 2]
+    return shortened
 
 
 def _size(children: Sequence[ChildReport]) -> int:

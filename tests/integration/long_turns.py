@@ -134,10 +134,12 @@ async def delete(client: RecordingClient, workflow_id: str, run_id: str) -> None
 class Carries(Interceptor):
     """A worker's takeovers of a run before, which wait until they are let go.
 
-    `added` is what was added to the limit of iterations to fill the run before.
+    `added` is what was added to the limit of iterations to fill the run before. `kind` is the type
+    of the activities that wait, if they are others.
     """
 
-    def __init__(self, *, held: bool = True) -> None:
+    def __init__(self, *, held: bool = True, kind: str = CARRY) -> None:
+        self.kind = kind
         self.added = 0
         self.begun = asyncio.Event()
         self.let_go = asyncio.Event()
@@ -156,7 +158,7 @@ class _Held(ActivityInboundInterceptor):
 
     # Temporal calls the parameter `input`
     async def execute_activity(self, input: ExecuteActivityInput) -> Any:  # noqa: A002
-        if activity.info().activity_type == CARRY:
+        if activity.info().activity_type == self._carries.kind:
             self._carries.begun.set()
             await self._carries.let_go.wait()
         return await super().execute_activity(input)

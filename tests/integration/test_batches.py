@@ -11,6 +11,7 @@ import re
 import secrets
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -54,11 +55,13 @@ from perdure.values.answers import ModelAnswer
 from perdure.values.messages import UserMessage
 from perdure.values.reports import StopReason
 from perdure.workflows import WORKFLOWS
+from perdure.workflows.batch.agent_batch_part import OWN
 
 from .. import encrypting
 from ..conftest import Runtime, assert_no_task_failed, eventually
+from .long_turns import Carries, holding
 from .resets import reset_to, task_ends
-from .spending import SOON_S, TOKEN, app, usage
+from .spending import SOON_S, TOKEN, app, queue, usage
 
 
 class Crowd:
@@ -626,6 +629,31 @@ async def test_task_whose_id_another_workflow_has_is_failed(runtime: Runtime) ->
     }
     assert results["1"].error is not None
     assert "a turn of its id is running" in results["1"].error.message
+
+
+@pytest.mark.accepts("E144")
+async def test_cancel_does_not_reach_the_turn_of_another_caller(perdure_server: str) -> None:
+    """It has the id of a task, and the part is cancelled before it knows whose turn that is."""
+    batch_id, model = new_id(), Crowd(99)
+    reading = Carries(kind=READ_CHILD)
+    worker = replace(app(classifier()), providers={"scripted": model})
+    async with queue(perdure_server) as work, holding(work, worker, reading):
+        client = work.client
+        other = await client.start("classifier", "other", id=f"{batch_id}/1")
+        batch = await client.start_batch(batch_id, "classifier", ["one"], at_once=1)
+        await asyncio.wait_for(reading.begun.wait(), SOON_S)
+        await batch.cancel("wrong prompt")
+        digest = (await described(client.temporal, batch_id))[1].rounds[0].digest
+        part = client.temporal.get_workflow_handle(part_id(batch_id, 1, digest, 1))
+        await until_reads(part, {other.id, f"{OWN}{other.id}"})
+        reading.let_go.set()
+        status = await batch.wait()
+        model.is_full.set()
+        report = await other.result()
+        await check(client.temporal, batch_id)
+
+    assert (status.state, status.failed) == (BatchState.CANCELLED, 1)
+    assert report.output == "done: other"
 
 
 async def skip(client: AgentClient, workflow_id: str, by: timedelta) -> None:

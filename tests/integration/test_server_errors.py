@@ -7,6 +7,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from temporalio.api.common.v1 import GrpcStatus
+from temporalio.api.errordetails.v1 import NamespaceNotFoundFailure
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -32,6 +34,7 @@ class RefusingService(CountingService):
         self._rpcs = rpcs
         self._error = error
         self.message = "refused by the test"
+        self.details = b""
         self.most = float("inf")
         self.refused = 0
         self.is_passing = False
@@ -50,7 +53,7 @@ class RefusingService(CountingService):
         is_named = rpc in self._rpcs or not self._rpcs
         if is_named and self.refused < self.most and not (self.is_passing and self.refused):
             self.refused += 1
-            raise RPCError(self.message, self._error, b"")
+            raise RPCError(self.message, self._error, self.details)
         return await super()._rpc_call(
             rpc, req, resp_type, service=service, retry=retry, metadata=metadata, timeout=timeout
         )
@@ -212,8 +215,10 @@ MISSING = {
     "schedule": errors.ScheduleNotFoundError,
 }
 NO_NAMESPACE = "Namespace x is not found."
+WITHOUT_NAMESPACE = GrpcStatus()
+WITHOUT_NAMESPACE.details.add().Pack(NamespaceNotFoundFailure(namespace="x"))
 REFUSALS = [
-    (RPCStatusCode.NOT_FOUND, "workflow not found", None),
+    (RPCStatusCode.NOT_FOUND, "workflow not found for ID: namespace-1", None),
     (RPCStatusCode.NOT_FOUND, NO_NAMESPACE, errors.ConfigurationError),
     (RPCStatusCode.PERMISSION_DENIED, "the key was revoked", errors.ConfigurationError),
     (RPCStatusCode.UNAUTHENTICATED, "there is no key", errors.ConfigurationError),
@@ -257,6 +262,8 @@ async def test_every_verb_of_every_resource_ends_with_the_class_of_the_error(
         for code, message, cls in REFUSALS:
             service = RefusingService(client.temporal.service_client, (), code)
             service.message = message
+            if message == NO_NAMESPACE:
+                service.details = WITHOUT_NAMESPACE.SerializeToString()
             other = AgentClient.from_temporal(Client(service, namespace=client.temporal.namespace))
             known = handles(other, ids)
             asked += service.refused
@@ -281,6 +288,20 @@ async def test_every_verb_of_every_resource_ends_with_the_class_of_the_error(
     assert asked == 0  # a handle asks nothing
     assert found == expected
     assert set(ends.values()) <= {None, errors.ServerUnreachableError}
+
+
+@pytest.mark.accepts("E152")
+async def test_missing_namespace_is_not_taken_for_a_missing_id_with_that_word(
+    perdure_server: str,
+) -> None:
+    """The server says which of both it is."""
+    client = AgentClient.from_temporal(await Client.connect(perdure_server))
+    other = AgentClient.from_temporal(await Client.connect(perdure_server, namespace="nowhere"))
+
+    with pytest.raises(errors.TurnNotFoundError, match="'my-namespace'"):
+        await client.turn("my-namespace").status()
+    with pytest.raises(errors.ConfigurationError, match="create-namespace"):
+        await other.turn("my-namespace").status()
 
 
 @pytest.mark.accepts("E153")

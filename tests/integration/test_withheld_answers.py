@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any, Literal
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, create_model, field_validator
 
-from perdure import Agent, OutputGuardrail, errors, tool
+from perdure import Agent, AgentReport, OutputGuardrail, errors, tool
 from perdure.clients import Turn
 from perdure.session.facts import TurnRecorded
 from perdure.testing import ScriptedModel, call, calls, fails, says
+from perdure.turn.facts import TurnStarted
 from perdure.turn.withheld import MARK, OBJECTION
 from perdure.values.messages import AssistantMessage, UserMessage
 from perdure.values.reports import Outcome, Step, StopReason
@@ -155,6 +157,57 @@ async def test_error_of_a_guarded_agent_quotes_nothing(runtime: Runtime) -> None
     assert f"{SECRET}' is not one of" in str(model.requests[-1].messages[-1]).replace("\\", "")
 
 
+class Picky(BaseModel):
+    """An output type with a validator that is broken."""
+
+    text: str
+
+    @field_validator("text")
+    @classmethod
+    def _is_known(cls, text: str) -> str:
+        raise KeyError(text)
+
+
+PICKY = create_model("Picky", __doc__="Another version of it.", text=str)
+
+
+def breaks(report: AgentReport[Any]) -> bool:
+    """A check that is broken."""
+    raise KeyError(report.output)
+
+
+def is_refused(report: AgentReport[Any]) -> bool:
+    """A check that asks a model, which declines."""
+    raise errors.LLMRefusedError(f"the judge declined to answer: {report.output}")
+
+
+@pytest.mark.accepts("G37")
+@pytest.mark.parametrize(
+    ("fields", "output", "reason"),
+    [
+        ({"output": Picky}, PICKY, "its middleware gets: KeyError (FILE in _is_known)"),
+        ({"middleware": [OutputGuardrail(breaks)]}, None, "failed: KeyError (FILE in breaks)"),
+        (
+            {"middleware": [OutputGuardrail(is_refused)]},
+            None,
+            "failed: LLMRefusedError (FILE in is_refused)",
+        ),
+    ],
+    ids=["validator", "check", "judge"],
+)
+async def test_error_of_what_looks_at_an_answer_does_not_quote_the_answer(
+    runtime: Runtime, fields: dict[str, Any], output: Any, reason: str
+) -> None:
+    """It has the class of the exception and its place."""
+    model = ScriptedModel(WRONG)
+    async with runtime(guarded(**fields), model=model) as client:
+        failed = await ended(await client.start("clerk", "go", output=output))
+
+    assert isinstance(failed, errors.PerdureError)
+    assert reason in re.sub(r"test_withheld_answers\.py:\d+", "FILE", failed.message)
+    assert "hunter2" not in str([failed.message, failed.context, failed.report])
+
+
 @pytest.mark.accepts("G37")
 async def test_error_of_an_agent_without_checks_quotes_the_answer(runtime: Runtime) -> None:
     model = ScriptedModel(says("I may not.", stop=StopReason.REFUSED), WRONG, WRONG, WRONG)
@@ -221,6 +274,24 @@ async def test_fork_of_an_accepted_answer_has_the_answer(runtime: Runtime) -> No
     assert answers(forked.messages) == ["It is blue.", "Yes."]
 
 
+@pytest.mark.accepts("G23")
+async def test_resumed_turn_of_an_agent_without_checks_withholds_nothing(runtime: Runtime) -> None:
+    """Nor does its input ask for it: a worker of an earlier release would withhold the answers."""
+    model = SteeredModel(SECRET, fails(errors.LLMAuthError("no")), "Yes.", during=SECRET)
+    async with runtime(guarded(middleware=[]), model=model) as client:
+        turn = await client.start("clerk", "What is it?")
+        await ended(turn)
+        resumed = await turn.resume()
+        report = await resumed.result()
+        [started] = [
+            event.fact async for event in resumed.events() if isinstance(event.fact, TurnStarted)
+        ]
+
+    assert answers(report.messages) == [SECRET, "Yes."]
+    assert started.request.origin is not None
+    assert not started.request.origin.withheld
+
+
 @pytest.mark.accepts("G24")
 async def test_words_beside_calls_of_a_guarded_delegate_are_not_its_last_words(
     runtime: Runtime,
@@ -272,3 +343,21 @@ async def test_refused_answer_of_a_long_turn_is_withheld(runtime: Runtime) -> No
     assert reports[0] is not None
     assert answers(reports[0].messages) == ["", "", REFUSED]
     assert [step.message.text for step in reports[0].steps] == ["", "", REFUSED]
+
+
+@pytest.mark.accepts("G36")
+async def test_fork_in_a_later_run_has_a_mark_for_an_answer_of_an_earlier_one(
+    runtime: Runtime,
+) -> None:
+    """It reads that run alone, whose steps do not include the answer."""
+    clerk = reader(name="clerk", middleware=[NO_SECRETS], parallel_tools=True)
+    model = SteeredModel(SECRET, *filling(), "Hello.", "Sure.", during=SECRET)
+    async with runtime(app(clerk), model=model) as client:
+        turn = await begin(client, "clerk")
+        await turn.result()
+        runs = await runs_of(client, turn)
+        forked = await (await turn.fork(say="Sure?")).result()
+
+    assert len(runs) > 1
+    assert answers(model.requests[-1].messages) == [f"{MARK}]", "", "", "Hello."]
+    assert answers(forked.messages) == [f"{MARK}]", "", "", "Hello.", "Sure."]

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from perdure import Budget, Outcome, Task, errors
 from perdure.batch import leases as batch_leases
 from perdure.batch import plan as batch_plan
-from perdure.batch.part import Part
-from perdure.batch.wire import BatchProgress, BatchRequest, PartNews, PartRequest, StopReason
+from perdure.batch.part import PartState
+from perdure.batch.wire import BatchProgress, BatchRequest, BatchStopReason, PartNews, PartRequest
 from perdure.turn.facts import ChildEnded
 from perdure.turn.keys import ChildKey
 from perdure.turn.wire import Summary, TurnRequest
@@ -37,12 +37,12 @@ class Simulation:
         )
         self.progress = BatchProgress(began=NOW)
         common = TurnRequest(agent="a", task=Task(content=""))
-        self.parts: dict[int, Part] = {}
+        self.parts: dict[int, PartState] = {}
         for number, count in enumerate(sizes, 1):
             items = tuple(
                 BatchItem(id=f"{number}-{index}", task=Task(content="t")) for index in range(count)
             )
-            self.parts[number] = Part(
+            self.parts[number] = PartState(
                 PartRequest(batch="b", round=1, part=number, common=common, items=items)
             )
         self.orders: dict[int, deque[Any]] = {number: deque() for number in self.parts}
@@ -145,7 +145,7 @@ def test_places_and_money_are_never_exceeded(
         assert len(batch.started) == sum(sizes)
         assert batch.progress.done == sum(sizes)
     elif len(batch.started) < sum(sizes):
-        assert batch.progress.stop == StopReason.BUDGET
+        assert batch.progress.stop == BatchStopReason.BUDGET
     assert batch.progress.spent == batch.spent
 
 
@@ -156,7 +156,7 @@ def test_nearly_all_of_a_budget_is_used() -> None:
 
     batch.run(Decimal("0.1"))
 
-    assert batch.progress.stop == StopReason.BUDGET
+    assert batch.progress.stop == BatchStopReason.BUDGET
     assert batch.spent.usd > Decimal("1.6")
 
 
@@ -224,9 +224,11 @@ def test_news_of_a_part_that_was_reset_count_from_the_beginning() -> None:
     batch.progress = batch_plan.heard(batch.request, batch.progress, late, NOW)
     ignored = batch.progress.active[1].news
     after = PartNews(part=1, run="b", number=2, done=1)
-    batch.progress = batch_plan.heard(batch.request, batch.progress, after, NOW)
+    resets = [batch_plan.is_of_reset_part(batch.progress, news) for news in (before, late, after)]
+    batch.progress = batch_plan.heard(batch.request, batch.progress, after, NOW, is_reset=True)
 
     assert ignored == before
+    assert resets == [False, False, True]
     kept = {"freed": 1, "returned": usd}
     assert batch.progress.active[1].news == after.model_copy(update=kept)
 
@@ -238,8 +240,13 @@ def test_part_that_was_reset_learns_what_it_had_given_back() -> None:
     batch.drive()
     [order] = batch.orders[1]
     usd = Spending(usd=Decimal(3))
-    batch.parts[1].take(order.model_copy(update={"taken": usd}))
+    later, part = order.model_copy(update={"taken": usd}), batch.parts[1]
+    part.take(later)
+    forgotten = [part.has_forgotten(order), part.has_forgotten(later)]
+    part.remember(later)
 
+    assert forgotten == [False, True]
+    assert not part.has_forgotten(later)
     [*requests] = [request for _, request in batch.parts[1].starts(NOW)]
 
     assert sum(one.budget.usd or 0 for one in requests if one.budget) == Decimal(1)

@@ -34,7 +34,7 @@ from perdure.turn.facts import (
 from perdure.turn.fold import apply, fold
 from perdure.turn.keys import CarryKey, ModelKey
 from perdure.turn.situation import Situation
-from perdure.turn.snapshot import VERSION, Part
+from perdure.turn.snapshot import VERSION, CarriedPart
 from perdure.turn.state import CarriedOver, TurnState
 from perdure.turn.wire import Origin, TurnRequest
 from perdure.values.approvals import Decision
@@ -156,7 +156,7 @@ def test_parts_hold_what_was_split(seed: int, most_bytes: int) -> None:
     for state in turn(seed).states:
         if is_free(state):
             whole = carry.state_of(state)
-            parts = [unpack(pack(part), Part) for part in carry.split(whole, most_bytes)]
+            parts = [unpack(pack(part), CarriedPart) for part in carry.split(whole, most_bytes)]
 
             assert carry.join(parts) == whole
             assert carry.join(parts).digest == whole.digest
@@ -357,7 +357,7 @@ def test_release_without_runs_refuses_the_input_of_a_later_run() -> None:
         unpack(given, TurnRequest)
 
 
-class _Later(Part):
+class _Later(CarriedPart):
     """A part as a later release may record it."""
 
     number: str  # type: ignore[assignment]  # another shape

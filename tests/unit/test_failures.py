@@ -6,6 +6,7 @@ import pytest
 from temporalio.exceptions import ApplicationError
 
 from perdure import errors
+from perdure.activities.error_log import logged
 from perdure.temporal import failures
 
 GONE = errors.TurnNotFoundError("the history is gone")
@@ -29,7 +30,7 @@ def test_failure_is_final_if_another_attempt_would_not_change_it(
     raised: Exception, final: failures.Final, is_final: bool
 ) -> None:
     """A bug may be mended, so it is not, unless every error is."""
-    with pytest.raises(ApplicationError) as failed, failures.typed(final):
+    with pytest.raises(ApplicationError) as failed, failures.typed(final), logged():
         raise raised
 
     assert failed.value.non_retryable is is_final

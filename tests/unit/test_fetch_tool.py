@@ -28,7 +28,7 @@ import pytest
 from perdure import errors
 from perdure.activities.toolboxes import pages
 from perdure.activities.toolboxes.addresses import may_connect
-from perdure.activities.toolboxes.fetch import Page
+from perdure.activities.toolboxes.fetch import FetchedPage
 from perdure.agents.tools import Toolbox, as_tools, encode
 from perdure.toolboxes import fetch
 from tests.loopback import raw_server
@@ -124,11 +124,11 @@ def opened(site: Site, **options: Any) -> Toolbox:
     return fetch(**{"allow_networks": [LOOPBACK], "allow_ports": [80, 443, site.port], **options})
 
 
-async def get(box: Toolbox, url: str, **arguments: object) -> Page:
+async def get(box: Toolbox, url: str, **arguments: object) -> FetchedPage:
     """Call the tool as a turn does, with arguments as JSON."""
     (item,) = as_tools(box.tools)
     page = await item.function(**item.arguments.parse(encode({"url": url, **arguments})))
-    assert isinstance(page, Page)
+    assert isinstance(page, FetchedPage)
     return page
 
 
@@ -355,7 +355,7 @@ async def test_host_is_named_to_the_server_and_nothing_else_is(
         opened(site, resolver=Names(["127.0.0.1"])), site.url("/a?b=c#part", "shop.test")
     )
 
-    assert page == Page(url=site.url("/a?b=c#part", "shop.test"), status=200, text="hello")
+    assert page == FetchedPage(url=site.url("/a?b=c#part", "shop.test"), status=200, text="hello")
     (request,) = site.requests
     assert request[0] == "/a?b=c"
     assert set(request[1]) == {"host", "accept", "accept-encoding", "user-agent", "connection"}
@@ -499,7 +499,7 @@ async def test_redirect_is_followed_without_cookies(site: Site) -> None:
     names = Names(["127.0.0.1"])
     page = await get(opened(site, resolver=names), site.url("/", "one.test"))
 
-    assert page == Page(url=site.url("/three", "other.test"), status=200, text="here")
+    assert page == FetchedPage(url=site.url("/three", "other.test"), status=200, text="here")
     assert [host for host, _ in names.asked] == ["one.test", "one.test", "other.test"]
     assert [request[1].get("cookie") for request in site.requests] == [None] * 3
     assert not any("planted" in value for _, headers in site.requests for value in headers.values())
@@ -643,7 +643,7 @@ async def test_bomb_is_not_unpacked(site: Site) -> None:
 
 async def test_error_status_is_told_with_its_page(site: Site) -> None:
     """The model can read the response body."""
-    assert await get(opened(site), site.url("/gone")) == Page(
+    assert await get(opened(site), site.url("/gone")) == FetchedPage(
         url=site.url("/gone"), status=404, text="nothing here"
     )
 
@@ -652,7 +652,7 @@ async def test_long_text_comes_in_parts_that_fit_together(site: Site) -> None:
     """Each fits into a tool result as JSON, and has the offset of the next one."""
     whole = "".join(f'"{number}" é\\\n' for number in range(10_000))
     site.answers["/"] = (200, {"content-type": "text/plain; charset=utf-8"}, whole.encode())
-    parts, offset = list[Page](), 0
+    parts, offset = list[FetchedPage](), 0
     while not parts or parts[-1].next_offset is not None:
         parts.append(await get(opened(site), site.url("/"), offset=offset))
         offset = parts[-1].next_offset or 0

@@ -12,7 +12,7 @@ import pytest
 
 from perdure import errors
 from perdure.activities.toolboxes import folder, search
-from perdure.activities.toolboxes.folder import Excerpt, Listing, Matches, folder_toolbox
+from perdure.activities.toolboxes.folder import Excerpt, FolderListing, Matches, folder_toolbox
 from perdure.activities.toolboxes.search import Match
 from perdure.agents.tools import as_tools, encode
 
@@ -300,7 +300,9 @@ def test_files_are_listed_in_order_and_links_are_not(root: Path) -> None:
     (root / "outside").symlink_to(root.parent, target_is_directory=True)
     (root / "zebra.txt").write_text("")
 
-    assert run(root, "list_files") == Listing(files=("shop.md", "zebra.txt", "guides/setup.md"))
+    assert run(root, "list_files") == FolderListing(
+        files=("shop.md", "zebra.txt", "guides/setup.md")
+    )
 
 
 @pytest.mark.parametrize(

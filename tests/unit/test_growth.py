@@ -589,7 +589,7 @@ def test_stream_is_put_together_in_linear_time(
 
 def fed(size: int) -> Callable[[bytes], None]:
     def read(data: bytes) -> None:
-        reader = sse.Reader("vendor")
+        reader = sse.EventReader("vendor")
         for begin in range(0, len(data), size):
             for _ in reader.feed(data[begin : begin + size]):
                 pass

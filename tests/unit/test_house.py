@@ -317,6 +317,23 @@ def test_map_of_the_house_has_every_room() -> None:
     assert named == {str(path.parent) for path, _ in product()}
 
 
+def test_class_names_of_activities_workers_and_values_are_used_once() -> None:
+    """So that a name in a traceback or a log is one class. Underscores make no other name."""
+    folders: dict[str, list[str]] = {}
+    for path, tree in product():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                folders.setdefault(node.name.strip("_"), []).append(str(path.parent))
+    rooms = ("activities", "worker", "perdure/values")
+    again = {
+        name
+        for name, places in folders.items()
+        if len(places) > 1 and any(place.startswith(rooms) for place in places)
+    }
+
+    assert again <= {"Text"}
+
+
 def test_package_itself_has_few_modules() -> None:
     """The top level stays easy to survey."""
     assert len(list((ROOT / "perdure").glob("*.py"))) <= 10

@@ -219,7 +219,7 @@ PLANTED = [
     ("perdure.workflows.heartbeats", "perdure.workflows.turn.clock"),
     # workers
     ("perdure.worker.agent_worker", "perdure.clients.cli.turns"),
-    ("perdure.worker.activities", "click"),
+    ("perdure.worker.assembly", "click"),
     ("perdure.worker.plugin", "click"),
 ]
 

@@ -11,44 +11,47 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perdure import errors, limits
-from perdure.activities.providers.sse import Event, Reader
+from perdure.activities.providers.sse import EventReader, ServerSentEvent
 
 from ..clerk import in_its_own_time
 
 
-def read(*pieces: bytes) -> list[Event]:
+def read(*pieces: bytes) -> list[ServerSentEvent]:
     """The events of a stream with these chunks."""
-    reader = Reader("stub")
+    reader = EventReader("stub")
     return [event for piece in pieces for event in reader.feed(piece)]
 
 
 @pytest.mark.parametrize(
     ("stream", "events"),
     [
-        (b"data: hi\n\n", [Event("message", "hi")]),
-        (b"data:hi\n\n", [Event("message", "hi")]),
-        (b"data:  hi \n\n", [Event("message", " hi ")]),
-        (b"data: a\r\ndata: b\rdata: c\n\r\n", [Event("message", "a\nb\nc")]),
-        (b"event: ping\ndata: 1\n\ndata: 2\n\n", [Event("ping", "1"), Event("message", "2")]),
-        (b"event: ping\nevent: pong\ndata: 1\n\n", [Event("pong", "1")]),
-        (b": comment\n\n: PROCESSING\ndata: 1\n: another\n\n", [Event("message", "1")]),
-        (b"id: 7\nretry: 100\nunknown: x\ndata: 1\n\n", [Event("message", "1")]),
-        (b"data\n\n", [Event("message", "")]),
-        (b"data: \ndata\n\n", [Event("message", "\n")]),
-        (b"event: ping\n\ndata: 1\n\n", [Event("message", "1")]),
-        (b"data: a: b\n\n", [Event("message", "a: b")]),
+        (b"data: hi\n\n", [ServerSentEvent("message", "hi")]),
+        (b"data:hi\n\n", [ServerSentEvent("message", "hi")]),
+        (b"data:  hi \n\n", [ServerSentEvent("message", " hi ")]),
+        (b"data: a\r\ndata: b\rdata: c\n\r\n", [ServerSentEvent("message", "a\nb\nc")]),
+        (
+            b"event: ping\ndata: 1\n\ndata: 2\n\n",
+            [ServerSentEvent("ping", "1"), ServerSentEvent("message", "2")],
+        ),
+        (b"event: ping\nevent: pong\ndata: 1\n\n", [ServerSentEvent("pong", "1")]),
+        (b": comment\n\n: PROCESSING\ndata: 1\n: another\n\n", [ServerSentEvent("message", "1")]),
+        (b"id: 7\nretry: 100\nunknown: x\ndata: 1\n\n", [ServerSentEvent("message", "1")]),
+        (b"data\n\n", [ServerSentEvent("message", "")]),
+        (b"data: \ndata\n\n", [ServerSentEvent("message", "\n")]),
+        (b"event: ping\n\ndata: 1\n\n", [ServerSentEvent("message", "1")]),
+        (b"data: a: b\n\n", [ServerSentEvent("message", "a: b")]),
         (b" data: 1\n\n", []),
-        (b"\xef\xbb\xbfdata: 1\n\n", [Event("message", "1")]),
-        (b"\xef\xbb\xbf\ndata: 1\n\n", [Event("message", "1")]),
-        (b"data: 1\n\n\xef\xbb\xbfdata: 2\n\n", [Event("message", "1")]),
+        (b"\xef\xbb\xbfdata: 1\n\n", [ServerSentEvent("message", "1")]),
+        (b"\xef\xbb\xbf\ndata: 1\n\n", [ServerSentEvent("message", "1")]),
+        (b"data: 1\n\n\xef\xbb\xbfdata: 2\n\n", [ServerSentEvent("message", "1")]),
         (
             "data: gr\u00fc\u00df dich \U0001f30d\u2028\n\n".encode(),
-            [Event("message", "gr\u00fc\u00df dich \U0001f30d\u2028")],
+            [ServerSentEvent("message", "gr\u00fc\u00df dich \U0001f30d\u2028")],
         ),
-        (b"\n\n\r\n\r\rdata: 1\r\r", [Event("message", "1")]),
+        (b"\n\n\r\n\r\rdata: 1\r\r", [ServerSentEvent("message", "1")]),
     ],
 )
-def test_stream_is_read_by_the_rules(stream: bytes, events: list[Event]) -> None:
+def test_stream_is_read_by_the_rules(stream: bytes, events: list[ServerSentEvent]) -> None:
     """Whole, and byte by byte."""
     assert read(stream) == events
     assert read(*(stream[at : at + 1] for at in range(len(stream)))) == events

@@ -18,7 +18,7 @@ from perdure.activities.providers.chat_stream import ChatStream
 from perdure.activities.providers.http import Parts
 from perdure.activities.providers.message_stream import MessageStream
 from perdure.activities.providers.response_stream import ResponseStream
-from perdure.activities.providers.sse import Reader
+from perdure.activities.providers.sse import EventReader
 from perdure.testing import stub_streams
 from perdure.testing.stub_provider import StubProvider
 from perdure.values.answers import ModelAnswer
@@ -67,7 +67,7 @@ def sent(*data: Event | None) -> bytes:
 
 def body_of(parts: Parts, pieces: Iterable[bytes]) -> Event | None:
     """The body assembled from a stream in these chunks."""
-    reader = Reader("stub")
+    reader = EventReader("stub")
     for piece in pieces:
         for event in reader.feed(piece):
             if parts.take(event.name, None if event.data == "[DONE]" else json.loads(event.data)):

@@ -17,7 +17,7 @@ from perdure.activities.providers.chat_stream import ChatStream
 from perdure.activities.providers.http import Parts
 from perdure.activities.providers.message_stream import MessageStream
 from perdure.activities.providers.response_stream import ResponseStream
-from perdure.activities.providers.sse import Reader
+from perdure.activities.providers.sse import EventReader
 from perdure.testing import stub_streams
 from perdure.testing.stub_provider import Reply, StubProvider, completion, message, response
 from perdure.values.reports import StopReason
@@ -66,7 +66,7 @@ def parts_of(vendor: Vendor) -> Parts:
 def put_together(vendor: Vendor, stream: bytes) -> dict[str, Any] | None:
     """The body assembled from a stream of these bytes, without a server."""
     parts = parts_of(vendor)
-    for event in Reader("stub").feed(stream):
+    for event in EventReader("stub").feed(stream):
         if parts.take(event.name, None if event.data == "[DONE]" else json.loads(event.data)):
             break
     return parts.body()

@@ -12,13 +12,17 @@ from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
 from perdure import Outcome, errors
-from perdure.activities.webhook_rules import Rules
+from perdure.activities.webhook_rules import WebhookRules
 from perdure.activities.webhooks import Webhooks
 from perdure.delivery.webhook import Delivered, Notification, message_about
+from perdure.temporal.names import NOTIFY
+from perdure.temporal.payloads import pack
 from perdure.turn.facts import TurnEnded
 from perdure.turn.state import TurnState
 from perdure.turn.wire import Summary, TurnRequest
 from perdure.values.tasks import Task
+from perdure.worker.assembly import deliveries
+from perdure.worker.internals import activity_name
 
 from ..receiver import SECRET, receiving
 from .test_fetch_tool import certificate
@@ -50,8 +54,8 @@ def sent(url: str) -> Notification:
 
 
 def sending(hosts: Sequence[str], names: Names) -> Webhooks:
-    made = Rules.of(hosts, [SECRET])
-    return Webhooks(Rules(made.hosts, made.secrets, names))
+    made = WebhookRules.of(hosts, [SECRET])
+    return Webhooks(WebhookRules(made.hosts, made.secrets, names))
 
 
 @pytest.mark.accepts("H83")
@@ -89,3 +93,26 @@ async def test_name_that_leads_inside_later_gets_nothing() -> None:
             )
 
     assert receiver.hooks == []
+
+
+@pytest.mark.accepts("Y72")
+async def test_delivery_is_tried_again_after_a_bug_and_not_after_a_refusal() -> None:
+    """As the worker has the activity: a bug may be mended by the time of the next attempt."""
+
+    async def broken(host: str, port: int) -> Sequence[str]:
+        raise LookupError(host)
+
+    webhooks = Webhooks(
+        WebhookRules(WebhookRules.of(["hooks.test"], [SECRET]).hosts, (b"key",), broken)
+    )
+    [notify] = [one for one in deliveries(webhooks) if activity_name(one) == NOTIFY]
+    failed = {}
+    for url in ("https://hooks.test/", "https://other.test/"):
+        with pytest.raises(ApplicationError) as caught:
+            await ActivityEnvironment().run(notify, pack(sent(url)))
+        failed[url] = (caught.value.type, caught.value.non_retryable)
+
+    assert failed == {
+        "https://hooks.test/": ("PERDURE_ERROR", False),
+        "https://other.test/": ("WEBHOOK_REFUSED", True),
+    }

@@ -10,7 +10,7 @@ import pytest
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 from perdure import errors
-from perdure.activities.webhook_rules import Rules
+from perdure.activities.webhook_rules import WebhookRules
 from perdure.worker.settings import WorkerSettings
 
 from ..receiver import OLD_SECRET, SECRET
@@ -27,14 +27,14 @@ HOSTS = (
 )
 
 
-def rules(*found: str) -> Rules:
+def rules(*found: str) -> WebhookRules:
     """The rules of a worker for which every name has these addresses."""
 
     async def resolver(host: str, port: int) -> Sequence[str]:
         return found
 
-    made = Rules.of(HOSTS, [SECRET])
-    return Rules(made.hosts, made.secrets, resolver)
+    made = WebhookRules.of(HOSTS, [SECRET])
+    return WebhookRules(made.hosts, made.secrets, resolver)
 
 
 @pytest.mark.accepts("H83")
@@ -134,7 +134,7 @@ async def test_other_hosts_and_private_addresses_are_refused(
 def test_wrong_settings_are_refused(hosts: list[str], secrets: list[str]) -> None:
     """With what is right; a secret is never in the message."""
     with pytest.raises(errors.ConfigurationError) as caught:
-        Rules.of(hosts, secrets)
+        WebhookRules.of(hosts, secrets)
 
     assert "PERDURE_WEBHOOK_" in caught.value.message
     assert not any(secret[6:] and secret in caught.value.message for secret in secrets)
@@ -146,7 +146,7 @@ def test_each_secret_signs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PERDURE_WEBHOOK_HOSTS", "hooks.example.com, *.example.org")
     monkeypatch.setenv("PERDURE_WEBHOOK_SECRETS", f"{SECRET}, {OLD_SECRET}")
     settings = WorkerSettings.from_environment()
-    made = Rules.of(settings.webhook_hosts, settings.webhook_secrets)
+    made = WebhookRules.of(settings.webhook_hosts, settings.webhook_secrets)
     now = int(time.time())
     headers = {
         "webhook-id": "msg_1",

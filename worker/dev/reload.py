@@ -60,14 +60,14 @@ class Watcher:
     def _has_changed(self, file: Path) -> bool:
         """Whether a file differs from the last look, or is newer than this process at the first."""
         try:
-            found = file.stat()
+            status = file.stat()
         except OSError:  # an editor may be writing it
             return False
-        stamp = (found.st_mtime_ns, found.st_size)
+        stamp = (status.st_mtime_ns, status.st_size)
         before = self.seen.setdefault(file, stamp)
         if before is not stamp:
             return before != stamp
-        return self._since_ns <= found.st_mtime_ns <= time.time_ns()
+        return self._since_ns <= status.st_mtime_ns <= time.time_ns()
 
     def _imported(self) -> Iterator[Path]:
         for module in list(sys.modules.values()):

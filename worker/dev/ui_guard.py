@@ -74,24 +74,24 @@ class UIGuard:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection. It never raises, whatever the peer does."""
         with contextlib.suppress(OSError, TimeoutError):
-            head, rest = await _read(reader)
+            head, body_begun = await _read(reader)
             if head is None:
                 writer.write(_refusal(HTTPStatus.BAD_REQUEST, "not a request"))
             elif not is_of_this_machine(host := _host(head)):
-                said = (
+                reason = (
                     "this is a web UI of this machine: it is asked for by localhost or 127.0.0.1,"
                     f" not by {host[:60]!r}"
                 )
-                writer.write(_refusal(HTTPStatus.MISDIRECTED_REQUEST, said))
+                writer.write(_refusal(HTTPStatus.MISDIRECTED_REQUEST, reason))
             else:
-                await self._pass(head, rest, reader, writer)
+                await self._pass(head, body_begun, reader, writer)
             await writer.drain()
         writer.close()
 
     async def _pass(
         self,
         head: h11.Request,
-        rest: bytes,
+        body_begun: bytes,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
     ) -> None:
@@ -101,7 +101,7 @@ class UIGuard:
             writer.write(_refusal(HTTPStatus.BAD_GATEWAY, "the web UI does not answer"))
             return
         try:
-            asks.write(_closing(head) + rest)
+            asks.write(_closing(head) + body_begun)
             body = asyncio.create_task(_copy(reader, asks))
             answer = asyncio.create_task(_copy(answers, writer))
             await asyncio.wait([body, answer], return_when=asyncio.FIRST_COMPLETED)
@@ -144,14 +144,14 @@ def _host(head: h11.Request) -> str:
 
 
 def _closing(head: h11.Request) -> bytes:
-    kept = [
+    headers = [
         (name, value)
         for name, value in head.headers.raw_items()
         if name.lower() not in _BETWEEN_TWO
     ]
     lines = [
         b"%s %s HTTP/1.1" % (head.method, head.target),
-        *(b"%s: %s" % item for item in kept),
+        *(b"%s: %s" % item for item in headers),
         b"Connection: close",
         b"",
         b"",

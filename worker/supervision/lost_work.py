@@ -129,9 +129,10 @@ class _Report:
             DescribeWorkflowExecutionRequest(namespace=self._worker.namespace, execution=execution),
             timeout=_TIMEOUT,
         )
-        for one in pending.pending_activities:
-            if one.last_worker_identity == self._worker.identity and one.state != _WAITING:
-                await self._fail_activity(run, one.activity_id)
+        identity = self._worker.identity
+        for item in pending.pending_activities:
+            if item.last_worker_identity == identity and item.state != _WAITING:
+                await self._fail_activity(run, item.activity_id)
         await self._fail_task(execution, pending.pending_workflow_task)
 
     async def _fail_activity(self, run: HeldRun, activity_id: str) -> None:

@@ -111,7 +111,7 @@ class HeldRunsPlugin(Plugin):
 
     def configure_worker(self, config: WorkerConfig) -> WorkerConfig:
         """Watch activities and workflows."""
-        config["interceptors"] = [_Watch(self._held), *config.get("interceptors", [])]
+        config["interceptors"] = [_RunWatch(self._held), *config.get("interceptors", [])]
         inner = config.get("unsandboxed_workflow_runner") or UnsandboxedWorkflowRunner()
         config["unsandboxed_workflow_runner"] = _WatchedRunner(inner, self._held)
         return config
@@ -129,7 +129,7 @@ class HeldRunsPlugin(Plugin):
         return next(replayer, histories)
 
 
-class _Watch(Interceptor):
+class _RunWatch(Interceptor):
     def __init__(self, held: HeldRuns) -> None:
         self._held = held
 

@@ -45,7 +45,7 @@ machine a pulse is late by a second or two, and the looks are late as well.
 
 
 @dataclass
-class _Child:
+class _WorkerProcess:
     """A worker process. `orders` is the pipe to it, `held` the list of the runs that it holds."""
 
     process: subprocess.Popen[bytes]
@@ -63,6 +63,31 @@ class _Child:
         os.close(self.orders)
 
 
+@dataclass(frozen=True, slots=True)
+class _End:
+    """How a worker process ended. `state` is what it had written down about itself."""
+
+    code: int
+    state: int
+    lasted_s: float
+
+    @property
+    def has_served(self) -> bool:
+        return self.state == held_runs.SERVING
+
+    @property
+    def has_died(self) -> bool:
+        return self.code < 0 or self.has_served
+
+    @property
+    def is_killed_early(self) -> bool:
+        return self.state == held_runs.STARTING and self.code == -signal.SIGTERM
+
+    @property
+    def is_steady(self) -> bool:
+        return self.has_served and self.lasted_s >= _STEADY_S
+
+
 class Supervisor:
     """Runs worker processes with one command, until SIGTERM or SIGINT, or until one gives up.
 
@@ -78,7 +103,7 @@ class Supervisor:
         self._command = command
         self._processes = processes
         self._address = address
-        self._children: dict[int, _Child] = {}
+        self._children: dict[int, _WorkerProcess] = {}
         self._reports: set[asyncio.Task[None]] = set()
         self._stops = 0
         self._knows_the_server = False
@@ -88,12 +113,12 @@ class Supervisor:
         """Run until all processes have ended, and return the exit code."""
         self._stopping = asyncio.Event()
         with self._signals():
-            kept = [asyncio.create_task(self._keep()) for _ in range(self._processes)]
-            await asyncio.wait(kept, return_when=asyncio.FIRST_COMPLETED)
-            first = next(one.result() for one in kept if one.done())
+            keeping = [asyncio.create_task(self._keep()) for _ in range(self._processes)]
+            await asyncio.wait(keeping, return_when=asyncio.FIRST_COMPLETED)
+            first = next(task.result() for task in keeping if task.done())
             if not self._stops:
                 self._stop()
-            codes = [first, *await asyncio.gather(*kept)]
+            codes = [first, *await asyncio.gather(*keeping)]
             if self._reports:
                 await asyncio.wait(self._reports)
         return next((code for code in codes if code), 0)
@@ -142,31 +167,24 @@ class Supervisor:
         deaths = 0
         while True:
             child = self._start()
-            watch = asyncio.create_task(_kill_if_frozen(child))
-            code = await child.ended
-            watch.cancel()
-            state = held_runs.state(child.held)
-            has_served = state == held_runs.SERVING
-            has_died = code < 0 or has_served
+            end = await _end_of(child)
             self._note_the_server(child)
-            is_waiting = state == held_runs.NO_SERVER and self._knows_the_server
-            self._clean_up(child, has_died=has_died, has_served=has_served)
+            is_waiting = end.state == held_runs.NO_SERVER and self._knows_the_server
+            self._clean_up(child, has_died=end.has_died, has_served=end.has_served)
             if self._stopping.is_set():
-                is_killed_early = state == held_runs.STARTING and code == -signal.SIGTERM
-                return 0 if is_killed_early or is_waiting else _exit_code(code)
-            if not has_died and code != 0 and not is_waiting:
-                return code
-            is_steady = has_served and time.monotonic() - child.began >= _STEADY_S
-            deaths = deaths + 1 if (has_died and not is_steady) or is_waiting else 0
-            if await self._pause(child, code, deaths):
+                return 0 if end.is_killed_early or is_waiting else _exit_code(end.code)
+            if not end.has_died and end.code != 0 and not is_waiting:
+                return end.code
+            deaths = deaths + 1 if (end.has_died and not end.is_steady) or is_waiting else 0
+            if await self._pause(child, end.code, deaths):
                 return 0
 
-    def _note_the_server(self, ended: _Child) -> None:
+    def _note_the_server(self, ended: _WorkerProcess) -> None:
         """Note whether any process has ever taken work: a server that does not answer is away."""
         children = (ended, *self._children.values())
         self._knows_the_server |= any(held_runs.has_served(child.held) for child in children)
 
-    def _start(self) -> _Child:
+    def _start(self) -> _WorkerProcess:
         held = held_runs.create()
         obeyed, orders = os.pipe()
         process = subprocess.Popen(  # noqa: S603 - the command of this program
@@ -177,11 +195,11 @@ class Supervisor:
         )
         os.close(obeyed)
         ended = asyncio.get_running_loop().create_future()
-        child = _Child(process, held, orders, time.monotonic(), ended)
+        child = _WorkerProcess(process, held, orders, time.monotonic(), ended)
         self._children[process.pid] = child
         return child
 
-    async def _pause(self, child: _Child, code: int, deaths: int) -> bool:
+    async def _pause(self, child: _WorkerProcess, code: int, deaths: int) -> bool:
         """Say that a process has ended, and wait before the next one if it dies again and again.
 
         Returns whether the supervisor is to stop.
@@ -198,7 +216,7 @@ class Supervisor:
                 await asyncio.wait_for(self._stopping.wait(), pause)
         return self._stopping.is_set()
 
-    def _clean_up(self, child: _Child, *, has_died: bool, has_served: bool) -> None:
+    def _clean_up(self, child: _WorkerProcess, *, has_died: bool, has_served: bool) -> None:
         """End what a dead process has started, and report what it had in flight."""
         if has_died:
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -210,7 +228,7 @@ class Supervisor:
         self._reports.add(report)
         report.add_done_callback(self._reports.discard)
 
-    async def _report(self, child: _Child) -> None:
+    async def _report(self, child: _WorkerProcess) -> None:
         try:
             async with asyncio.timeout(_REPORT_S):
                 await self._give_back(child)
@@ -225,7 +243,7 @@ class Supervisor:
         finally:
             child.close()
 
-    async def _give_back(self, child: _Child) -> None:
+    async def _give_back(self, child: _WorkerProcess) -> None:
         from perdure.worker.supervision import lost_work
 
         worker, runs = held_runs.connection(child.held), held_runs.read(child.held)
@@ -241,7 +259,15 @@ class Supervisor:
         )
 
 
-async def _kill_if_frozen(child: _Child) -> None:
+async def _end_of(child: _WorkerProcess) -> _End:
+    """Wait for the end of a worker process."""
+    watch = asyncio.create_task(_kill_if_frozen(child))
+    code = await child.ended
+    watch.cancel()
+    return _End(code, held_runs.state(child.held), time.monotonic() - child.began)
+
+
+async def _kill_if_frozen(child: _WorkerProcess) -> None:
     """End a process that serves and shows nothing any more: it was stopped, or it hangs."""
     last, looks = 0, 0
     while looks < _FROZEN_LOOKS:

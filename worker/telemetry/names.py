@@ -70,9 +70,9 @@ class Instruments:
     """The metrics. Durations are in seconds."""
 
     def __init__(self, meter: Meter) -> None:
-        def histogram(name: str, unit: str, what: str, bounds: Sequence[float]) -> Any:
+        def histogram(name: str, unit: str, description: str, bounds: Sequence[float]) -> Any:
             return meter.create_histogram(
-                name, unit, what, explicit_bucket_boundaries_advisory=bounds
+                name, unit, description, explicit_bucket_boundaries_advisory=bounds
             )
 
         self.tokens = histogram(
@@ -164,23 +164,23 @@ def of_turn(turn_id: str, run_id: str, request: TurnRequest | None) -> Attribute
 def of_request(provider: str, request: ModelRequest) -> Attributes:
     """Return the attributes of a model request, without its content."""
     options = request.options
-    given: dict[str, AttributeValue | None] = {
+    attributes: dict[str, AttributeValue | None] = {
         PROVIDER: provider,
         MODEL: request.model,
         "gen_ai.request.max_tokens": options.max_output_tokens,
         "gen_ai.request.temperature": options.temperature,
         "gen_ai.request.stop_sequences": options.stop_sequences,
     }
-    return {name: value for name, value in given.items() if value is not None}
+    return {name: value for name, value in attributes.items() if value is not None}
 
 
 def of_answer(answer: ModelAnswer) -> Attributes:
     """Return the attributes of an answer, without its content."""
-    given: Attributes = {
+    attributes: Attributes = {
         **of_usage(answer.usage),
         "gen_ai.response.finish_reasons": (_FINISH.get(answer.stop, answer.stop.value),),
     }
-    return given if answer.cost is None else {**given, COST: float(answer.cost)}
+    return attributes if answer.cost is None else {**attributes, COST: float(answer.cost)}
 
 
 def of_usage(usage: Usage) -> Attributes:
@@ -195,7 +195,7 @@ def of_usage(usage: Usage) -> Attributes:
 
 def of_summary(summary: Summary) -> Attributes:
     """Return the attributes of a turn's result."""
-    given: Attributes = {
+    attributes: Attributes = {
         **of_usage(summary.usage),
         OUTCOME: summary.outcome.value,
         "perdure.steps": summary.steps,
@@ -203,8 +203,8 @@ def of_summary(summary: Summary) -> Attributes:
         "perdure.tool_calls": summary.tool_calls,
     }
     if summary.last_agent:
-        given[LAST_AGENT] = summary.last_agent
-    return {**given, COST: float(summary.spent.usd)} if summary.is_priced else given
+        attributes[LAST_AGENT] = summary.last_agent
+    return {**attributes, COST: float(summary.spent.usd)} if summary.is_priced else attributes
 
 
 def content_of_request(request: ModelRequest) -> Attributes:
@@ -218,11 +218,11 @@ def content_of_request(request: ModelRequest) -> Attributes:
 
 def content_of_answer(answer: ModelAnswer) -> Attributes:
     """Return the content of an answer as JSON."""
-    said = {
+    message = {
         **_message(answer.message),
         "finish_reason": _FINISH.get(answer.stop, answer.stop.value),
     }
-    return {"gen_ai.output.messages": _json([said])}
+    return {"gen_ai.output.messages": _json([message])}
 
 
 def _message(message: Message) -> dict[str, Any]:

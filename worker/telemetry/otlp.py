@@ -109,8 +109,8 @@ def _resource() -> Resource:
 
 
 def _wants_content() -> bool:
-    wanted = os.environ.get("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "").lower()
-    return wanted in ("true", "span_only", "span_and_event")
+    setting = os.environ.get("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "").lower()
+    return setting in ("true", "span_only", "span_and_event")
 
 
 def _shut_down(*providers: TracerProvider | MeterProvider | None) -> None:

@@ -114,7 +114,7 @@ class _Interceptor(Interceptor):
         self._ours = ours
 
     def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:  # noqa: A002 - the SDK's name
-        return _Activities(next, self._recorder, self._origins, self._ours)
+        return _TracedActivities(next, self._recorder, self._origins, self._ours)
 
     def workflow_interceptor_class(self, input: WorkflowInterceptorClassInput) -> None:  # noqa: A002 - the SDK's name
         """Provide the functions that workflows call; nothing is intercepted.
@@ -125,7 +125,7 @@ class _Interceptor(Interceptor):
         input.unsafe_extern_functions[trace_ids.WAIT_BEGAN] = self._recorder.wait_began
 
 
-class _Activities(ActivityInboundInterceptor):
+class _TracedActivities(ActivityInboundInterceptor):
     def __init__(
         self,
         inner: ActivityInboundInterceptor,
@@ -167,7 +167,7 @@ class _Activities(ActivityInboundInterceptor):
 
 
 @dataclass
-class _Call:
+class _TracedCall:
     """A model call or a tool call in progress. `labels` are those of its metrics."""
 
     key: ModelKey | ToolKey
@@ -191,7 +191,7 @@ class _Call:
         self.span.set_attributes(attributes)
 
 
-_current: ContextVar[_Call | None] = ContextVar("perdure_call", default=None)
+_current: ContextVar[_TracedCall | None] = ContextVar("perdure_call", default=None)
 
 
 class _RecordedProvider:
@@ -234,7 +234,7 @@ class _Recorder:
 
     def begin(
         self, key: ModelKey | ToolKey, info: activity.Info, origin: Origin, args: Sequence[Any]
-    ) -> _Call | None:
+    ) -> _TracedCall | None:
         """Start the span of an activity; return None on failure."""
         try:
             return self._begin(key, info, origin, args)
@@ -252,7 +252,7 @@ class _Recorder:
             logger.warning(_FAILED, exc_info=True)
             return trace.INVALID_SPAN
 
-    def returned(self, call: _Call, result: Any) -> None:
+    def returned(self, call: _TracedCall, result: Any) -> None:
         """Record the result of an activity.
 
         An error result is an error of the tool, even though the model may read it.
@@ -265,7 +265,7 @@ class _Recorder:
             call.add({by.RESULT: output.content} if self._content else {})
             self._end(call, by.TOOL_ERROR if output.is_error else "")
 
-    def failed(self, call: _Call, error: BaseException) -> None:
+    def failed(self, call: _TracedCall, error: BaseException) -> None:
         """Record the exception of an activity."""
         with _harmless():
             self._end(call, _error_type(error))
@@ -300,7 +300,7 @@ class _Recorder:
         info, ended_ns = workflow.info(), workflow.time_ns()
         labels = by.of_agent(state.agent, state.request) if state.agent else {}
         failed: Attributes = {by.ERROR: error.code} if error else {}
-        alone, place = _alone(state, summary), ancestors.span_of_this_turn()
+        alone, turn_span = _alone(state, summary), ancestors.span_of_this_turn()
         attributes = {
             **by.of_turn(info.workflow_id, info.run_id, state.request),
             **labels,
@@ -314,7 +314,7 @@ class _Recorder:
         def write() -> None:
             with _harmless():
                 self._count.count_turn(alone, {**labels, **failed})
-                span = self._turn(place, summary.agent, attributes, began_ns)
+                span = self._turn(turn_span, summary.agent, attributes, began_ns)
                 _mark_failed(span, error.code if error else "")
                 span.end(ended_ns)
 
@@ -322,7 +322,7 @@ class _Recorder:
 
     def _begin(
         self, key: ModelKey | ToolKey, info: activity.Info, origin: Origin, args: Sequence[Any]
-    ) -> _Call:
+    ) -> _TracedCall:
         name, kind, labels = by.CHAT, SpanKind.CLIENT, by.of_chat(_asking(key, args, origin))
         attributes = by.of_call(key, info.workflow_id or "", info.workflow_run_id or "")
         if isinstance(key, ToolKey):
@@ -336,21 +336,21 @@ class _Recorder:
                 **({by.ARGUMENTS: run.arguments} if self._content else {}),
             }
         parent = self._remote(origin.span, origin.span.span_id, origin.agent)
-        return _Call(
+        return _TracedCall(
             key,
             self._tracer.start_span(name, parent, kind, {**attributes, **labels}),
             labels,
             self._content,
         )
 
-    def _answered(self, call: _Call, answer: ModelAnswer) -> None:
+    def _answered(self, call: _TracedCall, answer: ModelAnswer) -> None:
         call.labels[by.RESPONSE_MODEL] = answer.model or call.labels.get(by.MODEL, "")
         self._count.count_tokens(answer.usage, call.labels)
         call.add({by.RESPONSE_MODEL: call.labels[by.RESPONSE_MODEL], **by.of_answer(answer)})
         call.add(by.content_of_answer(answer) if self._content else {})
         self._end(call)
 
-    def _end(self, call: _Call, error_type: str = "") -> None:
+    def _end(self, call: _TracedCall, error_type: str = "") -> None:
         failed: Attributes = {by.ERROR: error_type} if error_type else {}
         self._count.count_call(
             time.monotonic() - call.began, call.labels, failed, is_retry=call.key.attempt > 1
@@ -359,15 +359,19 @@ class _Recorder:
         _mark_failed(call.span, error_type)
         call.span.end()
 
-    def _turn(self, place: TurnSpan, agent: str, attributes: Attributes, began_ns: int) -> Span:
+    def _turn(self, turn_span: TurnSpan, agent: str, attributes: Attributes, began_ns: int) -> Span:
         """Start the span of a turn.
 
-        A copy of the tracer gives it the ids of `place`; those of other spans remain random.
+        A copy of the tracer gives it the ids of `turn_span`; those of other spans remain random.
         """
         tracer = copy.copy(self._tracer)
         if isinstance(tracer, Tracer):
-            tracer.id_generator = _Ids(place)
-        context = self._remote(place, place.parent_id, agent) if place.parent_id else Context()
+            tracer.id_generator = _TurnIds(turn_span)
+        context = (
+            self._remote(turn_span, turn_span.parent_id, agent)
+            if turn_span.parent_id
+            else Context()
+        )
         return tracer.start_span(
             f"{by.INVOKE_AGENT} {agent}",
             context,
@@ -376,37 +380,37 @@ class _Recorder:
             start_time=began_ns,
         )
 
-    def _remote(self, place: TurnSpan, span_id: int, agent: str) -> Context:
+    def _remote(self, turn_span: TurnSpan, span_id: int, agent: str) -> Context:
         """Return a context with a span of the turn's trace that is created elsewhere."""
         flags = TraceFlags(
-            TraceFlags.SAMPLED if self._is_sampled(place, agent) else TraceFlags.DEFAULT
+            TraceFlags.SAMPLED if self._is_sampled(turn_span, agent) else TraceFlags.DEFAULT
         )
         return trace.set_span_in_context(
             NonRecordingSpan(
-                SpanContext(place.trace_id, span_id, is_remote=True, trace_flags=flags)
+                SpanContext(turn_span.trace_id, span_id, is_remote=True, trace_flags=flags)
             ),
             Context(),
         )
 
-    def _is_sampled(self, place: TurnSpan, agent: str) -> bool:
+    def _is_sampled(self, turn_span: TurnSpan, agent: str) -> bool:
         """Return the caller's sampling decision, else that of the sampler for the turn.
 
         The sampler's decision is the same everywhere if it only depends on the trace id.
         """
-        if place.sampled is not None or self._sampler is None:
-            return bool(place.sampled)
+        if turn_span.sampled is not None or self._sampler is None:
+            return bool(turn_span.sampled)
         labels: Attributes = {by.OPERATION: by.INVOKE_AGENT, by.AGENT: agent}
         decided = self._sampler.should_sample(
-            Context(), place.trace_id, f"{by.INVOKE_AGENT} {agent}", SpanKind.INTERNAL, labels
+            Context(), turn_span.trace_id, f"{by.INVOKE_AGENT} {agent}", SpanKind.INTERNAL, labels
         )
         return decided.decision is Decision.RECORD_AND_SAMPLE
 
 
-class _Ids(IdGenerator):
+class _TurnIds(IdGenerator):
     """Generates the given ids."""
 
-    def __init__(self, place: TurnSpan) -> None:
-        self._place = place
+    def __init__(self, turn_span: TurnSpan) -> None:
+        self._place = turn_span
 
     def generate_span_id(self) -> int:
         return self._place.span_id
@@ -417,8 +421,8 @@ class _Ids(IdGenerator):
 
 def _asking(key: ModelKey | ToolKey, args: Sequence[Any], origin: Origin) -> str:
     """Return the agent that asks a model; for a tool, that of the turn."""
-    given = unpack(raw_input(args), ModelCall).agent if isinstance(key, ModelKey) else ""
-    return given or origin.agent
+    agent = unpack(raw_input(args), ModelCall).agent if isinstance(key, ModelKey) else ""
+    return agent or origin.agent
 
 
 def _alone(state: TurnState, summary: Summary) -> Summary:

@@ -20,9 +20,9 @@ from perdure.batch.wire import (
     BatchNote,
     BatchProgress,
     BatchRequest,
+    BatchStopReason,
     PartNews,
     PartOrder,
-    StopReason,
     part_id,
 )
 from perdure.errors import PerdureError
@@ -33,6 +33,8 @@ from perdure.text import described, one_line
 from perdure.workflows import ancestors, schedule_total
 from perdure.workflows.batch.details import card
 
+KNOWS_RESETS = "parts-are-reset"
+"""The patch since which a batch takes the news of a part that was reset, whatever their number."""
 _REASON_CHARACTERS = 200
 
 
@@ -90,7 +92,9 @@ class AgentBatch:
                 await workflow.wait([task])
             except asyncio.CancelledError:
                 reason = one_line(workflow.cancellation_reason() or "", _REASON_CHARACTERS)
-                self._progress = batch_plan.stopped(self._progress, StopReason.CANCELLED, reason)
+                self._progress = batch_plan.stopped(
+                    self._progress, BatchStopReason.CANCELLED, reason
+                )
                 self._changed = True
         checking.cancel()
         return task.result()
@@ -115,12 +119,17 @@ class AgentBatch:
     async def _settle(self, request: BatchRequest) -> None:
         """Count what the batch has spent, if a schedule has started it."""
         spent = batch_plan.spent_of(request, self._progress)
-        is_spent = self._progress.stop == StopReason.BUDGET
+        is_spent = self._progress.stop == BatchStopReason.BUDGET
         await schedule_total.count(request.schedule, spent, request.budget, is_spent=is_spent)
 
     def _take_news(self, request: BatchRequest) -> None:
         for news in self._news:
-            self._progress = batch_plan.heard(request, self._progress, news, workflow.now())
+            is_reset = batch_plan.is_of_reset_part(self._progress, news)
+            # only such news ask for the patch: it costs no other batch an event of its history
+            is_reset = is_reset and workflow.patched(KNOWS_RESETS)
+            self._progress = batch_plan.heard(
+                request, self._progress, news, workflow.now(), is_reset=is_reset
+            )
         self._news.clear()
 
     async def _check(self) -> None:
@@ -174,7 +183,7 @@ def _refuse_gaps(note: BatchNote) -> None:
     Raises:
         PerdureError: Some have not.
     """
-    if note.done < note.items and note.stop != StopReason.CANCELLED:
+    if note.done < note.items and note.stop != BatchStopReason.CANCELLED:
         raise PerdureError(
             f"{note.items - note.done} of the {note.items} tasks have no answer",
             context={"done": note.done, "tasks": note.items},

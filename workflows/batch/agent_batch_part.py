@@ -22,13 +22,13 @@ from temporalio.exceptions import (
 )
 
 from perdure import limits
-from perdure.batch.part import Part
+from perdure.batch.part import PartState
 from perdure.batch.wire import (
+    BatchStopReason,
     PartEnd,
     PartNews,
     PartOrder,
     PartRequest,
-    StopReason,
 )
 from perdure.errors import PerdureError
 from perdure.temporal import failures, outcomes, search_attributes, start_request
@@ -37,7 +37,7 @@ from perdure.temporal.payloads import NOTHING, pack, unpack
 from perdure.text import described
 from perdure.turn.facts import ChildEnded
 from perdure.turn.keys import ChildKey
-from perdure.turn.wire import ChildRun, TurnRequest
+from perdure.turn.wire import ChildRun, ParentRead, TurnRequest
 from perdure.values.batch_items import BatchItem
 from perdure.workflows import heartbeats
 from perdure.workflows.turn.calls import has_ended
@@ -47,6 +47,10 @@ _GONE = "the batch of this turn is gone"
 
 FINDS_AGAIN = "found-again"
 """The patch id of parts that read the end of a turn which they had begun before a reset."""
+REMEMBERS = "money-taken-back"
+"""The patch id of parts that learn from an order what they had given back before a reset."""
+OWN = "own:"
+"""The beginning of the id of an activity that finds out whether a turn is one of the part."""
 _UNTIL_OVER = RetryPolicy(
     maximum_interval=timedelta(seconds=30),
     non_retryable_error_types=[failures.NOT_REGISTERED],  # by a worker of an earlier release
@@ -70,14 +74,14 @@ class AgentBatchPart:
         """Wait for the batch, run the turns, and return how many have an answer."""
         try:
             request = unpack(start, PartRequest)
-            part = Part(request)
+            part = PartState(request)
             working = asyncio.create_task(self._work(request, part))
             while not working.done():
                 try:
                     await workflow.wait([working])
                 except asyncio.CancelledError:
                     reason = workflow.cancellation_reason() or "the part of the batch was cancelled"
-                    self._orders.append(PartOrder(stop=StopReason.CANCELLED, reason=reason))
+                    self._orders.append(PartOrder(stop=BatchStopReason.CANCELLED, reason=reason))
             return pack(working.result(), "the result of a part")
         except PerdureError as error:
             raise failures.of_activity(error) from error
@@ -86,14 +90,14 @@ class AgentBatchPart:
             raise failures.of_activity(PerdureError(described(error))) from error
 
     @workflow.signal(name=BATCH_ORDER)
-    def order(self, given: RawValue = NOTHING) -> None:
+    def order(self, payload: RawValue = NOTHING) -> None:
         """Take an order of the batch. A signal of anyone else is ignored."""
         try:
-            self._orders.append(unpack(given, PartOrder))
+            self._orders.append(unpack(payload, PartOrder))
         except PerdureError as error:
             workflow.logger.warning("a signal to a part is ignored: %s", error.message)
 
-    async def _work(self, request: PartRequest, part: Part) -> PartEnd:
+    async def _work(self, request: PartRequest, part: PartState) -> PartEnd:
         if not await self._is_told(request):
             return PartEnd(expired=True)
         telling = asyncio.create_task(self._tell(request, part))
@@ -112,13 +116,15 @@ class AgentBatchPart:
             telling.cancel()
         return PartEnd(done=part.done, failed=part.failed, expired=not part.has_begun)
 
-    def _step(self, part: Part, request: PartRequest) -> bool:
+    def _step(self, part: PartState, request: PartRequest) -> bool:
         """Take the orders, and start the turns that may start. Returns whether the part is over."""
         for order in self._orders:
             part.take(order)
+            if part.has_forgotten(order) and workflow.patched(REMEMBERS):
+                part.remember(order)
         self._orders.clear()
-        for item, given in part.starts(workflow.now()):
-            self._tasks.add(asyncio.create_task(self._turn(request, part, item, given)))
+        for item, turn_request in part.starts(workflow.now()):
+            self._tasks.add(asyncio.create_task(self._turn(request, part, item, turn_request)))
         return part.is_over
 
     async def _is_told(self, request: PartRequest) -> bool:
@@ -136,16 +142,19 @@ class AgentBatchPart:
         return True
 
     async def _turn(
-        self, request: PartRequest, part: Part, item: BatchItem, given: TurnRequest
+        self, request: PartRequest, part: PartState, item: BatchItem, turn_request: TurnRequest
     ) -> None:
         """Run one turn from its start to its end."""
         try:
-            handle = self._handles[item.id] = await _start(request, item, given)
+            handle = self._handles[item.id] = await _start(request, item, turn_request)
             if part.is_cancelled:
                 handle.cancel(part.cancel_reason)
             ended = outcomes.child_completed(_KEY, await handle)
         except WorkflowAlreadyStartedError as error:
-            ended = await self._end_of_found(request, part, item, error)
+            if workflow.patched(FINDS_AGAIN):
+                ended = await self._end_of_found(request, part, item)
+            else:
+                ended = outcomes.child_failed(_KEY, error)
         except ChildWorkflowError as error:
             ended = outcomes.child_failed(_KEY, error.cause or error)
         except asyncio.CancelledError as error:
@@ -156,29 +165,21 @@ class AgentBatchPart:
         part.end(item, ended)
 
     async def _end_of_found(
-        self, request: PartRequest, part: Part, item: BatchItem, error: WorkflowAlreadyStartedError
+        self, request: PartRequest, part: PartState, item: BatchItem
     ) -> ChildEnded:
         """Return the end of a turn whose id is in use: this part began it before it was reset.
 
         An activity reads it, and is tried again until that turn is over.
         """
-        if not workflow.patched(FINDS_AGAIN):
-            return outcomes.child_failed(_KEY, error)
         turn_id = request.turn_id(item)
         self._found.append(turn_id)
         if part.is_cancelled:
             await self._cancel(part.cancel_reason)
-        run = ChildRun(turn_id=turn_id, run_id="", parent=workflow.info().workflow_id)
         try:
-            result: RawValue = await workflow.execute_activity(
-                READ_CHILD,
-                pack(run),
-                result_type=RawValue,
-                activity_id=turn_id,
-                start_to_close_timeout=limits.CARRY_CALL,
-                heartbeat_timeout=heartbeats.timeout(),
-                retry_policy=_UNTIL_OVER,
-                summary=f"the end of {item.id}, which had begun before",
+            result = await _read(
+                ChildRun(turn_id=turn_id, run_id="", parent=workflow.info().workflow_id),
+                turn_id,
+                f"the end of {item.id}, which had begun before",
             )
             return outcomes.child_found(_KEY, result)
         except ActivityError as failed:
@@ -192,12 +193,11 @@ class AgentBatchPart:
             handle = self._handles.get(item)
             if handle is not None and not await has_ended(handle):
                 handle.cancel(reason)
-        while self._found:
-            found = workflow.get_external_workflow_handle(self._found.pop(0))
-            with contextlib.suppress(ApplicationError):  # it is over
-                await found.cancel(reason=reason)
+        for turn_id in self._found:
+            self._tasks.add(asyncio.create_task(_cancel_own(turn_id, reason)))
+        self._found.clear()
 
-    async def _tell(self, request: PartRequest, part: Part) -> None:
+    async def _tell(self, request: PartRequest, part: PartState) -> None:
         """Report to the batch, one signal at a time, until the part is over.
 
         What only the status of the batch needs is reported every few seconds.
@@ -205,18 +205,47 @@ class AgentBatchPart:
         is_last, due = False, workflow.now()
         while not is_last:
             await workflow.wait_condition(lambda: part.has_begun and part.has_news)
-            left = due - workflow.now()
-            if left > timedelta() and not part.is_urgent:
+            pause = due - workflow.now()
+            if pause > timedelta() and not part.is_urgent:
                 with contextlib.suppress(TimeoutError):
                     await workflow.wait_condition(
                         lambda: part.is_urgent,
-                        timeout=left,
+                        timeout=pause,
                         timeout_summary="until the next report to the batch",
                     )
             is_last, due = part.is_over, workflow.now() + limits.BATCH_NEWS
             if not await _report(request, part.report()):
-                self._orders.append(PartOrder(stop=StopReason.CANCELLED, reason=_GONE))
+                self._orders.append(PartOrder(stop=BatchStopReason.CANCELLED, reason=_GONE))
                 return
+
+
+async def _read(run: ChildRun, activity_id: str, summary: str) -> RawValue:
+    """Read a turn, which is tried again until it can be read.
+
+    Raises:
+        ActivityError: The turn is not one of this part, or cannot be read.
+    """
+    result: RawValue = await workflow.execute_activity(
+        READ_CHILD,
+        pack(run),
+        result_type=RawValue,
+        activity_id=activity_id,
+        start_to_close_timeout=limits.CARRY_CALL,
+        heartbeat_timeout=heartbeats.timeout(),
+        retry_policy=_UNTIL_OVER,
+        summary=summary,
+    )
+    return result
+
+
+async def _cancel_own(turn_id: str, reason: str) -> None:
+    """Cancel a turn whose id was in use, unless another caller has the id."""
+    parent = workflow.info().workflow_id
+    run = ChildRun(turn_id=turn_id, run_id="", parent=parent, only_parent=True)
+    with contextlib.suppress(ActivityError, ApplicationError, PerdureError):  # or it is over
+        raw = await _read(run, f"{OWN}{turn_id}", "is it a turn of this part?")
+        if unpack(raw, ParentRead).has_parent:
+            await workflow.get_external_workflow_handle(turn_id).cancel(reason=reason)
 
 
 async def _report(request: PartRequest, news: PartNews) -> bool:
@@ -225,20 +254,20 @@ async def _report(request: PartRequest, news: PartNews) -> bool:
         request.batch
     )
     try:
-        told = news.model_copy(update={"run": workflow.info().run_id})
-        await handle.signal(BATCH_NEWS, pack(told, "news of a part"))
+        named = news.model_copy(update={"run": workflow.info().run_id})
+        await handle.signal(BATCH_NEWS, pack(named, "news of a part"))
     except ApplicationError:
         return False
     return True
 
 
-async def _start(request: PartRequest, item: BatchItem, given: TurnRequest) -> Handle:
+async def _start(request: PartRequest, item: BatchItem, turn_request: TurnRequest) -> Handle:
     marks = search_attributes.at_start(
-        given.agent, given.labels, parent=request.batch, schedule=request.schedule
+        turn_request.agent, turn_request.labels, parent=request.batch, schedule=request.schedule
     )
     return await workflow.start_child_workflow(
         TURN,
-        pack(given, "the input of a turn"),
+        pack(turn_request, "the input of a turn"),
         id=request.turn_id(item),
         result_type=RawValue,
         id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
@@ -246,5 +275,5 @@ async def _start(request: PartRequest, item: BatchItem, given: TurnRequest) -> H
         cancellation_type=workflow.ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
         search_attributes=marks if request.indexed else None,
         priority=Priority(priority_key=request.priority),
-        **start_request.introduced(given, {}),
+        **start_request.introduced(turn_request, {}),
     )

@@ -11,7 +11,7 @@ from temporalio.exceptions import ActivityError, is_cancelled_exception
 
 from perdure import errors, limits
 from perdure.batch import plan as batch_plan
-from perdure.batch.wire import BatchRequest, StopReason, StoreCall, StoredTasks
+from perdure.batch.wire import BatchRequest, BatchStopReason, StoreCall, StoredTasks
 from perdure.errors import PerdureError
 from perdure.temporal import failures
 from perdure.temporal.names import BATCH, MEMO_BATCH, SCHEDULED_BATCH, STORE_BATCH
@@ -56,14 +56,16 @@ class AgentScheduledBatch:
             schedule_total.check(request)
             following = await _stored(request)
         except errors.TurnBudgetExceededError as error:
-            _over(request, StopReason.BUDGET, error.message)
+            _over(request, BatchStopReason.BUDGET, error.message)
             await schedule_total.count(request.schedule, NOTHING_SPENT, None, is_spent=True)
             raise
         except (ActivityError, asyncio.CancelledError) as error:
             if is_cancelled_exception(error):
-                return _over(request, StopReason.CANCELLED, workflow.cancellation_reason() or "")
+                return _over(
+                    request, BatchStopReason.CANCELLED, workflow.cancellation_reason() or ""
+                )
             refused = errors.from_info(failures.error_in(error.__cause__ or error))
-            _over(request, StopReason.FAILED, refused.message)
+            _over(request, BatchStopReason.FAILED, refused.message)
             raise refused from error
         return _go_on(following)
 
@@ -113,7 +115,7 @@ async def _stored(request: TurnRequest) -> BatchRequest:
     )
 
 
-def _over(request: TurnRequest, stop: StopReason, reason: str) -> RawValue:
+def _over(request: TurnRequest, stop: BatchStopReason, reason: str) -> RawValue:
     """Record that the batch ends before it has begun, and return its description."""
     note = batch_plan.unstored(request).model_copy(
         update={"stop": stop, "reason": one_line(reason, _REASON_CHARACTERS), "over": True}

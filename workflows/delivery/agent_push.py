@@ -56,7 +56,8 @@ class AgentPush:
         with failures.typed():
             self._call = call = unpack(start, PushCall)
             if call.told:
-                ancestors.check_continued("the place of the last change")
+                subject = "the place of the last change"
+                ancestors.check_continued(subject, patch=ancestors.MADE_UP_REFUSED)
         with deliveries.failing(call.turn_id):
             await self._accept(call)
             if call.turn_id:

@@ -76,8 +76,6 @@ _MESSAGE = {"id": validation.MessageId, "text": validation.Message, "by": valida
 
 _CONTINUE_FIRST = "continue-as-new-before-a-turn"
 _EARLY_FIRST = "updates-before-a-turn"
-_MADE_UP_REFUSED = "made-up-input-is-refused"
-"""The patch since which a first run refuses the input of a later one."""
 _CLOSE_AFTER_RECORD = "close-after-the-record"
 
 Handle = workflow.ChildWorkflowHandle[Any, RawValue]
@@ -128,10 +126,8 @@ class AgentSession:
         """
         fact = session_history.started(start)
         if isinstance(fact, SessionContinued):
-            is_made_up = not (fact.snapshot.is_of_a_fork or workflow.info().continued_run_id)
-            # only such an input asks for the patch: it costs no session an event of its history
-            if is_made_up and workflow.patched(_MADE_UP_REFUSED):
-                ancestors.check_continued("the input")
+            if not fact.snapshot.is_of_a_fork:
+                ancestors.check_continued("the input", patch=ancestors.MADE_UP_REFUSED)
             self._answered = {answered.id: answered.receipt for answered in fact.snapshot.answered}
         self._note(fact)
 
@@ -368,9 +364,9 @@ class AgentSession:
                 _MESSAGE,
                 errors.InvalidRequestError,
             )
-            said = unpack(payload, Say)
-            self._check_agent(said.expects)
-            if said.agent is not None and said.if_busy == "steer":
+            wish = unpack(payload, Say)
+            self._check_agent(wish.expects)
+            if wish.agent is not None and wish.if_busy == "steer":
                 raise errors.InvalidRequestError(
                     "a message with an agent of its own cannot be steered into a running turn"
                 )

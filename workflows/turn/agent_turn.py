@@ -185,7 +185,11 @@ class AgentTurn:
         except errors.TurnTimeoutError as raised:
             attempts = self._board.state.attempts.unpardoned
             # the deadline itself has cancelled the last one
-            failures = [one for one in attempts if one.error.code != errors.TurnCancelledError.code]
+            failures = [
+                attempt
+                for attempt in attempts
+                if attempt.error.code != errors.TurnCancelledError.code
+            ]
             if raised is error and failures:
                 raise error from errors.from_info(failures[-1].error)
             raise

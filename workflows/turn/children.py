@@ -82,8 +82,8 @@ class Children:
         A cancellation is passed on, with its reason.
         """
         keys = [
-            ChildKey(move.key.step, move.key.call, place)
-            for place in range(1, len(move.errands) + 1)
+            ChildKey(move.key.step, move.key.call, number)
+            for number in range(1, len(move.errands) + 1)
         ]
         tasks = [
             asyncio.create_task(self._one(key, errand, agent))
@@ -129,10 +129,10 @@ class Children:
         """Send the news to the parent, one signal at a time to keep them in order."""
         if self._is_telling:
             return
-        self._is_telling, told = True, None
-        while told != self._news:
-            told = self._news
-            await ancestors.tell_waits(self._board.state, *told)
+        self._is_telling, sent = True, None
+        while sent != self._news:
+            sent = self._news
+            await ancestors.tell_waits(self._board.state, *sent)
         self._is_telling = False
 
     async def _one(self, key: ChildKey, errand: Errand, agent: AgentDefinition) -> None:
@@ -153,11 +153,11 @@ class Children:
         board.note(ChildScheduled(key, turn_id, request))
         board.show(f"step {key.step}: {errand.agent} works on {headline(request.task)}")
         try:
-            place = replace(key, attempt=1)
-            handle = self._running[place] = await _start(board.state, turn_id, request)
+            first = replace(key, attempt=1)
+            handle = self._running[first] = await _start(board.state, turn_id, request)
             self._runs[key] = handle.first_execution_run_id or ""
-            if place in self._stopped:
-                handle.cancel(self._stopped[place])
+            if first in self._stopped:
+                handle.cancel(self._stopped[first])
             fact = outcomes.child_completed(key, await handle)
         except WorkflowAlreadyStartedError as error:
             fact = outcomes.child_failed(key, error)
@@ -183,25 +183,25 @@ class Children:
 
     async def _read_history(self, key: ChildKey) -> None:
         """Read a child's history; if that fails, the child remains charged with its lease."""
-        board, place = self._board, key.read
+        board, read_key = self._board, key.read
         child = board.state.child(key)
         assert child is not None
-        board.note(Scheduled(place))
+        board.note(Scheduled(read_key))
         board.show(f"step {key.step}: reads what {child.request.agent} spent")
         try:
             result = await workflow.execute_activity(
                 READ_CHILD,
                 pack(ChildRun(turn_id=child.turn_id, run_id=self._runs[key])),
                 result_type=RawValue,
-                activity_id=str(place),
+                activity_id=str(read_key),
                 schedule_to_close_timeout=max(READ_WITHIN, 2 * heartbeats.timeout()),
                 heartbeat_timeout=heartbeats.timeout(),
                 retry_policy=_UNTIL_READ,
                 summary=f"step {key.step}: {child.turn_id} left no summary",
             )
-            fact = outcomes.completed(place, result)
+            fact = outcomes.completed(read_key, result)
         except ActivityError as error:
-            fact = outcomes.failed(place, error.cause or error)
+            fact = outcomes.failed(read_key, error.cause or error)
         board.note(fact)
         board.show()
 
@@ -248,11 +248,11 @@ class Children:
         """Wait for the tasks. The first failure, or the deadline, stops the others."""
         board = self._board
         while not all(task.done() for task in tasks):
-            left = None if self._waits else board.time_for_calls
-            if left is not None and left <= timedelta():
+            time_left = None if self._waits else board.time_for_calls
+            if time_left is not None and time_left <= timedelta():
                 await self._stop(keys, tasks, _TIME_IS_UP)
                 return
-            board.clock.wake_after(left, "the deadline of the turn")
+            board.clock.wake_after(time_left, "the deadline of the turn")
             seen = self._heard, sum(task.done() for task in tasks)
             alarm = board.clock.alarm
             await workflow.wait_condition(
@@ -278,9 +278,9 @@ class Children:
         await self._cancel(keys, reason)
         await ended_within(tasks, GRACE, "delegates may end after the cancel")
         children = self._board.state.children_of(keys[0].step, keys[0].call)
-        left = [child.key for child in children if not child.ended and child.key in self._runs]
-        if left and workflow.patched(READS):
-            await workflow.wait([asyncio.create_task(self._read(key)) for key in left])
+        lost = [child.key for child in children if not child.ended and child.key in self._runs]
+        if lost and workflow.patched(READS):
+            await workflow.wait([asyncio.create_task(self._read(key)) for key in lost])
 
     async def _cancel(self, keys: list[ChildKey], reason: str) -> None:
         for key in keys:
@@ -332,10 +332,10 @@ def _given_down(agent: AgentDefinition) -> tuple[InheritedTool, ...]:
 
 
 def _with_time(
-    budget: Budget | None, named: Budget | None, left: timedelta | None
+    budget: Budget | None, named: Budget | None, time_left: timedelta | None
 ) -> Budget | None:
     """Return the budget with the parent's remaining time or the delegate's limit, if lower."""
-    times = [time for time in (left, named.time if named else None) if time is not None]
+    times = [time for time in (time_left, named.time if named else None) if time is not None]
     if not times:
         return budget
     time = max(min(times), timedelta(milliseconds=1))

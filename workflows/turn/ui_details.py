@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from decimal import Decimal
 
 from perdure import errors
 from perdure.text import (
@@ -88,12 +89,15 @@ def _spending(state: TurnState) -> list[str]:
         if name == "usd" and limit is None and not state.is_priced_so_far:
             continue
         figures = (getattr(ledger.spent, name), getattr(reserved, name), limit)
-        cells = (
-            "none" if value is None else money(value)[1:] if name == "usd" else str(value)
-            for value in figures
-        )
-        rows.append(f"| {_NAMES[name]}{_GAP} | " + " | ".join(word + _GAP for word in cells) + " |")
+        cells = (_cell(name, figure) + _GAP for figure in figures)
+        rows.append(f"| {_NAMES[name]}{_GAP} | {' | '.join(cells)} |")
     return rows
+
+
+def _cell(name: str, figure: Decimal | int | None) -> str:
+    if figure is None:
+        return "none"
+    return money(figure)[1:] if name == "usd" else str(figure)
 
 
 def _children(state: TurnState) -> list[str]:

@@ -54,18 +54,15 @@ def time_in_words(time: timedelta) -> str:
 
 def in_words(remaining: Remaining) -> str:
     """Format the rest of a budget, in one line."""
-    parts = {
-        "usd": money(remaining.usd) if remaining.usd is not None else "",
-        "time": time_in_words(remaining.time) if remaining.time is not None else "",
-        "tokens": counted(remaining.tokens, "token") if remaining.tokens is not None else "",
-        "model_calls": counted(remaining.model_calls, "model call")
-        if remaining.model_calls is not None
-        else "",
-        "tool_calls": counted(remaining.tool_calls, "tool call")
-        if remaining.tool_calls is not None
-        else "",
-        "iterations": counted(remaining.iterations, "iteration")
-        if remaining.iterations is not None
-        else "",
-    }
-    return ", ".join(part for part in parts.values() if part)
+    counts = (
+        (remaining.tokens, "token"),
+        (remaining.model_calls, "model call"),
+        (remaining.tool_calls, "tool call"),
+        (remaining.iterations, "iteration"),
+    )
+    parts = [counted(count, noun) for count, noun in counts if count is not None]
+    if remaining.time is not None:
+        parts.insert(0, time_in_words(remaining.time))
+    if remaining.usd is not None:
+        parts.insert(0, money(remaining.usd))
+    return ", ".join(parts)

@@ -209,6 +209,17 @@ def _text(fact: Fact, answered: Callable[[ModelKey, str], Text]) -> Text:
         case CallFailed(key, error, lost):
             why = "its worker was lost; it is tried again" if lost else _all(error.message)
             return Text(f"{key}  {why}", "yellow")
+        case ToolReturned() | ApprovalNeeded() | ToolLost():
+            return _tool(fact)
+        case ChildScheduled() | ChildEnded():
+            return _child(fact)
+        case _:
+            return _waits(fact)
+
+
+def _tool(fact: ToolReturned | ApprovalNeeded | ToolLost) -> Text:
+    """Return the line of a tool call that has ended, or that needs an approval."""
+    match fact:
         case ToolReturned(key, output):
             return Text.assemble(
                 f"{key}  ",
@@ -218,15 +229,15 @@ def _text(fact: Fact, answered: Callable[[ModelKey, str], Text]) -> Text:
             return Text(f"{key}  {one_line(reason, 200)}", "yellow")
         case ToolLost(key, loss, _):
             return Text(f"{key}  {loss.value.replace('_', ' ')}", "yellow")
-        case ChildScheduled(key, turn_id, request):
-            return Text.assemble(
-                f"{key}  ", (f"{word(turn_id)} begins:", "cyan"), f" {headline(request.task)}"
-            )
-        case ChildEnded(key, summary, reason):
-            end = _end_of(summary) if summary else reason
-            return Text.assemble(f"{key}  ", (f"→ {_all(end)}", "dim"))
-        case _:
-            return _waits(fact)
+
+
+def _child(fact: ChildScheduled | ChildEnded) -> Text:
+    """Return the line of a delegate's turn that begins or has ended."""
+    if isinstance(fact, ChildScheduled):
+        begins = f"{word(fact.turn_id)} begins:"
+        return Text.assemble(f"{fact.key}  ", (begins, "cyan"), f" {headline(fact.request.task)}")
+    end = _end_of(fact.summary) if fact.summary else fact.reason
+    return Text.assemble(f"{fact.key}  ", (f"→ {_all(end)}", "dim"))
 
 
 def _agent(fact: AgentResolved | HandedOver) -> Text:

@@ -120,10 +120,11 @@ def rows(root: Node, now: datetime | None = None) -> list[Row]:
     return list(_rows(root, None, "", "", now or datetime.now(UTC)))
 
 
-def _rows(node: Node, known: Child | None, branch: str, below: str, now: datetime) -> Iterator[Row]:
+def _row(node: Node, known: Child | None, branch: str, now: datetime) -> Row:
+    """Return the row of a turn; `known` is what the turn above it knows."""
     state = node.state
     request = state.request or (known.request if known else None)
-    yield Row(
+    return Row(
         branch=branch,
         agent=node.turn_id.rpartition("/")[2] if known else node.agent,
         last_agent=state.other_agent,
@@ -133,9 +134,14 @@ def _rows(node: Node, known: Child | None, branch: str, below: str, now: datetim
         time=((node.ended or now) - node.began) if node.began else timedelta(),
         task=headline(request.task) if request else "",
     )
+
+
+def _rows(node: Node, known: Child | None, branch: str, below: str, now: datetime) -> Iterator[Row]:
+    yield _row(node, known, branch, now)
     for position, child in enumerate(node.children, 1):
         is_last = position == len(node.children)
-        known = next((each for each in state.children if each.turn_id == child.turn_id), None)
+        children = node.state.children
+        known = next((each for each in children if each.turn_id == child.turn_id), None)
         yield from _rows(
             child,
             known,

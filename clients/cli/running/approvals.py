@@ -135,14 +135,13 @@ async def _list(client: AgentClient, options: ApprovalOptions) -> int:
     if waiting_calls:
         now = datetime.now(UTC)
         draw([_cells(entry, call, now) for entry, call in waiting_calls], _LEFT_OUT, sys.stdout)
-    readable = [entry.id for entry, call in waiting_calls if isinstance(call, PendingApproval)]
-    if readable:
-        put(
-            f"\nlook at one: {CommandHints(options.address).of('approvals', readable[0])}",
-            sys.stderr,
-        )
-    elif not waiting_calls:
+    else:
         put("nothing waits for approval", sys.stderr)
+    readable = (entry.id for entry, call in waiting_calls if isinstance(call, PendingApproval))
+    first = next(readable, None)
+    if first is not None:
+        hint = CommandHints(options.address).of("approvals", first)
+        put(f"\nlook at one: {hint}", sys.stderr)
     return 0
 
 
@@ -182,6 +181,16 @@ def _tell(calls: Iterable[tuple[str, PendingApproval | PayloadDecodeError]]) -> 
     return 0
 
 
+def _show(call: PendingApproval, name: str) -> None:
+    """Print a call that waits, with the reason and all of its arguments."""
+    left = until_expiry(call.expires_at - datetime.now(UTC))
+    put(Text.assemble((word(name), "bold"), f"  {word(call.tool)}  ", (left, "dim")))
+    if call.reason:
+        reason = Text(f"    {harmless(' '.join(call.reason.split()))}", "yellow")
+        put(wrapped(reason, sys.stdout, _INDENT))
+    put(textwrap.indent(arguments_indented(call.arguments), "    "))
+
+
 def _look(
     turn_id: str, options: ApprovalOptions, pending: tuple[PendingApproval, ...], is_plain: bool
 ) -> int:
@@ -193,22 +202,7 @@ def _look(
         for call in pending
     }
     for call in pending:
-        put(
-            Text.assemble(
-                (word(names[call]), "bold"),
-                f"  {word(call.tool)}  ",
-                (until_expiry(call.expires_at - datetime.now(UTC)), "dim"),
-            )
-        )
-        if call.reason:
-            put(
-                wrapped(
-                    Text(f"    {harmless(' '.join(call.reason.split()))}", "yellow"),
-                    sys.stdout,
-                    _INDENT,
-                )
-            )
-        put(textwrap.indent(arguments_indented(call.arguments), "    "))
+        _show(call, names[call])
     if pending:
         hints, name = CommandHints(options.address), names[pending[0]]
         put(f"\n{hints.of('approvals', turn_id, approve=name)}", sys.stderr)

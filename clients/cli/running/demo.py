@@ -126,8 +126,17 @@ def _lines(journal: Path) -> list[str]:
 
 
 def _verdict(report: AgentReport, recorded: list[Key], journal: Counter[str]) -> int:
+    checks = _checks(report, recorded, journal)
+    put()
+    for check, holds in checks.items():
+        put(Text.assemble(("✓", "green") if holds else ("✗", "red"), f" {check}"))
+    return 0 if all(checks.values()) else 1
+
+
+def _checks(report: AgentReport, recorded: list[Key], journal: Counter[str]) -> dict[str, bool]:
+    """Return what the demo claims, and whether it holds."""
     cut_off = journal[_KILL_IN_STEP] == 1 and _KILL_IN_STEP not in map(str, recorded)
-    checks = {
+    return {
         "the turn completed after its worker was killed": report.outcome == "completed" and cut_off,
         f"each of the {len(recorded)} recorded calls ran exactly once": all(
             journal[str(key)] == 1 for key in recorded
@@ -139,10 +148,6 @@ def _verdict(report: AgentReport, recorded: list[Key], journal: Counter[str]) ->
             path in report.output for path in _files_read(report)
         ),
     }
-    put()
-    for check, holds in checks.items():
-        put(Text.assemble(("✓", "green") if holds else ("✗", "red"), f" {check}"))
-    return 0 if all(checks.values()) else 1
 
 
 def _files_read(report: AgentReport) -> Iterator[str]:

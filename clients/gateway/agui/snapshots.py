@@ -53,7 +53,7 @@ def so_far(turn_id: str, ids: Sequence[str], state: TurnState) -> Iterator[Messa
 
 def _own(state: TurnState) -> Sequence[messages.Message]:
     """Return the messages of a turn, without those of the session that it has taken over."""
-    known, request = withheld.told(state).all_messages, state.request
+    known, request = withheld.shown(state).all_messages, state.request
     origin = request.origin if request else None
     if request is None or origin is None or len(known) <= origin.steps:
         return known

@@ -32,8 +32,8 @@ from perdure.activities.resolve_agent import Agents
 from perdure.activities.settle_schedule import NOT_KEPT, settle_schedule
 from perdure.activities.tool_loop import ToolLoop
 from perdure.activities.transcripts import Transcripts
-from perdure.activities.webhook_rules import Rules
-from perdure.activities.webhooks import Webhooks
+from perdure.activities.webhook_rules import WebhookRules
+from perdure.activities.webhooks import NOT_SENT, Webhooks
 from perdure.agents.definitions import Target, define
 from perdure.agents.registry import Registry
 from perdure.batch.wire import StoreCall
@@ -151,7 +151,7 @@ def build(app: AgentWorker, settings: WorkerSettings) -> Activities:
     watched = app.telemetry.watching(providers) if app.telemetry else providers
     models, prices, servers = Models(watched, app.models), Prices(app.prices), Servers()
     names = _tool_names(app.registry)
-    webhooks = Webhooks(Rules.of(settings.webhook_hosts, settings.webhook_secrets))
+    webhooks = Webhooks(WebhookRules.of(settings.webhook_hosts, settings.webhook_secrets))
     agents = Agents(
         app.registry,
         models,
@@ -169,7 +169,7 @@ def build(app: AgentWorker, settings: WorkerSettings) -> Activities:
     tool_calls = ToolActivities(names, agents, loop, servers, transcripts)
     return Activities(
         call_model=_handler(CALL_MODEL, model_calls.call_model, ModelCall),
-        others=_others(agents, Hooks(agents, transcripts), webhooks),
+        others=(*_others(agents, Hooks(agents, transcripts)), *deliveries(webhooks)),
         tools=tuple(tool_calls.handlers()),
         tool_calls=tool_calls,
         tool_names=names,
@@ -181,8 +181,8 @@ def build(app: AgentWorker, settings: WorkerSettings) -> Activities:
     )
 
 
-def _others(agents: Agents, hooks: Hooks, webhooks: Webhooks) -> tuple[Handler, ...]:
-    """Return the activities that neither call models nor run tools."""
+def _others(agents: Agents, hooks: Hooks) -> tuple[Handler, ...]:
+    """Return the activities that neither call models nor run tools, nor deliver anything."""
     unreadable = failures.UNREADABLE
     record_turn = TurnRecorder().record_turn
     return (
@@ -196,10 +196,16 @@ def _others(agents: Agents, hooks: Hooks, webhooks: Webhooks) -> tuple[Handler, 
         _handler(SEND_MESSAGE, send_message, MessageCall, final=REFUSED),
         _handler(STORE_BATCH, store_batch, StoreCall, final=NOT_STORED),
         _handler(SETTLE_SCHEDULE, settle_schedule, SettleCall, final=NOT_KEPT),
-        _handler(END_OF_TURN, webhooks.end_of_turn, WebhookCall, final=unreadable),
-        _handler(NOTIFY, webhooks.notify, Notification),
-        _handler(CHECK_RECEIVER, webhooks.check_receiver, PushCall),
-        _handler(READ_CHANGE, read_change, ChangeCall, final=unreadable),
+    )
+
+
+def deliveries(webhooks: Webhooks) -> tuple[Handler, ...]:
+    """Return the activities that deliver webhooks and push notifications."""
+    return (
+        _handler(END_OF_TURN, webhooks.end_of_turn, WebhookCall, final=failures.UNREADABLE),
+        _handler(NOTIFY, webhooks.notify, Notification, final=NOT_SENT),
+        _handler(CHECK_RECEIVER, webhooks.check_receiver, PushCall, final=NOT_SENT),
+        _handler(READ_CHANGE, read_change, ChangeCall, final=failures.UNREADABLE),
     )
 
 
@@ -245,7 +251,8 @@ def _handler(
     """Wrap a typed method as an activity with raw payloads and typed failures.
 
     `may_be_stored` allows a larger result if the client has an external storage. Errors that are
-    not `final` are tried again if the workflow allows it.
+    not `final` are tried again if the workflow allows it; an exception of another class, which is a
+    bug, is logged and counts as a `PerdureError`.
     """
 
     async def run(raw: RawValue) -> RawValue:

@@ -5,20 +5,26 @@ from __future__ import annotations
 import asyncio
 import secrets
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import httpx
 import pytest
+from starlette.applications import Starlette
 from starlette.requests import Request
 
-from perdure import Agent, UserMessage, errors, tool
+from perdure import Agent, ModelRetryPolicy, UserMessage, errors, tool
 from perdure.clients import AgentClient
 from perdure.clients.gateway import A2AAgent, Caller, Quota
+from perdure.clients.gateway.operations import Gateway
 from perdure.clients.gateway.problems import RefusedError
 from perdure.clients.gateway.quotas import ScheduleIds, check_schedules
+from perdure.clients.gateway.rest import schedules
+from perdure.clients.gateway.streams import OpenRequests
 from perdure.testing import FunctionModel, ModelRequest, Reply, call, calls, fails, says
 
 from ..conftest import Runtime
+from ..counting import counting
 from .gateway import A2A, send_message, served, told, until_not
 
 pytest.importorskip("mcp", reason="the extra perdure[mcp] is not installed")
@@ -48,7 +54,8 @@ THREAD: dict[str, Any] = {
     "context": [],
     "forwardedProps": {},
 }
-LONG = {"start": "2026-01-01T00:00:00Z", "end": "2026-01-20T12:00:00Z"}
+LONG = {"start": "2026-01-01T00:00:00Z", "end": "2026-01-20T12:00:00Z", "at_once": True}
+THREE = {"start": "2026-01-01T00:00:00Z", "end": "2026-01-03T12:00:00Z"}
 SHORT = {"start": "2026-01-01T00:00:00Z", "end": "2026-01-02T12:00:00Z"}
 
 
@@ -79,7 +86,11 @@ class Tenant:
             await client.schedule(schedule).delete()
         for batch in ("held", "failing"):
             await client.batch(f"{prefix}{batch}").cancel()
-        async for turn in client.list(id_prefix=prefix):
+        await self.cancel_turns(client)
+
+    async def cancel_turns(self, client: AgentClient) -> None:
+        """Cancel the turns that are open."""
+        async for turn in client.list(id_prefix=f"@{self.name}/"):
             await client.turn(turn.id).cancel()
 
 
@@ -116,8 +127,7 @@ async def test_tenant_has_no_more_than_its_numbers(runtime: Runtime) -> None:
             (await http.post("/v1/sessions/talk/messages", json=BEGIN)).status_code,
             (await http.post("/v1/schedules", json=daily)).status_code,
         ]
-        async for turn in client.list(id_prefix=f"@{tenant.name}/"):
-            await client.turn(turn.id).cancel()
+        await tenant.cancel_turns(client)
         await client.schedule(f"@{tenant.name}/s").delete()
 
     assert begun.status_code == 202
@@ -206,6 +216,42 @@ async def test_numbers_of_a_tenant_hold_over_every_api(runtime: Runtime) -> None
     assert over_mcp["refused"].startswith("TOO_MANY_REQUESTS")
     assert many == [(429, "TOO_MANY_REQUESTS")] * 2
     assert [one.status_code for one in runs] == [202] * 2
+
+
+@pytest.mark.accepts("H115")
+async def test_resume_that_starts_no_turn_passes_the_limit(runtime: Runtime) -> None:
+    """A turn that waits for a provider is one of the open turns already."""
+    tenant, asked = Tenant(Quota(turns=1)), list[ModelRequest]()
+
+    def recovers(request: ModelRequest) -> Reply:
+        asked.append(request)
+        busy = errors.LLMUnavailableError("overloaded", context={"status": 503})
+        return fails(busy) if len(asked) == 1 else says("done")
+
+    patient = ModelRetryPolicy(
+        initial_interval=timedelta(hours=1),
+        maximum_interval=timedelta(hours=1),
+        maximum_elapsed=timedelta(days=1),
+    )
+    desk = Agent(name="desk", model="main", model_retry=patient)
+    async with (
+        runtime(desk, model=FunctionModel(recovers)) as client,
+        served(client, tenant) as http,
+    ):
+        await http.post("/v1/turns", json={**START, "id": "waits"})
+
+        async def running() -> int:
+            return int((await http.get("/v1/turns/waits")).json()["state"] == "running")
+
+        await until_not(1, running)
+        refused = await refusal(http, "/v1/turns", WAITS)
+        resumed = await http.post("/v1/turns/waits/resume", json={})
+        result = await http.get("/v1/turns/waits/result", params={"wait": 20})
+        await tenant.cancel_turns(client)
+
+    assert refused == (429, "TOO_MANY_REQUESTS")
+    assert (resumed.status_code, resumed.json()["id"]) == (202, f"@{tenant.name}/waits")
+    assert result.json()["output"] == "done"
 
 
 @pytest.mark.accepts("H115")

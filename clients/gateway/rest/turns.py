@@ -499,7 +499,8 @@ async def fork_turn(call: Call[ForkTurn, Nothing]) -> Response:
     check_limits(call.caller, body.budget, body.max_iterations, model_retry=body.model_retry)
     if body.model is not None:
         call.caller.require("override")
-    own_id = await _optional_id(call, body.id)
+    own_id = _optional_id(call, body.id)
+    await check_turns(call.client, call.caller, own_id)
     turn = await call.client.turn(call.id).fork(
         body.at_step,
         id=own_id,
@@ -531,8 +532,10 @@ async def resume_turn(call: Call[ResumeTurn, Nothing]) -> Response:
     """
     body = call.body
     check_limits(call.caller, body.budget, body.max_iterations, model_retry=body.model_retry)
-    own_id = await _optional_id(call, body.id)
-    turn = await call.client.turn(call.id).resume(
+    turn, own_id = call.client.turn(call.id), _optional_id(call, body.id)
+    if call.caller.tenant is not None and await turn.resume_step() is not None:
+        await check_turns(call.client, call.caller, own_id)
+    turn = await turn.resume(
         body.budget,
         max_iterations=body.max_iterations,
         model_retry=body.model_retry,
@@ -541,12 +544,10 @@ async def resume_turn(call: Call[ResumeTurn, Nothing]) -> Response:
     return _reference(call, turn)
 
 
-async def _optional_id(call: Call[Any, Any], given: str | None) -> str | None:
-    """Return the id of a turn that goes on from another one, if the tenant may have one more."""
+def _optional_id(call: Call[Any, Any], given: str | None) -> str | None:
+    """Return the id of a turn that goes on from another one; None if the caller names none."""
     wanted = given if given is not None else key_of(call.request)
-    turn_id = None if wanted is None else checked(call, wanted)
-    await check_turns(call.client, call.caller, turn_id)
-    return turn_id
+    return None if wanted is None else checked(call, wanted)
 
 
 def _reference(call: Call[Any, Any], turn: Turn[Any]) -> Response:

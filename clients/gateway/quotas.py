@@ -18,8 +18,10 @@ from temporalio.service import RPCError
 from perdure import errors, limits, validation
 from perdure.clients.gateway.problems import RefusedError
 from perdure.clients.schedules.status import listed_entry
-from perdure.temporal import search_attributes
+from perdure.temporal import access
+from perdure.temporal.access import Resource
 from perdure.temporal.names import BATCHES, SESSION, TURN
+from perdure.temporal.runs import describe
 
 if TYPE_CHECKING:
     from perdure.clients.client import AgentClient
@@ -63,17 +65,18 @@ async def check_turns(
         client: Asks Temporal for the number of open turns.
         caller: The caller.
         turn_id: The complete id of the turn; None for one that does not exist yet.
-        count: The number of turns that would be started.
+        count: The number of turns that would be open at the same time; zero is never refused.
 
     Raises:
         RefusedError: It would.
     """
-    await _check_open(client, caller, (TURN,), caller.quota.turns, "turns", turn_id, count)
+    await _check_open(client, caller, access.TURN, (TURN,), caller.quota.turns, turn_id, count)
 
 
 async def check_sessions(client: AgentClient, caller: Caller, session_id: str) -> None:
     """Refuse another session if the tenant has too many, as `check_turns` does."""
-    await _check_open(client, caller, (SESSION,), caller.quota.sessions, "sessions", session_id)
+    quota = caller.quota.sessions
+    await _check_open(client, caller, access.SESSION, (SESSION,), quota, session_id)
 
 
 async def check_batches(
@@ -81,7 +84,8 @@ async def check_batches(
 ) -> None:
     """Refuse batches with too many tasks, or further ones, as `check_turns` does."""
     check_tasks(caller, tasks)
-    await _check_open(client, caller, BATCHES, caller.quota.batches, "batches", batch_id, count)
+    quota = caller.quota.batches
+    await _check_open(client, caller, access.BATCH, BATCHES, quota, batch_id, count)
 
 
 def check_tasks(caller: Caller, tasks: int) -> None:
@@ -145,20 +149,41 @@ async def check_schedules(
 async def _check_open(
     client: AgentClient,
     caller: Caller,
+    resource: Resource,
     workflows: Sequence[str],
-    most: int,
-    what: str,
+    quota: int,
     own_id: str | None,
     count: int = 1,
 ) -> None:
-    if caller.tenant is not None and count + await _open(client, caller, workflows, own_id) > most:
-        raise _too_many(caller, most, f"open {what}", "wait until one is over, or end one")
+    if caller.tenant is None or not count:
+        return
+    plural = resource.subject("")
+    if count > max(quota, 1):
+        raise RefusedError(
+            429,
+            "TOO_MANY_REQUESTS",
+            f"tenant {caller.tenant!r} may have {quota} open {plural}, and this would open {count};"
+            " ask for fewer, such as those of a shorter range",
+        )
+    if count + await _open(client, caller, workflows) <= quota:
+        return
+    if own_id is not None and await _exists(client, resource, own_id):
+        return
+    raise _too_many(caller, quota, f"open {plural}", "wait until one is over, or end one")
 
 
-async def _open(
-    client: AgentClient, caller: Caller, workflows: Sequence[str], own_id: str | None
-) -> int:
-    """Return the number of open workflows of the tenant, without the one of this id.
+async def _exists(client: AgentClient, resource: Resource, own_id: str) -> bool:
+    """Whether there is a workflow with an id, which may be over.
+
+    Raises:
+        PerdureError: Temporal does not answer.
+    """
+    describing = describe(client.temporal, own_id, retry=True)
+    return await resource.asked_if_known(own_id, describing) is not None
+
+
+async def _open(client: AgentClient, caller: Caller, workflows: Sequence[str]) -> int:
+    """Return the number of open workflows of the tenant.
 
     Raises:
         ServerUnreachableError: Temporal does not answer.
@@ -168,8 +193,6 @@ async def _open(
         f"WorkflowType IN ({types}) AND ExecutionStatus = 'Running'"
         f" AND WorkflowId STARTS_WITH '{caller.prefix}'"
     )
-    if own_id is not None and search_attributes.keyword(own_id) == own_id:
-        query += f" AND WorkflowId != '{own_id}'"
     temporal = client.temporal
     request = CountWorkflowExecutionsRequest(namespace=temporal.namespace, query=query)
     try:

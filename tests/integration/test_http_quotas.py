@@ -255,6 +255,34 @@ async def test_resume_that_starts_no_turn_passes_the_limit(runtime: Runtime) -> 
 
 
 @pytest.mark.accepts("H115")
+async def test_what_is_over_is_found_by_its_id_at_the_limit(runtime: Runtime) -> None:
+    """A session that is closed is refused as such, and not for the number of others."""
+    tenant = Tenant()
+    fork = ("/v1/turns/over/fork", {"say": "b", "id": "forked"})
+    desk = runtime(DESK, model=FunctionModel(replies))
+    async with desk as client, served(client, tenant) as http:
+        await prepare(http)
+        await http.post(fork[0], json=fork[1])
+        await http.get("/v1/turns/forked/result", params={"wait": 20})
+        await http.post("/v1/sessions/talk/close", json={})
+        tenant.quota = Quota(turns=1, sessions=1, batches=1)
+        await refusal(http, "/v1/turns", WAITS)
+        await refusal(http, "/v1/batches", {**HELD, "id": "more"})
+        other = secrets.token_hex(4)
+        await http.post(f"/v1/sessions/{other}/messages", json=BEGIN)
+        await refusal(http, f"/v1/sessions/{other}-1/messages", BEGIN)
+        turn = await http.post("/v1/turns", json={**START, "id": "over"})
+        forked = await http.post(fork[0], json=fork[1])
+        failing = {"id": "failing", "agent": "desk", "tasks": ["bad"]}
+        batch = await http.post("/v1/batches", json=failing)
+        session = await http.post("/v1/sessions/talk/messages", json=BEGIN)
+        await tenant.clear(client)
+
+    assert [turn.status_code, forked.status_code, batch.status_code] == [202, 202, 202]
+    assert told(session) == (409, "SESSION_CLOSED")
+
+
+@pytest.mark.accepts("H115")
 async def test_list_of_many_schedules_is_kept_for_a_moment(runtime: Runtime) -> None:
     """A schedule that was created here is in it at once, and one that exists needs no list."""
     name, known = secrets.token_hex(4), ScheduleIds(few=0)

@@ -195,7 +195,9 @@ async def retry_batch(call: Call[RetryBatch, Nothing]) -> Response:
     batch = call.client.batch(call.id)
     if call.caller.tenant is not None:
         status = await batch.status()
-        await check_batches(call.client, call.caller, batch.id, status.total - status.done)
+        unanswered = status.total - status.done
+        if status.ended_at is not None and unanswered:  # otherwise nothing is started
+            await check_batches(call.client, call.caller, None, unanswered)
     await batch.retry(body.budget, at_once=body.at_once)
     return answer(await batch.status(), 202)
 

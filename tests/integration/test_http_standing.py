@@ -14,6 +14,7 @@ from perdure.testing import FunctionModel, ModelRequest, Reply, says
 
 from ..conftest import Runtime
 from .gateway import answers_to_others, as_, messages, served, told, until, until_not
+from .test_schedules import every_second
 
 DESK = Agent(name="desk", model="main", instructions="Be kind.")
 
@@ -284,3 +285,25 @@ async def test_limits_of_a_schedule_are_changed_by_callers_with_the_permission_a
     assert [one.status_code for one in refused] == [403] * (len(changes) + len(starts))
     assert (taken.status_code, taken.json()["budget"]["tokens"]) == (200, 5)
     assert (lifted.status_code, lifted.json()["budget"]) == (200, None)
+
+
+@pytest.mark.accepts("H11")
+async def test_schedule_that_another_program_has_changed_is_run_over_http(runtime: Runtime) -> None:
+    """Its turns are listed, too. Only its definition cannot be read."""
+    daily = {"id": "s9", "agent": "desk", "task": "Hello.", "cron": "0 7 * * *", "timezone": "UTC"}
+    async with runtime(DESK, model=FunctionModel(echo)) as client, served(client) as http:
+        await http.post("/v1/schedules", json=daily)
+        await every_second(client.temporal, "@acme/s9")
+        status = await http.get("/v1/schedules/s9")
+        started = await http.post("/v1/schedules/s9/run")
+        await _result(http, started.json()["id"])
+
+        async def listed() -> int:
+            return len((await http.get("/v1/schedules/s9/turns")).json()["turns"])
+
+        count = await until_not(0, listed)
+        await client.schedule("@acme/s9").delete()
+
+    assert told(status) == (409, "SCHEDULE_CONFLICT")
+    assert started.status_code == 202
+    assert count == 1

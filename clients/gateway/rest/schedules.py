@@ -34,6 +34,7 @@ from perdure.clients.gateway.rest.turns import TurnList
 from perdure.clients.schedules.definition import OnFailure
 from perdure.clients.schedules.handle import Schedule
 from perdure.clients.schedules.status import ScheduleEntry, ScheduleStatus, listed_entry
+from perdure.temporal.access import SCHEDULE
 from perdure.turn.slot import IfRunning
 from perdure.values.batch_items import OnError
 from perdure.values.budgets import Budget
@@ -197,9 +198,8 @@ async def list_schedules(call: Call[Nothing, Limit]) -> Response:
 )
 async def get_scheduled_turns(call: Call[Nothing, Paged]) -> Response:
     """List the turns of a schedule, page by page."""
-    schedule = _schedule(call)
-    await schedule.status()
-    turns = schedule.turns()
+    await _entry(call)
+    turns = _schedule(call).turns()
     page = await turns.page(call.query.after, size=call.query.limit)
     return answer(TurnList(turns=page.entries, next=page.next))
 
@@ -269,7 +269,7 @@ async def delete_schedule(call: Call[Nothing, Nothing]) -> Response:
 async def run_schedule(call: Call[Nothing, Nothing]) -> Response:
     """Start a turn now, outside the schedule. A request that is repeated starts another one."""
     schedule = _schedule(call)
-    await _check_starts(call, schedule, 1)
+    await _check_starts(call, 1)
     return answer(Reference(id=await schedule.run_now()), 202)
 
 
@@ -315,7 +315,7 @@ async def backfill_schedule(call: Call[Backfill, Nothing]) -> Response:
     schedule = _schedule(call)
     if call.caller.tenant is not None:
         missing = await schedule.missing(body.start, body.end)
-        await _check_starts(call, schedule, len(missing))
+        await _check_starts(call, len(missing))
     slots = await schedule.backfill(body.start, body.end, at_once=body.at_once)
     return answer(Slots(slots=slots), 202)
 
@@ -334,7 +334,7 @@ def _check_batch(caller: Caller, batch: ScheduledTasks | None) -> None:
         check_limits(caller, None, None, one if isinstance(one, str) else one.task)
 
 
-async def _check_starts(call: Call[Any, Any], schedule: Schedule, count: int) -> None:
+async def _check_starts(call: Call[Any, Any], count: int) -> None:
     """Refuse to start turns or batches of a schedule by hand if the tenant would have too many.
 
     Raises:
@@ -342,7 +342,7 @@ async def _check_starts(call: Call[Any, Any], schedule: Schedule, count: int) ->
     """
     if call.caller.tenant is None:
         return
-    tasks = (await schedule.status()).tasks
+    tasks = (await _entry(call)).tasks
     if tasks is None:
         await check_turns(call.client, call.caller, None, count)
     else:
@@ -363,6 +363,18 @@ def _limits_of(task: str | Task) -> tuple[Any, ...]:
 
 def _schedule(call: Call[Any, Any]) -> Schedule:
     return call.client.schedule(call.id)
+
+
+async def _entry(call: Call[Any, Any]) -> ScheduleEntry:
+    """Return a schedule as lists have it, also one that another program has changed.
+
+    Raises:
+        ScheduleNotFoundError: There is none.
+    """
+    entry = await listed_entry(call.client.temporal, call.id)
+    if entry is None:
+        raise SCHEDULE.missing(call.id)
+    return entry
 
 
 OPERATIONS: tuple[AnyOperation, ...] = (

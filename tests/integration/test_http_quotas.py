@@ -283,6 +283,36 @@ async def test_what_is_over_is_found_by_its_id_at_the_limit(runtime: Runtime) ->
 
 
 @pytest.mark.accepts("H115")
+async def test_backfill_counts_what_is_open_at_the_same_time(runtime: Runtime) -> None:
+    """One turn if each begins when the one before is over, and none if no time lacks its turn."""
+    tenant, backfill = Tenant(Quota(turns=2)), "/v1/schedules/single/backfill"
+    desk = runtime(DESK, model=FunctionModel(replies))
+    async with desk as client, served(client, tenant) as http:
+        await http.post("/v1/schedules", json={**DAILY, "task": "a", "id": "single"})
+        at_once = await http.post(backfill, json={**THREE, "at_once": True})
+        in_order = await http.post(backfill, json=THREE)
+
+        async def over() -> int:
+            turns = (await http.get("/v1/schedules/single/turns")).json()["turns"]
+            return int(sum(turn["outcome"] is not None for turn in turns) < 3)
+
+        await until_not(1, over)
+        tenant.quota = Quota(turns=0)
+        nothing = [
+            await http.post(backfill, json=THREE),
+            await http.post(backfill, json={**THREE, "at_once": True}),
+        ]
+        more = await http.post(backfill, json=LONG | {"at_once": False})
+        await client.schedule(f"@{tenant.name}/single").delete()
+
+    assert told(at_once) == (429, "TOO_MANY_REQUESTS")
+    assert "this would open 3; ask for fewer" in at_once.json()["detail"]
+    assert (in_order.status_code, len(in_order.json()["slots"])) == (202, 3)
+    assert [(one.status_code, one.json()) for one in nothing] == [(202, {"slots": []})] * 2
+    assert told(more) == (429, "TOO_MANY_REQUESTS")
+
+
+@pytest.mark.accepts("H115")
 async def test_list_of_many_schedules_is_kept_for_a_moment(runtime: Runtime) -> None:
     """A schedule that was created here is in it at once, and one that exists needs no list."""
     name, known = secrets.token_hex(4), ScheduleIds(few=0)

@@ -23,6 +23,7 @@ from perdure.clients.gateway.options import (
     Reference,
     check_limits,
 )
+from perdure.clients.gateway.problems import RefusedError
 from perdure.clients.gateway.quotas import (
     check_batches,
     check_schedules,
@@ -268,9 +269,8 @@ async def delete_schedule(call: Call[Nothing, Nothing]) -> Response:
 )
 async def run_schedule(call: Call[Nothing, Nothing]) -> Response:
     """Start a turn now, outside the schedule. A request that is repeated starts another one."""
-    schedule = _schedule(call)
     await _check_starts(call, 1)
-    return answer(Reference(id=await schedule.run_now()), 202)
+    return answer(Reference(id=await _schedule(call).run_now()), 202)
 
 
 @operation(
@@ -311,11 +311,8 @@ async def resume_schedule(call: Call[Nothing, Nothing]) -> Response:
 )
 async def backfill_schedule(call: Call[Backfill, Nothing]) -> Response:
     """Start a turn for each time of the schedule in a range that has none."""
-    body = call.body
-    schedule = _schedule(call)
-    if call.caller.tenant is not None:
-        missing = await schedule.missing(body.start, body.end)
-        await _check_starts(call, len(missing))
+    body, schedule = call.body, _schedule(call)
+    await _check_backfill(call, schedule)
     slots = await schedule.backfill(body.start, body.end, at_once=body.at_once)
     return answer(Slots(slots=slots), 202)
 
@@ -332,6 +329,28 @@ def _check_batch(caller: Caller, batch: ScheduledTasks | None) -> None:
     check_limits(caller, batch.turn_budget)
     for one in batch.tasks:
         check_limits(caller, None, None, one if isinstance(one, str) else one.task)
+
+
+async def _check_backfill(call: Call[Backfill, Nothing], schedule: Schedule) -> None:
+    """Refuse a backfill if the tenant would have too much at the same time.
+
+    Unless they run at once, turns begin one after the other and count as one. The times that have
+    no turn are asked for only where their number matters, because Temporal is asked about each.
+
+    Raises:
+        RefusedError: It would.
+    """
+    body = call.body
+    if call.caller.tenant is None:
+        return
+    if not body.at_once:
+        try:
+            await _check_starts(call, 1)
+        except RefusedError:
+            if await schedule.missing(body.start, body.end):
+                raise
+        return
+    await _check_starts(call, len(await schedule.missing(body.start, body.end)))
 
 
 async def _check_starts(call: Call[Any, Any], count: int) -> None:

@@ -12,6 +12,7 @@ from sse_starlette.event import ServerSentEvent
 from starlette.responses import Response
 
 from perdure import limits
+from perdure.clients.batches.handle import described
 from perdure.clients.batches.status import BatchResult, BatchStatus
 from perdure.clients.gateway.ids import checked
 from perdure.clients.gateway.inputs import Body, Nothing, Query
@@ -137,8 +138,8 @@ async def watch_results(call: Call[Nothing, WatchResults]) -> Response:
     after = call.request.headers.get("last-event-id") or call.query.after
     with contextlib.ExitStack() as held:
         held.enter_context(call.stay_open())
-        batch = call.client.batch(call.id)
-        items = await begun(batch.results(after), held)
+        await described(call.client.temporal, call.id)  # a slow server says 404 as well
+        items = await begun(call.client.batch(call.id).results(after), held)
         if items is None:
             return done()
         return EventStream(_messages(items), held.pop_all())

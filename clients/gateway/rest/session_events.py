@@ -15,6 +15,9 @@ from perdure.clients.gateway.streams import EventStream, begun
 from perdure.clients.reading.events import VERSION
 from perdure.clients.sessions.handle import SessionEvent
 from perdure.session import facts
+from perdure.temporal import access
+from perdure.temporal.names import SESSION
+from perdure.temporal.runs import describe
 
 SHOWN: Mapping[type, tuple[str, tuple[str, ...]]] = {
     facts.SessionStarted: ("session_started", ()),
@@ -58,14 +61,26 @@ async def watch_session(call: Call[Nothing, WatchSession]) -> Response:
     The id of each message is the cursor of its event. A client that sends the last one as
     `Last-Event-ID` gets the events after it. The events of a turn are those of the turn itself.
     """
-    session = call.client.session(call.id)
     after = call.request.headers.get("last-event-id") or call.query.after
     with contextlib.ExitStack() as held:
         held.enter_context(call.stay_open())
-        items = await begun(session.events(after), held)
+        await _check_exists(call)
+        items = await begun(call.client.session(call.id).events(after), held)
         if items is None:
             return done()
         return EventStream(_messages(items), held.pop_all())
+
+
+async def _check_exists(call: Call[Nothing, WatchSession]) -> None:
+    """Refuse an id of no session: a slow server may say so only after the stream has begun.
+
+    Raises:
+        SessionNotFoundError: There is no such session.
+    """
+    describing = describe(call.client.temporal, call.id, retry=True)
+    found = await access.SESSION.asked(call.id, describing)
+    if found.workflow_execution_info.type.name != SESSION:
+        raise access.SESSION.missing(call.id)
 
 
 async def _messages(

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 _A_PAGE = 100
 """The number of schedules in a page of Temporal's list."""
+_LAG_S = 2.0
+"""The time after which Temporal's lists show what was created or deleted."""
 
 
 @dataclass(frozen=True)
@@ -106,15 +108,20 @@ def check_tasks(caller: Caller, tasks: int) -> None:
 class ScheduleIds:
     """The ids of the schedules of a namespace, which a process keeps for a moment if they are many.
 
-    Temporal cannot list the schedules of one tenant, so the whole list is read, page by page. `few`
-    are not kept.
+    Temporal cannot list the schedules of one tenant, so the whole list is read, page by page, once
+    for all requests that wait for it. `few` are not kept. What this process has created or deleted
+    since shortly before a list was read is added to the list or left out.
     """
 
     def __init__(self, few: int = _A_PAGE) -> None:
         self._few = few
-        self._ids: dict[str, None] = {}
+        self._listed: list[str] = []
+        self._since = 0.0
+        """The time from which changes may be missing in the list."""
         self._kept_until = 0.0
-        self._reading = asyncio.Lock()
+        self._reading: asyncio.Task[None] | None = None
+        self._changes: dict[str, tuple[float, bool]] = {}
+        """When schedules were changed here, and whether they exist since; the last change last."""
 
     async def of(self, client: AgentClient, caller: Caller) -> list[str]:
         """Return the ids of the schedules of a caller.
@@ -122,16 +129,38 @@ class ScheduleIds:
         Raises:
             ServerUnreachableError: Temporal does not answer.
         """
-        async with self._reading:
-            if time.monotonic() >= self._kept_until:
-                self._ids = {one: None async for one in client.schedule_ids()}
-                if len(self._ids) > self._few:
-                    self._kept_until = time.monotonic() + limits.HTTP_SCHEDULES.total_seconds()
-        return [one for one in self._ids if one.startswith(caller.prefix)]
+        if self._reading is None and time.monotonic() >= self._kept_until:
+            self._since = time.monotonic() - _LAG_S
+            self._reading = asyncio.create_task(self._read(client))
+        if self._reading is not None:
+            await asyncio.shield(self._reading)  # others wait for it as well
+        ids = dict.fromkeys(self._listed)
+        for schedule_id, (at, exists) in self._changes.items():
+            if at < self._since:
+                continue
+            if exists:
+                ids[schedule_id] = None
+            else:
+                ids.pop(schedule_id, None)
+        return [one for one in ids if one.startswith(caller.prefix)]
 
-    def add(self, schedule_id: str) -> None:
-        """Add a schedule that was created, which the kept list does not have."""
-        self._ids[schedule_id] = None
+    async def _read(self, client: AgentClient) -> None:
+        try:
+            self._listed = [one async for one in client.schedule_ids()]
+            if len(self._listed) > self._few:
+                self._kept_until = time.monotonic() + limits.HTTP_SCHEDULES.total_seconds()
+        finally:
+            self._reading = None
+
+    def note(self, schedule_id: str, *, exists: bool) -> None:
+        """Note that a schedule was created or deleted here, which a list may not show yet."""
+        now = time.monotonic()
+        self._changes.pop(schedule_id, None)
+        self._changes[schedule_id] = now, exists
+        is_used = self._reading is not None or now < self._kept_until
+        oldest = self._since if is_used else now - _LAG_S
+        while next(iter(self._changes.values()))[0] < oldest:
+            del self._changes[next(iter(self._changes))]
 
 
 async def check_schedules(

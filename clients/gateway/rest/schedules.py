@@ -171,7 +171,7 @@ async def create_schedule(call: Call[CreateSchedule, Nothing]) -> Response:
     await check_schedules(call.client, call.caller, schedule_id, known)
     given = {**body.given(), "id": schedule_id, "fairness": call.caller.tenant}
     schedule = await call.client.create_schedule(**given)
-    known.add(schedule_id)
+    known.note(schedule_id, exists=True)
     return answer(await schedule.status())
 
 
@@ -256,6 +256,7 @@ async def change_schedule(call: Call[ChangeSchedule, Nothing]) -> Response:
 async def delete_schedule(call: Call[Nothing, Nothing]) -> Response:
     """Delete a schedule. Its turns stay, and one that runs goes on."""
     await _schedule(call).delete()
+    call.gateway.schedule_ids.note(call.id, exists=False)
     return done()
 
 

@@ -313,6 +313,33 @@ async def test_backfill_counts_what_is_open_at_the_same_time(runtime: Runtime) -
 
 
 @pytest.mark.accepts("H115")
+async def test_tasks_of_a_retry_and_of_a_schedule_are_counted(runtime: Runtime) -> None:
+    """A retry has the tasks without an answer, and a run of a schedule all of its batch."""
+    tenant = Tenant()
+    desk = runtime(DESK, model=FunctionModel(replies))
+    async with desk as client, served(client, tenant) as http:
+        several = {**DAILY, "batch": {"tasks": ["a", "a"]}, "id": "several"}
+        await http.post("/v1/schedules", json=several)
+        failing = {"id": "failing", "agent": "desk", "tasks": ["bad", "bad", "a"]}
+        await http.post("/v1/batches", json=failing)
+
+        async def running() -> int:
+            return int((await http.get("/v1/batches/failing")).json()["state"] == "running")
+
+        await until_not(1, running)
+        tenant.quota = Quota(tasks=1)
+        answers = [
+            await http.post("/v1/batches/failing/retry", json={}),
+            await http.post("/v1/schedules/several/run"),
+            await http.post("/v1/schedules/several/backfill", json=SHORT),
+        ]
+        await client.schedule(f"@{tenant.name}/several").delete()
+
+    assert [told(one) for one in answers] == [(429, "TOO_MANY_REQUESTS")] * 3
+    assert {"has at most 1 tasks, not 2" in one.json()["detail"] for one in answers} == {True}
+
+
+@pytest.mark.accepts("H115")
 async def test_lists_of_schedules_at_the_same_time_are_one_read(runtime: Runtime) -> None:
     """What is created or deleted while it is read counts as well. A short list is not kept."""
     name, known = secrets.token_hex(4), ScheduleIds()

@@ -24,7 +24,7 @@ from perdure.clients.client import AgentClient
 from perdure.clients.gateway.a2a import tasks
 from perdure.clients.gateway.a2a.tasks import Ids
 from perdure.clients.gateway.auth import Caller
-from perdure.clients.reading.events import Event
+from perdure.clients.gateway.past_events import past_events
 from perdure.clients.sessions.handle import Session
 from perdure.clients.turns.handle import Turn
 from perdure.session.facts import TurnBegan
@@ -134,33 +134,24 @@ class Found:
 
     async def was_said(self, message_id: str) -> bool:
         """Whether the turn has taken in a message with this id."""
-        facts = [one.fact async for one in self._past()]
-        return any(isinstance(one, Said) and one.id == message_id for one in facts)
+        facts = [event.fact async for event in past_events(await self.begun())]
+        return any(isinstance(fact, Said) and fact.id == message_id for fact in facts)
 
     async def was_decided(self, call_id: str, *, approve: bool, by: str) -> bool:
         """Whether this person has decided so about a call."""
-        facts = [one.fact async for one in self._past()]
-        decisions = [one.decision for one in facts if isinstance(one, Decided)]
+        facts = [event.fact async for event in past_events(await self.begun())]
+        decisions = [fact.decision for fact in facts if isinstance(fact, Decided)]
         return any(
             (one.call_id, one.approve, one.by) == (call_id, approve, by) for one in decisions
         )
 
     async def _history(self) -> list[Message]:
         messages: list[Message] = []
-        async for event in self._past():
+        async for event in past_events(await self.begun()):
             messages.extend(tasks.given_in(self.ids, event))
             said = tasks.said_in(self.ids, event)
             messages.extend([] if said is None else [said])
         return messages
-
-    async def _past(self) -> AsyncGenerator[Event, None]:
-        """Yield the events of the turn up to now."""
-        turn = await self.begun()
-        async with contextlib.aclosing(turn.changes()) as changing:
-            async for change in changing:
-                if change.event is None:
-                    return
-                yield change.event
 
     async def updates(self, *, until_asked: bool) -> AsyncGenerator[Update, None]:
         """Yield the task, and then its changes, until it is over or begins to ask for something.

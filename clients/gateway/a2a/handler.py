@@ -250,11 +250,12 @@ class Tasks(RequestHandler):
         sent = await session.say(text, id=message.message_id, by=call.caller.subject)
         ids = place.ids(sent.turn_id)
         assert ids is not None
-        turn: Turn[Any] | None = call.client.turn(sent.turn_id)
+        turn = call.client.turn(sent.turn_id)
         try:
-            await call.client.turn(sent.turn_id).first_run()
+            await turn.first_run()
         except errors.TurnNotFoundError:
-            turn = await sent.turn() if sent.disposition is Disposition.STARTED else None
+            has_begun = sent.disposition is Disposition.STARTED
+            return Found(place, ids, await sent.turn() if has_begun else None)
         return Found(place, ids, turn)
 
     def _new_context(self, caller: Caller, message_id: str) -> str:
@@ -381,7 +382,7 @@ async def _steer(call: AnyCall, found: Found, turn: Turn[Any], message: Message)
     if any(wait.call is not None for wait in status.waits):
         return
     if status.outcome is None:
-        await call.client.turn(turn.id).steer(text, id=message.message_id, by=call.caller.subject)
+        await turn.steer(text, id=message.message_id, by=call.caller.subject)
     elif not await found.was_said(message.message_id):
         raise UnsupportedOperationError(
             "the task is over; a message to its context, without a task, begins another one"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,9 +14,9 @@ from perdure.clients.gateway.agui.run_input import Answer, Message, RunInput, Wa
 from perdure.clients.gateway.ids import checked
 from perdure.clients.gateway.inputs import Nothing
 from perdure.clients.gateway.operations import Call
+from perdure.clients.gateway.past_events import past_events
 from perdure.clients.gateway.problems import RefusedError
 from perdure.clients.gateway.quotas import check_sessions
-from perdure.clients.reading.events import CaughtUp, Event
 from perdure.clients.sessions.handle import Conversation, Session
 from perdure.clients.turns.handle import Turn
 from perdure.session.wire import SessionTurn
@@ -170,15 +169,8 @@ async def _decide(client: AgentClient, answer: Answer, by: str) -> None:
 
 async def _was_decided(client: AgentClient, answer: Answer) -> bool:
     """Whether history has the same decision about a call."""
-    turn = client.turn(answer.call.turn_id)
-    async with contextlib.aclosing(turn.live()) as items:
-        async for one in items:
-            match one:
-                case Event(fact=Decided(decision)) if _is_same(decision, answer):
-                    return True
-                case CaughtUp():
-                    break
-    return False
+    facts = [event.fact async for event in past_events(client.turn(answer.call.turn_id))]
+    return any(isinstance(fact, Decided) and _is_same(fact.decision, answer) for fact in facts)
 
 
 def _is_same(decision: Decision, answer: Answer) -> bool:

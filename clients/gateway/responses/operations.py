@@ -216,15 +216,13 @@ async def _decided(
     previous = call.body.previous_response_id
     if previous is None:
         raise bad("previous_response_id", "a decision needs the id of the response that waits")
-    turn_id, by = call.caller.own(previous), call.caller.subject
+    turn, by = call.client.turn(call.caller.own(previous)), call.caller.subject
     for one in approvals:
         if one.approve:
-            await call.client.turn(turn_id).approve(
-                one.call_id, token=one.token, reason=one.reason, by=by
-            )
+            await turn.approve(one.call_id, token=one.token, reason=one.reason, by=by)
         else:
-            await call.client.turn(turn_id).deny(one.call_id, one.reason, token=one.token, by=by)
-    return call.client.turn(turn_id)
+            await turn.deny(one.call_id, one.reason, token=one.token, by=by)
+    return turn
 
 
 def _budget(call: Call[CreateResponse, Nothing]) -> Budget | None:

@@ -18,10 +18,10 @@ from perdure.clients.client import AgentClient
 from perdure.clients.gateway import extras, openapi, static_page
 from perdure.clients.gateway.a2a.agents import A2AAgent
 from perdure.clients.gateway.auth import Auth
-from perdure.clients.gateway.headers import ClosedUp
+from perdure.clients.gateway.middleware import PathLimit, SecurityHeaders
 from perdure.clients.gateway.operations import AnyOperation, Gateway
 from perdure.clients.gateway.problems import of_http
-from perdure.clients.gateway.responses.routes import routes as openai_routes
+from perdure.clients.gateway.responses import routes as openai
 from perdure.clients.gateway.rest import (
     about,
     batches,
@@ -92,12 +92,15 @@ def app(
             Route("/healthz", _health, name="health"),
             Route("/openapi.json", _document, name="document"),
             *(operation.route(gateway) for operation in OPERATIONS),
-            openai_routes(gateway),
+            openai.routes(gateway),
             *extras.routes(gateway),
             *_a2a(gateway, a2a_agents),
             *static_page.routes(),
         ],
-        middleware=[Middleware(ClosedUp)],
+        middleware=[
+            Middleware(SecurityHeaders),
+            Middleware(PathLimit, refusals={openai.BASE: openai.refused}),
+        ],
         exception_handlers={HTTPException: of_http},
     )
 

@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 from perdure.clients.gateway.problems import Invalid, RefusedError, problem_of
 from perdure.text import one_line
 
-_STATUS: Mapping[int, int] = {410: 400, 413: 400, 415: 400, 422: 400}
+_STATUS: Mapping[int, int] = {410: 400, 413: 400, 414: 400, 415: 400, 422: 400}
 """OpenAI's clients have a class for 400, and none for these."""
 _TYPES: Mapping[int, str] = {
     401: "authentication_error",

@@ -33,6 +33,11 @@ def routes(gateway: Gateway) -> Mount:
     return Mount(BASE, _with_ids(served))
 
 
+def refused(error: Exception) -> ASGIApp:
+    """Return the application that answers a request that is refused before its route is known."""
+    return _with_ids(refusal(error))
+
+
 async def _unsupported(request: Request, error: Exception) -> Response:
     """Return the response to a request that no route takes."""
     assert isinstance(error, HTTPException)

@@ -65,7 +65,8 @@ def app(
 ) -> Starlette:
     """Create an application that serves turns over HTTP, to mount or to run.
 
-    It has no state besides its open requests, so any number of processes can serve the same turns.
+    It stores nothing that another process would need, so any number of processes can serve the same
+    turns. Each counts the requests that are open in it, and keeps small caches.
 
     Args:
         client: The client that starts and finds the turns.

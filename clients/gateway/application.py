@@ -19,7 +19,7 @@ from perdure.clients.gateway import extras, openapi, static_page
 from perdure.clients.gateway.a2a.agents import A2AAgent
 from perdure.clients.gateway.auth import Auth
 from perdure.clients.gateway.middleware import PathLimit, SecurityHeaders
-from perdure.clients.gateway.operations import AnyOperation, Gateway
+from perdure.clients.gateway.operations import Gateway, Operation, operations_of
 from perdure.clients.gateway.problems import of_http
 from perdure.clients.gateway.responses import routes as openai
 from perdure.clients.gateway.rest import (
@@ -34,19 +34,11 @@ from perdure.clients.gateway.rest import (
 from perdure.clients.gateway.static_answers import static_answer
 from perdure.clients.gateway.streams import OpenRequests
 
-OPERATIONS: tuple[AnyOperation, ...] = (
-    *turn_events.OPERATIONS,
-    *turns.OPERATIONS,
-    *session_events.OPERATIONS,
-    *sessions.OPERATIONS,
-    *schedules.OPERATIONS,
-    *batches.OPERATIONS,
-    *about.OPERATIONS,
-)
+OPERATIONS = operations_of(turn_events, turns, session_events, sessions, schedules, batches, about)
 """Every operation but those of the protocols of others, in the order in which paths are matched."""
 
 
-def operations() -> tuple[AnyOperation, ...]:
+def operations() -> tuple[Operation, ...]:
     """Return every operation that the document describes.
 
     Those of a protocol are left out if its extra is not installed.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-from typing import Any
 
 from perdure.clients.gateway.auth import Caller
 from perdure.clients.gateway.inputs import key_of
@@ -16,7 +15,7 @@ _BEFORE_THE_LAST = "messages"
 """A path below a session ends in `/messages/ID`."""
 
 
-def new_id(call: Call[Any, Any], given: str | None, what: str) -> str | None:
+def new_id(call: Call, given: str | None, what: str) -> str | None:
     """Return the complete id of a resource that a request creates.
 
     It is the one in the body, or the idempotency key. Without both, it is a random one that begins
@@ -41,7 +40,7 @@ def random_id(caller: Caller, what: str) -> str | None:
     return f"{caller.prefix}{what}/{secrets.token_hex(6)}" if caller.prefix else None
 
 
-def checked(call: Call[Any, Any], given: str) -> str:
+def checked(call: Call, given: str) -> str:
     """Return the complete id for one that the caller of a request has chosen.
 
     Raises:

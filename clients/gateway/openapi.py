@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
 from perdure.clients.gateway.inputs import Nothing
-from perdure.clients.gateway.operations import EVENTS, AnyOperation
+from perdure.clients.gateway.operations import EVENTS, Operation
 from perdure.clients.gateway.problems import MEDIA_TYPE, Problem
 
 Json = dict[str, Any]
@@ -40,7 +40,7 @@ _LAST_EVENT: Json = {
 }
 
 
-def document(operations: Iterable[AnyOperation]) -> Json:
+def document(operations: Iterable[Operation]) -> Json:
     """Return the OpenAPI document of these operations."""
     operations = tuple(operations)
     wanted = list(dict.fromkeys(_models(operations)))
@@ -64,7 +64,7 @@ def document(operations: Iterable[AnyOperation]) -> Json:
 
 
 def _models(
-    operations: Iterable[AnyOperation],
+    operations: Iterable[Operation],
 ) -> Iterator[tuple[type[BaseModel], JsonSchemaMode]]:
     yield Problem, "serialization"
     for one in _asked(operations):
@@ -77,7 +77,7 @@ def _models(
                 yield model, "serialization"
 
 
-def _asked(operations: Iterable[AnyOperation]) -> Iterator[AnyOperation]:
+def _asked(operations: Iterable[Operation]) -> Iterator[Operation]:
     """Yield the operations that have a query, one for each kind of query."""
     yield from {one.query: one for one in operations if one.query is not Nothing}.values()
 
@@ -88,7 +88,7 @@ def _name(refs: Mapping[Any, Json], model: type[BaseModel]) -> str:
 
 
 def _operation(
-    one: AnyOperation, refs: Mapping[Any, Json], queries: Mapping[type[BaseModel], Json]
+    one: Operation, refs: Mapping[Any, Json], queries: Mapping[type[BaseModel], Json]
 ) -> Json:
     summary, _, description = one.text.partition("\n\n")
     needs = f"It needs the permission `{one.may}`."
@@ -112,7 +112,7 @@ def _tag(path: str) -> str:
     return next(part for part in path.split("/") if part not in ("", "v1"))
 
 
-def _parameters(one: AnyOperation, query: Json) -> Iterator[Json]:
+def _parameters(one: Operation, query: Json) -> Iterator[Json]:
     for name in _PARAMETER.findall(one.path):
         yield {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
     for name, schema in query.get("properties", {}).items():
@@ -123,7 +123,7 @@ def _parameters(one: AnyOperation, query: Json) -> Iterator[Json]:
         yield _LAST_EVENT
 
 
-def _answers(one: AnyOperation, refs: Mapping[Any, Json]) -> Iterator[tuple[str, Json]]:
+def _answers(one: Operation, refs: Mapping[Any, Json]) -> Iterator[tuple[str, Json]]:
     for status, model in one.answers.items():
         told: Json = {"description": HTTPStatus(status).phrase}
         if model == EVENTS:

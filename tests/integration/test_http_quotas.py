@@ -16,7 +16,7 @@ from starlette.requests import Request
 from perdure import Agent, ModelRetryPolicy, UserMessage, errors, tool
 from perdure.clients import AgentClient
 from perdure.clients.gateway import A2AAgent, Caller, Quota
-from perdure.clients.gateway.operations import Gateway
+from perdure.clients.gateway.operations import Gateway, operations_of
 from perdure.clients.gateway.problems import RefusedError
 from perdure.clients.gateway.quotas import ScheduleIds, check_schedules
 from perdure.clients.gateway.rest import schedules
@@ -370,7 +370,7 @@ async def test_schedule_that_is_deleted_is_no_longer_counted(runtime: Runtime) -
     daily = {**DAILY, "task": "a"}
     async with runtime(DESK, model=FunctionModel(replies)) as client:
         gateway = Gateway(client, tenant, OpenRequests(9, 9), schedule_ids=ScheduleIds(few=0))
-        served = Starlette(routes=[one.route(gateway) for one in schedules.OPERATIONS])
+        served = Starlette(routes=[one.route(gateway) for one in operations_of(schedules)])
         transport = httpx.ASGITransport(served)
         async with httpx.AsyncClient(transport=transport, base_url="http://x") as http:
             statuses = [

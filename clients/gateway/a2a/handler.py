@@ -49,7 +49,6 @@ from perdure.clients.gateway.a2a.listing import list_tasks
 from perdure.clients.gateway.a2a.messages import Answer, answer_of, text_of
 from perdure.clients.gateway.auth import Caller
 from perdure.clients.gateway.ids import checked
-from perdure.clients.gateway.inputs import Nothing
 from perdure.clients.gateway.operations import Call
 from perdure.clients.gateway.problems import RefusedError, response_to
 from perdure.clients.gateway.quotas import check_sessions
@@ -61,7 +60,6 @@ CALL: Final = "call"
 """The name of the `Call` in the state of a context."""
 HELD: Final = "held"
 """The name of the `ExitStack` there that is closed when the response ends."""
-AnyCall = Call[Nothing, Nothing]
 
 _ERRORS: Mapping[type[errors.PerdureError], type[A2AError]] = {
     errors.TurnNotFoundError: TaskNotFoundError,
@@ -197,10 +195,10 @@ class Tasks(RequestHandler):
                         pass
             return await found.task()
 
-    def _place(self, call: AnyCall) -> Place:
+    def _place(self, call: Call) -> Place:
         return Place(call.client, call.caller, self._agent)
 
-    async def _take(self, call: AnyCall, params: SendMessageRequest) -> Found:
+    async def _take(self, call: Call, params: SendMessageRequest) -> Found:
         """Take a message in, and return its task. The same message again changes nothing.
 
         A receiver of push notifications that is not valid is refused before.
@@ -214,7 +212,7 @@ class Tasks(RequestHandler):
             await pushes.begin(found, push)
         return found
 
-    async def _read(self, call: AnyCall, message: Message) -> Found:
+    async def _read(self, call: Call, message: Message) -> Found:
         if message.role != Role.ROLE_USER:
             raise InvalidParamsError("the role of a message to an agent is ROLE_USER")
         if not message.task_id:
@@ -233,7 +231,7 @@ class Tasks(RequestHandler):
             await _steer(call, found, found.turn, message)
         return found
 
-    async def _begin(self, call: AnyCall, message: Message) -> Found:
+    async def _begin(self, call: Call, message: Message) -> Found:
         call.caller.require("start")
         text, place = text_of(message), self._place(call)
         context = message.context_id or self._new_context(call.caller, message.message_id)
@@ -305,10 +303,10 @@ class Tasks(RequestHandler):
         raise UnsupportedOperationError("there is no extended card")
 
 
-def _admitted(params: Params, context: ServerCallContext) -> AnyCall:
+def _admitted(params: Params, context: ServerCallContext) -> Call:
     """Return the call of a request that may read, after validation of its parameters."""
     validate_proto_required_fields(params)
-    call: AnyCall = context.state[CALL]
+    call: Call = context.state[CALL]
     call.caller.require("read")
     return call
 
@@ -322,7 +320,7 @@ def _push_of(settings: SendMessageConfiguration) -> PushCall | None:
 
 def _stay_open(context: ServerCallContext) -> None:
     """Count the request as a stream or a long poll until its response ends."""
-    call: AnyCall = context.state[CALL]
+    call: Call = context.state[CALL]
     held: contextlib.ExitStack = context.state[HELD]
     held.enter_context(call.stay_open())
 
@@ -343,7 +341,7 @@ async def _settled(found: Found) -> Found:
     return found
 
 
-async def _decide(call: AnyCall, found: Found, turn: Turn[Any], answer: Answer) -> None:
+async def _decide(call: Call, found: Found, turn: Turn[Any], answer: Answer) -> None:
     """Approve or deny the call that was reviewed.
 
     Raises:
@@ -371,7 +369,7 @@ async def _decide(call: AnyCall, found: Found, turn: Turn[Any], answer: Answer) 
         )
 
 
-async def _steer(call: AnyCall, found: Found, turn: Turn[Any], message: Message) -> None:
+async def _steer(call: Call, found: Found, turn: Turn[Any], message: Message) -> None:
     """Send a message to a turn that runs. One that waits for an approval is not changed.
 
     Raises:

@@ -25,7 +25,7 @@ from perdure.clients.gateway.a2a.agents import A2AAgent
 from perdure.clients.gateway.a2a.cards import card
 from perdure.clients.gateway.a2a.handler import CALL, HELD, NotOfProtocolError, Tasks
 from perdure.clients.gateway.auth import caller_of
-from perdure.clients.gateway.inputs import Nothing, bytes_of, replayed
+from perdure.clients.gateway.inputs import bytes_of, replayed
 from perdure.clients.gateway.operations import Call, Gateway
 from perdure.clients.gateway.problems import response_to
 from perdure.clients.gateway.static_answers import static_answer
@@ -83,8 +83,7 @@ async def _answer(request: Request, gateway: Gateway, dispatcher: JsonRpcDispatc
     body = await bytes_of(request, gateway.bodies)
     with contextlib.ExitStack() as held:
         again = Request(request.scope, replayed(body if _is_json(body) else b"", request.receive))
-        nothing = Nothing()
-        again.state.call = Call(gateway, caller, request, nothing, nothing)
+        again.state.call = Call(gateway, caller, request)
         again.state.held = held
         async with asyncio.timeout(limits.HTTP_REQUEST.total_seconds()):
             response = await dispatcher.handle_requests(again)

@@ -8,15 +8,13 @@ from typing import Any
 
 from ag_ui.core import BaseEvent
 from sse_starlette.event import ServerSentEvent
-from starlette.responses import Response
 
 from perdure import errors
 from perdure.clients.gateway.agui import run_input, snapshots
 from perdure.clients.gateway.agui.run_input import RunInput
 from perdure.clients.gateway.agui.threads import Thread, decide, open_thread
 from perdure.clients.gateway.agui.translation import Names, Told, Translation
-from perdure.clients.gateway.inputs import Nothing
-from perdure.clients.gateway.operations import EVENTS, AnyOperation, Call, operation
+from perdure.clients.gateway.operations import Call, operation
 from perdure.clients.gateway.problems import problem_of
 from perdure.clients.gateway.streams import EventStream
 from perdure.clients.reading.events import CaughtUp, Event
@@ -26,15 +24,8 @@ from perdure.errors import PerdureError
 from perdure.turn.waiting import PEOPLE
 
 
-@operation(
-    "POST",
-    "/agui/{agent}",
-    may="read",
-    body=RunInput,
-    query=Nothing,
-    answers={200: EVENTS},
-)
-async def run_agent(call: Call[RunInput, Nothing]) -> Response:
+@operation("POST", "/agui/{agent}", may="read")
+async def run_agent(call: Call, body: RunInput) -> EventStream:
     """Run an agent over AG-UI 1.0, and stream the events of the protocol.
 
     A thread is a session. The last message of the user is sent to it, unless it has the message;
@@ -42,15 +33,15 @@ async def run_agent(call: Call[RunInput, Nothing]) -> Response:
     permission `decide`. A disconnect does not stop the run: the same request follows it again, from
     its messages so far, or with `Last-Event-ID` from an event. It needs the extra `perdure[agui]`.
     """
-    wanted = run_input.read(call.body)
+    wanted = run_input.read(body)
     if wanted.answers:
         call.caller.require("decide")
     with contextlib.ExitStack() as held:
         held.enter_context(call.stay_open())
-        thread = await open_thread(call, wanted)
+        thread = await open_thread(call, body.thread_id, wanted)
         async with contextlib.AsyncExitStack() as followed:
             items = await followed.enter_async_context(contextlib.aclosing(thread.turn.live()))
-            run = Translation(_names(call.body, thread))
+            run = Translation(_names(body, thread))
             after = None if thread.is_new else call.request.headers.get("last-event-id") or None
             cursor = await _pass_over(run, items, thread, after)
             ignored = await decide(call.client, thread, wanted.answers, call.caller.subject)
@@ -146,6 +137,3 @@ def _frames(events: Iterable[BaseEvent], cursor: str | None = None) -> Iterator[
     for place, data in enumerate(written, 1):
         last = place == len(written)
         yield ServerSentEvent(data, id=cursor if last else None, sep="\n")
-
-
-OPERATIONS: tuple[AnyOperation, ...] = (run_agent,)

@@ -10,9 +10,8 @@ from pydantic_core import from_json
 
 from perdure import errors
 from perdure.clients.client import AgentClient
-from perdure.clients.gateway.agui.run_input import Answer, Message, RunInput, Wanted
+from perdure.clients.gateway.agui.run_input import Answer, Message, Wanted
 from perdure.clients.gateway.ids import checked
-from perdure.clients.gateway.inputs import Nothing
 from perdure.clients.gateway.operations import Call
 from perdure.clients.gateway.past_events import past_events
 from perdure.clients.gateway.problems import RefusedError
@@ -43,7 +42,7 @@ class Thread:
     is_new: bool
 
 
-async def open_thread(call: Call[RunInput, Nothing], wanted: Wanted) -> Thread:
+async def open_thread(call: Call, thread_id: str, wanted: Wanted) -> Thread:
     """Return the thread of a run. A message that its session does not have is sent to it.
 
     Without such a message, the run follows the turn that has the message, or the last one.
@@ -54,13 +53,13 @@ async def open_thread(call: Call[RunInput, Nothing], wanted: Wanted) -> Thread:
         SessionNotFoundError: There is no such thread, and nothing is said.
         PerdureError: As `Session.say`.
     """
-    agent, session = _agent_of(call), _session(call, wanted.message)
+    agent, session = _agent_of(call), _session(call, thread_id, wanted.message)
     known = await _known(session, agent)
     place = _place_of(known, wanted.message) if known else None
     is_new = place is None
     if place is None:
         if wanted.message is None or wanted.answers:
-            raise _nothing_to_follow(call, wanted)
+            raise _nothing_to_follow(call.caller.own(thread_id), wanted)
         turn_id = await _say(call, session, wanted.message)
         known = await session.conversation()
         place = next(one for one in known.turns if one.turn_id == turn_id)
@@ -69,12 +68,11 @@ async def open_thread(call: Call[RunInput, Nothing], wanted: Wanted) -> Thread:
     return Thread(session.id, turn, place, known, is_new)
 
 
-def _agent_of(call: Call[RunInput, Nothing]) -> str:
+def _agent_of(call: Call) -> str:
     return str(call.request.path_params["agent"])
 
 
-def _session(call: Call[RunInput, Nothing], message: Message | None) -> Session:
-    thread_id = call.body.thread_id
+def _session(call: Call, thread_id: str, message: Message | None) -> Session:
     if message is None:
         return call.client.session(call.caller.own(thread_id))
     own_id, tenant = checked(call, thread_id), call.caller.tenant
@@ -105,7 +103,7 @@ def _place_of(known: Conversation, message: Message | None) -> SessionTurn | Non
 
 
 def _nothing_to_follow(
-    call: Call[RunInput, Nothing], wanted: Wanted
+    session_id: str, wanted: Wanted
 ) -> RefusedError | errors.SessionNotFoundError:
     if wanted.message is not None:
         return RefusedError(
@@ -113,14 +111,13 @@ def _nothing_to_follow(
             "INVALID_REQUEST",
             "a run that answers interrupts says nothing new: send the message when it is over",
         )
-    thread_id = call.caller.own(call.body.thread_id)
     return errors.SessionNotFoundError(
-        f"there is no thread {thread_id!r}, or no run of it has begun",
-        context={"session_id": thread_id},
+        f"there is no thread {session_id!r}, or no run of it has begun",
+        context={"session_id": session_id},
     )
 
 
-async def _say(call: Call[RunInput, Nothing], session: Session, message: Message) -> str:
+async def _say(call: Call, session: Session, message: Message) -> str:
     """Send a message to a session, and return the id of the turn that it began."""
     call.caller.require("start")
     await check_sessions(call.client, call.caller, session.id)

@@ -15,8 +15,8 @@ from starlette.responses import Response
 from starlette.routing import Mount
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from perdure.clients.gateway.operations import Gateway
-from perdure.clients.gateway.responses.operations import OPERATIONS
+from perdure.clients.gateway.operations import Gateway, operations_of
+from perdure.clients.gateway.responses import operations
 from perdure.clients.gateway.responses.refusals import refusal, unsupported
 
 logger = logging.getLogger("perdure")
@@ -27,7 +27,7 @@ BASE: Final = "/openai/v1"
 def routes(gateway: Gateway) -> Mount:
     """Return the routes of an application."""
     served = Starlette(
-        routes=[operation.route(gateway) for operation in OPERATIONS],
+        routes=[one.route(gateway) for one in operations_of(operations)],
         exception_handlers={HTTPException: _unsupported},
     )
     return Mount(BASE, _with_ids(served))

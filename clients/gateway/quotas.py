@@ -142,11 +142,11 @@ class ScheduleIds:
                 ids[schedule_id] = None
             else:
                 ids.pop(schedule_id, None)
-        return [one for one in ids if one.startswith(caller.prefix)]
+        return [schedule_id for schedule_id in ids if schedule_id.startswith(caller.prefix)]
 
     async def _read(self, client: AgentClient) -> None:
         try:
-            self._listed = [one async for one in client.schedule_ids()]
+            self._listed = [schedule_id async for schedule_id in client.schedule_ids()]
             if len(self._listed) > self._few:
                 self._kept_until = time.monotonic() + limits.HTTP_SCHEDULES.total_seconds()
         finally:
@@ -169,10 +169,10 @@ async def check_schedules(
     """Refuse another schedule if the tenant has too many, as `check_turns` does."""
     if caller.tenant is None:
         return
-    most = caller.quota.schedules
+    quota = caller.quota.schedules
     is_new = await listed_entry(client.temporal, schedule_id) is None
-    if is_new and len(await known.of(client, caller)) >= most:
-        raise _too_many(caller, most, "schedules", "delete one that is not used")
+    if is_new and len(await known.of(client, caller)) >= quota:
+        raise _too_many(caller, quota, "schedules", "delete one that is not used")
 
 
 async def _check_open(
@@ -217,7 +217,7 @@ async def _open(client: AgentClient, caller: Caller, workflows: Sequence[str]) -
     Raises:
         ServerUnreachableError: Temporal does not answer.
     """
-    types = ", ".join(f"'{one}'" for one in workflows)
+    types = ", ".join(f"'{name}'" for name in workflows)
     query = (
         f"WorkflowType IN ({types}) AND ExecutionStatus = 'Running'"
         f" AND WorkflowId STARTS_WITH '{caller.prefix}'"
@@ -225,18 +225,18 @@ async def _open(client: AgentClient, caller: Caller, workflows: Sequence[str]) -
     temporal = client.temporal
     request = CountWorkflowExecutionsRequest(namespace=temporal.namespace, query=query)
     try:
-        found = await temporal.workflow_service.count_workflow_executions(request, retry=True)
+        counted = await temporal.workflow_service.count_workflow_executions(request, retry=True)
     except RPCError as error:
         raise errors.ServerUnreachableError(
             f"Temporal cannot be asked how much the tenant has: {error.message}"
         ) from error
-    return found.count
+    return counted.count
 
 
-def _too_many(caller: Caller, most: int, what: str, how: str) -> RefusedError:
+def _too_many(caller: Caller, quota: int, resources: str, advice: str) -> RefusedError:
     return RefusedError(
         429,
         "TOO_MANY_REQUESTS",
-        f"tenant {caller.tenant!r} may have {most} {what}, and this would be more; {how}",
+        f"tenant {caller.tenant!r} may have {quota} {resources}, and this would be more; {advice}",
         headers={"Retry-After": str(limits.HTTP_RETRY.seconds)},
     )

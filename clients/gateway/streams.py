@@ -69,10 +69,10 @@ class OpenRequests:
                 del self._open[who]
 
 
-def _busy(status: int, what: str) -> RefusedError:
+def _busy(status: int, open_requests: str) -> RefusedError:
     headers = {"Retry-After": str(limits.HTTP_RETRY.seconds)}
     return RefusedError(
-        status, "TOO_MANY_REQUESTS", f"{what} are open; try again later", headers=headers
+        status, "TOO_MANY_REQUESTS", f"{open_requests} are open; try again later", headers=headers
     )
 
 
@@ -150,8 +150,8 @@ async def begun(
 
 async def _from(coming: asyncio.Task[V | None], items: AsyncIterator[V]) -> AsyncGenerator[V, None]:
     try:
-        while (one := await coming) is not None:
-            yield one
+        while (item := await coming) is not None:
+            yield item
             coming = asyncio.ensure_future(_next(items))
     finally:
         coming.cancel()
@@ -162,9 +162,9 @@ async def _next(items: AsyncIterator[V]) -> V | None:
     return await anext(items, None)
 
 
-async def with_first(first: V, rest: AsyncGenerator[V, None]) -> AsyncGenerator[V, None]:
+async def with_first(first: V, following: AsyncGenerator[V, None]) -> AsyncGenerator[V, None]:
     """Yield an item that was taken from a generator, then the others."""
-    async with contextlib.aclosing(rest):
+    async with contextlib.aclosing(following):
         yield first
-        async for one in rest:
-            yield one
+        async for item in following:
+            yield item

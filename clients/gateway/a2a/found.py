@@ -37,7 +37,7 @@ Update = Task | TaskStatusUpdateEvent | TaskArtifactUpdateEvent
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TaskScope:
     """Where the tasks of an agent are, for a caller: in sessions whose ids begin with `prefix`."""
 
     client: AgentClient
@@ -53,7 +53,7 @@ class Place:
         """Return the ids of a task for that of a turn; None if it is not one of these."""
         return Ids.of(turn_id.removeprefix(self.prefix))
 
-    async def find(self, task_id: str) -> Found:
+    async def find(self, task_id: str) -> FoundTask:
         """Return a task.
 
         Raises:
@@ -62,34 +62,34 @@ class Place:
         ids = Ids.of(task_id)
         if ids is None:
             raise TaskNotFoundError
-        found = Found(self, ids)
-        turn = self.client.turn(found.turn_id)
+        found_task = FoundTask(self, ids)
+        turn = self.client.turn(found_task.turn_id)
         try:
             await turn.first_run()
         except errors.TurnNotFoundError:
-            if not await found.is_queued():
+            if not await found_task.is_queued():
                 raise TaskNotFoundError from None
-            return found
-        return replace(found, turn=turn)
+            return found_task
+        return replace(found_task, turn=turn)
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundTask:
     """A task. It has no turn as long as another turn of its session runs."""
 
-    place: Place
+    scope: TaskScope
     ids: Ids
     turn: Turn[Any] | None = None
 
     @property
     def turn_id(self) -> str:
         """The id of the turn."""
-        return f"{self.place.prefix}{self.ids.task}"
+        return f"{self.scope.prefix}{self.ids.task}"
 
     @property
     def session(self) -> Session:
         """The session of the turn."""
-        return self.place.client.session(f"{self.place.prefix}{self.ids.context}")
+        return self.scope.client.session(f"{self.scope.prefix}{self.ids.context}")
 
     async def is_queued(self) -> bool:
         """Whether the next turn of the session will be this one, or it is about to exist."""
@@ -149,8 +149,8 @@ class Found:
         messages: list[Message] = []
         async for event in past_events(await self.begun()):
             messages.extend(tasks.given_in(self.ids, event))
-            said = tasks.said_in(self.ids, event)
-            messages.extend([] if said is None else [said])
+            message = tasks.said_in(self.ids, event)
+            messages.extend([] if message is None else [message])
         return messages
 
     async def updates(self, *, until_asked: bool) -> AsyncGenerator[Update, None]:
@@ -159,28 +159,28 @@ class Found:
         Args:
             until_asked: Whether a task that asks already has no changes to wait for.
         """
-        told: TaskState | None = None
+        last_state: TaskState | None = None
         if self.turn is None:
             yield (task := tasks.submitted(self.ids))
-            told = task.status.state
+            last_state = task.status.state
         turn = await self.begun()
-        found = replace(self, turn=turn)
+        found_task = replace(self, turn=turn)
         async with contextlib.aclosing(_moments(turn, self.ids)) as moments:
             async for message in moments:
                 if message is not None:
                     yield self._update(TaskStatus(state=_WORKS, message=message))
                     continue
-                task = await found.task(has_history=told is None)
+                task = await found_task.task(has_history=last_state is None)
                 state = task.status.state
-                if told is None:
+                if last_state is None:
                     yield task
-                elif state != told and state not in tasks.OVER:
+                elif state != last_state and state not in tasks.OVER:
                     yield self._update(task.status)
-                is_at_rest = state == _ASKS and (told is not None or until_asked)
-                if is_at_rest or (told is None and state in tasks.OVER):
+                is_at_rest = state == _ASKS and (last_state is not None or until_asked)
+                if is_at_rest or (last_state is None and state in tasks.OVER):
                     return
-                told = state
-        task = await found.task(has_history=False)
+                last_state = state
+        task = await found_task.task(has_history=False)
         for artifact in task.artifacts:
             yield self._result(artifact)
         yield self._update(task.status)

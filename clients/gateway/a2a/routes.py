@@ -46,7 +46,7 @@ def routes(gateway: Gateway, agents: Sequence[A2AAgent]) -> list[Route]:
     Raises:
         ConfigurationError: Two of them have the same name.
     """
-    twice = [name for name, count in Counter(one.name for one in agents).items() if count > 1]
+    twice = [name for name, count in Counter(agent.name for agent in agents).items() if count > 1]
     if twice:
         raise errors.ConfigurationError(f"agent {twice[0]!r} is served twice over A2A")
     for name in _LOGGERS:
@@ -60,8 +60,8 @@ def _routes_of(gateway: Gateway, agent: A2AAgent) -> list[Route]:
 
     async def tell(request: Request) -> Response:
         url = f"{str(request.base_url).rstrip('/')}{path}"
-        told = MessageToDict(card(agent, url))
-        return static_answer(request, to_json(told))
+        document = MessageToDict(card(agent, url))
+        return static_answer(request, to_json(document))
 
     async def answer(request: Request) -> Response:
         try:
@@ -94,9 +94,9 @@ async def _answer(request: Request, gateway: Gateway, dispatcher: JsonRpcDispatc
 
 async def _events(response: EventSourceResponse) -> AsyncGenerator[ServerSentEvent, None]:
     """Yield the messages of a stream of the SDK, for one with our limits."""
-    async for one in response.body_iterator:
-        assert isinstance(one, dict)
-        yield ServerSentEvent(**one)
+    async for event in response.body_iterator:
+        assert isinstance(event, dict)
+        yield ServerSentEvent(**event)
 
 
 def _is_json(body: bytes) -> bool:

@@ -30,19 +30,19 @@ class Thread:
     Attributes:
         session_id: The complete id of the session.
         turn: The turn.
-        place: Its place in the session.
+        session_turn: The turn in the list of the session.
         conversation: The turns and messages of the session.
         is_new: Whether the run has said something that a turn now answers.
     """
 
     session_id: str
     turn: Turn[Any]
-    place: SessionTurn
+    session_turn: SessionTurn
     conversation: Conversation
     is_new: bool
 
 
-async def open_thread(call: Call, thread_id: str, wanted: Wanted) -> Thread:
+async def open_thread(call: Call, thread_id: str, request: Wanted) -> Thread:
     """Return the thread of a run. A message that its session does not have is sent to it.
 
     Without such a message, the run follows the turn that has the message, or the last one.
@@ -53,19 +53,19 @@ async def open_thread(call: Call, thread_id: str, wanted: Wanted) -> Thread:
         SessionNotFoundError: There is no such thread, and nothing is said.
         PerdureError: As `Session.say`.
     """
-    agent, session = _agent_of(call), _session(call, thread_id, wanted.message)
+    agent, session = _agent_of(call), _session(call, thread_id, request.message)
     known = await _known(session, agent)
-    place = _place_of(known, wanted.message) if known else None
-    is_new = place is None
-    if place is None:
-        if wanted.message is None or wanted.answers:
-            raise _nothing_to_follow(call.caller.own(thread_id), wanted)
-        turn_id = await _say(call, session, wanted.message)
+    session_turn = _place_of(known, request.message) if known else None
+    is_new = session_turn is None
+    if session_turn is None:
+        if request.message is None or request.answers:
+            raise _nothing_to_follow(call.caller.own(thread_id), request)
+        turn_id = await _say(call, session, request.message)
         known = await session.conversation()
-        place = next(one for one in known.turns if one.turn_id == turn_id)
+        session_turn = next(turn for turn in known.turns if turn.turn_id == turn_id)
     assert known is not None
-    turn = call.client.turn(place.turn_id)
-    return Thread(session.id, turn, place, known, is_new)
+    turn = call.client.turn(session_turn.turn_id)
+    return Thread(session.id, turn, session_turn, known, is_new)
 
 
 def _agent_of(call: Call) -> str:
@@ -98,14 +98,14 @@ async def _known(session: Session, agent: str) -> Conversation | None:
 
 def _place_of(known: Conversation, message: Message | None) -> SessionTurn | None:
     """Return the turn that was given a message, or the last one if there is no message."""
-    having = (one for one in known.turns if message is None or message.id in one.messages)
-    return max(having, key=lambda one: one.number, default=None)
+    having = (turn for turn in known.turns if message is None or message.id in turn.messages)
+    return max(having, key=lambda turn: turn.number, default=None)
 
 
 def _nothing_to_follow(
-    session_id: str, wanted: Wanted
+    session_id: str, request: Wanted
 ) -> RefusedError | errors.SessionNotFoundError:
-    if wanted.message is not None:
+    if request.message is not None:
         return RefusedError(
             422,
             "INVALID_REQUEST",

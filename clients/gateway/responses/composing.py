@@ -127,12 +127,12 @@ class Composer:
         Returns:
             The events of the response that it makes, each with its sequence number, from 0.
         """
-        found = tuple(
+        numbered = tuple(
             (number, to_jsonable_python({"type": kind, "sequence_number": number, **fields}))
             for number, (kind, fields) in enumerate(self._see(event), self._number)
         )
-        self._number += len(found)
-        return found
+        self._number += len(numbered)
+        return numbered
 
     def _see(self, event: turn_events.Event) -> Told:
         is_first, was_queued = self._began is _START, self.state.agent is None
@@ -183,25 +183,25 @@ class Composer:
         )
         index = len(self._items)
         part = {"item_id": item.id, "output_index": index, "content_index": 0}
-        whole = OutputText(text=text)
+        text_part = OutputText(text=text)
         yield self._added(item)
         yield "response.content_part.added", {**part, "part": OutputText(text="")}
         yield "response.output_text.delta", {**part, "delta": text, "logprobs": []}
         yield "response.output_text.done", {**part, "text": text, "logprobs": []}
-        yield "response.content_part.done", {**part, "part": whole}
-        done = item.model_copy(update={"status": "completed", "content": (whole,)})
+        yield "response.content_part.done", {**part, "part": text_part}
+        done = item.model_copy(update={"status": "completed", "content": (text_part,)})
         yield self._done(index, done)
 
     def _asks(self) -> Told:
         """Yield the calls that have begun to wait for a person."""
-        for one in pending(self.state, self._run_id, _START):
-            request_id = f"{APPROVAL}{one.call_id}:{one.token}"
+        for approval in pending(self.state, self._run_id, _START):
+            request_id = f"{APPROVAL}{approval.call_id}:{approval.token}"
             if request_id in self._asked:
                 continue
             self._asked.add(request_id)
-            if one.call_id in self._open:
-                self._change(one.call_id, approval_request_id=request_id)
-            item = ApprovalRequest(id=request_id, name=one.tool, arguments=one.arguments)
+            if approval.call_id in self._open:
+                self._change(approval.call_id, approval_request_id=request_id)
+            item = ApprovalRequest(id=request_id, name=approval.tool, arguments=approval.arguments)
             index = len(self._items)
             yield self._added(item)
             yield self._done(index, item)
@@ -246,9 +246,9 @@ class Composer:
 
     def _change(self, call_id: str, **changes: Any) -> ToolCallItem:
         index = self._open[call_id]
-        found = self._items[index]
-        assert isinstance(found, ToolCallItem)
-        self._items[index] = changed = found.model_copy(update=changes)
+        item = self._items[index]
+        assert isinstance(item, ToolCallItem)
+        self._items[index] = changed = item.model_copy(update=changes)
         return changed
 
     def _added(self, item: Item) -> tuple[str, dict[str, Any]]:

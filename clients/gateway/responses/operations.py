@@ -108,14 +108,14 @@ async def _turn(call: Call, body: CreateResponse) -> Turn[Any] | ResponseObject:
 
 
 async def _started(call: Call, body: CreateResponse) -> Turn[Any]:
-    asked = asked_in(body.input)
+    conversation = asked_in(body.input)
     turn_id = new_id(call, None, body.model)
     await check_turns(call.client, call.caller, turn_id)
     return await call.client.start(
         body.model,
-        asked.task,
+        conversation.task,
         id=turn_id,
-        history=asked.history,
+        history=conversation.history,
         labels=body.metadata,
         budget=_budget(call.caller, body),
         options=body.options,
@@ -186,17 +186,19 @@ async def _decided(call: Call, previous: str | None, approvals: tuple[Approval, 
     if previous is None:
         raise bad("previous_response_id", "a decision needs the id of the response that waits")
     turn, by = call.client.turn(call.caller.own(previous)), call.caller.subject
-    for one in approvals:
-        if one.approve:
-            await turn.approve(one.call_id, token=one.token, reason=one.reason, by=by)
+    for approval in approvals:
+        if approval.approve:
+            await turn.approve(
+                approval.call_id, token=approval.token, reason=approval.reason, by=by
+            )
         else:
-            await turn.deny(one.call_id, one.reason, token=one.token, by=by)
+            await turn.deny(approval.call_id, approval.reason, token=approval.token, by=by)
     return turn
 
 
 def _budget(caller: Caller, body: CreateResponse) -> Budget | None:
-    most = body.max_tool_calls
-    budget = None if most is None else Budget(tool_calls=most)
+    limit = body.max_tool_calls
+    budget = None if limit is None else Budget(tool_calls=limit)
     check_limits(caller, budget, options=body.options)
     return budget
 
@@ -268,6 +270,6 @@ async def _messages(
     turn: Turn[Any], composer: Composer, after: int
 ) -> AsyncGenerator[ServerSentEvent, None]:
     async for event in turn.events():
-        for number, told in composer.see(event):
+        for number, data in composer.see(event):
             if number > after:
-                yield ServerSentEvent(json.dumps(told), event=str(told["type"]), sep="\n")
+                yield ServerSentEvent(json.dumps(data), event=str(data["type"]), sep="\n")

@@ -35,14 +35,14 @@ def refusal(error: Exception) -> Response:
     status = _STATUS.get(problem.status, problem.status)
     is_ours = status >= HTTPStatus.INTERNAL_SERVER_ERROR
     otherwise = "server_error" if is_ours else "invalid_request_error"
-    told = {
+    fields = {
         "message": problem.detail,
         "type": _TYPES.get(status, otherwise),
         "param": _parameter(problem.errors),
         "code": problem.code,
     }
     again = {"X-Should-Retry": "true" if problem.code == _AGAIN else "false"}
-    return JSONResponse({"error": told}, status, {**(headers or {}), **again})
+    return JSONResponse({"error": fields}, status, {**(headers or {}), **again})
 
 
 def unsupported(

@@ -27,7 +27,7 @@ BASE: Final = "/openai/v1"
 def routes(gateway: Gateway) -> Mount:
     """Return the routes of an application."""
     served = Starlette(
-        routes=[one.route(gateway) for one in operations_of(operations)],
+        routes=[operation.route(gateway) for operation in operations_of(operations)],
         exception_handlers={HTTPException: _unsupported},
     )
     return Mount(BASE, _with_ids(served))

@@ -94,14 +94,14 @@ async def start_batch(call: Call, body: StartBatch) -> Accepted[BatchStatus]:
         options=body.options,
         model_retry=body.model_retry,
     )
-    for one in body.tasks:
-        check_limits(caller, None, None, one if isinstance(one, str) else one.task)
+    for task in body.tasks:
+        check_limits(caller, None, None, task if isinstance(task, str) else task.task)
     batch_id = checked(call, body.id)
     await check_batches(call.client, caller, batch_id, len(body.tasks))
     batch = await call.client.start_batch(
         batch_id,
         body.agent,
-        [one if isinstance(one, str) else dict(one) for one in body.tasks],
+        [task if isinstance(task, str) else dict(task) for task in body.tasks],
         at_once=body.at_once,
         turn_budget=body.turn_budget,
         on_error=body.on_error,
@@ -134,9 +134,9 @@ async def _messages(
     items: AsyncGenerator[BatchResult[Any], None],
 ) -> AsyncGenerator[ServerSentEvent, None]:
     async with contextlib.aclosing(items):
-        async for one in items:
-            told = to_json(one, inf_nan_mode="null").decode()
-            yield ServerSentEvent(told, id=one.cursor)
+        async for result in items:
+            data = to_json(result, inf_nan_mode="null").decode()
+            yield ServerSentEvent(data, id=result.cursor)
 
 
 @operation("GET", "/v1/batches/{id:path}", may="read")

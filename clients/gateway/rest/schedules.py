@@ -65,7 +65,7 @@ class ScheduledTasks(Body):
 
     def given(self) -> BatchOf:
         """Return the same as an argument of the client."""
-        tasks = [one if isinstance(one, str) else dict(one) for one in self.tasks]
+        tasks = [task if isinstance(task, str) else dict(task) for task in self.tasks]
         return BatchOf(tasks, self.at_once, self.turn_budget, self.on_error)
 
 
@@ -160,8 +160,8 @@ async def create_schedule(call: Call, body: CreateSchedule) -> ScheduleStatus:
     schedule_id = checked(call, body.id)
     known = call.gateway.schedule_ids
     await check_schedules(call.client, call.caller, schedule_id, known)
-    given = {**body.given(), "id": schedule_id, "fairness": call.caller.tenant}
-    schedule = await call.client.create_schedule(**given)
+    definition = {**body.given(), "id": schedule_id, "fairness": call.caller.tenant}
+    schedule = await call.client.create_schedule(**definition)
     known.note(schedule_id, exists=True)
     return await schedule.status()
 
@@ -169,13 +169,13 @@ async def create_schedule(call: Call, body: CreateSchedule) -> ScheduleStatus:
 @operation("GET", "/v1/schedules", may="read")
 async def list_schedules(call: Call, query: Limit) -> ScheduleList:
     """List schedules. The list may lag behind: a second, and some if there are many schedules."""
-    found: list[ScheduleEntry] = []
+    entries: list[ScheduleEntry] = []
     for schedule_id in await call.gateway.schedule_ids.of(call.client, call.caller):
-        one = await listed_entry(call.client.temporal, schedule_id)
-        found += [] if one is None else [one]
-        if len(found) == query.limit:
+        entry = await listed_entry(call.client.temporal, schedule_id)
+        entries += [] if entry is None else [entry]
+        if len(entries) == query.limit:
             break
-    return ScheduleList(schedules=tuple(found))
+    return ScheduleList(schedules=tuple(entries))
 
 
 @operation("GET", "/v1/schedules/{id:path}/turns", may="read")
@@ -258,8 +258,8 @@ def _check_batch(caller: Caller, batch: ScheduledTasks | None) -> None:
         return
     check_tasks(caller, len(batch.tasks))
     check_limits(caller, batch.turn_budget)
-    for one in batch.tasks:
-        check_limits(caller, None, None, one if isinstance(one, str) else one.task)
+    for task in batch.tasks:
+        check_limits(caller, None, None, task if isinstance(task, str) else task.task)
 
 
 async def _check_backfill(call: Call, body: Backfill, schedule: Schedule) -> None:

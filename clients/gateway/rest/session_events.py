@@ -79,8 +79,8 @@ async def _messages(
     items: AsyncGenerator[SessionEvent, None],
 ) -> AsyncGenerator[ServerSentEvent, None]:
     async with contextlib.aclosing(items):
-        async for one in items:
-            yield ServerSentEvent(to_json(_public(one)).decode(), id=one.cursor)
+        async for event in items:
+            yield ServerSentEvent(to_json(_public(event)).decode(), id=event.cursor)
 
 
 def _public(event: SessionEvent) -> dict[str, object]:

@@ -192,17 +192,17 @@ async def get_message(call: Call, query: WaitFor) -> MessageStatus:
     of its last 50 turns.
     """
     session, message_id = call.client.session(call.id), call.request.path_params["message_id"]
-    found = await session.find(message_id)
-    if found is not None and found.turn_id is None and query.wait:
+    status = await session.find(message_id)
+    if status is not None and status.turn_id is None and query.wait:
         with call.stay_open(), contextlib.suppress(TimeoutError, errors.SessionClosedError):
             async with asyncio.timeout(query.wait):
                 await session.turn_of(message_id)
-        found = await session.find(message_id)
-    if found is None:
+        status = await session.find(message_id)
+    if status is None:
         raise RefusedError(
             404, "MESSAGE_NOT_FOUND", "the session has no such message, or it is too old"
         )
-    return found
+    return status
 
 
 @operation("GET", "/v1/sessions/{id:path}/turns", may="read")

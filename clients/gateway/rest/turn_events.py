@@ -66,16 +66,16 @@ async def _messages(
 ) -> AsyncGenerator[Frame, None]:
     include = frozenset(query.include)
     async with contextlib.aclosing(items):
-        async for one in items:
-            if isinstance(one, Event):
-                yield _written(one, include)
-            elif query.live or isinstance(one, CaughtUp):
-                told = (
-                    {"v": VERSION, "kind": "text", "text": one}
-                    if isinstance(one, str)
-                    else one.to_json()
+        async for item in items:
+            if isinstance(item, Event):
+                yield _written(item, include)
+            elif query.live or isinstance(item, CaughtUp):
+                data = (
+                    {"v": VERSION, "kind": "text", "text": item}
+                    if isinstance(item, str)
+                    else item.to_json()
                 )
-                yield ServerSentEvent(json.dumps(told))
+                yield ServerSentEvent(json.dumps(data))
 
 
 _WRITTEN: Recent[tuple[int, frozenset[Private]], tuple[Event, bytes]] = Recent(_KEPT)

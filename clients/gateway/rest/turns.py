@@ -290,14 +290,14 @@ async def list_turns(call: Call, query: ListTurns) -> TurnList:
 
     A page may have fewer turns than the limit before the end.
     """
-    own = call.caller.own
+    complete = call.caller.own
     listing = call.client.list(
         query.agent,
         outcome=query.outcome,
         state=query.state,
         labels=query.labels,
-        parent=query.parent and own(query.parent),
-        schedule=query.schedule and own(query.schedule),
+        parent=query.parent and complete(query.parent),
+        schedule=query.schedule and complete(query.schedule),
         id_prefix=call.caller.prefix or None,
     )
     page = await listing.page(query.after, size=query.limit)
@@ -307,14 +307,14 @@ async def list_turns(call: Call, query: ListTurns) -> TurnList:
 @operation("GET", "/v1/approvals", may="read")
 async def list_approvals(call: Call, query: Labelled) -> WaitingCalls:
     """List the calls that wait for a person."""
-    found: list[WaitingCall] = []
-    async for turn, one in call.client.pending_approvals(
+    waiting: list[WaitingCall] = []
+    async for turn, approval in call.client.pending_approvals(
         query.agent, labels=query.labels, id_prefix=call.caller.prefix or None
     ):
-        found.append(WaitingCall(turn=turn, call=one))
-        if len(found) == query.limit:
+        waiting.append(WaitingCall(turn=turn, call=approval))
+        if len(waiting) == query.limit:
             break
-    return WaitingCalls(approvals=tuple(found))
+    return WaitingCalls(approvals=tuple(waiting))
 
 
 @operation("GET", "/v1/turns/{id:path}/result", may="read")
@@ -451,10 +451,10 @@ async def resume_turn(call: Call, body: ResumeTurn) -> Accepted[TurnReference]:
     return await _reference(call, turn)
 
 
-def _optional_id(call: Call, given: str | None) -> str | None:
+def _optional_id(call: Call, own_id: str | None) -> str | None:
     """Return the id of a turn that goes on from another one; None if the caller names none."""
-    wanted = given if given is not None else key_of(call.request)
-    return None if wanted is None else checked(call, wanted)
+    chosen = own_id if own_id is not None else key_of(call.request)
+    return None if chosen is None else checked(call, chosen)
 
 
 async def _reference(call: Call, turn: Turn[Any]) -> TurnReference:

@@ -196,18 +196,20 @@ def _check_values(data: bytes, limit: int) -> None:
     level: list[Any] = [document] if type(document) in _CONTAINERS else []
     count = 0
     while level:
-        inner: list[Any] = []
-        for value in level:
-            if isinstance(value, dict) and len(value) > limits.HTTP_MEMBERS:
-                raise RefusedError(
-                    413, "TOO_LARGE", f"an object has more than {limits.HTTP_MEMBERS} members"
-                )
-            count += len(value)
-            members = value.values() if isinstance(value, dict) else value
-            inner += [member for member in members if type(member) in _CONTAINERS]
-        level = inner
+        if any(isinstance(value, dict) and len(value) > limits.HTTP_MEMBERS for value in level):
+            raise RefusedError(
+                413, "TOO_LARGE", f"an object has more than {limits.HTTP_MEMBERS} members"
+            )
+        count += sum(map(len, level))
         if count > limit:
             raise too_many
+        level = [inner for value in level for inner in _containers_in(value)]
+
+
+def _containers_in(value: dict[str, Any] | list[Any]) -> list[Any]:
+    """Return the objects and arrays that are members of a container."""
+    members = value.values() if isinstance(value, dict) else value
+    return [member for member in members if type(member) in _CONTAINERS]
 
 
 def least_values(data: bytes) -> int:

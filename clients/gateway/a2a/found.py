@@ -176,8 +176,7 @@ class FoundTask:
                     yield task
                 elif state != last_state and state not in tasks.OVER:
                     yield self._update(task.status)
-                is_at_rest = state == _ASKS and (last_state is not None or until_asked)
-                if is_at_rest or (last_state is None and state in tasks.OVER):
+                if _is_last(state, is_first=last_state is None, until_asked=until_asked):
                     return
                 last_state = state
         task = await found_task.task(has_history=False)
@@ -194,6 +193,13 @@ class FoundTask:
         return TaskArtifactUpdateEvent(
             task_id=self.ids.task, context_id=self.ids.context, artifact=artifact, last_chunk=True
         )
+
+
+def _is_last(state: TaskState, *, is_first: bool, until_asked: bool) -> bool:
+    """Whether there is nothing to wait for after a task was yielded in this state."""
+    if state == _ASKS:
+        return until_asked or not is_first
+    return is_first and state in tasks.OVER
 
 
 async def _moments(turn: Turn[Any], ids: Ids) -> AsyncGenerator[Message | None, None]:

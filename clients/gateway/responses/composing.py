@@ -83,29 +83,37 @@ class Composer:
     @property
     def response(self) -> ResponseObject:
         """The response after the events so far."""
-        state = self.state
-        request = state.request
-        options = request.options if request and request.options else NO_OPTIONS
-        temperature = options.temperature
-        budget = request.budget if request else None
-        forked_from = request.forked_from if request else None
-        session = request.session if request else None
         return ResponseObject(
             id=self._turn_id,
             created_at=int(self._began.timestamp()),
-            model=request.agent if request else "",
             output=tuple(self._items),
-            usage=_usage(state.accounts.usage) if self.is_over else None,
-            metadata=request.labels if request else {},
-            previous_response_id=forked_from.turn_id if forked_from else None,
-            conversation=ConversationRef(id=session) if session else None,
+            usage=_usage(self.state.accounts.usage) if self.is_over else None,
             background=self._background,
-            temperature=1 if temperature is None else temperature,
-            max_output_tokens=options.max_output_tokens,
-            max_tool_calls=budget.tool_calls if budget else None,
-            tool_choice="none" if options.tool_choice == "none" else "auto",
+            **self._beginning(),
             **self._end(),
         )
+
+    def _beginning(self) -> dict[str, Any]:
+        """Return what the turn was started with, as soon as it is known."""
+        request = self.state.request
+        if request is None:
+            return {"model": ""}
+        options = request.options or NO_OPTIONS
+        fields: dict[str, Any] = {
+            "model": request.agent,
+            "metadata": request.labels,
+            "max_output_tokens": options.max_output_tokens,
+            "tool_choice": "none" if options.tool_choice == "none" else "auto",
+        }
+        if options.temperature is not None:
+            fields["temperature"] = options.temperature
+        if request.budget is not None:
+            fields["max_tool_calls"] = request.budget.tool_calls
+        if request.forked_from is not None:
+            fields["previous_response_id"] = request.forked_from.turn_id
+        if request.session is not None:
+            fields["conversation"] = ConversationRef(id=request.session)
+        return fields
 
     def _end(self) -> dict[str, Any]:
         """Return how the turn ended, or that it did not."""

@@ -159,12 +159,12 @@ class _File(Value):
 
     def callers(self) -> dict[str, Caller]:
         """Return the callers, by the digests of their tokens."""
-        quotas = {one.name: one.quota for one in self.tenant}
+        quotas = {tenant.name: tenant.quota for tenant in self.tenant}
         return {
-            one.sha256: Caller(
-                one.subject, one.tenant, one.may, quotas.get(one.tenant or "", Quota())
+            entry.sha256: Caller(
+                entry.subject, entry.tenant, entry.may, quotas.get(entry.tenant or "", Quota())
             )
-            for one in self.caller
+            for entry in self.caller
         }
 
 

@@ -54,9 +54,9 @@ class PathLimit:
         if len(path) <= limits.HTTP_PATH_CHARACTERS:
             await self._app(scope, receive, send)
             return
-        own = path.removeprefix(scope.get("root_path", ""))
+        route = path.removeprefix(scope.get("root_path", ""))
         refusal = next(
-            (refusal for base, refusal in self._refusals.items() if own.startswith(base)),
+            (refusal for base, refusal in self._refusals.items() if route.startswith(base)),
             response_to,
         )
         detail = f"the path is longer than {limits.HTTP_PATH_CHARACTERS} characters"

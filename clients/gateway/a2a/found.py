@@ -142,7 +142,8 @@ class FoundTask:
         facts = [event.fact async for event in past_events(await self.begun())]
         decisions = [fact.decision for fact in facts if isinstance(fact, Decided)]
         return any(
-            (one.call_id, one.approve, one.by) == (call_id, approve, by) for one in decisions
+            (decision.call_id, decision.approve, decision.by) == (call_id, approve, by)
+            for decision in decisions
         )
 
     async def _history(self) -> list[Message]:

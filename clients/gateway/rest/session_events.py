@@ -70,8 +70,8 @@ async def _check_exists(call: Call) -> None:
         SessionNotFoundError: There is no such session.
     """
     describing = describe(call.client.temporal, call.id, retry=True)
-    found = await access.SESSION.asked(call.id, describing)
-    if found.workflow_execution_info.type.name != SESSION:
+    description = await access.SESSION.asked(call.id, describing)
+    if description.workflow_execution_info.type.name != SESSION:
         raise access.SESSION.missing(call.id)
 
 

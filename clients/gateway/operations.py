@@ -177,7 +177,7 @@ class Operation:
     def _response(self, answer: BaseModel | None, headers: Mapping[str, str]) -> Response:
         """Return an answer as JSON. Numbers that JSON cannot write are null."""
         if answer is None:
-            return Response(status_code=HTTPStatus.NO_CONTENT)
+            return Response(status_code=HTTPStatus.NO_CONTENT.value)
         status = next(
             status
             for status, model in self.answers.items()

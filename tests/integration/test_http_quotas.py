@@ -95,9 +95,11 @@ class Tenant:
 
 
 async def refusal(http: httpx.AsyncClient, path: str, body: dict[str, Any]) -> tuple[int, str]:
-    """The first answer that is not a success: Temporal's list lags behind."""
+    """The first answer that is not a success: Temporal's list lags behind. Each request has another
+    id, in the body or in place of `{}` in the path.
+    """
     async with asyncio.timeout(20):
-        while (answer := await http.post(path, json=body)).is_success:
+        while (answer := await http.post(path.format(secrets.token_hex(4)), json=body)).is_success:
             await asyncio.sleep(0.1)
             body = {**body, **({"id": secrets.token_hex(4)} if "id" in body else {})}
     return told(answer)
@@ -115,7 +117,7 @@ async def test_tenant_has_no_more_than_its_numbers(runtime: Runtime) -> None:
         await http.post("/v1/sessions/talk/messages", json=BEGIN)
         refused = {
             "schedule": await refusal(http, "/v1/schedules", {**daily, "id": "s-1"}),
-            "session": await refusal(http, "/v1/sessions/talk-1/messages", BEGIN),
+            "session": await refusal(http, "/v1/sessions/{}/messages", BEGIN),
             "thread": await refusal(http, "/v1/sessions/talk/fork", {"id": "talk-2"}),
         }
         begun = await http.post("/v1/turns", json={**WAITS, "id": "one"})
@@ -195,7 +197,7 @@ async def test_numbers_of_a_tenant_hold_over_every_api(runtime: Runtime) -> None
         listed = [
             await refusal(http, "/v1/turns", WAITS),
             await refusal(http, "/v1/batches", {**HELD, "id": "more"}),
-            await refusal(http, "/v1/sessions/more/messages", BEGIN),
+            await refusal(http, "/v1/sessions/{}/messages", BEGIN),
         ]
         answers = {
             what: (await http.post(f"/{path}", json=body, headers=A2A)).status_code
@@ -268,9 +270,7 @@ async def test_what_is_over_is_found_by_its_id_at_the_limit(runtime: Runtime) ->
         tenant.quota = Quota(turns=1, sessions=1, batches=1)
         await refusal(http, "/v1/turns", WAITS)
         await refusal(http, "/v1/batches", {**HELD, "id": "more"})
-        other = secrets.token_hex(4)
-        await http.post(f"/v1/sessions/{other}/messages", json=BEGIN)
-        await refusal(http, f"/v1/sessions/{other}-1/messages", BEGIN)
+        await refusal(http, "/v1/sessions/{}/messages", BEGIN)
         turn = await http.post("/v1/turns", json={**START, "id": "over"})
         forked = await http.post(fork[0], json=fork[1])
         failing = {"id": "failing", "agent": "desk", "tasks": ["bad"]}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Unpack
+from typing import Annotated, Any, Unpack
 
 from pydantic import JsonValue
 from temporalio.client import Client
@@ -57,15 +57,13 @@ from perdure.values.turn_options import TurnOptions
 
 logger = logging.getLogger("perdure")
 
-_FILTERS = {
-    "agent": validation.Unicode | None,
-    "labels": validation.FilterTexts,
-    "parent": validation.Unicode | None,
-    "task_queue": validation.Unicode | None,
-    "schedule": validation.Unicode | None,
-    "id_prefix": validation.Unicode | None,
-    "limit": validation.Count | None,
-}
+_AgentFilter = Annotated[
+    Agent[Any] | str,
+    validation.Must(
+        "a string that UTF-8 can hold",
+        lambda value: isinstance(value, Agent) or validation.accepts(validation.Unicode, value),
+    ),
+]
 
 
 class StartOptions(TurnOptions, total=False):
@@ -485,8 +483,9 @@ class AgentClient:
         """
         return Schedule(self._client, self._marks, _known_id("schedule", id))
 
+    @validation.arguments("the list")
     def schedules(
-        self, *, id_prefix: str | None = None, limit: int | None = None
+        self, *, id_prefix: validation.Unicode | None = None, limit: validation.Count | None = None
     ) -> Listing[ScheduleEntry]:
         """List the schedules of the namespace that start turns, of all task queues.
 
@@ -500,7 +499,6 @@ class AgentClient:
             InvalidRequestError: A value is not valid.
             ServerUnreachableError: Temporal does not answer.
         """
-        _check_filters({"id_prefix": id_prefix, "limit": limit})
         return self._schedules.list(id_prefix or "", limit)
 
     def schedule_ids(self, id_prefix: str = "") -> Listing[str]:
@@ -511,12 +509,13 @@ class AgentClient:
         """
         return self._schedules.ids(id_prefix)
 
+    @validation.arguments("the list")
     def batches(
         self,
-        agent: Agent[Any] | str | None = None,
+        agent: _AgentFilter | None = None,
         *,
-        id_prefix: str | None = None,
-        limit: int | None = None,
+        id_prefix: validation.Unicode | None = None,
+        limit: validation.Count | None = None,
     ) -> Listing[BatchEntry]:
         """List the batches of the namespace, those that are not over first, then the last ended.
 
@@ -532,16 +531,16 @@ class AgentClient:
             ServerUnreachableError: Temporal does not answer.
         """
         name = agent.name if isinstance(agent, Agent) else agent
-        _check_filters({"agent": name, "id_prefix": id_prefix, "limit": limit})
         return batch_listing.batches(self._client, self._marks.index, name, id_prefix, limit)
 
+    @validation.arguments("the list")
     def sessions(
         self,
-        agent: Agent[Any] | str | None = None,
+        agent: _AgentFilter | None = None,
         *,
-        labels: Mapping[str, str] | None = None,
-        id_prefix: str | None = None,
-        limit: int | None = None,
+        labels: validation.FilterTexts | None = None,
+        id_prefix: validation.Unicode | None = None,
+        limit: validation.Count | None = None,
     ) -> Listing[SessionEntry]:
         """List the sessions of the namespace, open ones first, then the last ended first.
 
@@ -560,11 +559,10 @@ class AgentClient:
             ServerUnreachableError: Temporal does not answer.
         """
         name = agent.name if isinstance(agent, Agent) else agent
-        labels = {} if labels is None else labels
-        given = {"agent": name, "labels": labels, "id_prefix": id_prefix, "limit": limit}
-        _check_filters(given)
-        wanted = Filter(agent=name, labels=dict(labels), id_prefix=id_prefix, workflows=(SESSION,))
-        return session_listing.sessions(self._client, self._marks.index, wanted, limit)
+        filters = Filter(
+            agent=name, labels=dict(labels or {}), id_prefix=id_prefix, workflows=(SESSION,)
+        )
+        return session_listing.sessions(self._client, self._marks.index, filters, limit)
 
     @keywords.shows(TurnOptions)
     async def start_batch(
@@ -686,18 +684,19 @@ class AgentClient:
                     "the calls of %s that wait are left out: %s", word(entry.id), found.message
                 )
 
+    @validation.arguments("the list")
     def list(
         self,
-        agent: Agent[Any] | str | None = None,
+        agent: _AgentFilter | None = None,
         *,
         outcome: Outcome | str | None = None,
         state: State | str | None = None,
-        labels: Mapping[str, str] | None = None,
-        parent: str | None = None,
-        task_queue: str | None = None,
-        schedule: str | None = None,
-        id_prefix: str | None = None,
-        limit: int | None = None,
+        labels: validation.FilterTexts | None = None,
+        parent: validation.Unicode | None = None,
+        task_queue: validation.Unicode | None = None,
+        schedule: validation.Unicode | None = None,
+        id_prefix: validation.Unicode | None = None,
+        limit: validation.Count | None = None,
     ) -> Listing[TurnEntry]:
         """List the turns of the namespace, of all task queues.
 
@@ -723,28 +722,17 @@ class AgentClient:
             ServerUnreachableError: Temporal does not answer.
         """
         name = agent.name if isinstance(agent, Agent) else agent
-        labels = {} if labels is None else labels
-        given = {
-            "agent": name,
-            "labels": labels,
-            "parent": parent,
-            "task_queue": task_queue,
-            "schedule": schedule,
-            "id_prefix": id_prefix,
-            "limit": limit,
-        }
-        _check_filters(given)
-        wanted = Filter(
+        filters = Filter(
             agent=name,
             outcome=member(Outcome, outcome),
             state=member(State, state),
-            labels=dict(labels),
+            labels=dict(labels or {}),
             parent=parent,
             task_queue=task_queue,
             schedule=schedule,
             id_prefix=id_prefix,
         )
-        return listing.turns(self._client, self._marks.index, wanted, limit)
+        return listing.turns(self._client, self._marks.index, filters, limit)
 
     def _turn(self, turn_id: str, runs: Sequence[str] = ()) -> Turn[Any]:
         return Turn(self._client, self._feeds, turn_id, self._forks, runs)
@@ -755,13 +743,3 @@ def _known_id(what: str, id: str) -> str:
         f"the {what}", {"id": id}, {"id": validation.Unicode}, errors.InvalidRequestError
     )
     return id
-
-
-def _check_filters(given: Mapping[str, object]) -> None:
-    """Check the values of filters.
-
-    Raises:
-        InvalidRequestError: A value is not valid.
-    """
-    types = {name: _FILTERS[name] for name in given}
-    validation.check("the list", given, types, errors.InvalidRequestError)

@@ -1,7 +1,7 @@
 """Validation of user-supplied arguments, with pydantic.
 
 An error names the argument, what it must be and what was given. `Given` is the base of values that
-users build; `check` validates the arguments of functions, and `check_fields` the fields of
+users build; `arguments` validates the arguments of a function, and `check_fields` the fields of
 dataclasses, by their annotations. Values read from history are not validated this way: an older
 release may have written them, and its turn has to go on.
 """
@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
 import re
 import typing
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, TypeVar, overload
 from urllib.parse import unquote
 
@@ -63,6 +65,7 @@ _WORDS = {
 }
 """The words after "must be", by pydantic's error type; other types use pydantic's own message."""
 
+F = TypeVar("F", bound=Callable[..., Any])
 G = TypeVar("G", contravariant=True)
 S = TypeVar("S", covariant=True)
 
@@ -214,6 +217,46 @@ def check(
             raise error(
                 f"{who}: {_said(_place(name, *problem['loc']), problem, ', or None' * nullable)}"
             )
+
+
+def arguments(who: str) -> Callable[[F], F]:
+    """Validate the arguments of a function by its annotations, without converting them.
+
+    They are validated when it is called, or when a coroutine function is awaited. Parameters whose
+    annotation has neither `Annotated` nor `Literal` are left alone.
+
+    Args:
+        who: What the function makes or gets, as the beginning of errors, such as `the message`.
+
+    Raises:
+        InvalidRequestError: An argument is not valid; the message is that of `check`.
+    """
+
+    def decorate(function: F) -> F:
+        signature = inspect.signature(function)
+
+        def look(*given: Any, **named: Any) -> None:
+            try:
+                bound = signature.bind(*given, **named)
+            except TypeError:
+                return  # the function itself says so
+            bound.apply_defaults()
+            check(who, bound.arguments, _argument_types(function), errors.InvalidRequestError)
+
+        @functools.wraps(function)
+        def checked(*given: Any, **named: Any) -> Any:
+            look(*given, **named)
+            return function(*given, **named)
+
+        @functools.wraps(function)
+        async def checked_late(*given: Any, **named: Any) -> Any:
+            look(*given, **named)
+            return await function(*given, **named)
+
+        is_late = inspect.iscoroutinefunction(function)
+        return typing.cast("F", checked_late if is_late else checked)
+
+    return decorate
 
 
 def known_id(what: str, text: str, most: int) -> str:
@@ -435,6 +478,21 @@ def _problem(wanted: Any, value: object) -> ErrorDetails | None:
 @functools.cache
 def _adapter(wanted: Any) -> TypeAdapter[Any]:
     return TypeAdapter(wanted)
+
+
+@functools.cache
+def _argument_types(function: Callable[..., Any]) -> dict[str, Any]:
+    hints = typing.get_type_hints(function, include_extras=True)
+    hints.pop("return", None)
+    return {name: hint for name, hint in hints.items() if _is_validated(hint)}
+
+
+def _is_validated(hint: Any) -> bool:
+    """Whether a type says more of its values than their class."""
+    if typing.get_origin(hint) in (Annotated, typing.Literal):
+        return True
+    is_union = typing.get_origin(hint) in (typing.Union, UnionType)
+    return is_union and any(_is_validated(one) for one in typing.get_args(hint))
 
 
 @functools.cache

@@ -32,7 +32,7 @@ from perdure.temporal.names import BATCHES, MEMO_BATCH, TURN
 from perdure.temporal.part_history import PartReader
 from perdure.temporal.payloads import decoded
 from perdure.temporal.runs import describe
-from perdure.values.budgets import ABudget, Budget, Remaining, usd
+from perdure.values.budgets import ABudget, Remaining, usd
 
 V = TypeVar("V")
 
@@ -43,10 +43,6 @@ _STATES = {
     BatchStopReason.FAILED: BatchState.STOPPED,
     BatchStopReason.BUDGET: BatchState.BUDGET_EXHAUSTED,
     BatchStopReason.CANCELLED: BatchState.CANCELLED,
-}
-_RETRY = {
-    "more": ABudget | None,
-    "at_once": validation.Count | None,
 }
 
 
@@ -121,7 +117,8 @@ class Batch(Generic[T]):
         await self._until_over()
         return await self.status()
 
-    async def cancel(self, reason: str = "") -> bool:
+    @validation.arguments("the cancel")
+    async def cancel(self, reason: validation.Unicode = "") -> bool:
         """Cancel the turns that run, and start no more. Results can still be read.
 
         Returns:
@@ -131,8 +128,6 @@ class Batch(Generic[T]):
             BatchNotFoundError: Temporal does not have the batch.
             InvalidRequestError: The reason is not a string.
         """
-        given, wanted = {"reason": reason}, {"reason": validation.Unicode}
-        validation.check("the cancel", given, wanted, errors.InvalidRequestError)
         info, _ = await self._described()
         if info.HasField("close_time"):
             return False
@@ -143,7 +138,10 @@ class Batch(Generic[T]):
             return False  # it ended meanwhile
         return True
 
-    async def retry(self, more: Budget | None = None, *, at_once: int | None = None) -> Batch[T]:
+    @validation.arguments("the retry")
+    async def retry(
+        self, more: ABudget | None = None, *, at_once: validation.Count | None = None
+    ) -> Batch[T]:
         """Run the tasks again that have no answer: those that failed, and those not started.
 
         Each gets a new turn, whose id ends in `~2`, then `~3` and so on. Tasks with an answer are
@@ -159,8 +157,6 @@ class Batch(Generic[T]):
                 `more` could be added.
             BatchNotFoundError: Temporal does not have the batch, or no longer has all of it.
         """
-        given = {"more": more, "at_once": at_once}
-        validation.check("the retry", given, _RETRY, errors.InvalidRequestError)
         check_at_once(at_once or 1)
         info, note = await self._described()
         self._check_retry(info, note)

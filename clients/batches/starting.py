@@ -17,16 +17,7 @@ from perdure.temporal import access, start_request
 from perdure.temporal.priorities import Fairness, Priorities
 from perdure.temporal.search_marks import Marks
 from perdure.values.batch_items import OnError
-from perdure.values.budgets import ABudget, Budget
-
-_GIVEN = {
-    "at_once": validation.Count,
-    "on_error": OnError,
-    "budget": ABudget | None,
-    "turn_budget": ABudget | None,
-    "priority": Priorities,
-    "fairness": Fairness,
-}
+from perdure.values.budgets import ABudget
 
 
 class BatchStarter:
@@ -37,18 +28,19 @@ class BatchStarter:
         self._marks = marks
         self._uploader = Uploader(client, task_queue)
 
+    @validation.arguments("the batch")
     async def start(
         self,
         batch: str,
         agent: Agent[Any] | str,
         tasks: Tasks,
         *,
-        at_once: int,
+        at_once: validation.Count,
         on_error: OnError,
-        turn_budget: Budget | None,
-        budget: Budget | None = None,
-        priority: int | None = None,
-        fairness: str | None = None,
+        turn_budget: ABudget | None,
+        budget: ABudget | None = None,
+        priority: Priorities = None,
+        fairness: Fairness = None,
         **given: Any,
     ) -> None:
         """Read and check all tasks, store them, and start the batch, unless it exists.
@@ -59,15 +51,6 @@ class BatchStarter:
             TooLargeError: A task is too large; nothing was started.
             ServerUnreachableError: Temporal does not answer.
         """
-        options = {
-            "at_once": at_once,
-            "on_error": on_error,
-            "budget": budget,
-            "turn_budget": turn_budget,
-            "priority": priority,
-            "fairness": fairness,
-        }
-        validation.check("the batch", options, _GIVEN, errors.InvalidRequestError)
         check_at_once(at_once)
         access.BATCH.new_id(batch)
         common = start_request.turn_request(agent, "", budget=turn_budget, **given)

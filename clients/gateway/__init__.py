@@ -1,7 +1,8 @@
-"""Turns, sessions, schedules and batches over HTTP: REST, and server-sent events.
+"""Turns, sessions, schedules and batches over HTTP, as REST and in the protocols of others.
 
-`app` creates a Starlette application to mount or to serve; `perdure serve` serves it. It keeps no
-state, so any process answers for any turn. It needs the extra `perdure[http]`.
+`app` creates a Starlette application to mount or to serve; `perdure serve` serves it. All that
+lasts is in Temporal, so any process answers for any turn. It needs the extra `perdure[http]`. The
+server of `perdure mcp`, in `mcp`, needs only `perdure[mcp]`.
 """
 
 from typing import TYPE_CHECKING

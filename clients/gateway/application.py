@@ -18,10 +18,10 @@ from perdure.clients.client import AgentClient
 from perdure.clients.gateway import extras, openapi, static_page
 from perdure.clients.gateway.a2a.agents import A2AAgent
 from perdure.clients.gateway.auth import Auth
-from perdure.clients.gateway.headers import ClosedUp
-from perdure.clients.gateway.operations import AnyOperation, Gateway
+from perdure.clients.gateway.middleware import PathLimit, SecurityHeaders
+from perdure.clients.gateway.operations import Gateway, Operation, operations_of
 from perdure.clients.gateway.problems import of_http
-from perdure.clients.gateway.responses.routes import routes as openai_routes
+from perdure.clients.gateway.responses import routes as openai
 from perdure.clients.gateway.rest import (
     about,
     batches,
@@ -34,19 +34,11 @@ from perdure.clients.gateway.rest import (
 from perdure.clients.gateway.static_answers import static_answer
 from perdure.clients.gateway.streams import OpenRequests
 
-OPERATIONS: tuple[AnyOperation, ...] = (
-    *turn_events.OPERATIONS,
-    *turns.OPERATIONS,
-    *session_events.OPERATIONS,
-    *sessions.OPERATIONS,
-    *schedules.OPERATIONS,
-    *batches.OPERATIONS,
-    *about.OPERATIONS,
-)
+OPERATIONS = operations_of(turn_events, turns, session_events, sessions, schedules, batches, about)
 """Every operation but those of the protocols of others, in the order in which paths are matched."""
 
 
-def operations() -> tuple[AnyOperation, ...]:
+def operations() -> tuple[Operation, ...]:
     """Return every operation that the document describes.
 
     Those of a protocol are left out if its extra is not installed.
@@ -65,7 +57,8 @@ def app(
 ) -> Starlette:
     """Create an application that serves turns over HTTP, to mount or to run.
 
-    It has no state besides its open requests, so any number of processes can serve the same turns.
+    It stores nothing that another process would need, so any number of processes can serve the same
+    turns. Each counts the requests that are open in it, and keeps small caches.
 
     Args:
         client: The client that starts and finds the turns.
@@ -92,12 +85,15 @@ def app(
             Route("/healthz", _health, name="health"),
             Route("/openapi.json", _document, name="document"),
             *(operation.route(gateway) for operation in OPERATIONS),
-            openai_routes(gateway),
+            openai.routes(gateway),
             *extras.routes(gateway),
             *_a2a(gateway, a2a_agents),
             *static_page.routes(),
         ],
-        middleware=[Middleware(ClosedUp)],
+        middleware=[
+            Middleware(SecurityHeaders),
+            Middleware(PathLimit, refusals={openai.BASE: openai.refused}),
+        ],
         exception_handlers={HTTPException: of_http},
     )
 

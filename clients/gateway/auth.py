@@ -81,12 +81,12 @@ class Caller:
         """The beginning of the ids of the tenant; empty for a caller without a tenant."""
         return "" if self.tenant is None else f"@{self.tenant}/"
 
-    def own(self, given: str) -> str:
+    def own(self, id: str) -> str:
         """Return the complete id for an id that the caller gives, with or without the prefix.
 
         Whatever is given, the id is one of the tenant's.
         """
-        return given if given.startswith(self.prefix) else f"{self.prefix}{given}"
+        return id if id.startswith(self.prefix) else f"{self.prefix}{id}"
 
     def require(self, permission: Permission) -> None:
         """Refuse a request that needs a permission that the caller lacks.
@@ -109,8 +109,8 @@ async def caller_of(request: Request, auth: Auth) -> Caller:
         RefusedError: The caller is not known.
         TypeError: The function returns something else.
     """
-    found = auth(request)
-    caller = await found if inspect.isawaitable(found) else found
+    answer = auth(request)
+    caller = await answer if inspect.isawaitable(answer) else answer
     if caller is None:
         raise RefusedError(
             401,
@@ -159,12 +159,12 @@ class _File(Value):
 
     def callers(self) -> dict[str, Caller]:
         """Return the callers, by the digests of their tokens."""
-        quotas = {one.name: one.quota for one in self.tenant}
+        quotas = {tenant.name: tenant.quota for tenant in self.tenant}
         return {
-            one.sha256: Caller(
-                one.subject, one.tenant, one.may, quotas.get(one.tenant or "", Quota())
+            entry.sha256: Caller(
+                entry.subject, entry.tenant, entry.may, quotas.get(entry.tenant or "", Quota())
             )
-            for one in self.caller
+            for entry in self.caller
         }
 
 
@@ -226,10 +226,10 @@ class _Tokens:
 def _stamp(path: Path) -> tuple[int, ...] | None:
     """Return what changes with a file: its time in nanoseconds, its size, inode and mode."""
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_size, found.st_ino, stat.S_IMODE(found.st_mode)
+    return status.st_mtime_ns, status.st_size, status.st_ino, stat.S_IMODE(status.st_mode)
 
 
 def _callers_in(path: Path) -> dict[str, Caller]:
@@ -239,17 +239,17 @@ def _callers_in(path: Path) -> dict[str, Caller]:
         ConfigurationError: It cannot be read, or is not valid.
     """
     try:
-        given = _File.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
-        known = given.callers()
+        file = _File.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+        known = file.callers()
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise errors.ConfigurationError(f"the tokens of {path} cannot be read: {error}") from None
     except ValidationError as error:
         raise errors.ConfigurationError(
             f"the tokens of {path} are not valid: {explain(error)}"
         ) from None
-    if len(known) < len(given.caller):
+    if len(known) < len(file.caller):
         raise errors.ConfigurationError(f"two callers of {path} have the same token")
-    _check_tenants(path, [one.tenant or "" for one in known.values()], given.tenant)
+    _check_tenants(path, [caller.tenant or "" for caller in known.values()], file.tenant)
     return known
 
 
@@ -259,7 +259,7 @@ def _check_tenants(path: Path, names: Sequence[str], numbers: Sequence[_Tenant])
     Raises:
         ConfigurationError: Two of them differ by case only, or the numbers are not those of one.
     """
-    described = [one.name for one in numbers]
+    described = [tenant.name for tenant in numbers]
     for name in described:
         if name not in names or described.count(name) > 1:
             raise errors.ConfigurationError(
@@ -297,8 +297,8 @@ def one_token(token: str) -> Auth:
 
 def _digest_of(request: Request) -> str | None:
     """Return the SHA-256 of the bearer token of a request; None without one that is long enough."""
-    scheme, _, given = request.headers.get("authorization", "").partition(" ")
-    token = given.strip()
+    scheme, _, credential = request.headers.get("authorization", "").partition(" ")
+    token = credential.strip()
     if scheme.lower() != "bearer" or len(token) < limits.TOKEN_CHARACTERS:
         return None
     return hashlib.sha256(token.encode()).hexdigest()

@@ -33,13 +33,13 @@ class Connections:
         waiting: Those without a request, the one that has waited longest first.
     """
 
-    def __init__(self, most: int) -> None:
-        self.most = min(most, _files(most + _OTHER_FILES) - _OTHER_FILES)
+    def __init__(self, limit: int) -> None:
+        self.most = min(limit, _files(limit + _OTHER_FILES) - _OTHER_FILES)
         self.waiting: dict[Connection, None] = {}
 
-    def protocol(self, **given: Any) -> Connection:
+    def protocol(self, **options: Any) -> Connection:
         """Return the protocol of a new connection, for uvicorn."""
-        return Connection(self, **given)
+        return Connection(self, **options)
 
 
 class Connection(H11Protocol):
@@ -52,8 +52,8 @@ class Connection(H11Protocol):
     If all have one, the new one is refused.
     """
 
-    def __init__(self, of: Connections, **given: Any) -> None:
-        super().__init__(**given)
+    def __init__(self, of: Connections, **options: Any) -> None:
+        super().__init__(**options)
         self.conn = _Requests(h11.SERVER)
         self._of = of
         self._timer: asyncio.TimerHandle | None = None
@@ -167,9 +167,9 @@ class Connection(H11Protocol):
         else:
             self.end()
 
-    def _call_later(self, pause: timedelta, what: Callable[..., None], *given: Any) -> None:
+    def _call_later(self, pause: timedelta, callback: Callable[..., None], *arguments: Any) -> None:
         self._stop_timer()
-        self._timer = self.loop.call_later(pause.total_seconds(), what, *given)
+        self._timer = self.loop.call_later(pause.total_seconds(), callback, *arguments)
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
@@ -188,11 +188,11 @@ class _Requests(h11.Connection):
         return event
 
 
-def _files(wanted: int) -> int:
+def _files(count: int) -> int:
     """Return the number of files that the process may open, raised to this if it may."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY or soft >= wanted:
-        return wanted
-    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-    return most
+    if soft == resource.RLIM_INFINITY or soft >= count:
+        return count
+    allowed = count if hard == resource.RLIM_INFINITY else min(count, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+    return allowed

@@ -12,13 +12,13 @@ from importlib.util import find_spec
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from perdure.clients.gateway.operations import AnyOperation, Gateway
+from perdure.clients.gateway.operations import Gateway, Operation, operations_of
 
 _AGUI = "ag_ui"
 _MCP = "mcp"
 
 
-def operations() -> tuple[AnyOperation, ...]:
+def operations() -> tuple[Operation, ...]:
     """Return the operations of the protocols whose packages are installed. Imports them."""
     return _agui() if find_spec(_AGUI) else ()
 
@@ -47,10 +47,10 @@ class Imported:
         await self._made(scope, receive, send)
 
 
-def _agui() -> tuple[AnyOperation, ...]:
-    from perdure.clients.gateway.agui import OPERATIONS
+def _agui() -> tuple[Operation, ...]:
+    from perdure.clients.gateway.agui import runs
 
-    return OPERATIONS
+    return operations_of(runs)
 
 
 def _runs(gateway: Gateway) -> ASGIApp:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-from typing import Any
 
 from perdure.clients.gateway.auth import Caller
 from perdure.clients.gateway.inputs import key_of
@@ -16,50 +15,50 @@ _BEFORE_THE_LAST = "messages"
 """A path below a session ends in `/messages/ID`."""
 
 
-def new_id(call: Call[Any, Any], given: str | None, what: str) -> str | None:
+def new_id(call: Call, own_id: str | None, agent: str) -> str | None:
     """Return the complete id of a resource that a request creates.
 
     It is the one in the body, or the idempotency key. Without both, it is a random one that begins
-    with `what`; None for a caller without a tenant, for whom the client makes one.
+    with `agent`; None for a caller without a tenant, for whom the client makes one.
 
     Raises:
         RefusedError: The id is not valid, or the idempotency key is another one.
     """
     key = key_of(call.request)
-    if given is not None and key is not None and given != key:
+    if own_id is not None and key is not None and own_id != key:
         raise RefusedError(
             422, "INVALID_REQUEST", "the id in the body differs from the Idempotency-Key; give one"
         )
-    wanted = given if given is not None else key
-    if wanted is not None:
-        return checked(call, wanted)
-    return random_id(call.caller, what)
+    chosen = own_id if own_id is not None else key
+    if chosen is not None:
+        return checked(call, chosen)
+    return random_id(call.caller, agent)
 
 
-def random_id(caller: Caller, what: str) -> str | None:
-    """Return a random id that begins with `what`; None for a caller without a tenant."""
-    return f"{caller.prefix}{what}/{secrets.token_hex(6)}" if caller.prefix else None
+def random_id(caller: Caller, agent: str) -> str | None:
+    """Return a random id that begins with `agent`; None for a caller without a tenant."""
+    return f"{caller.prefix}{agent}/{secrets.token_hex(6)}" if caller.prefix else None
 
 
-def checked(call: Call[Any, Any], given: str) -> str:
+def checked(call: Call, own_id: str) -> str:
     """Return the complete id for one that the caller of a request has chosen.
 
     Raises:
         RefusedError: It is not valid over HTTP.
     """
-    return chosen_id(call.caller, given)
+    return chosen_id(call.caller, own_id)
 
 
-def chosen_id(caller: Caller, given: str) -> str:
+def chosen_id(caller: Caller, own_id: str) -> str:
     """Return the complete id for one that a caller has chosen.
 
     Raises:
         RefusedError: It is not valid over HTTP.
     """
-    complete = caller.own(given)
-    own = complete.removeprefix(caller.prefix)
-    before, _, last = own.rpartition("/")
-    if not own or last in RESERVED or before.rpartition("/")[2] == _BEFORE_THE_LAST:
+    complete = caller.own(own_id)
+    within_tenant = complete.removeprefix(caller.prefix)
+    before, _, last = within_tenant.rpartition("/")
+    if not within_tenant or last in RESERVED or before.rpartition("/")[2] == _BEFORE_THE_LAST:
         ends = ", ".join(sorted(RESERVED))
         raise RefusedError(
             422,

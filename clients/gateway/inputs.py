@@ -117,12 +117,12 @@ def replayed(body: bytes, receive: Receive) -> Receive:
 @contextlib.asynccontextmanager
 async def _kept(request: Request, bodies: Bodies) -> AsyncIterator[bytes]:
     """Read the body of a request, with its memory reserved during the block."""
-    kept: list[bytes] = []
+    chunks: list[bytes] = []
     try:
-        await _read(request, kept, bodies)
-        yield b"".join(kept)
+        await _read(request, chunks, bodies)
+        yield b"".join(chunks)
     finally:
-        bodies.drop(sum(map(len, kept)))
+        bodies.drop(sum(map(len, chunks)))
 
 
 def _validated(request: Request, data: bytes, model: type[M]) -> M:
@@ -133,14 +133,14 @@ def _validated(request: Request, data: bytes, model: type[M]) -> M:
     try:
         return model.model_validate_json(data or b"{}")
     except ValidationError as error:
-        found = error.errors(include_url=False, include_input=False)
-    if found[0]["type"] == "json_invalid":
-        raise RefusedError(400, "INVALID_JSON", one_line(found[0]["msg"], _SHOWN))
-    raise _invalid("the body", found, from_json(data or b"{}"))
+        problems = error.errors(include_url=False, include_input=False)
+    if problems[0]["type"] == "json_invalid":
+        raise RefusedError(400, "INVALID_JSON", one_line(problems[0]["msg"], _SHOWN))
+    raise _invalid("the body", problems, from_json(data or b"{}"))
 
 
-async def _read(request: Request, kept: list[bytes], bodies: Bodies) -> None:
-    """Read the body into `kept`. One that is too large is read to its end, and not kept.
+async def _read(request: Request, chunks: list[bytes], bodies: Bodies) -> None:
+    """Read the body into `chunks`. One that is too large is read to its end, and not kept.
 
     A client that still sends would not get the answer.
 
@@ -157,7 +157,7 @@ async def _read(request: Request, kept: list[bytes], bodies: Bodies) -> None:
                     continue
                 has_room = has_room and bodies.keep(len(chunk))
                 if has_room:
-                    kept.append(chunk)
+                    chunks.append(chunk)
     except TimeoutError:
         raise RefusedError(
             408,
@@ -180,14 +180,14 @@ async def _read(request: Request, kept: list[bytes], bodies: Bodies) -> None:
         )
 
 
-def _check_values(data: bytes, most: int) -> None:
+def _check_values(data: bytes, limit: int) -> None:
     """Refuse a body with too many values. To validate and to describe them would take seconds.
 
     Raises:
         RefusedError: It has too many values, or an object with too many members.
     """
-    too_many = RefusedError(413, "TOO_LARGE", f"the body has more than {most} values")
-    if least_values(data) > most:
+    too_many = RefusedError(413, "TOO_LARGE", f"the body has more than {limit} values")
+    if least_values(data) > limit:
         raise too_many
     try:
         document = from_json(data or b"{}", cache_strings="none")
@@ -196,18 +196,20 @@ def _check_values(data: bytes, most: int) -> None:
     level: list[Any] = [document] if type(document) in _CONTAINERS else []
     count = 0
     while level:
-        inner: list[Any] = []
-        for value in level:
-            if isinstance(value, dict) and len(value) > limits.HTTP_MEMBERS:
-                raise RefusedError(
-                    413, "TOO_LARGE", f"an object has more than {limits.HTTP_MEMBERS} members"
-                )
-            count += len(value)
-            found = value.values() if isinstance(value, dict) else value
-            inner += [one for one in found if type(one) in _CONTAINERS]
-        level = inner
-        if count > most:
+        if any(isinstance(value, dict) and len(value) > limits.HTTP_MEMBERS for value in level):
+            raise RefusedError(
+                413, "TOO_LARGE", f"an object has more than {limits.HTTP_MEMBERS} members"
+            )
+        count += sum(map(len, level))
+        if count > limit:
             raise too_many
+        level = [inner for value in level for inner in _containers_in(value)]
+
+
+def _containers_in(value: dict[str, Any] | list[Any]) -> list[Any]:
+    """Return the objects and arrays that are members of a container."""
+    members = value.values() if isinstance(value, dict) else value
+    return [member for member in members if type(member) in _CONTAINERS]
 
 
 def least_values(data: bytes) -> int:
@@ -225,17 +227,17 @@ def query_of(request: Request, model: type[M]) -> M:
     Raises:
         RefusedError: It is not valid.
     """
-    given: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for name in request.query_params:
         values = request.query_params.getlist(name)
         field = model.model_fields.get(name)
         is_list = field is not None and get_origin(field.annotation) is tuple
-        given[name] = values if is_list or len(values) > 1 else values[0]
+        fields[name] = values if is_list or len(values) > 1 else values[0]
     try:
-        return model.model_validate(given)
+        return model.model_validate(fields)
     except ValidationError as error:
-        found = error.errors(include_url=False, include_input=False)
-    raise _invalid("the query", found, given)
+        problems = error.errors(include_url=False, include_input=False)
+    raise _invalid("the query", problems, fields)
 
 
 def key_of(request: Request) -> str | None:
@@ -246,21 +248,21 @@ def key_of(request: Request) -> str | None:
     return key
 
 
-def _invalid(what: str, found: list[ErrorDetails], document: object) -> RefusedError:
+def _invalid(part: str, problems: list[ErrorDetails], document: object) -> RefusedError:
     return RefusedError(
         422,
         "INVALID_REQUEST",
-        f"{what} is not valid: {_words(found[0], document)}",
+        f"{part} is not valid: {_words(problems[0], document)}",
         invalid=[
-            Invalid(pointer=_pointer(one, document), detail=_detail(one))
-            for one in found[:_PROBLEMS]
+            Invalid(pointer=_pointer(problem, document), detail=_detail(problem))
+            for problem in problems[:_PROBLEMS]
         ],
     )
 
 
 def _words(problem: ErrorDetails, document: object) -> str:
-    place = _pointer(problem, document).removeprefix("#/")
-    return f"{place}: {_detail(problem)}" if place != "#" else _detail(problem)
+    pointer = _pointer(problem, document).removeprefix("#/")
+    return f"{pointer}: {_detail(problem)}" if pointer != "#" else _detail(problem)
 
 
 def _detail(problem: ErrorDetails) -> str:
@@ -275,10 +277,10 @@ def _pointer(problem: ErrorDetails, document: object) -> str:
 
 
 def _parts(
-    place: tuple[int | str, ...], document: object, *, is_missing: bool
+    location: tuple[int | str, ...], document: object, *, is_missing: bool
 ) -> Iterator[int | str]:
     """Yield the parts of a place that the document has; pydantic's also name types of a union."""
-    for part in place[:-1] if is_missing else place:
+    for part in location[:-1] if is_missing else location:
         match document:
             case dict() if part in document:
                 document = document[part]
@@ -287,4 +289,4 @@ def _parts(
                 document = document[part]
                 yield part
     if is_missing:
-        yield place[-1]
+        yield location[-1]

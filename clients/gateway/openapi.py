@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
 from perdure.clients.gateway.inputs import Nothing
-from perdure.clients.gateway.operations import EVENTS, AnyOperation
+from perdure.clients.gateway.operations import EVENTS, Operation
 from perdure.clients.gateway.problems import MEDIA_TYPE, Problem
 
 Json = dict[str, Any]
@@ -40,17 +40,20 @@ _LAST_EVENT: Json = {
 }
 
 
-def document(operations: Iterable[AnyOperation]) -> Json:
+def document(operations: Iterable[Operation]) -> Json:
     """Return the OpenAPI document of these operations."""
     operations = tuple(operations)
-    wanted = list(dict.fromkeys(_models(operations)))
-    refs, schemas = models_json_schema(wanted, ref_template=_SCHEMAS)
+    models = list(dict.fromkeys(_models(operations)))
+    refs, schemas = models_json_schema(models, ref_template=_SCHEMAS)
     defined: Json = schemas["$defs"]
-    queries = {one.query: defined.pop(_name(refs, one.query)) for one in _asked(operations)}
+    queries = {
+        operation.query: defined.pop(_name(refs, operation.query))
+        for operation in _asked(operations)
+    }
     paths: dict[str, Json] = {}
-    for one in operations:
-        path = _PARAMETER.sub(r"{\1}", one.path)
-        paths.setdefault(path, {})[one.method.lower()] = _operation(one, refs, queries)
+    for operation in operations:
+        path = _PARAMETER.sub(r"{\1}", operation.path)
+        paths.setdefault(path, {})[operation.method.lower()] = _operation(operation, refs, queries)
     return {
         "openapi": "3.1.0",
         "info": {"title": _TITLE, "version": version("perdure"), "description": _ABOUT},
@@ -64,22 +67,24 @@ def document(operations: Iterable[AnyOperation]) -> Json:
 
 
 def _models(
-    operations: Iterable[AnyOperation],
+    operations: Iterable[Operation],
 ) -> Iterator[tuple[type[BaseModel], JsonSchemaMode]]:
     yield Problem, "serialization"
-    for one in _asked(operations):
-        yield one.query, "validation"
-    for one in operations:
-        if one.body is not Nothing:
-            yield one.body, "validation"
-        for model in one.answers.values():
+    for operation in _asked(operations):
+        yield operation.query, "validation"
+    for operation in operations:
+        if operation.body is not Nothing:
+            yield operation.body, "validation"
+        for model in operation.answers.values():
             if isinstance(model, type):
                 yield model, "serialization"
 
 
-def _asked(operations: Iterable[AnyOperation]) -> Iterator[AnyOperation]:
+def _asked(operations: Iterable[Operation]) -> Iterator[Operation]:
     """Yield the operations that have a query, one for each kind of query."""
-    yield from {one.query: one for one in operations if one.query is not Nothing}.values()
+    yield from {
+        operation.query: operation for operation in operations if operation.query is not Nothing
+    }.values()
 
 
 def _name(refs: Mapping[Any, Json], model: type[BaseModel]) -> str:
@@ -88,23 +93,23 @@ def _name(refs: Mapping[Any, Json], model: type[BaseModel]) -> str:
 
 
 def _operation(
-    one: AnyOperation, refs: Mapping[Any, Json], queries: Mapping[type[BaseModel], Json]
+    operation: Operation, refs: Mapping[Any, Json], queries: Mapping[type[BaseModel], Json]
 ) -> Json:
-    summary, _, description = one.text.partition("\n\n")
-    needs = f"It needs the permission `{one.may}`."
-    told: Json = {
-        "operationId": one.name,
+    summary, _, description = operation.text.partition("\n\n")
+    needs = f"It needs the permission `{operation.may}`."
+    described: Json = {
+        "operationId": operation.name,
         "summary": " ".join(summary.split()),
         "description": f"{' '.join(description.split())} {needs}".strip(),
-        "tags": [_tag(one.path)],
-        "parameters": [*_parameters(one, queries.get(one.query, {}))],
-        "responses": {**dict(_answers(one, refs)), "default": _problem(refs)},
+        "tags": [_tag(operation.path)],
+        "parameters": [*_parameters(operation, queries.get(operation.query, {}))],
+        "responses": {**dict(_answers(operation, refs)), "default": _problem(refs)},
     }
-    if one.body is not Nothing:
-        content = {"application/json": {"schema": refs[one.body, "validation"]}}
-        is_required = any(field.is_required() for field in one.body.model_fields.values())
-        told["requestBody"] = {"content": content, "required": is_required}
-    return told
+    if operation.body is not Nothing:
+        content = {"application/json": {"schema": refs[operation.body, "validation"]}}
+        is_required = any(field.is_required() for field in operation.body.model_fields.values())
+        described["requestBody"] = {"content": content, "required": is_required}
+    return described
 
 
 def _tag(path: str) -> str:
@@ -112,25 +117,25 @@ def _tag(path: str) -> str:
     return next(part for part in path.split("/") if part not in ("", "v1"))
 
 
-def _parameters(one: AnyOperation, query: Json) -> Iterator[Json]:
-    for name in _PARAMETER.findall(one.path):
+def _parameters(operation: Operation, query: Json) -> Iterator[Json]:
+    for name in _PARAMETER.findall(operation.path):
         yield {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
     for name, schema in query.get("properties", {}).items():
         yield {"name": name, "in": "query", "required": False, "schema": schema}
-    if one.takes_key:
+    if operation.takes_key:
         yield _KEY
-    if EVENTS in one.answers.values():
+    if EVENTS in operation.answers.values():
         yield _LAST_EVENT
 
 
-def _answers(one: AnyOperation, refs: Mapping[Any, Json]) -> Iterator[tuple[str, Json]]:
-    for status, model in one.answers.items():
-        told: Json = {"description": HTTPStatus(status).phrase}
+def _answers(operation: Operation, refs: Mapping[Any, Json]) -> Iterator[tuple[str, Json]]:
+    for status, model in operation.answers.items():
+        response: Json = {"description": HTTPStatus(status).phrase}
         if model == EVENTS:
-            told["content"] = {EVENTS: {"schema": {"type": "string"}}}
+            response["content"] = {EVENTS: {"schema": {"type": "string"}}}
         elif model is not None:
-            told["content"] = {"application/json": {"schema": refs[model, "serialization"]}}
-        yield str(status), told
+            response["content"] = {"application/json": {"schema": refs[model, "serialization"]}}
+        yield str(status), response
 
 
 def _problem(refs: Mapping[Any, Json]) -> Json:

@@ -1,7 +1,9 @@
 """Operations: what a route does, and what its document says of it.
 
-Each operation is declared once, by the decorator `operation` on its handler. The routes of the
-application and its OpenAPI document are made from these declarations.
+Each operation is declared once. The decorator `operation` has its method, path and permission, and
+the signature of its handler has the rest: the parameters `body` and `query` are validated, and the
+type that is returned says the statuses and models of the answers. The routes of the application and
+its OpenAPI document are made from these declarations.
 """
 
 from __future__ import annotations
@@ -9,9 +11,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Generic, Literal, TypeVar
+from http import HTTPStatus
+from types import ModuleType, NoneType, UnionType
+from typing import (
+    Annotated,
+    Any,
+    Final,
+    Literal,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from pydantic import BaseModel
 from pydantic_core import to_json
@@ -25,15 +39,16 @@ from perdure.clients.gateway import inputs
 from perdure.clients.gateway.auth import Auth, Caller, Permission, caller_of
 from perdure.clients.gateway.problems import response_to
 from perdure.clients.gateway.quotas import ScheduleIds
-from perdure.clients.gateway.streams import OpenRequests
+from perdure.clients.gateway.streams import EventStream, OpenRequests
 
 Method = Literal["GET", "POST", "PATCH", "DELETE"]
 EVENTS: Final = "text/event-stream"
 """Stands for a model where an operation answers with a stream."""
 Answers = Mapping[int, type[BaseModel] | Literal["text/event-stream"] | None]
 
-B = TypeVar("B", bound=BaseModel)
-Q = TypeVar("Q", bound=BaseModel)
+V = TypeVar("V")
+Accepted = Annotated[V, HTTPStatus.ACCEPTED]
+"""The answer of a request whose effect is not over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +64,20 @@ class Gateway:
 
 
 @dataclass(frozen=True, slots=True)
-class Call(Generic[B, Q]):
-    """A request that was admitted, with its body and its query."""
+class Call:
+    """A request that was admitted.
+
+    Attributes:
+        gateway: What it shares with all others.
+        caller: Who makes it.
+        request: The request.
+        headers: Headers of the answer, which the handler adds.
+    """
 
     gateway: Gateway
     caller: Caller
     request: Request
-    body: B
-    query: Q
+    headers: dict[str, str] = field(default_factory=dict)
 
     @property
     def client(self) -> AgentClient:
@@ -76,27 +97,27 @@ class Call(Generic[B, Q]):
         """
         return self.gateway.open_requests.one_of(self.caller)
 
-    def location(self, path: str) -> dict[str, str]:
-        """Return the header that names a resource."""
-        return {"Location": f"{self.request.scope.get('root_path', '')}{path}"}
+    def locate(self, path: str) -> None:
+        """Name a resource in a header of the answer."""
+        self.headers["Location"] = f"{self.request.scope.get('root_path', '')}{path}"
 
 
-Handler = Callable[[Call[B, Q]], Awaitable[Response]]
+Handler = Callable[..., Awaitable[BaseModel | Response | None]]
 Refuse = Callable[[Exception], Response]
 
 
 @dataclass(frozen=True, slots=True)
-class Operation(Generic[B, Q]):
+class Operation:
     """A method of a path.
 
     Attributes:
         method: The HTTP method.
         path: The path, with parameters as Starlette writes them.
         may: The permission that it needs.
-        body: The model of the body.
-        query: The model of the query.
-        answers: The model of the answer for each status of success; None for an empty answer.
         handler: The function that answers.
+        models: The models of the parameters `body` and `query` of the handler, as far as it has
+            them.
+        answers: The model of the answer for each status of success; None for an empty answer.
         takes_key: Whether it takes the header `Idempotency-Key`.
         refuse: Returns the response to a request that failed.
     """
@@ -104,12 +125,21 @@ class Operation(Generic[B, Q]):
     method: Method
     path: str
     may: Permission
-    body: type[B]
-    query: type[Q]
+    handler: Handler
+    models: Mapping[str, type[BaseModel]]
     answers: Answers
-    handler: Handler[B, Q]
     takes_key: bool = False
     refuse: Refuse = response_to
+
+    @property
+    def body(self) -> type[BaseModel]:
+        """The model of the body."""
+        return self.models.get("body", inputs.Nothing)
+
+    @property
+    def query(self) -> type[BaseModel]:
+        """The model of the query."""
+        return self.models.get("query", inputs.Nothing)
 
     @property
     def name(self) -> str:
@@ -135,10 +165,26 @@ class Operation(Generic[B, Q]):
     async def _answer(self, request: Request, gateway: Gateway) -> Response:
         caller = await caller_of(request, gateway.auth)
         caller.require(self.may)
-        query = inputs.query_of(request, self.query)
-        body = await inputs.body_of(request, self.body, gateway.bodies)
+        values = {
+            "query": inputs.query_of(request, self.query),
+            "body": await inputs.body_of(request, self.body, gateway.bodies),
+        }
+        call = Call(gateway, caller, request)
         async with asyncio.timeout(limits.HTTP_REQUEST.total_seconds()):
-            return await self.handler(Call(gateway, caller, request, body, query))
+            answer = await self.handler(call, **{name: values[name] for name in self.models})
+        return answer if isinstance(answer, Response) else self._response(answer, call.headers)
+
+    def _response(self, answer: BaseModel | None, headers: Mapping[str, str]) -> Response:
+        """Return an answer as JSON. Numbers that JSON cannot write are null."""
+        if answer is None:
+            return Response(status_code=HTTPStatus.NO_CONTENT.value)
+        status = next(
+            status
+            for status, model in self.answers.items()
+            if isinstance(model, type) and isinstance(answer, model)
+        )
+        written = to_json(answer, inf_nan_mode="null")
+        return Response(written, status, headers, "application/json")
 
 
 def operation(
@@ -146,31 +192,45 @@ def operation(
     path: str,
     *,
     may: Permission,
-    body: type[B],
-    query: type[Q],
-    answers: Answers,
     takes_key: bool = False,
     refuse: Refuse = response_to,
-) -> Callable[[Handler[B, Q]], Operation[B, Q]]:
-    """Declare the operation that a handler implements."""
+) -> Callable[[Handler], Operation]:
+    """Declare the operation that a handler implements.
 
-    def declared(handler: Handler[B, Q]) -> Operation[B, Q]:
-        return Operation(method, path, may, body, query, answers, handler, takes_key, refuse)
+    The parameters of the handler are `call` and, if it has them, `body` and `query`. It returns a
+    model, or nothing for an empty answer; a model in `Accepted` has the status 202, and others 200.
+    A response is sent as it is; only an `EventStream` is part of the document.
+    """
+
+    def declared(handler: Handler) -> Operation:
+        models = get_type_hints(handler, include_extras=True)
+        answers = dict(_answers(models.pop("return")))
+        del models["call"]
+        return Operation(method, path, may, handler, models, answers, takes_key, refuse)
 
     return declared
 
 
-def answer(
-    value: BaseModel, status: int = 200, headers: Mapping[str, str] | None = None
-) -> Response:
-    """Return a value as JSON. Numbers that JSON cannot write are null."""
-    written = to_json(value, inf_nan_mode="null")
-    return Response(written, status, headers, "application/json")
+def _answers(returned: Any) -> Iterator[tuple[int, Any]]:
+    """Yield the statuses and models of the answers of a handler, by the type that it returns."""
+    is_union = get_origin(returned) in (Union, UnionType)
+    for answer in get_args(returned) if is_union else (returned,):
+        if answer is NoneType:
+            yield HTTPStatus.NO_CONTENT.value, None
+        elif answer is EventStream:
+            yield HTTPStatus.OK.value, EVENTS
+        elif get_origin(answer) is Annotated:
+            model, status = get_args(answer)
+            yield status.value, model
+        elif not issubclass(answer, Response):
+            yield HTTPStatus.OK.value, answer
 
 
-def done() -> Response:
-    """Return an empty answer."""
-    return Response(status_code=204)
-
-
-AnyOperation = Operation[Any, Any]
+def operations_of(*modules: ModuleType) -> tuple[Operation, ...]:
+    """Return the operations of modules, in their order there."""
+    return tuple(
+        value
+        for module in modules
+        for value in vars(module).values()
+        if isinstance(value, Operation)
+    )

@@ -97,7 +97,7 @@ class Labelled(Limit):
     @property
     def labels(self) -> dict[str, str]:
         """The labels as a mapping."""
-        pairs = (one.partition("=") for one in self.label)
+        pairs = (label.partition("=") for label in self.label)
         return {name: value for name, _, value in pairs}
 
 
@@ -141,5 +141,7 @@ def check_limits(
     """
     of_task = task.budget if isinstance(task, Task) else None
     of_answers = options.max_output_tokens if options else None
-    if any(one is not None for one in (budget, max_iterations, of_task, of_answers, model_retry)):
+    if any(
+        limit is not None for limit in (budget, max_iterations, of_task, of_answers, model_retry)
+    ):
         caller.require("budget")

@@ -141,5 +141,5 @@ def _problem(status: int, code: str, detail: str, invalid: tuple[Invalid, ...] =
 
 
 def _response(problem: Problem, headers: Mapping[str, str] | None) -> Response:
-    told: dict[str, JsonValue | Any] = problem.model_dump(mode="json", exclude_defaults=True)
-    return JSONResponse(told, problem.status, headers, MEDIA_TYPE)
+    fields: dict[str, JsonValue | Any] = problem.model_dump(mode="json", exclude_defaults=True)
+    return JSONResponse(fields, problem.status, headers, MEDIA_TYPE)

@@ -99,9 +99,9 @@ def own_token() -> tuple[str, str]:
     as a fragment, which browsers send to nobody. The variable is removed, so that no tool of this
     process acts with it.
     """
-    given = os.environ.pop(_VARIABLE, "")
-    made = given or secrets.token_urlsafe()
-    return made, "" if given else f"#token={made}"
+    token = os.environ.pop(_VARIABLE, "")
+    made = token or secrets.token_urlsafe()
+    return made, "" if token else f"#token={made}"
 
 
 def _listening(host: str, port: int) -> socket.socket:

@@ -29,19 +29,19 @@ class OpenRequests:
     The callers of a tenant together have at most half of them, or as many as one caller may have.
 
     Attributes:
-        most: The largest number of them.
-        most_of_caller: The largest number of one caller.
+        limit: The largest number of them.
+        limit_of_caller: The largest number of one caller.
     """
 
-    def __init__(self, most: int, most_of_caller: int) -> None:
-        self.most = most
-        self.most_of_caller = most_of_caller
+    def __init__(self, limit: int, limit_of_caller: int) -> None:
+        self.limit = limit
+        self.limit_of_caller = limit_of_caller
         self._open: Counter[tuple[str | None, str]] = Counter()
 
     @property
-    def _most_of_tenant(self) -> int:
+    def _limit_of_tenant(self) -> int:
         """Half of all, so that the callers of one tenant leave some to the others."""
-        return max(self.most // 2, self.most_of_caller)
+        return max(self.limit // 2, self.limit_of_caller)
 
     def _of_tenant(self, tenant: str) -> int:
         return sum(count for (name, _), count in self._open.items() if name == tenant)
@@ -54,12 +54,12 @@ class OpenRequests:
             RefusedError: Too many are open.
         """
         who = caller.tenant, caller.subject
-        if self._open[who] >= self.most_of_caller:
-            raise _busy(429, f"{self.most_of_caller} streams and long polls of this caller")
-        if who[0] is not None and self._of_tenant(who[0]) >= self._most_of_tenant:
-            raise _busy(429, f"{self._most_of_tenant} streams and long polls of this tenant")
-        if self._open.total() >= self.most:
-            raise _busy(503, f"{self.most} streams and long polls")
+        if self._open[who] >= self.limit_of_caller:
+            raise _busy(429, f"{self.limit_of_caller} streams and long polls of this caller")
+        if who[0] is not None and self._of_tenant(who[0]) >= self._limit_of_tenant:
+            raise _busy(429, f"{self._limit_of_tenant} streams and long polls of this tenant")
+        if self._open.total() >= self.limit:
+            raise _busy(503, f"{self.limit} streams and long polls")
         self._open[who] += 1
         try:
             yield
@@ -69,10 +69,10 @@ class OpenRequests:
                 del self._open[who]
 
 
-def _busy(status: int, what: str) -> RefusedError:
+def _busy(status: int, open_requests: str) -> RefusedError:
     headers = {"Retry-After": str(limits.HTTP_RETRY.seconds)}
     return RefusedError(
-        status, "TOO_MANY_REQUESTS", f"{what} are open; try again later", headers=headers
+        status, "TOO_MANY_REQUESTS", f"{open_requests} are open; try again later", headers=headers
     )
 
 
@@ -150,8 +150,8 @@ async def begun(
 
 async def _from(coming: asyncio.Task[V | None], items: AsyncIterator[V]) -> AsyncGenerator[V, None]:
     try:
-        while (one := await coming) is not None:
-            yield one
+        while (item := await coming) is not None:
+            yield item
             coming = asyncio.ensure_future(_next(items))
     finally:
         coming.cancel()
@@ -162,9 +162,9 @@ async def _next(items: AsyncIterator[V]) -> V | None:
     return await anext(items, None)
 
 
-async def with_first(first: V, rest: AsyncGenerator[V, None]) -> AsyncGenerator[V, None]:
+async def with_first(first: V, following: AsyncGenerator[V, None]) -> AsyncGenerator[V, None]:
     """Yield an item that was taken from a generator, then the others."""
-    async with contextlib.aclosing(rest):
+    async with contextlib.aclosing(following):
         yield first
-        async for one in rest:
-            yield one
+        async for item in following:
+            yield item

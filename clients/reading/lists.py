@@ -17,10 +17,7 @@ from perdure.temporal.access import Resource
 from perdure.validation import Must
 
 _PAGE = 200
-_PAGE_OF = {
-    "after": validation.Unicode | None,
-    "size": Annotated[int, Interval(ge=1, le=1_000), Must("a whole number from 1 to 1000")],
-}
+_Size = Annotated[int, Interval(ge=1, le=1_000), Must("a whole number from 1 to 1000")]
 _UNREAD = (RPCStatusCode.INVALID_ARGUMENT, RPCStatusCode.UNKNOWN, RPCStatusCode.INTERNAL)
 """The answers of servers to a page token that they cannot read."""
 
@@ -88,7 +85,8 @@ class Listing(AsyncIterator[E], Generic[E]):
         """End the iteration before its end."""
         await self._entries.aclose()
 
-    async def page(self, after: str | None = None, *, size: int = 50) -> Page[E]:
+    @validation.arguments("the page")
+    async def page(self, after: validation.Unicode | None = None, *, size: _Size = 50) -> Page[E]:
         """Return a part of the list, of any process that has the same filters.
 
         Entries that come meanwhile do not move the others from one page to the next. A turn, a
@@ -102,8 +100,6 @@ class Listing(AsyncIterator[E], Generic[E]):
             InvalidRequestError: The cursor is not valid, or the size.
             PerdureError: As iterating the list does.
         """
-        given = {"after": after, "size": size}
-        validation.check("the page", given, _PAGE_OF, errors.InvalidRequestError)
         query = await self._source.query()
         token, is_trusted = cursors.token_in(after, query), after is None
         while True:

@@ -83,7 +83,8 @@ class Schedule:
         """
         return await status(self._client, self.id, await self._described())
 
-    def turns(self, limit: int | None = None) -> Listing[TurnEntry]:
+    @validation.arguments("the list")
+    def turns(self, limit: validation.Count | None = None) -> Listing[TurnEntry]:
         """List the turns of the schedule: those that are not over first, then the last ended first.
 
         With a session there are none: `Session.turns` has those of the session.
@@ -95,8 +96,6 @@ class Schedule:
         Raises:
             InvalidRequestError: The limit is below 1.
         """
-        given, wanted = {"limit": limit}, {"limit": validation.Count | None}
-        validation.check("the list", given, wanted, errors.InvalidRequestError)
         return listing.turns(self._client, self._marks.index, Filter(schedule=self.id), limit)
 
     async def run_now(self) -> str:
@@ -147,8 +146,9 @@ class Schedule:
         await self._described()
         await server.patch(self._client, self.id, SchedulePatch(unpause="resumed"))
 
+    @validation.arguments("the backfill")
     async def backfill(
-        self, start: datetime, end: datetime, *, at_once: bool = False
+        self, start: MOMENT, end: MOMENT, *, at_once: validation.Flag = False
     ) -> tuple[datetime, ...]:
         """Start a turn for each time of the schedule in a range, and return these times.
 
@@ -166,9 +166,6 @@ class Schedule:
                 or the turns would run at once although the schedule remembers the last output or
                 has a total budget.
         """
-        given = {"start": start, "end": end, "at_once": at_once}
-        wanted = {"start": MOMENT, "end": MOMENT, "at_once": bool}
-        validation.check("the backfill", given, wanted, errors.InvalidRequestError)
         definition = await definition_of(self._client, self.id, await self._described())
         if at_once and (definition.remember_last or definition.total is not None):
             what = "the output of the one before" if definition.remember_last else "what it left"
@@ -182,7 +179,8 @@ class Schedule:
             await SCHEDULE.asked(self.id, self._handle.backfill(*ranges))
         return tuple(one.at for one in slots)
 
-    async def missing(self, start: datetime, end: datetime) -> tuple[datetime, ...]:
+    @validation.arguments("the range")
+    async def missing(self, start: MOMENT, end: MOMENT) -> tuple[datetime, ...]:
         """Return the times of the schedule in a range that `backfill` would start a turn for.
 
         Args:
@@ -193,8 +191,6 @@ class Schedule:
             InvalidRequestError: A time has no time zone, or the range is empty or has too many
                 times.
         """
-        given, wanted = {"start": start, "end": end}, {"start": MOMENT, "end": MOMENT}
-        validation.check("the range", given, wanted, errors.InvalidRequestError)
         definition = await definition_of(self._client, self.id, await self._described())
         return tuple(one.at for one in await self._missing(definition, start, end))
 

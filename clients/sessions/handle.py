@@ -75,17 +75,7 @@ from perdure.values.reports import AgentReport
 
 _PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0
 _BUSY_TRIES = 20
-_SAY = {
-    "text": validation.Message,
-    "id": validation.NewMessageId | None,
-    "if_busy": Annotated[
-        IfBusy,
-        validation.Must("'queue', 'steer', 'interrupt' or 'reject'"),
-    ],
-    "by": validation.By | None,
-    "agent": validation.Unicode | None,
-}
-_FORK = {"at_turn": validation.CountOrZero | None, "id": validation.Text}
+_IfBusy = Annotated[IfBusy, validation.Must("'queue', 'steer', 'interrupt' or 'reject'")]
 
 State = Literal["idle", "running", "closed"]
 
@@ -256,14 +246,15 @@ class Session(Generic[T]):
         by: str | None = None,
         agent: str,
     ) -> Sent[Any]: ...
+    @validation.arguments("the message")
     async def say(
         self,
-        text: str,
+        text: validation.Message,
         *,
-        id: str | None = None,
-        if_busy: IfBusy = "queue",
-        by: str | None = None,
-        agent: str | None = None,
+        id: validation.NewMessageId | None = None,
+        if_busy: _IfBusy = "queue",
+        by: validation.By | None = None,
+        agent: validation.Unicode | None = None,
     ) -> Sent[Any]:
         """Send a message of the user. The first one begins the session.
 
@@ -294,8 +285,6 @@ class Session(Generic[T]):
             InvalidRequestError: An argument is not valid.
             ServerUnreachableError: No worker accepted it within 30 s; one may still do so later.
         """
-        given = {"text": text, "id": id, "if_busy": if_busy, "by": by, "agent": agent}
-        validation.check("the message", given, _SAY, errors.InvalidRequestError)
         expects = self._request.agent if self._request else None
         said = Say(text=text, if_busy=if_busy, by=by, agent=agent, expects=expects)
         return await self.deliver(said, id or uuid4().hex)
@@ -510,15 +499,13 @@ class Session(Generic[T]):
         """
         return unpack(await self._ask(RESUME, NOTHING), Done).done
 
-    async def add_budget(self, more: Budget) -> None:
+    @validation.arguments("what is added")
+    async def add_budget(self, more: ABudget) -> None:
         """Add to the budget of the session. Messages that wait for that are read.
 
         Raises:
             InvalidRequestError: The session has no such limit, or `more` is not valid.
         """
-        validation.check(
-            "what is added", {"more": more}, {"more": ABudget}, errors.InvalidRequestError
-        )
         await self._done(ADD_BUDGET, BudgetUpdate(**dict(more)))
 
     async def close(self, reason: str = "") -> tuple[Queued, ...]:
@@ -529,11 +516,9 @@ class Session(Generic[T]):
         """
         return unpack(await self._ask(CLOSE, pack(Reason(reason=reason))), Left).unread
 
+    @validation.arguments("the fork")
     async def fork(
-        self,
-        at_turn: int | None = None,
-        *,
-        id: str,
+        self, at_turn: validation.CountOrZero | None = None, *, id: validation.Text
     ) -> Session[T]:
         """Start another session with the messages of this one, which is not changed.
 
@@ -548,8 +533,6 @@ class Session(Generic[T]):
                 messages.
             SessionNotFoundError: Temporal does not have the session, or no longer has it.
         """
-        given = {"at_turn": at_turn, "id": id}
-        validation.check("the fork", given, _FORK, errors.InvalidRequestError)
         state = await self._current()
         request = state.request or SessionRequest(agent="")
         snapshot = _until(state, at_turn, request)

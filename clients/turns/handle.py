@@ -43,58 +43,36 @@ from perdure.turn.wire import Steer
 from perdure.validation import Must
 from perdure.values import keywords
 from perdure.values.approvals import Decision, PendingApproval
-from perdure.values.budgets import ABudget, Budget, BudgetUpdate, Remaining
-from perdure.values.model_retry import APolicy, ModelRetryPolicy
+from perdure.values.budgets import ABudget, BudgetUpdate, Remaining
+from perdure.values.model_retry import APolicy
 from perdure.values.reports import AgentReport, Step
 from perdure.values.webhooks import WebhookUrl
 
 logger = logging.getLogger("perdure")
 
-_ANSWER = {
-    "call": Annotated[
-        PendingApproval | str,
-        validation.instance("what pending_approvals gives, or its id", PendingApproval, str),
-    ],
-    "token": validation.Text | None,
-    "reason": validation.Text,
-    "arguments": Annotated[Mapping[Any, Any], Must("a mapping, such as a dict")] | None,
-    "by": validation.By | None,
-}
-_MORE = {
-    "more": ABudget | None,
-    "iterations": validation.Count | None,
-    "by": validation.By | None,
-}
-_STEP = {"at_step": validation.CountOrZero | None}
-_SAY = {"say": validation.Message | None}
+_Call = Annotated[
+    PendingApproval | str,
+    validation.instance("what pending_approvals gives, or its id", PendingApproval, str),
+]
+_Arguments = Annotated[
+    Mapping[str, JsonValue], validation.instance("a mapping, such as a dict", Mapping)
+]
 _FORK = {
+    "say": validation.Message | None,
     "agent": Annotated[Agent[Any] | str, validation.instance("an agent or its name", Agent, str)]
     | None,
     "model": validation.Unicode | None,
     "labels": validation.Texts | None,
     "on_done": WebhookUrl | None,
-}
-_STEER = {
-    "text": validation.Message,
-    "id": validation.NewMessageId | None,
-    "now": validation.Flag,
-    "deny_pending": validation.Flag,
-    "by": validation.By | None,
-}
-_LIMITS = {
     "budget": ABudget | None,
     "max_iterations": validation.Count | None,
     "model_retry": APolicy | None,
-    "id": validation.Text | None,
 }
-_TIMEOUT = (
-    Annotated[
-        Annotated[timedelta, Interval(ge=timedelta(), le=validation.LONGEST)]
-        | Annotated[float, Interval(ge=0, le=validation.LONGEST.total_seconds())],
-        Must("a timedelta or a number of seconds, zero or more"),
-    ]
-    | None
-)
+_Timeout = Annotated[
+    Annotated[timedelta, Interval(ge=timedelta(), le=validation.LONGEST)]
+    | Annotated[float, Interval(ge=0, le=validation.LONGEST.total_seconds())],
+    Must("a timedelta or a number of seconds, zero or more"),
+]
 
 V = TypeVar("V")
 OnStep = Callable[[Step], Awaitable[object] | object]
@@ -171,14 +149,9 @@ class Turn(Generic[T]):
                 if isinstance(one, Event):
                     yield one
 
-    async def _from(self, after: str | None) -> tuple[Feed, Cursor | None]:
+    @validation.arguments("the events")
+    async def _from(self, after: validation.Text | None) -> tuple[Feed, Cursor | None]:
         """Return the feed, and the position of a cursor in it."""
-        validation.check(
-            "the events",
-            {"after": after},
-            {"after": validation.Text | None},
-            errors.InvalidRequestError,
-        )
         feed = await self._feed()
         return feed, feed.place(after)
 
@@ -242,7 +215,8 @@ class Turn(Generic[T]):
         """
         return await look(self._client, self.id, await self._last_known())
 
-    async def wait(self, timeout: timedelta | float | None = None) -> TurnStatus:
+    @validation.arguments("the wait")
+    async def wait(self, timeout: _Timeout | None = None) -> TurnStatus:
         """Wait until the turn is over or needs a person, and return its status.
 
         A turn below it that needs a person counts too. If one needs a person already, `wait`
@@ -257,9 +231,6 @@ class Turn(Generic[T]):
             TurnNotFoundError: Temporal does not have the turn, or no longer has it.
             ServerUnreachableError: Temporal does not answer.
         """
-        validation.check(
-            "the wait", {"timeout": timeout}, {"timeout": _TIMEOUT}, errors.InvalidRequestError
-        )
         seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -309,7 +280,8 @@ class Turn(Generic[T]):
                     steps_told = step.number
         return self._close(await (await self._feed()).with_session(state), began, ended)
 
-    async def cancel(self, reason: str = "") -> bool:
+    @validation.arguments("the cancel")
+    async def cancel(self, reason: validation.Unicode = "") -> bool:
         """Ask the turn to stop.
 
         It ends within seconds, with the reason in its report. A turn that is over is not changed.
@@ -321,12 +293,6 @@ class Turn(Generic[T]):
             TurnNotFoundError: Temporal does not have the turn.
             InvalidRequestError: The reason is not a string.
         """
-        validation.check(
-            "the cancel",
-            {"reason": reason},
-            {"reason": validation.Unicode},
-            errors.InvalidRequestError,
-        )
         run_id = await self._last_known()
         while True:  # a turn that goes on in a new run meanwhile is cancelled there
             info = await self._last_run(run_id)
@@ -345,8 +311,13 @@ class Turn(Generic[T]):
         describing = describe_last(self._client, self.id, run_id, retry=True)
         return (await access.TURN.asked(self.id, describing)).workflow_execution_info
 
+    @validation.arguments("what is added")
     async def add_budget(
-        self, more: Budget | None = None, *, iterations: int | None = None, by: str | None = None
+        self,
+        more: ABudget | None = None,
+        *,
+        iterations: validation.Count | None = None,
+        by: validation.By | None = None,
     ) -> Remaining:
         """Add to the budget, to the limit of iterations, or to both.
 
@@ -367,8 +338,6 @@ class Turn(Generic[T]):
             ServerUnreachableError: No worker accepted it within 30 s; one may still do so later.
             TurnNotFoundError: Temporal does not have the turn.
         """
-        given = {"more": more, "iterations": iterations, "by": by}
-        validation.check("what is added", given, _MORE, errors.InvalidRequestError)
         if more is None and iterations is None:
             raise errors.InvalidRequestError(
                 "nothing is added: give a Budget, iterations=…, or both"
@@ -376,14 +345,15 @@ class Turn(Generic[T]):
         update = BudgetUpdate(**dict(more or ()), iterations=iterations, by=by)
         return unpack(await self._ask(ADD_BUDGET, pack(update)), Remaining)
 
+    @validation.arguments("the message")
     async def steer(
         self,
-        text: str,
+        text: validation.Message,
         *,
-        id: str | None = None,
-        now: bool = False,
-        deny_pending: bool = False,
-        by: str | None = None,
+        id: validation.NewMessageId | None = None,
+        now: validation.Flag = False,
+        deny_pending: validation.Flag = False,
+        by: validation.By | None = None,
     ) -> str:
         """Send a message of the user to the running turn.
 
@@ -416,8 +386,6 @@ class Turn(Generic[T]):
             ServerUnreachableError: No worker accepted it within 30 s; one may still do so later.
             TurnNotFoundError: Temporal does not have the turn.
         """
-        given = {"text": text, "id": id, "now": now, "deny_pending": deny_pending, "by": by}
-        validation.check("the message", given, _STEER, errors.InvalidRequestError)
         message_id = id or uuid4().hex
         message = Steer(text=text, now=now, deny_pending=deny_pending, by=by)
         try:
@@ -445,11 +413,12 @@ class Turn(Generic[T]):
             return error.report
 
     @keywords.shows(ForkOptions, UNCHANGED)
+    @validation.arguments("the fork")
     async def fork(
         self,
-        at_step: int | None = None,
+        at_step: validation.CountOrZero | None = None,
         *,
-        id: str | None = None,
+        id: validation.Text | None = None,
         **given: Unpack[ForkOptions],
     ) -> Turn[Any]:
         """Start a new turn that goes on from a complete step of this one, which is not changed.
@@ -490,12 +459,7 @@ class Turn(Generic[T]):
         """
         keywords.check("a fork", given, ForkOptions)
         options: ForkOptions = {**UNCHANGED, **given}
-        validation.check(
-            "the fork",
-            {"at_step": at_step, "id": id, **options},
-            {**_STEP, **_SAY, **_FORK, **_LIMITS},
-            errors.InvalidRequestError,
-        )
+        validation.check("the fork", options, _FORK, errors.InvalidRequestError)
         if id is not None:
             access.TURN.new_id(id)
         point = await self._forks.point(self.id, await self._last_known(), at_step)
@@ -507,13 +471,14 @@ class Turn(Generic[T]):
             output = start_request.type_of(agent, None)
         return turn.typed(output)
 
+    @validation.arguments("the resume")
     async def resume(
         self,
-        budget: Budget | None = None,
+        budget: ABudget | None = None,
         *,
-        max_iterations: int | None = None,
-        model_retry: ModelRetryPolicy | None = None,
-        id: str | None = None,
+        max_iterations: validation.Count | None = None,
+        model_retry: APolicy | None = None,
+        id: validation.Text | None = None,
     ) -> Turn[T]:
         """Let a turn go on that ended without an answer, or that waits for a provider.
 
@@ -548,7 +513,6 @@ class Turn(Generic[T]):
             "max_iterations": max_iterations,
             "model_retry": model_retry,
         }
-        validation.check("the resume", {**given, "id": id}, _LIMITS, errors.InvalidRequestError)
         if id is not None:
             access.TURN.new_id(id)
         point = await self._forks.resume_point(self.id, await self._last_known())
@@ -580,7 +544,8 @@ class Turn(Generic[T]):
         point = await self._forks.resume_point(self.id, await self._last_known())
         return None if point is None else point.step
 
-    async def effects_after(self, step: int | None = None) -> tuple[Effect, ...]:
+    @validation.arguments("the effects")
+    async def effects_after(self, step: validation.CountOrZero | None = None) -> tuple[Effect, ...]:
         """Return the calls after a step that were run, except those of read-only tools.
 
         They may happen again in a fork from that step. Calls that were denied are not among them;
@@ -595,12 +560,6 @@ class Turn(Generic[T]):
             TurnNotFoundError: Temporal no longer has the turn, or the part of it before that step.
             PayloadDecodeError: This process lacks the codec or the key of the turn.
         """
-        validation.check(
-            "the effects",
-            {"step": step},
-            {"step": validation.CountOrZero | None},
-            errors.InvalidRequestError,
-        )
         return await self._forks.effects(self.id, await self._last_known(), step)
 
     async def _ask_again(self, given: Mapping[str, object]) -> Turn[T]:
@@ -680,17 +639,16 @@ class Turn(Generic[T]):
         """
         await self._decide(call, token, False, reason, by)
 
+    @validation.arguments("the answer")
     async def _decide(
         self,
-        call: PendingApproval | str,
-        token: str | None,
+        call: _Call,
+        token: validation.Text | None,
         approve: bool,
-        reason: str,
-        by: str | None,
-        arguments: Mapping[str, JsonValue] | None = None,
+        reason: validation.Text,
+        by: validation.By | None,
+        arguments: _Arguments | None = None,
     ) -> None:
-        given = {"call": call, "token": token, "reason": reason, "arguments": arguments, "by": by}
-        validation.check("the answer", given, _ANSWER, errors.InvalidRequestError)
         edited = None if arguments is None else _written(arguments)
         if isinstance(call, str):
             name = call if token is None else f"{call}:{token}"

@@ -52,6 +52,7 @@ class Starter:
         self._task_queue = task_queue
         self._marks = marks
 
+    @validation.arguments("the turn")
     async def start(
         self,
         request: TurnRequest,
@@ -76,12 +77,6 @@ class Starter:
                 passed, or an option is not valid.
             ServerUnreachableError: Temporal does not answer.
         """
-        validation.check(
-            "the turn",
-            {"if_exists": if_exists},
-            {"if_exists": IfExists},
-            errors.InvalidRequestError,
-        )
         start_request.refuse_silence(request)
         turn_id = access.TURN.new_id(
             f"{request.agent}/{secrets.token_hex(6)}" if turn_id is None else turn_id

@@ -42,29 +42,26 @@ Fairness = (
 )
 """The type of a fairness key that a caller gives."""
 
-_TYPES = {
-    "priority": Priorities,
-    "fairness": Fairness,
-    "weight": (
-        Annotated[
-            float,
-            Must(
-                f"a number from {limits.LEAST_WEIGHT} to {limits.MOST_WEIGHT}",
-                lambda value: (
-                    isinstance(value, int | float)
-                    and not isinstance(value, bool)
-                    and math.isfinite(value)
-                    and limits.LEAST_WEIGHT <= value <= limits.MOST_WEIGHT
-                ),
+_Weight = (
+    Annotated[
+        float,
+        Must(
+            f"a number from {limits.LEAST_WEIGHT} to {limits.MOST_WEIGHT}",
+            lambda value: (
+                isinstance(value, int | float)
+                and not isinstance(value, bool)
+                and math.isfinite(value)
+                and limits.LEAST_WEIGHT <= value <= limits.MOST_WEIGHT
             ),
-        ]
-        | None
-    ),
-}
+        ),
+    ]
+    | None
+)
 
 
+@validation.arguments("the turn")
 def priority_of(
-    priority: int | None = None, fairness: str | None = None, weight: float | None = None
+    priority: Priorities = None, fairness: Fairness = None, weight: _Weight = None
 ) -> Priority:
     """Return Temporal's priority. What is not given is inherited from a parent workflow.
 
@@ -76,8 +73,6 @@ def priority_of(
     Raises:
         InvalidRequestError: A value is not valid, or there is a weight without a key.
     """
-    given = {"priority": priority, "fairness": fairness, "weight": weight}
-    validation.check("the turn", given, _TYPES, errors.InvalidRequestError)
     if weight is not None and fairness is None:
         raise errors.InvalidRequestError(
             "the turn: weight is the share of a fairness key; name the key as fairness"

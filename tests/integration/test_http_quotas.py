@@ -5,20 +5,26 @@ from __future__ import annotations
 import asyncio
 import secrets
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import httpx
 import pytest
+from starlette.applications import Starlette
 from starlette.requests import Request
 
-from perdure import Agent, UserMessage, errors, tool
+from perdure import Agent, ModelRetryPolicy, UserMessage, errors, tool
 from perdure.clients import AgentClient
 from perdure.clients.gateway import A2AAgent, Caller, Quota
+from perdure.clients.gateway.operations import Gateway, operations_of
 from perdure.clients.gateway.problems import RefusedError
 from perdure.clients.gateway.quotas import ScheduleIds, check_schedules
+from perdure.clients.gateway.rest import schedules
+from perdure.clients.gateway.streams import OpenRequests
 from perdure.testing import FunctionModel, ModelRequest, Reply, call, calls, fails, says
 
 from ..conftest import Runtime
+from ..counting import counting
 from .gateway import A2A, send_message, served, told, until_not
 
 pytest.importorskip("mcp", reason="the extra perdure[mcp] is not installed")
@@ -48,7 +54,8 @@ THREAD: dict[str, Any] = {
     "context": [],
     "forwardedProps": {},
 }
-LONG = {"start": "2026-01-01T00:00:00Z", "end": "2026-01-20T12:00:00Z"}
+LONG = {"start": "2026-01-01T00:00:00Z", "end": "2026-01-20T12:00:00Z", "at_once": True}
+THREE = {"start": "2026-01-01T00:00:00Z", "end": "2026-01-03T12:00:00Z"}
 SHORT = {"start": "2026-01-01T00:00:00Z", "end": "2026-01-02T12:00:00Z"}
 
 
@@ -79,14 +86,20 @@ class Tenant:
             await client.schedule(schedule).delete()
         for batch in ("held", "failing"):
             await client.batch(f"{prefix}{batch}").cancel()
-        async for turn in client.list(id_prefix=prefix):
+        await self.cancel_turns(client)
+
+    async def cancel_turns(self, client: AgentClient) -> None:
+        """Cancel the turns that are open."""
+        async for turn in client.list(id_prefix=f"@{self.name}/"):
             await client.turn(turn.id).cancel()
 
 
 async def refusal(http: httpx.AsyncClient, path: str, body: dict[str, Any]) -> tuple[int, str]:
-    """The first answer that is not a success: Temporal's list lags behind."""
+    """The first answer that is not a success: Temporal's list lags behind. Each request has another
+    id, in the body or in place of `{}` in the path.
+    """
     async with asyncio.timeout(20):
-        while (answer := await http.post(path, json=body)).is_success:
+        while (answer := await http.post(path.format(secrets.token_hex(4)), json=body)).is_success:
             await asyncio.sleep(0.1)
             body = {**body, **({"id": secrets.token_hex(4)} if "id" in body else {})}
     return told(answer)
@@ -104,7 +117,7 @@ async def test_tenant_has_no_more_than_its_numbers(runtime: Runtime) -> None:
         await http.post("/v1/sessions/talk/messages", json=BEGIN)
         refused = {
             "schedule": await refusal(http, "/v1/schedules", {**daily, "id": "s-1"}),
-            "session": await refusal(http, "/v1/sessions/talk-1/messages", BEGIN),
+            "session": await refusal(http, "/v1/sessions/{}/messages", BEGIN),
             "thread": await refusal(http, "/v1/sessions/talk/fork", {"id": "talk-2"}),
         }
         begun = await http.post("/v1/turns", json={**WAITS, "id": "one"})
@@ -116,8 +129,7 @@ async def test_tenant_has_no_more_than_its_numbers(runtime: Runtime) -> None:
             (await http.post("/v1/sessions/talk/messages", json=BEGIN)).status_code,
             (await http.post("/v1/schedules", json=daily)).status_code,
         ]
-        async for turn in client.list(id_prefix=f"@{tenant.name}/"):
-            await client.turn(turn.id).cancel()
+        await tenant.cancel_turns(client)
         await client.schedule(f"@{tenant.name}/s").delete()
 
     assert begun.status_code == 202
@@ -185,7 +197,7 @@ async def test_numbers_of_a_tenant_hold_over_every_api(runtime: Runtime) -> None
         listed = [
             await refusal(http, "/v1/turns", WAITS),
             await refusal(http, "/v1/batches", {**HELD, "id": "more"}),
-            await refusal(http, "/v1/sessions/more/messages", BEGIN),
+            await refusal(http, "/v1/sessions/{}/messages", BEGIN),
         ]
         answers = {
             what: (await http.post(f"/{path}", json=body, headers=A2A)).status_code
@@ -209,6 +221,172 @@ async def test_numbers_of_a_tenant_hold_over_every_api(runtime: Runtime) -> None
 
 
 @pytest.mark.accepts("H115")
+async def test_resume_that_starts_no_turn_passes_the_limit(runtime: Runtime) -> None:
+    """A turn that waits for a provider is one of the open turns already."""
+    tenant, asked = Tenant(Quota(turns=1)), list[ModelRequest]()
+
+    def recovers(request: ModelRequest) -> Reply:
+        asked.append(request)
+        busy = errors.LLMUnavailableError("overloaded", context={"status": 503})
+        return fails(busy) if len(asked) == 1 else says("done")
+
+    patient = ModelRetryPolicy(
+        initial_interval=timedelta(hours=1),
+        maximum_interval=timedelta(hours=1),
+        maximum_elapsed=timedelta(days=1),
+    )
+    desk = Agent(name="desk", model="main", model_retry=patient)
+    async with (
+        runtime(desk, model=FunctionModel(recovers)) as client,
+        served(client, tenant) as http,
+    ):
+        await http.post("/v1/turns", json={**START, "id": "waits"})
+
+        async def running() -> int:
+            return int((await http.get("/v1/turns/waits")).json()["state"] == "running")
+
+        await until_not(1, running)
+        refused = await refusal(http, "/v1/turns", WAITS)
+        resumed = await http.post("/v1/turns/waits/resume", json={})
+        result = await http.get("/v1/turns/waits/result", params={"wait": 20})
+        await tenant.cancel_turns(client)
+
+    assert refused == (429, "TOO_MANY_REQUESTS")
+    assert (resumed.status_code, resumed.json()["id"]) == (202, f"@{tenant.name}/waits")
+    assert result.json()["output"] == "done"
+
+
+@pytest.mark.accepts("H115")
+async def test_what_is_over_is_found_by_its_id_at_the_limit(runtime: Runtime) -> None:
+    """A session that is closed is refused as such, and not for the number of others."""
+    tenant = Tenant()
+    fork = ("/v1/turns/over/fork", {"say": "b", "id": "forked"})
+    desk = runtime(DESK, model=FunctionModel(replies))
+    async with desk as client, served(client, tenant) as http:
+        await prepare(http)
+        await http.post(fork[0], json=fork[1])
+        await http.get("/v1/turns/forked/result", params={"wait": 20})
+        await http.post("/v1/sessions/talk/close", json={})
+        tenant.quota = Quota(turns=1, sessions=1, batches=1)
+        await refusal(http, "/v1/turns", WAITS)
+        await refusal(http, "/v1/batches", {**HELD, "id": "more"})
+        await refusal(http, "/v1/sessions/{}/messages", BEGIN)
+        turn = await http.post("/v1/turns", json={**START, "id": "over"})
+        forked = await http.post(fork[0], json=fork[1])
+        failing = {"id": "failing", "agent": "desk", "tasks": ["bad"]}
+        batch = await http.post("/v1/batches", json=failing)
+        session = await http.post("/v1/sessions/talk/messages", json=BEGIN)
+        await tenant.clear(client)
+
+    assert [turn.status_code, forked.status_code, batch.status_code] == [202, 202, 202]
+    assert told(session) == (409, "SESSION_CLOSED")
+
+
+@pytest.mark.accepts("H115")
+async def test_backfill_counts_what_is_open_at_the_same_time(runtime: Runtime) -> None:
+    """One turn if each begins when the one before is over, and none if no time lacks its turn."""
+    tenant, backfill = Tenant(Quota(turns=2)), "/v1/schedules/single/backfill"
+    desk = runtime(DESK, model=FunctionModel(replies))
+    async with desk as client, served(client, tenant) as http:
+        await http.post("/v1/schedules", json={**DAILY, "task": "a", "id": "single"})
+        at_once = await http.post(backfill, json={**THREE, "at_once": True})
+        in_order = await http.post(backfill, json=THREE)
+
+        async def over() -> int:
+            turns = (await http.get("/v1/schedules/single/turns")).json()["turns"]
+            return int(sum(turn["outcome"] is not None for turn in turns) < 3)
+
+        await until_not(1, over)
+        tenant.quota = Quota(turns=0)
+        nothing = [
+            await http.post(backfill, json=THREE),
+            await http.post(backfill, json={**THREE, "at_once": True}),
+        ]
+        more = await http.post(backfill, json=LONG | {"at_once": False})
+        await client.schedule(f"@{tenant.name}/single").delete()
+
+    assert told(at_once) == (429, "TOO_MANY_REQUESTS")
+    assert "this would open 3; ask for fewer" in at_once.json()["detail"]
+    assert (in_order.status_code, len(in_order.json()["slots"])) == (202, 3)
+    assert [(one.status_code, one.json()) for one in nothing] == [(202, {"slots": []})] * 2
+    assert told(more) == (429, "TOO_MANY_REQUESTS")
+
+
+@pytest.mark.accepts("H115")
+async def test_tasks_of_a_retry_and_of_a_schedule_are_counted(runtime: Runtime) -> None:
+    """A retry has the tasks without an answer, and a run of a schedule all of its batch."""
+    tenant = Tenant()
+    desk = runtime(DESK, model=FunctionModel(replies))
+    async with desk as client, served(client, tenant) as http:
+        several = {**DAILY, "batch": {"tasks": ["a", "a"]}, "id": "several"}
+        await http.post("/v1/schedules", json=several)
+        failing = {"id": "failing", "agent": "desk", "tasks": ["bad", "bad", "a"]}
+        await http.post("/v1/batches", json=failing)
+
+        async def running() -> int:
+            return int((await http.get("/v1/batches/failing")).json()["state"] == "running")
+
+        await until_not(1, running)
+        tenant.quota = Quota(tasks=1)
+        answers = [
+            await http.post("/v1/batches/failing/retry", json={}),
+            await http.post("/v1/schedules/several/run"),
+            await http.post("/v1/schedules/several/backfill", json=SHORT),
+        ]
+        await client.schedule(f"@{tenant.name}/several").delete()
+
+    assert [told(one) for one in answers] == [(429, "TOO_MANY_REQUESTS")] * 3
+    assert {"has at most 1 tasks, not 2" in one.json()["detail"] for one in answers} == {True}
+
+
+@pytest.mark.accepts("H115")
+async def test_lists_of_schedules_at_the_same_time_are_one_read(runtime: Runtime) -> None:
+    """What is created or deleted while it is read counts as well. A short list is not kept."""
+    name, known = secrets.token_hex(4), ScheduleIds()
+    caller, own = Caller("a@example.com", name), [f"@{name}/1", f"@{name}/2"]
+    async with runtime(DESK, model=FunctionModel(replies)) as client:
+        counted, service = counting(client.temporal)
+        counted_client = AgentClient.from_temporal(counted)
+        await known.of(counted_client, caller)
+        alone = service.calls.total()
+        reads = [asyncio.create_task(known.of(counted_client, caller)) for _ in range(5)]
+        while not service.in_flight.total():  # noqa: ASYNC110 - no event says so
+            await asyncio.sleep(0)
+        known.note(own[0], exists=True)
+        known.note(own[1], exists=True)
+        known.note(own[1], exists=False)
+        seen = await asyncio.gather(*reads)
+        together = service.calls.total()
+        await known.of(counted_client, caller)
+
+    assert seen == [own[:1]] * 5
+    assert (together, service.calls.total()) == (2 * alone, 3 * alone)
+
+
+@pytest.mark.accepts("H115")
+async def test_schedule_that_is_deleted_is_no_longer_counted(runtime: Runtime) -> None:
+    """Also while a long list is kept."""
+    tenant = Tenant(Quota(schedules=1))
+    daily = {**DAILY, "task": "a"}
+    async with runtime(DESK, model=FunctionModel(replies)) as client:
+        gateway = Gateway(client, tenant, OpenRequests(9, 9), schedule_ids=ScheduleIds(few=0))
+        served = Starlette(routes=[one.route(gateway) for one in operations_of(schedules)])
+        transport = httpx.ASGITransport(served)
+        async with httpx.AsyncClient(transport=transport, base_url="http://x") as http:
+            statuses = [
+                (await http.post("/v1/schedules", json={**daily, "id": "a"})).status_code,
+                (await http.post("/v1/schedules", json={**daily, "id": "b"})).status_code,
+                (await http.delete("/v1/schedules/a")).status_code,
+                (await http.post("/v1/schedules", json={**daily, "id": "b"})).status_code,
+            ]
+            listed = (await http.get("/v1/schedules")).json()["schedules"]
+            await http.delete("/v1/schedules/b")
+
+    assert statuses == [200, 429, 204, 200]
+    assert [one["id"] for one in listed] == [f"@{tenant.name}/b"]
+
+
+@pytest.mark.accepts("H115")
 async def test_list_of_many_schedules_is_kept_for_a_moment(runtime: Runtime) -> None:
     """A schedule that was created here is in it at once, and one that exists needs no list."""
     name, known = secrets.token_hex(4), ScheduleIds(few=0)
@@ -225,7 +403,7 @@ async def test_list_of_many_schedules_is_kept_for_a_moment(runtime: Runtime) -> 
         seen = [await known.of(client, caller)]
         await client.create_schedule(own[1], **daily)
         seen.append(await known.of(client, caller))
-        known.add(own[2])
+        known.note(own[2], exists=True)
         seen.append(await known.of(client, caller))
         await check_schedules(client, caller, own[1], ScheduleIds(few=0))
         with pytest.raises(RefusedError, match="may have 2 schedules"):

@@ -19,7 +19,8 @@ from starlette.requests import Request
 from perdure import Agent, OutputGuardrail, errors, limits, tool
 from perdure.clients import AgentClient
 from perdure.clients.gateway import Caller
-from perdure.clients.gateway.responses.operations import OPERATIONS
+from perdure.clients.gateway.operations import operations_of
+from perdure.clients.gateway.responses import operations
 from perdure.events import Decided
 from perdure.testing import ByTask, ScriptedModel, call, calls, fails, says
 from perdure.values.messages import Media, UserMessage
@@ -740,7 +741,7 @@ async def test_tenants_permissions_and_limits_hold(runtime: Runtime) -> None:
     assert set(busy) == {(openai.RateLimitError, "TOO_MANY_REQUESTS")}
     assert (seen.id, may_not.status_code) == (first.id, 400)
     assert after == before
-    assert {one.refuse.__name__ for one in OPERATIONS} == {"refusal"}
+    assert {one.refuse.__name__ for one in operations_of(operations)} == {"refusal"}
 
 
 @pytest.mark.slow  # a request waits for a minute

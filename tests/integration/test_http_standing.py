@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import httpx
 import pytest
+from temporalio.client import Client
 
 from perdure import Agent
+from perdure.clients import AgentClient
+from perdure.clients.reading.cursors import Cursor
 from perdure.session.facts import MessageSent
 from perdure.temporal.runs import describe
 from perdure.testing import FunctionModel, ModelRequest, Reply, says
 
 from ..conftest import Runtime
+from ..counting import CountingService
 from .gateway import answers_to_others, as_, messages, served, told, until, until_not
+from .test_schedules import every_second
 
 DESK = Agent(name="desk", model="main", instructions="Be kind.")
 
@@ -284,3 +290,60 @@ async def test_limits_of_a_schedule_are_changed_by_callers_with_the_permission_a
     assert [one.status_code for one in refused] == [403] * (len(changes) + len(starts))
     assert (taken.status_code, taken.json()["budget"]["tokens"]) == (200, 5)
     assert (lifted.status_code, lifted.json()["budget"]) == (200, None)
+
+
+class SlowService(CountingService):
+    """Passes every request on after a second."""
+
+    async def _rpc_call(self, *arguments: Any, **options: Any) -> Any:
+        await asyncio.sleep(1)
+        return await super()._rpc_call(*arguments, **options)
+
+
+@pytest.mark.accepts("H5", "H11")
+async def test_stream_of_an_unknown_id_is_not_found_however_slow_temporal_is(
+    runtime: Runtime,
+) -> None:
+    """Also after a cursor, and for the id of something else: no stream begins that then fails."""
+    async with runtime(DESK, model=FunctionModel(echo)) as client:
+        turn = await client.start("desk", "Hello.", id="@acme/slow")
+        await turn.result()
+        temporal = client.temporal
+        slow = Client(SlowService(temporal.service_client), namespace=temporal.namespace)
+        run_id = await turn.first_run()
+        after = str(Cursor(run_id, run_id, 1))
+        async with served(AgentClient.from_temporal(slow)) as http:
+            streams = await asyncio.gather(
+                http.get("/v1/sessions/none/events"),
+                http.get("/v1/sessions/none/events", params={"after": after}),
+                http.get("/v1/sessions/slow/events"),
+                http.get("/v1/batches/none/results"),
+                http.get("/v1/batches/slow/results"),
+            )
+
+    assert [told(one) for one in streams] == [
+        *[(404, "SESSION_NOT_FOUND")] * 3,
+        *[(404, "BATCH_NOT_FOUND")] * 2,
+    ]
+
+
+@pytest.mark.accepts("H11")
+async def test_schedule_that_another_program_has_changed_is_run_over_http(runtime: Runtime) -> None:
+    """Its turns are listed, too. Only its definition cannot be read."""
+    daily = {"id": "s9", "agent": "desk", "task": "Hello.", "cron": "0 7 * * *", "timezone": "UTC"}
+    async with runtime(DESK, model=FunctionModel(echo)) as client, served(client) as http:
+        await http.post("/v1/schedules", json=daily)
+        await every_second(client.temporal, "@acme/s9")
+        status = await http.get("/v1/schedules/s9")
+        started = await http.post("/v1/schedules/s9/run")
+        await _result(http, started.json()["id"])
+
+        async def listed() -> int:
+            return len((await http.get("/v1/schedules/s9/turns")).json()["turns"])
+
+        count = await until_not(0, listed)
+        await client.schedule("@acme/s9").delete()
+
+    assert told(status) == (409, "SCHEDULE_CONFLICT")
+    assert started.status_code == 202
+    assert count == 1

@@ -366,9 +366,13 @@ async def test_path_that_is_too_long_is_refused_before_anything_else() -> None:
     async with httpx.AsyncClient(transport=transport, base_url="http://x") as http:
         deep = await http.get("/v1/sessions/" + "messages/" * 6_000)
         known = await http.get(f"/v1/turns/{'%C3%A4' * 1_000}/messages/{'%C3%A4' * 100}")
+        openai = await http.get("/openai/v1/responses/" + "messages/" * 6_000)
 
     assert (deep.status_code, deep.json()["code"]) == (414, "URI_TOO_LONG")
     assert deep.headers["cross-origin-resource-policy"] == "same-origin"
+    assert (openai.status_code, openai.json()["error"]["code"]) == (400, "URI_TOO_LONG")
+    assert openai.headers["x-request-id"].startswith("req_")
+    assert openai.headers["cross-origin-resource-policy"] == "same-origin"
     assert known.status_code == 401
 
 

@@ -35,7 +35,7 @@ _Several = Annotated[
     Must(
         "a tuple of texts that are not empty",
         lambda value: (
-            isinstance(value, tuple) and all(validation.accepts(_Said, one) for one in value)
+            isinstance(value, tuple) and all(validation.accepts(_Said, text) for text in value)
         ),
     ),
 ]
@@ -108,11 +108,11 @@ def a2a_agents_from(path: Path) -> tuple[A2AAgent, ...]:
         ConfigurationError: The file cannot be read, or is not valid.
     """
     try:
-        given = _File.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+        file = _File.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise errors.ConfigurationError(f"the agents of {path} cannot be read: {error}") from None
     except ValidationError as error:
         raise errors.ConfigurationError(
             f"the agents of {path} are not valid: {explain(error)}"
         ) from None
-    return tuple(A2AAgent(**dict(one)) for one in given.agent)
+    return tuple(A2AAgent(**dict(agent)) for agent in file.agent)

@@ -22,7 +22,7 @@ _BEARER = "bearer"
 
 def card(agent: A2AAgent, url: str) -> AgentCard:
     """Return the card of an agent whose interface has this address."""
-    told = AgentCard(
+    agent_card = AgentCard(
         name=agent.name,
         description=agent.description,
         version=agent.version,
@@ -47,6 +47,6 @@ def card(agent: A2AAgent, url: str) -> AgentCard:
         ],
     )
     scheme = SecurityScheme(http_auth_security_scheme=HTTPAuthSecurityScheme(scheme=_BEARER))
-    told.security_schemes[_BEARER].CopyFrom(scheme)
-    told.security_requirements.append(SecurityRequirement(schemes={_BEARER: StringList()}))
-    return told
+    agent_card.security_schemes[_BEARER].CopyFrom(scheme)
+    agent_card.security_requirements.append(SecurityRequirement(schemes={_BEARER: StringList()}))
+    return agent_card

@@ -24,7 +24,7 @@ from perdure.clients.client import AgentClient
 from perdure.clients.gateway.a2a import tasks
 from perdure.clients.gateway.a2a.tasks import Ids
 from perdure.clients.gateway.auth import Caller
-from perdure.clients.reading.events import Event
+from perdure.clients.gateway.past_events import past_events
 from perdure.clients.sessions.handle import Session
 from perdure.clients.turns.handle import Turn
 from perdure.session.facts import TurnBegan
@@ -37,7 +37,7 @@ Update = Task | TaskStatusUpdateEvent | TaskArtifactUpdateEvent
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TaskScope:
     """Where the tasks of an agent are, for a caller: in sessions whose ids begin with `prefix`."""
 
     client: AgentClient
@@ -53,7 +53,7 @@ class Place:
         """Return the ids of a task for that of a turn; None if it is not one of these."""
         return Ids.of(turn_id.removeprefix(self.prefix))
 
-    async def find(self, task_id: str) -> Found:
+    async def find(self, task_id: str) -> FoundTask:
         """Return a task.
 
         Raises:
@@ -62,34 +62,34 @@ class Place:
         ids = Ids.of(task_id)
         if ids is None:
             raise TaskNotFoundError
-        found = Found(self, ids)
-        turn = self.client.turn(found.turn_id)
+        found_task = FoundTask(self, ids)
+        turn = self.client.turn(found_task.turn_id)
         try:
             await turn.first_run()
         except errors.TurnNotFoundError:
-            if not await found.is_queued():
+            if not await found_task.is_queued():
                 raise TaskNotFoundError from None
-            return found
-        return replace(found, turn=turn)
+            return found_task
+        return replace(found_task, turn=turn)
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundTask:
     """A task. It has no turn as long as another turn of its session runs."""
 
-    place: Place
+    scope: TaskScope
     ids: Ids
     turn: Turn[Any] | None = None
 
     @property
     def turn_id(self) -> str:
         """The id of the turn."""
-        return f"{self.place.prefix}{self.ids.task}"
+        return f"{self.scope.prefix}{self.ids.task}"
 
     @property
     def session(self) -> Session:
         """The session of the turn."""
-        return self.place.client.session(f"{self.place.prefix}{self.ids.context}")
+        return self.scope.client.session(f"{self.scope.prefix}{self.ids.context}")
 
     async def is_queued(self) -> bool:
         """Whether the next turn of the session will be this one, or it is about to exist."""
@@ -134,33 +134,25 @@ class Found:
 
     async def was_said(self, message_id: str) -> bool:
         """Whether the turn has taken in a message with this id."""
-        facts = [one.fact async for one in self._past()]
-        return any(isinstance(one, Said) and one.id == message_id for one in facts)
+        facts = [event.fact async for event in past_events(await self.begun())]
+        return any(isinstance(fact, Said) and fact.id == message_id for fact in facts)
 
     async def was_decided(self, call_id: str, *, approve: bool, by: str) -> bool:
         """Whether this person has decided so about a call."""
-        facts = [one.fact async for one in self._past()]
-        decisions = [one.decision for one in facts if isinstance(one, Decided)]
+        facts = [event.fact async for event in past_events(await self.begun())]
+        decisions = [fact.decision for fact in facts if isinstance(fact, Decided)]
         return any(
-            (one.call_id, one.approve, one.by) == (call_id, approve, by) for one in decisions
+            (decision.call_id, decision.approve, decision.by) == (call_id, approve, by)
+            for decision in decisions
         )
 
     async def _history(self) -> list[Message]:
         messages: list[Message] = []
-        async for event in self._past():
+        async for event in past_events(await self.begun()):
             messages.extend(tasks.given_in(self.ids, event))
-            said = tasks.said_in(self.ids, event)
-            messages.extend([] if said is None else [said])
+            message = tasks.said_in(self.ids, event)
+            messages.extend([] if message is None else [message])
         return messages
-
-    async def _past(self) -> AsyncGenerator[Event, None]:
-        """Yield the events of the turn up to now."""
-        turn = await self.begun()
-        async with contextlib.aclosing(turn.changes()) as changing:
-            async for change in changing:
-                if change.event is None:
-                    return
-                yield change.event
 
     async def updates(self, *, until_asked: bool) -> AsyncGenerator[Update, None]:
         """Yield the task, and then its changes, until it is over or begins to ask for something.
@@ -168,28 +160,27 @@ class Found:
         Args:
             until_asked: Whether a task that asks already has no changes to wait for.
         """
-        told: TaskState | None = None
+        last_state: TaskState | None = None
         if self.turn is None:
             yield (task := tasks.submitted(self.ids))
-            told = task.status.state
+            last_state = task.status.state
         turn = await self.begun()
-        found = replace(self, turn=turn)
+        found_task = replace(self, turn=turn)
         async with contextlib.aclosing(_moments(turn, self.ids)) as moments:
             async for message in moments:
                 if message is not None:
                     yield self._update(TaskStatus(state=_WORKS, message=message))
                     continue
-                task = await found.task(has_history=told is None)
+                task = await found_task.task(has_history=last_state is None)
                 state = task.status.state
-                if told is None:
+                if last_state is None:
                     yield task
-                elif state != told and state not in tasks.OVER:
+                elif state != last_state and state not in tasks.OVER:
                     yield self._update(task.status)
-                is_at_rest = state == _ASKS and (told is not None or until_asked)
-                if is_at_rest or (told is None and state in tasks.OVER):
+                if _is_last(state, is_first=last_state is None, until_asked=until_asked):
                     return
-                told = state
-        task = await found.task(has_history=False)
+                last_state = state
+        task = await found_task.task(has_history=False)
         for artifact in task.artifacts:
             yield self._result(artifact)
         yield self._update(task.status)
@@ -203,6 +194,13 @@ class Found:
         return TaskArtifactUpdateEvent(
             task_id=self.ids.task, context_id=self.ids.context, artifact=artifact, last_chunk=True
         )
+
+
+def _is_last(state: TaskState, *, is_first: bool, until_asked: bool) -> bool:
+    """Whether there is nothing to wait for after a task was yielded in this state."""
+    if state == _ASKS:
+        return until_asked or not is_first
+    return is_first and state in tasks.OVER
 
 
 async def _moments(turn: Turn[Any], ids: Ids) -> AsyncGenerator[Message | None, None]:

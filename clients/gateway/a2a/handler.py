@@ -44,12 +44,11 @@ from starlette.exceptions import HTTPException
 
 from perdure import errors, limits
 from perdure.clients.gateway.a2a import pushes
-from perdure.clients.gateway.a2a.found import Found, Place, Update
+from perdure.clients.gateway.a2a.found import FoundTask, TaskScope, Update
 from perdure.clients.gateway.a2a.listing import list_tasks
 from perdure.clients.gateway.a2a.messages import Answer, answer_of, text_of
 from perdure.clients.gateway.auth import Caller
 from perdure.clients.gateway.ids import checked
-from perdure.clients.gateway.inputs import Nothing
 from perdure.clients.gateway.operations import Call
 from perdure.clients.gateway.problems import RefusedError, response_to
 from perdure.clients.gateway.quotas import check_sessions
@@ -61,7 +60,6 @@ CALL: Final = "call"
 """The name of the `Call` in the state of a context."""
 HELD: Final = "held"
 """The name of the `ExitStack` there that is closed when the response ends."""
-AnyCall = Call[Nothing, Nothing]
 
 _ERRORS: Mapping[type[errors.PerdureError], type[A2AError]] = {
     errors.TurnNotFoundError: TaskNotFoundError,
@@ -118,7 +116,7 @@ def _of_protocol(error: Exception) -> Exception:
 
 
 def _class_of(error: errors.PerdureError) -> type[A2AError] | None:
-    return next((_ERRORS[one] for one in type(error).__mro__ if one in _ERRORS), None)
+    return next((_ERRORS[cls] for cls in type(error).__mro__ if cls in _ERRORS), None)
 
 
 class Tasks(RequestHandler):
@@ -135,10 +133,10 @@ class Tasks(RequestHandler):
             validate_history_length(settings)
             if not settings.return_immediately:
                 _stay_open(context)
-            found = await self._take(call, params)
+            found_task = await self._take(call, params)
             if not settings.return_immediately:
-                found = await _settled(found)
-            return await _shown(found, settings)
+                found_task = await _settled(found_task)
+            return await _shown(found_task, settings)
 
     async def on_message_send_stream(
         self, params: SendMessageRequest, context: ServerCallContext
@@ -147,10 +145,10 @@ class Tasks(RequestHandler):
         with as_protocol_errors():
             call = _admitted(params, context)
             _stay_open(context)
-            found = await self._take(call, params)
-            async with contextlib.aclosing(found.updates(until_asked=True)) as updates:
-                async for one in updates:
-                    yield one
+            found_task = await self._take(call, params)
+            async with contextlib.aclosing(found_task.updates(until_asked=True)) as updates:
+                async for update in updates:
+                    yield update
 
     async def on_subscribe_to_task(
         self, params: SubscribeToTaskRequest, context: ServerCallContext
@@ -159,48 +157,48 @@ class Tasks(RequestHandler):
         with as_protocol_errors():
             call = _admitted(params, context)
             _stay_open(context)
-            found = await self._place(call).find(params.id)
-            if found.turn is not None and (await found.turn.status()).outcome is not None:
+            found_task = await self._scope(call).find(params.id)
+            if found_task.turn is not None and (await found_task.turn.status()).outcome is not None:
                 raise UnsupportedOperationError("the task is over")
-            async with contextlib.aclosing(found.updates(until_asked=False)) as updates:
-                async for one in updates:
-                    yield one
+            async with contextlib.aclosing(found_task.updates(until_asked=False)) as updates:
+                async for update in updates:
+                    yield update
 
     async def on_get_task(self, params: GetTaskRequest, context: ServerCallContext) -> Task:
         """Return a task."""
         with as_protocol_errors():
             call = _admitted(params, context)
             validate_history_length(params)
-            return await _shown(await self._place(call).find(params.id), params)
+            return await _shown(await self._scope(call).find(params.id), params)
 
     async def on_list_tasks(
         self, params: ListTasksRequest, context: ServerCallContext
     ) -> ListTasksResponse:
         """Return tasks, those that changed last first."""
         with as_protocol_errors():
-            return await list_tasks(self._place(_admitted(params, context)), params)
+            return await list_tasks(self._scope(_admitted(params, context)), params)
 
     async def on_cancel_task(self, params: CancelTaskRequest, context: ServerCallContext) -> Task:
         """Cancel the turn of a task, and wait for its end."""
         with as_protocol_errors():
             call = _admitted(params, context)
             call.caller.require("control")
-            found = await self._place(call).find(params.id)
-            if found.turn is None:
+            found_task = await self._scope(call).find(params.id)
+            if found_task.turn is None:
                 raise TaskNotCancelableError("the task has not begun; cancel the one before it")
-            if not await found.turn.cancel(f"over A2A, by {call.caller.subject}"):
+            if not await found_task.turn.cancel(f"over A2A, by {call.caller.subject}"):
                 raise TaskNotCancelableError("the task is over")
-            await found.let_others_begin()
+            await found_task.let_others_begin()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(limits.A2A_CANCEL.total_seconds()):
-                    async for _ in found.turn.events():
+                    async for _ in found_task.turn.events():
                         pass
-            return await found.task()
+            return await found_task.task()
 
-    def _place(self, call: AnyCall) -> Place:
-        return Place(call.client, call.caller, self._agent)
+    def _scope(self, call: Call) -> TaskScope:
+        return TaskScope(call.client, call.caller, self._agent)
 
-    async def _take(self, call: AnyCall, params: SendMessageRequest) -> Found:
+    async def _take(self, call: Call, params: SendMessageRequest) -> FoundTask:
         """Take a message in, and return its task. The same message again changes nothing.
 
         A receiver of push notifications that is not valid is refused before.
@@ -208,38 +206,38 @@ class Tasks(RequestHandler):
         push = _push_of(params.configuration)
         if push is not None:
             call.caller.require("control" if params.message.task_id else "start")
-            await pushes.check(self._place(call), push)
-        found = await self._read(call, params.message)
+            await pushes.check(self._scope(call), push)
+        found_task = await self._read(call, params.message)
         if push is not None:
-            await pushes.begin(found, push)
-        return found
+            await pushes.begin(found_task, push)
+        return found_task
 
-    async def _read(self, call: AnyCall, message: Message) -> Found:
+    async def _read(self, call: Call, message: Message) -> FoundTask:
         if message.role != Role.ROLE_USER:
             raise InvalidParamsError("the role of a message to an agent is ROLE_USER")
         if not message.task_id:
             return await self._begin(call, message)
-        found = await self._place(call).find(message.task_id)
-        if message.context_id and message.context_id != found.ids.context:
-            raise InvalidParamsError(f"the task is of the context {found.ids.context!r}")
-        if found.turn is None:
+        found_task = await self._scope(call).find(message.task_id)
+        if message.context_id and message.context_id != found_task.ids.context:
+            raise InvalidParamsError(f"the task is of the context {found_task.ids.context!r}")
+        if found_task.turn is None:
             raise UnsupportedOperationError(
                 "the task has not begun; a message to its context, without a task, is read by it"
             )
         answer = answer_of(message)
         if answer is not None:
-            await _decide(call, found, found.turn, answer)
+            await _decide(call, found_task, found_task.turn, answer)
         else:
-            await _steer(call, found, found.turn, message)
-        return found
+            await _steer(call, found_task, found_task.turn, message)
+        return found_task
 
-    async def _begin(self, call: AnyCall, message: Message) -> Found:
+    async def _begin(self, call: Call, message: Message) -> FoundTask:
         call.caller.require("start")
-        text, place = text_of(message), self._place(call)
+        text, scope = text_of(message), self._scope(call)
         context = message.context_id or self._new_context(call.caller, message.message_id)
         if "/" in context:
             raise InvalidParamsError("the id of a context has no slash")
-        session_id = checked(call, f"{place.prefix}{context}")
+        session_id = checked(call, f"{scope.prefix}{context}")
         await check_sessions(call.client, call.caller, session_id)
         session = call.client.session(
             session_id,
@@ -248,14 +246,15 @@ class Tasks(RequestHandler):
             fairness=call.caller.tenant,
         )
         sent = await session.say(text, id=message.message_id, by=call.caller.subject)
-        ids = place.ids(sent.turn_id)
+        ids = scope.ids(sent.turn_id)
         assert ids is not None
-        turn: Turn[Any] | None = call.client.turn(sent.turn_id)
+        turn = call.client.turn(sent.turn_id)
         try:
-            await call.client.turn(sent.turn_id).first_run()
+            await turn.first_run()
         except errors.TurnNotFoundError:
-            turn = await sent.turn() if sent.disposition is Disposition.STARTED else None
-        return Found(place, ids, turn)
+            has_begun = sent.disposition is Disposition.STARTED
+            return FoundTask(scope, ids, await sent.turn() if has_begun else None)
+        return FoundTask(scope, ids, turn)
 
     def _new_context(self, caller: Caller, message_id: str) -> str:
         """Return a context for a message without one: the same for the same message."""
@@ -269,8 +268,8 @@ class Tasks(RequestHandler):
         with as_protocol_errors():
             call = _admitted(params, context)
             call.caller.require("control")
-            wanted = pushes.call_of(params)
-            return await pushes.begin(await self._place(call).find(params.task_id), wanted)
+            push = pushes.call_of(params)
+            return await pushes.begin(await self._scope(call).find(params.task_id), push)
 
     async def on_get_task_push_notification_config(
         self, params: GetTaskPushNotificationConfigRequest, context: ServerCallContext
@@ -278,7 +277,7 @@ class Tasks(RequestHandler):
         """Return a configuration, without its token."""
         with as_protocol_errors():
             call = _admitted(params, context)
-            return await pushes.get(await self._place(call).find(params.task_id), params.id)
+            return await pushes.get(await self._scope(call).find(params.task_id), params.id)
 
     async def on_list_task_push_notification_configs(
         self, params: ListTaskPushNotificationConfigsRequest, context: ServerCallContext
@@ -286,7 +285,7 @@ class Tasks(RequestHandler):
         """Return the configurations of a task, without their tokens."""
         with as_protocol_errors():
             call = _admitted(params, context)
-            return await pushes.list_of(await self._place(call).find(params.task_id), params)
+            return await pushes.list_of(await self._scope(call).find(params.task_id), params)
 
     async def on_delete_task_push_notification_config(
         self, params: DeleteTaskPushNotificationConfigRequest, context: ServerCallContext
@@ -295,7 +294,7 @@ class Tasks(RequestHandler):
         with as_protocol_errors():
             call = _admitted(params, context)
             call.caller.require("control")
-            await pushes.delete(await self._place(call).find(params.task_id), params.id)
+            await pushes.delete(await self._scope(call).find(params.task_id), params.id)
 
     async def on_get_extended_agent_card(
         self, params: GetExtendedAgentCardRequest, context: ServerCallContext
@@ -304,10 +303,10 @@ class Tasks(RequestHandler):
         raise UnsupportedOperationError("there is no extended card")
 
 
-def _admitted(params: Params, context: ServerCallContext) -> AnyCall:
+def _admitted(params: Params, context: ServerCallContext) -> Call:
     """Return the call of a request that may read, after validation of its parameters."""
     validate_proto_required_fields(params)
-    call: AnyCall = context.state[CALL]
+    call: Call = context.state[CALL]
     call.caller.require("read")
     return call
 
@@ -321,28 +320,28 @@ def _push_of(settings: SendMessageConfiguration) -> PushCall | None:
 
 def _stay_open(context: ServerCallContext) -> None:
     """Count the request as a stream or a long poll until its response ends."""
-    call: AnyCall = context.state[CALL]
+    call: Call = context.state[CALL]
     held: contextlib.ExitStack = context.state[HELD]
     held.enter_context(call.stay_open())
 
 
-async def _shown(found: Found, wanted: GetTaskRequest | SendMessageConfiguration) -> Task:
+async def _shown(found_task: FoundTask, request: GetTaskRequest | SendMessageConfiguration) -> Task:
     """Return a task with the wanted part of its history."""
-    has_history = not wanted.HasField("history_length") or wanted.history_length > 0
-    return apply_history_length(await found.task(has_history=has_history), wanted)
+    has_history = not request.HasField("history_length") or request.history_length > 0
+    return apply_history_length(await found_task.task(has_history=has_history), request)
 
 
-async def _settled(found: Found) -> Found:
+async def _settled(found_task: FoundTask) -> FoundTask:
     """Wait until a task is over or needs a person, for the longest time of a long poll."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(limits.HTTP_WAIT.total_seconds()):
-            found = replace(found, turn=await found.begun())
-            assert found.turn is not None
-            await found.turn.wait()
-    return found
+            found_task = replace(found_task, turn=await found_task.begun())
+            assert found_task.turn is not None
+            await found_task.turn.wait()
+    return found_task
 
 
-async def _decide(call: AnyCall, found: Found, turn: Turn[Any], answer: Answer) -> None:
+async def _decide(call: Call, found_task: FoundTask, turn: Turn[Any], answer: Answer) -> None:
     """Approve or deny the call that was reviewed.
 
     Raises:
@@ -353,7 +352,7 @@ async def _decide(call: AnyCall, found: Found, turn: Turn[Any], answer: Answer) 
     waiting = {(wait.call.call_id, wait.call.token): wait.turn_id for wait in waits if wait.call}
     turn_id = waiting.get((answer.call_id, answer.token))
     if turn_id is None:
-        if await found.was_decided(answer.call_id, approve=answer.approve, by=by):
+        if await found_task.was_decided(answer.call_id, approve=answer.approve, by=by):
             return
         raise InvalidParamsError("no call with this id and token waits for approval")
     if answer.approve:
@@ -370,7 +369,7 @@ async def _decide(call: AnyCall, found: Found, turn: Turn[Any], answer: Answer) 
         )
 
 
-async def _steer(call: AnyCall, found: Found, turn: Turn[Any], message: Message) -> None:
+async def _steer(call: Call, found_task: FoundTask, turn: Turn[Any], message: Message) -> None:
     """Send a message to a turn that runs. One that waits for an approval is not changed.
 
     Raises:
@@ -381,8 +380,8 @@ async def _steer(call: AnyCall, found: Found, turn: Turn[Any], message: Message)
     if any(wait.call is not None for wait in status.waits):
         return
     if status.outcome is None:
-        await call.client.turn(turn.id).steer(text, id=message.message_id, by=call.caller.subject)
-    elif not await found.was_said(message.message_id):
+        await turn.steer(text, id=message.message_id, by=call.caller.subject)
+    elif not await found_task.was_said(message.message_id):
         raise UnsupportedOperationError(
             "the task is over; a message to its context, without a task, begins another one"
         )

@@ -19,72 +19,72 @@ from a2a.utils.task import (
 
 from perdure import limits
 from perdure.clients.gateway.a2a import tasks
-from perdure.clients.gateway.a2a.found import Place
+from perdure.clients.gateway.a2a.found import TaskScope
 from perdure.clients.gateway.a2a.tasks import Ids
 from perdure.clients.turns.entries import TurnEntry
 
 
-async def list_tasks(place: Place, wanted: ListTasksRequest) -> ListTasksResponse:
+async def list_tasks(scope: TaskScope, request: ListTasksRequest) -> ListTasksResponse:
     """Return a page of tasks, those that changed last first. It may lag a second behind.
 
     Raises:
         InvalidParamsError: The request is not valid.
     """
-    validate_history_length(wanted)
-    size = wanted.page_size if wanted.HasField("page_size") else DEFAULT_LIST_TASKS_PAGE_SIZE
+    validate_history_length(request)
+    size = request.page_size if request.HasField("page_size") else DEFAULT_LIST_TASKS_PAGE_SIZE
     validate_page_size(size)
-    after = _cursor(wanted.page_token)
-    found = [one async for one in _found(place, wanted) if _admits(wanted, one)]
-    found.sort(key=_key, reverse=True)
-    rest = [one for one in found if after is None or _key(one) < after.sort_key()]
-    page = rest[:size]
-    shown = await asyncio.gather(*(_shown(place, one, wanted) for one in page))
-    is_last = len(rest) <= size
+    after = _cursor(request.page_token)
+    matching = [task async for task in _tasks_of(scope, request) if _admits(request, task)]
+    matching.sort(key=_key, reverse=True)
+    remaining = [task for task in matching if after is None or _key(task) < after.sort_key()]
+    page = remaining[:size]
+    shown = await asyncio.gather(*(_shown(scope, task, request) for task in page))
+    is_last = len(remaining) <= size
     return ListTasksResponse(
         tasks=shown,
         next_page_token="" if is_last else encode_list_tasks_cursor(_place(page[-1])),
         page_size=size,
-        total_size=len(found),
+        total_size=len(matching),
     )
 
 
-async def _found(place: Place, wanted: ListTasksRequest) -> AsyncIterator[Task]:
+async def _tasks_of(scope: TaskScope, request: ListTasksRequest) -> AsyncIterator[Task]:
     """Yield the tasks of an agent or of a context, without their parts: the latest ones."""
-    prefix = f"{place.prefix}{wanted.context_id}/" if wanted.context_id else place.prefix
+    prefix = f"{scope.prefix}{request.context_id}/" if request.context_id else scope.prefix
     count = 0
-    async for entry in place.client.list(id_prefix=prefix):
-        ids = place.ids(entry.id)
+    async for entry in scope.client.list(id_prefix=prefix):
+        ids = scope.ids(entry.id)
         if ids is None:
             continue  # a delegate's
-        yield await _listed(place, ids, entry)
+        yield await _listed(scope, ids, entry)
         count += 1
         if count == limits.HTTP_LIST:
             return
 
 
-async def _listed(place: Place, ids: Ids, entry: TurnEntry) -> Task:
+async def _listed(scope: TaskScope, ids: Ids, entry: TurnEntry) -> Task:
     state = tasks.state_of_entry(entry)
     if state is None:
-        state = tasks.state_of(await place.client.turn(entry.id).status())
+        state = tasks.state_of(await scope.client.turn(entry.id).status())
     return tasks.listed(ids, state, entry.ended_at or entry.started_at)
 
 
-async def _shown(place: Place, task: Task, wanted: ListTasksRequest) -> Task:
+async def _shown(scope: TaskScope, task: Task, request: ListTasksRequest) -> Task:
     """Return a task with the parts that were asked for. By default it has none."""
-    has_history = wanted.HasField("history_length") and wanted.history_length > 0
-    if not (has_history or wanted.include_artifacts):
+    has_history = request.HasField("history_length") and request.history_length > 0
+    if not (has_history or request.include_artifacts):
         return task
-    whole = await (await place.find(task.id)).task(has_history=has_history)
-    if not wanted.include_artifacts:
-        whole.ClearField("artifacts")
-    return apply_history_length(whole, wanted)
+    full_task = await (await scope.find(task.id)).task(has_history=has_history)
+    if not request.include_artifacts:
+        full_task.ClearField("artifacts")
+    return apply_history_length(full_task, request)
 
 
-def _admits(wanted: ListTasksRequest, task: Task) -> bool:
-    is_recent = not wanted.HasField("status_timestamp_after") or (
-        _time(task) >= wanted.status_timestamp_after.ToNanoseconds()
+def _admits(request: ListTasksRequest, task: Task) -> bool:
+    is_recent = not request.HasField("status_timestamp_after") or (
+        _time(task) >= request.status_timestamp_after.ToNanoseconds()
     )
-    return is_recent and wanted.status in (TaskState.TASK_STATE_UNSPECIFIED, task.status.state)
+    return is_recent and request.status in (TaskState.TASK_STATE_UNSPECIFIED, task.status.state)
 
 
 def _time(task: Task) -> int:

@@ -55,13 +55,13 @@ def answer_of(message: Message) -> Answer | None:
     Raises:
         InvalidParamsError: It is not valid, or there is more than one part.
     """
-    given = [data for part in message.parts if _is_decision(data := _data(part))]
-    if not given:
+    decisions = [data for part in message.parts if _is_decision(data := _data(part))]
+    if not decisions:
         return None
     if len(message.parts) > 1:
         raise InvalidParamsError("a decision is the only part of its message")
     try:
-        return Answer.model_validate(given[0])
+        return Answer.model_validate(decisions[0])
     except ValidationError as error:
         raise InvalidParamsError(f"the decision is not valid: {explain(error)}") from None
 
@@ -90,7 +90,7 @@ def _whole(value: object) -> object:
         case float() if value.is_integer() and abs(value) <= _LARGEST:
             return int(value)
         case list():
-            return [_whole(one) for one in value]
+            return [_whole(item) for item in value]
         case dict():
             return {name: _whole(value[name]) for name in sorted(value)}
         case _:

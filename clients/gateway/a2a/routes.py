@@ -25,7 +25,7 @@ from perdure.clients.gateway.a2a.agents import A2AAgent
 from perdure.clients.gateway.a2a.cards import card
 from perdure.clients.gateway.a2a.handler import CALL, HELD, NotOfProtocolError, Tasks
 from perdure.clients.gateway.auth import caller_of
-from perdure.clients.gateway.inputs import Nothing, bytes_of, replayed
+from perdure.clients.gateway.inputs import bytes_of, replayed
 from perdure.clients.gateway.operations import Call, Gateway
 from perdure.clients.gateway.problems import response_to
 from perdure.clients.gateway.static_answers import static_answer
@@ -46,7 +46,7 @@ def routes(gateway: Gateway, agents: Sequence[A2AAgent]) -> list[Route]:
     Raises:
         ConfigurationError: Two of them have the same name.
     """
-    twice = [name for name, count in Counter(one.name for one in agents).items() if count > 1]
+    twice = [name for name, count in Counter(agent.name for agent in agents).items() if count > 1]
     if twice:
         raise errors.ConfigurationError(f"agent {twice[0]!r} is served twice over A2A")
     for name in _LOGGERS:
@@ -60,8 +60,8 @@ def _routes_of(gateway: Gateway, agent: A2AAgent) -> list[Route]:
 
     async def tell(request: Request) -> Response:
         url = f"{str(request.base_url).rstrip('/')}{path}"
-        told = MessageToDict(card(agent, url))
-        return static_answer(request, to_json(told))
+        document = MessageToDict(card(agent, url))
+        return static_answer(request, to_json(document))
 
     async def answer(request: Request) -> Response:
         try:
@@ -83,8 +83,7 @@ async def _answer(request: Request, gateway: Gateway, dispatcher: JsonRpcDispatc
     body = await bytes_of(request, gateway.bodies)
     with contextlib.ExitStack() as held:
         again = Request(request.scope, replayed(body if _is_json(body) else b"", request.receive))
-        nothing = Nothing()
-        again.state.call = Call(gateway, caller, request, nothing, nothing)
+        again.state.call = Call(gateway, caller, request)
         again.state.held = held
         async with asyncio.timeout(limits.HTTP_REQUEST.total_seconds()):
             response = await dispatcher.handle_requests(again)
@@ -95,9 +94,9 @@ async def _answer(request: Request, gateway: Gateway, dispatcher: JsonRpcDispatc
 
 async def _events(response: EventSourceResponse) -> AsyncGenerator[ServerSentEvent, None]:
     """Yield the messages of a stream of the SDK, for one with our limits."""
-    async for one in response.body_iterator:
-        assert isinstance(one, dict)
-        yield ServerSentEvent(**one)
+    async for event in response.body_iterator:
+        assert isinstance(event, dict)
+        yield ServerSentEvent(**event)
 
 
 def _is_json(body: bytes) -> bool:

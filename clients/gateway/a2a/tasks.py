@@ -90,11 +90,13 @@ def listed(ids: Ids, state: TaskState, at: datetime) -> Task:
 def status_of(ids: Ids, status: TurnStatus) -> TaskStatus:
     """Return the status of a task, with a message that says what it waits for, or why it failed."""
     at = status.ended_at or status.since or status.started_at
-    told = TaskStatus(state=state_of(status), timestamp=at)
+    task_status = TaskStatus(state=state_of(status), timestamp=at)
     parts = [*_parts(status)]
     if parts:
-        told.message.CopyFrom(_said(ids, f"{TaskState.Name(told.state)}-{_place(status)}", parts))
-    return told
+        task_status.message.CopyFrom(
+            _said(ids, f"{TaskState.Name(task_status.state)}-{_place(status)}", parts)
+        )
+    return task_status
 
 
 def state_of(status: TurnStatus) -> TaskState:
@@ -176,14 +178,14 @@ def _described(call: PendingApproval) -> dict[str, object]:
 def artifact_of(report: AgentReport[Any]) -> Artifact:
     """Return the answer of a turn: text, or data if the agent has a type."""
     output = report.output
-    told = Artifact(
+    artifact = Artifact(
         artifact_id=_OUTPUT,
         name=_OUTPUT,
         parts=[Part(text=output) if isinstance(output, str) else data_part(output)],
     )
     if report.risk is not None:
-        told.metadata.update({"risk": report.risk})
-    return told
+        artifact.metadata.update({"risk": report.risk})
+    return artifact
 
 
 def data_part(value: object) -> Part:
@@ -216,8 +218,8 @@ def given_in(ids: Ids, event: Event) -> Iterator[Message]:
     if isinstance(event.fact, TurnStarted):
         request = event.fact.request
         yield _of_user(ids, f"{ids.task}/task", request.task.text)
-        for one in request.said or ():
-            yield _of_user(ids, one.id or f"{ids.task}/said", one.text)
+        for message in request.said or ():
+            yield _of_user(ids, message.id or f"{ids.task}/said", message.text)
 
 
 def _of_user(ids: Ids, message_id: str, text: str) -> Message:

@@ -4,7 +4,3 @@ A thread is a session, and a message of the user a turn of it. A run follows the
 over, or until a person has to decide: then the run ends with interrupts, and the next one has the
 answers. It needs the extra `perdure[agui]`.
 """
-
-from perdure.clients.gateway.agui.runs import OPERATIONS
-
-__all__ = ["OPERATIONS"]

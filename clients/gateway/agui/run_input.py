@@ -131,30 +131,32 @@ class Wanted:
     ignored: tuple[str, ...]
 
 
-def read(given: RunAgentInput) -> Wanted:
+def read(run: RunAgentInput) -> Wanted:
     """Return what a run is to do.
 
     Raises:
         RefusedError: The input has what agents cannot use, or an answer is not valid.
     """
-    _refuse_unusable(given)
+    _refuse_unusable(run)
     ignored: list[str] = []
-    message = _last_message(given, ignored)
-    answers = tuple(_answers(given.resume or (), ignored))
+    message = _last_message(run, ignored)
+    answers = tuple(_answers(run.resume or (), ignored))
     return Wanted(message, answers, tuple(ignored))
 
 
-def _refuse_unusable(given: RunAgentInput) -> None:
+def _refuse_unusable(run: RunAgentInput) -> None:
     for name, instead in _REFUSED.items():
-        if getattr(given, name):
-            alias = type(given).model_fields[name].alias or name
+        if getattr(run, name):
+            alias = type(run).model_fields[name].alias or name
             raise _invalid(alias, f"{alias} has to be empty: {instead}")
 
 
-def _last_message(given: RunAgentInput, ignored: list[str]) -> Message | None:
+def _last_message(run: RunAgentInput, ignored: list[str]) -> Message | None:
     """Return the last message of the user, without the parts that are not text."""
-    users = ((n, one) for n, one in enumerate(given.messages) if isinstance(one, UserMessage))
-    place, last = max(users, default=(0, None), key=lambda pair: pair[0])
+    users = (
+        (n, message) for n, message in enumerate(run.messages) if isinstance(message, UserMessage)
+    )
+    index, last = max(users, default=(0, None), key=lambda pair: pair[0])
     if last is None:
         return None
     parts = [TextPart(text=last.content)] if isinstance(last.content, str) else last.content
@@ -162,38 +164,38 @@ def _last_message(given: RunAgentInput, ignored: list[str]) -> Message | None:
     if len(texts) < len(parts):
         ignored.append("images and files of the message: a thread takes text only")
     if not "".join(texts).strip():
-        raise _invalid(f"messages/{place}/content", "the message has no text")
+        raise _invalid(f"messages/{index}/content", "the message has no text")
     return Message(last.id, "".join(texts))
 
 
 def _answers(entries: list[ResumeEntry] | tuple[()], ignored: list[str]) -> Iterator[Answer]:
-    for place, entry in enumerate(entries):
+    for index, entry in enumerate(entries):
         call = CallName.read(entry.interrupt_id)
         if call is None:
             shown = one_line(entry.interrupt_id, _SHOWN)
-            ignored.append(f"resume/{place}: {shown!r} is not an interrupt that an answer ends")
+            ignored.append(f"resume/{index}: {shown!r} is not an interrupt that an answer ends")
         elif entry.status == "cancelled":
             yield Answer(call, approve=False, reason=_ABANDONED)
         else:
-            told = _payload(place, entry.payload)
-            yield Answer(call, told.approved, told.reason, told.edited_args)
+            payload = _payload(index, entry.payload)
+            yield Answer(call, payload.approved, payload.reason, payload.edited_args)
 
 
-def _payload(place: int, given: object) -> _Payload:
-    where = f"resume/{place}/payload"
+def _payload(index: int, value: object) -> _Payload:
+    where = f"resume/{index}/payload"
     try:
-        told = _Payload.model_validate(given)
+        payload = _Payload.model_validate(value)
     except ValidationError as error:
         raise _invalid(where, explain(error)) from None
-    if told.edited_args is not None and not told.approved:
+    if payload.edited_args is not None and not payload.approved:
         raise _invalid(f"{where}/editedArgs", "arguments are for a call that is approved")
-    return told
+    return payload
 
 
-def _invalid(place: str, detail: str) -> RefusedError:
+def _invalid(path: str, detail: str) -> RefusedError:
     return RefusedError(
         422,
         "INVALID_REQUEST",
-        f"the body is not valid: {place}: {detail}",
-        invalid=[Invalid(pointer=f"#/{place}", detail=detail)],
+        f"the body is not valid: {path}: {detail}",
+        invalid=[Invalid(pointer=f"#/{path}", detail=detail)],
     )

@@ -8,15 +8,13 @@ from typing import Any
 
 from ag_ui.core import BaseEvent
 from sse_starlette.event import ServerSentEvent
-from starlette.responses import Response
 
 from perdure import errors
 from perdure.clients.gateway.agui import run_input, snapshots
 from perdure.clients.gateway.agui.run_input import RunInput
 from perdure.clients.gateway.agui.threads import Thread, decide, open_thread
 from perdure.clients.gateway.agui.translation import Names, Told, Translation
-from perdure.clients.gateway.inputs import Nothing
-from perdure.clients.gateway.operations import EVENTS, AnyOperation, Call, operation
+from perdure.clients.gateway.operations import Call, operation
 from perdure.clients.gateway.problems import problem_of
 from perdure.clients.gateway.streams import EventStream
 from perdure.clients.reading.events import CaughtUp, Event
@@ -26,15 +24,8 @@ from perdure.errors import PerdureError
 from perdure.turn.waiting import PEOPLE
 
 
-@operation(
-    "POST",
-    "/agui/{agent}",
-    may="read",
-    body=RunInput,
-    query=Nothing,
-    answers={200: EVENTS},
-)
-async def run_agent(call: Call[RunInput, Nothing]) -> Response:
+@operation("POST", "/agui/{agent}", may="read")
+async def run_agent(call: Call, body: RunInput) -> EventStream:
     """Run an agent over AG-UI 1.0, and stream the events of the protocol.
 
     A thread is a session. The last message of the user is sent to it, unless it has the message;
@@ -42,32 +33,32 @@ async def run_agent(call: Call[RunInput, Nothing]) -> Response:
     permission `decide`. A disconnect does not stop the run: the same request follows it again, from
     its messages so far, or with `Last-Event-ID` from an event. It needs the extra `perdure[agui]`.
     """
-    wanted = run_input.read(call.body)
-    if wanted.answers:
+    request = run_input.read(body)
+    if request.answers:
         call.caller.require("decide")
     with contextlib.ExitStack() as held:
         held.enter_context(call.stay_open())
-        thread = await open_thread(call, wanted)
+        thread = await open_thread(call, body.thread_id, request)
         async with contextlib.AsyncExitStack() as followed:
             items = await followed.enter_async_context(contextlib.aclosing(thread.turn.live()))
-            run = Translation(_names(call.body, thread))
+            run = Translation(_names(body, thread))
             after = None if thread.is_new else call.request.headers.get("last-event-id") or None
             cursor = await _pass_over(run, items, thread, after)
-            ignored = await decide(call.client, thread, wanted.answers, call.caller.subject)
-            opening = run.opening((*wanted.ignored, *ignored))
+            ignored = await decide(call.client, thread, request.answers, call.caller.subject)
+            opening = run.opening((*request.ignored, *ignored))
             messages = _messages(run, items, thread.turn, _frames(opening, cursor))
             followed.pop_all()
             return EventStream(messages, held.pop_all())
 
 
-def _names(given: RunInput, thread: Thread) -> Names:
-    before = snapshots.before(thread.conversation, thread.session_id, thread.place.number)
+def _names(body: RunInput, thread: Thread) -> Names:
+    before = snapshots.before(thread.conversation, thread.session_id, thread.session_turn.number)
     return Names(
-        thread_id=given.thread_id,
-        run_id=given.run_id,
-        parent_run_id=given.parent_run_id,
+        thread_id=body.thread_id,
+        run_id=body.run_id,
+        parent_run_id=body.parent_run_id,
         turn_id=thread.turn.id,
-        message_ids=thread.place.messages,
+        message_ids=thread.session_turn.messages,
         before=tuple(before),
     )
 
@@ -86,14 +77,14 @@ async def _pass_over(
     """
     await thread.turn.check_cursor(after)
     cursor = None
-    async for one in items:
-        for _ in run.see(one):
+    async for item in items:
+        for _ in run.see(item):
             pass
-        cursor = one.cursor if isinstance(one, Event) else cursor
-        if isinstance(one, CaughtUp) and after is not None:
+        cursor = item.cursor if isinstance(item, Event) else cursor
+        if isinstance(item, CaughtUp) and after is not None:
             raise errors.InvalidRequestError("the cursor is not that of an event of the run")
         begins_here = thread.is_new if after is None else cursor == after
-        if (cursor is not None and begins_here) or isinstance(one, CaughtUp):
+        if (cursor is not None and begins_here) or isinstance(item, CaughtUp):
             break
     return cursor
 
@@ -122,9 +113,9 @@ async def _following(
 ) -> AsyncGenerator[ServerSentEvent, None]:
     """Yield the messages after the opening, until the turn is over or waits for people."""
     while not (waits := await _waits(run, turn)) and run.state.ended is None:
-        one = await anext(items)
-        cursor = one.cursor if isinstance(one, Event) else None
-        for message in _frames(run.see(one), cursor):
+        item = await anext(items)
+        cursor = item.cursor if isinstance(item, Event) else None
+        for message in _frames(run.see(item), cursor):
             yield message
     for message in _frames(run.interrupted(waits) if waits else run.finished()):
         yield message
@@ -143,9 +134,6 @@ def _frames(events: Iterable[BaseEvent], cursor: str | None = None) -> Iterator[
     The protocol has lines end in LF alone.
     """
     written = [event.model_dump_json(by_alias=True) for event in events]
-    for place, data in enumerate(written, 1):
-        last = place == len(written)
-        yield ServerSentEvent(data, id=cursor if last else None, sep="\n")
-
-
-OPERATIONS: tuple[AnyOperation, ...] = (run_agent,)
+    for number, data in enumerate(written, 1):
+        is_last = number == len(written)
+        yield ServerSentEvent(data, id=cursor if is_last else None, sep="\n")

@@ -63,33 +63,33 @@ def _own(state: TurnState) -> Sequence[messages.Message]:
 
 
 def of_turn(
-    turn_id: str, ids: Sequence[str], given: Iterable[messages.Message]
+    turn_id: str, ids: Sequence[str], turn_messages: Iterable[messages.Message]
 ) -> Iterator[Message]:
     """Yield the messages of a turn.
 
     Args:
         turn_id: The turn's id, from which the ids of its messages are made.
         ids: The ids of the messages of the user that it was given, the task first.
-        given: Its messages. Those of the user without an id, besides the task, are Perdure's own
-            and left out.
+        turn_messages: Its messages. Those of the user without an id, besides the task, are
+            Perdure's own and left out.
     """
     step, task_id = 0, ids[0] if ids else answer_id(turn_id, 0)
-    for place, message in enumerate(given):
+    for index, message in enumerate(turn_messages):
         match message:
             case messages.UserMessage():
-                said = message.id or (task_id if place == 0 else None)
-                if said is not None:
-                    yield UserMessage(id=said, content=message.text)
+                message_id = message.id or (task_id if index == 0 else None)
+                if message_id is not None:
+                    yield UserMessage(id=message_id, content=message.text)
             case messages.AssistantMessage():
                 step += 1
                 yield from _of_answer(turn_id, step, message)
             case messages.ToolMessage(results=results):
-                for one in results:
+                for result in results:
                     yield ToolMessage(
-                        id=result_id(turn_id, one.call_id),
-                        content=one.content,
-                        tool_call_id=one.call_id,
-                        error=one.content if one.is_error else None,
+                        id=result_id(turn_id, result.call_id),
+                        content=result.content,
+                        tool_call_id=result.call_id,
+                        error=result.content if result.is_error else None,
                     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,13 +10,12 @@ from pydantic_core import from_json
 
 from perdure import errors
 from perdure.clients.client import AgentClient
-from perdure.clients.gateway.agui.run_input import Answer, Message, RunInput, Wanted
+from perdure.clients.gateway.agui.run_input import Answer, Message, Wanted
 from perdure.clients.gateway.ids import checked
-from perdure.clients.gateway.inputs import Nothing
 from perdure.clients.gateway.operations import Call
+from perdure.clients.gateway.past_events import past_events
 from perdure.clients.gateway.problems import RefusedError
 from perdure.clients.gateway.quotas import check_sessions
-from perdure.clients.reading.events import CaughtUp, Event
 from perdure.clients.sessions.handle import Conversation, Session
 from perdure.clients.turns.handle import Turn
 from perdure.session.wire import SessionTurn
@@ -32,19 +30,19 @@ class Thread:
     Attributes:
         session_id: The complete id of the session.
         turn: The turn.
-        place: Its place in the session.
+        session_turn: The turn in the list of the session.
         conversation: The turns and messages of the session.
         is_new: Whether the run has said something that a turn now answers.
     """
 
     session_id: str
     turn: Turn[Any]
-    place: SessionTurn
+    session_turn: SessionTurn
     conversation: Conversation
     is_new: bool
 
 
-async def open_thread(call: Call[RunInput, Nothing], wanted: Wanted) -> Thread:
+async def open_thread(call: Call, thread_id: str, request: Wanted) -> Thread:
     """Return the thread of a run. A message that its session does not have is sent to it.
 
     Without such a message, the run follows the turn that has the message, or the last one.
@@ -55,27 +53,26 @@ async def open_thread(call: Call[RunInput, Nothing], wanted: Wanted) -> Thread:
         SessionNotFoundError: There is no such thread, and nothing is said.
         PerdureError: As `Session.say`.
     """
-    agent, session = _agent_of(call), _session(call, wanted.message)
+    agent, session = _agent_of(call), _session(call, thread_id, request.message)
     known = await _known(session, agent)
-    place = _place_of(known, wanted.message) if known else None
-    is_new = place is None
-    if place is None:
-        if wanted.message is None or wanted.answers:
-            raise _nothing_to_follow(call, wanted)
-        turn_id = await _say(call, session, wanted.message)
+    session_turn = _place_of(known, request.message) if known else None
+    is_new = session_turn is None
+    if session_turn is None:
+        if request.message is None or request.answers:
+            raise _nothing_to_follow(call.caller.own(thread_id), request)
+        turn_id = await _say(call, session, request.message)
         known = await session.conversation()
-        place = next(one for one in known.turns if one.turn_id == turn_id)
+        session_turn = next(turn for turn in known.turns if turn.turn_id == turn_id)
     assert known is not None
-    turn = call.client.turn(place.turn_id)
-    return Thread(session.id, turn, place, known, is_new)
+    turn = call.client.turn(session_turn.turn_id)
+    return Thread(session.id, turn, session_turn, known, is_new)
 
 
-def _agent_of(call: Call[RunInput, Nothing]) -> str:
+def _agent_of(call: Call) -> str:
     return str(call.request.path_params["agent"])
 
 
-def _session(call: Call[RunInput, Nothing], message: Message | None) -> Session:
-    thread_id = call.body.thread_id
+def _session(call: Call, thread_id: str, message: Message | None) -> Session:
     if message is None:
         return call.client.session(call.caller.own(thread_id))
     own_id, tenant = checked(call, thread_id), call.caller.tenant
@@ -101,27 +98,26 @@ async def _known(session: Session, agent: str) -> Conversation | None:
 
 def _place_of(known: Conversation, message: Message | None) -> SessionTurn | None:
     """Return the turn that was given a message, or the last one if there is no message."""
-    having = (one for one in known.turns if message is None or message.id in one.messages)
-    return max(having, key=lambda one: one.number, default=None)
+    having = (turn for turn in known.turns if message is None or message.id in turn.messages)
+    return max(having, key=lambda turn: turn.number, default=None)
 
 
 def _nothing_to_follow(
-    call: Call[RunInput, Nothing], wanted: Wanted
+    session_id: str, request: Wanted
 ) -> RefusedError | errors.SessionNotFoundError:
-    if wanted.message is not None:
+    if request.message is not None:
         return RefusedError(
             422,
             "INVALID_REQUEST",
             "a run that answers interrupts says nothing new: send the message when it is over",
         )
-    thread_id = call.caller.own(call.body.thread_id)
     return errors.SessionNotFoundError(
-        f"there is no thread {thread_id!r}, or no run of it has begun",
-        context={"session_id": thread_id},
+        f"there is no thread {session_id!r}, or no run of it has begun",
+        context={"session_id": session_id},
     )
 
 
-async def _say(call: Call[RunInput, Nothing], session: Session, message: Message) -> str:
+async def _say(call: Call, session: Session, message: Message) -> str:
     """Send a message to a session, and return the id of the turn that it began."""
     call.caller.require("start")
     await check_sessions(call.client, call.caller, session.id)
@@ -170,15 +166,8 @@ async def _decide(client: AgentClient, answer: Answer, by: str) -> None:
 
 async def _was_decided(client: AgentClient, answer: Answer) -> bool:
     """Whether history has the same decision about a call."""
-    turn = client.turn(answer.call.turn_id)
-    async with contextlib.aclosing(turn.live()) as items:
-        async for one in items:
-            match one:
-                case Event(fact=Decided(decision)) if _is_same(decision, answer):
-                    return True
-                case CaughtUp():
-                    break
-    return False
+    facts = [event.fact async for event in past_events(client.turn(answer.call.turn_id))]
+    return any(isinstance(fact, Decided) and _is_same(fact.decision, answer) for fact in facts)
 
 
 def _is_same(decision: Decision, answer: Answer) -> bool:

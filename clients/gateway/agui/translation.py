@@ -87,7 +87,7 @@ class _Text:
     """The text that is open: the id of its message, and what was said of it."""
 
     id: str
-    said: str = ""
+    text: str = ""
 
 
 @dataclass(slots=True)
@@ -133,17 +133,17 @@ class Translation:
                 yield self._started(child)
         if self._text is not None:
             yield TextMessageStartEvent(message_id=self._text.id, role="assistant")
-            yield TextMessageContentEvent(message_id=self._text.id, delta=self._text.said)
+            yield TextMessageContentEvent(message_id=self._text.id, delta=self._text.text)
 
-    def see(self, one: Told) -> Events:
+    def see(self, item: Told) -> Events:
         """Yield the events that follow from an event of the turn, or from its live text."""
-        match one:
+        match item:
             case Event():
                 models = self.state.in_flight
-                self.state = one.onto(self.state)
-                yield from self._of_fact(one.fact, models)
-                if isinstance(one.fact, ModelAnswered):
-                    yield from self._asked(one)
+                self.state = item.onto(self.state)
+                yield from self._of_fact(item.fact, models)
+                if isinstance(item.fact, ModelAnswered):
+                    yield from self._asked(item)
                 yield from self._of_children()
                 yield from self._results()
             case TextBegins(step):
@@ -155,8 +155,8 @@ class Translation:
             case CaughtUp():
                 self.has_caught_up = True
             case str() if self._text is not None:
-                self._text.said += one
-                yield TextMessageContentEvent(message_id=self._text.id, delta=one)
+                self._text.text += item
+                yield TextMessageContentEvent(message_id=self._text.id, delta=item)
 
     def _of_fact(self, fact: Fact, models: Mapping[Key, str]) -> Events:
         match fact:
@@ -202,9 +202,9 @@ class Translation:
     def _results(self) -> Events:
         """Yield the results that have come since, whatever they are from."""
         closed = self.state.steps[-1].results if self.state.steps else ()
-        found = {one.call_id: one for one in (*closed, *self.state.open_step.results)}
-        for call_id in [one for one in self._unanswered if one in found]:
-            yield self._result(call_id, found[call_id].content)
+        results = {result.call_id: result for result in (*closed, *self.state.open_step.results)}
+        for call_id in [call_id for call_id in self._unanswered if call_id in results]:
+            yield self._result(call_id, results[call_id].content)
 
     def _result(self, call_id: str, content: str) -> ToolCallResultEvent:
         self._unanswered.remove(call_id)
@@ -239,8 +239,8 @@ class Translation:
 
     def _snapshot(self) -> MessagesSnapshotEvent:
         names = self.names
-        own = snapshots.so_far(names.turn_id, names.message_ids, self.state)
-        return MessagesSnapshotEvent(messages=[*names.before, *own])
+        messages = snapshots.so_far(names.turn_id, names.message_ids, self.state)
+        return MessagesSnapshotEvent(messages=[*names.before, *messages])
 
     # --- the end of the run
 
@@ -275,15 +275,19 @@ class Translation:
         yield from self._end_of_text()
         yield from self._end_of_step()
         for turn_id in self._active():
-            raised = [one.id for one in interrupts if one.subagent_run_id == turn_id]
+            raised = [
+                interrupt.id for interrupt in interrupts if interrupt.subagent_run_id == turn_id
+            ]
             outcome = SubagentFinishedSuspendedOutcome(interrupt_ids=raised or None)
             yield SubagentFinishedEvent(subagent_run_id=turn_id, outcome=outcome)
         yield self._over(RunFinishedInterruptOutcome(interrupts=interrupts))
 
     def _interrupt(self, wait: Wait) -> Interrupt:
-        own = wait.turn_id == self.names.turn_id
-        below = (one for one in self._children if f"{wait.turn_id}/".startswith(f"{one}/"))
-        child = None if own else next(below, None)
+        is_own = wait.turn_id == self.names.turn_id
+        below = (
+            child_id for child_id in self._children if f"{wait.turn_id}/".startswith(f"{child_id}/")
+        )
+        child = None if is_own else next(below, None)
         if wait.call is None:
             return Interrupt(
                 id=f"{wait.turn_id}#{wait.kind}",
@@ -295,9 +299,9 @@ class Translation:
         call = wait.call
         return Interrupt(
             id=str(run_input.CallName(wait.turn_id, call.call_id, call.token)),
-            reason="tool_call" if own else "confirmation",
+            reason="tool_call" if is_own else "confirmation",
             message=call.reason or f"The call of {call.tool} needs approval.",
-            tool_call_id=call.call_id if own else None,
+            tool_call_id=call.call_id if is_own else None,
             response_schema=run_input.RESPONSE,
             expires_at=call.expires_at.isoformat(),
             subagent_run_id=child,

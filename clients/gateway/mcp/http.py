@@ -86,9 +86,9 @@ class ServedToCaller(Served):
         """Return an id of its tenant."""
         return self.caller.own(turn_id)
 
-    def new_id(self, agent: str, given: str | None) -> str | None:
+    def new_id(self, agent: str, own_id: str | None) -> str | None:
         """Return an id of its tenant, under the rules of the gateway."""
-        return random_id(self.caller, agent) if given is None else chosen_id(self.caller, given)
+        return random_id(self.caller, agent) if own_id is None else chosen_id(self.caller, own_id)
 
     async def check_turns(self, turn_id: str | None) -> None:
         """Refuse to start another turn if the tenant has too many.

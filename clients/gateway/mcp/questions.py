@@ -54,11 +54,11 @@ class Amounts(BaseModel):
         Raises:
             InvalidRequestError: No amount is given, or the money is not valid.
         """
-        given = self.model_dump(exclude_none=True, exclude={"minutes", "iterations"})
+        amounts = self.model_dump(exclude_none=True, exclude={"minutes", "iterations"})
         if self.minutes is not None:
-            given["time"] = timedelta(minutes=self.minutes)
+            amounts["time"] = timedelta(minutes=self.minutes)
         try:
-            return Budget.model_validate(given)
+            return Budget.model_validate(amounts)
         except ValueError as error:
             raise errors.InvalidRequestError(str(error)) from None
 
@@ -102,15 +102,15 @@ async def ask_to_run(turn: str, call_id: str, digest: str, ctx: Ctx) -> Consent 
 
 def question_of(turn: str, pending: PendingApproval) -> str:
     """Return the question whether a call of a turn may run."""
-    words = arguments_exactly(pending.arguments)
+    arguments = arguments_exactly(pending.arguments)
     more = ""
-    if len(words) > _SHOWN_CHARACTERS:
-        words = arguments_in_brief(pending.arguments)
+    if len(arguments) > _SHOWN_CHARACTERS:
+        arguments = arguments_in_brief(pending.arguments)
         more = " (cut; `perdure approvals` with the turn's id shows all)"
     why = f" {quoted(pending.reason)}." if pending.reason else ""
     return (
-        f"Turn {quoted(turn)} wants to call {word(pending.tool)} with {words}{more}.{why} Let it"
-        " run?"
+        f"Turn {quoted(turn)} wants to call {word(pending.tool)} with {arguments}{more}.{why} Let"
+        " it run?"
     )
 
 
@@ -120,10 +120,10 @@ async def ask_to_add(turn: str, more: More, ctx: Ctx) -> Consent | Elicit[Consen
         more.added  # noqa: B018 - report a mistake before the user is asked
         _, seen = await served.turn(turn)
     spent = "" if seen.cost_usd is None else f", which has spent {money(seen.cost_usd)}"
-    words = ", ".join(
+    amounts = ", ".join(
         f"{name} {word(str(value))}" for name, value in more.model_dump(exclude_none=True).items()
     )
-    return _ask(ctx, f"Add to the budget of turn {quoted(seen.turn)}{spent}: {words}?")
+    return _ask(ctx, f"Add to the budget of turn {quoted(seen.turn)}{spent}: {amounts}?")
 
 
 async def ask_to_resume(turn: str, ctx: Ctx) -> Consent | Elicit[Consent]:
@@ -161,9 +161,9 @@ def serving(ctx: Ctx, permission: Permission) -> Iterator[Served]:
         served.require(permission)
         yield served
     except Exception as error:
-        if (words := served.in_words(error)) is None:
+        if (message := served.in_words(error)) is None:
             raise
-        raise ToolError(words) from None
+        raise ToolError(message) from None
 
 
 def who(served: Served, session: ServerSession) -> str:

@@ -81,9 +81,9 @@ class Served:
         """Return the complete id for an id that the caller gives."""
         return turn_id
 
-    def new_id(self, agent: str, given: str | None) -> str | None:
+    def new_id(self, agent: str, own_id: str | None) -> str | None:
         """Return the complete id of a turn to start; None for one that the client makes."""
-        return given
+        return own_id
 
     async def check_turns(self, turn_id: str | None) -> None:
         """Refuse to start another turn if the caller has too many."""
@@ -160,19 +160,19 @@ class Served:
             PerdureError: As `turn` does.
         """
         turn, _ = await self.turn(turn_id)
-        pending = {one.call_id: one for one in await turn.pending_approvals()}
-        found = pending.get(call)
-        if found is None:
+        pending = {approval.call_id: approval for approval in await turn.pending_approvals()}
+        approval = pending.get(call)
+        if approval is None:
             raise errors.ApprovalConflictError(
                 f"no call {call!r} of turn {turn.id!r} waits for approval (waiting:"
                 f" {', '.join(map(word, pending)) or 'none'})"
             )
-        if found.token != digest:
+        if approval.token != digest:
             raise errors.ApprovalConflictError(
                 f"call {call!r} is not the one with digest {digest!r}: it has other arguments, or"
                 " the turn was started again; look at the turn again"
             )
-        return found
+        return approval
 
     @property
     def _names(self) -> str:
@@ -201,16 +201,16 @@ class Watch:
 
     async def wait(self, seconds: float, tell: Tell) -> None:
         """Wait for at most this number of seconds."""
-        began, told, told_at = time.monotonic(), "", 0.0
+        began, last_message, told_at = time.monotonic(), "", 0.0
         task = asyncio.create_task(self._follow())
         try:
             while not task.done() and (waited := time.monotonic() - began) < seconds:
-                words = one_line(
+                message = one_line(
                     f"{self._state.step_count} steps done; {in_words(self._state)}", 200
                 )
-                if words != told or waited - told_at >= _SILENCE_S:
-                    await tell(round(waited, 1), seconds, words)
-                    told, told_at = words, waited
+                if message != last_message or waited - told_at >= _SILENCE_S:
+                    await tell(round(waited, 1), seconds, message)
+                    last_message, told_at = message, waited
                 await asyncio.wait({task}, timeout=min(_TICK_S, seconds - waited))
             if task.done():
                 task.result()

@@ -155,7 +155,7 @@ def _instructions(agents: Sequence[str], approvals: bool) -> str:
         if agents
         else "The name of the agent is needed; the user knows which there are."
     )
-    words = (
+    introduction = (
         "Runs durable agents: a turn is one run of an agent on one task. It goes on in the"
         " background, for hours if need be, whatever becomes of this connection. Start one with"
         f" start_turn, wait for it with turn_result, look after it with turn_status. {known}"
@@ -164,7 +164,7 @@ def _instructions(agents: Sequence[str], approvals: bool) -> str:
         " A turn that is waiting has waiting_calls that a person decides about: show the user the"
         " tool and its arguments first."
     )
-    return words + to_decide if approvals else words
+    return introduction + to_decide if approvals else introduction
 
 
 async def start_turn(
@@ -255,11 +255,11 @@ async def turn_result(
     again.
     """
     with serving(ctx, "read") as served:
-        found, _ = await served.turn(turn)
+        handle, _ = await served.turn(turn)
         with served.stay_open():
             longest = served.longest_wait.total_seconds()
-            await Watch(served, found).wait(min(wait_s, longest), ctx.report_progress)
-        return await served.look(found)
+            await Watch(served, handle).wait(min(wait_s, longest), ctx.report_progress)
+        return await served.look(handle)
 
 
 async def list_turns(
@@ -272,13 +272,13 @@ async def list_turns(
     with serving(ctx, "read") as served:
         if agent is not None:
             served.check(agent)
-        found: list[TurnEntry] = []
+        entries: list[TurnEntry] = []
         async for entry in served.client.list(agent, state=state, id_prefix=served.id_prefix):
             if served.offers(entry.agent):
-                found.append(entry)
-            if len(found) == limit:
+                entries.append(entry)
+            if len(entries) == limit:
                 break
-        return found
+        return entries
 
 
 async def steer_turn(
@@ -291,9 +291,9 @@ async def steer_turn(
 ) -> TurnView:
     """Send a message to a running turn. Its agent reads it before its next step."""
     with serving(ctx, "control") as served:
-        found, _ = await served.turn(turn)
-        await found.steer(text, now=now, by=who(served, ctx.session))
-        return await served.look(found)
+        handle, _ = await served.turn(turn)
+        await handle.steer(text, now=now, by=who(served, ctx.session))
+        return await served.look(handle)
 
 
 async def cancel_turn(
@@ -303,9 +303,9 @@ async def cancel_turn(
 ) -> TurnView:
     """Ask a turn to stop. It keeps what it has done, and ends within seconds."""
     with serving(ctx, "control") as served:
-        found, _ = await served.turn(turn)
-        await found.cancel(reason)
-        return await served.look(found)
+        handle, _ = await served.turn(turn)
+        await handle.cancel(reason)
+        return await served.look(handle)
 
 
 async def add_budget(turn: TurnId, more: More, consent: LetsSpend, ctx: Ctx) -> TurnView:
@@ -315,9 +315,9 @@ async def add_budget(turn: TurnId, more: More, consent: LetsSpend, ctx: Ctx) -> 
     """
     with serving(ctx, "budget") as served:
         require(consent, "the user did not agree; nothing was added")
-        found, _ = await served.turn(turn)
-        await found.add_budget(more.added, iterations=more.iterations, by=who(served, ctx.session))
-        return await served.look(found)
+        handle, _ = await served.turn(turn)
+        await handle.add_budget(more.added, iterations=more.iterations, by=who(served, ctx.session))
+        return await served.look(handle)
 
 
 async def resume_turn(turn: TurnId, consent: LetsResume, ctx: Ctx) -> TurnView:
@@ -328,14 +328,14 @@ async def resume_turn(turn: TurnId, consent: LetsResume, ctx: Ctx) -> TurnView:
     """
     with serving(ctx, "start") as served:
         require(consent, "the user did not agree; the turn waits on")
-        found, _ = await served.turn(turn)
-        if await found.resume_step() is not None:
+        handle, _ = await served.turn(turn)
+        if await handle.resume_step() is not None:
             raise errors.InvalidRequestError(
-                f"turn {found.id!r} is over; start a new turn, or ask the user to run `perdure"
+                f"turn {handle.id!r} is over; start a new turn, or ask the user to run `perdure"
                 " resume`"
             )
-        await found.resume()
-        return await served.look(found)
+        await handle.resume()
+        return await served.look(handle)
 
 
 async def approve_call(
@@ -352,11 +352,11 @@ async def approve_call(
     """
     with serving(ctx, "decide") as served:
         require(consent, "the user did not approve it; the call waits on. deny_call refuses it")
-        found, _ = await served.turn(turn)
-        await found.approve(
+        handle, _ = await served.turn(turn)
+        await handle.approve(
             await served.waiting(turn, call_id, digest), reason=reason, by=who(served, ctx.session)
         )
-        return await served.look(found)
+        return await served.look(handle)
 
 
 async def deny_call(
@@ -368,8 +368,8 @@ async def deny_call(
 ) -> TurnView:
     """Refuse a waiting call. The agent is told why and goes on without it."""
     with serving(ctx, "decide") as served:
-        found, _ = await served.turn(turn)
-        await found.deny(
+        handle, _ = await served.turn(turn)
+        await handle.deny(
             await served.waiting(turn, call_id, digest), reason, by=who(served, ctx.session)
         )
-        return await served.look(found)
+        return await served.look(handle)

@@ -124,8 +124,8 @@ class Tasks(Extension):
         with _answering(ctx, params) as served:
             served.require("read")
             status = await _status(ctx, params.task_id)
-            asked = self._asked(ctx, status)
-            return {**await _task(ctx, status, asked), **_details(status, asked)}
+            questions = self._asked(ctx, status)
+            return {**await _task(ctx, status, questions), **_details(status, questions)}
 
     async def _update(self, ctx: Ctx, params: UpdateParams) -> Json:
         """Decide about the calls whose questions are answered.
@@ -134,10 +134,10 @@ class Tasks(Extension):
         """
         with _answering(ctx, params) as served:
             served.require("decide")
-            asked = self._asked(ctx, await _status(ctx, params.task_id))
+            questions = self._asked(ctx, await _status(ctx, params.task_id))
             answers = [
                 (wait, _answer(key, params.input_responses[key]))
-                for key, wait in asked.items()
+                for key, wait in questions.items()
                 if key in params.input_responses
             ]
             for wait, answer in answers:
@@ -159,7 +159,7 @@ class Tasks(Extension):
         can_decide = self._approvals and ctx.lifespan_context.may("decide")
         if not can_decide or not can_ask(ctx.session.client_capabilities):
             return {}
-        return {_key(one.call): (one.turn_id, one.call) for one in status.waits if one.call}
+        return {_key(wait.call): (wait.turn_id, wait.call) for wait in status.waits if wait.call}
 
 
 def _has_tasks(ctx: Ctx) -> bool:
@@ -184,9 +184,9 @@ def _answering(ctx: Ctx, params: TaskParams) -> Iterator[Served]:
     except MCPError:
         raise
     except Exception as error:
-        if (words := ctx.lifespan_context.in_words(error)) is None:
+        if (message := ctx.lifespan_context.in_words(error)) is None:
             raise
-        raise MCPError(_code_of(error), words) from None
+        raise MCPError(_code_of(error), message) from None
 
 
 def _check_name(ctx: Ctx, task_id: str) -> None:
@@ -211,15 +211,15 @@ async def _status(ctx: Ctx, task_id: str) -> TurnStatus:
     return await served.status(served.client.turn(served.own(task_id)))
 
 
-async def _task(ctx: Ctx, status: TurnStatus, asked: Asked) -> Json:
+async def _task(ctx: Ctx, status: TurnStatus, questions: Asked) -> Json:
     """Return a task without its result and its questions."""
     began, ended = status.started_at, status.ended_at
     assert began is not None
-    kept = await _retention(ctx.lifespan_context.client.temporal) if ended else None
-    ttl = ended + kept - began if ended and kept else None
+    retention = await _retention(ctx.lifespan_context.client.temporal) if ended else None
+    ttl = ended + retention - began if ended and retention else None
     return {
         "taskId": status.id,
-        "status": _state(status, asked),
+        "status": _state(status, questions),
         "statusMessage": status.error.message if status.error else status.doing,
         "createdAt": began.isoformat(),
         "lastUpdatedAt": (ended or status.since or began).isoformat(),
@@ -228,20 +228,22 @@ async def _task(ctx: Ctx, status: TurnStatus, asked: Asked) -> Json:
     }
 
 
-def _state(status: TurnStatus, asked: Asked) -> TaskState:
+def _state(status: TurnStatus, questions: Asked) -> TaskState:
     match status.outcome:
         case None:
-            return "input_required" if asked else "working"
+            return "input_required" if questions else "working"
         case Outcome.CANCELLED:
             return "cancelled"
         case _:
             return "completed"
 
 
-def _details(status: TurnStatus, asked: Asked) -> Json:
-    match _state(status, asked):
+def _details(status: TurnStatus, questions: Asked) -> Json:
+    match _state(status, questions):
         case "input_required":
-            return {"inputRequests": {key: _question(*one) for key, one in asked.items()}}
+            return {
+                "inputRequests": {key: _question(*question) for key, question in questions.items()}
+            }
         case "completed":
             return {"result": _result(status)}
         case _:
@@ -263,10 +265,10 @@ async def _retention(client: Client) -> timedelta | None:
     """Return the time for which ended turns are kept; None if Temporal does not say it."""
     request = DescribeNamespaceRequest(namespace=client.namespace)
     try:
-        found = await client.workflow_service.describe_namespace(request)
+        description = await client.workflow_service.describe_namespace(request)
     except RPCError:
         return None
-    return found.config.workflow_execution_retention_ttl.ToTimedelta() or None
+    return description.config.workflow_execution_retention_ttl.ToTimedelta() or None
 
 
 def _key(call: PendingApproval) -> str:
@@ -291,14 +293,14 @@ def _question(turn_id: str, call: PendingApproval) -> Json:
     }
 
 
-def _answer(key: str, given: JsonValue) -> Verdict | None:
+def _answer(key: str, response: JsonValue) -> Verdict | None:
     """Return the user's decision; None if the question was dismissed.
 
     Raises:
         MCPError: It is not a response to the question.
     """
     try:
-        answer = ElicitResult.model_validate(given)
+        answer = ElicitResult.model_validate(response)
         match answer.action:
             case "accept":
                 return Verdict.model_validate(answer.content or {})

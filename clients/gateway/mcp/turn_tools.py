@@ -33,5 +33,5 @@ class TurnTools(MCPServer[Served]):
         except ToolError as error:
             if not isinstance(error.__cause__, ValidationError):
                 raise
-            words = validation.in_words(error.__cause__, (), "argument")
-            raise ToolError(f"{errors.InvalidRequestError.code}: {name}: {words}") from None
+            problem = validation.in_words(error.__cause__, (), "argument")
+            raise ToolError(f"{errors.InvalidRequestError.code}: {name}: {problem}") from None

@@ -68,8 +68,10 @@ class TurnView(Value):
 
 def view(status: TurnStatus) -> TurnView:
     """Return the view of a turn's status for MCP clients."""
-    calls = [one.call for one in status.waits if one.call and one.turn_id == status.id]
-    below = (one.turn_id for one in status.waits if one.turn_id != status.id and one.kind in PEOPLE)
+    calls = [wait.call for wait in status.waits if wait.call and wait.turn_id == status.id]
+    below = (
+        wait.turn_id for wait in status.waits if wait.turn_id != status.id and wait.kind in PEOPLE
+    )
     return TurnView(
         turn=status.id,
         agent=status.agent,
@@ -80,15 +82,15 @@ def view(status: TurnStatus) -> TurnView:
         cost_usd=status.spent.usd,
         waiting_calls=tuple(
             WaitingCall(
-                call_id=one.call_id,
-                call=one.call_id,
-                tool=one.tool,
-                arguments=one.arguments,
-                digest=one.token,
-                expires_at=one.expires_at,
-                reason=one.reason,
+                call_id=wait.call_id,
+                call=wait.call_id,
+                tool=wait.tool,
+                arguments=wait.arguments,
+                digest=wait.token,
+                expires_at=wait.expires_at,
+                reason=wait.reason,
             )
-            for one in calls
+            for wait in calls
         ),
         waiting_delegates=tuple(dict.fromkeys(below)),
         outcome=status.outcome,

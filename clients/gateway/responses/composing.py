@@ -83,29 +83,37 @@ class Composer:
     @property
     def response(self) -> ResponseObject:
         """The response after the events so far."""
-        state = self.state
-        request = state.request
-        options = request.options if request and request.options else NO_OPTIONS
-        temperature = options.temperature
-        budget = request.budget if request else None
-        forked_from = request.forked_from if request else None
-        session = request.session if request else None
         return ResponseObject(
             id=self._turn_id,
             created_at=int(self._began.timestamp()),
-            model=request.agent if request else "",
             output=tuple(self._items),
-            usage=_usage(state.accounts.usage) if self.is_over else None,
-            metadata=request.labels if request else {},
-            previous_response_id=forked_from.turn_id if forked_from else None,
-            conversation=ConversationRef(id=session) if session else None,
+            usage=_usage(self.state.accounts.usage) if self.is_over else None,
             background=self._background,
-            temperature=1 if temperature is None else temperature,
-            max_output_tokens=options.max_output_tokens,
-            max_tool_calls=budget.tool_calls if budget else None,
-            tool_choice="none" if options.tool_choice == "none" else "auto",
+            **self._beginning(),
             **self._end(),
         )
+
+    def _beginning(self) -> dict[str, Any]:
+        """Return what the turn was started with, as soon as it is known."""
+        request = self.state.request
+        if request is None:
+            return {"model": ""}
+        options = request.options or NO_OPTIONS
+        fields: dict[str, Any] = {
+            "model": request.agent,
+            "metadata": request.labels,
+            "max_output_tokens": options.max_output_tokens,
+            "tool_choice": "none" if options.tool_choice == "none" else "auto",
+        }
+        if options.temperature is not None:
+            fields["temperature"] = options.temperature
+        if request.budget is not None:
+            fields["max_tool_calls"] = request.budget.tool_calls
+        if request.forked_from is not None:
+            fields["previous_response_id"] = request.forked_from.turn_id
+        if request.session is not None:
+            fields["conversation"] = ConversationRef(id=request.session)
+        return fields
 
     def _end(self) -> dict[str, Any]:
         """Return how the turn ended, or that it did not."""
@@ -127,12 +135,12 @@ class Composer:
         Returns:
             The events of the response that it makes, each with its sequence number, from 0.
         """
-        found = tuple(
+        numbered = tuple(
             (number, to_jsonable_python({"type": kind, "sequence_number": number, **fields}))
             for number, (kind, fields) in enumerate(self._see(event), self._number)
         )
-        self._number += len(found)
-        return found
+        self._number += len(numbered)
+        return numbered
 
     def _see(self, event: turn_events.Event) -> Told:
         is_first, was_queued = self._began is _START, self.state.agent is None
@@ -183,25 +191,25 @@ class Composer:
         )
         index = len(self._items)
         part = {"item_id": item.id, "output_index": index, "content_index": 0}
-        whole = OutputText(text=text)
+        text_part = OutputText(text=text)
         yield self._added(item)
         yield "response.content_part.added", {**part, "part": OutputText(text="")}
         yield "response.output_text.delta", {**part, "delta": text, "logprobs": []}
         yield "response.output_text.done", {**part, "text": text, "logprobs": []}
-        yield "response.content_part.done", {**part, "part": whole}
-        done = item.model_copy(update={"status": "completed", "content": (whole,)})
+        yield "response.content_part.done", {**part, "part": text_part}
+        done = item.model_copy(update={"status": "completed", "content": (text_part,)})
         yield self._done(index, done)
 
     def _asks(self) -> Told:
         """Yield the calls that have begun to wait for a person."""
-        for one in pending(self.state, self._run_id, _START):
-            request_id = f"{APPROVAL}{one.call_id}:{one.token}"
+        for approval in pending(self.state, self._run_id, _START):
+            request_id = f"{APPROVAL}{approval.call_id}:{approval.token}"
             if request_id in self._asked:
                 continue
             self._asked.add(request_id)
-            if one.call_id in self._open:
-                self._change(one.call_id, approval_request_id=request_id)
-            item = ApprovalRequest(id=request_id, name=one.tool, arguments=one.arguments)
+            if approval.call_id in self._open:
+                self._change(approval.call_id, approval_request_id=request_id)
+            item = ApprovalRequest(id=request_id, name=approval.tool, arguments=approval.arguments)
             index = len(self._items)
             yield self._added(item)
             yield self._done(index, item)
@@ -246,9 +254,9 @@ class Composer:
 
     def _change(self, call_id: str, **changes: Any) -> ToolCallItem:
         index = self._open[call_id]
-        found = self._items[index]
-        assert isinstance(found, ToolCallItem)
-        self._items[index] = changed = found.model_copy(update=changes)
+        item = self._items[index]
+        assert isinstance(item, ToolCallItem)
+        self._items[index] = changed = item.model_copy(update=changes)
         return changed
 
     def _added(self, item: Item) -> tuple[str, dict[str, Any]]:

@@ -14,9 +14,10 @@ from sse_starlette.event import ServerSentEvent
 from starlette.responses import Response
 
 from perdure import errors, limits
+from perdure.clients.gateway.auth import Caller
 from perdure.clients.gateway.ids import checked, new_id
-from perdure.clients.gateway.inputs import Nothing, key_of
-from perdure.clients.gateway.operations import EVENTS, AnyOperation, Call, answer, operation
+from perdure.clients.gateway.inputs import key_of
+from perdure.clients.gateway.operations import EVENTS, Call, operation
 from perdure.clients.gateway.options import check_limits
 from perdure.clients.gateway.problems import RefusedError
 from perdure.clients.gateway.quotas import check_sessions, check_turns
@@ -37,120 +38,93 @@ _AT_ONCE = timedelta()
 _NOT_WITH = ("temperature", "max_output_tokens", "tool_choice")
 
 
-@operation(
-    "POST",
-    PATH,
-    may="read",
-    body=CreateResponse,
-    query=Nothing,
-    answers={200: ResponseObject},
-    takes_key=True,
-    refuse=refusal,
-)
-async def create_response(call: Call[CreateResponse, Nothing]) -> Response:
+@operation("POST", PATH, may="read", takes_key=True, refuse=refusal)
+async def create_response(call: Call, body: CreateResponse) -> ResponseObject | Response:
     """Start a turn, go on from one, or decide about its calls.
 
     In the background, the answer comes at once. Otherwise it comes when the turn is over or needs a
     person, or after a minute; the turn goes on.
     """
-    body = call.body
     wait = _AT_ONCE if body.background else limits.HTTP_WAIT
     with contextlib.ExitStack() as held:
         if body.stream or wait:
             held.enter_context(call.stay_open())
-        turn = await _turn(call)
+        turn = await _turn(call, body)
         if isinstance(turn, ResponseObject):
-            return answer(turn)
+            return turn
         composer = Composer(turn.id, await turn.first_run(), background=body.background)
         if body.stream:
             return await _stream(turn, composer, -1, held)
-        return answer(await _response(turn, composer, wait))
+        return await _response(turn, composer, wait)
 
 
-@operation(
-    "GET",
-    f"{PATH}/{{id:path}}",
-    may="read",
-    body=Nothing,
-    query=RetrieveResponse,
-    answers={200: ResponseObject},
-    refuse=refusal,
-)
-async def retrieve_response(call: Call[Nothing, RetrieveResponse]) -> Response:
+@operation("GET", f"{PATH}/{{id:path}}", may="read", refuse=refusal)
+async def retrieve_response(call: Call, query: RetrieveResponse) -> ResponseObject | Response:
     """Return a response as it is now, or stream its events after a sequence number."""
-    after = call.query.starting_after
-    if after is not None and not call.query.stream:
+    after = query.starting_after
+    if after is not None and not query.stream:
         raise bad("starting_after", "it goes with stream=true")
     turn = call.client.turn(call.id)
     try:
         await turn.first_run()
     except errors.TurnNotFoundError:
-        queued = await _queued_as(call)
+        queued = None if query.stream else await _queued_as(call)
         if queued is not None:
-            return answer(queued)
+            return queued
         if call.id.endswith(_ITEMS):
             raise unsupported(call.request) from None
     composer = Composer(turn.id, await turn.first_run())  # it may have begun meanwhile
-    if not call.query.stream:
-        return answer(await _response(turn, composer, _AT_ONCE))
+    if not query.stream:
+        return await _response(turn, composer, _AT_ONCE)
     with contextlib.ExitStack() as held:
         held.enter_context(call.stay_open())
         return await _stream(turn, composer, -1 if after is None else after, held)
 
 
-@operation(
-    "POST",
-    f"{PATH}/{{id:path}}/cancel",
-    may="control",
-    body=Nothing,
-    query=Nothing,
-    answers={200: ResponseObject},
-    refuse=refusal,
-)
-async def cancel_response(call: Call[Nothing, Nothing]) -> Response:
+@operation("POST", f"{PATH}/{{id:path}}/cancel", may="control", refuse=refusal)
+async def cancel_response(call: Call) -> ResponseObject:
     """Cancel a response. One that is over is returned as it is."""
     call.caller.require("read")
     turn = call.client.turn(call.id)
     with call.stay_open():
         await turn.cancel()
         composer = Composer(turn.id, await turn.first_run())
-        return answer(await _response(turn, composer, limits.HTTP_WAIT, only_end=True))
+        return await _response(turn, composer, limits.HTTP_WAIT, only_end=True)
 
 
-async def _turn(call: Call[CreateResponse, Nothing]) -> Turn[Any] | ResponseObject:
+async def _turn(call: Call, body: CreateResponse) -> Turn[Any] | ResponseObject:
     """Return the turn of a request, or a response whose turn begins later."""
-    body = call.body
     approvals = approvals_in(body.input)
     if body.previous_response_id is not None and body.session is not None:
         raise bad("conversation", "give previous_response_id or conversation, and not both")
     if approvals:
-        return await _decided(call, approvals)
+        return await _decided(call, body.previous_response_id, approvals)
     call.caller.require("start")
     if body.previous_response_id is not None:
-        return await _forked(call, call.caller.own(body.previous_response_id))
+        return await _forked(call, body, call.caller.own(body.previous_response_id))
     if body.session is not None:
-        return await _sent(call, body.session)
-    return await _started(call)
+        return await _sent(call, body, body.session)
+    return await _started(call, body)
 
 
-async def _started(call: Call[CreateResponse, Nothing]) -> Turn[Any]:
-    body, asked = call.body, asked_in(call.body.input)
+async def _started(call: Call, body: CreateResponse) -> Turn[Any]:
+    conversation = asked_in(body.input)
     turn_id = new_id(call, None, body.model)
     await check_turns(call.client, call.caller, turn_id)
     return await call.client.start(
         body.model,
-        asked.task,
+        conversation.task,
         id=turn_id,
-        history=asked.history,
+        history=conversation.history,
         labels=body.metadata,
-        budget=_budget(call),
+        budget=_budget(call.caller, body),
         options=body.options,
         fairness=call.caller.tenant,
     )
 
 
-async def _forked(call: Call[CreateResponse, Nothing], previous: str) -> Turn[Any]:
-    body, text = call.body, asked_in(call.body.input).text
+async def _forked(call: Call, body: CreateResponse, previous: str) -> Turn[Any]:
+    text = asked_in(body.input).text
     _refuse_options(body, "previous_response_id")
     turn = call.client.turn(previous)
     status = await turn.status()
@@ -169,14 +143,12 @@ async def _forked(call: Call[CreateResponse, Nothing], previous: str) -> Turn[An
         say=text,
         agent=None if same else body.model,
         labels=body.metadata or None,
-        budget=_budget(call),
+        budget=_budget(call.caller, body),
     )
 
 
-async def _sent(
-    call: Call[CreateResponse, Nothing], conversation: str
-) -> Turn[Any] | ResponseObject:
-    body, text = call.body, asked_in(call.body.input).text
+async def _sent(call: Call, body: CreateResponse, conversation: str) -> Turn[Any] | ResponseObject:
+    text = asked_in(body.input).text
     _refuse_options(body, "conversation")
     if body.max_tool_calls is not None:
         raise bad("max_tool_calls", "it does not go with conversation")
@@ -209,28 +181,25 @@ def _first_wait(body: CreateResponse, sent: Sent) -> float | None:
     return limits.HTTP_WAIT.total_seconds() if is_soon or not body.background else 0
 
 
-async def _decided(
-    call: Call[CreateResponse, Nothing], approvals: tuple[Approval, ...]
-) -> Turn[Any]:
+async def _decided(call: Call, previous: str | None, approvals: tuple[Approval, ...]) -> Turn[Any]:
     call.caller.require("decide")
-    previous = call.body.previous_response_id
     if previous is None:
         raise bad("previous_response_id", "a decision needs the id of the response that waits")
-    turn_id, by = call.caller.own(previous), call.caller.subject
-    for one in approvals:
-        if one.approve:
-            await call.client.turn(turn_id).approve(
-                one.call_id, token=one.token, reason=one.reason, by=by
+    turn, by = call.client.turn(call.caller.own(previous)), call.caller.subject
+    for approval in approvals:
+        if approval.approve:
+            await turn.approve(
+                approval.call_id, token=approval.token, reason=approval.reason, by=by
             )
         else:
-            await call.client.turn(turn_id).deny(one.call_id, one.reason, token=one.token, by=by)
-    return call.client.turn(turn_id)
+            await turn.deny(approval.call_id, approval.reason, token=approval.token, by=by)
+    return turn
 
 
-def _budget(call: Call[CreateResponse, Nothing]) -> Budget | None:
-    most = call.body.max_tool_calls
-    budget = None if most is None else Budget(tool_calls=most)
-    check_limits(call.caller, budget, options=call.body.options)
+def _budget(caller: Caller, body: CreateResponse) -> Budget | None:
+    limit = body.max_tool_calls
+    budget = None if limit is None else Budget(tool_calls=limit)
+    check_limits(caller, budget, options=body.options)
     return budget
 
 
@@ -240,10 +209,10 @@ def _refuse_options(body: CreateResponse, with_: str) -> None:
             raise bad(name, f"it does not go with {with_}: the options of the first turn hold")
 
 
-async def _queued_as(call: Call[Nothing, RetrieveResponse]) -> ResponseObject | None:
+async def _queued_as(call: Call) -> ResponseObject | None:
     """Return the response of a message that waits in a session; None if there is none."""
     session_id, _, number = call.id.rpartition("/")
-    if not number.isdecimal() or call.query.stream:
+    if not number.isdecimal():
         return None
     try:
         status = await call.client.session(session_id).status()
@@ -301,9 +270,6 @@ async def _messages(
     turn: Turn[Any], composer: Composer, after: int
 ) -> AsyncGenerator[ServerSentEvent, None]:
     async for event in turn.events():
-        for number, told in composer.see(event):
+        for number, data in composer.see(event):
             if number > after:
-                yield ServerSentEvent(json.dumps(told), event=str(told["type"]), sep="\n")
-
-
-OPERATIONS: tuple[AnyOperation, ...] = (create_response, cancel_response, retrieve_response)
+                yield ServerSentEvent(json.dumps(data), event=str(data["type"]), sep="\n")

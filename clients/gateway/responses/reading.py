@@ -60,21 +60,21 @@ class Asked(NamedTuple):
         return self.message.text
 
 
-def approvals_in(given: Input) -> tuple[Approval, ...]:
+def approvals_in(items: Input) -> tuple[Approval, ...]:
     """Return the decisions in an input; empty if it is of messages.
 
     Raises:
         RefusedError: There are both, or a decision is not valid.
     """
-    if isinstance(given, str):
+    if isinstance(items, str):
         return ()
-    found = [one.get("type") == "mcp_approval_response" for one in given]
-    if any(found) and not all(found):
+    are_approvals = [item.get("type") == "mcp_approval_response" for item in items]
+    if any(are_approvals) and not all(are_approvals):
         raise bad("input", "give decisions about calls, or messages, and not both")
-    return tuple(_approval(one, place) for place, one in enumerate(given) if found[place])
+    return tuple(_approval(item, index) for index, item in enumerate(items) if are_approvals[index])
 
 
-def _approval(item: dict[str, JsonValue], place: int) -> Approval:
+def _approval(item: dict[str, JsonValue], index: int) -> Approval:
     match item:
         case {"approval_request_id": str(request), "approve": bool(approve)}:
             call_id, _, token = request.removeprefix(APPROVAL).rpartition(":")
@@ -82,29 +82,29 @@ def _approval(item: dict[str, JsonValue], place: int) -> Approval:
                 reason = item.get("reason")
                 return Approval(call_id, token, approve, reason if isinstance(reason, str) else "")
     raise bad(
-        f"input[{place}]",
+        f"input[{index}]",
         "a decision has the approval_request_id of an item of type"
         " mcp_approval_request, and approve, which is true or false",
     )
 
 
-def asked_in(given: Input) -> Asked:
+def asked_in(items: Input) -> Asked:
     """Return the messages of an input.
 
     Raises:
         RefusedError: An item is not a message of the user or the assistant, or the last one is not
             of the user.
     """
-    if isinstance(given, str):
-        return Asked(UserMessage.of(given))
-    messages = tuple(_message(item, place) for place, item in enumerate(given))
+    if isinstance(items, str):
+        return Asked(UserMessage.of(items))
+    messages = tuple(_message(item, index) for index, item in enumerate(items))
     if not messages or not isinstance(messages[-1], UserMessage):
         raise bad("input", "the last item must be a message of the user")
     return Asked(messages[-1], messages[:-1])
 
 
-def _message(item: dict[str, JsonValue], place: int) -> UserMessage | AssistantMessage:
-    where = f"input[{place}]"
+def _message(item: dict[str, JsonValue], index: int) -> UserMessage | AssistantMessage:
+    where = f"input[{index}]"
     match item:
         case {"role": "user", "content": str(text)}:
             return UserMessage.of(text)
@@ -113,8 +113,8 @@ def _message(item: dict[str, JsonValue], place: int) -> UserMessage | AssistantM
         case {"role": "assistant", "content": str(text)}:
             return AssistantMessage(parts=(Text(text=text),))
         case {"role": "assistant", "content": [*parts]}:
-            said = tuple(_said(part, where, at) for at, part in enumerate(parts))
-            return AssistantMessage(parts=said)
+            texts = tuple(_said(part, where, at) for at, part in enumerate(parts))
+            return AssistantMessage(parts=texts)
         case {"role": "system" | "developer"}:
             raise bad(where, "the agent has instructions of its own; give messages of the user")
         case {"type": str(kind)} if kind != "message":
@@ -166,7 +166,7 @@ def _media(address: str, kind: str, otherwise: str, where: str) -> Media:
     if address.startswith(("https://", "http://")):
         guessed = mimetypes.guess_type(address.partition("?")[0])[0] or otherwise
         return Media(media_type=guessed if guessed.startswith(kind) else otherwise, url=address)
-    found = _DATA.fullmatch(address)
-    if found is None or not found[1].startswith(kind):
+    data_url = _DATA.fullmatch(address)
+    if data_url is None or not data_url[1].startswith(kind):
         raise bad(where, "give an address that begins with https:, or a data URL with base64")
-    return Media(media_type=found[1], data=found[2])
+    return Media(media_type=data_url[1], data=data_url[2])

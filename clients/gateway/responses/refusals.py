@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 from perdure.clients.gateway.problems import Invalid, RefusedError, problem_of
 from perdure.text import one_line
 
-_STATUS: Mapping[int, int] = {410: 400, 413: 400, 415: 400, 422: 400}
+_STATUS: Mapping[int, int] = {410: 400, 413: 400, 414: 400, 415: 400, 422: 400}
 """OpenAI's clients have a class for 400, and none for these."""
 _TYPES: Mapping[int, str] = {
     401: "authentication_error",
@@ -35,14 +35,14 @@ def refusal(error: Exception) -> Response:
     status = _STATUS.get(problem.status, problem.status)
     is_ours = status >= HTTPStatus.INTERNAL_SERVER_ERROR
     otherwise = "server_error" if is_ours else "invalid_request_error"
-    told = {
+    fields = {
         "message": problem.detail,
         "type": _TYPES.get(status, otherwise),
         "param": _parameter(problem.errors),
         "code": problem.code,
     }
     again = {"X-Should-Retry": "true" if problem.code == _AGAIN else "false"}
-    return JSONResponse({"error": told}, status, {**(headers or {}), **again})
+    return JSONResponse({"error": fields}, status, {**(headers or {}), **again})
 
 
 def unsupported(

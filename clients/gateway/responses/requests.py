@@ -94,16 +94,16 @@ class CreateResponse(Body):
 
     @model_validator(mode="before")
     @classmethod
-    def _null_is_absent(cls, given: object) -> object:
-        if not isinstance(given, dict):
-            return given
-        return {name: value for name, value in given.items() if value is not None}
+    def _null_is_absent(cls, body: object) -> object:
+        if not isinstance(body, dict):
+            return body
+        return {name: value for name, value in body.items() if value is not None}
 
     @property
     def session(self) -> str | None:
         """The id of the session."""
-        given = self.conversation
-        return given.id if isinstance(given, Conversation) else given
+        conversation = self.conversation
+        return conversation.id if isinstance(conversation, Conversation) else conversation
 
     @property
     def options(self) -> RequestOptions | None:

@@ -15,8 +15,8 @@ from starlette.responses import Response
 from starlette.routing import Mount
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from perdure.clients.gateway.operations import Gateway
-from perdure.clients.gateway.responses.operations import OPERATIONS
+from perdure.clients.gateway.operations import Gateway, operations_of
+from perdure.clients.gateway.responses import operations
 from perdure.clients.gateway.responses.refusals import refusal, unsupported
 
 logger = logging.getLogger("perdure")
@@ -27,10 +27,15 @@ BASE: Final = "/openai/v1"
 def routes(gateway: Gateway) -> Mount:
     """Return the routes of an application."""
     served = Starlette(
-        routes=[operation.route(gateway) for operation in OPERATIONS],
+        routes=[operation.route(gateway) for operation in operations_of(operations)],
         exception_handlers={HTTPException: _unsupported},
     )
     return Mount(BASE, _with_ids(served))
+
+
+def refused(error: Exception) -> ASGIApp:
+    """Return the application that answers a request that is refused before its route is known."""
+    return _with_ids(refusal(error))
 
 
 async def _unsupported(request: Request, error: Exception) -> Response:

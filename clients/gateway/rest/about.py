@@ -5,13 +5,10 @@ from __future__ import annotations
 from importlib.metadata import version
 from urllib.parse import quote, urlsplit
 
-from starlette.responses import Response
-
 from perdure import errors
 from perdure.base import Value
 from perdure.clients.gateway.auth import Permission
-from perdure.clients.gateway.inputs import Nothing
-from perdure.clients.gateway.operations import AnyOperation, Call, answer, operation
+from perdure.clients.gateway.operations import Call, operation
 
 
 class About(Value):
@@ -49,19 +46,14 @@ def workflows_in(temporal_ui: str, namespace: str) -> str:
     return f"{temporal_ui.rstrip('/')}/namespaces/{quote(namespace, safe='')}/workflows"
 
 
-@operation("GET", "/v1/about", may="read", body=Nothing, query=Nothing, answers={200: About})
-async def get_about(call: Call[Nothing, Nothing]) -> Response:
+@operation("GET", "/v1/about", may="read")
+async def get_about(call: Call) -> About:
     """Return what the caller may do, and where Temporal's web UI is."""
     caller = call.caller
-    return answer(
-        About(
-            version=version("perdure"),
-            subject=caller.subject,
-            tenant=caller.tenant,
-            may=tuple(sorted(caller.may)),
-            temporal_ui=call.gateway.temporal_ui if caller.tenant is None else None,
-        )
+    return About(
+        version=version("perdure"),
+        subject=caller.subject,
+        tenant=caller.tenant,
+        may=tuple(sorted(caller.may)),
+        temporal_ui=call.gateway.temporal_ui if caller.tenant is None else None,
     )
-
-
-OPERATIONS: tuple[AnyOperation, ...] = (get_about,)

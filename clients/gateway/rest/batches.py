@@ -9,13 +9,13 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field
 from pydantic_core import to_json
 from sse_starlette.event import ServerSentEvent
-from starlette.responses import Response
 
 from perdure import limits
+from perdure.clients.batches.handle import described
 from perdure.clients.batches.status import BatchResult, BatchStatus
 from perdure.clients.gateway.ids import checked
-from perdure.clients.gateway.inputs import Body, Nothing, Query
-from perdure.clients.gateway.operations import EVENTS, AnyOperation, Call, answer, done, operation
+from perdure.clients.gateway.inputs import Body, Query
+from perdure.clients.gateway.operations import Accepted, Call, operation
 from perdure.clients.gateway.options import Cancelled, CommonOptions, Reason, check_limits
 from perdure.clients.gateway.quotas import check_batches
 from perdure.clients.gateway.streams import EventStream, begun
@@ -79,21 +79,14 @@ class WatchResults(Query):
     after: str | None = None
 
 
-@operation(
-    "POST",
-    "/v1/batches",
-    may="start",
-    body=StartBatch,
-    query=Nothing,
-    answers={202: BatchStatus},
-)
-async def start_batch(call: Call[StartBatch, Nothing]) -> Response:
+@operation("POST", "/v1/batches", may="start")
+async def start_batch(call: Call, body: StartBatch) -> Accepted[BatchStatus]:
     """Start a batch: a turn of one agent for each task, with one budget for all of them.
 
     All tasks are checked before the first turn starts. A batch of this id with the same tasks is
     returned as it is.
     """
-    body, caller = call.body, call.caller
+    caller = call.caller
     check_limits(
         caller,
         body.budget or body.turn_budget,
@@ -101,14 +94,14 @@ async def start_batch(call: Call[StartBatch, Nothing]) -> Response:
         options=body.options,
         model_retry=body.model_retry,
     )
-    for one in body.tasks:
-        check_limits(caller, None, None, one if isinstance(one, str) else one.task)
+    for task in body.tasks:
+        check_limits(caller, None, None, task if isinstance(task, str) else task.task)
     batch_id = checked(call, body.id)
     await check_batches(call.client, caller, batch_id, len(body.tasks))
     batch = await call.client.start_batch(
         batch_id,
         body.agent,
-        [one if isinstance(one, str) else dict(one) for one in body.tasks],
+        [task if isinstance(task, str) else dict(task) for task in body.tasks],
         at_once=body.at_once,
         turn_budget=body.turn_budget,
         on_error=body.on_error,
@@ -117,30 +110,23 @@ async def start_batch(call: Call[StartBatch, Nothing]) -> Response:
         fairness=caller.tenant,
         **body.common(),
     )
-    return answer(await batch.status(), 202)
+    return await batch.status()
 
 
-@operation(
-    "GET",
-    "/v1/batches/{id:path}/results",
-    may="read",
-    body=Nothing,
-    query=WatchResults,
-    answers={200: EVENTS, 204: None},
-)
-async def watch_results(call: Call[Nothing, WatchResults]) -> Response:
+@operation("GET", "/v1/batches/{id:path}/results", may="read")
+async def watch_results(call: Call, query: WatchResults) -> EventStream | None:
     """Stream the results of a batch, each as soon as its turn is over, until the batch is over.
 
     The id of each message is the cursor of its result. A client that sends the last one as
     `Last-Event-ID` gets the results after it.
     """
-    after = call.request.headers.get("last-event-id") or call.query.after
+    after = call.request.headers.get("last-event-id") or query.after
     with contextlib.ExitStack() as held:
         held.enter_context(call.stay_open())
-        batch = call.client.batch(call.id)
-        items = await begun(batch.results(after), held)
+        await described(call.client.temporal, call.id)  # a slow server says 404 as well
+        items = await begun(call.client.batch(call.id).results(after), held)
         if items is None:
-            return done()
+            return None
         return EventStream(_messages(items), held.pop_all())
 
 
@@ -148,62 +134,33 @@ async def _messages(
     items: AsyncGenerator[BatchResult[Any], None],
 ) -> AsyncGenerator[ServerSentEvent, None]:
     async with contextlib.aclosing(items):
-        async for one in items:
-            told = to_json(one, inf_nan_mode="null").decode()
-            yield ServerSentEvent(told, id=one.cursor)
+        async for result in items:
+            data = to_json(result, inf_nan_mode="null").decode()
+            yield ServerSentEvent(data, id=result.cursor)
 
 
-@operation(
-    "GET",
-    "/v1/batches/{id:path}",
-    may="read",
-    body=Nothing,
-    query=Nothing,
-    answers={200: BatchStatus},
-)
-async def get_batch(call: Call[Nothing, Nothing]) -> Response:
+@operation("GET", "/v1/batches/{id:path}", may="read")
+async def get_batch(call: Call) -> BatchStatus:
     """Return the status of a batch. It is some seconds old at most."""
-    return answer(await call.client.batch(call.id).status())
+    return await call.client.batch(call.id).status()
 
 
-@operation(
-    "POST",
-    "/v1/batches/{id:path}/cancel",
-    may="control",
-    body=Reason,
-    query=Nothing,
-    answers={202: Cancelled},
-)
-async def cancel_batch(call: Call[Reason, Nothing]) -> Response:
+@operation("POST", "/v1/batches/{id:path}/cancel", may="control")
+async def cancel_batch(call: Call, body: Reason) -> Accepted[Cancelled]:
     """Cancel the turns that run, and start no more. Results can still be read."""
     batch = call.client.batch(call.id)
-    return answer(Cancelled(cancelled=await batch.cancel(call.body.reason)), 202)
+    return Cancelled(cancelled=await batch.cancel(body.reason))
 
 
-@operation(
-    "POST",
-    "/v1/batches/{id:path}/retry",
-    may="start",
-    body=RetryBatch,
-    query=Nothing,
-    answers={202: BatchStatus},
-)
-async def retry_batch(call: Call[RetryBatch, Nothing]) -> Response:
+@operation("POST", "/v1/batches/{id:path}/retry", may="start")
+async def retry_batch(call: Call, body: RetryBatch) -> Accepted[BatchStatus]:
     """Run the tasks of a batch again that have no answer."""
-    body = call.body
     check_limits(call.caller, body.budget)
     batch = call.client.batch(call.id)
     if call.caller.tenant is not None:
         status = await batch.status()
-        await check_batches(call.client, call.caller, batch.id, status.total - status.done)
+        unanswered = status.total - status.done
+        if status.ended_at is not None and unanswered:  # otherwise nothing is started
+            await check_batches(call.client, call.caller, None, unanswered)
     await batch.retry(body.budget, at_once=body.at_once)
-    return answer(await batch.status(), 202)
-
-
-OPERATIONS: tuple[AnyOperation, ...] = (
-    start_batch,
-    watch_results,
-    get_batch,
-    cancel_batch,
-    retry_batch,
-)
+    return await batch.status()

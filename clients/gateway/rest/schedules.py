@@ -6,15 +6,14 @@ from datetime import datetime, timedelta
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
-from starlette.responses import Response
 
 from perdure import limits
 from perdure.base import Value
 from perdure.clients.batches.items import BatchOf
 from perdure.clients.gateway.auth import Caller
 from perdure.clients.gateway.ids import checked
-from perdure.clients.gateway.inputs import Body, Nothing
-from perdure.clients.gateway.operations import AnyOperation, Call, answer, done, operation
+from perdure.clients.gateway.inputs import Body
+from perdure.clients.gateway.operations import Accepted, Call, operation
 from perdure.clients.gateway.options import (
     CommonOptions,
     Limit,
@@ -23,6 +22,7 @@ from perdure.clients.gateway.options import (
     Reference,
     check_limits,
 )
+from perdure.clients.gateway.problems import RefusedError
 from perdure.clients.gateway.quotas import (
     check_batches,
     check_schedules,
@@ -34,6 +34,7 @@ from perdure.clients.gateway.rest.turns import TurnList
 from perdure.clients.schedules.definition import OnFailure
 from perdure.clients.schedules.handle import Schedule
 from perdure.clients.schedules.status import ScheduleEntry, ScheduleStatus, listed_entry
+from perdure.temporal.access import SCHEDULE
 from perdure.turn.slot import IfRunning
 from perdure.values.batch_items import OnError
 from perdure.values.budgets import Budget
@@ -64,7 +65,7 @@ class ScheduledTasks(Body):
 
     def given(self) -> BatchOf:
         """Return the same as an argument of the client."""
-        tasks = [one if isinstance(one, str) else dict(one) for one in self.tasks]
+        tasks = [task if isinstance(task, str) else dict(task) for task in self.tasks]
         return BatchOf(tasks, self.at_once, self.turn_budget, self.on_error)
 
 
@@ -149,17 +150,9 @@ class Slots(Value):
     slots: tuple[datetime, ...]
 
 
-@operation(
-    "POST",
-    "/v1/schedules",
-    may="start",
-    body=CreateSchedule,
-    query=Nothing,
-    answers={200: ScheduleStatus},
-)
-async def create_schedule(call: Call[CreateSchedule, Nothing]) -> Response:
+@operation("POST", "/v1/schedules", may="start")
+async def create_schedule(call: Call, body: CreateSchedule) -> ScheduleStatus:
     """Create a schedule, or find the one with its id and the same definition."""
-    body = call.body
     check_limits(
         call.caller, body.budget, body.max_iterations, body.task, body.options, body.model_retry
     )
@@ -167,71 +160,47 @@ async def create_schedule(call: Call[CreateSchedule, Nothing]) -> Response:
     schedule_id = checked(call, body.id)
     known = call.gateway.schedule_ids
     await check_schedules(call.client, call.caller, schedule_id, known)
-    given = {**body.given(), "id": schedule_id, "fairness": call.caller.tenant}
-    schedule = await call.client.create_schedule(**given)
-    known.add(schedule_id)
-    return answer(await schedule.status())
+    definition = {**body.given(), "id": schedule_id, "fairness": call.caller.tenant}
+    schedule = await call.client.create_schedule(**definition)
+    known.note(schedule_id, exists=True)
+    return await schedule.status()
 
 
-@operation(
-    "GET", "/v1/schedules", may="read", body=Nothing, query=Limit, answers={200: ScheduleList}
-)
-async def list_schedules(call: Call[Nothing, Limit]) -> Response:
+@operation("GET", "/v1/schedules", may="read")
+async def list_schedules(call: Call, query: Limit) -> ScheduleList:
     """List schedules. The list may lag behind: a second, and some if there are many schedules."""
-    found: list[ScheduleEntry] = []
+    entries: list[ScheduleEntry] = []
     for schedule_id in await call.gateway.schedule_ids.of(call.client, call.caller):
-        one = await listed_entry(call.client.temporal, schedule_id)
-        found += [] if one is None else [one]
-        if len(found) == call.query.limit:
+        entry = await listed_entry(call.client.temporal, schedule_id)
+        entries += [] if entry is None else [entry]
+        if len(entries) == query.limit:
             break
-    return answer(ScheduleList(schedules=tuple(found)))
+    return ScheduleList(schedules=tuple(entries))
 
 
-@operation(
-    "GET",
-    "/v1/schedules/{id:path}/turns",
-    may="read",
-    body=Nothing,
-    query=Paged,
-    answers={200: TurnList},
-)
-async def get_scheduled_turns(call: Call[Nothing, Paged]) -> Response:
+@operation("GET", "/v1/schedules/{id:path}/turns", may="read")
+async def get_scheduled_turns(call: Call, query: Paged) -> TurnList:
     """List the turns of a schedule, page by page."""
-    schedule = _schedule(call)
-    await schedule.status()
-    turns = schedule.turns()
-    page = await turns.page(call.query.after, size=call.query.limit)
-    return answer(TurnList(turns=page.entries, next=page.next))
+    await _entry(call)
+    turns = _schedule(call).turns()
+    page = await turns.page(query.after, size=query.limit)
+    return TurnList(turns=page.entries, next=page.next)
 
 
-@operation(
-    "GET",
-    "/v1/schedules/{id:path}",
-    may="read",
-    body=Nothing,
-    query=Nothing,
-    answers={200: ScheduleStatus},
-)
-async def get_schedule(call: Call[Nothing, Nothing]) -> Response:
+@operation("GET", "/v1/schedules/{id:path}", may="read")
+async def get_schedule(call: Call) -> ScheduleStatus:
     """Return the definition of a schedule, its next times, and its last turns."""
-    return answer(await _schedule(call).status())
+    return await _schedule(call).status()
 
 
-@operation(
-    "PATCH",
-    "/v1/schedules/{id:path}",
-    may="start",
-    body=ChangeSchedule,
-    query=Nothing,
-    answers={200: ScheduleStatus},
-)
-async def change_schedule(call: Call[ChangeSchedule, Nothing]) -> Response:
+@operation("PATCH", "/v1/schedules/{id:path}", may="start")
+async def change_schedule(call: Call, body: ChangeSchedule) -> ScheduleStatus:
     """Change a schedule. Turns that run already are not affected.
 
     To set, change or remove limits, `allowed_tools`, `options` and `model_retry` needs the
     permission `budget`, as does a batch, which has limits of its own.
     """
-    body, schedule = call.body, _schedule(call)
+    schedule = _schedule(call)
     if body.model_fields_set & _LIMITS:
         call.caller.require("budget")
     has_task = "task" in body.model_fields_set
@@ -241,83 +210,42 @@ async def change_schedule(call: Call[ChangeSchedule, Nothing]) -> Response:
     if has_task and _limits_of(body.task) != _limits_of(await schedule.task()):
         call.caller.require("budget")
     await schedule.change(**body.given(), **_order(call))
-    return answer(await schedule.status())
+    return await schedule.status()
 
 
-@operation(
-    "DELETE",
-    "/v1/schedules/{id:path}",
-    may="control",
-    body=Nothing,
-    query=Nothing,
-    answers={204: None},
-)
-async def delete_schedule(call: Call[Nothing, Nothing]) -> Response:
+@operation("DELETE", "/v1/schedules/{id:path}", may="control")
+async def delete_schedule(call: Call) -> None:
     """Delete a schedule. Its turns stay, and one that runs goes on."""
     await _schedule(call).delete()
-    return done()
+    call.gateway.schedule_ids.note(call.id, exists=False)
 
 
-@operation(
-    "POST",
-    "/v1/schedules/{id:path}/run",
-    may="start",
-    body=Nothing,
-    query=Nothing,
-    answers={202: Reference},
-)
-async def run_schedule(call: Call[Nothing, Nothing]) -> Response:
+@operation("POST", "/v1/schedules/{id:path}/run", may="start")
+async def run_schedule(call: Call) -> Accepted[Reference]:
     """Start a turn now, outside the schedule. A request that is repeated starts another one."""
-    schedule = _schedule(call)
-    await _check_starts(call, schedule, 1)
-    return answer(Reference(id=await schedule.run_now()), 202)
+    await _check_starts(call, 1)
+    return Reference(id=await _schedule(call).run_now())
 
 
-@operation(
-    "POST",
-    "/v1/schedules/{id:path}/pause",
-    may="control",
-    body=Reason,
-    query=Nothing,
-    answers={204: None},
-)
-async def pause_schedule(call: Call[Reason, Nothing]) -> Response:
+@operation("POST", "/v1/schedules/{id:path}/pause", may="control")
+async def pause_schedule(call: Call, body: Reason) -> None:
     """Start no more turns until the schedule is resumed."""
-    await _schedule(call).pause(call.body.reason)
-    return done()
+    await _schedule(call).pause(body.reason)
 
 
-@operation(
-    "POST",
-    "/v1/schedules/{id:path}/resume",
-    may="control",
-    body=Nothing,
-    query=Nothing,
-    answers={204: None},
-)
-async def resume_schedule(call: Call[Nothing, Nothing]) -> Response:
+@operation("POST", "/v1/schedules/{id:path}/resume", may="control")
+async def resume_schedule(call: Call) -> None:
     """Start turns again. The times that passed meanwhile are not made up for."""
     await _schedule(call).resume()
-    return done()
 
 
-@operation(
-    "POST",
-    "/v1/schedules/{id:path}/backfill",
-    may="start",
-    body=Backfill,
-    query=Nothing,
-    answers={202: Slots},
-)
-async def backfill_schedule(call: Call[Backfill, Nothing]) -> Response:
+@operation("POST", "/v1/schedules/{id:path}/backfill", may="start")
+async def backfill_schedule(call: Call, body: Backfill) -> Accepted[Slots]:
     """Start a turn for each time of the schedule in a range that has none."""
-    body = call.body
     schedule = _schedule(call)
-    if call.caller.tenant is not None:
-        missing = await schedule.missing(body.start, body.end)
-        await _check_starts(call, schedule, len(missing))
+    await _check_backfill(call, body, schedule)
     slots = await schedule.backfill(body.start, body.end, at_once=body.at_once)
-    return answer(Slots(slots=slots), 202)
+    return Slots(slots=slots)
 
 
 def _check_batch(caller: Caller, batch: ScheduledTasks | None) -> None:
@@ -330,11 +258,32 @@ def _check_batch(caller: Caller, batch: ScheduledTasks | None) -> None:
         return
     check_tasks(caller, len(batch.tasks))
     check_limits(caller, batch.turn_budget)
-    for one in batch.tasks:
-        check_limits(caller, None, None, one if isinstance(one, str) else one.task)
+    for task in batch.tasks:
+        check_limits(caller, None, None, task if isinstance(task, str) else task.task)
 
 
-async def _check_starts(call: Call[Any, Any], schedule: Schedule, count: int) -> None:
+async def _check_backfill(call: Call, body: Backfill, schedule: Schedule) -> None:
+    """Refuse a backfill if the tenant would have too much at the same time.
+
+    Unless they run at once, turns begin one after the other and count as one. The times that have
+    no turn are asked for only where their number matters, because Temporal is asked about each.
+
+    Raises:
+        RefusedError: It would.
+    """
+    if call.caller.tenant is None:
+        return
+    if not body.at_once:
+        try:
+            await _check_starts(call, 1)
+        except RefusedError:
+            if await schedule.missing(body.start, body.end):
+                raise
+        return
+    await _check_starts(call, len(await schedule.missing(body.start, body.end)))
+
+
+async def _check_starts(call: Call, count: int) -> None:
     """Refuse to start turns or batches of a schedule by hand if the tenant would have too many.
 
     Raises:
@@ -342,14 +291,14 @@ async def _check_starts(call: Call[Any, Any], schedule: Schedule, count: int) ->
     """
     if call.caller.tenant is None:
         return
-    tasks = (await schedule.status()).tasks
+    tasks = (await _entry(call)).tasks
     if tasks is None:
         await check_turns(call.client, call.caller, None, count)
     else:
         await check_batches(call.client, call.caller, None, tasks, count)
 
 
-def _order(call: Call[Any, Any]) -> dict[str, Any]:
+def _order(call: Call) -> dict[str, Any]:
     """Return the order of a tenant's turns, also for a schedule that was created without it."""
     return {} if call.caller.tenant is None else {"fairness": call.caller.tenant}
 
@@ -361,19 +310,17 @@ def _limits_of(task: str | Task) -> tuple[Any, ...]:
     return task.budget, task.allowed_tools, task.requires_human_approval
 
 
-def _schedule(call: Call[Any, Any]) -> Schedule:
+def _schedule(call: Call) -> Schedule:
     return call.client.schedule(call.id)
 
 
-OPERATIONS: tuple[AnyOperation, ...] = (
-    create_schedule,
-    list_schedules,
-    get_scheduled_turns,
-    get_schedule,
-    change_schedule,
-    delete_schedule,
-    run_schedule,
-    pause_schedule,
-    resume_schedule,
-    backfill_schedule,
-)
+async def _entry(call: Call) -> ScheduleEntry:
+    """Return a schedule as lists have it, also one that another program has changed.
+
+    Raises:
+        ScheduleNotFoundError: There is none.
+    """
+    entry = await listed_entry(call.client.temporal, call.id)
+    if entry is None:
+        raise SCHEDULE.missing(call.id)
+    return entry

@@ -7,14 +7,16 @@ from collections.abc import AsyncGenerator, Mapping
 
 from pydantic_core import to_json
 from sse_starlette.event import ServerSentEvent
-from starlette.responses import Response
 
-from perdure.clients.gateway.inputs import Nothing, Query
-from perdure.clients.gateway.operations import EVENTS, AnyOperation, Call, done, operation
+from perdure.clients.gateway.inputs import Query
+from perdure.clients.gateway.operations import Call, operation
 from perdure.clients.gateway.streams import EventStream, begun
 from perdure.clients.reading.events import VERSION
 from perdure.clients.sessions.handle import SessionEvent
 from perdure.session import facts
+from perdure.temporal import access
+from perdure.temporal.names import SESSION
+from perdure.temporal.runs import describe
 
 SHOWN: Mapping[type, tuple[str, tuple[str, ...]]] = {
     facts.SessionStarted: ("session_started", ()),
@@ -44,36 +46,41 @@ class WatchSession(Query):
     after: str | None = None
 
 
-@operation(
-    "GET",
-    "/v1/sessions/{id:path}/events",
-    may="read",
-    body=Nothing,
-    query=WatchSession,
-    answers={200: EVENTS, 204: None},
-)
-async def watch_session(call: Call[Nothing, WatchSession]) -> Response:
+@operation("GET", "/v1/sessions/{id:path}/events", may="read")
+async def watch_session(call: Call, query: WatchSession) -> EventStream | None:
     """Stream the events of a session, until it is closed.
 
     The id of each message is the cursor of its event. A client that sends the last one as
     `Last-Event-ID` gets the events after it. The events of a turn are those of the turn itself.
     """
-    session = call.client.session(call.id)
-    after = call.request.headers.get("last-event-id") or call.query.after
+    after = call.request.headers.get("last-event-id") or query.after
     with contextlib.ExitStack() as held:
         held.enter_context(call.stay_open())
-        items = await begun(session.events(after), held)
+        await _check_exists(call)
+        items = await begun(call.client.session(call.id).events(after), held)
         if items is None:
-            return done()
+            return None
         return EventStream(_messages(items), held.pop_all())
+
+
+async def _check_exists(call: Call) -> None:
+    """Refuse an id of no session: a slow server may say so only after the stream has begun.
+
+    Raises:
+        SessionNotFoundError: There is no such session.
+    """
+    describing = describe(call.client.temporal, call.id, retry=True)
+    description = await access.SESSION.asked(call.id, describing)
+    if description.workflow_execution_info.type.name != SESSION:
+        raise access.SESSION.missing(call.id)
 
 
 async def _messages(
     items: AsyncGenerator[SessionEvent, None],
 ) -> AsyncGenerator[ServerSentEvent, None]:
     async with contextlib.aclosing(items):
-        async for one in items:
-            yield ServerSentEvent(to_json(_public(one)).decode(), id=one.cursor)
+        async for event in items:
+            yield ServerSentEvent(to_json(_public(event)).decode(), id=event.cursor)
 
 
 def _public(event: SessionEvent) -> dict[str, object]:
@@ -86,6 +93,3 @@ def _public(event: SessionEvent) -> dict[str, object]:
         "at": event.at,
         **{name: getattr(event.fact, name) for name in names},
     }
-
-
-OPERATIONS: tuple[AnyOperation, ...] = (watch_session,)

@@ -6,13 +6,11 @@ import asyncio
 import contextlib
 from datetime import timedelta
 
-from starlette.responses import Response
-
 from perdure import errors
 from perdure.base import Value
 from perdure.clients.gateway.ids import checked
-from perdure.clients.gateway.inputs import Body, Nothing, key_of
-from perdure.clients.gateway.operations import AnyOperation, Call, answer, done, operation
+from perdure.clients.gateway.inputs import Body, key_of
+from perdure.clients.gateway.operations import Accepted, Call, operation
 from perdure.clients.gateway.options import (
     Cancelled,
     CommonOptions,
@@ -127,21 +125,12 @@ class ForkSession(Body):
     at_turn: int | None = None
 
 
-@operation(
-    "POST",
-    "/v1/sessions/{id:path}/messages",
-    may="start",
-    body=SendMessage,
-    query=Nothing,
-    answers={202: SentMessage},
-    takes_key=True,
-)
-async def send_message(call: Call[SendMessage, Nothing]) -> Response:
+@operation("POST", "/v1/sessions/{id:path}/messages", may="start", takes_key=True)
+async def send_message(call: Call, body: SendMessage) -> Accepted[SentMessage]:
     """Send a message to a session, which the first one begins.
 
     The answer comes when the message is recorded. The turn of a message that waits begins later.
     """
-    body = call.body
     if body.if_busy in ("steer", "interrupt"):
         call.caller.require("control")
     sent = await (await _session(call, body.begin)).say(
@@ -153,10 +142,10 @@ async def send_message(call: Call[SendMessage, Nothing]) -> Response:
     )
     if sent.disposition is Disposition.STARTED:
         await sent.turn()  # so that it exists when the caller asks for it
-    return answer(SentMessage(id=sent.id, disposition=sent.disposition, turn_id=sent.turn_id), 202)
+    return SentMessage(id=sent.id, disposition=sent.disposition, turn_id=sent.turn_id)
 
 
-async def _session(call: Call[SendMessage, Nothing], begin: BeginSession | None) -> Session:
+async def _session(call: Call, begin: BeginSession | None) -> Session:
     if begin is None:
         return call.client.session(call.id, fairness=call.caller.tenant)
     check_limits(
@@ -178,183 +167,92 @@ async def _session(call: Call[SendMessage, Nothing], begin: BeginSession | None)
     )
 
 
-@operation(
-    "GET", "/v1/sessions", may="read", body=Nothing, query=LabelledPages, answers={200: SessionList}
-)
-async def list_sessions(call: Call[Nothing, LabelledPages]) -> Response:
+@operation("GET", "/v1/sessions", may="read")
+async def list_sessions(call: Call, query: LabelledPages) -> SessionList:
     """List sessions, page by page. The list may lag a second behind."""
-    query = call.query
     listing = call.client.sessions(
         query.agent, labels=query.labels, id_prefix=call.caller.prefix or None
     )
     page = await listing.page(query.after, size=query.limit)
-    return answer(SessionList(sessions=page.entries, next=page.next))
+    return SessionList(sessions=page.entries, next=page.next)
 
 
-@operation(
-    "GET",
-    "/v1/sessions/{id:path}/messages",
-    may="read",
-    body=Nothing,
-    query=Nothing,
-    answers={200: SessionMessages},
-)
-async def get_messages(call: Call[Nothing, Nothing]) -> Response:
+@operation("GET", "/v1/sessions/{id:path}/messages", may="read")
+async def get_messages(call: Call) -> SessionMessages:
     """Return the messages of the turns that are over; the oldest are left out beyond 800 kB."""
     messages = await call.client.session(call.id).messages()
-    return answer(SessionMessages(messages=messages))
+    return SessionMessages(messages=messages)
 
 
-@operation(
-    "GET",
-    "/v1/sessions/{id:path}/messages/{message_id}",
-    may="read",
-    body=Nothing,
-    query=WaitFor,
-    answers={200: MessageStatus},
-)
-async def get_message(call: Call[Nothing, WaitFor]) -> Response:
+@operation("GET", "/v1/sessions/{id:path}/messages/{message_id}", may="read")
+async def get_message(call: Call, query: WaitFor) -> MessageStatus:
     """Return the turn of a message; null while it waits in the queue.
 
     With `wait`, the answer comes as soon as a turn has been given it. A session knows the messages
     of its last 50 turns.
     """
     session, message_id = call.client.session(call.id), call.request.path_params["message_id"]
-    found = await session.find(message_id)
-    if found is not None and found.turn_id is None and call.query.wait:
+    status = await session.find(message_id)
+    if status is not None and status.turn_id is None and query.wait:
         with call.stay_open(), contextlib.suppress(TimeoutError, errors.SessionClosedError):
-            async with asyncio.timeout(call.query.wait):
+            async with asyncio.timeout(query.wait):
                 await session.turn_of(message_id)
-        found = await session.find(message_id)
-    if found is None:
+        status = await session.find(message_id)
+    if status is None:
         raise RefusedError(
             404, "MESSAGE_NOT_FOUND", "the session has no such message, or it is too old"
         )
-    return answer(found)
+    return status
 
 
-@operation(
-    "GET",
-    "/v1/sessions/{id:path}/turns",
-    may="read",
-    body=Nothing,
-    query=Nothing,
-    answers={200: SessionTurns},
-)
-async def get_turns(call: Call[Nothing, Nothing]) -> Response:
+@operation("GET", "/v1/sessions/{id:path}/turns", may="read")
+async def get_turns(call: Call) -> SessionTurns:
     """Return the last turns of a session, with their outcomes."""
-    return answer(SessionTurns(turns=await call.client.session(call.id).turns()))
+    return SessionTurns(turns=await call.client.session(call.id).turns())
 
 
-@operation(
-    "GET",
-    "/v1/sessions/{id:path}",
-    may="read",
-    body=Nothing,
-    query=Nothing,
-    answers={200: SessionStatus},
-)
-async def get_session(call: Call[Nothing, Nothing]) -> Response:
+@operation("GET", "/v1/sessions/{id:path}", may="read")
+async def get_session(call: Call) -> SessionStatus:
     """Return the status of a session."""
-    return answer(await call.client.session(call.id).status())
+    return await call.client.session(call.id).status()
 
 
-@operation(
-    "POST",
-    "/v1/sessions/{id:path}/interrupt",
-    may="control",
-    body=Reason,
-    query=Nothing,
-    answers={202: Cancelled},
-)
-async def interrupt_session(call: Call[Reason, Nothing]) -> Response:
+@operation("POST", "/v1/sessions/{id:path}/interrupt", may="control")
+async def interrupt_session(call: Call, body: Reason) -> Accepted[Cancelled]:
     """Cancel the running turn. Messages that wait go on waiting, until the next one comes."""
-    cancelled = await call.client.session(call.id).interrupt(call.body.reason)
-    return answer(Cancelled(cancelled=cancelled), 202)
+    cancelled = await call.client.session(call.id).interrupt(body.reason)
+    return Cancelled(cancelled=cancelled)
 
 
-@operation(
-    "POST",
-    "/v1/sessions/{id:path}/resume",
-    may="start",
-    body=Nothing,
-    query=Nothing,
-    answers={200: Changed},
-)
-async def resume_session(call: Call[Nothing, Nothing]) -> Response:
+@operation("POST", "/v1/sessions/{id:path}/resume", may="start")
+async def resume_session(call: Call) -> Changed:
     """Let the next turn read the messages that wait, after a turn was cancelled."""
-    return answer(Changed(changed=await call.client.session(call.id).resume()))
+    return Changed(changed=await call.client.session(call.id).resume())
 
 
-@operation(
-    "POST",
-    "/v1/sessions/{id:path}/unqueue",
-    may="control",
-    body=TakeOut,
-    query=Nothing,
-    answers={200: Changed},
-)
-async def unqueue_message(call: Call[TakeOut, Nothing]) -> Response:
+@operation("POST", "/v1/sessions/{id:path}/unqueue", may="control")
+async def unqueue_message(call: Call, body: TakeOut) -> Changed:
     """Take a message out of the queue, unless a turn has been given it."""
-    return answer(Changed(changed=await call.client.session(call.id).unqueue(call.body.id)))
+    return Changed(changed=await call.client.session(call.id).unqueue(body.id))
 
 
-@operation(
-    "POST",
-    "/v1/sessions/{id:path}/add-budget",
-    may="budget",
-    body=MoreForSession,
-    query=Nothing,
-    answers={204: None},
-)
-async def add_to_session(call: Call[MoreForSession, Nothing]) -> Response:
+@operation("POST", "/v1/sessions/{id:path}/add-budget", may="budget")
+async def add_to_session(call: Call, body: MoreForSession) -> None:
     """Add to the budget of a session. A request that is repeated adds again."""
-    await call.client.session(call.id).add_budget(call.body.budget)
-    return done()
+    await call.client.session(call.id).add_budget(body.budget)
 
 
-@operation(
-    "POST",
-    "/v1/sessions/{id:path}/close",
-    may="control",
-    body=Reason,
-    query=Nothing,
-    answers={200: Unread},
-)
-async def close_session(call: Call[Reason, Nothing]) -> Response:
+@operation("POST", "/v1/sessions/{id:path}/close", may="control")
+async def close_session(call: Call, body: Reason) -> Unread:
     """Close a session: it takes no more messages. A running turn goes on to its end."""
-    return answer(Unread(unread=await call.client.session(call.id).close(call.body.reason)))
+    return Unread(unread=await call.client.session(call.id).close(body.reason))
 
 
-@operation(
-    "POST",
-    "/v1/sessions/{id:path}/fork",
-    may="start",
-    body=ForkSession,
-    query=Nothing,
-    answers={202: SessionStatus},
-)
-async def fork_session(call: Call[ForkSession, Nothing]) -> Response:
+@operation("POST", "/v1/sessions/{id:path}/fork", may="start")
+async def fork_session(call: Call, body: ForkSession) -> Accepted[SessionStatus]:
     """Start another session with the messages of this one, which is not changed."""
-    body = call.body
     session = call.client.session(call.id, fairness=call.caller.tenant)
     fork_id = checked(call, body.id)
     await check_sessions(call.client, call.caller, fork_id)
     fork = await session.fork(body.at_turn, id=fork_id)
-    return answer(await fork.status(), 202)
-
-
-OPERATIONS: tuple[AnyOperation, ...] = (
-    send_message,
-    list_sessions,
-    get_messages,
-    get_message,
-    get_turns,
-    get_session,
-    interrupt_session,
-    resume_session,
-    unqueue_message,
-    add_to_session,
-    close_session,
-    fork_session,
-)
+    return await fork.status()

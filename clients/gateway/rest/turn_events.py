@@ -8,10 +8,9 @@ from collections.abc import AsyncGenerator
 from typing import Any
 
 from sse_starlette.event import ServerSentEvent
-from starlette.responses import Response
 
-from perdure.clients.gateway.inputs import Nothing, Query
-from perdure.clients.gateway.operations import EVENTS, AnyOperation, Call, done, operation
+from perdure.clients.gateway.inputs import Query
+from perdure.clients.gateway.operations import Call, operation
 from perdure.clients.gateway.streams import EventStream, Frame, with_first
 from perdure.clients.reading.events import VERSION, CaughtUp, Event, Private
 from perdure.clients.turns.handle import Turn
@@ -34,22 +33,15 @@ class WatchTurn(Query):
     live: bool = True
 
 
-@operation(
-    "GET",
-    "/v1/turns/{id:path}/events",
-    may="read",
-    body=Nothing,
-    query=WatchTurn,
-    answers={200: EVENTS, 204: None},
-)
-async def watch_turn(call: Call[Nothing, WatchTurn]) -> Response:
+@operation("GET", "/v1/turns/{id:path}/events", may="read")
+async def watch_turn(call: Call, query: WatchTurn) -> EventStream | None:
     """Stream the events of a turn, until it is over.
 
     The id of each message is the cursor of its event. A client that sends the last one as
     `Last-Event-ID` gets the events after it, from any process. Messages without an id are text in
     progress and marks. A client that has the last event of a turn gets 204, and need not reconnect.
     """
-    after = call.request.headers.get("last-event-id") or call.query.after
+    after = call.request.headers.get("last-event-id") or query.after
     with contextlib.ExitStack() as held:
         held.enter_context(call.stay_open())
         turn = call.client.turn(call.id)
@@ -57,8 +49,8 @@ async def watch_turn(call: Call[Nothing, WatchTurn]) -> Response:
         first = await anext(items, None)
         if first is None or await _is_at_the_end(turn, first, after):
             await items.aclose()
-            return done()
-        messages = _messages(with_first(first, items), call.query)
+            return None
+        messages = _messages(with_first(first, items), query)
         return EventStream(messages, held.pop_all())
 
 
@@ -74,16 +66,16 @@ async def _messages(
 ) -> AsyncGenerator[Frame, None]:
     include = frozenset(query.include)
     async with contextlib.aclosing(items):
-        async for one in items:
-            if isinstance(one, Event):
-                yield _written(one, include)
-            elif query.live or isinstance(one, CaughtUp):
-                told = (
-                    {"v": VERSION, "kind": "text", "text": one}
-                    if isinstance(one, str)
-                    else one.to_json()
+        async for item in items:
+            if isinstance(item, Event):
+                yield _written(item, include)
+            elif query.live or isinstance(item, CaughtUp):
+                data = (
+                    {"v": VERSION, "kind": "text", "text": item}
+                    if isinstance(item, str)
+                    else item.to_json()
                 )
-                yield ServerSentEvent(json.dumps(told))
+                yield ServerSentEvent(json.dumps(data))
 
 
 _WRITTEN: Recent[tuple[int, frozenset[Private]], tuple[Event, bytes]] = Recent(_KEPT)
@@ -98,6 +90,3 @@ def _written(event: Event, include: frozenset[Private]) -> bytes:
     written = message.encode()
     _WRITTEN.put((id(event), include), (event, written))
     return written
-
-
-OPERATIONS: tuple[AnyOperation, ...] = (watch_turn,)

@@ -9,13 +9,12 @@ from typing import Annotated, Any
 from urllib.parse import quote
 
 from pydantic import Field, JsonValue
-from starlette.responses import Response
 
 from perdure import errors
 from perdure.base import Value
 from perdure.clients.gateway.ids import checked, new_id
-from perdure.clients.gateway.inputs import Body, Nothing, Query, key_of
-from perdure.clients.gateway.operations import AnyOperation, Call, answer, done, operation
+from perdure.clients.gateway.inputs import Body, Query, key_of
+from perdure.clients.gateway.operations import Accepted, Call, operation
 from perdure.clients.gateway.options import (
     Cancelled,
     CommonOptions,
@@ -253,21 +252,13 @@ class WaitingCalls(Value):
     approvals: tuple[WaitingCall, ...]
 
 
-@operation(
-    "POST",
-    "/v1/turns",
-    may="start",
-    body=StartTurn,
-    query=Nothing,
-    answers={202: TurnReference},
-    takes_key=True,
-)
-async def start_turn(call: Call[StartTurn, Nothing]) -> Response:
+@operation("POST", "/v1/turns", may="start", takes_key=True)
+async def start_turn(call: Call, body: StartTurn) -> Accepted[TurnReference]:
     """Start a turn.
 
     A turn of this id with the same agent, task and context is returned as it is, running or over.
     """
-    body, caller = call.body, call.caller
+    caller = call.caller
     check_limits(
         caller, body.budget, body.max_iterations, body.task, body.options, body.model_retry
     )
@@ -290,53 +281,44 @@ async def start_turn(call: Call[StartTurn, Nothing]) -> Response:
         priority=body.priority,
         **body.common(),
     )
-    return _reference(call, turn)
+    return await _reference(call, turn)
 
 
-@operation("GET", "/v1/turns", may="read", body=Nothing, query=ListTurns, answers={200: TurnList})
-async def list_turns(call: Call[Nothing, ListTurns]) -> Response:
+@operation("GET", "/v1/turns", may="read")
+async def list_turns(call: Call, query: ListTurns) -> TurnList:
     """List turns, delegates included, page by page. The list may lag a second behind.
 
     A page may have fewer turns than the limit before the end.
     """
-    query, own = call.query, call.caller.own
+    complete = call.caller.own
     listing = call.client.list(
         query.agent,
         outcome=query.outcome,
         state=query.state,
         labels=query.labels,
-        parent=query.parent and own(query.parent),
-        schedule=query.schedule and own(query.schedule),
+        parent=query.parent and complete(query.parent),
+        schedule=query.schedule and complete(query.schedule),
         id_prefix=call.caller.prefix or None,
     )
     page = await listing.page(query.after, size=query.limit)
-    return answer(TurnList(turns=page.entries, next=page.next))
+    return TurnList(turns=page.entries, next=page.next)
 
 
-@operation(
-    "GET", "/v1/approvals", may="read", body=Nothing, query=Labelled, answers={200: WaitingCalls}
-)
-async def list_approvals(call: Call[Nothing, Labelled]) -> Response:
+@operation("GET", "/v1/approvals", may="read")
+async def list_approvals(call: Call, query: Labelled) -> WaitingCalls:
     """List the calls that wait for a person."""
-    found: list[WaitingCall] = []
-    async for turn, one in call.client.pending_approvals(
-        call.query.agent, labels=call.query.labels, id_prefix=call.caller.prefix or None
+    waiting: list[WaitingCall] = []
+    async for turn, approval in call.client.pending_approvals(
+        query.agent, labels=query.labels, id_prefix=call.caller.prefix or None
     ):
-        found.append(WaitingCall(turn=turn, call=one))
-        if len(found) == call.query.limit:
+        waiting.append(WaitingCall(turn=turn, call=approval))
+        if len(waiting) == query.limit:
             break
-    return answer(WaitingCalls(approvals=tuple(found)))
+    return WaitingCalls(approvals=tuple(waiting))
 
 
-@operation(
-    "GET",
-    "/v1/turns/{id:path}/result",
-    may="read",
-    body=Nothing,
-    query=WaitFor,
-    answers={200: TurnResult, 202: TurnStatus},
-)
-async def get_result(call: Call[Nothing, WaitFor]) -> Response:
+@operation("GET", "/v1/turns/{id:path}/result", may="read")
+async def get_result(call: Call, query: WaitFor) -> TurnResult | Accepted[TurnStatus]:
     """Return the result of a turn, or wait for it.
 
     If the turn is not over after the wait, the answer is 202 with its status.
@@ -344,72 +326,43 @@ async def get_result(call: Call[Nothing, WaitFor]) -> Response:
     with call.stay_open():
         turn = call.client.turn(call.id)
         status = await turn.status()
-        if status.outcome is None and not await _is_over(turn, call.query.wait):
-            return answer(await turn.status(), 202)
-        return answer(_result(*await _ended(turn)))
+        if status.outcome is None and not await _is_over(turn, query.wait):
+            return await turn.status()
+        return _result(*await _ended(turn))
 
 
-@operation(
-    "GET",
-    "/v1/turns/{id:path}/messages",
-    may="read",
-    body=Nothing,
-    query=Nothing,
-    answers={200: TurnMessages},
-)
-async def get_turn_messages(call: Call[Nothing, Nothing]) -> Response:
+@operation("GET", "/v1/turns/{id:path}/messages", may="read")
+async def get_turn_messages(call: Call) -> TurnMessages:
     """Return the messages of a turn that is over, with which another one can begin."""
     turn = call.client.turn(call.id)
     if (await turn.status()).outcome is None:
         raise RefusedError(409, "TURN_RUNNING", "the turn is not over, so its messages change")
     report, _ = await _ended(turn)
-    return answer(TurnMessages(messages=report.messages))
+    return TurnMessages(messages=report.messages)
 
 
-@operation(
-    "GET",
-    "/v1/turns/{id:path}",
-    may="read",
-    body=Nothing,
-    query=WaitFor,
-    answers={200: TurnStatus},
-)
-async def get_turn(call: Call[Nothing, WaitFor]) -> Response:
+@operation("GET", "/v1/turns/{id:path}", may="read")
+async def get_turn(call: Call, query: WaitFor) -> TurnStatus:
     """Return the status of a turn.
 
     With `wait`, the answer comes as soon as the turn is over or needs a person.
     """
-    if not call.query.wait:
-        return answer(await call.client.turn(call.id).status())
+    if not query.wait:
+        return await call.client.turn(call.id).status()
     with call.stay_open():
-        return answer(await call.client.turn(call.id).wait(call.query.wait))
+        return await call.client.turn(call.id).wait(query.wait)
 
 
-@operation(
-    "POST",
-    "/v1/turns/{id:path}/cancel",
-    may="control",
-    body=Reason,
-    query=Nothing,
-    answers={202: Cancelled},
-)
-async def cancel_turn(call: Call[Reason, Nothing]) -> Response:
+@operation("POST", "/v1/turns/{id:path}/cancel", may="control")
+async def cancel_turn(call: Call, body: Reason) -> Accepted[Cancelled]:
     """Ask a turn to stop. It ends within seconds, with the reason in its result."""
     turn = call.client.turn(call.id)
-    return answer(Cancelled(cancelled=await turn.cancel(call.body.reason)), 202)
+    return Cancelled(cancelled=await turn.cancel(body.reason))
 
 
-@operation(
-    "POST",
-    "/v1/turns/{id:path}/approve",
-    may="decide",
-    body=Approve,
-    query=Nothing,
-    answers={204: None},
-)
-async def approve_call(call: Call[Approve, Nothing]) -> Response:
+@operation("POST", "/v1/turns/{id:path}/approve", may="decide")
+async def approve_call(call: Call, body: Approve) -> None:
     """Approve a call that waits, with its own arguments or with others."""
-    body = call.body
     await call.client.turn(call.id).approve(
         body.call_id,
         token=body.token,
@@ -417,58 +370,30 @@ async def approve_call(call: Call[Approve, Nothing]) -> Response:
         arguments=body.arguments,
         by=call.caller.subject,
     )
-    return done()
 
 
-@operation(
-    "POST",
-    "/v1/turns/{id:path}/deny",
-    may="decide",
-    body=Deny,
-    query=Nothing,
-    answers={204: None},
-)
-async def deny_call(call: Call[Deny, Nothing]) -> Response:
+@operation("POST", "/v1/turns/{id:path}/deny", may="decide")
+async def deny_call(call: Call, body: Deny) -> None:
     """Deny a call that waits."""
-    body = call.body
     await call.client.turn(call.id).deny(
         body.call_id, body.reason, token=body.token, by=call.caller.subject
     )
-    return done()
 
 
-@operation(
-    "POST",
-    "/v1/turns/{id:path}/add-budget",
-    may="budget",
-    body=MoreBudget,
-    query=Nothing,
-    answers={200: Remaining},
-)
-async def add_budget(call: Call[MoreBudget, Nothing]) -> Response:
+@operation("POST", "/v1/turns/{id:path}/add-budget", may="budget")
+async def add_budget(call: Call, body: MoreBudget) -> Remaining:
     """Add to the budget of a turn, or to its iterations, and return the rest.
 
     A turn that waits for that goes on. A request that is repeated adds again.
     """
-    body = call.body
-    rest = await call.client.turn(call.id).add_budget(
+    return await call.client.turn(call.id).add_budget(
         body.budget, iterations=body.iterations, by=call.caller.subject
     )
-    return answer(rest)
 
 
-@operation(
-    "POST",
-    "/v1/turns/{id:path}/steer",
-    may="control",
-    body=SteerTurn,
-    query=Nothing,
-    answers={202: Reference},
-    takes_key=True,
-)
-async def steer_turn(call: Call[SteerTurn, Nothing]) -> Response:
+@operation("POST", "/v1/turns/{id:path}/steer", may="control", takes_key=True)
+async def steer_turn(call: Call, body: SteerTurn) -> Accepted[Reference]:
     """Send a message of the user to a running turn."""
-    body = call.body
     if body.deny_pending:
         call.caller.require("decide")
     message_id = await call.client.turn(call.id).steer(
@@ -478,28 +403,20 @@ async def steer_turn(call: Call[SteerTurn, Nothing]) -> Response:
         deny_pending=body.deny_pending,
         by=call.caller.subject,
     )
-    return answer(Reference(id=message_id), 202)
+    return Reference(id=message_id)
 
 
-@operation(
-    "POST",
-    "/v1/turns/{id:path}/fork",
-    may="start",
-    body=ForkTurn,
-    query=Nothing,
-    answers={202: TurnReference},
-    takes_key=True,
-)
-async def fork_turn(call: Call[ForkTurn, Nothing]) -> Response:
+@operation("POST", "/v1/turns/{id:path}/fork", may="start", takes_key=True)
+async def fork_turn(call: Call, body: ForkTurn) -> Accepted[TurnReference]:
     """Start a turn that goes on from a complete step of another, which is not changed.
 
     Calls after that step may happen again. Without an id, each request starts another turn.
     """
-    body = call.body
     check_limits(call.caller, body.budget, body.max_iterations, model_retry=body.model_retry)
     if body.model is not None:
         call.caller.require("override")
-    own_id = await _optional_id(call, body.id)
+    own_id = _optional_id(call, body.id)
+    await check_turns(call.client, call.caller, own_id)
     turn = await call.client.turn(call.id).fork(
         body.at_step,
         id=own_id,
@@ -512,47 +429,37 @@ async def fork_turn(call: Call[ForkTurn, Nothing]) -> Response:
         model_retry=body.model_retry,
         on_done=body.on_done,
     )
-    return _reference(call, turn)
+    return await _reference(call, turn)
 
 
-@operation(
-    "POST",
-    "/v1/turns/{id:path}/resume",
-    may="start",
-    body=ResumeTurn,
-    query=Nothing,
-    answers={202: TurnReference},
-    takes_key=True,
-)
-async def resume_turn(call: Call[ResumeTurn, Nothing]) -> Response:
+@operation("POST", "/v1/turns/{id:path}/resume", may="start", takes_key=True)
+async def resume_turn(call: Call, body: ResumeTurn) -> Accepted[TurnReference]:
     """Let a turn go on that ended without an answer, as a new turn, or that waits for a provider.
 
     Without an id, each request starts another turn.
     """
-    body = call.body
     check_limits(call.caller, body.budget, body.max_iterations, model_retry=body.model_retry)
-    own_id = await _optional_id(call, body.id)
-    turn = await call.client.turn(call.id).resume(
+    turn, own_id = call.client.turn(call.id), _optional_id(call, body.id)
+    if call.caller.tenant is not None and await turn.resume_step() is not None:
+        await check_turns(call.client, call.caller, own_id)
+    turn = await turn.resume(
         body.budget,
         max_iterations=body.max_iterations,
         model_retry=body.model_retry,
         id=own_id,
     )
-    return _reference(call, turn)
+    return await _reference(call, turn)
 
 
-async def _optional_id(call: Call[Any, Any], given: str | None) -> str | None:
-    """Return the id of a turn that goes on from another one, if the tenant may have one more."""
-    wanted = given if given is not None else key_of(call.request)
-    turn_id = None if wanted is None else checked(call, wanted)
-    await check_turns(call.client, call.caller, turn_id)
-    return turn_id
+def _optional_id(call: Call, own_id: str | None) -> str | None:
+    """Return the id of a turn that goes on from another one; None if the caller names none."""
+    chosen = own_id if own_id is not None else key_of(call.request)
+    return None if chosen is None else checked(call, chosen)
 
 
-def _reference(call: Call[Any, Any], turn: Turn[Any]) -> Response:
-    path = f"/v1/turns/{quote(turn.id)}"
-    reference = TurnReference(id=turn.id, run_id=turn.run_id)
-    return answer(reference, 202, call.location(path))
+async def _reference(call: Call, turn: Turn[Any]) -> TurnReference:
+    call.locate(f"/v1/turns/{quote(turn.id)}")
+    return TurnReference(id=turn.id, run_id=await turn.first_run())
 
 
 async def _is_over(turn: Turn[Any], wait: float) -> bool:
@@ -593,20 +500,3 @@ def _result(report: AgentReport[Any], error: ErrorInfo | None) -> TurnResult:
         unread=tuple(message.text for message in report.unread),
         forked_from=report.forked_from,
     )
-
-
-OPERATIONS: tuple[AnyOperation, ...] = (
-    start_turn,
-    list_turns,
-    list_approvals,
-    get_result,
-    get_turn_messages,
-    get_turn,
-    cancel_turn,
-    approve_call,
-    deny_call,
-    add_budget,
-    steer_turn,
-    fork_turn,
-    resume_turn,
-)

@@ -117,7 +117,9 @@ class Batch(Generic[T]):
 
         Raises:
             BatchNotFoundError: Temporal does not have the batch, or no longer has it.
+            ServerUnreachableError: Temporal does not answer.
         """
+        await self._described()  # the workflow of a turn is followed to its end as well
         await self._until_over()
         return await self.status()
 

@@ -432,7 +432,8 @@ async def failed_unknown(client: Client, turn_id: str) -> bool:
     Raises:
         PerdureError: The history cannot be read.
     """
-    found = (await describe(client, turn_id, retry=True)).workflow_execution_info
+    describing = describe(client, turn_id, retry=True)
+    found = (await access.TURN.asked(turn_id, describing)).workflow_execution_info
     if (
         found.type.name != TURN
         or found.status != WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_FAILED

@@ -643,6 +643,13 @@ class Session(Generic[T]):
         return unpack(await self._ask(update, pack(given)), Done).done
 
     async def _ask(self, update: str, given: RawValue, update_id: str | None = None) -> RawValue:
+        """Send an update.
+
+        Raises:
+            PerdureError: The session refused it, there is no such session, or it is closed.
+        """
+        if update != SAY:  # a turn has updates of the same names; only sessions take messages
+            await self._last_run()
         try:
             return await updates.ask(
                 self._client, access.SESSION, [""], self.id, update, given, update_id

@@ -1,10 +1,10 @@
-"""Ids of another kind: a handle of a turn, a session, a batch or a schedule does nothing with them."""
+"""Ids of another kind: no handle does anything with them."""
 
 import asyncio
 
 import pytest
 
-from perdure import errors
+from perdure import Budget, errors
 from perdure.testing import says
 
 from ..conftest import Runtime
@@ -24,3 +24,29 @@ async def test_wait_for_a_batch_refuses_the_id_of_a_running_turn(runtime: Runtim
         await turn.result()
 
     assert not is_over
+
+
+@pytest.mark.accepts("E165")
+async def test_session_changes_nothing_of_a_turn(runtime: Runtime) -> None:
+    """Turns have updates of the same names."""
+    model = Held(says("done"))
+    async with runtime(app(), model=model) as client:
+        turn = await client.start("spender", "go", budget=Budget(tool_calls=5))
+        session = client.session(turn.id)
+        for verb in (
+            session.add_budget(Budget(tool_calls=2)),
+            session.resume(),
+            session.close(),
+            session.interrupt(),
+            session.unqueue("m-1"),
+        ):
+            with pytest.raises(errors.SessionNotFoundError, match="AgentTurn, not a session"):
+                await verb
+        with pytest.raises(errors.PerdureError):
+            await session.say("hello")
+        left = (await turn.status()).budget
+        model.let_go.set()
+        await turn.result()
+
+    assert left is not None
+    assert left.tool_calls == 5

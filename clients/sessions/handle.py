@@ -463,16 +463,22 @@ class Session(Generic[T]):
 
         Raises:
             SessionNotFoundError: Temporal does not have the session, or no longer has it.
+            StaleCursorError: The cursor belongs to another session, or the retention of its run is
+                over.
             InvalidRequestError: The value is not a cursor.
         """
         given, types = {"after": after}, {"after": validation.Text | None}
         validation.check("the events", given, types, errors.InvalidRequestError)
         position = None if after is None else cursors.read(after, "a session")
-        async for event in self._events(position):
+        run, last = await self._last_run(), 0
+        if position is not None:
+            await self._check_run(position.run, run)
+            run, last = position.run, position.event
+        async for event in self._events(run, last):
             yield event
 
-    async def _events(self, after: Cursor | None) -> AsyncIterator[SessionEvent]:
-        run, last = (after.run, after.event) if after else (await self._last_run(), 0)
+    async def _events(self, run: str, last: int = 0) -> AsyncIterator[SessionEvent]:
+        """Yield the events of a run after its event of the number `last`, and of later runs."""
         converter = self._client.data_converter
         follower = Follower(
             self._client, access.SESSION, self.id, [run], lambda: SessionReader(converter).facts
@@ -486,6 +492,22 @@ class Session(Generic[T]):
                     cursor = str(Cursor(run, run, event.event_id))
                     at = event.event_time.ToDatetime(tzinfo=UTC)
                     yield SessionEvent(cursor, at, fact, self.id)
+
+    async def _check_run(self, run_id: str, last: str) -> None:
+        """Refuse the run of a cursor, unless it is a run of this session that Temporal has.
+
+        Raises:
+            StaleCursorError: It is not.
+        """
+        if run_id == last:
+            return
+        describing = describe(self._client, self.id, run_id, retry=True)
+        if await access.SESSION.asked_if_known(self.id, describing) is None:
+            raise errors.StaleCursorError(
+                f"the cursor belongs to another session than {self.id!r}, or to a run of it whose"
+                " retention is over; read the events from the beginning",
+                context={"session_id": self.id},
+            )
 
     async def interrupt(self, reason: str = "") -> bool:
         """Cancel the running turn. Messages that wait go on waiting, until the next one comes.
@@ -605,7 +627,7 @@ class Session(Generic[T]):
             if message_id in turn.messages:
                 return self._turn(turn.turn_id)
         state = SessionState()
-        async for event in self._events(Cursor(run_id, run_id, 0)):
+        async for event in self._events(run_id):
             state = apply(state, event.fact)
             given = {one.id for one in state.given}
             if state.running is not None and message_id in given:

@@ -5,10 +5,11 @@ import asyncio
 import pytest
 
 from perdure import Budget, errors
-from perdure.testing import says
+from perdure.testing import ScriptedModel, says
 
 from ..conftest import Runtime
 from .spending import SOON_S, Held, app
+from .test_sessions import session_of
 
 
 @pytest.mark.accepts("E165")
@@ -50,3 +51,29 @@ async def test_session_changes_nothing_of_a_turn(runtime: Runtime) -> None:
 
     assert left is not None
     assert left.tool_calls == 5
+
+
+@pytest.mark.accepts("E165")
+async def test_events_of_a_session_refuse_the_cursor_of_another_workflow(runtime: Runtime) -> None:
+    """Of a turn and of another session as stale; a session that does not exist is not found."""
+    model = ScriptedModel(says("one"), says("two"), says("three"))
+    async with runtime(app(), model=model) as client:
+        session, other = session_of(client), session_of(client)
+        turn = await client.start("spender", "go")
+        await turn.result()
+        for one in (session, other):
+            await (await one.say("hello")).result()
+            await one.close()
+        own = [event.cursor async for event in session.events()]
+        theirs = [event.cursor async for event in other.events()]
+        of_turn = [event.cursor async for event in turn.events()]
+        rest = [event.cursor async for event in session.events(after=own[0])]
+        for cursor in (theirs[0], of_turn[0]):
+            with pytest.raises(errors.StaleCursorError, match="belongs to another session"):
+                await anext(session.events(after=cursor))
+        with pytest.raises(errors.SessionNotFoundError, match="AgentTurn, not a session"):
+            await anext(client.session(turn.id).events(after=of_turn[0]))
+        with pytest.raises(errors.SessionNotFoundError):
+            await anext(session_of(client).events(after=own[0]))
+
+    assert rest == own[1:]

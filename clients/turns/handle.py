@@ -646,7 +646,7 @@ class Turn(Generic[T]):
 
         Args:
             call: The call, from `pending_approvals`, or its id.
-            token: The call's token, from `pending_approvals`, if `call` is an id: the call runs
+            token: The call's token, from `pending_approvals`; a call itself has it. The call runs
                 only if it is still the one that was reviewed, in the same run. A program that shows
                 calls to people gives it. Without it, the call that waits now is approved, whoever
                 reviewed what; it is required for a turn that was restarted or reset, and for a call
@@ -657,8 +657,8 @@ class Turn(Generic[T]):
                 200 characters. It is recorded, not checked.
 
         Raises:
-            ApprovalConflictError: No such call waits, it was already decided, has expired, or has
-                other arguments than the one that was reviewed.
+            ApprovalConflictError: No such call waits, it was already decided, has expired, has
+                other arguments than the one that was reviewed, or has another token than `token`.
             InvalidRequestError: The turn is over, the arguments are not JSON, or `by` is not valid.
             ServerUnreachableError: No worker accepted it within 30 s; one may still do so later.
             TurnNotFoundError: Temporal does not have the turn.
@@ -695,6 +695,12 @@ class Turn(Generic[T]):
         if isinstance(call, str):
             name = call if token is None else f"{call}:{token}"
             [call] = await waiting.named(self._client, self, [name], to_run=approve)
+        elif token not in (None, call.token):
+            raise errors.ApprovalConflictError(
+                f"the token {token!r} is not that of the call {call.call_id!r} that was given with"
+                " it; nothing was decided",
+                context={"turn_id": self.id},
+            )
         decision = Decision(
             call_id=call.call_id,
             digest=call.digest,

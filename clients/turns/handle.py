@@ -120,11 +120,6 @@ class Turn(Generic[T]):
     def __repr__(self) -> str:
         return f"Turn({self.id!r})"
 
-    @property
-    def run_id(self) -> str:
-        """Temporal's id of its first run; empty before a handle of an id has asked the server."""
-        return self._known.runs[0] if self._known else ""
-
     async def first_run(self) -> str:
         """Return Temporal's id of the first run of the turn. A long turn has several.
 

@@ -131,7 +131,7 @@ async def test_name_that_is_not_one_visible_line_is_refused(runtime: Runtime) ->
     async with runtime(clerk, model=model) as client:
         turn = await client.start("clerk", "go", budget=Budget(tool_calls=5))
         [ann] = await pending(turn)
-        at = client.temporal, access.TURN, [turn.run_id], turn.id
+        at = client.temporal, access.TURN, [await turn.first_run()], turn.id
         for by in ("", "  ", "anna\nbob", "anna\x1b[2K", "anna\u202e", "a" * 201):
             decision = Decision(call_id=ann.call_id, digest=ann.digest, approve=True, by=by)
             for attempt in (

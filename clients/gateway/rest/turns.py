@@ -290,7 +290,7 @@ async def start_turn(call: Call[StartTurn, Nothing]) -> Response:
         priority=body.priority,
         **body.common(),
     )
-    return _reference(call, turn)
+    return await _reference(call, turn)
 
 
 @operation("GET", "/v1/turns", may="read", body=Nothing, query=ListTurns, answers={200: TurnList})
@@ -512,7 +512,7 @@ async def fork_turn(call: Call[ForkTurn, Nothing]) -> Response:
         model_retry=body.model_retry,
         on_done=body.on_done,
     )
-    return _reference(call, turn)
+    return await _reference(call, turn)
 
 
 @operation(
@@ -538,7 +538,7 @@ async def resume_turn(call: Call[ResumeTurn, Nothing]) -> Response:
         model_retry=body.model_retry,
         id=own_id,
     )
-    return _reference(call, turn)
+    return await _reference(call, turn)
 
 
 async def _optional_id(call: Call[Any, Any], given: str | None) -> str | None:
@@ -549,9 +549,9 @@ async def _optional_id(call: Call[Any, Any], given: str | None) -> str | None:
     return turn_id
 
 
-def _reference(call: Call[Any, Any], turn: Turn[Any]) -> Response:
+async def _reference(call: Call[Any, Any], turn: Turn[Any]) -> Response:
     path = f"/v1/turns/{quote(turn.id)}"
-    reference = TurnReference(id=turn.id, run_id=turn.run_id)
+    reference = TurnReference(id=turn.id, run_id=await turn.first_run())
     return answer(reference, 202, call.location(path))
 
 

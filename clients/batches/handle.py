@@ -71,6 +71,15 @@ class Batch(Generic[T]):
         """Return the same batch with its answers read as instances of a type."""
         return Batch[V](self._client, self.id, self._whole, output)
 
+    async def check(self) -> None:
+        """Check that Temporal has the batch. It asks once, and decodes nothing.
+
+        Raises:
+            BatchNotFoundError: There is none, or it is no batch.
+            ServerUnreachableError: Temporal does not answer.
+        """
+        _check_kind(await _info_of(self._client, self.id))
+
     async def results(self, after: str | None = None) -> AsyncIterator[BatchResult[T]]:
         """Yield the results of all tasks as they come, each task once, until the batch is over.
 
@@ -119,7 +128,7 @@ class Batch(Generic[T]):
             BatchNotFoundError: Temporal does not have the batch, or no longer has it.
             ServerUnreachableError: Temporal does not answer.
         """
-        await self._described()  # the workflow of a turn is followed to its end as well
+        await self.check()  # the workflow of a turn is followed to its end as well
         await self._until_over()
         return await self.status()
 
@@ -352,9 +361,28 @@ async def described(client: Client, batch_id: str) -> tuple[WorkflowExecutionInf
         PayloadDecodeError: This process lacks the codec or the key of the batch.
         ServerUnreachableError: Temporal does not answer.
     """
-    describing = describe(client, batch_id, retry=True)
-    info = (await access.BATCH.asked(batch_id, describing)).workflow_execution_info
+    info = await _info_of(client, batch_id)
     return info, await note_in(client, info)
+
+
+async def _info_of(client: Client, id: str) -> WorkflowExecutionInfo:
+    """Return the latest workflow of an id."""
+    describing = describe(client, id, retry=True)
+    return (await access.BATCH.asked(id, describing)).workflow_execution_info
+
+
+def _check_kind(info: WorkflowExecutionInfo) -> None:
+    """Check that a workflow is a batch.
+
+    Raises:
+        BatchNotFoundError: It is not, or lacks its description.
+    """
+    kind, batch_id = info.type.name, info.execution.workflow_id
+    if kind not in BATCHES or MEMO_BATCH not in info.memo.fields:
+        what = f"a workflow of type {kind}, not a batch" if kind not in BATCHES else _NO_MEMO
+        raise errors.BatchNotFoundError(
+            f"{batch_id!r} is {what}", context={"batch": batch_id, "type": kind}
+        )
 
 
 async def note_in(client: Client, info: WorkflowExecutionInfo) -> BatchNote:
@@ -364,12 +392,7 @@ async def note_in(client: Client, info: WorkflowExecutionInfo) -> BatchNote:
         BatchNotFoundError: The workflow is no batch.
         PayloadDecodeError: This process lacks the codec or the key of the batch.
     """
-    kind, batch_id = info.type.name, info.execution.workflow_id
-    if kind not in BATCHES or MEMO_BATCH not in info.memo.fields:
-        what = f"a workflow of type {kind}, not a batch" if kind not in BATCHES else _NO_MEMO
-        raise errors.BatchNotFoundError(
-            f"{batch_id!r} is {what}", context={"batch": batch_id, "type": kind}
-        )
+    _check_kind(info)
     [memo] = await decoded(client.data_converter, [info.memo.fields[MEMO_BATCH]])
     return BatchNote.model_validate(memo)
 

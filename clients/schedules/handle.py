@@ -74,6 +74,10 @@ class Schedule:
     def __repr__(self) -> str:
         return f"Schedule({self.id!r})"
 
+    async def check(self) -> None:
+        """Check that the schedule exists and starts turns. It asks once, and decodes nothing."""
+        await self._described()
+
     async def status(self) -> ScheduleStatus:
         """Return the definition of the schedule, its next times, and its last turns.
 
@@ -200,8 +204,8 @@ class Schedule:
 
     async def task(self) -> Task:
         """Return the task of each turn."""
-        found = await SCHEDULE.asked(self.id, self._handle.describe())
-        return (await definition_of(self._client, self.id, found.raw_description)).request.task
+        definition = await definition_of(self._client, self.id, await self._described())
+        return definition.request.task
 
     @keywords.shows(ScheduleChanges)
     async def change(self, **changes: Unpack[ScheduleChanges]) -> None:
@@ -221,6 +225,7 @@ class Schedule:
         seen: Definition | None = None
         for _ in range(_TRIES):
             found = await SCHEDULE.asked(self.id, self._handle.describe())
+            self._check_kind(found.raw_description)
             definition = await definition_of(self._client, self.id, found.raw_description)
             if seen is not None:
                 self._refuse_other(seen, definition)
@@ -264,12 +269,20 @@ class Schedule:
             ScheduleNotFoundError: There is no such schedule that starts turns.
         """
         found = await server.described(self._client, self.id)
+        self._check_kind(found)
+        return found
+
+    def _check_kind(self, found: DescribeScheduleResponse) -> None:
+        """Check that a schedule starts turns.
+
+        Raises:
+            ScheduleNotFoundError: It does not.
+        """
         if found.schedule.action.start_workflow.workflow_type.name not in STARTED:
             raise errors.ScheduleNotFoundError(
                 f"schedule {self.id!r} starts no turns of Perdure",
                 context=SCHEDULE.context(self.id),
             )
-        return found
 
     async def _update(self, found: ScheduleDescription, new: Definition) -> bool:
         """Give the schedule a new definition. Returns False if it has changed since it was found.

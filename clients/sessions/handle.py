@@ -396,6 +396,15 @@ class Session(Generic[T]):
             "static_summary": f"session with {one_line(request.agent, limits.NAME_CHARACTERS)}",
         }
 
+    async def check(self) -> None:
+        """Check that the session has begun. It asks once, and decodes nothing.
+
+        Raises:
+            SessionNotFoundError: Temporal does not have the session, or no longer has it.
+            ServerUnreachableError: Temporal does not answer.
+        """
+        await self._last_run()
+
     async def status(self) -> SessionStatus:
         """Return the current status of the session, from its history. Needs no worker.
 

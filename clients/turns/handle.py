@@ -120,6 +120,15 @@ class Turn(Generic[T]):
     def __repr__(self) -> str:
         return f"Turn({self.id!r})"
 
+    async def check(self) -> None:
+        """Check that Temporal has the turn. A handle asks once, and decodes nothing.
+
+        Raises:
+            TurnNotFoundError: Temporal does not have the turn, or no longer has it.
+            ServerUnreachableError: Temporal does not answer.
+        """
+        await self._feed()
+
     async def first_run(self) -> str:
         """Return Temporal's id of the first run of the turn. A long turn has several.
 

@@ -1,15 +1,73 @@
 """Ids of another kind: no handle does anything with them."""
 
 import asyncio
+import secrets
 
 import pytest
+from temporalio.client import Schedule, ScheduleActionStartWorkflow, ScheduleSpec, ScheduleState
 
 from perdure import Budget, errors
+from perdure.clients import AgentClient
 from perdure.testing import ScriptedModel, says
 
 from ..conftest import Runtime
 from .spending import SOON_S, Held, app
+from .test_server_errors import MISSING, READS, WRITES, end_of, handles
 from .test_sessions import session_of
+
+
+async def schedule_of_others(client: AgentClient) -> str:
+    """The id of a schedule that starts a workflow of another program; it is paused."""
+    action = ScheduleActionStartWorkflow("Theirs", id="theirs", task_queue="theirs")
+    state = ScheduleState(paused=True)
+    made = Schedule(action=action, spec=ScheduleSpec(), state=state)
+    handle = await client.temporal.create_schedule(f"theirs-{secrets.token_hex(4)}", made)
+    return handle.id
+
+
+@pytest.mark.accepts("E165")
+async def test_no_verb_of_a_handle_takes_the_id_of_another_kind(runtime: Runtime) -> None:
+    """Each raises the error of one that is not there, while what has the id goes on unchanged."""
+    model = Held(*[says("done")] * 3)
+    model.let_go.set()
+    name = secrets.token_hex(4)
+    async with runtime(app(), model=model) as client:
+        session = session_of(client)
+        await (await session.say("hello")).result()
+        model.let_go.clear()
+        turn = await client.start("spender", "go", budget=Budget(tool_calls=5))
+        batch = await client.start_batch(f"batch-{name}", "spender", ["go"])
+        theirs = await schedule_of_others(client)
+        known = {"turn": turn, "session": session, "batch": batch}
+        before = [await one.status() for one in (turn, session)]
+        rows = [
+            (kind, one.id)
+            for kind in ("turn", "session", "batch", "schedule")
+            for its, one in known.items()
+            if kind != its
+        ]
+        expected, ends = {}, {}
+        for kind, id in [*rows, ("schedule", theirs)]:
+            handle = handles(client, dict.fromkeys(MISSING, id))[kind]
+            verbs = {**READS[kind], **WRITES[kind], "check": lambda handle: handle.check()}
+            for verb, call in verbs.items():
+                if (kind, verb) == ("schedule", "turns"):
+                    continue  # a list, which is empty
+                expected[kind, verb, id] = MISSING[kind]
+                ends[kind, verb, id] = await end_of(call(handle))
+        after = [await one.status() for one in (turn, session)]
+        for one in known.values():
+            await one.check()
+        is_running = (await batch.status()).ended_at is None
+        model.let_go.set()
+        await turn.result()
+        await batch.wait()
+        await client.temporal.get_schedule_handle(theirs).delete()
+
+    assert {row: end for row, end in ends.items() if end != expected[row]} == {}
+    assert len(ends) > 60
+    assert is_running
+    assert [(one.state, one.budget) for one in after] == [(one.state, one.budget) for one in before]
 
 
 @pytest.mark.accepts("E165")

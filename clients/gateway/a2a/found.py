@@ -65,7 +65,7 @@ class Place:
         found = Found(self, ids)
         turn = self.client.turn(found.turn_id)
         try:
-            await turn.first_run()
+            await turn.check()
         except errors.TurnNotFoundError:
             if not await found.is_queued():
                 raise TaskNotFoundError from None

@@ -252,7 +252,7 @@ class Tasks(RequestHandler):
         assert ids is not None
         turn: Turn[Any] | None = call.client.turn(sent.turn_id)
         try:
-            await call.client.turn(sent.turn_id).first_run()
+            await call.client.turn(sent.turn_id).check()
         except errors.TurnNotFoundError:
             turn = await sent.turn() if sent.disposition is Disposition.STARTED else None
         return Found(place, ids, turn)

@@ -83,7 +83,7 @@ async def retrieve_response(call: Call[Nothing, RetrieveResponse]) -> Response:
         raise bad("starting_after", "it goes with stream=true")
     turn = call.client.turn(call.id)
     try:
-        await turn.first_run()
+        await turn.check()
     except errors.TurnNotFoundError:
         queued = await _queued_as(call)
         if queued is not None:

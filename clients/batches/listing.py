@@ -72,7 +72,8 @@ def batches(
         is_wanted = agent in (None, entry.agent) and wanted.admits_id(entry.id)
         return entry if is_wanted else None
 
-    return Listing(Workflows(client, index, wanted, BATCH), limit, read)
+    workflows = Workflows(client, index, wanted, BATCH)
+    return Listing(workflows, limit, read, is_filtered=agent is None)
 
 
 async def _entry_of(client: Client, info: WorkflowExecutionInfo) -> BatchEntry:

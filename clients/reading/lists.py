@@ -68,6 +68,8 @@ class Listing(AsyncIterator[E], Generic[E]):
         source: Source[Any],
         limit: int | None,
         read: Callable[[Any], Awaitable[E | None]],
+        *,
+        is_filtered: bool = True,
     ) -> None:
         """Read a list.
 
@@ -75,10 +77,13 @@ class Listing(AsyncIterator[E], Generic[E]):
             source: The list of the server.
             limit: The largest number of entries; None for all of them.
             read: Returns the entry of what the server has found; None if it does not match.
+            is_filtered: Whether the server has the filter. Otherwise most of what it finds may not
+                match, so pages are not as small as the limit.
         """
         self._source = source
         self._limit = limit
         self._read = read
+        self._size = min(limit, _PAGE) if limit and is_filtered else _PAGE
         self._entries = self._all()
 
     async def __anext__(self) -> E:
@@ -130,7 +135,7 @@ class Listing(AsyncIterator[E], Generic[E]):
     async def _found(self) -> AsyncGenerator[Any, None]:
         """Yield what Temporal finds for the filter; the next page is fetched meanwhile."""
         limit, count, token = self._limit, 0, b""
-        query, size = await self._source.query(), min(self._limit or _PAGE, _PAGE)
+        query, size = await self._source.query(), self._size
         ahead: asyncio.Task[Found[Any]] | None = None
         try:
             while True:

@@ -93,7 +93,7 @@ class Schedules:
         async def read(schedule_id: str) -> ScheduleEntry | None:
             return await listed_entry(self._client, schedule_id)
 
-        return Listing(_Ids(self._client, id_prefix), limit, read)
+        return Listing(_Ids(self._client, id_prefix), limit, read, is_filtered=not id_prefix)
 
     def ids(self, id_prefix: str) -> Listing[str]:
         """Return the ids of these schedules."""

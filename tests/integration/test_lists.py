@@ -12,6 +12,7 @@ from perdure.clients import AgentClient, Listing
 from perdure.testing import ScriptedModel, says
 
 from ..conftest import Runtime
+from ..counting import counting
 from .spending import SOON_S, app
 
 RESOURCES = ("turns", "sessions", "batches", "schedules")
@@ -81,3 +82,27 @@ async def test_four_lists_are_iterated_limited_and_read_by_page(runtime: Runtime
     assert {one: set(chain(*found)) for one, found in pages.items()} == expected
     assert all(len(page) <= 2 for found in pages.values() for page in found)
     assert (entry.agent, entry.state, entry.total, entry.done) == ("spender", "completed", 1, 1)
+
+
+@pytest.mark.accepts("E161")
+async def test_short_list_that_the_server_cannot_filter_is_read_in_large_pages(
+    runtime: Runtime,
+) -> None:
+    """Temporal's list of schedules takes no filter: a page for each of them would be many."""
+    name = secrets.token_hex(4)
+    async with runtime(app(), model=ScriptedModel()) as client:
+        for number in range(5):
+            await client.create_schedule(
+                f"{name}-{number}", "spender", "go", cron="0 3 1 1 *", timezone="UTC"
+            )
+        async with asyncio.timeout(SOON_S):
+            while len([one async for one in client.schedule_ids(name)]) < 5:  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+        temporal, service = counting(client.temporal)
+        other = AgentClient.from_temporal(temporal)
+        found = [one async for one in other.schedules(id_prefix=f"{name}-no", limit=1)]
+        for number in range(5):
+            await client.schedule(f"{name}-{number}").delete()
+
+    assert found == []
+    assert service.calls["list_schedules"] < 5

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from perdure import errors
-from perdure.clients import AgentClient, Listing
-from perdure.testing import ScriptedModel, says
+from perdure.clients import AgentClient, BatchEntry, Listing
+from perdure.testing import ScriptedModel, fails, says
 
 from ..conftest import Runtime
 from ..counting import counting
-from .spending import SOON_S, app
+from ..encrypting import converter
+from .spending import SOON_S, app, spender
 
 RESOURCES = ("turns", "sessions", "batches", "schedules")
 
@@ -82,6 +83,52 @@ async def test_four_lists_are_iterated_limited_and_read_by_page(runtime: Runtime
     assert {one: set(chain(*found)) for one, found in pages.items()} == expected
     assert all(len(page) <= 2 for found in pages.values() for page in found)
     assert (entry.agent, entry.state, entry.total, entry.done) == ("spender", "completed", 1, 1)
+
+
+@pytest.mark.accepts("E161")
+async def test_batches_are_listed_once_by_agent_and_without_their_key(runtime: Runtime) -> None:
+    """A batch of two rounds, one of another agent, and one that this process cannot decode."""
+    name = secrets.token_hex(4)
+    model = ScriptedModel(fails(errors.LLMAuthError("wrong key")), says("one"), says("two"))
+    agents = app(spender(), spender(name="saver"))
+    locked = runtime(app(), model=ScriptedModel(says("three")), data_converter=converter)
+    async with runtime(agents, model=model) as client, locked as hidden:
+        twice = await client.start_batch(f"{name}-twice", "spender", ["go"])
+        await twice.wait()
+        await (await twice.retry()).wait()
+        other = await client.start_batch(f"{name}-other", "saver", ["go"])
+        await other.wait()
+        secret = await hidden.start_batch(f"{name}-secret", "spender", ["go"])
+        await secret.wait()
+
+        async def listed(**filters: Any) -> list[BatchEntry]:
+            return [one async for one in client.batches(id_prefix=name, **filters)]
+
+        async with asyncio.timeout(SOON_S):
+            while len([one for one in await listed() if one.ended_at]) < 3:  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+        entries = {entry.id: entry for entry in await listed()}
+        by_agent = {agent: await listed(agent=agent) for agent in ("spender", "saver")}
+        pages = await ids_in_pages(client.batches(id_prefix=name))
+        page = await client.batches("spender", id_prefix=name).page(size=1)
+        with pytest.raises(errors.InvalidRequestError, match="is not a cursor"):
+            await client.batches("saver", id_prefix=name).page(page.next)
+
+    retried, undecoded = entries[twice.id], entries[secret.id]
+    assert {agent: [one.id for one in found] for agent, found in by_agent.items()} == {
+        "spender": [twice.id],
+        "saver": [other.id],
+    }
+    assert (retried.round, retried.state, retried.done) == (2, "completed", 1)
+    assert undecoded.error is not None
+    assert (undecoded.error.code, undecoded.state, undecoded.agent, undecoded.total) == (
+        "PAYLOAD_DECODE",
+        None,
+        "",
+        0,
+    )
+    assert undecoded.ended_at is not None
+    assert sorted(chain(*pages)) == sorted(entries)
 
 
 @pytest.mark.accepts("E161")

@@ -47,7 +47,7 @@ def _row(entry: BatchEntry, now: datetime) -> Mapping[str, Text]:
     return {
         "ID": Text(word(entry.id)),
         "AGENT": Text(word(entry.agent) if entry.agent else "–"),
-        "STATE": Text(_state(entry), _COLOURS.get(entry.state, "yellow")),
+        "STATE": Text(_state(entry), _COLOURS.get(entry.state, "yellow") if entry.state else ""),
         "DONE": Text(done),
         "FAILED": Text(str(entry.failed) if entry.error is None else "–"),
         "STARTED": Text(ago(now - entry.started_at)),
@@ -100,7 +100,7 @@ def in_words(status: BatchStatus) -> str:
 
 
 def _state(status: BatchStatus | BatchEntry) -> str:
-    return status.state.value.replace("_", " ")
+    return "–" if status.state is None else status.state.value.replace("_", " ")
 
 
 def _counts(status: BatchStatus) -> list[str]:

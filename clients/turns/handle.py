@@ -441,9 +441,9 @@ class Turn(Generic[T]):
 
     async def _report_if_over(self) -> AgentReport[Any] | None:
         """Return the report of a turn that is over; None if it runs, or cannot be read."""
-        if not (await self._last_run(await self._last_known())).HasField("close_time"):
-            return None
         try:
+            if not (await self._last_run(await self._last_known())).HasField("close_time"):
+                return None
             return await self.result()
         except errors.PerdureError as error:
             return error.report

@@ -374,6 +374,31 @@ async def test_mcp_server_of_some_agents_names_an_outage(runtime: Runtime) -> No
             await served.turn(turn.id)
 
 
+@pytest.mark.accepts("E152")
+async def test_steer_says_that_the_turn_is_over_also_if_its_report_cannot_be_read(
+    runtime: Runtime,
+) -> None:
+    """Whichever of its last requests is refused."""
+    ends = []
+    async with runtime(app(), model=ScriptedModel(says("one"))) as client:
+        turn = await client.start("spender", "go")
+        await turn.result()
+        service = RefusingService(
+            client.temporal.service_client,
+            ("describe_workflow_execution",),
+            RPCStatusCode.PERMISSION_DENIED,
+        )
+        other = AgentClient.from_temporal(Client(service, namespace=client.temporal.namespace))
+        for first in range(LATER):
+            service.refuse(first=first)
+            ends.append(await end_of(other.turn(turn.id).steer("hello")))
+            if not service.refused:
+                break
+
+    assert ends[-2:] == [errors.TurnOverError] * 2
+    assert ends[0] == errors.ConfigurationError
+
+
 @pytest.mark.accepts("E153")
 async def test_events_of_a_session_go_on_when_the_server_refuses_its_token(
     runtime: Runtime,

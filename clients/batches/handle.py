@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 
 from temporalio.api.workflow.v1 import WorkflowExecutionInfo
 from temporalio.api.workflowservice.v1 import CountWorkflowExecutionsRequest
-from temporalio.client import Client, WorkflowContinuedAsNewError, WorkflowFailureError
+from temporalio.client import Client, WorkflowFailureError
 from temporalio.common import RawValue
 from temporalio.service import RPCError
 
@@ -271,14 +271,9 @@ class Batch(Generic[T]):
 
     async def _until_over(self) -> None:
         """Wait until the batch is over, however it ends."""
-        while True:
-            handle = self._client.get_workflow_handle(self.id, result_type=RawValue)
-            with contextlib.suppress(WorkflowContinuedAsNewError):
-                try:
-                    await access.BATCH.patiently(self.id, handle.result)
-                except WorkflowFailureError:
-                    return
-                return
+        handle = self._client.get_workflow_handle(self.id, result_type=RawValue)
+        with contextlib.suppress(WorkflowFailureError):
+            await access.BATCH.patiently(self.id, handle.result)
 
     async def _stored(self) -> BatchNote:
         """Return the description once the tasks are stored, or the batch is over before that."""

@@ -92,11 +92,11 @@ class Feed:
         ear: The live output of the turn.
     """
 
-    def __init__(self, client: Client, turn_id: str, runs: Sequence[str], first: str = "") -> None:
+    def __init__(self, client: Client, turn_id: str, runs: Sequence[str]) -> None:
         self.ear = Ear(self._describe, client.data_converter)
         self._client = client
         self._turn_id = turn_id
-        self._first = first or runs[0]
+        self._first = runs[0]
         self._follower = Follower(
             client, access.TURN, turn_id, runs, lambda: HistoryReader(client.data_converter).facts
         )

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         SessionStatus,
     )
     from perdure.clients.sessions.listing import SessionEntry
+    from perdure.clients.turns.changes import Change
     from perdure.clients.turns.entries import TurnEntry
     from perdure.clients.turns.forks import Effect
     from perdure.clients.turns.handle import Turn
@@ -46,6 +47,7 @@ else:
                 "BatchStatus",
                 "TaskState",
             ],
+            "perdure.clients.turns.changes": ["Change"],
             "perdure.clients.turns.entries": ["TurnEntry"],
             "perdure.clients.reading.events": ["CaughtUp", "Event"],
             "perdure.clients.turns.forks": ["Effect"],
@@ -81,6 +83,7 @@ __all__ = [
     "BatchState",
     "BatchStatus",
     "CaughtUp",
+    "Change",
     "ChildStatus",
     "Conversation",
     "Effect",

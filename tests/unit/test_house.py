@@ -106,6 +106,7 @@ PUBLIC = {
         "BatchState",
         "BatchStatus",
         "CaughtUp",
+        "Change",
         "ChildStatus",
         "Conversation",
         "Effect",

@@ -26,7 +26,7 @@ from perdure.clients.batches.reading import Results, Whole
 from perdure.clients.batches.spool import Spool
 from perdure.clients.batches.status import BatchResult, BatchState, BatchStatus, TaskState
 from perdure.clients.batches.uploading import Uploader, Work
-from perdure.temporal import access, search_attributes
+from perdure.temporal import access, cancellations, search_attributes
 from perdure.temporal.history import first_event
 from perdure.temporal.names import BATCHES, MEMO_BATCH, TURN
 from perdure.temporal.part_history import PartReader
@@ -132,24 +132,29 @@ class Batch(Generic[T]):
         await self._until_over()
         return await self.status()
 
-    async def cancel(self, reason: str = "") -> bool:
+    async def cancel(self, reason: str = "", *, by: str | None = None) -> bool:
         """Cancel the turns that run, and start no more. Results can still be read.
+
+        Args:
+            reason: The reason, for people; it is not encrypted.
+            by: The person or program that cancels it, such as an e-mail address: one line, at most
+                200 characters. It is recorded, not checked, and not encrypted.
 
         Returns:
             Whether there was something to cancel: False for a batch that is over.
 
         Raises:
             BatchNotFoundError: Temporal does not have the batch.
-            InvalidRequestError: The reason is not a string.
+            InvalidRequestError: The reason is not a string, or `by` is not valid.
         """
-        given, wanted = {"reason": reason}, {"reason": validation.Unicode}
-        validation.check("the cancel", given, wanted, errors.InvalidRequestError)
-        info, _ = await self._described()
+        cancellations.check(reason, by)
+        info = await _info_of(self._client, self.id)
+        _check_kind(info)
         if info.HasField("close_time"):
             return False
-        cancelling = self._client.get_workflow_handle(self.id).cancel(reason=reason)
+        asking = cancellations.request(self._client, self.id, reason, by)
         try:
-            await access.BATCH.asked(self.id, cancelling)
+            await access.BATCH.asked(self.id, asking)
         except errors.BatchNotFoundError:
             return False  # it ended meanwhile
         return True

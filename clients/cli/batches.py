@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from perdure.clients.cli import options
-from perdure.clients.cli.common import Display, connected
+from perdure.clients.cli.common import Display, connected, sender
 from perdure.clients.cli.group import examples
 from perdure.clients.cli.resources import Resource, cancelled
 
@@ -181,6 +181,7 @@ async def retry(
     json="Print whether there was something to stop, as a line of JSON.",
 )
 @options.REASON
-async def cancel(batch: Batch[Any], reason: str) -> tuple[dict[str, Any], str]:
+@options.BY
+async def cancel(batch: Batch[Any], reason: str, by: str | None) -> tuple[dict[str, Any], str]:
     """Cancel the running turns of a batch, and start no more."""
-    return cancelled("batch", batch.id, await batch.cancel(reason))
+    return cancelled("batch", batch.id, await batch.cancel(reason, by=sender(by)))

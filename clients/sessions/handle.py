@@ -12,6 +12,7 @@ from typing import Annotated, Any, Generic, Literal, overload
 from uuid import uuid4
 
 from pydantic import ValidationError
+from temporalio.api.workflow.v1 import WorkflowExecutionInfo
 from temporalio.client import (
     Client,
     WithStartWorkflowOperation,
@@ -51,7 +52,7 @@ from perdure.session.wire import (
     SessionTurn,
     Unqueue,
 )
-from perdure.temporal import access
+from perdure.temporal import access, cancellations
 from perdure.temporal.follow import Follower
 from perdure.temporal.names import (
     ADD_BUDGET,
@@ -63,13 +64,14 @@ from perdure.temporal.names import (
     SESSION,
     UNQUEUE,
 )
-from perdure.temporal.payloads import NOTHING, pack, unpack
+from perdure.temporal.payloads import pack, unpack
 from perdure.temporal.priorities import priority_of
 from perdure.temporal.runs import describe
 from perdure.temporal.search_marks import Marks
 from perdure.temporal.session_history import SessionReader, read_session
 from perdure.text import one_line
 from perdure.turn.ledger import Ledger
+from perdure.turn.wire import Resume
 from perdure.values.budgets import ABudget, Budget, BudgetUpdate, Spending
 from perdure.values.messages import Message
 from perdure.values.reports import AgentReport
@@ -518,13 +520,46 @@ class Session(Generic[T]):
                 context={"session_id": self.id},
             )
 
-    async def interrupt(self, reason: str = "") -> bool:
+    async def interrupt(self, reason: str = "", *, by: str | None = None) -> bool:
         """Cancel the running turn. Messages that wait go on waiting, until the next one comes.
+
+        Args:
+            reason: The reason, for people.
+            by: The person or program that interrupts it: one line, at most 200 characters.
 
         Returns:
             Whether there was a turn to cancel.
         """
-        return await self._done(INTERRUPT, Reason(reason=reason))
+        cancellations.check(reason, by)
+        return await self._done(INTERRUPT, Reason(reason=reason, by=by))
+
+    async def cancel(self, reason: str = "", *, by: str | None = None) -> bool:
+        """Cancel the running turn, and close the session: it takes no more messages.
+
+        Messages that no turn has read stay in its queue. Needs a worker, later at least.
+
+        Args:
+            reason: The reason, for people; it is not encrypted.
+            by: The person or program that cancels it, such as an e-mail address: one line, at most
+                200 characters. It is recorded, not checked, and not encrypted.
+
+        Returns:
+            Whether there was something to cancel: False for a session that is over.
+
+        Raises:
+            SessionNotFoundError: Temporal does not have the session.
+            InvalidRequestError: The reason is not a string, or `by` is not valid.
+        """
+        cancellations.check(reason, by)
+        info = await self._info()
+        if info.HasField("close_time"):
+            return False
+        asking = cancellations.request(self._client, self.id, reason, by)
+        try:
+            await access.SESSION.asked(self.id, asking)
+        except errors.SessionNotFoundError:
+            return False  # it ended meanwhile
+        return True
 
     async def unqueue(self, id: str) -> bool:
         """Take a message out of the queue.
@@ -534,32 +569,46 @@ class Session(Generic[T]):
         """
         return await self._done(UNQUEUE, Unqueue(id=id))
 
-    async def resume(self) -> bool:
+    async def resume(self, *, by: str | None = None) -> bool:
         """Let the next turn read the messages that wait, after a turn was cancelled.
+
+        Args:
+            by: The person or program that resumes it: one line, at most 200 characters.
 
         Returns:
             Whether there were any.
         """
-        return unpack(await self._ask(RESUME, NOTHING), Done).done
+        validation.check_by("the resume", by)
+        return await self._done(RESUME, Resume(by=by))
 
-    async def add_budget(self, more: Budget) -> None:
+    async def add_budget(self, more: Budget, *, by: str | None = None) -> None:
         """Add to the budget of the session. Messages that wait for that are read.
 
+        Args:
+            more: The amounts to add to its limits.
+            by: The person or program that adds it: one line, at most 200 characters.
+
         Raises:
-            InvalidRequestError: The session has no such limit, or `more` is not valid.
+            InvalidRequestError: The session has no such limit, or `more` or `by` is not valid.
         """
         validation.check(
             "what is added", {"more": more}, {"more": ABudget}, errors.InvalidRequestError
         )
-        await self._done(ADD_BUDGET, BudgetUpdate(**dict(more)))
+        validation.check_by("what is added", by)
+        await self._done(ADD_BUDGET, BudgetUpdate(**dict(more), by=by))
 
-    async def close(self, reason: str = "") -> tuple[Queued, ...]:
+    async def close(self, reason: str = "", *, by: str | None = None) -> tuple[Queued, ...]:
         """Close the session: it takes no more messages. A running turn goes on to its end.
+
+        Args:
+            reason: The reason, for people.
+            by: The person or program that closes it: one line, at most 200 characters.
 
         Returns:
             The messages that no turn has read.
         """
-        return unpack(await self._ask(CLOSE, pack(Reason(reason=reason))), Left).unread
+        cancellations.check(reason, by)
+        return unpack(await self._ask(CLOSE, pack(Reason(reason=reason, by=by))), Left).unread
 
     async def fork(
         self,
@@ -699,6 +748,14 @@ class Session(Generic[T]):
         return await access.SESSION.asked(self.id, read_session(self._client, self.id, run_id))
 
     async def _last_run(self) -> str:
+        return (await self._info()).execution.run_id
+
+    async def _info(self) -> WorkflowExecutionInfo:
+        """Return the latest workflow of the session.
+
+        Raises:
+            SessionNotFoundError: There is none, or it is no session.
+        """
         describing = describe(self._client, self.id, retry=True)
         info = (await access.SESSION.asked(self.id, describing)).workflow_execution_info
         if info.type.name != SESSION:
@@ -706,7 +763,7 @@ class Session(Generic[T]):
                 f"{self.id!r} is a workflow of type {info.type.name}, not a session",
                 context={"session_id": self.id},
             )
-        return info.execution.run_id
+        return info
 
     def _closed(self) -> errors.SessionClosedError:
         return errors.SessionClosedError(

@@ -32,14 +32,14 @@ from perdure.clients.turns.changes import Change, changes
 from perdure.clients.turns.forks import UNCHANGED, Effect, ForkOptions, Forks
 from perdure.clients.turns.status import TurnStatus
 from perdure.clients.turns.status_reader import look
-from perdure.temporal import access, start_request
+from perdure.temporal import access, cancellations, start_request
 from perdure.temporal.names import ADD_BUDGET, DECIDE, RESUME, STEER
-from perdure.temporal.payloads import NOTHING, pack, unpack
+from perdure.temporal.payloads import pack, unpack
 from perdure.temporal.runs import describe_last
 from perdure.turn import ending, withheld
 from perdure.turn.facts import TurnContinued
 from perdure.turn.state import TurnState
-from perdure.turn.wire import Steer
+from perdure.turn.wire import Resume, Steer
 from perdure.validation import Must
 from perdure.values import keywords
 from perdure.values.approvals import Decision, PendingApproval
@@ -313,33 +313,33 @@ class Turn(Generic[T]):
                     steps_told = step.number
         return self._close(await (await self._feed()).with_session(state), began, ended)
 
-    async def cancel(self, reason: str = "") -> bool:
+    async def cancel(self, reason: str = "", *, by: str | None = None) -> bool:
         """Ask the turn to stop.
 
         It ends within seconds, with the reason in its report. A turn that is over is not changed.
+
+        Args:
+            reason: The reason, for people; it is not encrypted.
+            by: The person or program that cancels it, such as an e-mail address: one line, at most
+                200 characters. It is recorded, not checked, and not encrypted.
 
         Returns:
             Whether there was a turn to stop: False for a turn that is over.
 
         Raises:
             TurnNotFoundError: Temporal does not have the turn.
-            InvalidRequestError: The reason is not a string.
+            InvalidRequestError: The reason is not a string, or `by` is not valid.
         """
-        validation.check(
-            "the cancel",
-            {"reason": reason},
-            {"reason": validation.Unicode},
-            errors.InvalidRequestError,
-        )
+        cancellations.check(reason, by)
         run_id = await self._last_known()
         while True:  # a turn that goes on in a new run meanwhile is cancelled there
             info = await self._last_run(run_id)
             if info.HasField("close_time"):  # a server accepts the request for such a run as well
                 return False
             run_id = info.execution.run_id
-            handle = self._client.get_workflow_handle(self.id, run_id=run_id)
+            asking = cancellations.request(self._client, self.id, reason, by, run_id)
             try:
-                await access.TURN.asked(self.id, handle.cancel(reason=reason))
+                await access.TURN.asked(self.id, asking)
             except errors.TurnNotFoundError:
                 return False  # it ended meanwhile
             if (await self._last_run(run_id)).execution.run_id == run_id:
@@ -518,6 +518,7 @@ class Turn(Generic[T]):
         max_iterations: int | None = None,
         model_retry: ModelRetryPolicy | None = None,
         id: str | None = None,
+        by: str | None = None,
     ) -> Turn[T]:
         """Let a turn go on that ended without an answer, or that waits for a provider.
 
@@ -525,7 +526,7 @@ class Turn(Generic[T]):
         be asked (see `resume_step`). A last answer that the turn gave because its budget was spent,
         or that was not valid, is left out. A turn that waits for a provider, or is paused because a
         provider was unavailable, asks its model again at once: its `ModelRetryPolicy` starts over.
-        This needs a worker that runs the turn, and takes no arguments.
+        This needs a worker that runs the turn, and takes no arguments but `by`.
 
         Args:
             budget: The limits of what the new turn may spend. Each limit overrides the one that
@@ -535,6 +536,9 @@ class Turn(Generic[T]):
             model_retry: The retries of the new turn while a provider is unavailable, instead of
                 those of this one.
             id: The new turn's id, as for `fork`.
+            by: The person or program that resumes it, such as an e-mail address: one line, at most
+                200 characters. It is recorded, not checked: in the event of a turn that waits, and
+                in `forked_from` of a new turn.
 
         Returns:
             The new turn; for a turn that waits, this one.
@@ -553,12 +557,13 @@ class Turn(Generic[T]):
             "model_retry": model_retry,
         }
         validation.check("the resume", {**given, "id": id}, _LIMITS, errors.InvalidRequestError)
+        validation.check_by("the resume", by)
         if id is not None:
             access.TURN.new_id(id)
         point = await self._forks.resume_point(self.id, await self._last_known())
         if point is None:
-            return await self._ask_again({**given, "id": id})
-        turn = await self._forks.start(point, "", id, **given)
+            return await self._ask_again({**given, "id": id}, by)
+        turn = await self._forks.start(point, "", id, by=by, **given)
         return turn.typed(self._output)
 
     async def last_step(self) -> int:
@@ -607,7 +612,7 @@ class Turn(Generic[T]):
         )
         return await self._forks.effects(self.id, await self._last_known(), step)
 
-    async def _ask_again(self, given: Mapping[str, object]) -> Turn[T]:
+    async def _ask_again(self, given: Mapping[str, object], by: str | None) -> Turn[T]:
         names = [name for name, value in given.items() if value is not None]
         if names:
             raise errors.InvalidRequestError(
@@ -615,7 +620,7 @@ class Turn(Generic[T]):
                 f" {' and no '.join(names)}; add to its limits with add_budget",
                 context={"turn_id": self.id},
             )
-        await self._ask(RESUME, NOTHING)
+        await self._ask(RESUME, pack(Resume(by=by)))
         return self
 
     async def _ask(self, update: str, given: RawValue) -> RawValue:

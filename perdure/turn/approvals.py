@@ -176,12 +176,7 @@ def check(pending: tuple[PendingApproval, ...], decision: Decision, now: datetim
         ApprovalConflictError: The decision is one of these; the message says which.
         InvalidRequestError: `by` is not one line of visible characters, or is too long.
     """
-    validation.check(
-        "the decision",
-        {"by": decision.by},
-        {"by": validation.By | None},
-        errors.InvalidRequestError,
-    )
+    validation.check_by("the decision", decision.by)
     known = next((approval for approval in pending if approval.call_id == decision.call_id), None)
     if known is None:
         raise errors.ApprovalConflictError(

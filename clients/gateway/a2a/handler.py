@@ -188,7 +188,8 @@ class Tasks(RequestHandler):
             found = await self._place(call).find(params.id)
             if found.turn is None:
                 raise TaskNotCancelableError("the task has not begun; cancel the one before it")
-            if not await found.turn.cancel(f"over A2A, by {call.caller.subject}"):
+            by = call.caller.subject
+            if not await found.turn.cancel(f"over A2A, by {by}", by=by):
                 raise TaskNotCancelableError("the task is over")
             await found.let_others_begin()
             with contextlib.suppress(TimeoutError):

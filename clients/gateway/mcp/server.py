@@ -304,7 +304,7 @@ async def cancel_turn(
     """Ask a turn to stop. It keeps what it has done, and ends within seconds."""
     with serving(ctx, "control") as served:
         found, _ = await served.turn(turn)
-        await found.cancel(reason)
+        await found.cancel(reason, by=who(served, ctx.session))
         return await served.look(found)
 
 
@@ -334,7 +334,7 @@ async def resume_turn(turn: TurnId, consent: LetsResume, ctx: Ctx) -> TurnView:
                 f"turn {found.id!r} is over; start a new turn, or ask the user to run `perdure"
                 " resume`"
             )
-        await found.resume()
+        await found.resume(by=who(served, ctx.session))
         return await served.look(found)
 
 

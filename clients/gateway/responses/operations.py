@@ -112,7 +112,7 @@ async def cancel_response(call: Call[Nothing, Nothing]) -> Response:
     call.caller.require("read")
     turn = call.client.turn(call.id)
     with call.stay_open():
-        await turn.cancel()
+        await turn.cancel(by=call.caller.subject)
         composer = Composer(turn.id, await turn.first_run())
         return answer(await _response(turn, composer, limits.HTTP_WAIT, only_end=True))
 

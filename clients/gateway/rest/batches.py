@@ -177,7 +177,8 @@ async def get_batch(call: Call[Nothing, Nothing]) -> Response:
 async def cancel_batch(call: Call[Reason, Nothing]) -> Response:
     """Cancel the turns that run, and start no more. Results can still be read."""
     batch = call.client.batch(call.id)
-    return answer(Cancelled(cancelled=await batch.cancel(call.body.reason)), 202)
+    cancelled = await batch.cancel(call.body.reason, by=call.caller.subject)
+    return answer(Cancelled(cancelled=cancelled), 202)
 
 
 @operation(

@@ -269,8 +269,23 @@ async def get_session(call: Call[Nothing, Nothing]) -> Response:
 )
 async def interrupt_session(call: Call[Reason, Nothing]) -> Response:
     """Cancel the running turn. Messages that wait go on waiting, until the next one comes."""
-    cancelled = await call.client.session(call.id).interrupt(call.body.reason)
+    session, by = call.client.session(call.id), call.caller.subject
+    cancelled = await session.interrupt(call.body.reason, by=by)
     return answer(Cancelled(cancelled=cancelled), 202)
+
+
+@operation(
+    "POST",
+    "/v1/sessions/{id:path}/cancel",
+    may="control",
+    body=Reason,
+    query=Nothing,
+    answers={202: Cancelled},
+)
+async def cancel_session(call: Call[Reason, Nothing]) -> Response:
+    """Cancel the running turn, and close the session: it takes no more messages."""
+    session, by = call.client.session(call.id), call.caller.subject
+    return answer(Cancelled(cancelled=await session.cancel(call.body.reason, by=by)), 202)
 
 
 @operation(
@@ -283,7 +298,8 @@ async def interrupt_session(call: Call[Reason, Nothing]) -> Response:
 )
 async def resume_session(call: Call[Nothing, Nothing]) -> Response:
     """Let the next turn read the messages that wait, after a turn was cancelled."""
-    return answer(Changed(changed=await call.client.session(call.id).resume()))
+    changed = await call.client.session(call.id).resume(by=call.caller.subject)
+    return answer(Changed(changed=changed))
 
 
 @operation(
@@ -309,7 +325,7 @@ async def unqueue_message(call: Call[TakeOut, Nothing]) -> Response:
 )
 async def add_to_session(call: Call[MoreForSession, Nothing]) -> Response:
     """Add to the budget of a session. A request that is repeated adds again."""
-    await call.client.session(call.id).add_budget(call.body.budget)
+    await call.client.session(call.id).add_budget(call.body.budget, by=call.caller.subject)
     return done()
 
 
@@ -323,7 +339,8 @@ async def add_to_session(call: Call[MoreForSession, Nothing]) -> Response:
 )
 async def close_session(call: Call[Reason, Nothing]) -> Response:
     """Close a session: it takes no more messages. A running turn goes on to its end."""
-    return answer(Unread(unread=await call.client.session(call.id).close(call.body.reason)))
+    session, by = call.client.session(call.id), call.caller.subject
+    return answer(Unread(unread=await session.close(call.body.reason, by=by)))
 
 
 @operation(
@@ -352,6 +369,7 @@ OPERATIONS: tuple[AnyOperation, ...] = (
     get_turns,
     get_session,
     interrupt_session,
+    cancel_session,
     resume_session,
     unqueue_message,
     add_to_session,

@@ -396,7 +396,8 @@ async def get_turn(call: Call[Nothing, WaitFor]) -> Response:
 async def cancel_turn(call: Call[Reason, Nothing]) -> Response:
     """Ask a turn to stop. It ends within seconds, with the reason in its result."""
     turn = call.client.turn(call.id)
-    return answer(Cancelled(cancelled=await turn.cancel(call.body.reason)), 202)
+    cancelled = await turn.cancel(call.body.reason, by=call.caller.subject)
+    return answer(Cancelled(cancelled=cancelled), 202)
 
 
 @operation(
@@ -537,6 +538,7 @@ async def resume_turn(call: Call[ResumeTurn, Nothing]) -> Response:
         max_iterations=body.max_iterations,
         model_retry=body.model_retry,
         id=own_id,
+        by=call.caller.subject,
     )
     return await _reference(call, turn)
 

@@ -31,6 +31,7 @@ from perdure.agents.agent import Agent
 from perdure.base import T, Value
 from perdure.clients.reading import cursors
 from perdure.clients.reading.cursors import Cursor
+from perdure.clients.reading.timeouts import Timeout, at_most
 from perdure.clients.sessions.ends import with_end
 from perdure.clients.sessions.receipts import closed_before
 from perdure.clients.turns import updates
@@ -427,6 +428,35 @@ class Session(Generic[T]):
             budget=state.ledger.budget,
         )
 
+    async def wait(self, timeout: Timeout = None) -> SessionStatus:
+        """Wait until no turn runs or is about to begin, and return the status. Needs no worker.
+
+        `client.turn(status.turn).wait()` waits
+        until a running turn needs a person.
+
+        Args:
+            timeout: The longest wait, as a timedelta or in seconds. Without it, the wait is
+                unlimited.
+
+        Raises:
+            SessionNotFoundError: Temporal does not have the session, or no longer has it.
+            InvalidRequestError: The timeout is not valid.
+        """
+        async with at_most(timeout):
+            await self._until_idle()
+        return await self.status()
+
+    async def _until_idle(self) -> None:
+        info = await self._info()
+        state, follower = SessionState(), self._follower(info.execution.run_id)
+        async with contextlib.aclosing(follower.events()) as reading:
+            async for read in reading:
+                for fact in read.facts:
+                    state = apply(state, fact)
+                is_now = read.run > 0 or read.event.event_id >= info.history_length
+                if is_now and state.running is None and _state_of(state) != "running":
+                    return
+
     async def messages(self) -> tuple[Message, ...]:
         """Return the messages of the turns that are over, as the next turn begins with them.
 
@@ -490,10 +520,7 @@ class Session(Generic[T]):
 
     async def _events(self, run: str, last: int = 0) -> AsyncIterator[SessionEvent]:
         """Yield the events of a run after its event of the number `last`, and of later runs."""
-        converter = self._client.data_converter
-        follower = Follower(
-            self._client, access.SESSION, self.id, [run], lambda: SessionReader(converter).facts
-        )
+        follower = self._follower(run)
         async with contextlib.aclosing(follower.events()) as reading:
             async for read in reading:
                 run, event = follower.runs[read.run], read.event
@@ -503,6 +530,12 @@ class Session(Generic[T]):
                     cursor = str(Cursor(run, run, event.event_id))
                     at = event.event_time.ToDatetime(tzinfo=UTC)
                     yield SessionEvent(cursor, at, fact, self.id)
+
+    def _follower(self, run: str) -> Follower[SessionFact]:
+        converter = self._client.data_converter
+        return Follower(
+            self._client, access.SESSION, self.id, [run], lambda: SessionReader(converter).facts
+        )
 
     async def _check_run(self, run_id: str, last: str) -> None:
         """Refuse the run of a cursor, unless it is a run of this session that Temporal has.

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import inspect
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Annotated, Any, Generic, TypeVar, Unpack
 from uuid import uuid4
 
-from annotated_types import Interval
 from pydantic import JsonValue
 from pydantic_core import to_json
 from temporalio.api.workflow.v1 import WorkflowExecutionInfo
@@ -26,6 +24,7 @@ from perdure.clients.reading.events import CaughtUp, Event
 from perdure.clients.reading.feed import Feed, Feeds
 from perdure.clients.reading.live_events import told
 from perdure.clients.reading.live_text import TextBegins, TextVoid
+from perdure.clients.reading.timeouts import Timeout, at_most
 from perdure.clients.reading.tool_progress import ToolProgress
 from perdure.clients.turns import updates, waiting
 from perdure.clients.turns.changes import Change, changes
@@ -87,14 +86,6 @@ _LIMITS = {
     "model_retry": APolicy | None,
     "id": validation.Text | None,
 }
-_TIMEOUT = (
-    Annotated[
-        Annotated[timedelta, Interval(ge=timedelta(), le=validation.LONGEST)]
-        | Annotated[float, Interval(ge=0, le=validation.LONGEST.total_seconds())],
-        Must("a timedelta or a number of seconds, zero or more"),
-    ]
-    | None
-)
 
 V = TypeVar("V")
 OnStep = Callable[[Step], Awaitable[object] | object]
@@ -246,7 +237,7 @@ class Turn(Generic[T]):
         """
         return await look(self._client, self.id, await self._last_known())
 
-    async def wait(self, timeout: timedelta | float | None = None) -> TurnStatus:
+    async def wait(self, timeout: Timeout = None) -> TurnStatus:
         """Wait until the turn is over or needs a person, and return its status.
 
         A turn below it that needs a person counts too. If one needs a person already, `wait`
@@ -261,16 +252,10 @@ class Turn(Generic[T]):
             TurnNotFoundError: Temporal does not have the turn, or no longer has it.
             ServerUnreachableError: Temporal does not answer.
         """
-        validation.check(
-            "the wait", {"timeout": timeout}, {"timeout": _TIMEOUT}, errors.InvalidRequestError
-        )
-        seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                async with contextlib.aclosing(self.changes()) as changing:
-                    async for change in changing:
-                        if change.needs_person:
-                            break
+        async with at_most(timeout), contextlib.aclosing(self.changes()) as changing:
+            async for change in changing:
+                if change.needs_person:
+                    break
         return await self.status()
 
     async def changes(self) -> AsyncGenerator[Change, None]:

@@ -26,13 +26,15 @@ from perdure.clients.batches.reading import Results, Whole
 from perdure.clients.batches.spool import Spool
 from perdure.clients.batches.status import BatchResult, BatchState, BatchStatus, TaskState
 from perdure.clients.batches.uploading import Uploader, Work
+from perdure.clients.reading.timeouts import Timeout, at_most
+from perdure.clients.turns import updates
 from perdure.temporal import access, cancellations, search_attributes
 from perdure.temporal.history import first_event
-from perdure.temporal.names import BATCHES, MEMO_BATCH, TURN
+from perdure.temporal.names import ADD_BUDGET, BATCHES, MEMO_BATCH, TURN
 from perdure.temporal.part_history import PartReader
-from perdure.temporal.payloads import decoded
+from perdure.temporal.payloads import decoded, pack, unpack
 from perdure.temporal.runs import describe
-from perdure.values.budgets import ABudget, Budget, Remaining, usd
+from perdure.values.budgets import ABudget, Budget, BudgetUpdate, Remaining, usd
 
 V = TypeVar("V")
 
@@ -119,17 +121,23 @@ class Batch(Generic[T]):
             return status
         return status.model_copy(update={"waiting": await self._waiting()})
 
-    async def wait(self) -> BatchStatus:
+    async def wait(self, timeout: Timeout = None) -> BatchStatus:
         """Wait until the batch is over, and return its status.
 
         Turns without an answer are no error of the batch: `results` has their errors.
 
+        Args:
+            timeout: The longest wait, as a timedelta or in seconds. Without it, the wait is
+                unlimited.
+
         Raises:
             BatchNotFoundError: Temporal does not have the batch, or no longer has it.
+            InvalidRequestError: The timeout is not valid.
             ServerUnreachableError: Temporal does not answer.
         """
-        await self.check()  # the workflow of a turn is followed to its end as well
-        await self._until_over()
+        async with at_most(timeout):
+            await self.check()  # the workflow of a turn is followed to its end as well
+            await self._until_over()
         return await self.status()
 
     async def cancel(self, reason: str = "", *, by: str | None = None) -> bool:
@@ -158,6 +166,45 @@ class Batch(Generic[T]):
         except errors.BatchNotFoundError:
             return False  # it ended meanwhile
         return True
+
+    async def add_budget(self, more: Budget, *, by: str | None = None) -> Remaining:
+        """Add to the budget of a batch that runs. `retry` adds to that of a batch that is over.
+
+        Turns that run keep their budgets. Needs a worker.
+
+        Args:
+            more: The amounts to add to its limits.
+            by: The person or program that adds it: one line, at most 200 characters. It is
+                recorded, not checked.
+
+        Returns:
+            The rest of the budget, as `status().left`.
+
+        Raises:
+            InvalidRequestError: The batch has no such limit, or starts no more turns; or `more` or
+                `by` is not valid.
+            BatchNotFoundError: Temporal does not have the batch.
+            ServerUnreachableError: No worker accepted it within 30 s; one may still do so later.
+        """
+        given, wanted = {"more": more}, {"more": ABudget}
+        validation.check("what is added", given, wanted, errors.InvalidRequestError)
+        validation.check_by("what is added", by)
+        info, note = await self._described()
+        if info.HasField("close_time") or not note.rounds:
+            raise self._takes_no_budget(info)
+        update = pack(BudgetUpdate(**dict(more), by=by))
+        try:
+            answer = await updates.ask(
+                self._client, access.BATCH, [""], self.id, ADD_BUDGET, update
+            )
+        except errors.TurnOverError:
+            raise self._takes_no_budget(await _info_of(self._client, self.id)) from None
+        return _left(unpack(answer, BatchNote))
+
+    def _takes_no_budget(self, info: WorkflowExecutionInfo) -> errors.InvalidRequestError:
+        is_over = info.HasField("close_time")
+        why = "is over; retry(more) adds to it" if is_over else "does not have its tasks yet"
+        return errors.InvalidRequestError(f"batch {self.id!r} {why}", context={"batch": self.id})
 
     async def retry(self, more: Budget | None = None, *, at_once: int | None = None) -> Batch[T]:
         """Run the tasks again that have no answer: those that failed, and those not started.
@@ -331,6 +378,7 @@ def status_of(info: WorkflowExecutionInfo, note: BatchNote) -> BatchStatus:
         not_started=_rest(note) if is_over or note.stop else 0,
         at_once=note.at_once,
         cost=note.spent.usd if note.is_priced else None,
+        spent=note.spent,
         budget=note.budget,
         left=_left(note),
         round=max(len(note.rounds), 1),

@@ -177,6 +177,25 @@ async def retry(
 
 
 @batch.action(
+    "perdure batch add-budget nightly --usd 5", json="Print what is left, as a line of JSON."
+)
+@options.BUDGET
+@options.BY
+async def add_budget(
+    batch: Batch[Any], by: str | None, **limits: Any
+) -> tuple[dict[str, Any], str]:
+    """Add to the budget of a batch that runs.
+
+    `retry` adds to the budget of a batch that is over.
+    """
+    from perdure.clients.cli.drawing import amounts
+    from perdure.text import word
+
+    left = await batch.add_budget(amounts.named_budget(limits), by=sender(by))
+    return {"left": left}, f"left for batch {word(batch.id)}: {amounts.in_words(left)}"
+
+
+@batch.action(
     'perdure batch cancel nightly --reason "wrong prompt"',
     json="Print whether there was something to stop, as a line of JSON.",
 )

@@ -221,15 +221,10 @@ async def add_budget(
 
     All of its turns together may spend the budget. Messages that wait for the addition are read.
     """
-    from perdure import errors
     from perdure.clients.cli.drawing import amounts, sessions
     from perdure.text import word
 
-    more = amounts.budget_of(limits)
-    if more is None:
-        raise errors.InvalidRequestError(
-            "name what to add: --usd, --tokens, --model-calls or --tool-calls"
-        )
+    more = amounts.named_budget(limits)
     handle = _handle(await connected(address), session)
     await handle.add_budget(more, by=sender(by))
     status = await handle.status()

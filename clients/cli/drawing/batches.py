@@ -20,14 +20,13 @@ from perdure.clients.batches.handle import Batch
 from perdure.clients.batches.listing import BatchEntry
 from perdure.clients.batches.status import BatchResult, BatchState, BatchStatus
 from perdure.clients.cli.drawing import details, json_lines
+from perdure.clients.cli.drawing.amounts import budget_in_words, time_in_words
 from perdure.clients.cli.drawing.amounts import in_words as remaining_in_words
-from perdure.clients.cli.drawing.amounts import time_in_words
 from perdure.clients.cli.drawing.listing import EntryTable
 from perdure.clients.cli.drawing.screen import Live, lines_of, note
 from perdure.clients.cli.drawing.table import ago
 from perdure.clients.cli.exits import DONE
 from perdure.text import harmless, money, one_line, word
-from perdure.values.budgets import Remaining
 
 _POLL_S = 1.0
 _NOTE_S = 10.0
@@ -84,7 +83,7 @@ def _properties(status: BatchStatus) -> Iterator[tuple[str, Text | str]]:
     if status.cost is not None:
         yield "spent", money(status.cost)
     if status.budget is not None:
-        yield "budget", remaining_in_words(Remaining.model_validate(dict(status.budget)))
+        yield "budget", budget_in_words(status.budget)
     remaining = remaining_in_words(status.left)
     if remaining:
         yield "left", remaining

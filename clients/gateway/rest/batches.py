@@ -16,11 +16,17 @@ from perdure.clients.batches.status import BatchResult, BatchStatus
 from perdure.clients.gateway.ids import checked
 from perdure.clients.gateway.inputs import Body, Nothing, Query
 from perdure.clients.gateway.operations import EVENTS, AnyOperation, Call, answer, done, operation
-from perdure.clients.gateway.options import Cancelled, CommonOptions, Reason, check_limits
+from perdure.clients.gateway.options import (
+    AddBudget,
+    Cancelled,
+    CommonOptions,
+    Reason,
+    check_limits,
+)
 from perdure.clients.gateway.quotas import check_batches
 from perdure.clients.gateway.streams import EventStream, begun
 from perdure.values.batch_items import OnError
-from perdure.values.budgets import Budget
+from perdure.values.budgets import Budget, Remaining
 from perdure.values.tasks import Task
 from perdure.values.webhooks import WebhookUrl
 
@@ -183,6 +189,23 @@ async def cancel_batch(call: Call[Reason, Nothing]) -> Response:
 
 @operation(
     "POST",
+    "/v1/batches/{id:path}/add-budget",
+    may="budget",
+    body=AddBudget,
+    query=Nothing,
+    answers={200: Remaining},
+)
+async def add_to_batch(call: Call[AddBudget, Nothing]) -> Response:
+    """Add to the budget of a batch that runs, and return the rest.
+
+    A request that is repeated adds again.
+    """
+    batch, by = call.client.batch(call.id), call.caller.subject
+    return answer(await batch.add_budget(call.body.budget, by=by))
+
+
+@operation(
+    "POST",
     "/v1/batches/{id:path}/retry",
     may="start",
     body=RetryBatch,
@@ -206,5 +229,6 @@ OPERATIONS: tuple[AnyOperation, ...] = (
     watch_results,
     get_batch,
     cancel_batch,
+    add_to_batch,
     retry_batch,
 )

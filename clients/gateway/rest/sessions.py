@@ -14,6 +14,7 @@ from perdure.clients.gateway.ids import checked
 from perdure.clients.gateway.inputs import Body, Nothing, key_of
 from perdure.clients.gateway.operations import AnyOperation, Call, answer, done, operation
 from perdure.clients.gateway.options import (
+    AddBudget,
     Cancelled,
     CommonOptions,
     LabelledPages,
@@ -26,7 +27,6 @@ from perdure.clients.gateway.rest.turns import WaitFor
 from perdure.clients.sessions.handle import MessageStatus, Session, SessionStatus
 from perdure.clients.sessions.listing import SessionEntry
 from perdure.session.wire import Disposition, IfBusy, Queued, SessionTurn
-from perdure.values.budgets import Budget
 from perdure.values.messages import Message
 
 
@@ -112,12 +112,6 @@ class TakeOut(Body):
     """The id of a message in the queue."""
 
     id: str
-
-
-class MoreForSession(Body):
-    """What to add to the budget of a session."""
-
-    budget: Budget
 
 
 class ForkSession(Body):
@@ -319,11 +313,11 @@ async def unqueue_message(call: Call[TakeOut, Nothing]) -> Response:
     "POST",
     "/v1/sessions/{id:path}/add-budget",
     may="budget",
-    body=MoreForSession,
+    body=AddBudget,
     query=Nothing,
     answers={204: None},
 )
-async def add_to_session(call: Call[MoreForSession, Nothing]) -> Response:
+async def add_to_session(call: Call[AddBudget, Nothing]) -> Response:
     """Add to the budget of a session. A request that is repeated adds again."""
     await call.client.session(call.id).add_budget(call.body.budget, by=call.caller.subject)
     return done()

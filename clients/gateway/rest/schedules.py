@@ -16,6 +16,8 @@ from perdure.clients.gateway.ids import checked
 from perdure.clients.gateway.inputs import Body, Nothing
 from perdure.clients.gateway.operations import AnyOperation, Call, answer, done, operation
 from perdure.clients.gateway.options import (
+    AddBudget,
+    Cancelled,
     CommonOptions,
     Limit,
     Paged,
@@ -283,7 +285,35 @@ async def run_schedule(call: Call[Nothing, Nothing]) -> Response:
 )
 async def pause_schedule(call: Call[Reason, Nothing]) -> Response:
     """Start no more turns until the schedule is resumed."""
-    await _schedule(call).pause(call.body.reason)
+    await _schedule(call).pause(call.body.reason, by=call.caller.subject)
+    return done()
+
+
+@operation(
+    "POST",
+    "/v1/schedules/{id:path}/cancel",
+    may="control",
+    body=Reason,
+    query=Nothing,
+    answers={202: Cancelled},
+)
+async def cancel_schedule(call: Call[Reason, Nothing]) -> Response:
+    """Cancel the turns that run, and start no more until the schedule is resumed."""
+    cancelled = await _schedule(call).cancel(call.body.reason, by=call.caller.subject)
+    return answer(Cancelled(cancelled=cancelled), 202)
+
+
+@operation(
+    "POST",
+    "/v1/schedules/{id:path}/add-budget",
+    may="budget",
+    body=AddBudget,
+    query=Nothing,
+    answers={204: None},
+)
+async def add_to_schedule(call: Call[AddBudget, Nothing]) -> Response:
+    """Add to the total budget of a schedule. A request that is repeated adds again."""
+    await _schedule(call).add_budget(call.body.budget, by=call.caller.subject)
     return done()
 
 
@@ -297,7 +327,7 @@ async def pause_schedule(call: Call[Reason, Nothing]) -> Response:
 )
 async def resume_schedule(call: Call[Nothing, Nothing]) -> Response:
     """Start turns again. The times that passed meanwhile are not made up for."""
-    await _schedule(call).resume()
+    await _schedule(call).resume(by=call.caller.subject)
     return done()
 
 
@@ -374,6 +404,8 @@ OPERATIONS: tuple[AnyOperation, ...] = (
     delete_schedule,
     run_schedule,
     pause_schedule,
+    cancel_schedule,
+    add_to_schedule,
     resume_schedule,
     backfill_schedule,
 )

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from perdure.clients.batches.listing import BatchEntry
     from perdure.clients.batches.status import BatchResult, BatchState, BatchStatus, TaskState
     from perdure.clients.client import AgentClient
+    from perdure.clients.handles import Handle, Status
     from perdure.clients.reading.events import CaughtUp, Event
     from perdure.clients.reading.lists import Listing, Page
     from perdure.clients.reading.live_text import TextBegins, TextVoid
@@ -38,6 +39,7 @@ else:
         __name__,
         {
             "perdure.clients.client": ["AgentClient"],
+            "perdure.clients.handles": ["Handle", "Status"],
             "perdure.clients.batches.handle": ["Batch"],
             "perdure.clients.batches.items": ["BatchOf"],
             "perdure.clients.batches.listing": ["BatchEntry"],
@@ -88,6 +90,7 @@ __all__ = [
     "Conversation",
     "Effect",
     "Event",
+    "Handle",
     "Listing",
     "MessageStatus",
     "Page",
@@ -101,6 +104,7 @@ __all__ = [
     "SessionEvent",
     "SessionStatus",
     "Spent",
+    "Status",
     "TaskState",
     "TextBegins",
     "TextVoid",

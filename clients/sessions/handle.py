@@ -768,7 +768,12 @@ class Session(Generic[T]):
                 self._client, access.SESSION, [""], self.id, update, given, update_id
             )
         except errors.TurnOverError:
+            await self._last_run()  # a message to what is no session, which is over
             raise self._closed() from None
+        except errors.PerdureError as error:
+            if type(error) is errors.PerdureError:  # no such update
+                await self._last_run()
+            raise
 
     async def _current(self) -> SessionState:
         """Return the state, with the end of a turn that the session has not recorded yet."""

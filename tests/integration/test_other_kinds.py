@@ -101,11 +101,13 @@ async def test_session_changes_nothing_of_a_turn(runtime: Runtime) -> None:
         ):
             with pytest.raises(errors.SessionNotFoundError, match="AgentTurn, not a session"):
                 await verb
-        with pytest.raises(errors.PerdureError):
+        with pytest.raises(errors.SessionNotFoundError, match="AgentTurn, not a session"):
             await session.say("hello")
         left = (await turn.status()).budget
         model.let_go.set()
         await turn.result()
+        with pytest.raises(errors.SessionNotFoundError, match="AgentTurn, not a session"):
+            await session.say("hello")
 
     assert left is not None
     assert left.tool_calls == 5

@@ -165,6 +165,7 @@ READS: dict[str, dict[str, Verb]] = {
         "turns": lambda session: session.turns(),
         "conversation": lambda session: session.conversation(),
         "find": lambda session: session.find("a message"),
+        "wait": lambda session: session.wait(),
     },
     "batch": {
         "status": lambda batch: batch.status(),
@@ -175,6 +176,7 @@ READS: dict[str, dict[str, Verb]] = {
         "status": lambda schedule: schedule.status(),
         "task": lambda schedule: schedule.task(),
         "turns": lambda schedule: all_of(schedule.turns()),
+        "wait": lambda schedule: schedule.wait(),
     },
 }
 WRITES: dict[str, dict[str, Verb]] = {
@@ -195,15 +197,19 @@ WRITES: dict[str, dict[str, Verb]] = {
         "resume": lambda session: session.resume(),
         "add_budget": lambda session: session.add_budget(Budget(usd=1)),
         "close": lambda session: session.close(),
+        "cancel": lambda session: session.cancel(),
         "fork": lambda session: session.fork(id=f"{session.id}-2"),
     },
     "batch": {
         "cancel": lambda batch: batch.cancel(),
+        "add_budget": lambda batch: batch.add_budget(Budget(usd=1)),
         "retry": lambda batch: batch.retry(),
     },
     "schedule": {
         "run_now": lambda schedule: schedule.run_now(),
         "pause": lambda schedule: schedule.pause(),
+        "cancel": lambda schedule: schedule.cancel(),
+        "add_budget": lambda schedule: schedule.add_budget(Budget(usd=1)),
         "resume": lambda schedule: schedule.resume(),
         "backfill": lambda schedule: schedule.backfill(NOW, NOW),
         "change": lambda schedule: schedule.change(cron="0 4 * * *"),
@@ -248,6 +254,7 @@ FOLLOWING = {
     ("turn", "wait"),
     ("turn", "result"),
     ("session", "events"),
+    ("session", "wait"),
     ("batch", "results"),
     ("batch", "wait"),
 }

@@ -27,7 +27,7 @@ from perdure.clients.batches.spool import Spool
 from perdure.clients.batches.status import BatchResult, BatchState, BatchStatus, TaskState
 from perdure.clients.batches.uploading import Uploader, Work
 from perdure.clients.reading.timeouts import Timeout, at_most
-from perdure.clients.turns import updates
+from perdure.clients.turns import cancelling, updates
 from perdure.temporal import access, cancellations, search_attributes
 from perdure.temporal.history import first_event
 from perdure.temporal.names import ADD_BUDGET, BATCHES, MEMO_BATCH, TURN
@@ -158,14 +158,7 @@ class Batch(Generic[T]):
         cancellations.check(reason, by)
         info = await _info_of(self._client, self.id)
         _check_kind(info)
-        if info.HasField("close_time"):
-            return False
-        asking = cancellations.request(self._client, self.id, reason, by)
-        try:
-            await access.BATCH.asked(self.id, asking)
-        except errors.BatchNotFoundError:
-            return False  # it ended meanwhile
-        return True
+        return await cancelling.cancel(self._client, access.BATCH, info, reason, by)
 
     async def add_budget(self, more: Budget, *, by: str | None = None) -> Remaining:
         """Add to the budget of a batch that runs. `retry` adds to that of a batch that is over.

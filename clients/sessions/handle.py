@@ -34,7 +34,7 @@ from perdure.clients.reading.cursors import Cursor
 from perdure.clients.reading.timeouts import Timeout, at_most
 from perdure.clients.sessions.ends import with_end
 from perdure.clients.sessions.receipts import closed_before
-from perdure.clients.turns import updates
+from perdure.clients.turns import cancelling, updates
 from perdure.clients.turns.handle import Turn
 from perdure.schemas import output_type
 from perdure.session.facts import SessionFact
@@ -585,14 +585,7 @@ class Session(Generic[T]):
         """
         cancellations.check(reason, by)
         info = await self._info()
-        if info.HasField("close_time"):
-            return False
-        asking = cancellations.request(self._client, self.id, reason, by)
-        try:
-            await access.SESSION.asked(self.id, asking)
-        except errors.SessionNotFoundError:
-            return False  # it ended meanwhile
-        return True
+        return await cancelling.cancel(self._client, access.SESSION, info, reason, by)
 
     async def unqueue(self, id: str) -> bool:
         """Take a message out of the queue.

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from perdure.clients.batches.listing import BatchEntry
     from perdure.clients.batches.status import BatchResult, BatchState, BatchStatus, TaskState
     from perdure.clients.client import AgentClient
-    from perdure.clients.handles import Handle, Status
+    from perdure.clients.handles import Entry, Handle, Status
     from perdure.clients.reading.events import CaughtUp, Event
     from perdure.clients.reading.lists import Listing, Page
     from perdure.clients.reading.live_text import TextBegins, TextVoid
@@ -39,7 +39,7 @@ else:
         __name__,
         {
             "perdure.clients.client": ["AgentClient"],
-            "perdure.clients.handles": ["Handle", "Status"],
+            "perdure.clients.handles": ["Entry", "Handle", "Status"],
             "perdure.clients.batches.handle": ["Batch"],
             "perdure.clients.batches.items": ["BatchOf"],
             "perdure.clients.batches.listing": ["BatchEntry"],
@@ -89,6 +89,7 @@ __all__ = [
     "ChildStatus",
     "Conversation",
     "Effect",
+    "Entry",
     "Event",
     "Handle",
     "Listing",

@@ -55,6 +55,22 @@ class Status(Protocol):
         """The limits; None without a limit, or before they are known."""
 
 
+class Entry(Protocol):
+    """What every entry of a list has."""
+
+    @property
+    def id(self) -> str:
+        """The id, for a handle."""
+
+    @property
+    def agent(self) -> str:
+        """The name of the agent; empty if it is not known."""
+
+    @property
+    def state(self) -> str | None:
+        """The state, in one word; None for a batch that is over if it is not known how."""
+
+
 class Handle(Protocol[S_co]):
     """A turn, a session, a batch or a schedule.
 

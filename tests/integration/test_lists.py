@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from perdure import errors
-from perdure.clients import AgentClient, BatchEntry, Listing
+from perdure.clients import AgentClient, BatchEntry, Entry, Listing
 from perdure.testing import ScriptedModel, fails, says
 
 from ..conftest import Runtime
@@ -25,6 +25,28 @@ def lists(client: AgentClient, prefix: str, **more: Any) -> dict[str, Listing[An
         "sessions": client.sessions("spender", id_prefix=f"{prefix}-session", **more),
         "batches": client.batches("spender", id_prefix=f"{prefix}-batch", **more),
         "schedules": client.schedules(id_prefix=f"{prefix}-schedule", **more),
+    }
+
+
+CORES = {
+    "turns": {("spender", "ended")},
+    "sessions": {("spender", "closed")},
+    "batches": {("spender", "completed")},
+    "schedules": {("spender", "active")},
+}
+"""What the entries say of three of each that are over, besides their ids."""
+
+
+def core_of(entry: Entry) -> tuple[str, str | None]:
+    """What an entry of any kind says."""
+    return entry.agent, entry.state
+
+
+async def cores_of(client: AgentClient, prefix: str) -> dict[str, set[tuple[str, str | None]]]:
+    """What all entries say."""
+    return {
+        one: {core_of(entry) async for entry in listing}
+        for one, listing in lists(client, prefix).items()
     }
 
 
@@ -64,7 +86,9 @@ async def test_four_lists_are_iterated_limited_and_read_by_page(runtime: Runtime
                 f"{name}-schedule-{number}", "spender", "go", cron="0 3 1 1 *", timezone="UTC"
             )
         async with asyncio.timeout(SOON_S):
-            while await ids_of(client, name) != expected:  # noqa: ASYNC110 - the list lags behind
+            while (  # noqa: ASYNC110 - the lists lag behind
+                await ids_of(client, name) != expected or await cores_of(client, name) != CORES
+            ):
                 await asyncio.sleep(0.1)
         limited = {
             one: len([entry async for entry in listing])

@@ -110,6 +110,7 @@ PUBLIC = {
         "ChildStatus",
         "Conversation",
         "Effect",
+        "Entry",
         "Event",
         "Handle",
         "Listing",

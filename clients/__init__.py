@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from perdure.clients.batches.listing import BatchEntry
     from perdure.clients.batches.status import BatchResult, BatchState, BatchStatus, TaskState
     from perdure.clients.client import AgentClient
+    from perdure.clients.handles import Entry, Handle, Status
     from perdure.clients.reading.events import CaughtUp, Event
     from perdure.clients.reading.lists import Listing, Page
     from perdure.clients.reading.live_text import TextBegins, TextVoid
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
         SessionStatus,
     )
     from perdure.clients.sessions.listing import SessionEntry
+    from perdure.clients.turns.changes import Change
     from perdure.clients.turns.entries import TurnEntry
     from perdure.clients.turns.forks import Effect
     from perdure.clients.turns.handle import Turn
@@ -37,6 +39,7 @@ else:
         __name__,
         {
             "perdure.clients.client": ["AgentClient"],
+            "perdure.clients.handles": ["Entry", "Handle", "Status"],
             "perdure.clients.batches.handle": ["Batch"],
             "perdure.clients.batches.items": ["BatchOf"],
             "perdure.clients.batches.listing": ["BatchEntry"],
@@ -46,6 +49,7 @@ else:
                 "BatchStatus",
                 "TaskState",
             ],
+            "perdure.clients.turns.changes": ["Change"],
             "perdure.clients.turns.entries": ["TurnEntry"],
             "perdure.clients.reading.events": ["CaughtUp", "Event"],
             "perdure.clients.turns.forks": ["Effect"],
@@ -81,10 +85,13 @@ __all__ = [
     "BatchState",
     "BatchStatus",
     "CaughtUp",
+    "Change",
     "ChildStatus",
     "Conversation",
     "Effect",
+    "Entry",
     "Event",
+    "Handle",
     "Listing",
     "MessageStatus",
     "Page",
@@ -98,6 +105,7 @@ __all__ = [
     "SessionEvent",
     "SessionStatus",
     "Spent",
+    "Status",
     "TaskState",
     "TextBegins",
     "TextVoid",

@@ -11,7 +11,7 @@ from pydantic import JsonValue
 from temporalio.client import Client
 from temporalio.converter import DataConverter
 
-from perdure import errors, limits, validation
+from perdure import limits, validation
 from perdure.agents.agent import Agent
 from perdure.base import R
 from perdure.clients.batches import listing as batch_listing
@@ -294,9 +294,9 @@ class AgentClient:
         it. Use `Turn.typed` to set the type of its output.
 
         Raises:
-            InvalidRequestError: The id is not a string.
+            InvalidRequestError: The id is not valid.
         """
-        return self._turn(_known_id("turn", id))
+        return self._turn(access.TURN.known_id(id))
 
     def session(
         self,
@@ -479,9 +479,9 @@ class AgentClient:
         """Return the handle of a schedule that was created here or elsewhere. Asks no server.
 
         Raises:
-            InvalidRequestError: The id is not a string.
+            InvalidRequestError: The id is not valid.
         """
-        return Schedule(self._client, self._marks, _known_id("schedule", id))
+        return Schedule(self._client, self._marks, access.SCHEDULE.known_id(id))
 
     @validation.arguments("the list")
     def schedules(
@@ -640,9 +640,9 @@ class AgentClient:
         Use `Batch.typed` to set the type of its answers.
 
         Raises:
-            InvalidRequestError: The id is not a string.
+            InvalidRequestError: The id is not valid.
         """
-        return self._batch(_known_id("batch", id), None)
+        return self._batch(access.BATCH.known_id(id), None)
 
     def _batch(self, batch_id: str, output: Any) -> Batch[Any]:
         return Batch(self._client, batch_id, self._report, output)
@@ -736,10 +736,3 @@ class AgentClient:
 
     def _turn(self, turn_id: str, runs: Sequence[str] = ()) -> Turn[Any]:
         return Turn(self._client, self._feeds, turn_id, self._forks, runs)
-
-
-def _known_id(what: str, id: str) -> str:
-    validation.check(
-        f"the {what}", {"id": id}, {"id": validation.Unicode}, errors.InvalidRequestError
-    )
-    return id

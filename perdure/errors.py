@@ -367,7 +367,7 @@ class InvalidRequestError(PerdureError):
 
 
 class StaleCursorError(InvalidRequestError):
-    """The cursor belongs to another run of the turn; read its events from the beginning."""
+    """The cursor belongs to another run, turn, session or batch; read from the beginning."""
 
     code = "STALE_CURSOR"
 

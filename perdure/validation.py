@@ -138,6 +138,14 @@ Unicode = Annotated[
     ),
 ]
 """A string that is sent unchanged."""
+KnownId = Annotated[
+    str,
+    Must(
+        "a string that UTF-8 can hold, not empty",
+        lambda value: isinstance(value, str) and clean(value) == value and value != "",
+    ),
+]
+"""An id of something that may exist. The id of a delegate's turn may be longer than a new id."""
 By = Annotated[
     str,
     Must(
@@ -259,8 +267,8 @@ def arguments(who: str) -> Callable[[F], F]:
     return decorate
 
 
-def known_id(what: str, text: str, most: int) -> str:
-    """Return the id of something that may exist, after validation.
+def new_id(what: str, text: str, most: int) -> str:
+    """Return the id of something that is created, after validation.
 
     Args:
         what: What it is the id of, such as `turn`.
@@ -268,27 +276,15 @@ def known_id(what: str, text: str, most: int) -> str:
         most: The largest number of characters.
 
     Raises:
-        InvalidRequestError: It is not a string, empty, too long, or has a character that is not
-            printable.
+        InvalidRequestError: It is not a string, empty, too long, has an invisible character, or
+            would become another id in a URL.
     """
     check(f"the {what}", {"id": text}, {"id": Text}, errors.InvalidRequestError)
     if not 0 < len(text) <= most:
         raise errors.InvalidRequestError(
             f"a {what}'s id has 1 to {most} characters, not {len(text)}"
         )
-    if not text.isprintable():
-        raise errors.InvalidRequestError(f"a {what}'s id has printable characters only")
-    return text
-
-
-def new_id(what: str, text: str, most: int) -> str:
-    """Return the id of something that is created, after validation, as `known_id` does.
-
-    Raises:
-        InvalidRequestError: It is not valid, has an invisible character, or would become another id
-            in a URL.
-    """
-    if harmless(known_id(what, text, most)) != text:
+    if not text.isprintable() or harmless(text) != text:
         raise errors.InvalidRequestError(f"a {what}'s id has printable characters only")
     if not stays_in_urls(text):
         raise errors.InvalidRequestError(

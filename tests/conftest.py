@@ -219,7 +219,7 @@ class RecordingClient(AgentClient):
 
     async def history(self, turn: Turn) -> WorkflowHistory:
         """The history of a turn, in its first run."""
-        return await self.history_of(turn.id, turn.run_id)
+        return await self.history_of(turn.id, await turn.first_run())
 
     async def history_of(self, turn_id: str, run_id: str) -> WorkflowHistory:
         """The history of one run of a turn."""

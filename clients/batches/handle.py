@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 
 from temporalio.api.workflow.v1 import WorkflowExecutionInfo
 from temporalio.api.workflowservice.v1 import CountWorkflowExecutionsRequest
-from temporalio.client import Client, WorkflowContinuedAsNewError, WorkflowFailureError
+from temporalio.client import Client, WorkflowFailureError
 from temporalio.common import RawValue
 from temporalio.service import RPCError
 
@@ -26,13 +26,15 @@ from perdure.clients.batches.reading import Results, Whole
 from perdure.clients.batches.spool import Spool
 from perdure.clients.batches.status import BatchResult, BatchState, BatchStatus, TaskState
 from perdure.clients.batches.uploading import Uploader, Work
+from perdure.clients.reading.timeouts import Timeout, at_most
+from perdure.clients.turns import cancelling, updates
 from perdure.temporal import access, search_attributes
 from perdure.temporal.history import first_event
-from perdure.temporal.names import BATCHES, MEMO_BATCH, TURN
+from perdure.temporal.names import ADD_BUDGET, BATCHES, MEMO_BATCH, TURN
 from perdure.temporal.part_history import PartReader
-from perdure.temporal.payloads import decoded
+from perdure.temporal.payloads import decoded, pack, unpack
 from perdure.temporal.runs import describe
-from perdure.values.budgets import ABudget, Remaining, usd
+from perdure.values.budgets import ABudget, BudgetUpdate, Remaining, usd
 
 V = TypeVar("V")
 
@@ -66,6 +68,15 @@ class Batch(Generic[T]):
     def typed(self, output: type[V]) -> Batch[V]:
         """Return the same batch with its answers read as instances of a type."""
         return Batch[V](self._client, self.id, self._whole, output)
+
+    async def check(self) -> None:
+        """Check that Temporal has the batch. It asks once, and decodes nothing.
+
+        Raises:
+            BatchNotFoundError: There is none, or it is no batch.
+            ServerUnreachableError: Temporal does not answer.
+        """
+        _check_kind(await _info_of(self._client, self.id))
 
     async def results(self, after: str | None = None) -> AsyncIterator[BatchResult[T]]:
         """Yield the results of all tasks as they come, each task once, until the batch is over.
@@ -106,37 +117,83 @@ class Batch(Generic[T]):
             return status
         return status.model_copy(update={"waiting": await self._waiting()})
 
-    async def wait(self) -> BatchStatus:
+    async def wait(self, timeout: Timeout = None) -> BatchStatus:
         """Wait until the batch is over, and return its status.
 
         Turns without an answer are no error of the batch: `results` has their errors.
 
+        Args:
+            timeout: The longest wait, as a timedelta or in seconds. Without it, the wait is
+                unlimited.
+
         Raises:
             BatchNotFoundError: Temporal does not have the batch, or no longer has it.
+            InvalidRequestError: The timeout is not valid.
+            ServerUnreachableError: Temporal does not answer.
         """
-        await self._until_over()
+        async with at_most(timeout):
+            await self.check()  # the workflow of a turn is followed to its end as well
+            await self._until_over()
         return await self.status()
 
     @validation.arguments("the cancel")
-    async def cancel(self, reason: validation.Unicode = "") -> bool:
+    async def cancel(
+        self, reason: validation.Unicode = "", *, by: validation.By | None = None
+    ) -> bool:
         """Cancel the turns that run, and start no more. Results can still be read.
+
+        Args:
+            reason: The reason, for people; it is not encrypted.
+            by: The person or program that cancels it, such as an e-mail address: one line, at most
+                200 characters. It is recorded, not checked, and not encrypted.
 
         Returns:
             Whether there was something to cancel: False for a batch that is over.
 
         Raises:
             BatchNotFoundError: Temporal does not have the batch.
-            InvalidRequestError: The reason is not a string.
+            InvalidRequestError: The reason is not a string, or `by` is not valid.
         """
-        info, _ = await self._described()
-        if info.HasField("close_time"):
-            return False
-        cancelling = self._client.get_workflow_handle(self.id).cancel(reason=reason)
+        info = await _info_of(self._client, self.id)
+        _check_kind(info)
+        return await cancelling.cancel(self._client, access.BATCH, info, reason, by)
+
+    @validation.arguments("what is added")
+    async def add_budget(self, more: ABudget, *, by: validation.By | None = None) -> Remaining:
+        """Add to the budget of a batch that runs. `retry` adds to that of a batch that is over.
+
+        Turns that run keep their budgets. Needs a worker.
+
+        Args:
+            more: The amounts to add to its limits.
+            by: The person or program that adds it: one line, at most 200 characters. It is
+                recorded, not checked.
+
+        Returns:
+            The rest of the budget, as `status().left`.
+
+        Raises:
+            InvalidRequestError: The batch has no such limit, or starts no more turns; or `more` or
+                `by` is not valid.
+            BatchNotFoundError: Temporal does not have the batch.
+            ServerUnreachableError: No worker accepted it within 30 s; one may still do so later.
+        """
+        info, note = await self._described()
+        if info.HasField("close_time") or not note.rounds:
+            raise self._takes_no_budget(info)
+        update = pack(BudgetUpdate(**dict(more), by=by))
         try:
-            await access.BATCH.asked(self.id, cancelling)
-        except errors.BatchNotFoundError:
-            return False  # it ended meanwhile
-        return True
+            answer = await updates.ask(
+                self._client, access.BATCH, [""], self.id, ADD_BUDGET, update
+            )
+        except errors.TurnOverError:
+            raise self._takes_no_budget(await _info_of(self._client, self.id)) from None
+        return _left(unpack(answer, BatchNote))
+
+    def _takes_no_budget(self, info: WorkflowExecutionInfo) -> errors.InvalidRequestError:
+        is_over = info.HasField("close_time")
+        why = "is over; retry(more) adds to it" if is_over else "does not have its tasks yet"
+        return errors.InvalidRequestError(f"batch {self.id!r} {why}", context={"batch": self.id})
 
     @validation.arguments("the retry")
     async def retry(
@@ -256,14 +313,9 @@ class Batch(Generic[T]):
 
     async def _until_over(self) -> None:
         """Wait until the batch is over, however it ends."""
-        while True:
-            handle = self._client.get_workflow_handle(self.id, result_type=RawValue)
-            with contextlib.suppress(WorkflowContinuedAsNewError):
-                try:
-                    await access.BATCH.patiently(self.id, handle.result)
-                except WorkflowFailureError:
-                    return
-                return
+        handle = self._client.get_workflow_handle(self.id, result_type=RawValue)
+        with contextlib.suppress(WorkflowFailureError):
+            await access.BATCH.patiently(self.id, handle.result)
 
     async def _stored(self) -> BatchNote:
         """Return the description once the tasks are stored, or the batch is over before that."""
@@ -316,6 +368,7 @@ def status_of(info: WorkflowExecutionInfo, note: BatchNote) -> BatchStatus:
         not_started=_rest(note) if is_over or note.stop else 0,
         at_once=note.at_once,
         cost=note.spent.usd if note.is_priced else None,
+        spent=note.spent,
         budget=note.budget,
         left=_left(note),
         round=max(len(note.rounds), 1),
@@ -346,9 +399,28 @@ async def described(client: Client, batch_id: str) -> tuple[WorkflowExecutionInf
         PayloadDecodeError: This process lacks the codec or the key of the batch.
         ServerUnreachableError: Temporal does not answer.
     """
-    describing = describe(client, batch_id, retry=True)
-    info = (await access.BATCH.asked(batch_id, describing)).workflow_execution_info
+    info = await _info_of(client, batch_id)
     return info, await note_in(client, info)
+
+
+async def _info_of(client: Client, id: str) -> WorkflowExecutionInfo:
+    """Return the latest workflow of an id."""
+    describing = describe(client, id, retry=True)
+    return (await access.BATCH.asked(id, describing)).workflow_execution_info
+
+
+def _check_kind(info: WorkflowExecutionInfo) -> None:
+    """Check that a workflow is a batch.
+
+    Raises:
+        BatchNotFoundError: It is not, or lacks its description.
+    """
+    kind, batch_id = info.type.name, info.execution.workflow_id
+    if kind not in BATCHES or MEMO_BATCH not in info.memo.fields:
+        what = f"a workflow of type {kind}, not a batch" if kind not in BATCHES else _NO_MEMO
+        raise errors.BatchNotFoundError(
+            f"{batch_id!r} is {what}", context={"batch": batch_id, "type": kind}
+        )
 
 
 async def note_in(client: Client, info: WorkflowExecutionInfo) -> BatchNote:
@@ -358,12 +430,7 @@ async def note_in(client: Client, info: WorkflowExecutionInfo) -> BatchNote:
         BatchNotFoundError: The workflow is no batch.
         PayloadDecodeError: This process lacks the codec or the key of the batch.
     """
-    kind, batch_id = info.type.name, info.execution.workflow_id
-    if kind not in BATCHES or MEMO_BATCH not in info.memo.fields:
-        what = f"a workflow of type {kind}, not a batch" if kind not in BATCHES else _NO_MEMO
-        raise errors.BatchNotFoundError(
-            f"{batch_id!r} is {what}", context={"batch": batch_id, "type": kind}
-        )
+    _check_kind(info)
     [memo] = await decoded(client.data_converter, [info.memo.fields[MEMO_BATCH]])
     return BatchNote.model_validate(memo)
 

@@ -19,22 +19,22 @@ from perdure.errors import ErrorInfo
 from perdure.temporal.access import BATCH
 from perdure.temporal.names import BATCHES
 from perdure.temporal.namespace_check import Index
+from perdure.temporal.runs import describe
 
 _ENDS = {
-    Status.WORKFLOW_EXECUTION_STATUS_COMPLETED: BatchState.COMPLETED,
     Status.WORKFLOW_EXECUTION_STATUS_CANCELED: BatchState.CANCELLED,
     Status.WORKFLOW_EXECUTION_STATUS_TERMINATED: BatchState.TERMINATED,
 }
-"""The states of batches whose description cannot be decoded; for all others, `stopped`."""
+"""The states that the server knows. A batch whose workflow completed may have stopped early."""
 
 
 class BatchEntry(Value):
-    """A batch in a list. A batch that was run again is listed once for each round.
+    """A batch in a list. A batch that was run again is listed with its last round.
 
     Attributes:
         id: The batch's id; `client.batch(entry.id)` goes on with it.
         agent: The name of its agent; empty if this process cannot decode it.
-        state: The state of the batch, or of an earlier round.
+        state: The state of the batch. None for one that is over if this process cannot decode how.
         total: The number of its tasks.
         done: The number of tasks with an answer, of all rounds so far.
         failed: The number of tasks whose latest turn ended without one.
@@ -47,7 +47,7 @@ class BatchEntry(Value):
 
     id: str
     agent: str = ""
-    state: BatchState
+    state: BatchState | None
     total: int = 0
     done: int = 0
     failed: int = 0
@@ -68,11 +68,23 @@ def batches(
     wanted = Filter(id_prefix=id_prefix, workflows=BATCHES)
 
     async def read(info: WorkflowExecutionInfo) -> BatchEntry | None:
+        if await _is_earlier_round(client, info):
+            return None
         entry = await _entry_of(client, info)
         is_wanted = agent in (None, entry.agent) and wanted.admits_id(entry.id)
         return entry if is_wanted else None
 
-    return Listing(Workflows(client, index, wanted, BATCH), limit, read)
+    workflows = Workflows(client, index, wanted, BATCH)
+    return Listing(workflows, limit, read, also="" if agent is None else f"\n{agent}")
+
+
+async def _is_earlier_round(client: Client, info: WorkflowExecutionInfo) -> bool:
+    """Whether a batch was run again after a workflow, which the server lists as well."""
+    if not info.HasField("close_time"):
+        return False
+    id, run_id = info.execution.workflow_id, info.execution.run_id
+    last = await BATCH.asked_if_known(id, describe(client, id, retry=True))
+    return last is not None and last.workflow_execution_info.execution.run_id != run_id
 
 
 async def _entry_of(client: Client, info: WorkflowExecutionInfo) -> BatchEntry:
@@ -82,7 +94,7 @@ async def _entry_of(client: Client, info: WorkflowExecutionInfo) -> BatchEntry:
         is_over = info.HasField("close_time")
         return BatchEntry(
             id=info.execution.workflow_id,
-            state=_ENDS.get(info.status, BatchState.STOPPED) if is_over else BatchState.RUNNING,
+            state=_ENDS.get(info.status) if is_over else BatchState.RUNNING,
             started_at=info.start_time.ToDatetime(tzinfo=UTC),
             ended_at=info.close_time.ToDatetime(tzinfo=UTC) if is_over else None,
             error=error.info(),

@@ -9,7 +9,7 @@ from typing import Generic
 
 from perdure.base import T, Value
 from perdure.errors import ErrorInfo
-from perdure.values.budgets import Budget, Remaining
+from perdure.values.budgets import Budget, Remaining, Spending
 from perdure.values.reports import Outcome
 
 
@@ -54,6 +54,7 @@ class BatchStatus(Value):
         not_started: The number of tasks that have not started and will not.
         at_once: The largest number of turns that run at the same time.
         cost: The cost so far in USD; None if a price is unknown.
+        spent: What its turns were charged with so far.
         budget: The budget of the batch; None if it has none.
         left: What is left of it, including what running turns may still spend.
         round: The number of the current round: 1, and one more for each `retry`.
@@ -74,6 +75,7 @@ class BatchStatus(Value):
     not_started: int = 0
     at_once: int
     cost: Decimal | None = None
+    spent: Spending = Spending()
     budget: Budget | None = None
     left: Remaining = Remaining()
     round: int = 1

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from perdure.clients.cli import options
-from perdure.clients.cli.common import Display, connected
+from perdure.clients.cli.common import Display, connected, sender
 from perdure.clients.cli.group import examples
 from perdure.clients.cli.resources import ResourceGroup, cancelled
 
@@ -177,10 +177,30 @@ async def retry(
 
 
 @batch.action(
+    "perdure batch add-budget nightly --usd 5", json="Print what is left, as a line of JSON."
+)
+@options.BUDGET
+@options.BY
+async def add_budget(
+    batch: Batch[Any], by: str | None, **limits: Any
+) -> tuple[dict[str, Any], str]:
+    """Add to the budget of a batch that runs.
+
+    `retry` adds to the budget of a batch that is over.
+    """
+    from perdure.clients.cli.drawing import amounts
+    from perdure.text import word
+
+    left = await batch.add_budget(amounts.named_budget(limits), by=sender(by))
+    return {"left": left}, f"left for batch {word(batch.id)}: {amounts.in_words(left)}"
+
+
+@batch.action(
     'perdure batch cancel nightly --reason "wrong prompt"',
     json="Print whether there was something to stop, as a line of JSON.",
 )
 @options.REASON
-async def cancel(batch: Batch[Any], reason: str) -> tuple[dict[str, Any], str]:
+@options.BY
+async def cancel(batch: Batch[Any], reason: str, by: str | None) -> tuple[dict[str, Any], str]:
     """Cancel the running turns of a batch, and start no more."""
-    return cancelled("batch", batch.id, await batch.cancel(reason))
+    return cancelled("batch", batch.id, await batch.cancel(reason, by=sender(by)))

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from perdure.clients.cli import options, schedule_options
-from perdure.clients.cli.common import Display, connected
+from perdure.clients.cli.common import Display, connected, sender
 from perdure.clients.cli.group import examples
-from perdure.clients.cli.resources import ResourceGroup
+from perdure.clients.cli.resources import ResourceGroup, cancelled
 
 if TYPE_CHECKING:
     from perdure.clients.cli.drawing.listing import EntryTable
@@ -114,29 +114,64 @@ async def run(schedule: Schedule, display: Display) -> int:
     json="Print that it is paused, as a line of JSON.",
 )
 @options.REASON
-async def pause(schedule: Schedule, reason: str) -> tuple[dict[str, Any], str]:
+@options.BY
+async def pause(schedule: Schedule, reason: str, by: str | None) -> tuple[dict[str, Any], str]:
     """Start no more turns until `resume`.
 
     A turn that runs continues.
     """
     from perdure.text import word
 
-    await schedule.pause(reason)
+    await schedule.pause(reason, by=sender(by))
     return {"paused": True}, f"schedule {word(schedule.id)} is paused"
+
+
+@schedule.action(
+    'perdure schedule cancel digest --reason "the source is wrong"',
+    json="Print whether there was something to stop, as a line of JSON.",
+)
+@options.REASON
+@options.BY
+async def cancel(schedule: Schedule, reason: str, by: str | None) -> tuple[dict[str, Any], str]:
+    """Cancel the running turns of a schedule, and start no more until `resume`."""
+    return cancelled("schedule", schedule.id, await schedule.cancel(reason, by=sender(by)))
+
+
+@schedule.action(
+    "perdure schedule add-budget digest --usd 5", json="Print the total, as a line of JSON."
+)
+@options.SESSION_BUDGET
+@options.BY
+async def add_budget(
+    schedule: Schedule, by: str | None, **limits: Any
+) -> tuple[dict[str, Any], str]:
+    """Add to the total budget of a schedule.
+
+    A schedule that has paused because its budget was spent starts again with `resume`.
+    """
+    from perdure.clients.cli.drawing import amounts
+    from perdure.text import word
+
+    await schedule.add_budget(amounts.named_budget(limits), by=sender(by))
+    status = await schedule.status()
+    assert status.total is not None
+    text = f"total budget of schedule {word(schedule.id)}: {amounts.budget_in_words(status.total)}"
+    return {"total": status.total, "spent": status.spent}, text
 
 
 @schedule.action(
     "perdure schedule resume digest",
     json="Print that it is not paused any more, as a line of JSON.",
 )
-async def resume(schedule: Schedule) -> tuple[dict[str, Any], str]:
+@options.BY
+async def resume(schedule: Schedule, by: str | None) -> tuple[dict[str, Any], str]:
     """Start turns again after a pause.
 
     The times that passed meanwhile are not made up for: see `backfill`.
     """
     from perdure.text import word
 
-    await schedule.resume()
+    await schedule.resume(by=sender(by))
     return {"paused": False}, f"schedule {word(schedule.id)} starts turns again"
 
 

@@ -10,7 +10,7 @@ from perdure.clients.cli import options
 from perdure.clients.cli.common import Display, connected, sender
 from perdure.clients.cli.exits import DONE
 from perdure.clients.cli.group import Command, examples
-from perdure.clients.cli.resources import ResourceGroup
+from perdure.clients.cli.resources import ResourceGroup, cancelled
 
 if TYPE_CHECKING:
     from perdure.clients.cli.drawing.listing import EntryTable
@@ -211,24 +211,22 @@ async def fork(
 @session.command(epilog=examples("perdure session add-budget ticket-4711 --usd 1"))
 @_ID
 @options.SESSION_BUDGET
+@options.BY
 @options.json_lines("Print the new budget as a line of JSON.")
 @options.ANY_QUEUE
-async def add_budget(session: str, as_json: bool, address: str | None, **limits: Any) -> int:
+async def add_budget(
+    session: str, by: str | None, as_json: bool, address: str | None, **limits: Any
+) -> int:
     """Add to the budget of a session.
 
     All of its turns together may spend the budget. Messages that wait for the addition are read.
     """
-    from perdure import errors
     from perdure.clients.cli.drawing import amounts, sessions
     from perdure.text import word
 
-    more = amounts.budget_of(limits)
-    if more is None:
-        raise errors.InvalidRequestError(
-            "name what to add: --usd, --tokens, --model-calls or --tool-calls"
-        )
+    more = amounts.named_budget(limits)
     handle = _handle(await connected(address), session)
-    await handle.add_budget(more)
+    await handle.add_budget(more, by=sender(by))
     status = await handle.status()
     value = {"session": session, "budget": status.budget, "spent": status.spent}
     text = f"budget of session {word(session)}: {sessions.budget_in_words(status)}"
@@ -257,14 +255,15 @@ async def unqueue(session: Session, message: str) -> tuple[dict[str, Any], str]:
     json="Print whether a turn was running, as a line of JSON.",
 )
 @options.REASON
-async def interrupt(session: Session, reason: str) -> tuple[dict[str, Any], str]:
+@options.BY
+async def interrupt(session: Session, reason: str, by: str | None) -> tuple[dict[str, Any], str]:
     """Cancel the running turn of a session.
 
     Messages that wait are read after the next message, or after `resume`.
     """
     from perdure.text import word
 
-    was_running = await session.interrupt(reason)
+    was_running = await session.interrupt(reason, by=sender(by))
     text = "is interrupted" if was_running else "runs no turn"
     return {"interrupted": was_running}, f"session {word(session.id)} {text}"
 
@@ -272,13 +271,28 @@ async def interrupt(session: Session, reason: str) -> tuple[dict[str, Any], str]
 @session.action(
     "perdure session resume ticket-4711", json="Print whether there were any, as a line of JSON."
 )
-async def resume(session: Session) -> tuple[dict[str, Any], str]:
+@options.BY
+async def resume(session: Session, by: str | None) -> tuple[dict[str, Any], str]:
     """Have the messages read that wait after an interruption."""
     from perdure.text import word
 
-    is_resumed = await session.resume()
+    is_resumed = await session.resume(by=sender(by))
     text = "reads what waits" if is_resumed else "has no message that waits"
     return {"resumed": is_resumed}, f"session {word(session.id)} {text}"
+
+
+@session.action(
+    'perdure session cancel ticket-4711 --reason "the wrong customer"',
+    json="Print whether there was something to stop, as a line of JSON.",
+)
+@options.REASON
+@options.BY
+async def cancel(session: Session, reason: str, by: str | None) -> tuple[dict[str, Any], str]:
+    """Cancel the running turn of a session, and close the session.
+
+    It then takes no more messages.
+    """
+    return cancelled("session", session.id, await session.cancel(reason, by=sender(by)))
 
 
 @session.action(
@@ -286,13 +300,14 @@ async def resume(session: Session) -> tuple[dict[str, Any], str]:
     json="Print the messages that no turn has read, as a line of JSON.",
 )
 @options.REASON
-async def close(session: Session, reason: str) -> tuple[dict[str, Any], str]:
+@options.BY
+async def close(session: Session, reason: str, by: str | None) -> tuple[dict[str, Any], str]:
     """Close a session, which then takes no more messages.
 
     A running turn continues to its end.
     """
     from perdure.text import word
 
-    unread = await session.close(reason)
+    unread = await session.close(reason, by=sender(by))
     text = f"session {word(session.id)} takes no more messages"
     return {"unread": unread}, text + (f"; {len(unread)} were not read" if unread else "")

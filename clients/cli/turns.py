@@ -307,12 +307,14 @@ async def fork(
 @options.BUDGET
 @options.iterations("--max-iterations")
 @options.MODEL_RETRY
+@options.BY
 @options.ANY_QUEUE
 async def resume(
     turn: str,
     is_agreed: bool,
     no_follow: bool,
     stream: bool,
+    by: str | None,
     as_json: bool,
     address: str | None,
     **values: Any,
@@ -322,13 +324,14 @@ async def resume(
     A turn that ended without an answer continues as a new turn, which is followed. Calls after its
     last complete step may happen again: those that are not read-only are listed first. A turn that
     waits for a provider, or is paused because a provider was unavailable, asks its model again at
-    once; no option but --json applies to it.
+    once; no option but --by and --json applies to it.
     """
     from perdure.clients.cli.running import forking
 
     display = Display(as_json=as_json, stream=stream, address=address)
     start = forking.ForkStart(display, is_agreed, follows=not no_follow)
-    return await forking.resume(await connected(address), turn, start, values)
+    given = {**values, "by": sender(by)}
+    return await forking.resume(await connected(address), turn, start, given)
 
 
 @turns.action(
@@ -336,9 +339,10 @@ async def resume(
     json="Print whether there was something to stop, as a line of JSON.",
 )
 @options.REASON
-async def cancel(turn: Turn[Any], reason: str) -> tuple[dict[str, Any], str]:
+@options.BY
+async def cancel(turn: Turn[Any], reason: str, by: str | None) -> tuple[dict[str, Any], str]:
     """Cancel a turn.
 
     Its report contains the work done so far.
     """
-    return cancelled("turn", turn.id, await turn.cancel(reason))
+    return cancelled("turn", turn.id, await turn.cancel(reason, by=sender(by)))

@@ -114,6 +114,12 @@ class Reason(Body):
     reason: str = ""
 
 
+class AddBudget(Body):
+    """What to add to the budget of a session, a batch or a schedule."""
+
+    budget: Budget
+
+
 class Cancelled(Value):
     """Whether there was something to cancel: false for what is over already."""
 

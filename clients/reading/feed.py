@@ -92,11 +92,11 @@ class Feed:
         ear: The live output of the turn.
     """
 
-    def __init__(self, client: Client, turn_id: str, runs: Sequence[str], first: str = "") -> None:
+    def __init__(self, client: Client, turn_id: str, runs: Sequence[str]) -> None:
         self.ear = Ear(self._describe, client.data_converter)
         self._client = client
         self._turn_id = turn_id
-        self._first = first or runs[0]
+        self._first = runs[0]
         self._follower = Follower(
             client, access.TURN, turn_id, runs, lambda: HistoryReader(client.data_converter).facts
         )
@@ -432,7 +432,8 @@ async def failed_unknown(client: Client, turn_id: str) -> bool:
     Raises:
         PerdureError: The history cannot be read.
     """
-    found = (await describe(client, turn_id, retry=True)).workflow_execution_info
+    describing = describe(client, turn_id, retry=True)
+    found = (await access.TURN.asked(turn_id, describing)).workflow_execution_info
     if (
         found.type.name != TURN
         or found.status != WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_FAILED

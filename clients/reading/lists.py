@@ -38,7 +38,7 @@ class Source(Protocol[F_co]):
         """What is listed."""
 
     async def query(self) -> str:
-        """Return the filter of the list, by which its cursors are told apart."""
+        """Return the server's filter of the list, by which its cursors are told apart."""
 
     async def page(self, query: str, size: int, token: bytes, *, retry: bool) -> Found[F_co]:
         """Return a page of at most this size, after a token."""
@@ -65,6 +65,8 @@ class Listing(AsyncIterator[E], Generic[E]):
         source: Source[Any],
         limit: int | None,
         read: Callable[[Any], Awaitable[E | None]],
+        *,
+        also: str = "",
     ) -> None:
         """Read a list.
 
@@ -72,10 +74,14 @@ class Listing(AsyncIterator[E], Generic[E]):
             source: The list of the server.
             limit: The largest number of entries; None for all of them.
             read: Returns the entry of what the server has found; None if it does not match.
+            also: A filter of `read` that the server does not have. Cursors belong to it, and pages
+                are not as small as the limit, because most of what is found may not match.
         """
         self._source = source
         self._limit = limit
         self._read = read
+        self._also = also
+        self._size = _PAGE if limit is None or also else min(limit, _PAGE)
         self._entries = self._all()
 
     async def __anext__(self) -> E:
@@ -101,13 +107,14 @@ class Listing(AsyncIterator[E], Generic[E]):
             PerdureError: As iterating the list does.
         """
         query = await self._source.query()
-        token, is_trusted = cursors.token_in(after, query), after is None
+        filters = query + self._also
+        token, is_trusted = cursors.token_in(after, filters), after is None
         while True:
             found, token = await self._page(query, size, token, is_trusted=is_trusted)
             read = [await self._read(item) for item in found]
             entries = tuple(entry for entry in read if entry is not None)
             if entries or not token:
-                return Page(entries, cursors.of_token(token, query))
+                return Page(entries, cursors.of_token(token, filters))
             is_trusted = True
 
     async def _all(self) -> AsyncGenerator[E, None]:
@@ -126,7 +133,7 @@ class Listing(AsyncIterator[E], Generic[E]):
     async def _found(self) -> AsyncGenerator[Any, None]:
         """Yield what Temporal finds for the filter; the next page is fetched meanwhile."""
         limit, count, token = self._limit, 0, b""
-        query, size = await self._source.query(), min(self._limit or _PAGE, _PAGE)
+        query, size = await self._source.query(), self._size
         ahead: asyncio.Task[Found[Any]] | None = None
         try:
             while True:

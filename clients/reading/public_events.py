@@ -80,7 +80,7 @@ def _of_start(fact: TurnStarted, include: frozenset[str]) -> Shown:
     if slot is not None and request.schedule is not None:
         yield "schedule", {"id": request.schedule.id, "at": slot.at}
     if request.forked_from is not None:
-        yield "forked_from", request.forked_from
+        yield "forked_from", request.forked_from.model_dump(exclude={"by"})
 
 
 def _of_child(fact: ChildScheduled | ChildEnded | ChildTold, include: frozenset[str]) -> Shown:

@@ -15,6 +15,7 @@ from perdure.clients.batches.items import BatchOf
 from perdure.clients.schedules import batches, cron, messages, zones
 from perdure.clients.schedules.cron import Cron
 from perdure.temporal import search_attributes, start_request
+from perdure.temporal.access import SCHEDULE
 from perdure.temporal.priorities import Fairness, Priorities
 from perdure.text import size
 from perdure.turn.schedule_account import ScheduleAccount
@@ -261,20 +262,17 @@ def checked_id(schedule_id: str) -> str:
         InvalidRequestError: It is not valid, or has a character by which Temporal could not find
             the turns of the schedule.
     """
-    validation.check(
-        "the schedule", {"id": schedule_id}, {"id": validation.Text}, errors.InvalidRequestError
-    )
-    if not 0 < len(schedule_id) <= limits.SCHEDULE_ID_CHARACTERS or size(schedule_id) > _ID_BYTES:
+    SCHEDULE.new_id(schedule_id)
+    if size(schedule_id) > _ID_BYTES:
         raise errors.InvalidRequestError(
-            f"a schedule's id has 1 to {limits.SCHEDULE_ID_CHARACTERS} characters and at most"
-            f" {_ID_BYTES} bytes, not {len(schedule_id)} and {size(schedule_id)}: the time of a"
+            f"a schedule's id has at most {_ID_BYTES} bytes, not {size(schedule_id)}: the time of a"
             " turn is appended to it"
         )
     if search_attributes.keyword(schedule_id) != schedule_id:
         raise errors.InvalidRequestError(
             "a schedule's id has printable characters only, without quotation marks, % and \\"
         )
-    return validation.new_id("schedule", schedule_id, limits.SCHEDULE_ID_CHARACTERS)
+    return schedule_id
 
 
 def turn_id_of(schedule_id: str, at: datetime) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple, Unpack
@@ -24,6 +25,7 @@ from temporalio.service import RPCError
 
 from perdure import errors, limits, validation
 from perdure.clients.reading.lists import Listing
+from perdure.clients.reading.timeouts import Timeout, at_most
 from perdure.clients.schedules import batches, messages, server, zones
 from perdure.clients.schedules.definition import (
     MOMENT,
@@ -36,13 +38,15 @@ from perdure.clients.schedules.stored import STARTED, definition_of, request_of,
 from perdure.clients.turns import listing
 from perdure.clients.turns.entries import TurnEntry
 from perdure.clients.turns.filters import Filter
-from perdure.temporal import schedule_updates
+from perdure.temporal import cancellations, schedule_updates
 from perdure.temporal.access import SCHEDULE
 from perdure.temporal.names import SCHEDULED_MESSAGE
 from perdure.temporal.runs import describe
 from perdure.temporal.search_marks import Marks
+from perdure.text import one_line
 from perdure.turn.slot import Slot
 from perdure.values import keywords
+from perdure.values.budgets import ABudget
 from perdure.values.tasks import Task
 
 _TICK = timedelta(seconds=1)
@@ -50,6 +54,8 @@ _MINUTE = timedelta(minutes=1)
 _INSTANT = timedelta(milliseconds=1)
 """The beginning of a range is not part of it, for the server."""
 _POLL_S = 0.1
+_WAIT_S = 1.0
+_NOTE_CHARACTERS = 500
 _TRIES = 10
 _STARTS_WITHIN_S = 10.0
 _ONE_AFTER_ANOTHER = (ScheduleOverlapPolicy.BUFFER_ONE, ScheduleOverlapPolicy.CANCEL_OTHER)
@@ -73,6 +79,10 @@ class Schedule:
 
     def __repr__(self) -> str:
         return f"Schedule({self.id!r})"
+
+    async def check(self) -> None:
+        """Check that the schedule exists and starts turns. It asks once, and decodes nothing."""
+        await self._described()
 
     async def status(self) -> ScheduleStatus:
         """Return the definition of the schedule, its next times, and its last turns.
@@ -125,26 +135,110 @@ class Schedule:
             await self._until_started(turn_id, before)
         return turn_id
 
-    async def pause(self, why: str = "") -> None:
+    @validation.arguments("the pause")
+    async def pause(self, why: str = "", *, by: validation.By | None = None) -> None:
         """Start no more turns until `resume`; a turn that runs goes on.
 
         Args:
             why: The reason, for people: one line of at most 200 visible characters. It is not
                 encrypted.
+            by: The person or program that pauses it: one line, at most 200 characters. It is added
+                to the reason.
 
         Raises:
-            InvalidRequestError: The reason is not valid.
+            InvalidRequestError: The reason or `by` is not valid.
         """
         if why:
             wanted = {"why": validation.By}
             validation.check("the pause", {"why": why}, wanted, errors.InvalidRequestError)
         await self._described()
-        await server.patch(self._client, self.id, SchedulePatch(pause=why or "paused"))
+        await self._pause(_note(why or "paused", by))
 
-    async def resume(self) -> None:
-        """Start turns again. The times that passed meanwhile are not made up for."""
+    @validation.arguments("the resume")
+    async def resume(self, *, by: validation.By | None = None) -> None:
+        """Start turns again. The times that passed meanwhile are not made up for.
+
+        Args:
+            by: The person or program that resumes it: one line, at most 200 characters.
+        """
         await self._described()
-        await server.patch(self._client, self.id, SchedulePatch(unpause="resumed"))
+        resumed = SchedulePatch(unpause=_note("resumed", by))
+        await server.patch(self._client, self.id, resumed)
+
+    @validation.arguments("the cancel")
+    async def cancel(
+        self, reason: validation.Unicode = "", *, by: validation.By | None = None
+    ) -> bool:
+        """Cancel the turns that run, and start no more until `resume`.
+
+        Turns that `if_running="allow"` started beside another one are not known, and go on.
+
+        Args:
+            reason: The reason, for people; it is not encrypted.
+            by: The person or program that cancels it: one line, at most 200 characters. It is
+                recorded, not checked, and not encrypted.
+
+        Returns:
+            Whether there was something to cancel: False for a schedule that is paused, of which no
+            turn runs.
+
+        Raises:
+            InvalidRequestError: The reason is not a string, or `by` is not valid.
+        """
+        was_paused = (await self._described()).schedule.state.paused
+        why = one_line(reason, limits.BY_CHARACTERS) or "cancelled"
+        await self._pause(_note(why, by))
+        running = (await self._described()).info.running_workflows
+        for one in running:
+            asking = cancellations.request(self._client, one.workflow_id, reason, by)
+            await SCHEDULE.asked_if_known(self.id, asking)
+        return bool(running) or not was_paused
+
+    async def _pause(self, note: str) -> None:
+        await server.patch(self._client, self.id, SchedulePatch(pause=note))
+
+    @validation.arguments("what is added")
+    async def add_budget(self, more: ABudget, *, by: validation.By | None = None) -> None:
+        """Add to the total budget of the schedule.
+
+        A schedule that has paused because it was spent is started again with `resume`.
+
+        Args:
+            more: The amounts to add to its limits.
+            by: The person or program that adds it: one line, at most 200 characters. It is added to
+                the note of the schedule, which is the reason of a pause.
+
+        Raises:
+            InvalidRequestError: The schedule has no such limit, or `more` or `by` is not valid.
+            ScheduleConflictError: As `change` raises it.
+        """
+
+        def added(definition: Definition) -> Definition:
+            if definition.total is None:
+                raise errors.InvalidRequestError(
+                    f"schedule {self.id!r} has no total budget, so nothing can be added to it",
+                    context=SCHEDULE.context(self.id),
+                )
+            return definition.changed({"total": definition.total.plus(more)})
+
+        await self._change(added, by=by)
+
+    async def wait(self, timeout: Timeout = None) -> ScheduleStatus:
+        """Wait until no turn of the schedule runs, and return its status.
+
+        Turns that `if_running="allow"` started beside another one are not known.
+
+        Args:
+            timeout: The longest wait, as a timedelta or in seconds. Without it, the wait is
+                unlimited.
+
+        Raises:
+            InvalidRequestError: The timeout is not valid.
+        """
+        async with at_most(timeout):
+            while (await self._described()).info.running_workflows:  # noqa: ASYNC110
+                await asyncio.sleep(_WAIT_S)
+        return await self.status()
 
     @validation.arguments("the backfill")
     async def backfill(
@@ -196,8 +290,8 @@ class Schedule:
 
     async def task(self) -> Task:
         """Return the task of each turn."""
-        found = await SCHEDULE.asked(self.id, self._handle.describe())
-        return (await definition_of(self._client, self.id, found.raw_description)).request.task
+        definition = await definition_of(self._client, self.id, await self._described())
+        return definition.request.task
 
     @keywords.shows(ScheduleChanges)
     async def change(self, **changes: Unpack[ScheduleChanges]) -> None:
@@ -214,17 +308,35 @@ class Schedule:
             PayloadDecodeError: This process lacks the codec or the key of the schedule.
         """
         changes = await batches.with_tasks(changes)
+        await self._change(
+            lambda definition: definition.changed(changes),
+            has_other_session=bool(changes.keys() & {"session", "agent"}),
+        )
+
+    async def _change(
+        self,
+        change: Callable[[Definition], Definition],
+        *,
+        has_other_session: bool = False,
+        by: str | None = None,
+    ) -> None:
+        """Change the definition. `by` is who has added to its budget.
+
+        Raises:
+            PerdureError: As `change` does.
+        """
         seen: Definition | None = None
         for _ in range(_TRIES):
             found = await SCHEDULE.asked(self.id, self._handle.describe())
+            self._check_kind(found.raw_description)
             definition = await definition_of(self._client, self.id, found.raw_description)
             if seen is not None:
                 self._refuse_other(seen, definition)
-            seen, new = definition, definition.changed(changes)
-            if changes.keys() & {"session", "agent"}:
+            seen, new = definition, change(definition)
+            if has_other_session:
                 await messages.check_session(self._client, new.request)
             try:
-                if await self._update(found, new):
+                if await self._update(found, new, by):
                     return
             except RPCError as error:
                 if not self._marks.were_refused(error):
@@ -260,14 +372,22 @@ class Schedule:
             ScheduleNotFoundError: There is no such schedule that starts turns.
         """
         found = await server.described(self._client, self.id)
+        self._check_kind(found)
+        return found
+
+    def _check_kind(self, found: DescribeScheduleResponse) -> None:
+        """Check that a schedule starts turns.
+
+        Raises:
+            ScheduleNotFoundError: It does not.
+        """
         if found.schedule.action.start_workflow.workflow_type.name not in STARTED:
             raise errors.ScheduleNotFoundError(
                 f"schedule {self.id!r} starts no turns of Perdure",
                 context=SCHEDULE.context(self.id),
             )
-        return found
 
-    async def _update(self, found: ScheduleDescription, new: Definition) -> bool:
+    async def _update(self, found: ScheduleDescription, new: Definition, by: str | None) -> bool:
         """Give the schedule a new definition. Returns False if it has changed since it was found.
 
         Raises:
@@ -276,7 +396,12 @@ class Schedule:
         marks = await self._marks.of(new.request)
         updates = schedule_updates.following(new.updates)
         new = replace(new, updates=updates)
-        made = schedule_of(self._client, new, marks, found.schedule.state)
+        state = found.schedule.state
+        if by is not None:
+            added = _note("budget added", by)
+            note = f"{state.note}; {added}" if state.paused and state.note else added
+            state = replace(state, note=one_line(note, _NOTE_CHARACTERS))
+        made = schedule_of(self._client, new, marks, state)
         return await schedule_updates.update(
             self._client, self.id, found.raw_description, made, updates[-1]
         )
@@ -373,6 +498,10 @@ class Schedule:
             if not await self._exists(turn_id_of(self.id, at)):
                 slots.append(_BackfillSlot(at, starts))
         return slots
+
+
+def _note(text: str, by: str | None) -> str:
+    return text if by is None else f"{text}, by {by}"
 
 
 class _BackfillSlot(NamedTuple):

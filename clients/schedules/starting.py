@@ -93,7 +93,7 @@ class Schedules:
         async def read(schedule_id: str) -> ScheduleEntry | None:
             return await listed_entry(self._client, schedule_id)
 
-        return Listing(_Ids(self._client, id_prefix), limit, read)
+        return Listing(_Ids(self._client, id_prefix), limit, read, also=id_prefix)
 
     def ids(self, id_prefix: str) -> Listing[str]:
         """Return the ids of these schedules."""
@@ -101,7 +101,7 @@ class Schedules:
         async def read(schedule_id: str) -> str:
             return schedule_id
 
-        return Listing(_Ids(self._client, id_prefix), None, read)
+        return Listing(_Ids(self._client, id_prefix), None, read, also=id_prefix)
 
 
 class _Ids:
@@ -114,8 +114,8 @@ class _Ids:
         self._id_prefix = id_prefix
 
     async def query(self) -> str:
-        """Return what the list is about."""
-        return f"schedules {self._id_prefix}"
+        """Return what the list is about: the server has no filter."""
+        return "schedules "
 
     async def page(self, query: str, size: int, token: bytes, *, retry: bool) -> Found[str]:
         """Return a page of at most this size, after a token."""

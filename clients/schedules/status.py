@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta, tzinfo
 from decimal import Decimal
+from typing import Literal
 
 from temporalio.api.schedule.v1 import ScheduleActionResult, ScheduleInfo
 from temporalio.api.workflowservice.v1 import DescribeScheduleResponse
@@ -76,6 +77,7 @@ class ScheduleEntry(Value):
         task: The task, in one line.
         cron: The cron expression.
         timezone: The IANA name of the time zone.
+        state: Whether it starts turns: `active`, or `paused`.
         is_paused: Whether it is paused.
         reason: The reason why it is paused; empty otherwise.
         next: The next times at which it starts turns, jitter included, at most ten; empty while it
@@ -95,6 +97,7 @@ class ScheduleEntry(Value):
     task: str = ""
     cron: str = ""
     timezone: str = ""
+    state: Literal["active", "paused"] = "active"
     is_paused: bool = False
     reason: str = ""
     next: tuple[datetime, ...] = ()
@@ -172,6 +175,7 @@ async def _entry(
     state, info = found.schedule.state, found.info
     known = ScheduleEntry(
         id=schedule_id,
+        state="paused" if state.paused else "active",
         is_paused=state.paused,
         reason=state.notes if state.paused else "",
         running=tuple(one.workflow_id for one in info.running_workflows),

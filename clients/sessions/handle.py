@@ -12,6 +12,7 @@ from typing import Annotated, Any, Generic, Literal, overload
 from uuid import uuid4
 
 from pydantic import ValidationError
+from temporalio.api.workflow.v1 import WorkflowExecutionInfo
 from temporalio.client import (
     Client,
     WithStartWorkflowOperation,
@@ -30,9 +31,10 @@ from perdure.agents.agent import Agent
 from perdure.base import T, Value
 from perdure.clients.reading import cursors
 from perdure.clients.reading.cursors import Cursor
+from perdure.clients.reading.timeouts import Timeout, at_most
 from perdure.clients.sessions.ends import with_end
 from perdure.clients.sessions.receipts import closed_before
-from perdure.clients.turns import updates
+from perdure.clients.turns import cancelling, updates
 from perdure.clients.turns.handle import Turn
 from perdure.schemas import output_type
 from perdure.session.facts import SessionFact
@@ -63,12 +65,13 @@ from perdure.temporal.names import (
     SESSION,
     UNQUEUE,
 )
-from perdure.temporal.payloads import NOTHING, pack, unpack
+from perdure.temporal.payloads import pack, unpack
 from perdure.temporal.priorities import priority_of
 from perdure.temporal.runs import describe
 from perdure.temporal.search_marks import Marks
 from perdure.temporal.session_history import SessionReader, read_session
 from perdure.text import one_line
+from perdure.turn.wire import Resume
 from perdure.values.budgets import ABudget, Budget, BudgetUpdate, Spending
 from perdure.values.messages import Message
 from perdure.values.reports import AgentReport
@@ -384,6 +387,15 @@ class Session(Generic[T]):
             "static_summary": f"session with {one_line(request.agent, limits.NAME_CHARACTERS)}",
         }
 
+    async def check(self) -> None:
+        """Check that the session has begun. It asks once, and decodes nothing.
+
+        Raises:
+            SessionNotFoundError: Temporal does not have the session, or no longer has it.
+            ServerUnreachableError: Temporal does not answer.
+        """
+        await self._last_run()
+
     async def status(self) -> SessionStatus:
         """Return the current status of the session, from its history. Needs no worker.
 
@@ -403,6 +415,35 @@ class Session(Generic[T]):
             spent=state.ledger.spent,
             budget=state.ledger.budget,
         )
+
+    async def wait(self, timeout: Timeout = None) -> SessionStatus:
+        """Wait until no turn runs or is about to begin, and return the status. Needs no worker.
+
+        `client.turn(status.turn).wait()` waits
+        until a running turn needs a person.
+
+        Args:
+            timeout: The longest wait, as a timedelta or in seconds. Without it, the wait is
+                unlimited.
+
+        Raises:
+            SessionNotFoundError: Temporal does not have the session, or no longer has it.
+            InvalidRequestError: The timeout is not valid.
+        """
+        async with at_most(timeout):
+            await self._until_idle()
+        return await self.status()
+
+    async def _until_idle(self) -> None:
+        info = await self._info()
+        state, follower = SessionState(), self._follower(info.execution.run_id)
+        async with contextlib.aclosing(follower.events()) as reading:
+            async for read in reading:
+                for fact in read.facts:
+                    state = apply(state, fact)
+                is_now = read.run > 0 or read.event.event_id >= info.history_length
+                if is_now and state.running is None and _state_of(state) != "running":
+                    return
 
     async def messages(self) -> tuple[Message, ...]:
         """Return the messages of the turns that are over, as the next turn begins with them.
@@ -451,20 +492,23 @@ class Session(Generic[T]):
 
         Raises:
             SessionNotFoundError: Temporal does not have the session, or no longer has it.
+            StaleCursorError: The cursor belongs to another session, or the retention of its run is
+                over.
             InvalidRequestError: The value is not a cursor.
         """
         given, types = {"after": after}, {"after": validation.Text | None}
         validation.check("the events", given, types, errors.InvalidRequestError)
         position = None if after is None else cursors.read(after, "a session")
-        async for event in self._events(position):
+        run, last = await self._last_run(), 0
+        if position is not None:
+            await self._check_run(position.run, run)
+            run, last = position.run, position.event
+        async for event in self._events(run, last):
             yield event
 
-    async def _events(self, after: Cursor | None) -> AsyncIterator[SessionEvent]:
-        run, last = (after.run, after.event) if after else (await self._last_run(), 0)
-        converter = self._client.data_converter
-        follower = Follower(
-            self._client, access.SESSION, self.id, [run], lambda: SessionReader(converter).facts
-        )
+    async def _events(self, run: str, last: int = 0) -> AsyncIterator[SessionEvent]:
+        """Yield the events of a run after its event of the number `last`, and of later runs."""
+        follower = self._follower(run)
         async with contextlib.aclosing(follower.events()) as reading:
             async for read in reading:
                 run, event = follower.runs[read.run], read.event
@@ -475,13 +519,65 @@ class Session(Generic[T]):
                     at = event.event_time.ToDatetime(tzinfo=UTC)
                     yield SessionEvent(cursor, at, fact, self.id)
 
-    async def interrupt(self, reason: str = "") -> bool:
+    def _follower(self, run: str) -> Follower[SessionFact]:
+        converter = self._client.data_converter
+        return Follower(
+            self._client, access.SESSION, self.id, [run], lambda: SessionReader(converter).facts
+        )
+
+    async def _check_run(self, run_id: str, last: str) -> None:
+        """Refuse the run of a cursor, unless it is a run of this session that Temporal has.
+
+        Raises:
+            StaleCursorError: It is not.
+        """
+        if run_id == last:
+            return
+        describing = describe(self._client, self.id, run_id, retry=True)
+        if await access.SESSION.asked_if_known(self.id, describing) is None:
+            raise errors.StaleCursorError(
+                f"the cursor belongs to another session than {self.id!r}, or to a run of it whose"
+                " retention is over; read the events from the beginning",
+                context={"session_id": self.id},
+            )
+
+    @validation.arguments("the interrupt")
+    async def interrupt(
+        self, reason: validation.Unicode = "", *, by: validation.By | None = None
+    ) -> bool:
         """Cancel the running turn. Messages that wait go on waiting, until the next one comes.
+
+        Args:
+            reason: The reason, for people.
+            by: The person or program that interrupts it: one line, at most 200 characters.
 
         Returns:
             Whether there was a turn to cancel.
         """
-        return await self._done(INTERRUPT, Reason(reason=reason))
+        return await self._done(INTERRUPT, Reason(reason=reason, by=by))
+
+    @validation.arguments("the cancel")
+    async def cancel(
+        self, reason: validation.Unicode = "", *, by: validation.By | None = None
+    ) -> bool:
+        """Cancel the running turn, and close the session: it takes no more messages.
+
+        Messages that no turn has read stay in its queue. Needs a worker, later at least.
+
+        Args:
+            reason: The reason, for people; it is not encrypted.
+            by: The person or program that cancels it, such as an e-mail address: one line, at most
+                200 characters. It is recorded, not checked, and not encrypted.
+
+        Returns:
+            Whether there was something to cancel: False for a session that is over.
+
+        Raises:
+            SessionNotFoundError: Temporal does not have the session.
+            InvalidRequestError: The reason is not a string, or `by` is not valid.
+        """
+        info = await self._info()
+        return await cancelling.cancel(self._client, access.SESSION, info, reason, by)
 
     async def unqueue(self, id: str) -> bool:
         """Take a message out of the queue.
@@ -491,30 +587,45 @@ class Session(Generic[T]):
         """
         return await self._done(UNQUEUE, Unqueue(id=id))
 
-    async def resume(self) -> bool:
+    @validation.arguments("the resume")
+    async def resume(self, *, by: validation.By | None = None) -> bool:
         """Let the next turn read the messages that wait, after a turn was cancelled.
+
+        Args:
+            by: The person or program that resumes it: one line, at most 200 characters.
 
         Returns:
             Whether there were any.
         """
-        return unpack(await self._ask(RESUME, NOTHING), Done).done
+        return await self._done(RESUME, Resume(by=by))
 
     @validation.arguments("what is added")
-    async def add_budget(self, more: ABudget) -> None:
+    async def add_budget(self, more: ABudget, *, by: validation.By | None = None) -> None:
         """Add to the budget of the session. Messages that wait for that are read.
 
-        Raises:
-            InvalidRequestError: The session has no such limit, or `more` is not valid.
-        """
-        await self._done(ADD_BUDGET, BudgetUpdate(**dict(more)))
+        Args:
+            more: The amounts to add to its limits.
+            by: The person or program that adds it: one line, at most 200 characters.
 
-    async def close(self, reason: str = "") -> tuple[Queued, ...]:
+        Raises:
+            InvalidRequestError: The session has no such limit, or `more` or `by` is not valid.
+        """
+        await self._done(ADD_BUDGET, BudgetUpdate(**dict(more), by=by))
+
+    @validation.arguments("the close")
+    async def close(
+        self, reason: validation.Unicode = "", *, by: validation.By | None = None
+    ) -> tuple[Queued, ...]:
         """Close the session: it takes no more messages. A running turn goes on to its end.
+
+        Args:
+            reason: The reason, for people.
+            by: The person or program that closes it: one line, at most 200 characters.
 
         Returns:
             The messages that no turn has read.
         """
-        return unpack(await self._ask(CLOSE, pack(Reason(reason=reason))), Left).unread
+        return unpack(await self._ask(CLOSE, pack(Reason(reason=reason, by=by))), Left).unread
 
     @validation.arguments("the fork")
     async def fork(
@@ -587,7 +698,7 @@ class Session(Generic[T]):
             if message_id in turn.messages:
                 return self._turn(turn.turn_id)
         state = SessionState()
-        async for event in self._events(Cursor(run_id, run_id, 0)):
+        async for event in self._events(run_id):
             state = apply(state, event.fact)
             given = {one.id for one in state.given}
             if state.running is not None and message_id in given:
@@ -625,12 +736,24 @@ class Session(Generic[T]):
         return unpack(await self._ask(update, pack(given)), Done).done
 
     async def _ask(self, update: str, given: RawValue, update_id: str | None = None) -> RawValue:
+        """Send an update.
+
+        Raises:
+            PerdureError: The session refused it, there is no such session, or it is closed.
+        """
+        if update != SAY:  # a turn has updates of the same names; only sessions take messages
+            await self._last_run()
         try:
             return await updates.ask(
                 self._client, access.SESSION, [""], self.id, update, given, update_id
             )
         except errors.TurnOverError:
+            await self._last_run()  # a message to what is no session, which is over
             raise self._closed() from None
+        except errors.PerdureError as error:
+            if type(error) is errors.PerdureError:  # no such update
+                await self._last_run()
+            raise
 
     async def _current(self) -> SessionState:
         """Return the state, with the end of a turn that the session has not recorded yet."""
@@ -643,6 +766,14 @@ class Session(Generic[T]):
         return await access.SESSION.asked(self.id, read_session(self._client, self.id, run_id))
 
     async def _last_run(self) -> str:
+        return (await self._info()).execution.run_id
+
+    async def _info(self) -> WorkflowExecutionInfo:
+        """Return the latest workflow of the session.
+
+        Raises:
+            SessionNotFoundError: There is none, or it is no session.
+        """
         describing = describe(self._client, self.id, retry=True)
         info = (await access.SESSION.asked(self.id, describing)).workflow_execution_info
         if info.type.name != SESSION:
@@ -650,7 +781,7 @@ class Session(Generic[T]):
                 f"{self.id!r} is a workflow of type {info.type.name}, not a session",
                 context={"session_id": self.id},
             )
-        return info.execution.run_id
+        return info
 
     def _closed(self) -> errors.SessionClosedError:
         return errors.SessionClosedError(

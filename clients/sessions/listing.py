@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Literal
 
-from temporalio.api.enums.v1 import WorkflowExecutionStatus
 from temporalio.api.workflow.v1 import WorkflowExecutionInfo
 from temporalio.client import Client
 from temporalio.converter import decode_typed_search_attributes
@@ -17,8 +17,6 @@ from perdure.temporal import search_attributes
 from perdure.temporal.access import SESSION
 from perdure.temporal.namespace_check import Index
 
-_RUNNING = WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING
-
 
 class SessionEntry(Value):
     """A session in a list.
@@ -28,7 +26,8 @@ class SessionEntry(Value):
         agent: The name of the agent that it was begun with; empty if the namespace lacks Perdure's
             search attributes.
         labels: The labels that it can be found by.
-        is_open: Whether it takes messages.
+        state: The state, `open` or `closed`.
+        is_open: Whether it is open, and takes messages.
         started_at: The time at which its current run began.
         ended_at: The time at which it was closed; None before.
     """
@@ -36,6 +35,7 @@ class SessionEntry(Value):
     id: str
     agent: str
     labels: dict[str, str] = {}
+    state: Literal["open", "closed"]
     is_open: bool
     started_at: datetime
     ended_at: datetime | None = None
@@ -65,11 +65,12 @@ def sessions(
 
 def _entry_of(info: WorkflowExecutionInfo) -> SessionEntry:
     attributes = decode_typed_search_attributes(info.search_attributes)
-    is_open = info.status == _RUNNING
+    is_open = not info.HasField("close_time")  # an operator may have paused it
     return SessionEntry(
         id=info.execution.workflow_id,
         agent=search_attributes.value_of(attributes.get(search_attributes.AGENT, "")),
         labels=search_attributes.labels_of(attributes.get(search_attributes.LABELS, ())),
+        state="open" if is_open else "closed",
         is_open=is_open,
         started_at=info.start_time.ToDatetime(tzinfo=UTC),
         ended_at=None if is_open else info.close_time.ToDatetime(tzinfo=UTC),

@@ -270,12 +270,14 @@ class Forks:
         point: Point,
         say: str,
         turn_id: str | None,
+        *,
+        by: str | None = None,
         **changes: Any,
     ) -> Turn[Any]:
         """Start a fork, or find the existing one with this id.
 
-        `changes` are those of `start_request.fork_of`. Without an id, it is the first free one of
-        `<id>~1`, `<id>~2` and so on.
+        `by` is who resumed the turn. `changes` are those of `start_request.fork_of`. Without an id,
+        it is the first free one of `<id>~1`, `<id>~2` and so on.
 
         Raises:
             InvalidRequestError: No model could be asked, or an argument is not valid.
@@ -295,6 +297,7 @@ class Forks:
             digest=carried.digest,
             say=say,
             withheld=not point.is_checked,
+            by=by,
         )
         turn_request = point.request if changes.get("agent") is None else point.state.request
         assert turn_request is not None

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import inspect
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Annotated, Any, Generic, TypeVar, Unpack
 from uuid import uuid4
 
-from annotated_types import Interval
 from pydantic import JsonValue
 from pydantic_core import to_json
 from temporalio.api.workflow.v1 import WorkflowExecutionInfo
@@ -26,21 +24,21 @@ from perdure.clients.reading.events import CaughtUp, Event
 from perdure.clients.reading.feed import Feed, Feeds
 from perdure.clients.reading.live_events import told
 from perdure.clients.reading.live_text import TextBegins, TextVoid
+from perdure.clients.reading.timeouts import Timeout, at_most
 from perdure.clients.reading.tool_progress import ToolProgress
 from perdure.clients.turns import updates, waiting
 from perdure.clients.turns.changes import Change, changes
 from perdure.clients.turns.forks import UNCHANGED, Effect, ForkOptions, Forks
 from perdure.clients.turns.status import TurnStatus
 from perdure.clients.turns.status_reader import look
-from perdure.temporal import access, start_request
+from perdure.temporal import access, cancellations, start_request
 from perdure.temporal.names import ADD_BUDGET, DECIDE, RESUME, STEER
-from perdure.temporal.payloads import NOTHING, pack, unpack
+from perdure.temporal.payloads import pack, unpack
 from perdure.temporal.runs import describe_last
 from perdure.turn import ending, withheld
 from perdure.turn.facts import TurnContinued
 from perdure.turn.state import TurnState
-from perdure.turn.wire import Steer
-from perdure.validation import Must
+from perdure.turn.wire import Resume, Steer
 from perdure.values import keywords
 from perdure.values.approvals import Decision, PendingApproval
 from perdure.values.budgets import ABudget, BudgetUpdate, Remaining
@@ -68,11 +66,6 @@ _FORK = {
     "max_iterations": validation.Count | None,
     "model_retry": APolicy | None,
 }
-_Timeout = Annotated[
-    Annotated[timedelta, Interval(ge=timedelta(), le=validation.LONGEST)]
-    | Annotated[float, Interval(ge=0, le=validation.LONGEST.total_seconds())],
-    Must("a timedelta or a number of seconds, zero or more"),
-]
 
 V = TypeVar("V")
 OnStep = Callable[[Step], Awaitable[object] | object]
@@ -98,10 +91,14 @@ class Turn(Generic[T]):
     def __repr__(self) -> str:
         return f"Turn({self.id!r})"
 
-    @property
-    def run_id(self) -> str:
-        """Temporal's id of its first run; empty before a handle of an id has asked the server."""
-        return self._known.runs[0] if self._known else ""
+    async def check(self) -> None:
+        """Check that Temporal has the turn. A handle asks once, and decodes nothing.
+
+        Raises:
+            TurnNotFoundError: Temporal does not have the turn, or no longer has it.
+            ServerUnreachableError: Temporal does not answer.
+        """
+        await self._feed()
 
     async def first_run(self) -> str:
         """Return Temporal's id of the first run of the turn. A long turn has several.
@@ -215,8 +212,7 @@ class Turn(Generic[T]):
         """
         return await look(self._client, self.id, await self._last_known())
 
-    @validation.arguments("the wait")
-    async def wait(self, timeout: _Timeout | None = None) -> TurnStatus:
+    async def wait(self, timeout: Timeout = None) -> TurnStatus:
         """Wait until the turn is over or needs a person, and return its status.
 
         A turn below it that needs a person counts too. If one needs a person already, `wait`
@@ -231,13 +227,10 @@ class Turn(Generic[T]):
             TurnNotFoundError: Temporal does not have the turn, or no longer has it.
             ServerUnreachableError: Temporal does not answer.
         """
-        seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                async with contextlib.aclosing(self.changes()) as changing:
-                    async for change in changing:
-                        if change.needs_person:
-                            break
+        async with at_most(timeout), contextlib.aclosing(self.changes()) as changing:
+            async for change in changing:
+                if change.needs_person:
+                    break
         return await self.status()
 
     async def changes(self) -> AsyncGenerator[Change, None]:
@@ -281,17 +274,24 @@ class Turn(Generic[T]):
         return self._close(await (await self._feed()).with_session(state), began, ended)
 
     @validation.arguments("the cancel")
-    async def cancel(self, reason: validation.Unicode = "") -> bool:
+    async def cancel(
+        self, reason: validation.Unicode = "", *, by: validation.By | None = None
+    ) -> bool:
         """Ask the turn to stop.
 
         It ends within seconds, with the reason in its report. A turn that is over is not changed.
+
+        Args:
+            reason: The reason, for people; it is not encrypted.
+            by: The person or program that cancels it, such as an e-mail address: one line, at most
+                200 characters. It is recorded, not checked, and not encrypted.
 
         Returns:
             Whether there was a turn to stop: False for a turn that is over.
 
         Raises:
             TurnNotFoundError: Temporal does not have the turn.
-            InvalidRequestError: The reason is not a string.
+            InvalidRequestError: The reason is not a string, or `by` is not valid.
         """
         run_id = await self._last_known()
         while True:  # a turn that goes on in a new run meanwhile is cancelled there
@@ -299,9 +299,9 @@ class Turn(Generic[T]):
             if info.HasField("close_time"):  # a server accepts the request for such a run as well
                 return False
             run_id = info.execution.run_id
-            handle = self._client.get_workflow_handle(self.id, run_id=run_id)
+            asking = cancellations.request(self._client, self.id, reason, by, run_id)
             try:
-                await access.TURN.asked(self.id, handle.cancel(reason=reason))
+                await access.TURN.asked(self.id, asking)
             except errors.TurnNotFoundError:
                 return False  # it ended meanwhile
             if (await self._last_run(run_id)).execution.run_id == run_id:
@@ -405,9 +405,9 @@ class Turn(Generic[T]):
 
     async def _report_if_over(self) -> AgentReport[Any] | None:
         """Return the report of a turn that is over; None if it runs, or cannot be read."""
-        if not (await self._last_run(await self._last_known())).HasField("close_time"):
-            return None
         try:
+            if not (await self._last_run(await self._last_known())).HasField("close_time"):
+                return None
             return await self.result()
         except errors.PerdureError as error:
             return error.report
@@ -479,6 +479,7 @@ class Turn(Generic[T]):
         max_iterations: validation.Count | None = None,
         model_retry: APolicy | None = None,
         id: validation.Text | None = None,
+        by: validation.By | None = None,
     ) -> Turn[T]:
         """Let a turn go on that ended without an answer, or that waits for a provider.
 
@@ -486,7 +487,7 @@ class Turn(Generic[T]):
         be asked (see `resume_step`). A last answer that the turn gave because its budget was spent,
         or that was not valid, is left out. A turn that waits for a provider, or is paused because a
         provider was unavailable, asks its model again at once: its `ModelRetryPolicy` starts over.
-        This needs a worker that runs the turn, and takes no arguments.
+        This needs a worker that runs the turn, and takes no arguments but `by`.
 
         Args:
             budget: The limits of what the new turn may spend. Each limit overrides the one that
@@ -496,6 +497,9 @@ class Turn(Generic[T]):
             model_retry: The retries of the new turn while a provider is unavailable, instead of
                 those of this one.
             id: The new turn's id, as for `fork`.
+            by: The person or program that resumes it, such as an e-mail address: one line, at most
+                200 characters. It is recorded, not checked: in the event of a turn that waits, and
+                in `forked_from` of a new turn.
 
         Returns:
             The new turn; for a turn that waits, this one.
@@ -517,8 +521,8 @@ class Turn(Generic[T]):
             access.TURN.new_id(id)
         point = await self._forks.resume_point(self.id, await self._last_known())
         if point is None:
-            return await self._ask_again({**given, "id": id})
-        turn = await self._forks.start(point, "", id, **given)
+            return await self._ask_again({**given, "id": id}, by)
+        turn = await self._forks.start(point, "", id, by=by, **given)
         return turn.typed(self._output)
 
     async def last_step(self) -> int:
@@ -562,7 +566,7 @@ class Turn(Generic[T]):
         """
         return await self._forks.effects(self.id, await self._last_known(), step)
 
-    async def _ask_again(self, given: Mapping[str, object]) -> Turn[T]:
+    async def _ask_again(self, given: Mapping[str, object], by: str | None) -> Turn[T]:
         names = [name for name, value in given.items() if value is not None]
         if names:
             raise errors.InvalidRequestError(
@@ -570,7 +574,7 @@ class Turn(Generic[T]):
                 f" {' and no '.join(names)}; add to its limits with add_budget",
                 context={"turn_id": self.id},
             )
-        await self._ask(RESUME, NOTHING)
+        await self._ask(RESUME, pack(Resume(by=by)))
         return self
 
     async def _ask(self, update: str, given: RawValue) -> RawValue:
@@ -605,7 +609,7 @@ class Turn(Generic[T]):
 
         Args:
             call: The call, from `pending_approvals`, or its id.
-            token: The call's token, from `pending_approvals`, if `call` is an id: the call runs
+            token: The call's token, from `pending_approvals`; a call itself has it. The call runs
                 only if it is still the one that was reviewed, in the same run. A program that shows
                 calls to people gives it. Without it, the call that waits now is approved, whoever
                 reviewed what; it is required for a turn that was restarted or reset, and for a call
@@ -616,8 +620,8 @@ class Turn(Generic[T]):
                 200 characters. It is recorded, not checked.
 
         Raises:
-            ApprovalConflictError: No such call waits, it was already decided, has expired, or has
-                other arguments than the one that was reviewed.
+            ApprovalConflictError: No such call waits, it was already decided, has expired, has
+                other arguments than the one that was reviewed, or has another token than `token`.
             InvalidRequestError: The turn is over, the arguments are not JSON, or `by` is not valid.
             ServerUnreachableError: No worker accepted it within 30 s; one may still do so later.
             TurnNotFoundError: Temporal does not have the turn.
@@ -653,6 +657,12 @@ class Turn(Generic[T]):
         if isinstance(call, str):
             name = call if token is None else f"{call}:{token}"
             [call] = await waiting.named(self._client, self, [name], to_run=approve)
+        elif token not in (None, call.token):
+            raise errors.ApprovalConflictError(
+                f"the token {token!r} is not that of the call {call.call_id!r} that was given with"
+                " it; nothing was decided",
+                context={"turn_id": self.id},
+            )
         decision = Decision(
             call_id=call.call_id,
             digest=call.digest,

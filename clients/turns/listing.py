@@ -11,6 +11,7 @@ from temporalio.api.workflow.v1 import WorkflowExecutionInfo
 from temporalio.api.workflowservice.v1 import ListWorkflowExecutionsRequest
 from temporalio.client import Client
 from temporalio.converter import decode_typed_search_attributes
+from temporalio.service import RPCError, RPCStatusCode
 
 from perdure import errors
 from perdure.clients.reading.lists import Found, Listing
@@ -46,7 +47,12 @@ class Workflows:
     async def page(
         self, query: str, size: int, token: bytes, *, retry: bool
     ) -> Found[WorkflowExecutionInfo]:
-        """Return a page of at most this size, after a token."""
+        """Return a page of at most this size, after a token.
+
+        Raises:
+            ConfigurationError: The server does not take the filter.
+            RPCError: It does not answer.
+        """
         request = ListWorkflowExecutionsRequest(
             namespace=self._client.namespace,
             query=query,
@@ -54,7 +60,16 @@ class Workflows:
             next_page_token=token,
         )
         service = self._client.workflow_service
-        found = await service.list_workflow_executions(request, retry=retry)
+        try:
+            found = await service.list_workflow_executions(request, retry=retry)
+        except RPCError as error:
+            if token or error.status is not RPCStatusCode.INVALID_ARGUMENT:
+                raise
+            raise errors.ConfigurationError(
+                f"namespace {self._client.namespace!r} does not take this filter of"
+                f" {self.resource.subject('')}: {error.message}; `perdure setup --namespace"
+                f" {self._client.namespace}` registers the search attributes that filters need"
+            ) from error
         return found.executions, found.next_page_token
 
 

@@ -24,10 +24,6 @@ class Aloud:
         self._turn = turn
         self._say = say
 
-    async def first_run(self) -> str:
-        """Return Temporal's id of the first run of the turn."""
-        return await self._turn.first_run()
-
     async def events(self) -> AsyncIterator[Event]:
         """Yield the turn's events until it is over."""
         async with contextlib.aclosing(self._turn.live()) as telling:

@@ -168,7 +168,7 @@ class Starter:
                 f"{error.message}; choose another id", context={"turn_id": turn_id}
             ) from error
         differs = "task, context or history"
-        with contextlib.suppress(errors.InvalidRequestError):
+        with access.TURN.asking(turn_id), contextlib.suppress(errors.InvalidRequestError):
             there, digest = await first_request(self._client, turn_id, runs[0])
             if digest == request.digest():
                 return Started(turn_id, runs)

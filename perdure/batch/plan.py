@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
+from perdure import errors
 from perdure.batch.leases import bounded, covers, has_any, has_some, largest, limited, total
 from perdure.batch.wire import (
     BatchNote,
@@ -23,8 +24,10 @@ from perdure.batch.wire import (
 )
 from perdure.turn.wire import TurnRequest
 from perdure.values.batch_items import ScheduledBatch
-from perdure.values.budgets import NOTHING, Spending
+from perdure.values.budgets import NOTHING, Budget, Spending
 
+_UPDATES = 50
+"""The number of additions to the budget that are known again in a later run."""
 _CLOSED_AT_ONCE = 50
 """The number of parts that are told at once that they will not begin."""
 
@@ -104,6 +107,28 @@ def stopped(progress: BatchProgress, why: BatchStopReason, reason: str = "") -> 
     if progress.stop is not None and why != BatchStopReason.CANCELLED:
         return progress
     return progress.model_copy(update={"stop": why, "reason": reason})
+
+
+def topped_up(request: BatchRequest, progress: BatchProgress, more: Budget | None) -> BatchRequest:
+    """Return the batch with an addition to its budget.
+
+    Raises:
+        InvalidRequestError: It starts no more turns, or has no such limit.
+    """
+    if progress.stop is not None:
+        raise errors.InvalidRequestError(
+            f"the batch starts no more turns ({progress.stop.value}); add to its budget with"
+            " batch.retry(more) when it is over"
+        )
+    if more is None or request.budget is None:
+        raise errors.InvalidRequestError("the batch has no such limit, so nothing can be added")
+    return request.model_copy(update={"budget": request.budget.plus(more)})
+
+
+def with_update(progress: BatchProgress, update_id: str) -> BatchProgress:
+    """Return the state after an addition to the budget, which the server may repeat."""
+    updates = (*progress.updates, update_id)[-_UPDATES:]
+    return progress.model_copy(update={"updates": updates})
 
 
 def is_over(request: BatchRequest, progress: BatchProgress) -> bool:

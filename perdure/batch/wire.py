@@ -136,7 +136,7 @@ class BatchProgress(Wire):
     """The state of a batch, which its later runs take over.
 
     `next_part` is the first part that has not begun; the parts in `active` have. The other counters
-    are those of parts that are over.
+    are those of parts that are over. `updates` are the ids of the last additions to the budget.
     """
 
     began: datetime
@@ -150,6 +150,7 @@ class BatchProgress(Wire):
     lost: int = 0
     stop: BatchStopReason | None = None
     reason: str = ""
+    updates: tuple[str, ...] = ()
 
 
 class BatchRequest(Wire):

@@ -1,4 +1,7 @@
-"""The facts about a session that history has recorded."""
+"""The facts about a session that history has recorded.
+
+`by` is the author of a request as named by the caller, None without one.
+"""
 
 from __future__ import annotations
 
@@ -100,6 +103,7 @@ class TurnInterrupted:
     """Somebody asked the running turn to stop."""
 
     reason: str
+    by: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +111,14 @@ class SessionBudgetAdded:
     """The budget of the session was increased."""
 
     more: Budget
+    by: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class SessionResumed:
     """The messages of the queue are given to a turn, although none has come since."""
+
+    by: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +126,7 @@ class SessionClosed:
     """The session takes no more messages."""
 
     reason: str = ""
+    by: str | None = None
 
 
 SessionFact = (

@@ -159,12 +159,7 @@ class SessionState:
     @property
     def _left(self) -> Budget | None:
         """The rest of the budget, of which nothing may be spent."""
-        if self.ledger.budget is None:
-            return None
-        remaining = {name: self.ledger.remaining(name) for name in DIMENSIONS}
-        return Budget.model_validate(
-            {name: remaining[name] for name in remaining if remaining[name] is not None}
-        )
+        return None if self.ledger.budget is None else self.ledger.rest
 
     def snapshot(self, answered: tuple[object, ...]) -> SessionSnapshot:
         """Return what the next run takes over. No turn may be running."""

@@ -93,9 +93,10 @@ class Unqueue(Wire):
 
 
 class Reason(Wire):
-    """The reason for an interruption or for the end of a session."""
+    """The reason for an interruption or for the end of a session, and who asks for that."""
 
     reason: str = ""
+    by: str | None = None
 
 
 class Done(Wire):

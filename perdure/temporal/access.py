@@ -52,7 +52,7 @@ class Resource:
         key: The name of its id in the context of errors.
         not_found: The error if the server does not have it.
         absence: The message of that error, with `{}` for the noun and the id.
-        id_characters: The largest length of its id.
+        id_characters: The largest length of a new id.
     """
 
     noun: str
@@ -158,9 +158,11 @@ class Resource:
         """Return an id that may exist, after validation.
 
         Raises:
-            InvalidRequestError: It is not valid.
+            InvalidRequestError: It is not a string, or empty.
         """
-        return validation.known_id(self.noun, id, self.id_characters)
+        given, types = {"id": id}, {"id": validation.KnownId}
+        validation.check(f"the {self.noun}", given, types, errors.InvalidRequestError)
+        return id
 
     def new_id(self, id: str) -> str:
         """Return an id of a new resource, after validation.

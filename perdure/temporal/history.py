@@ -40,7 +40,7 @@ from temporalio.exceptions import (
 
 from perdure import errors
 from perdure.errors import PerdureError
-from perdure.temporal import failures, outcomes
+from perdure.temporal import cancellations, failures, outcomes
 from perdure.temporal.names import ADD_BUDGET, CHILD_NEWS, DECIDE, MEMO_WAIT, RESUME, STEER, TURN
 from perdure.temporal.payloads import NOTHING, decoded, is_foreign, undecodable, unpack
 from perdure.temporal.search_attributes import SCHEDULED_FOR
@@ -50,7 +50,6 @@ from perdure.turn.facts import (
     ChildScheduled,
     Decided,
     Recorded,
-    Resumed,
     Scheduled,
     TurnContinued,
     TurnEnded,
@@ -147,9 +146,7 @@ class HistoryReader:
             case EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED:
                 return await self._completed(event)
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCEL_REQUESTED:
-                return CancelRequested(
-                    event.workflow_execution_cancel_requested_event_attributes.cause
-                )
+                return CancelRequested(*cancellations.requested(event))
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ADMITTED:
                 given = event.workflow_execution_update_admitted_event_attributes.request
                 self._admitted[given.meta.update_id] = given.input
@@ -258,7 +255,9 @@ class HistoryReader:
             return Decided(unpack(await self._raw(update.args.payloads), Decision))
         if update.name == STEER:
             return outcomes.said(update_id, await self._raw(update.args.payloads))
-        return Resumed() if update.name == RESUME else None
+        if update.name == RESUME:
+            return outcomes.resumed(await self._raw(update.args.payloads))
+        return None
 
     async def _waits(self, memo: Mapping[str, Payload]) -> Recorded | None:
         if MEMO_WAIT not in memo:

@@ -39,6 +39,7 @@ from perdure.turn.facts import (
     PartCarried,
     PolicyAnswered,
     Recorded,
+    Resumed,
     Said,
     ToolLost,
     ToolReturned,
@@ -60,7 +61,7 @@ from perdure.turn.keys import (
 )
 from perdure.turn.slot import ScheduledBy, Slot
 from perdure.turn.snapshot import VERSION, CarriedPart
-from perdure.turn.wire import ChildNews, Steer, Summary, ToolOutput, TurnRead, TurnRequest
+from perdure.turn.wire import ChildNews, Resume, Steer, Summary, ToolOutput, TurnRead, TurnRequest
 from perdure.values.answers import ModelAnswer
 from perdure.values.budgets import BudgetUpdate
 
@@ -111,6 +112,14 @@ def added(given: RawValue) -> BudgetAdded:
     """
     update = unpack(given, BudgetUpdate)
     return BudgetAdded(update.budget, update.by, update.iterations)
+
+
+def resumed(given: RawValue) -> Resumed:
+    """Return the fact of an update that resumes; earlier releases have sent it without an input."""
+    try:
+        return Resumed(unpack(given, Resume).by)
+    except PerdureError:
+        return Resumed()
 
 
 def said(message_id: str, given: RawValue) -> Said:

@@ -36,11 +36,11 @@ from perdure.session.facts import (
 )
 from perdure.session.state import SessionState, apply
 from perdure.session.wire import Reason, Say, SessionRequest, SessionSnapshot, TurnPart, Unqueue
+from perdure.temporal import cancellations, outcomes
 from perdure.temporal.history import raw_value
 from perdure.temporal.names import ADD_BUDGET, CLOSE, INTERRUPT, RESUME, SAY, STEER, UNQUEUE
 from perdure.temporal.payloads import unpack
 from perdure.turn.wire import Origin, Steer
-from perdure.values.budgets import BudgetUpdate
 from perdure.values.messages import Message, digest_of
 
 _RECORD_KEY = re.compile(r"turn-(\d+)\.part-(\d+)")
@@ -102,6 +102,11 @@ def sent(message_id: str, given: RawValue) -> MessageSent:
     return MessageSent(message_id, message.text, message.if_busy, message.by, message.agent)
 
 
+def cancelled(reason: str, by: str | None = None) -> SessionClosed:
+    """Return the fact of a request to cancel the session, which takes no more messages then."""
+    return SessionClosed(reason or "it was cancelled", by)
+
+
 class SessionReader:
     """Creates facts from the events of one run of a session, in order."""
 
@@ -132,6 +137,8 @@ class SessionReader:
                 return await self._updated(
                     event.workflow_execution_update_accepted_event_attributes
                 )
+            case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCEL_REQUESTED:
+                return cancelled(*cancellations.requested(event))
             case kind if kind in _CLOSED:
                 return SessionClosed(_CLOSED[kind])
             case kind if kind in _TURN_ENDS:
@@ -215,14 +222,16 @@ class SessionReader:
             case str(name) if name == UNQUEUE:
                 return MessageUnqueued(unpack(given, Unqueue).id)
             case str(name) if name == INTERRUPT:
-                return TurnInterrupted(unpack(given, Reason).reason)
+                asked = unpack(given, Reason)
+                return TurnInterrupted(asked.reason, asked.by)
             case str(name) if name == CLOSE:
-                return SessionClosed(unpack(given, Reason).reason)
+                asked = unpack(given, Reason)
+                return SessionClosed(asked.reason, asked.by)
             case str(name) if name == ADD_BUDGET:
-                more = unpack(given, BudgetUpdate).budget
-                return None if more is None else SessionBudgetAdded(more)
+                added = outcomes.added(given)
+                return None if added.more is None else SessionBudgetAdded(added.more, added.by)
             case str(name) if name == RESUME:
-                return SessionResumed()
+                return SessionResumed(outcomes.resumed(given).by)
             case _:
                 return None
 

@@ -167,7 +167,7 @@ def introduced(request: TurnRequest, trace: Mapping[str, Any]) -> dict[str, Any]
 def forked_from(request: TurnRequest | None) -> dict[str, Any]:
     """Return the field of the memo that says from where a fork goes on; empty for other turns."""
     found = request and request.forked_from
-    return {"forked_from": found.model_dump()} if found else {}
+    return {"forked_from": found.model_dump(exclude_none=True)} if found else {}
 
 
 def type_of(agent: Agent[Any] | str, output: Any) -> Any:

@@ -19,6 +19,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from perdure import errors
 from perdure.clients import AgentClient, Turn
+from perdure.temporal.runs import last_run
 
 SETTING = "frontend.WorkflowTimeSkippingEnabled"
 """The dynamic configuration that enables it on a server. Other workflows are not affected."""
@@ -42,14 +43,17 @@ async def skip_time(client: AgentClient, turn: Turn[Any], by: timedelta) -> None
     Raises:
         ConfigurationError: The server does not skip time. Those of `local_runtime` and
             `perdure_runtime` do.
+        TurnNotFoundError: Temporal does not have the turn.
     """
-    execution = WorkflowExecution(workflow_id=turn.id, run_id=turn.run_id)
+    first = await turn.first_run()
     mark, duration = secrets.token_hex(6), Duration()
     duration.FromTimedelta(by)
     config = TimeSkippingConfig(
         enabled=True, fast_forward_config=FastForwardConfig(id=mark, duration=duration)
     )
     try:
+        run_id = await last_run(client.temporal, turn.id, first)
+        execution = WorkflowExecution(workflow_id=turn.id, run_id=run_id)
         await client.temporal.workflow_service.update_workflow_execution_options(
             UpdateWorkflowExecutionOptionsRequest(
                 namespace=client.temporal.namespace,

@@ -154,9 +154,14 @@ class ToolLost:
 
 @dataclass(frozen=True, slots=True)
 class CancelRequested:
-    """A cancellation of the turn was requested."""
+    """A cancellation of the turn was requested.
+
+    `by` is the author as named by the caller, None without one. It is read from history: the turn
+    itself sees the reason alone.
+    """
 
     reason: str
+    by: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,7 +289,12 @@ class WaitBegan:
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """A person resumed the turn, so that it asks its model again at once."""
+    """A person resumed the turn, so that it asks its model again at once.
+
+    `by` is the author as named by the caller, None without one.
+    """
+
+    by: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

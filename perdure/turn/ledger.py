@@ -43,6 +43,14 @@ class Ledger:
         )
         return max(remaining, type(remaining)(0))
 
+    @property
+    def rest(self) -> Budget:
+        """What remains of each limit, as a budget."""
+        remaining = {name: self.remaining(name) for name in DIMENSIONS}
+        return Budget.model_validate(
+            {name: amount for name, amount in remaining.items() if amount is not None}
+        )
+
     def lacking(self, amount: Spending) -> str | None:
         """Return the first dimension in which `amount` does not fit; None if it fits."""
         for dimension in DIMENSIONS:

@@ -46,11 +46,7 @@ class ScheduleAccount(Wire):
         """Return the budget of a turn: what is left, within its own. It is its own at the end."""
         if self.spent_limit:
             return budget
-        remaining = {name: self._ledger.remaining(name) for name in DIMENSIONS}
-        budget_left = Budget.model_validate(
-            {name: remaining[name] for name in remaining if remaining[name] is not None}
-        )
-        return budget_left.within(budget)
+        return self._ledger.rest.within(budget)
 
     def limits(self, budget: Budget | None) -> bool:
         """Return whether a limit of a turn's budget is what was left, and not a smaller one."""

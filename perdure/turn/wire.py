@@ -64,7 +64,7 @@ class Origin(Wire):
     With `preceding`, the turn begins without them, and readers that need them read them there.
     A fork of a turn whose agent checks answers takes over a mark in the place of each answer before
     the last step; with `withheld`, also in the place of an answer of the last step, because the
-    checks had not let it pass when the fork was started.
+    checks had not let it pass when the fork was started. `by` is who resumed the other turn.
     """
 
     turn_id: str
@@ -75,6 +75,7 @@ class Origin(Wire):
     is_session: bool = False
     preceding: Preceding | None = None
     withheld: bool = False
+    by: str | None = None
 
 
 class TurnRequest(Wire):
@@ -133,10 +134,12 @@ class TurnRequest(Wire):
 
         Labels, limits, options, retries, the type of the answer, `live`, `delay`, `deadline` and
         `on_done` are not part of it: they concern the way in which the turn runs, not its task.
+        Neither is who resumed a turn.
         """
         how = {"labels", "budget", "max_iterations", "options", "output_schema", "live"}
         how |= {"model_retry", "delay", "deadline", "on_done"}
-        fields = self.model_dump(mode="json", exclude=how, exclude_none=True)
+        left_out = {**dict.fromkeys(how, True), "origin": {"by"}}
+        fields = self.model_dump(mode="json", exclude=left_out, exclude_none=True)
         return hashlib.sha256(to_json(fields)).hexdigest()
 
     def _sizes(self) -> Iterator[tuple[str, int, int, str]]:
@@ -221,7 +224,8 @@ class TurnRequest(Wire):
         """The point in another turn from which the turn goes on; None if it is not a fork."""
         if self.origin is None or self.origin.is_session:
             return None
-        return ForkedFrom(turn_id=self.origin.turn_id, step=self.origin.steps)
+        origin = self.origin
+        return ForkedFrom(turn_id=origin.turn_id, step=origin.steps, by=origin.by)
 
     @property
     def allowed(self) -> tuple[str, ...] | None:
@@ -441,6 +445,12 @@ class Steer(Wire):
     deny_pending: bool = False
     by: str | None = None
     id: str = ""
+
+
+class Resume(Wire):
+    """Lets a turn that waits for a provider ask its model again. `by` is who asks."""
+
+    by: str | None = None
 
 
 class Summary(Wire):

@@ -145,10 +145,12 @@ class ForkedFrom(Value):
     Attributes:
         turn_id: The id of the other turn.
         step: The number of its last step whose messages were taken over; 0 for the task alone.
+        by: Who resumed the other turn; None for a fork, and without a name.
     """
 
     turn_id: str
     step: int
+    by: str | None = None
 
 
 class AgentReport(Value, Generic[T]):

@@ -289,7 +289,7 @@ class Story:
         async with asyncio.timeout(GONE_S):
             report = await turn.result()
         assert report.outcome is Outcome.COMPLETED
-        await check_history(self.temporal, turn.id, turn.run_id)
+        await check_history(self.temporal, turn.id, await turn.first_run())
         assert_recorded_once(await self.facts(turn))
         await self.check_requests()
         return report

@@ -149,7 +149,7 @@ async def test_reset_turn_repeats_only_what_comes_after_the_reset(tell: Tell) ->
         await turn.result()
     await story.check_requests()
     await Replayer(workflows=[AgentTurn]).replay_workflow(await story.client.history(again))
-    assert again.run_id != turn.run_id
+    assert (await again.first_run()) != await turn.first_run()
     assert [step.message.text for step in report.steps] == [
         "working #1",
         "working #4",
@@ -166,7 +166,9 @@ async def reset(story: Story, turn: Turn, workflow_task: int) -> None:
     await story.temporal.workflow_service.reset_workflow_execution(
         ResetWorkflowExecutionRequest(
             namespace=story.temporal.namespace,
-            workflow_execution=WorkflowExecution(workflow_id=turn.id, run_id=turn.run_id),
+            workflow_execution=WorkflowExecution(
+                workflow_id=turn.id, run_id=await turn.first_run()
+            ),
             reason="a story",
             workflow_task_finish_event_id=workflow_task,
             request_id=secrets.token_hex(8),
@@ -195,7 +197,7 @@ async def nudge(story: Story, turn: Turn) -> int:
         ]
 
     before = await ends()
-    await story.temporal.get_workflow_handle(turn.id, run_id=turn.run_id).signal("nudge")
+    await story.temporal.get_workflow_handle(turn.id, run_id=await turn.first_run()).signal("nudge")
     async with asyncio.timeout(GONE_S):
         while True:
             after = await ends()

@@ -117,14 +117,14 @@ async def _asked(stub: Counter, times: int) -> None:
 async def _nearly_full(story: Story, turn: Turn) -> None:
     """Wait until the current run has a few steps left."""
     while True:
-        found = await describe_last(story.temporal, turn.id, turn.run_id)
+        found = await describe_last(story.temporal, turn.id, await turn.first_run())
         if found.workflow_execution_info.history_length > FULL - 5 * EVENTS_OF_A_STEP:
             return
         await asyncio.sleep(0.1)
 
 
 async def _histories(story: Story, turn: Turn) -> list[WorkflowHistory]:
-    found = await describe_last(story.temporal, turn.id, turn.run_id)
+    found = await describe_last(story.temporal, turn.id, await turn.first_run())
     runs = await runs_up_to(story.temporal, found)
     handles = [story.temporal.get_workflow_handle(turn.id, run_id=run) for run in runs]
     return [await handle.fetch_history() for handle in handles]

@@ -78,7 +78,7 @@ async def test_tree_whose_workers_are_killed_keeps_its_budget_and_hears_of_every
         for turn, one, report in zip(turns, plans, reports, strict=True):
             _check_bill(stub, one, report)
             await _check_told_once(story, turn, report)
-            await check_history(story.temporal, turn.id, turn.run_id)
+            await check_history(story.temporal, turn.id, await turn.first_run())
 
     assert sum(len(report.children) for report in reports) > len(plans)
 

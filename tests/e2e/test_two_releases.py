@@ -161,7 +161,7 @@ async def check_history_of(story: Story, turn: Turn) -> None:
     """The turn replays on this release and folds to its own summary; no workflow task failed, and
     no model call except by a kill.
     """
-    await check_history(story.temporal, turn.id, turn.run_id)
+    await check_history(story.temporal, turn.id, await turn.first_run())
     facts = await story.facts(turn)
     assert_recorded_once(facts)
     assert [fact for fact in facts if isinstance(fact, CallFailed) and not fact.lost] == []

@@ -71,4 +71,4 @@ async def test_turn_that_nobody_works_on_can_be_terminated_or_cancelled_and_keep
         {1: 2},
     )
     for turn in (ending, stopping):
-        await check_history(story.temporal, turn.id, turn.run_id)
+        await check_history(story.temporal, turn.id, await turn.first_run())

@@ -20,7 +20,9 @@ def task_ends(history: WorkflowHistory) -> list[int]:
 
 async def reset(client: RecordingClient, turn: Turn, event_id: int) -> Turn:
     """Reset a turn to the end of a workflow task, and return the new run."""
-    return client._turn(turn.id, (await reset_to(client.temporal, turn.id, turn.run_id, event_id),))
+    return client._turn(
+        turn.id, (await reset_to(client.temporal, turn.id, await turn.first_run(), event_id),)
+    )
 
 
 async def reset_to(client: Client, workflow_id: str, run_id: str, event_id: int) -> str:

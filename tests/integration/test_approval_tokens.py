@@ -71,6 +71,25 @@ async def test_token_of_another_run_is_refused_for_the_same_arguments(runtime: R
 
 
 @pytest.mark.accepts("A9")
+async def test_token_of_another_call_is_refused_with_a_call(runtime: Runtime) -> None:
+    """To approve as well as to deny it; its own token is accepted."""
+    sent.clear()
+    model = ScriptedModel(calls(call("send", to="Ann"), call("send", to="Bob")), says("done"))
+    async with runtime(agent(), model=model) as client:
+        turn = await client.start("clerk", "go")
+        ann, bob = await pending(turn, 2)
+        for deciding in (turn.approve(ann, token=bob.token), turn.deny(ann, token=bob.token)):
+            with pytest.raises(errors.ApprovalConflictError, match="is not that of the call"):
+                await deciding
+        assert await turn.pending_approvals() == (ann, bob)
+        await turn.approve(ann, token=ann.token)
+        await turn.deny(bob, token=bob.token)
+        await turn.result()
+
+    assert sent == ["Ann"]
+
+
+@pytest.mark.accepts("A9")
 async def test_id_of_a_call_does_where_the_turn_had_one_run(runtime: Runtime) -> None:
     """There an id always has the same arguments; the token is accepted, too."""
     sent.clear()

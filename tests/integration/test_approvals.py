@@ -196,7 +196,7 @@ async def test_wait_of_days_is_no_time_of_the_turn_and_ends_after_one() -> None:
                     await asyncio.sleep(0.05)
             await sleep_through(environment, turn, timedelta(hours=25))
             report = await report_of(turn)
-        await check_history(environment.client, turn.id, turn.run_id)
+        await check_history(environment.client, turn.id, await turn.first_run())
 
     assert (report.outcome, sent) == (Outcome.COMPLETED, ["Ann"])
     assert (

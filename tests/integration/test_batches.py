@@ -39,7 +39,10 @@ from perdure.clients.batches.handle import described
 from perdure.clients.batches.items import read
 from perdure.clients.batches.spool import Spool
 from perdure.clients.batches.uploading import Uploader, Work
+from perdure.clients.turns.updates import ask
+from perdure.temporal import access
 from perdure.temporal.names import (
+    ADD_BUDGET,
     BATCH,
     BATCH_NEWS,
     BATCH_ORDER,
@@ -47,11 +50,13 @@ from perdure.temporal.names import (
     MEMO_BATCH,
     READ_CHILD,
 )
+from perdure.temporal.payloads import pack
 from perdure.temporal.runs import describe
 from perdure.temporal.start_request import turn_request
 from perdure.testing import FunctionModel, call, calls, fails, says, skip_time
 from perdure.testing.scripted import Reply
 from perdure.values.answers import ModelAnswer
+from perdure.values.budgets import BudgetUpdate
 from perdure.values.messages import UserMessage
 from perdure.values.reports import StopReason
 from perdure.workflows import WORKFLOWS
@@ -348,6 +353,53 @@ async def test_failure_stops_a_batch_and_the_rest_is_run_again(runtime: Runtime)
         2,
     )
     assert unchanged == status
+
+
+@pytest.mark.accepts("E78", "E167")
+async def test_budget_is_added_to_a_batch_that_runs(runtime: Runtime) -> None:
+    """It is spent by the turns that would not have been started; never more than the sum."""
+    batch_id = new_id()
+    model = Crowd(3, lambda task: says(task, usage=usage(300)))  # two wait until they are let go
+    worker = app(classifier(options=RequestOptions(max_output_tokens=20)))
+    tasks = [str(number) for number in range(20)]
+    async with runtime(worker, model=model) as client:
+        batch = await client.start_batch(
+            batch_id, "classifier", tasks, at_once=2, budget=Budget(usd="5")
+        )
+        with pytest.raises(errors.InvalidRequestError, match="no limit of tokens"):
+            await batch.add_budget(Budget(tokens=1))
+        left = await batch.add_budget(Budget(usd="5"), by="anna")
+        there = client.temporal, access.BATCH, [""], batch_id
+        with pytest.raises(errors.InvalidRequestError, match="by must be one line"):
+            await ask(*there, ADD_BUDGET, pack(BudgetUpdate(usd=Decimal(1), by="a\nb")))
+        with pytest.raises(errors.InvalidRequestError, match="no limit of iterations"):
+            await ask(*there, ADD_BUDGET, pack(BudgetUpdate(iterations=1)))
+        meanwhile = await batch.status()
+        model.is_full.set()
+        status = await batch.wait()
+        with pytest.raises(errors.InvalidRequestError, match="is over"):
+            await batch.add_budget(Budget(usd="1"))
+        await check(client.temporal, batch_id)
+
+    assert left.usd == 10
+    assert meanwhile.state == BatchState.RUNNING
+    assert (status.state, status.done) == (BatchState.COMPLETED, 20)
+    assert status.budget == Budget(usd="10")
+    assert status.cost is not None
+    assert 5 < status.cost <= 10
+    assert status.left.usd == 10 - status.cost
+
+
+@pytest.mark.accepts("E167")
+async def test_budget_is_not_added_to_a_batch_without_a_limit(runtime: Runtime) -> None:
+    """It may spend anything already."""
+    model = Crowd(3)
+    async with runtime(app(classifier()), model=model) as client:
+        batch = await client.start_batch(new_id(), "classifier", ["one", "two"], at_once=2)
+        with pytest.raises(errors.InvalidRequestError, match="the batch has no such limit"):
+            await batch.add_budget(Budget(usd="1"))
+        model.is_full.set()
+        await batch.wait()
 
 
 @pytest.mark.accepts("E78", "E81")

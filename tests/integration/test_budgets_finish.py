@@ -250,7 +250,7 @@ async def test_time_is_kept_for_the_last_answer() -> None:
             await until(turn, CallFailed)
             await sleep_through(environment, turn, timedelta(minutes=5))
             report = await report_of(turn)
-        await check_history(environment.client, turn.id, turn.run_id)
+        await check_history(environment.client, turn.id, await turn.first_run())
 
     assert (report.outcome, report.output) == (Outcome.BUDGET_EXHAUSTED, "what I have")
     assert timedelta() < time_left(model.requests[1]) <= timedelta(seconds=24)

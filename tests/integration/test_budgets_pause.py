@@ -294,7 +294,7 @@ async def test_days_of_waiting_do_not_count() -> None:
             await sleep_through(environment, turn, timedelta(days=5))
             after_time = await turn.add_budget(Budget(time=timedelta(hours=3)))
             report = await report_of(turn)
-        await check_history(environment.client, turn.id, turn.run_id)
+        await check_history(environment.client, turn.id, await turn.first_run())
 
     minute = timedelta(minutes=1)
     assert after_money.time is not None

@@ -365,10 +365,12 @@ async def test_cancelled_turn_does_not_wait_for_a_state_that_cannot_be_read(
         await turn.result()
         request = start_request.turn_request("reader", "go")
         given = Continuation(
-            continues=Origin(turn_id=turn.id, run_id=turn.run_id, steps=1, digest="0" * 64),
+            continues=Origin(
+                turn_id=turn.id, run_id=await turn.first_run(), steps=1, digest="0" * 64
+            ),
             request=request,
             request_digest=request.digest(),
-            first_run=turn.run_id,
+            first_run=await turn.first_run(),
             ledger=Ledger(),
             began=datetime.now(UTC),
         )
@@ -418,10 +420,12 @@ async def test_workflow_with_a_made_up_input_ends_at_once(runtime: Runtime) -> N
             "turn": (
                 TURN,
                 Continuation(
-                    continues=Origin(turn_id=turn.id, run_id=turn.run_id, steps=1, digest="0" * 64),
+                    continues=Origin(
+                        turn_id=turn.id, run_id=await turn.first_run(), steps=1, digest="0" * 64
+                    ),
                     request=request,
                     request_digest=request.digest(),
-                    first_run=turn.run_id,
+                    first_run=await turn.first_run(),
                     ledger=Ledger(),
                     began=datetime(9999, 1, 1, tzinfo=UTC),
                     followers=tuple(f"follower-{number}" for number in range(20_000)),

@@ -176,7 +176,7 @@ async def test_agent_that_is_gone_after_a_step_leaves_the_id_taken(perdure_serve
 
     assert caught.value.report is not None
     assert caught.value.report.model_calls == 2
-    assert again.run_id == turn.run_id
+    assert (await again.first_run()) == await turn.first_run()
 
 
 @pytest.mark.accepts("E3")
@@ -193,7 +193,7 @@ async def test_same_id_attaches_to_the_running_turn(
         gate.opened.set()
         reports = await asyncio.gather(first.result(), second.result())
 
-    assert second.run_id == first.run_id
+    assert (await second.first_run()) == await first.first_run()
     assert reports[0] == reports[1]
     assert model.call_count == 2
 
@@ -249,7 +249,7 @@ async def test_restart_runs_a_finished_turn_anew(runtime: Runtime, new_id: str) 
         outputs = [(await turn.result()).output for turn in (first, second, client.turn(new_id))]
 
     assert outputs == ["five", "six", "six"]
-    assert second.run_id != first.run_id
+    assert (await second.first_run()) != await first.first_run()
 
 
 @pytest.mark.accepts("E3")

@@ -55,7 +55,7 @@ async def test_delayed_turn_exists_waits_and_begins_then(
     assert isinstance(fact, WaitBegan)
     assert fact.until is not None
     assert timedelta() <= fact.until - began.at - 3 * HOUR + timedelta(seconds=5)
-    assert (again.id, again.run_id) == (turn.id, turn.run_id)
+    assert (again.id, await again.first_run()) == (turn.id, await turn.first_run())
     [wait] = status.waits
     assert (status.state, wait.kind, wait.until, status.spent.model_calls) == (
         "waiting",

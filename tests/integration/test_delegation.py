@@ -619,7 +619,7 @@ async def test_child_whose_id_is_taken_gets_another(runtime: Runtime) -> None:
         kept = await other.result()
 
     [child] = report.children
-    assert child.turn_id == f"taken/writer-1-{turn.run_id[-4:]}"
+    assert child.turn_id == f"taken/writer-1-{(await turn.first_run())[-4:]}"
     assert (results(scripts["go"])[0].content, report.spent.tool_calls, kept.output) == (
         "text",
         1,

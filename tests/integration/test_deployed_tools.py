@@ -324,7 +324,7 @@ async def deployed(address: str) -> dict[tuple[str, str], Went]:
             await turns[key].approve(one)
         went = await asyncio.gather(*(follow(turn, CHANGES[key[0]]) for key, turn in turns.items()))
     for turn in turns.values():
-        await check_history(temporal, turn.id, turn.run_id)
+        await check_history(temporal, turn.id, await turn.first_run())
     return dict(zip(turns, went, strict=True))
 
 

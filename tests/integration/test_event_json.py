@@ -240,7 +240,7 @@ async def test_cursor_that_is_not_of_this_run_is_refused(runtime: Runtime) -> No
                 await check(cursor)
             with pytest.raises(errors.InvalidRequestError, match="is not a cursor"):
                 await check("bad")
-        beyond = str(Cursor(turn.run_id, turn.run_id, 9_999))
+        beyond = str(Cursor(await turn.first_run(), await turn.first_run(), 9_999))
         with pytest.raises(errors.InvalidRequestError, match="beyond the end"):
             await anext(turn.live(after=beyond))
 

@@ -218,7 +218,7 @@ async def test_id_of_a_fork_is_idempotent_and_numbers_are_free_ones(runtime: Run
         for fork in (one, same, *numbered):
             await fork.result()
 
-    assert one.run_id == same.run_id
+    assert (await one.first_run()) == await same.first_run()
     assert [fork.id for fork in numbered] == [f"{name[:-2]}~1", f"{name[:-2]}~2"]
     assert model.call_count == 5
 
@@ -261,7 +261,7 @@ async def test_fork_from_each_run_of_a_long_turn_and_after_the_first_is_gone(
         with pytest.raises(errors.TurnNotFoundError, match="is gone"):
             await turn.effects_after(5)
         late = await (await turn.fork(60)).result()
-        client.turns.discard((turn.id, turn.run_id))
+        client.turns.discard((turn.id, await turn.first_run()))
 
     for step, request in zip(numbers, model.requests[61:], strict=False):
         assert request.messages == prefix(whole.messages, step)
@@ -511,8 +511,8 @@ async def test_fork_whose_origin_is_deleted_before_it_begins_ends_typed(runtime:
     async with runtime(reader(), model=steps(1, says("done"))) as client:
         turn = await client.start("reader", "go")
         await turn.result()
-        point = await client._forks.point(turn.id, turn.run_id, 1)
-        await delete(client, turn.id, turn.run_id)
+        point = await client._forks.point(turn.id, await turn.first_run(), 1)
+        await delete(client, turn.id, await turn.first_run())
         client.turns.clear()
         fork = await client._forks.start(point, "", None)
         end = await ended(fork)
@@ -628,7 +628,7 @@ async def test_fork_that_goes_on_in_new_runs_stays_one(runtime: Runtime) -> None
     async with runtime(reader(max_iterations="unlimited"), model=model) as client:
         turn = await client.start("reader", "go")
         await turn.result()
-        point = await client._forks.point(turn.id, turn.run_id, 2)
+        point = await client._forks.point(turn.id, await turn.first_run(), 2)
         origin = Origin(
             turn_id=turn.id,
             run_id=point.run_id,
@@ -670,7 +670,12 @@ async def test_turn_that_is_started_by_json_with_a_wrong_origin_ends_typed(
     async with runtime(reader(), model=model) as client:
         turn = await client.start("reader", "go")
         await turn.result()
-        right = {"turn_id": turn.id, "run_id": turn.run_id, "steps": 1, "digest": "0" * 64}
+        right = {
+            "turn_id": turn.id,
+            "run_id": await turn.first_run(),
+            "steps": 1,
+            "digest": "0" * 64,
+        }
         for number, (given, _) in enumerate(wrong):
             handle = await client.temporal.start_workflow(
                 TURN,

@@ -91,7 +91,11 @@ async def test_turn_is_started_followed_approved_and_read(runtime: Runtime) -> N
         [decided] = [one.fact async for one in turn.events() if isinstance(one.fact, Decided)]
 
     assert [one.status_code for one in begun] == [202, 202, 409]
-    assert begun[0].json() == begun[1].json() == {"id": "@acme/h1-ticket", "run_id": turn.run_id}
+    assert (
+        begun[0].json()
+        == begun[1].json()
+        == {"id": "@acme/h1-ticket", "run_id": await turn.first_run()}
+    )
     assert told(begun[2]) == (409, "TURN_CONFLICT")
     assert (soon.status_code, soon.json()["state"]) == (202, "waiting")
     assert [one["call"]["token"] for one in listed] == [pending["token"]]

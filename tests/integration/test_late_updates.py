@@ -88,7 +88,7 @@ async def race(client: AgentClient, number: int) -> str:
         assert left.model_calls in (3, 4)
         answer = "taken in"
     report = await report_of(turn)
-    state = await state_of(client.temporal, turn.id, turn.run_id or "")
+    state = await state_of(client.temporal, turn.id, await turn.first_run())
     assert (report.outcome, report.model_calls) == (Outcome.COMPLETED, 1)
     assert state.accounts.ledger.budget == Budget(model_calls=4 if answer == "taken in" else 3)
     return answer

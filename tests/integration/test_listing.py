@@ -463,7 +463,7 @@ async def test_turn_that_waits_for_budget_is_listed_as_paused(
         await turn.add_budget(Budget(usd="5"))
         report = await turn.result()
         ended = await entry_of(client, turn.id, in_state=State.ENDED)
-        await check_history(client.temporal, turn.id, turn.run_id)
+        await check_history(client.temporal, turn.id, await turn.first_run())
         spent = await client.temporal.count_workflows("PerdureSpent = 1.1") if attributes else None
 
     assert (paused.outcome, paused.steps, paused.spent) == (None, None, None)
@@ -627,7 +627,9 @@ async def test_namespace_without_search_attributes_runs_turns_and_says_so_once(
         )
         await eventually_listed(client, [after.turn_id], agent=agent)
         for report in (*before, after):
-            await check_history(client.temporal, report.turn_id, client.turn(report.turn_id).run_id)
+            await check_history(
+                client.temporal, report.turn_id, await client.turn(report.turn_id).first_run()
+            )
 
         assert len(said) == 1
         assert "perdure setup --namespace default" in said[0]

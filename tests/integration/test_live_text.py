@@ -420,7 +420,7 @@ async def test_same_turn_is_attached_to_whether_live_or_not(runtime: Runtime) ->
         again = await client.start(ADDER, "go", id="same-live", live=True)
         told = await everything(again)
 
-    assert (again.run_id, told) == (first.run_id, [TextBegins(1), "hi"])
+    assert (await again.first_run(), told) == (await first.first_run(), [TextBegins(1), "hi"])
 
 
 async def test_text_of_a_turn_that_is_not_there_is_an_error(runtime: Runtime) -> None:

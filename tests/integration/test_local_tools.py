@@ -498,7 +498,7 @@ async def test_local_call_with_a_codec_or_external_storage(
         turn = await client.start("seer", "go")
         report = await turn.result()
         facts = facts_of(await events_of(turn))
-    await check_history(temporal, turn.id, turn.run_id)
+    await check_history(temporal, turn.id, await turn.first_run())
     kept = await Client.connect(perdure_server)
     history = await kept.get_workflow_handle(turn.id).fetch_history()
     await Replayer(

@@ -54,8 +54,8 @@ async def test_call_of_another_worker_is_not_touched(runtime: Runtime, perdure_s
         await began.wait()
         worker = WorkerConnection("7@elsewhere.1f2e", "default")
         runs = [
-            HeldRun(turn.id, turn.run_id, is_cached=True, is_active=True),
-            HeldRun("no such turn", turn.run_id, is_cached=True, is_active=True),
+            HeldRun(turn.id, await turn.first_run(), is_cached=True, is_active=True),
+            HeldRun("no such turn", await turn.first_run(), is_cached=True, is_active=True),
         ]
         service = await lost_work.connect(perdure_server)
         lost = await lost_work.give_back(service, worker, runs)

@@ -18,7 +18,7 @@ from perdure.turn.facts import Scheduled
 from perdure.worker.dev import server_binary
 from perdure.worker.dev.server import DevServer
 
-from .spending import Held, app, ended, queue, until
+from .spending import SOON_S, Held, app, ended, queue, until
 from .test_listing import eventually_listed, listed
 
 
@@ -98,12 +98,19 @@ async def test_events_of_a_session_that_an_operator_paused_go_on(pausable: str) 
         await operator(pausable, "pause", session.id)
         await asyncio.wait({following}, timeout=1)
         has_waited = not following.done()
+        sessions = work.client.sessions
+        async with asyncio.timeout(SOON_S):
+            while not (  # noqa: ASYNC110 - the list lags behind
+                found := [one async for one in sessions(id_prefix=session.id)]
+            ):
+                await asyncio.sleep(0.1)
         await operator(pausable, "unpause", session.id)
         await session.close()
         facts = await following
 
     assert has_waited
     assert isinstance(facts[-1], SessionClosed)
+    assert [(one.id, one.state, one.ended_at) for one in found] == [(session.id, "open", None)]
 
 
 def told(caplog: pytest.LogCaptureFixture, turn: Turn) -> int:

@@ -311,7 +311,7 @@ async def test_long_outage_on_a_real_server(time: timedelta) -> None:
             turn = await work.client.start("spender", "go")
             async with asyncio.timeout(100):
                 report = await turn.result()
-        await check_history(environment.client, turn.id, turn.run_id)
+        await check_history(environment.client, turn.id, await turn.first_run())
         length = len((await environment.client.get_workflow_handle(turn.id).fetch_history()).events)
 
     assert report.output == "here"

@@ -48,7 +48,11 @@ async def serve(client: AgentClient, turn: Turn) -> AgentReport:
 
     async def answer() -> None:
         while True:
-            for name in (turn.id, f"{turn.id}/helper-1", f"{turn.id}/helper-1-{turn.run_id[-4:]}"):
+            for name in (
+                turn.id,
+                f"{turn.id}/helper-1",
+                f"{turn.id}/helper-1-{(await turn.first_run())[-4:]}",
+            ):
                 with contextlib.suppress(errors.PerdureError):
                     one = client.turn(name)
                     for pending in await one.pending_approvals():

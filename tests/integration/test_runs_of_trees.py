@@ -134,6 +134,6 @@ async def test_second_run_that_is_reset_goes_on_with_the_state_of_the_first(
         new = await again.result()
         runs = await runs_of(client, turn)
 
-    assert runs[0] == turn.run_id
+    assert runs[0] == await turn.first_run()
     assert second not in runs
     assert (new.steps, new.messages, new.messages_from) == (report.steps, report.messages, 1)

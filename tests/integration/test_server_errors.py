@@ -14,6 +14,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from perdure import Budget, errors
 from perdure.clients import AgentClient
+from perdure.clients.gateway.mcp.served import Served
 from perdure.testing import ScriptedModel, says
 
 from ..conftest import RecordingClient, Runtime
@@ -27,7 +28,12 @@ FOLLOWED = "get_workflow_execution_history"
 
 
 class RefusingService(CountingService):
-    """Refuses requests of some names, or all without a name, with an error, once or for ever."""
+    """Refuses requests of some names, or all without a name, with an error.
+
+    Attributes:
+        asked: The number of requests of these names.
+        refused: The number of those that were refused.
+    """
 
     def __init__(self, inner: Any, rpcs: tuple[str, ...], error: RPCStatusCode) -> None:
         super().__init__(inner)
@@ -36,8 +42,13 @@ class RefusingService(CountingService):
         self.message = "refused by the test"
         self.details = b""
         self.most = float("inf")
+        self.first = 0
+        self.asked = 0
         self.refused = 0
-        self.is_passing = False
+
+    def refuse(self, *, first: int = 0, most: float = float("inf")) -> None:
+        """Begin again: refuse at most so many requests, and let so many pass before that."""
+        self.first, self.most, self.asked, self.refused = first, most, 0, 0
 
     async def _rpc_call(
         self,
@@ -50,10 +61,11 @@ class RefusingService(CountingService):
         metadata: Any,
         timeout: timedelta | None,
     ) -> Any:
-        is_named = rpc in self._rpcs or not self._rpcs
-        if is_named and self.refused < self.most and not (self.is_passing and self.refused):
-            self.refused += 1
-            raise RPCError(self.message, self._error, self.details)
+        if rpc in self._rpcs or not self._rpcs:
+            self.asked += 1
+            if self.asked > self.first and self.refused < self.most:
+                self.refused += 1
+                raise RPCError(self.message, self._error, self.details)
         return await super()._rpc_call(
             rpc, req, resp_type, service=service, retry=retry, metadata=metadata, timeout=timeout
         )
@@ -63,20 +75,13 @@ async def all_of(events: AsyncIterator[Any]) -> int:
     return len([event async for event in events])
 
 
-def reads(client: AgentClient, ids: dict[str, str], known: Any) -> dict[str, Any]:
+def reads(client: AgentClient, ids: dict[str, str]) -> dict[str, Awaitable[Any]]:
     """The read of each resource that ends."""
-
-    async def batch() -> int:
-        return await all_of(client.batch(ids["batch"]).results())
-
-    async def schedule() -> Any:
-        return await client.schedule(ids["schedule"]).status()
-
     return {
-        "turn": all_of(known.events()),
+        "turn": all_of(client.turn(ids["turn"]).events()),
         "session": all_of(client.session(ids["session"]).events()),
-        "batch": batch(),
-        "schedule": schedule(),
+        "batch": all_of(client.batch(ids["batch"]).results()),
+        "schedule": client.schedule(ids["schedule"]).status(),
     }
 
 
@@ -121,21 +126,15 @@ async def test_error_of_the_server_has_one_class_everywhere(runtime: Runtime) ->
             service = RefusingService(client.temporal.service_client, REFUSED, code)
             other = AgentClient.from_temporal(Client(service, namespace=client.temporal.namespace))
             async with asyncio.timeout(SOON_S):
-                service.is_passing, service.refused = True, 1
-                turn = other.turn(ids["turn"])
-                service.is_passing, service.refused = False, 0
-                results = await asyncio.gather(
-                    *reads(other, ids, turn).values(), return_exceptions=True
-                )
+                results = await asyncio.gather(*reads(other, ids).values(), return_exceptions=True)
             raised += [(code, type(one)) for one in results]
             refused.append(service.refused)
         service = RefusingService(
             client.temporal.service_client, (FOLLOWED,), RPCStatusCode.INTERNAL
         )
         other = AgentClient.from_temporal(Client(service, namespace=client.temporal.namespace))
-        turn = other.turn(ids["turn"])
-        for name, reading in reads(other, ids, turn).items():
-            service.is_passing, service.refused = True, 0
+        for name, reading in reads(other, ids).items():
+            service.refuse(most=1)
             async with asyncio.timeout(SOON_S):
                 await reading
             passed.append((name, service.refused))
@@ -147,8 +146,11 @@ async def test_error_of_the_server_has_one_class_everywhere(runtime: Runtime) ->
 
 
 Verb = Callable[[Any], Awaitable[Any]]
+EXISTING = f"turn-{secrets.token_hex(4)}"
+"""The id of a turn with another task than the one that `start` gives."""
 
 READS: dict[str, dict[str, Verb]] = {
+    "client": {},
     "turn": {
         "status": lambda turn: turn.status(),
         "events": lambda turn: all_of(turn.events()),
@@ -166,6 +168,7 @@ READS: dict[str, dict[str, Verb]] = {
         "turns": lambda session: session.turns(),
         "conversation": lambda session: session.conversation(),
         "find": lambda session: session.find("a message"),
+        "wait": lambda session: session.wait(),
     },
     "batch": {
         "status": lambda batch: batch.status(),
@@ -176,9 +179,13 @@ READS: dict[str, dict[str, Verb]] = {
         "status": lambda schedule: schedule.status(),
         "task": lambda schedule: schedule.task(),
         "turns": lambda schedule: all_of(schedule.turns()),
+        "wait": lambda schedule: schedule.wait(),
     },
 }
 WRITES: dict[str, dict[str, Verb]] = {
+    "client": {
+        "start": lambda client: client.start("spender", "go", id=EXISTING),
+    },
     "turn": {
         "cancel": lambda turn: turn.cancel("no longer needed"),
         "add_budget": lambda turn: turn.add_budget(iterations=1),
@@ -193,15 +200,19 @@ WRITES: dict[str, dict[str, Verb]] = {
         "resume": lambda session: session.resume(),
         "add_budget": lambda session: session.add_budget(Budget(usd=1)),
         "close": lambda session: session.close(),
+        "cancel": lambda session: session.cancel(),
         "fork": lambda session: session.fork(id=f"{session.id}-2"),
     },
     "batch": {
         "cancel": lambda batch: batch.cancel(),
+        "add_budget": lambda batch: batch.add_budget(Budget(usd=1)),
         "retry": lambda batch: batch.retry(),
     },
     "schedule": {
         "run_now": lambda schedule: schedule.run_now(),
         "pause": lambda schedule: schedule.pause(),
+        "cancel": lambda schedule: schedule.cancel(),
+        "add_budget": lambda schedule: schedule.add_budget(Budget(usd=1)),
         "resume": lambda schedule: schedule.resume(),
         "backfill": lambda schedule: schedule.backfill(NOW, NOW),
         "change": lambda schedule: schedule.change(cron="0 4 * * *"),
@@ -209,6 +220,7 @@ WRITES: dict[str, dict[str, Verb]] = {
     },
 }
 MISSING = {
+    "client": errors.TurnNotFoundError,
     "turn": errors.TurnNotFoundError,
     "session": errors.SessionNotFoundError,
     "batch": errors.BatchNotFoundError,
@@ -235,8 +247,28 @@ PASSING = (
 )
 
 
+LATER = 12
+LATER_WRITES = {
+    resource: {verb: call for verb, call in verbs.items() if verb not in ("delete", "run_now")}
+    for resource, verbs in WRITES.items()
+}
+"""Those that leave the schedule, and start no turns of it."""
+FOLLOWING = {
+    ("turn", "events"),
+    ("turn", "live"),
+    ("turn", "wait"),
+    ("turn", "result"),
+    ("session", "events"),
+    ("session", "wait"),
+    ("batch", "results"),
+    ("batch", "wait"),
+}
+"""The reads that go on after an error that passes, once they have found what they follow."""
+
+
 def handles(client: AgentClient, ids: dict[str, str]) -> dict[str, Any]:
     return {
+        "client": client,
         "turn": client.turn(ids["turn"]),
         "session": client.session(ids["session"]),
         "batch": client.batch(ids["batch"]),
@@ -251,43 +283,137 @@ async def end_of(call: Awaitable[Any]) -> type[BaseException] | None:
     return type(end) if isinstance(end, BaseException) else None
 
 
+def refusing(client: AgentClient, code: RPCStatusCode) -> tuple[AgentClient, RefusingService]:
+    """A client of a server that refuses every request, and what refuses them."""
+    service = RefusingService(client.temporal.service_client, (), code)
+    temporal = Client(service, namespace=client.temporal.namespace)
+    return AgentClient.from_temporal(temporal), service
+
+
 @pytest.mark.accepts("E152")
 async def test_every_verb_of_every_resource_ends_with_the_class_of_the_error(
     runtime: Runtime,
 ) -> None:
-    """Whatever the server answers, and for every request: no row retries for ever."""
-    expected, found, ends, asked = {}, {}, {}, 0
+    """Whatever the server answers: no row retries for ever."""
+    expected, found, asked = {}, {}, 0
     async with runtime(app(), model=ScriptedModel(says("one"), says("two"))) as client:
         ids = await prepared(client)
         for code, message, cls in REFUSALS:
-            service = RefusingService(client.temporal.service_client, (), code)
+            other, service = refusing(client, code)
             service.message = message
             if message == NO_NAMESPACE:
                 service.details = WITHOUT_NAMESPACE.SerializeToString()
-            other = AgentClient.from_temporal(Client(service, namespace=client.temporal.namespace))
             known = handles(other, ids)
-            asked += service.refused
+            asked += service.asked
             for resource, handle in known.items():
                 for verb, call in {**READS[resource], **WRITES[resource]}.items():
                     row = code.name, message, resource, verb
-                    what = "turn" if verb == "turns" and resource == "schedule" else resource
-                    expected[row] = (cls or MISSING[what]).__name__
+                    is_list = (resource, verb) == ("schedule", "turns")
+                    refusal = cls or MISSING["turn" if is_list else resource]
+                    if is_list and code is RPCStatusCode.INVALID_ARGUMENT:
+                        refusal = errors.ConfigurationError  # the filter, which Perdure made
+                    expected[row] = refusal.__name__
                     end = await end_of(call(handle))
                     found[row] = end.__name__ if end else None
-        for code in PASSING:
-            service = RefusingService(client.temporal.service_client, (), code)
-            other = AgentClient.from_temporal(Client(service, namespace=client.temporal.namespace))
-            known = handles(other, ids)
-            for resource, handle in known.items():
-                for verb, call in READS[resource].items():
-                    service.refused, service.most = 0, 2
-                    ends[code.name, resource, verb] = await end_of(call(handle))
-                    service.most = 0
         await client.schedule(ids["schedule"]).delete()
 
     assert asked == 0  # a handle asks nothing
     assert found == expected
-    assert set(ends.values()) <= {None, errors.ServerUnreachableError}
+
+
+@pytest.mark.accepts("E152")
+async def test_every_verb_ends_with_an_error_of_perdure_if_a_later_request_is_refused(
+    runtime: Runtime,
+) -> None:
+    """From the second request on, from the third, and so on, until none is left to refuse."""
+    untyped, classes, rows = {}, {}, set()
+    model = ScriptedModel(says("zero"), says("one"), says("two"))
+    async with runtime(app(), model=model) as client:
+        await client.run("spender", "the first task", id=EXISTING)
+        ids = await prepared(client)
+        other, service = refusing(client, RPCStatusCode.PERMISSION_DENIED)
+        for resource in READS:
+            for verb, call in {**READS[resource], **LATER_WRITES[resource]}.items():
+                for first in range(1, LATER):
+                    service.refuse(first=first)
+                    end = await end_of(call(handles(other, ids)[resource]))
+                    if not service.refused:
+                        break
+                    rows.add((resource, verb))
+                    if end is not None and not issubclass(end, errors.PerdureError):
+                        untyped[resource, verb, first] = end
+                    if verb in READS[resource]:
+                        classes[resource, verb, first] = end
+        await client.schedule(ids["schedule"]).delete()
+
+    assert untyped == {}
+    assert {row: end for row, end in classes.items() if end != errors.ConfigurationError} == {}
+    assert {("client", "start"), ("turn", "fork"), ("session", "events")} < rows
+
+
+@pytest.mark.accepts("E152")
+async def test_error_that_passes_is_waited_out_by_those_that_follow(runtime: Runtime) -> None:
+    """All other reads end with its class; a later request is refused, twice."""
+    expected, ends = {}, {}
+    async with runtime(app(), model=ScriptedModel(says("one"), says("two"))) as client:
+        ids = await prepared(client)
+        for code in PASSING:
+            other, service = refusing(client, code)
+            for resource in READS:
+                for verb, call in READS[resource].items():
+                    service.refuse(first=1, most=2)
+                    end = await end_of(call(handles(other, ids)[resource]))
+                    if not service.refused:  # it asks once
+                        continue
+                    is_following = (resource, verb) in FOLLOWING
+                    expected[code.name, resource, verb] = (
+                        None if is_following else errors.ServerUnreachableError
+                    )
+                    ends[code.name, resource, verb] = end
+        await client.schedule(ids["schedule"]).delete()
+
+    assert ends == expected
+    assert {(resource, verb) for _, resource, verb in ends} > FOLLOWING
+
+
+@pytest.mark.accepts("E152")
+async def test_mcp_server_of_some_agents_names_an_outage(runtime: Runtime) -> None:
+    """It reads the first event of a turn, and of the turn at the root, to learn the agent."""
+    async with runtime(app(), model=ScriptedModel(says("one"))) as client:
+        turn = await client.start("spender", "go")
+        await turn.result()
+        service = RefusingService(
+            client.temporal.service_client, (FOLLOWED,), RPCStatusCode.UNAVAILABLE
+        )
+        other = AgentClient.from_temporal(Client(service, namespace=client.temporal.namespace))
+        served = Served(other, frozenset({"spender"}))
+        with pytest.raises(errors.ServerUnreachableError):
+            await served.turn(turn.id)
+
+
+@pytest.mark.accepts("E152")
+async def test_steer_says_that_the_turn_is_over_also_if_its_report_cannot_be_read(
+    runtime: Runtime,
+) -> None:
+    """Whichever of its last requests is refused."""
+    ends = []
+    async with runtime(app(), model=ScriptedModel(says("one"))) as client:
+        turn = await client.start("spender", "go")
+        await turn.result()
+        service = RefusingService(
+            client.temporal.service_client,
+            ("describe_workflow_execution",),
+            RPCStatusCode.PERMISSION_DENIED,
+        )
+        other = AgentClient.from_temporal(Client(service, namespace=client.temporal.namespace))
+        for first in range(LATER):
+            service.refuse(first=first)
+            ends.append(await end_of(other.turn(turn.id).steer("hello")))
+            if not service.refused:
+                break
+
+    assert ends[-2:] == [errors.TurnOverError] * 2
+    assert ends[0] == errors.ConfigurationError
 
 
 @pytest.mark.accepts("E152")

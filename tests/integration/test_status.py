@@ -116,7 +116,7 @@ async def test_status_says_how_far_a_turn_is(runtime: Runtime, desk: Desk) -> No
 
     assert (runs.id, runs.run_id, runs.agent, runs.task) == (
         "asked",
-        turn.run_id,
+        await turn.first_run(),
         "desk",
         "Answer ticket 7.",
     )

@@ -520,7 +520,7 @@ async def test_attempts_on_two_workers_are_in_one_trace(perdure_server: str) -> 
         await asyncio.to_thread(started.wait, 20)
     async with two.running(client, settings=WorkerSettings(grace=timedelta(seconds=1))):
         report = await turn.result()
-    await check_history(client, turn.id, turn.run_id)
+    await check_history(client, turn.id, await turn.first_run())
 
     assert report.outcome is Outcome.COMPLETED
     assert [(span.name, *status(span)) for span in before.spans] == [
@@ -614,7 +614,9 @@ async def test_replay_makes_no_span_and_counts_nothing(perdure_server: str, trac
     ):
         turn = await RecordingClient(client, name).start("adder", "go")
         await turn.result()
-    history = await client.get_workflow_handle(turn.id, run_id=turn.run_id).fetch_history()
+    history = await client.get_workflow_handle(
+        turn.id, run_id=await turn.first_run()
+    ).fetch_history()
     interceptor = traces.telemetry().interceptor(client, [])
     await Replayer(workflows=[AgentTurn], interceptors=[interceptor]).replay_workflow(history)
 

@@ -23,6 +23,8 @@ from perdure.testing import (
 from perdure.worker.dev.server import DevServer
 
 from ..conftest import Runtime
+from .long_turns import begin, filling, reader, until_run
+from .spending import SOON_S, look
 
 
 @tool(requires_approval=True)
@@ -118,3 +120,26 @@ async def test_server_that_does_not_skip_time_is_refused_with_the_option_that_it
             errors.ConfigurationError, match=r"frontend\.WorkflowTimeSkippingEnabled=true"
         ):
             await skip_time(client, turn, timedelta(hours=1))
+
+
+@pytest.mark.accepts("P24")
+async def test_time_of_a_turn_is_skipped_in_its_second_run(runtime: Runtime) -> None:
+    """With a handle of its id, that has asked nothing yet."""
+    agent = reader(tools=[look, pay], parallel_tools=True)
+    model = ScriptedModel(*filling(), ASKS, says("nobody came"))
+    async with runtime(agent, model=model) as client:
+        turn = await begin(client)
+        await until_run(client, turn, 2)
+        assert (await turn.wait(timeout=SOON_S)).state == "waiting"
+        await skip_time(client, client.turn(turn.id), timedelta(hours=25))
+        report = await turn.result()
+
+    assert "nobody approved it within 1 day" in report.steps[-2].results[0].content
+
+
+@pytest.mark.accepts("P24")
+async def test_turn_whose_time_is_skipped_has_to_exist(runtime: Runtime) -> None:
+    """Otherwise a test with a wrong id would pass."""
+    async with runtime(CLERK, model=ScriptedModel()) as client:
+        with pytest.raises(errors.TurnNotFoundError):
+            await skip_time(client, client.turn("no-such-turn"), timedelta(hours=1))

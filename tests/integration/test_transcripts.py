@@ -129,7 +129,7 @@ async def test_two_workers_that_share_a_turn_ask_what_one_would_ask(perdure_serv
         report = await turn.result()
     async with worker(client.temporal, f"{queue}-single", alone, "single", []):
         expected = await single.run("reader", "go")
-    await check_history(client.temporal, turn.id, turn.run_id)
+    await check_history(client.temporal, turn.id, await turn.first_run())
 
     assert set(asked) == {"here", "there"}
     assert model.requests == alone.requests
@@ -160,7 +160,7 @@ async def test_worker_that_never_saw_the_turn_reads_all_of_it(perdure_server: st
         await until_waiting(client, turn.id)
     async with worker(fresh, queue, model, "second", asked):
         report = await turn.result()
-    await check_history(client.temporal, turn.id, turn.run_id)
+    await check_history(client.temporal, turn.id, await turn.first_run())
 
     assert asked == ["first"] * 4 + ["second"]
     assert model.requests[4] == model.requests[3]

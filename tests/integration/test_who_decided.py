@@ -7,26 +7,36 @@ import getpass
 import io
 import json
 import logging
+import secrets
 from dataclasses import replace
 
 import pytest
 from temporalio.client import Client
 
-from perdure import Agent, Budget, errors, tool
+from perdure import Agent, Budget, ModelRetryPolicy, errors, tool
 from perdure.clients import AgentClient
 from perdure.clients.cli.common import sender
 from perdure.clients.cli.drawing.progress import Progress
 from perdure.clients.cli.running.approvals import ApprovalOptions, decide
 from perdure.clients.turns.updates import ask
+from perdure.session.facts import (
+    SessionBudgetAdded,
+    SessionClosed,
+    SessionResumed,
+    TurnInterrupted,
+)
+from perdure.session.wire import Reason
 from perdure.temporal import access
-from perdure.temporal.names import ADD_BUDGET, DECIDE
+from perdure.temporal.names import ADD_BUDGET, CLOSE, DECIDE, INTERRUPT, RESUME
 from perdure.temporal.payloads import pack
-from perdure.testing import ByTask, ScriptedModel, call, calls, says
-from perdure.turn.facts import BudgetAdded, Decided
+from perdure.testing import ByTask, ScriptedModel, call, calls, fails, says
+from perdure.turn.facts import BudgetAdded, CancelRequested, Decided, Resumed, WaitBegan
+from perdure.turn.wire import Resume
 from perdure.values.approvals import Decision
 from perdure.values.budgets import BudgetUpdate
 
 from ..conftest import Runtime
+from .spending import Held, until
 from .test_approvals import pending
 from .test_web_ui import card_of, rows_of
 
@@ -122,16 +132,79 @@ async def test_budget_that_was_added_says_who_added_it(runtime: Runtime) -> None
     assert f"budget added by {ANNA}: 2 tool calls\n" in out.getvalue()
 
 
+@pytest.mark.accepts("A15")
+async def test_cancel_and_resume_of_a_turn_say_who_asked(runtime: Runtime) -> None:
+    """In the events and in the terminal; a turn that goes on as a new one says it there."""
+    later = fails(errors.LLMRateLimitError("slow", context={"status": 429, "retry_after_s": 900}))
+    model = ScriptedModel(later, calls(call("send", to="Ann")), says("done"))
+    out = io.StringIO()
+    async with runtime(replace(clerk, model_retry=ModelRetryPolicy()), model=model) as client:
+        turn = await client.start("clerk", "go")
+        await until(turn, WaitBegan)
+        await turn.resume(by=ANNA)
+        await pending(turn)
+        await client.turn(turn.id).cancel("not now", by="Bo Berg")
+        with pytest.raises(errors.TurnCancelledError, match="not now"):
+            await turn.result()
+        events = [event async for event in turn.events()]
+        again = await turn.resume(by=ANNA, id=f"{turn.id}-again")
+        same = await turn.resume(by="Bo Berg", id=again.id)
+        report = await again.result()
+        status = await same.status()
+    progress = Progress(out)
+    for event in events:
+        progress.show(event)
+    asked = [event.fact for event in events if isinstance(event.fact, Resumed | CancelRequested)]
+
+    assert asked == [Resumed(ANNA), CancelRequested("not now", "Bo Berg")]
+    assert f"resumed by {ANNA}\n" in out.getvalue()
+    assert "cancel requested by Bo Berg: not now\n" in out.getvalue()
+    assert report.forked_from is not None
+    assert (report.forked_from.by, status.forked_from) == (ANNA, report.forked_from)
+
+
+@pytest.mark.accepts("A15")
+async def test_requests_to_a_session_say_who_asked(runtime: Runtime) -> None:
+    """To interrupt, resume, pay for and cancel it; without a name they have none."""
+    model = Held(says("one"), says("two"))
+    async with runtime(clerk, model=model) as client:
+        session = client.session(
+            f"named-{secrets.token_hex(4)}", "clerk", budget=Budget(tokens=10**6)
+        )
+        await (await session.say("go")).turn()
+        await session.interrupt("wait", by=ANNA)
+        await session.say("go on", by="Bo Berg")
+        await session.resume(by="Bo Berg")
+        await session.add_budget(Budget(tokens=5), by=ANNA)
+        await session.add_budget(Budget(tokens=6))
+        was_open = await session.cancel("wrong customer", by=ANNA)
+        events = [event.fact async for event in session.events()]
+        was_closed = await session.cancel()
+
+    kinds = TurnInterrupted | SessionResumed | SessionBudgetAdded | SessionClosed
+    assert [fact for fact in events if isinstance(fact, kinds)][:-1] == [
+        TurnInterrupted("wait", ANNA),
+        SessionResumed("Bo Berg"),
+        SessionBudgetAdded(Budget(tokens=5), ANNA),
+        SessionBudgetAdded(Budget(tokens=6)),
+        SessionClosed("wrong customer", ANNA),
+    ]
+    assert (was_open, was_closed) == (True, False)
+
+
 @pytest.mark.accepts("A13")
 async def test_name_that_is_not_one_visible_line_is_refused(runtime: Runtime) -> None:
     """By the client before any request, and by the turn for other clients; the call keeps
     waiting.
     """
-    model = ScriptedModel(calls(call("send", to="Ann")), says("done"))
+    model = ScriptedModel(calls(call("send", to="Ann")), says("hello"), says("done"))
     async with runtime(clerk, model=model) as client:
         turn = await client.start("clerk", "go", budget=Budget(tool_calls=5))
         [ann] = await pending(turn)
-        at = client.temporal, access.TURN, [turn.run_id], turn.id
+        at = client.temporal, access.TURN, [await turn.first_run()], turn.id
+        session = client.session(f"named-{secrets.token_hex(4)}", "clerk")
+        await (await session.say("hello")).turn()
+        there = client.temporal, access.SESSION, [""], session.id
         for by in ("", "  ", "anna\nbob", "anna\x1b[2K", "anna\u202e", "a" * 201):
             decision = Decision(call_id=ann.call_id, digest=ann.digest, approve=True, by=by)
             for attempt in (
@@ -139,6 +212,14 @@ async def test_name_that_is_not_one_visible_line_is_refused(runtime: Runtime) ->
                 turn.add_budget(Budget(tool_calls=1), by=by),
                 ask(*at, DECIDE, pack(decision)),
                 ask(*at, ADD_BUDGET, pack(BudgetUpdate(tool_calls=1, by=by))),
+                turn.cancel(by=by),
+                turn.resume(by=by),
+                ask(*at, RESUME, pack(Resume(by=by))),
+                session.cancel(by=by),
+                session.close(by=by),
+                ask(*there, RESUME, pack(Resume(by=by))),
+                ask(*there, CLOSE, pack(Reason(by=by))),
+                ask(*there, INTERRUPT, pack(Reason(by=by))),
             ):
                 with pytest.raises(
                     errors.InvalidRequestError,
@@ -148,6 +229,7 @@ async def test_name_that_is_not_one_visible_line_is_refused(runtime: Runtime) ->
         assert [one.call_id for one in await turn.pending_approvals()] == [ann.call_id]
         await turn.approve(ann, by="a" * 200)
         await turn.result()
+        await session.cancel()
 
 
 @pytest.mark.accepts("A11", "P14")

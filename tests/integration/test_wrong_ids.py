@@ -59,3 +59,13 @@ async def test_word_that_cannot_be_sent_is_refused_typed(perdure_server: str) ->
     await client.temporal.get_workflow_handle(turn.id).terminate()
 
     assert said == dict.fromkeys(METHODS, "typed")
+
+
+@pytest.mark.accepts("U15")
+async def test_handle_of_no_id_is_refused(perdure_server: str) -> None:
+    """By the client, which asks nothing; the ids of delegates' turns may have any length."""
+    client = await AgentClient.connect(perdure_server, task_queue="nobody")
+    for make in (client.turn, client.session, client.batch, client.schedule):
+        with pytest.raises(errors.InvalidRequestError, match="not empty"):
+            make("")  # type: ignore[operator]
+        assert make("x" * 300).id == "x" * 300  # type: ignore[operator]

@@ -46,14 +46,21 @@ from perdure.activities.providers import OpenAIChat, PydanticAI, connect
 from perdure.clients import (
     AgentClient,
     Batch,
+    BatchEntry,
+    Entry,
     Event,
+    Handle,
     Schedule,
+    ScheduleEntry,
     ScheduleStatus,
     Sent,
     Session,
+    SessionEntry,
+    Status,
     TextBegins,
     TextVoid,
     Turn,
+    TurnEntry,
 )
 from perdure.testing import Runtime, ScriptedModel, call, calls, fails, local_runtime, says
 from perdure.turn.facts import ModelAnswered, ToolReturned, TurnEnded
@@ -388,3 +395,26 @@ async def test_of_a_user(perdure_runtime: Runtime) -> None:
         report = await client.run("greeter", "Hi.")
         stored = MessagesTypeAdapter.dump_json(report.messages)
         await client.run("greeter", "Again.", history=MessagesTypeAdapter.validate_json(stored))
+
+
+def all_handles(
+    turn: Turn[str], session: Session[str], batch: Batch[str], schedule: Schedule
+) -> list[Handle[Status]]:
+    """The four handles satisfy one protocol."""
+    return [turn, session, batch, schedule]
+
+
+def all_entries(
+    turn: TurnEntry, session: SessionEntry, batch: BatchEntry, schedule: ScheduleEntry
+) -> list[Entry]:
+    """So do the entries of lists."""
+    return [turn, session, batch, schedule]
+
+
+async def with_any_handle(handle: Handle[Status], name: str) -> None:
+    """What can be done with each of them."""
+    status = await handle.wait(timeout=timedelta(minutes=1))
+    assert_type(status.state, str)
+    assert_type(await handle.cancel("enough", by=name), bool)
+    if status.spent.usd is not None and status.budget is not None:
+        await handle.add_budget(status.budget, by=name)

@@ -30,8 +30,9 @@ KEY = ChildKey(0, 0, 1)
 class Simulation:
     """A batch and its parts, whose messages and turns end in a random order."""
 
-    def __init__(self, seed: int, sizes: list[int], **fields: Any) -> None:
+    def __init__(self, seed: int, sizes: list[int], additions: int = 0, **fields: Any) -> None:
         self.random = random.Random(seed)
+        self.additions = additions
         self.request = BatchRequest(
             agent="a", digest="d", items=sum(sizes), parts=len(sizes), **fields
         )
@@ -56,6 +57,9 @@ class Simulation:
         """What the batch does in one workflow task; a later run may take over in between."""
         while self.news:
             self.progress = batch_plan.heard(self.request, self.progress, self.news.popleft(), NOW)
+        if self.additions and self.progress.stop is None and self.random.random() < 0.3:
+            self.additions -= 1
+            self.request = batch_plan.topped_up(self.request, self.progress, Budget(usd="0.5"))
         if self.random.random() < 0.2:
             text = self.progress.model_dump_json()
             self.progress = BatchProgress.model_validate_json(text)
@@ -147,6 +151,43 @@ def test_places_and_money_are_never_exceeded(
     elif len(batch.started) < sum(sizes):
         assert batch.progress.stop == BatchStopReason.BUDGET
     assert batch.progress.spent == batch.spent
+
+
+@pytest.mark.accepts("E78", "E167")
+@given(
+    seed=st.integers(0, 10**6),
+    sizes=st.lists(st.integers(1, 9), min_size=1, max_size=6),
+    at_once=st.integers(1, 12),
+)
+def test_budget_that_is_added_is_not_exceeded_either(
+    seed: int, sizes: list[int], at_once: int
+) -> None:
+    """Whenever it is added. The batch ends, and stops only if it has spent nearly the first sum."""
+    budget = Budget(usd="1", tokens=10_000)
+    batch = Simulation(seed, sizes, additions=3, at_once=at_once, budget=budget)
+
+    batch.run(Decimal("0.1"))
+
+    assert not batch.running
+    assert batch.progress.spent == batch.spent
+    if len(batch.started) < sum(sizes):
+        assert batch.progress.stop == BatchStopReason.BUDGET
+        assert batch.spent.usd > Decimal("0.5")
+
+
+@pytest.mark.accepts("E167")
+def test_update_that_the_server_repeats_in_a_later_run_is_known() -> None:
+    """The last fifty of them; and a batch that stops takes none."""
+    progress = BatchProgress(began=NOW)
+    for number in range(60):
+        progress = batch_plan.with_update(progress, str(number))
+    request = BatchRequest(agent="a", digest="d", items=1, parts=1, at_once=1, budget=Budget(usd=1))
+
+    assert progress.updates == tuple(str(number) for number in range(10, 60))
+    with pytest.raises(errors.InvalidRequestError, match=r"starts no more turns \(failed\)"):
+        batch_plan.topped_up(
+            request, batch_plan.stopped(progress, BatchStopReason.FAILED), Budget(usd=1)
+        )
 
 
 @pytest.mark.accepts("E78")

@@ -14,7 +14,7 @@ from temporalio import workflow
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
-from perdure import limits
+from perdure import errors, limits, validation
 from perdure.batch import plan as batch_plan
 from perdure.batch.wire import (
     BatchNote,
@@ -26,8 +26,8 @@ from perdure.batch.wire import (
     part_id,
 )
 from perdure.errors import PerdureError
-from perdure.temporal import failures
-from perdure.temporal.names import BATCH, BATCH_NEWS, BATCH_ORDER, MEMO_BATCH
+from perdure.temporal import failures, outcomes
+from perdure.temporal.names import ADD_BUDGET, BATCH, BATCH_NEWS, BATCH_ORDER, MEMO_BATCH
 from perdure.temporal.payloads import NOTHING, pack, unpack
 from perdure.text import described, one_line
 from perdure.workflows import ancestors, schedule_total
@@ -57,9 +57,9 @@ class AgentBatch:
             if request.progress is not None or request.schedule is not None:
                 ancestors.check_continued("the progress of the batch")
             self._progress = request.progress or self._progress
-            if not await self._driven(request):
-                self._go_on(request)
-            note = self._show(request, over=True)
+            if not await self._driven():
+                self._go_on(self._known)
+            note = self._show(self._known, over=True)
             if request.schedule is not None and request.schedule.pauses:
                 _refuse_gaps(note)
         except PerdureError as error:
@@ -79,13 +79,44 @@ class AgentBatch:
         except PerdureError as error:
             workflow.logger.warning("a signal to the batch is ignored: %s", error.message)
 
-    async def _driven(self, request: BatchRequest) -> bool:
+    @property
+    def _known(self) -> BatchRequest:
+        """The batch, with what was added to its budget."""
+        assert self._request is not None
+        return self._request
+
+    @workflow.update(name=ADD_BUDGET)
+    async def add_budget(self, payload: RawValue = NOTHING) -> RawValue:
+        """Add to the budget, and return the description of the batch."""
+        await workflow.wait_condition(lambda: self._request is not None)
+        update = workflow.current_update_info()
+        assert update is not None
+        if update.id not in self._progress.updates:
+            with failures.typed():
+                more = outcomes.added(payload).more
+                self._request = batch_plan.topped_up(self._known, self._progress, more)
+            self._progress = batch_plan.with_update(self._progress, update.id)
+            self._changed = True
+        return pack(batch_plan.note_of(self._known, self._progress, over=False))
+
+    @add_budget.validator
+    def check_budget(self, payload: RawValue = NOTHING) -> None:
+        """Refuse an addition that is not valid before it is recorded in history."""
+        with failures.typed():
+            added = outcomes.added(payload)
+            validation.check_by("what is added", added.by)
+            if added.iterations is not None:
+                raise errors.InvalidRequestError("a batch has no limit of iterations")
+            if self._request is not None:
+                batch_plan.topped_up(self._request, self._progress, added.more)
+
+    async def _driven(self) -> bool:
         """Run the batch until it is over, or until its history is long. A cancellation stops it.
 
         Returns:
             Whether it is over.
         """
-        task = asyncio.create_task(self._drive(request))
+        task = asyncio.create_task(self._drive())
         checking = asyncio.create_task(self._check())
         while not task.done():
             try:
@@ -99,9 +130,10 @@ class AgentBatch:
         checking.cancel()
         return task.result()
 
-    async def _drive(self, request: BatchRequest) -> bool:
+    async def _drive(self) -> bool:
         """Send the orders that are due, and wait for news, in turns."""
         while True:
+            request = self._known
             self._take_news(request)
             if batch_plan.is_over(request, self._progress):
                 await self._settle(request)
@@ -137,8 +169,7 @@ class AgentBatch:
         while True:
             await workflow.sleep(limits.BATCH_CHECK, summary="are the parts still there?")
             orders = batch_plan.silent(self._progress, workflow.now(), limits.BATCH_CHECK)
-            assert self._request is not None
-            await self._send(self._request, orders)
+            await self._send(self._known, orders)
             self._changed = True
 
     async def _send(self, request: BatchRequest, orders: batch_plan.Orders) -> None:

@@ -49,7 +49,7 @@ from perdure.session.wire import (
     Say,
     Unqueue,
 )
-from perdure.temporal import failures, session_history, start_request, trace_ids
+from perdure.temporal import failures, outcomes, session_history, start_request, trace_ids
 from perdure.temporal.names import (
     ADD_BUDGET,
     CLOSE,
@@ -113,7 +113,9 @@ class AgentSession:
                 elif not await self._until_there_is_work():
                     break
         except asyncio.CancelledError:
-            await self._stop_turn(workflow.cancellation_reason() or "the session was cancelled")
+            reason = workflow.cancellation_reason() or ""
+            self._note(session_history.cancelled(reason))
+            await self._stop_turn(reason or "the session was cancelled")
             raise
         await workflow.wait_condition(workflow.all_handlers_finished)
         return pack(Left(unread=self._state.queue))
@@ -408,18 +410,18 @@ class AgentSession:
     async def interrupt(self, payload: RawValue = NOTHING) -> RawValue:
         """Cancel the running turn. The messages of the queue wait for the next one."""
         async with self._answering():
-            reason = unpack(payload, Reason).reason
+            asked = unpack(payload, Reason)
             is_running = self._turn is not None and self._state.is_busy
-            self._note(TurnInterrupted(reason))
+            self._note(TurnInterrupted(asked.reason, asked.by))
             if is_running and self._turn is not None:
-                self._turn.cancel(reason or "interrupted")
+                self._turn.cancel(asked.reason or "interrupted")
             return pack(Done(done=is_running))
 
     @interrupt.validator
     def check_interrupt(self, payload: RawValue = NOTHING) -> None:
         """Refuse an invalid input."""
         with self._checked():
-            unpack(payload, Reason)
+            validation.check_by("the interruption", unpack(payload, Reason).by)
 
     @workflow.update(name=RESUME)
     async def resume(self, payload: RawValue = NOTHING) -> RawValue:
@@ -427,21 +429,23 @@ class AgentSession:
         async with self._answering():
             is_held = self._state.is_parked or self._turn is not None
             waits = bool(self._state.queue) and is_held
-            self._note(SessionResumed())
+            self._note(SessionResumed(outcomes.resumed(payload).by))
             return pack(Done(done=waits))
 
     @resume.validator
     def check_resume(self, payload: RawValue = NOTHING) -> None:
-        """Refuse the update if the run is about to end."""
+        """Refuse the update if the run is about to end, or if it has no valid name."""
         self._update_answers.check_open()
+        with failures.typed():
+            validation.check_by("the resume", outcomes.resumed(payload).by)
 
     @workflow.update(name=ADD_BUDGET)
     async def add_budget(self, payload: RawValue = NOTHING) -> RawValue:
         """Add to the budget of the session."""
         async with self._answering():
-            more = unpack(payload, BudgetUpdate).budget
-            assert more is not None
-            self._note(SessionBudgetAdded(more))
+            added = outcomes.added(payload)
+            assert added.more is not None
+            self._note(SessionBudgetAdded(added.more, added.by))
             return pack(Done(done=True))
 
     @add_budget.validator
@@ -451,6 +455,7 @@ class AgentSession:
             update = unpack(payload, BudgetUpdate)
             if update.budget is None or update.iterations is not None:
                 raise errors.InvalidRequestError("a session has no limit of iterations")
+            validation.check_by("what is added", update.by)
             if self._state.request is not None:
                 self._state.ledger.add(update.budget)
 
@@ -461,7 +466,8 @@ class AgentSession:
         What a turn that is over has left unread is in the queue once the turn is recorded.
         """
         async with self._answering():
-            self._note(SessionClosed(unpack(payload, Reason).reason))
+            asked = unpack(payload, Reason)
+            self._note(SessionClosed(asked.reason, asked.by))
             turn = self._turn
             if turn is not None and await has_ended(turn) and workflow.patched(_CLOSE_AFTER_RECORD):
                 await workflow.wait_condition(lambda: self._turn is not turn)
@@ -471,4 +477,4 @@ class AgentSession:
     def check_close(self, payload: RawValue = NOTHING) -> None:
         """Refuse an invalid input."""
         with self._checked():
-            unpack(payload, Reason)
+            validation.check_by("the close", unpack(payload, Reason).by)

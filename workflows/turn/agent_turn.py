@@ -362,12 +362,7 @@ class AgentTurn:
             return
         with failures.typed():
             added = outcomes.added(payload)
-            validation.check(
-                "what is added",
-                {"by": added.by},
-                {"by": validation.By | None},
-                errors.InvalidRequestError,
-            )
+            validation.check_by("what is added", added.by)
             if self._board.state.agent is not None or self._board.state.is_delayed:
                 self._check_added(added, self._board.state.foreseen)
 
@@ -377,7 +372,7 @@ class AgentTurn:
         await self._until_begun()
         with self._runs.update() as is_new:
             if is_new:
-                fact = Resumed()
+                fact = outcomes.resumed(payload)
                 await self._note(fact)
                 if self._was_refused(fact):
                     self._refuse_to_resume()
@@ -386,7 +381,11 @@ class AgentTurn:
     def check_resumed(self, payload: RawValue = NOTHING) -> None:
         """Reject the update if the turn does not wait for a provider or for `resume`."""
         self._runs.answers.check_open()
-        if self._runs.has_answered() or self._is_taking_over:
+        if self._runs.has_answered():
+            return
+        with failures.typed():
+            validation.check_by("the resume", outcomes.resumed(payload).by)
+        if self._is_taking_over:
             return
         if not self._board.state.can_be_resumed:
             self._refuse_to_resume()

@@ -52,6 +52,24 @@ def time_in_words(time: timedelta) -> str:
     return " ".join(part for part in parts if not part.startswith("0 ")) or "0 s"
 
 
+def named_budget(limits: Mapping[str, Any]) -> Budget:
+    """Return what these options add to a budget.
+
+    Raises:
+        InvalidRequestError: A limit is not valid, or there is none.
+    """
+    more = budget_of(limits)
+    if more is None:
+        names = ", ".join(f"--{name.replace('_', '-')}" for name in limits)
+        raise errors.InvalidRequestError(f"name what to add: {names}")
+    return more
+
+
+def budget_in_words(budget: Budget) -> str:
+    """Format a budget, in one line."""
+    return in_words(Remaining.model_validate(dict(budget)))
+
+
 def in_words(remaining: Remaining) -> str:
     """Format the rest of a budget, in one line."""
     counts = (

@@ -20,14 +20,13 @@ from perdure.clients.batches.handle import Batch
 from perdure.clients.batches.listing import BatchEntry
 from perdure.clients.batches.status import BatchResult, BatchState, BatchStatus
 from perdure.clients.cli.drawing import details, json_lines
+from perdure.clients.cli.drawing.amounts import budget_in_words, time_in_words
 from perdure.clients.cli.drawing.amounts import in_words as remaining_in_words
-from perdure.clients.cli.drawing.amounts import time_in_words
 from perdure.clients.cli.drawing.listing import EntryTable
 from perdure.clients.cli.drawing.screen import Live, lines_of, note
 from perdure.clients.cli.drawing.table import ago
 from perdure.clients.cli.exits import DONE
 from perdure.text import harmless, money, one_line, word
-from perdure.values.budgets import Remaining
 
 _POLL_S = 1.0
 _NOTE_S = 10.0
@@ -47,7 +46,7 @@ def _row(entry: BatchEntry, now: datetime) -> Mapping[str, Text]:
     return {
         "ID": Text(word(entry.id)),
         "AGENT": Text(word(entry.agent) if entry.agent else "–"),
-        "STATE": Text(_state(entry), _COLOURS.get(entry.state, "yellow")),
+        "STATE": Text(_state(entry), _COLOURS.get(entry.state, "yellow") if entry.state else ""),
         "DONE": Text(done),
         "FAILED": Text(str(entry.failed) if entry.error is None else "–"),
         "STARTED": Text(ago(now - entry.started_at)),
@@ -84,7 +83,7 @@ def _properties(status: BatchStatus) -> Iterator[tuple[str, Text | str]]:
     if status.cost is not None:
         yield "spent", money(status.cost)
     if status.budget is not None:
-        yield "budget", remaining_in_words(Remaining.model_validate(dict(status.budget)))
+        yield "budget", budget_in_words(status.budget)
     remaining = remaining_in_words(status.left)
     if remaining:
         yield "left", remaining
@@ -100,7 +99,7 @@ def in_words(status: BatchStatus) -> str:
 
 
 def _state(status: BatchStatus | BatchEntry) -> str:
-    return status.state.value.replace("_", " ")
+    return "–" if status.state is None else status.state.value.replace("_", " ")
 
 
 def _counts(status: BatchStatus) -> list[str]:

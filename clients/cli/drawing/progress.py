@@ -268,8 +268,9 @@ def _end_of(summary: Summary) -> str:
 
 def _waits(fact: Fact) -> Text:
     match fact:
-        case CancelRequested(reason):
-            return Text(f"cancel requested{': ' + _all(reason) if reason else ''}", "yellow")
+        case CancelRequested(reason, by):
+            why = f": {_all(reason)}" if reason else ""
+            return Text(f"cancel requested{_from(by)}{why}", "yellow")
         case WaitBegan("delay", until=datetime() as until):
             return Text(f"begins at {in_words(until)}", "yellow")
         case WaitBegan(until=datetime() as until):
@@ -301,15 +302,17 @@ def _told(fact: Decided | BudgetAdded | Resumed | Said) -> Text:
                 f"{word(decision.call_id)} {_decided(decision)}",
                 "green" if decision.approve else "yellow",
             )
-        case Resumed():
-            return Text("resumed", "green")
+        case Resumed(by):
+            return Text(f"resumed{_from(by)}", "green")
         case BudgetAdded(more, by, iterations):
             added = Remaining(**dict(more or ()), iterations=iterations)
             noun = "budget" if more else "iterations"
-            return Text(
-                f"{noun} added{f' by {_all(by)}' if by else ''}: {amounts.in_words(added)}",
-                "green",
-            )
+            return Text(f"{noun} added{_from(by)}: {amounts.in_words(added)}", "green")
+
+
+def _from(by: str | None) -> str:
+    """Return who asked for something, if that is known."""
+    return f" by {_all(by)}" if by else ""
 
 
 def _decided(decision: Decision) -> str:

@@ -8,7 +8,7 @@ from datetime import datetime
 from rich.text import Text
 
 from perdure.clients.cli.drawing import details, json_lines
-from perdure.clients.cli.drawing.amounts import in_words, time_in_words
+from perdure.clients.cli.drawing.amounts import budget_in_words, in_words, time_in_words
 from perdure.clients.cli.drawing.listing import EntryTable
 from perdure.clients.cli.drawing.progress import COLOURS
 from perdure.clients.cli.exits import DONE
@@ -75,9 +75,9 @@ def _properties(status: ScheduleStatus) -> Iterator[tuple[str, Text | str]]:
         yield "next", ", ".join(map(_moment, status.next[:_SHOWN_TIMES]))
     yield "rules", ", ".join(_rules(status))
     if status.budget:
-        yield "budget", in_words(Remaining.model_validate(dict(status.budget)))
+        yield "budget", budget_in_words(status.budget)
     if status.turn_budget:
-        yield "each turn", in_words(Remaining.model_validate(dict(status.turn_budget)))
+        yield "each turn", budget_in_words(status.turn_budget)
     if status.total:
         yield "total", _total(status.total, status.spent)
     if status.labels:
@@ -99,7 +99,7 @@ def _task(entry: ScheduleEntry) -> str:
 def _total(total: Budget, spent: Spending) -> str:
     limited = [name for name in DIMENSIONS if getattr(total, name) is not None]
     used = Remaining.model_validate({name: getattr(spent, name) for name in limited})
-    return f"{in_words(Remaining.model_validate(dict(total)))}; spent: {in_words(used)}"
+    return f"{budget_in_words(total)}; spent: {in_words(used)}"
 
 
 def _rules(status: ScheduleStatus) -> Iterator[str]:

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from rich.text import Text
 
-from perdure.clients.cli.drawing import details, json_lines
+from perdure.clients.cli.drawing import amounts, details, json_lines
 from perdure.clients.cli.drawing.amounts import in_words
 from perdure.clients.cli.drawing.listing import EntryTable
 from perdure.clients.cli.drawing.progress import COLOURS
@@ -68,8 +68,7 @@ def _properties(status: SessionStatus) -> Iterator[tuple[str, Text | str]]:
 
 def budget_in_words(status: SessionStatus) -> str:
     """Format the budget of a session."""
-    budget = dict(status.budget) if status.budget is not None else {}
-    return in_words(Remaining.model_validate(budget)) or "no limit"
+    return amounts.budget_in_words(status.budget) if status.budget is not None else "no limit"
 
 
 def _turn(turn: SessionTurn) -> Mapping[str, Text]:

@@ -18,6 +18,7 @@ from perdure.clients.cli.drawing.progress import COLOURS, agents
 from perdure.clients.cli.drawing.screen import lines_of
 from perdure.clients.reading.events import Event
 from perdure.clients.reading.tree import Node
+from perdure.clients.turns.handle import Turn
 from perdure.text import counted, harmless, money
 from perdure.turn.child import Child
 from perdure.turn.facts import ChildScheduled
@@ -44,11 +45,8 @@ class Followed(Protocol):
     def events(self) -> AsyncIterator[Event]:
         """Yield its events until it is over."""
 
-    async def first_run(self) -> str:
-        """Return Temporal's id of its first run."""
 
-
-Reach = Callable[[str], Any]
+Reach = Callable[[str], Turn[Any]]
 
 
 class Tree:
@@ -89,12 +87,12 @@ class Tree:
         with contextlib.suppress(errors.TurnNotFoundError, TimeoutError):
             await self._follow(node, await self._child(node.turn_id))
 
-    async def _child(self, turn_id: str) -> Followed:
+    async def _child(self, turn_id: str) -> Turn[Any]:
         async with asyncio.timeout(_GIVEN_UP_S):
             while True:
-                turn: Followed = self._reach(turn_id)
+                turn = self._reach(turn_id)
                 try:
-                    await turn.first_run()
+                    await turn.check()
                 except errors.TurnNotFoundError:
                     await asyncio.sleep(_NOT_YET_S)
                 else:

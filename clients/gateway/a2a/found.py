@@ -65,7 +65,7 @@ class TaskScope:
         found_task = FoundTask(self, ids)
         turn = self.client.turn(found_task.turn_id)
         try:
-            await turn.first_run()
+            await turn.check()
         except errors.TurnNotFoundError:
             if not await found_task.is_queued():
                 raise TaskNotFoundError from None

@@ -186,7 +186,8 @@ class Tasks(RequestHandler):
             found_task = await self._scope(call).find(params.id)
             if found_task.turn is None:
                 raise TaskNotCancelableError("the task has not begun; cancel the one before it")
-            if not await found_task.turn.cancel(f"over A2A, by {call.caller.subject}"):
+            by = call.caller.subject
+            if not await found_task.turn.cancel(f"over A2A, by {by}", by=by):
                 raise TaskNotCancelableError("the task is over")
             await found_task.let_others_begin()
             with contextlib.suppress(TimeoutError):
@@ -250,7 +251,7 @@ class Tasks(RequestHandler):
         assert ids is not None
         turn = call.client.turn(sent.turn_id)
         try:
-            await turn.first_run()
+            await turn.check()
         except errors.TurnNotFoundError:
             has_begun = sent.disposition is Disposition.STARTED
             return FoundTask(scope, ids, await sent.turn() if has_begun else None)

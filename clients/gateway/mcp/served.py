@@ -16,9 +16,11 @@ from perdure.clients.client import AgentClient
 from perdure.clients.gateway.mcp.turn_view import TurnView, view
 from perdure.clients.turns.handle import Turn
 from perdure.clients.turns.status import TurnStatus, in_words
+from perdure.temporal import access
 from perdure.temporal.history import first_request
 from perdure.text import one_line, word
 from perdure.turn.state import TurnState
+from perdure.turn.wire import TurnRequest
 from perdure.values.approvals import PendingApproval
 
 Tell = Callable[[float, float, str], Awaitable[None]]
@@ -180,12 +182,21 @@ class Served:
 
     async def _root_agent(self, turn: Turn[Any]) -> str:
         """Return the agent of a turn, or of the turn at the root of its tree."""
-        request, _ = await first_request(self.client.temporal, turn.id, await turn.first_run())
+        request = await self._request_of(turn)
         if request.lineage is None:
             return request.agent
         root = self.client.turn(request.lineage.ancestors[0].turn_id)
-        request, _ = await first_request(self.client.temporal, root.id, await root.first_run())
-        return request.agent
+        return (await self._request_of(root)).agent
+
+    async def _request_of(self, turn: Turn[Any]) -> TurnRequest:
+        """Return the input of a turn.
+
+        Raises:
+            PerdureError: The server does not have the turn, or does not answer.
+        """
+        reading = first_request(self.client.temporal, turn.id, await turn.first_run())
+        request, _ = await access.TURN.asked(turn.id, reading)
+        return request
 
 
 class Watch:

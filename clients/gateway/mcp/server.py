@@ -304,7 +304,7 @@ async def cancel_turn(
     """Ask a turn to stop. It keeps what it has done, and ends within seconds."""
     with serving(ctx, "control") as served:
         handle, _ = await served.turn(turn)
-        await handle.cancel(reason)
+        await handle.cancel(reason, by=who(served, ctx.session))
         return await served.look(handle)
 
 
@@ -334,7 +334,7 @@ async def resume_turn(turn: TurnId, consent: LetsResume, ctx: Ctx) -> TurnView:
                 f"turn {handle.id!r} is over; start a new turn, or ask the user to run `perdure"
                 " resume`"
             )
-        await handle.resume()
+        await handle.resume(by=who(served, ctx.session))
         return await served.look(handle)
 
 

@@ -66,7 +66,7 @@ async def retrieve_response(call: Call, query: RetrieveResponse) -> ResponseObje
         raise bad("starting_after", "it goes with stream=true")
     turn = call.client.turn(call.id)
     try:
-        await turn.first_run()
+        await turn.check()
     except errors.TurnNotFoundError:
         queued = None if query.stream else await _queued_as(call)
         if queued is not None:
@@ -87,7 +87,7 @@ async def cancel_response(call: Call) -> ResponseObject:
     call.caller.require("read")
     turn = call.client.turn(call.id)
     with call.stay_open():
-        await turn.cancel()
+        await turn.cancel(by=call.caller.subject)
         composer = Composer(turn.id, await turn.first_run())
         return await _response(turn, composer, limits.HTTP_WAIT, only_end=True)
 

@@ -16,11 +16,17 @@ from perdure.clients.batches.status import BatchResult, BatchStatus
 from perdure.clients.gateway.ids import checked
 from perdure.clients.gateway.inputs import Body, Query
 from perdure.clients.gateway.operations import Accepted, Call, operation
-from perdure.clients.gateway.options import Cancelled, CommonOptions, Reason, check_limits
+from perdure.clients.gateway.options import (
+    AddBudget,
+    Cancelled,
+    CommonOptions,
+    Reason,
+    check_limits,
+)
 from perdure.clients.gateway.quotas import check_batches
 from perdure.clients.gateway.streams import EventStream, begun
 from perdure.values.batch_items import OnError
-from perdure.values.budgets import Budget
+from perdure.values.budgets import Budget, Remaining
 from perdure.values.tasks import Task
 from perdure.values.webhooks import WebhookUrl
 
@@ -149,7 +155,16 @@ async def get_batch(call: Call) -> BatchStatus:
 async def cancel_batch(call: Call, body: Reason) -> Accepted[Cancelled]:
     """Cancel the turns that run, and start no more. Results can still be read."""
     batch = call.client.batch(call.id)
-    return Cancelled(cancelled=await batch.cancel(body.reason))
+    return Cancelled(cancelled=await batch.cancel(body.reason, by=call.caller.subject))
+
+
+@operation("POST", "/v1/batches/{id:path}/add-budget", may="budget")
+async def add_to_batch(call: Call, body: AddBudget) -> Remaining:
+    """Add to the budget of a batch that runs, and return the rest.
+
+    A request that is repeated adds again.
+    """
+    return await call.client.batch(call.id).add_budget(body.budget, by=call.caller.subject)
 
 
 @operation("POST", "/v1/batches/{id:path}/retry", may="start")

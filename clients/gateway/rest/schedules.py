@@ -15,6 +15,8 @@ from perdure.clients.gateway.ids import checked
 from perdure.clients.gateway.inputs import Body
 from perdure.clients.gateway.operations import Accepted, Call, operation
 from perdure.clients.gateway.options import (
+    AddBudget,
+    Cancelled,
     CommonOptions,
     Limit,
     Paged,
@@ -230,13 +232,26 @@ async def run_schedule(call: Call) -> Accepted[Reference]:
 @operation("POST", "/v1/schedules/{id:path}/pause", may="control")
 async def pause_schedule(call: Call, body: Reason) -> None:
     """Start no more turns until the schedule is resumed."""
-    await _schedule(call).pause(body.reason)
+    await _schedule(call).pause(body.reason, by=call.caller.subject)
+
+
+@operation("POST", "/v1/schedules/{id:path}/cancel", may="control")
+async def cancel_schedule(call: Call, body: Reason) -> Accepted[Cancelled]:
+    """Cancel the turns that run, and start no more until the schedule is resumed."""
+    cancelled = await _schedule(call).cancel(body.reason, by=call.caller.subject)
+    return Cancelled(cancelled=cancelled)
+
+
+@operation("POST", "/v1/schedules/{id:path}/add-budget", may="budget")
+async def add_to_schedule(call: Call, body: AddBudget) -> None:
+    """Add to the total budget of a schedule. A request that is repeated adds again."""
+    await _schedule(call).add_budget(body.budget, by=call.caller.subject)
 
 
 @operation("POST", "/v1/schedules/{id:path}/resume", may="control")
 async def resume_schedule(call: Call) -> None:
     """Start turns again. The times that passed meanwhile are not made up for."""
-    await _schedule(call).resume()
+    await _schedule(call).resume(by=call.caller.subject)
 
 
 @operation("POST", "/v1/schedules/{id:path}/backfill", may="start")

@@ -12,6 +12,7 @@ from perdure.clients.gateway.ids import checked
 from perdure.clients.gateway.inputs import Body, key_of
 from perdure.clients.gateway.operations import Accepted, Call, operation
 from perdure.clients.gateway.options import (
+    AddBudget,
     Cancelled,
     CommonOptions,
     LabelledPages,
@@ -24,7 +25,6 @@ from perdure.clients.gateway.rest.turns import WaitFor
 from perdure.clients.sessions.handle import MessageStatus, Session, SessionStatus
 from perdure.clients.sessions.listing import SessionEntry
 from perdure.session.wire import Disposition, IfBusy, Queued, SessionTurn
-from perdure.values.budgets import Budget
 from perdure.values.messages import Message
 
 
@@ -110,12 +110,6 @@ class TakeOut(Body):
     """The id of a message in the queue."""
 
     id: str
-
-
-class MoreForSession(Body):
-    """What to add to the budget of a session."""
-
-    budget: Budget
 
 
 class ForkSession(Body):
@@ -220,14 +214,22 @@ async def get_session(call: Call) -> SessionStatus:
 @operation("POST", "/v1/sessions/{id:path}/interrupt", may="control")
 async def interrupt_session(call: Call, body: Reason) -> Accepted[Cancelled]:
     """Cancel the running turn. Messages that wait go on waiting, until the next one comes."""
-    cancelled = await call.client.session(call.id).interrupt(body.reason)
-    return Cancelled(cancelled=cancelled)
+    session, by = call.client.session(call.id), call.caller.subject
+    return Cancelled(cancelled=await session.interrupt(body.reason, by=by))
+
+
+@operation("POST", "/v1/sessions/{id:path}/cancel", may="control")
+async def cancel_session(call: Call, body: Reason) -> Accepted[Cancelled]:
+    """Cancel the running turn, and close the session: it takes no more messages."""
+    session, by = call.client.session(call.id), call.caller.subject
+    return Cancelled(cancelled=await session.cancel(body.reason, by=by))
 
 
 @operation("POST", "/v1/sessions/{id:path}/resume", may="start")
 async def resume_session(call: Call) -> Changed:
     """Let the next turn read the messages that wait, after a turn was cancelled."""
-    return Changed(changed=await call.client.session(call.id).resume())
+    changed = await call.client.session(call.id).resume(by=call.caller.subject)
+    return Changed(changed=changed)
 
 
 @operation("POST", "/v1/sessions/{id:path}/unqueue", may="control")
@@ -237,15 +239,16 @@ async def unqueue_message(call: Call, body: TakeOut) -> Changed:
 
 
 @operation("POST", "/v1/sessions/{id:path}/add-budget", may="budget")
-async def add_to_session(call: Call, body: MoreForSession) -> None:
+async def add_to_session(call: Call, body: AddBudget) -> None:
     """Add to the budget of a session. A request that is repeated adds again."""
-    await call.client.session(call.id).add_budget(body.budget)
+    await call.client.session(call.id).add_budget(body.budget, by=call.caller.subject)
 
 
 @operation("POST", "/v1/sessions/{id:path}/close", may="control")
 async def close_session(call: Call, body: Reason) -> Unread:
     """Close a session: it takes no more messages. A running turn goes on to its end."""
-    return Unread(unread=await call.client.session(call.id).close(body.reason))
+    session, by = call.client.session(call.id), call.caller.subject
+    return Unread(unread=await session.close(body.reason, by=by))
 
 
 @operation("POST", "/v1/sessions/{id:path}/fork", may="start")

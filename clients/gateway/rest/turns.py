@@ -357,7 +357,8 @@ async def get_turn(call: Call, query: WaitFor) -> TurnStatus:
 async def cancel_turn(call: Call, body: Reason) -> Accepted[Cancelled]:
     """Ask a turn to stop. It ends within seconds, with the reason in its result."""
     turn = call.client.turn(call.id)
-    return Cancelled(cancelled=await turn.cancel(body.reason))
+    cancelled = await turn.cancel(body.reason, by=call.caller.subject)
+    return Cancelled(cancelled=cancelled)
 
 
 @operation("POST", "/v1/turns/{id:path}/approve", may="decide")
@@ -447,6 +448,7 @@ async def resume_turn(call: Call, body: ResumeTurn) -> Accepted[TurnReference]:
         max_iterations=body.max_iterations,
         model_retry=body.model_retry,
         id=own_id,
+        by=call.caller.subject,
     )
     return await _reference(call, turn)
 

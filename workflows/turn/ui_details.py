@@ -89,15 +89,15 @@ def _spending(state: TurnState) -> list[str]:
         if name == "usd" and limit is None and not state.is_priced_so_far:
             continue
         figures = (getattr(ledger.spent, name), getattr(reserved, name), limit)
-        cells = (_cell(name, figure) + _GAP for figure in figures)
+        cells = (_cell(figure) + _GAP for figure in figures)
         rows.append(f"| {_NAMES[name]}{_GAP} | {' | '.join(cells)} |")
     return rows
 
 
-def _cell(name: str, figure: Decimal | int | None) -> str:
+def _cell(figure: Decimal | int | None) -> str:
     if figure is None:
         return "none"
-    return money(figure)[1:] if name == "usd" else str(figure)
+    return money(figure)[1:] if isinstance(figure, Decimal) else str(figure)
 
 
 def _children(state: TurnState) -> list[str]:

@@ -267,6 +267,15 @@ def arguments(who: str) -> Callable[[F], F]:
     return decorate
 
 
+def check_by(what: str, by: str | None) -> None:
+    """Check the name of the person or program that made a request; None for no name.
+
+    Raises:
+        InvalidRequestError: It is not one visible line; the message begins with `what`.
+    """
+    check(what, {"by": by}, {"by": By | None}, errors.InvalidRequestError)
+
+
 def new_id(what: str, text: str, most: int) -> str:
     """Return the id of something that is created, after validation.
 

@@ -2,6 +2,8 @@
 
 import asyncio
 import secrets
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from temporalio.client import Schedule, ScheduleActionStartWorkflow, ScheduleSpec, ScheduleState
@@ -38,7 +40,7 @@ async def test_no_verb_of_a_handle_takes_the_id_of_another_kind(runtime: Runtime
         turn = await client.start("spender", "go", budget=Budget(tool_calls=5))
         batch = await client.start_batch(f"batch-{name}", "spender", ["go"])
         theirs = await schedule_of_others(client)
-        known = {"turn": turn, "session": session, "batch": batch}
+        known: dict[str, Any] = {"turn": turn, "session": session, "batch": batch}
         before = [await one.status() for one in (turn, session)]
         rows = [
             (kind, one.id)
@@ -49,7 +51,7 @@ async def test_no_verb_of_a_handle_takes_the_id_of_another_kind(runtime: Runtime
         expected, ends = {}, {}
         for kind, id in [*rows, ("schedule", theirs)]:
             handle = handles(client, dict.fromkeys(MISSING, id))[kind]
-            verbs = {**READS[kind], **WRITES[kind], "check": lambda handle: handle.check()}
+            verbs: dict[str, Callable[[Any], Any]] = {**READS[kind], **WRITES[kind], "check": lambda handle: handle.check()}
             for verb, call in verbs.items():
                 if (kind, verb) == ("schedule", "turns"):
                     continue  # a list, which is empty

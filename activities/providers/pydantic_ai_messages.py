@@ -112,8 +112,9 @@ def _prompt(message: UserMessage) -> theirs.UserPromptPart:
         for part in message.parts
         if not isinstance(part, Text) or part.text.strip()
     ]
-    is_text = len(content) == 1 and isinstance(content[0], str)
-    return theirs.UserPromptPart(content=content[0] if is_text else content)
+    if len(content) == 1 and isinstance(content[0], str):
+        return theirs.UserPromptPart(content=content[0])
+    return theirs.UserPromptPart(content=content)
 
 
 def _result(result: ToolResult, fit: Fit) -> theirs.ToolReturnPart:

@@ -42,6 +42,8 @@ from .pages import README, Block, Page
 MAIN = "openai:gpt-5-mini"
 _ENTER = "__entered__"
 _GRACE = WorkerSettings(grace=timedelta(seconds=1))
+_ARROWS = frozenset("▶◀")
+"""A block of text with one of them is a drawing, of which nothing can be run."""
 
 
 class Story:
@@ -171,7 +173,7 @@ class Story:
                 await self._type(command)
         elif block.language in ("json", "toml", "yaml"):
             read(block)
-        else:
+        elif not _ARROWS & set(block.text):
             assert self._is_output(block), (
                 f"{block}: nobody runs or compares this block of {block.language or 'no language'}"
             )

@@ -51,7 +51,11 @@ async def test_no_verb_of_a_handle_takes_the_id_of_another_kind(runtime: Runtime
         expected, ends = {}, {}
         for kind, id in [*rows, ("schedule", theirs)]:
             handle = handles(client, dict.fromkeys(MISSING, id))[kind]
-            verbs: dict[str, Callable[[Any], Any]] = {**READS[kind], **WRITES[kind], "check": lambda handle: handle.check()}
+            verbs: dict[str, Callable[[Any], Any]] = {
+                **READS[kind],
+                **WRITES[kind],
+                "check": lambda handle: handle.check(),
+            }
             for verb, call in verbs.items():
                 if (kind, verb) == ("schedule", "turns"):
                     continue  # a list, which is empty

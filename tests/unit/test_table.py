@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import io
+import re
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import TextIO
 
 import pytest
+from rich.text import Text
 
 from perdure import Outcome
 from perdure.clients import TurnEntry
@@ -63,6 +65,22 @@ def test_columns_stand_under_each_other() -> None:
         "sum-1  adder       completed     12  $0.0123  2 min ago  2 + 3?",
         "請求   accountant  running        –        –  just now   Add",
     ]
+
+
+@pytest.mark.accepts("G8")
+def test_no_column_is_hidden_on_a_terminal_that_is_too_narrow(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The arguments of a call that waits are seen beside a long id, whatever wraps."""
+    monkeypatch.setenv("COLUMNS", "40")
+    row = {"TURN": "a" * 30, "CALL": "call_1_1", "TOOL": "refund", "ARGUMENTS": '{"euros": 3000}'}
+    out = Terminal()
+    table.draw([{name: Text(value) for name, value in row.items()}], (), out)
+
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", out.getvalue()).splitlines()
+    assert "3000" in "".join(lines[1:])
+    assert sum(line.count("a") for line in lines[1:]) == 31
+    assert max(map(len, lines)) <= 40
 
 
 def test_text_of_a_task_does_not_move_the_cursor() -> None:

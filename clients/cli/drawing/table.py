@@ -27,8 +27,8 @@ class Blocks:
     """Prints the rows of a table in blocks, while more are read.
 
     The columns `left_out` are dropped first on a narrow terminal, the column `TASK` is cut so that
-    a line fits, and the column `ARGUMENTS` wraps. Columns are as wide as the first block needs; a
-    later block with a wider value widens them.
+    a line fits, and the column `ARGUMENTS` wraps. If that is not enough, all columns wrap. Columns
+    are as wide as the first block needs; a later block with a wider value widens them.
     """
 
     def __init__(self, left_out: Sequence[str], out: TextIO) -> None:
@@ -47,12 +47,14 @@ class Blocks:
             header_style="dim",
             show_header=is_first,
         )
+        fits = self._needed() <= Screen(self._out).width
         for name, width in self._widths.items():
+            is_whole = fits and name not in _LEAST
             table.add_column(
                 name,
                 justify="right" if name in _TO_THE_RIGHT else "left",
-                no_wrap=name not in _LEAST,
-                min_width=None if name in _LEAST else width,
+                no_wrap=is_whole,
+                min_width=width if is_whole else None,
                 overflow="fold",
             )
         for row in rows:
@@ -70,9 +72,11 @@ class Blocks:
         for name in _LEAST.keys() & widths:
             self._widths[name] = min(self._widths[name], _LEAST[name])
         for name in self._left_out:
-            needed = sum(self._widths.values()) + _GAP * (len(self._widths) - 1)
-            if needed > Screen(self._out).width:
+            if self._needed() > Screen(self._out).width:
                 self._widths.pop(name, None)
+
+    def _needed(self) -> int:
+        return sum(self._widths.values()) + _GAP * (len(self._widths) - 1)
 
 
 def ago(age: timedelta) -> str:

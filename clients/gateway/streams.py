@@ -132,17 +132,18 @@ async def _beginning_with_retry(
 
 
 async def begun(
-    items: AsyncIterator[V], held: contextlib.ExitStack
+    items: AsyncIterator[V], held: contextlib.ExitStack, *, is_over: bool = False
 ) -> AsyncGenerator[V, None] | None:
     """Return the items of an iterator that has begun; None if it has none.
 
     An error with which it begins is raised here, before a response begins. One that waits for its
-    first item has begun. It does not wait any longer when `held` is released, also if the response
-    never asks for an item.
+    first item has begun, unless it is about something that `is_over`: it then waits for Temporal
+    alone. It does not wait any longer when `held` is released, also if the response never asks for
+    an item.
     """
     coming = asyncio.ensure_future(_next(items))
     held.callback(coming.cancel)
-    await asyncio.wait({coming}, timeout=_BEGINS_S)
+    await asyncio.wait({coming}, timeout=None if is_over else _BEGINS_S)
     if coming.done() and coming.result() is None:
         return None
     return _from(coming, items)

@@ -300,6 +300,13 @@ class SlowService(CountingService):
         return await super()._rpc_call(*arguments, **options)
 
 
+def slowly(client: AgentClient) -> AgentClient:
+    """A client of the same server whose requests each take a second longer."""
+    temporal = client.temporal
+    service = SlowService(temporal.service_client)
+    return AgentClient.from_temporal(Client(service, namespace=temporal.namespace))
+
+
 @pytest.mark.accepts("H5", "H11")
 async def test_stream_of_an_unknown_id_is_not_found_however_slow_temporal_is(
     runtime: Runtime,
@@ -308,11 +315,9 @@ async def test_stream_of_an_unknown_id_is_not_found_however_slow_temporal_is(
     async with runtime(DESK, model=FunctionModel(echo)) as client:
         turn = await client.start("desk", "Hello.", id="@acme/slow")
         await turn.result()
-        temporal = client.temporal
-        slow = Client(SlowService(temporal.service_client), namespace=temporal.namespace)
         run_id = await turn.first_run()
         after = str(Cursor(run_id, run_id, 1))
-        async with served(AgentClient.from_temporal(slow)) as http:
+        async with served(slowly(client)) as http:
             streams = await asyncio.gather(
                 http.get("/v1/sessions/none/events"),
                 http.get("/v1/sessions/none/events", params={"after": after}),
@@ -325,6 +330,25 @@ async def test_stream_of_an_unknown_id_is_not_found_however_slow_temporal_is(
         *[(404, "SESSION_NOT_FOUND")] * 3,
         *[(404, "BATCH_NOT_FOUND")] * 2,
     ]
+
+
+@pytest.mark.accepts("H11")
+async def test_stream_without_more_is_empty_however_slow_temporal_is(runtime: Runtime) -> None:
+    """204 keeps a client from asking again for what is over."""
+    async with runtime(DESK, model=FunctionModel(echo)) as client:
+        batch = await client.start_batch("@acme/over", "desk", ["Hello."])
+        results = [result async for result in batch.results()]
+        session = client.session("@acme/closed", "desk")
+        await (await session.say("Hello.")).result()
+        await session.close()
+        events = [event async for event in session.events()]
+        async with served(slowly(client)) as http:
+            streams = await asyncio.gather(
+                http.get("/v1/batches/over/results", params={"after": results[-1].cursor}),
+                http.get("/v1/sessions/closed/events", params={"after": events[-1].cursor}),
+            )
+
+    assert [one.status_code for one in streams] == [204, 204]
 
 
 @pytest.mark.accepts("H11")

@@ -129,8 +129,9 @@ async def watch_results(call: Call, query: WatchResults) -> EventStream | None:
     after = call.request.headers.get("last-event-id") or query.after
     with contextlib.ExitStack() as held:
         held.enter_context(call.stay_open())
-        await described(call.client.temporal, call.id)  # a slow server says 404 as well
-        items = await begun(call.client.batch(call.id).results(after), held)
+        info, _ = await described(call.client.temporal, call.id)
+        results = call.client.batch(call.id).results(after)
+        items = await begun(results, held, is_over=info.HasField("close_time"))
         if items is None:
             return None
         return EventStream(_messages(items), held.pop_all())

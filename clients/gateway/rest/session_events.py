@@ -56,15 +56,15 @@ async def watch_session(call: Call, query: WatchSession) -> EventStream | None:
     after = call.request.headers.get("last-event-id") or query.after
     with contextlib.ExitStack() as held:
         held.enter_context(call.stay_open())
-        await _check_exists(call)
-        items = await begun(call.client.session(call.id).events(after), held)
+        is_over = await _is_over(call)
+        items = await begun(call.client.session(call.id).events(after), held, is_over=is_over)
         if items is None:
             return None
         return EventStream(_messages(items), held.pop_all())
 
 
-async def _check_exists(call: Call) -> None:
-    """Refuse an id of no session: a slow server may say so only after the stream has begun.
+async def _is_over(call: Call) -> bool:
+    """Whether the session is closed. A slow server is waited for, before the stream begins.
 
     Raises:
         SessionNotFoundError: There is no such session.
@@ -73,6 +73,7 @@ async def _check_exists(call: Call) -> None:
     description = await access.SESSION.asked(call.id, describing)
     if description.workflow_execution_info.type.name != SESSION:
         raise access.SESSION.missing(call.id)
+    return description.workflow_execution_info.HasField("close_time")
 
 
 async def _messages(

@@ -2,6 +2,7 @@
 
 import asyncio
 import secrets
+from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -248,6 +249,8 @@ LATER_WRITES = {
     for resource, verbs in WRITES.items()
 }
 """Those that leave the schedule, and start no turns of it."""
+FOUND_BY: dict[tuple[str, str], int] = defaultdict(lambda: 1, {("batch", "results"): 2})
+"""The number of requests with which a read finds what it follows."""
 FOLLOWING = {
     ("turn", "events"),
     ("turn", "live"),
@@ -340,7 +343,8 @@ async def test_every_verb_ends_with_an_error_of_perdure_if_a_later_request_is_re
         await client.schedule(ids["schedule"]).delete()
 
     assert untyped == {}
-    assert {row: end for row, end in classes.items() if end != errors.ConfigurationError} == {}
+    # what is left out without the last requests was only to be shown, or waited for
+    assert set(classes.values()) <= {errors.ConfigurationError, None}
     assert {("client", "start"), ("turn", "fork"), ("session", "events")} < rows
 
 
@@ -354,9 +358,9 @@ async def test_error_that_passes_is_waited_out_by_those_that_follow(runtime: Run
             other, service = refusing(client, code)
             for resource in READS:
                 for verb, call in READS[resource].items():
-                    service.refuse(first=1, most=2)
+                    service.refuse(first=FOUND_BY[resource, verb], most=2)
                     end = await end_of(call(handles(other, ids)[resource]))
-                    if not service.refused:  # it asks once
+                    if not service.refused:  # it asks for nothing else
                         continue
                     is_following = (resource, verb) in FOLLOWING
                     expected[code.name, resource, verb] = (

@@ -243,7 +243,7 @@ PASSING = (
 )
 
 
-LATER = 12
+LATER = 7
 LATER_WRITES = {
     resource: {verb: call for verb, call in verbs.items() if verb not in ("delete", "run_now")}
     for resource, verbs in WRITES.items()

@@ -28,7 +28,7 @@ from perdure.clients.batches.status import BatchResult, BatchState, BatchStatus,
 from perdure.clients.batches.uploading import Uploader, Work
 from perdure.clients.reading.timeouts import Timeout, at_most
 from perdure.clients.turns import cancelling, updates
-from perdure.temporal import access, cancellations, search_attributes
+from perdure.temporal import access, search_attributes
 from perdure.temporal.history import first_event
 from perdure.temporal.names import ADD_BUDGET, BATCHES, MEMO_BATCH, TURN
 from perdure.temporal.part_history import PartReader
@@ -155,7 +155,7 @@ class Batch(Generic[T]):
             BatchNotFoundError: Temporal does not have the batch.
             InvalidRequestError: The reason is not a string, or `by` is not valid.
         """
-        cancellations.check(reason, by)
+        cancelling.check(reason, by)
         info = await _info_of(self._client, self.id)
         _check_kind(info)
         return await cancelling.cancel(self._client, access.BATCH, info, reason, by)

@@ -35,10 +35,10 @@ from perdure.clients.schedules.definition import (
 )
 from perdure.clients.schedules.status import ScheduleStatus, status
 from perdure.clients.schedules.stored import STARTED, definition_of, request_of, schedule_of
-from perdure.clients.turns import listing
+from perdure.clients.turns import cancelling, listing
 from perdure.clients.turns.entries import TurnEntry
 from perdure.clients.turns.filters import Filter
-from perdure.temporal import cancellations, schedule_updates
+from perdure.temporal import schedule_updates
 from perdure.temporal.access import SCHEDULE
 from perdure.temporal.names import SCHEDULED_MESSAGE
 from perdure.temporal.runs import describe
@@ -183,13 +183,13 @@ class Schedule:
         Raises:
             InvalidRequestError: The reason is not a string, or `by` is not valid.
         """
-        cancellations.check(reason, by)
+        cancelling.check(reason, by)
         was_paused = (await self._described()).schedule.state.paused
         why = one_line(reason, limits.BY_CHARACTERS) or "cancelled"
         await self._pause(_note(why, by))
         running = (await self._described()).info.running_workflows
         for one in running:
-            asking = cancellations.request(self._client, one.workflow_id, reason, by)
+            asking = cancelling.request(self._client, one.workflow_id, reason, by)
             await SCHEDULE.asked_if_known(self.id, asking)
         return bool(running) or not was_paused
 

@@ -53,7 +53,7 @@ from perdure.session.wire import (
     SessionTurn,
     Unqueue,
 )
-from perdure.temporal import access, cancellations
+from perdure.temporal import access
 from perdure.temporal.follow import Follower
 from perdure.temporal.names import (
     ADD_BUDGET,
@@ -563,7 +563,7 @@ class Session(Generic[T]):
         Returns:
             Whether there was a turn to cancel.
         """
-        cancellations.check(reason, by)
+        cancelling.check(reason, by)
         return await self._done(INTERRUPT, Reason(reason=reason, by=by))
 
     async def cancel(self, reason: str = "", *, by: str | None = None) -> bool:
@@ -583,7 +583,7 @@ class Session(Generic[T]):
             SessionNotFoundError: Temporal does not have the session.
             InvalidRequestError: The reason is not a string, or `by` is not valid.
         """
-        cancellations.check(reason, by)
+        cancelling.check(reason, by)
         info = await self._info()
         return await cancelling.cancel(self._client, access.SESSION, info, reason, by)
 
@@ -633,7 +633,7 @@ class Session(Generic[T]):
         Returns:
             The messages that no turn has read.
         """
-        cancellations.check(reason, by)
+        cancelling.check(reason, by)
         return unpack(await self._ask(CLOSE, pack(Reason(reason=reason, by=by))), Left).unread
 
     async def fork(

@@ -173,7 +173,16 @@ def test_import_that_is_not_allowed_is_found(room: str, name: str) -> None:
         assert refused(f"perdure.{room}.planted", imported(ast.parse(source))) == [found]
 
 
-CLIENT_LIBRARY = ("client", "connecting", "handles", "reading", "turns", "sessions", "batches", "schedules")
+CLIENT_LIBRARY = (
+    "client",
+    "connecting",
+    "handles",
+    "reading",
+    "turns",
+    "sessions",
+    "batches",
+    "schedules",
+)
 
 PLANTED = [
     # rooms

@@ -251,14 +251,15 @@ class Forks:
     ) -> _Search:
         """Look in one run for the last point that fits, up to `step` if it is given."""
         first, last, found = None, None, None
-        async with contextlib.aclosing(points(self._client, turn_id, run)) as states:
-            async for state in states:
-                last = state.step_count
-                first = last if first is None else first
-                if step is not None and last > step:
-                    break
-                if fits(state):
-                    found = state
+        with access.TURN.asking(turn_id):
+            async with contextlib.aclosing(points(self._client, turn_id, run)) as states:
+                async for state in states:
+                    last = state.step_count
+                    first = last if first is None else first
+                    if step is not None and last > step:
+                        break
+                    if fits(state):
+                        found = state
         return _Search(first, last, found)
 
     async def _runs(

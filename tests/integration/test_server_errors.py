@@ -327,10 +327,11 @@ async def test_every_verb_ends_with_an_error_of_perdure_if_a_later_request_is_re
     async with runtime(app(), model=model) as client:
         await client.run("spender", "the first task", id=EXISTING)
         ids = await prepared(client)
-        other, service = refusing(client, RPCStatusCode.PERMISSION_DENIED)
         for resource in READS:
             for verb, call in {**READS[resource], **LATER_WRITES[resource]}.items():
                 for first in range(1, LATER):
+                    # another client, which has read nothing yet
+                    other, service = refusing(client, RPCStatusCode.PERMISSION_DENIED)
                     service.refuse(first=first)
                     end = await end_of(call(handles(other, ids)[resource]))
                     if not service.refused:
@@ -355,9 +356,9 @@ async def test_error_that_passes_is_waited_out_by_those_that_follow(runtime: Run
     async with runtime(app(), model=ScriptedModel(says("one"), says("two"))) as client:
         ids = await prepared(client)
         for code in PASSING:
-            other, service = refusing(client, code)
             for resource in READS:
                 for verb, call in READS[resource].items():
+                    other, service = refusing(client, code)
                     service.refuse(first=FOUND_BY[resource, verb], most=2)
                     end = await end_of(call(handles(other, ids)[resource]))
                     if not service.refused:  # it asks for nothing else

@@ -11,7 +11,7 @@ from perdure.values.budgets import Budget
 S_co = TypeVar("S_co", bound="Status", covariant=True)
 
 
-class Amounts(Protocol):
+class AmountsSpent(Protocol):
     """What was spent."""
 
     @property
@@ -47,7 +47,7 @@ class Status(Protocol):
         """The state, in one word."""
 
     @property
-    def spent(self) -> Amounts:
+    def spent(self) -> AmountsSpent:
         """What was spent so far, as far as it counts for the budget."""
 
     @property

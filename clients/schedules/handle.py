@@ -35,10 +35,10 @@ from perdure.clients.schedules.definition import (
 )
 from perdure.clients.schedules.status import ScheduleStatus, status
 from perdure.clients.schedules.stored import STARTED, definition_of, request_of, schedule_of
-from perdure.clients.turns import listing
+from perdure.clients.turns import cancelling, listing
 from perdure.clients.turns.entries import TurnEntry
 from perdure.clients.turns.filters import Filter
-from perdure.temporal import cancellations, schedule_updates
+from perdure.temporal import schedule_updates
 from perdure.temporal.access import SCHEDULE
 from perdure.temporal.names import SCHEDULED_MESSAGE
 from perdure.temporal.runs import describe
@@ -190,7 +190,7 @@ class Schedule:
         await self._pause(_note(why, by))
         running = (await self._described()).info.running_workflows
         for one in running:
-            asking = cancellations.request(self._client, one.workflow_id, reason, by)
+            asking = cancelling.request(self._client, one.workflow_id, reason, by)
             await SCHEDULE.asked_if_known(self.id, asking)
         return bool(running) or not was_paused
 

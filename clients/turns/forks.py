@@ -248,14 +248,15 @@ class Forks:
     ) -> _Search:
         """Look in one run for the last point that fits, up to `step` if it is given."""
         first, last, fitting = None, None, None
-        async with contextlib.aclosing(points(self._client, turn_id, run)) as states:
-            async for state in states:
-                last = state.step_count
-                first = last if first is None else first
-                if step is not None and last > step:
-                    break
-                if fits(state):
-                    fitting = state
+        with access.TURN.asking(turn_id):
+            async with contextlib.aclosing(points(self._client, turn_id, run)) as states:
+                async for state in states:
+                    last = state.step_count
+                    first = last if first is None else first
+                    if step is not None and last > step:
+                        break
+                    if fits(state):
+                        fitting = state
         return _Search(first, last, fitting)
 
     async def _runs(

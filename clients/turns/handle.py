@@ -26,12 +26,12 @@ from perdure.clients.reading.live_events import told
 from perdure.clients.reading.live_text import TextBegins, TextVoid
 from perdure.clients.reading.timeouts import Timeout, at_most
 from perdure.clients.reading.tool_progress import ToolProgress
-from perdure.clients.turns import updates, waiting
+from perdure.clients.turns import cancelling, updates, waiting
 from perdure.clients.turns.changes import Change, changes
 from perdure.clients.turns.forks import UNCHANGED, Effect, ForkOptions, Forks
 from perdure.clients.turns.status import TurnStatus
 from perdure.clients.turns.status_reader import look
-from perdure.temporal import access, cancellations, start_request
+from perdure.temporal import access, start_request
 from perdure.temporal.names import ADD_BUDGET, DECIDE, RESUME, STEER
 from perdure.temporal.payloads import pack, unpack
 from perdure.temporal.runs import describe_last
@@ -299,7 +299,7 @@ class Turn(Generic[T]):
             if info.HasField("close_time"):  # a server accepts the request for such a run as well
                 return False
             run_id = info.execution.run_id
-            asking = cancellations.request(self._client, self.id, reason, by, run_id)
+            asking = cancelling.request(self._client, self.id, reason, by, run_id)
             try:
                 await access.TURN.asked(self.id, asking)
             except errors.TurnNotFoundError:

@@ -138,7 +138,7 @@ class TurnRequest(Wire):
         """
         how = {"labels", "budget", "max_iterations", "options", "output_schema", "live"}
         how |= {"model_retry", "delay", "deadline", "on_done"}
-        left_out: Any = {**dict.fromkeys(how, True), "origin": {"by"}}
+        left_out: dict[str, Any] = {**dict.fromkeys(how, True), "origin": {"by"}}
         fields = self.model_dump(mode="json", exclude=left_out, exclude_none=True)
         return hashlib.sha256(to_json(fields)).hexdigest()
 

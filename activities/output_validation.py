@@ -327,8 +327,8 @@ def _comparable(value: object, work: _CheckWork) -> object:
 def _atoms(pattern: str) -> int:
     """Estimate the states of a pattern with its repetitions expanded; adjacent groups multiply."""
     groups, atoms = 1, len(pattern)
-    for group, least, greatest in _REPETITION.findall(pattern):
-        count = max(int(least or 0), int(greatest or 0), 1)
+    for group, minimum, greatest in _REPETITION.findall(pattern):
+        count = max(int(minimum or 0), int(greatest or 0), 1)
         groups, atoms = (groups * count, atoms) if group else (groups, atoms + count)
     return groups * atoms
 

@@ -52,11 +52,11 @@ class ByModel(Generic[V]):
         ConfigurationError: A key has neither form.
     """
 
-    def __init__(self, what: str, named: Mapping[str, V]) -> None:
+    def __init__(self, noun: str, named: Mapping[str, V]) -> None:
         wrong = [key for key in named if not all(key.partition(":"))]
         if wrong:
             raise errors.ConfigurationError(
-                f"{what} are named by provider:model or provider:*, not by {wrong[0]!r}"
+                f"{noun} are named by provider:model or provider:*, not by {wrong[0]!r}"
             )
         self._named = dict(named)
 

@@ -217,14 +217,14 @@ class AgentClient:
             ServerUnreachableError: Temporal does not answer.
         """
         is_typed = output_schema is None
-        wanted = start_request.type_of(agent, output) if is_typed else None
+        output_type = start_request.type_of(agent, output) if is_typed else None
         request = start_request.turn_request(
             agent, task, output=output, output_schema=output_schema, live=live, **given
         )
         order = priority_of(priority, fairness, weight)
         started = await self._starter.start(request, id, if_exists=if_exists, priority=order)
         turn = self._turn(started.turn_id, started.runs)
-        return turn if wanted is None else turn.typed(wanted)
+        return turn if output_type is None else turn.typed(output_type)
 
     @keywords.shows(StartOptions)
     async def run(
@@ -676,12 +676,14 @@ class AgentClient:
         entries = self.list(
             agent, state=State.WAITING, labels=labels, task_queue=task_queue, id_prefix=id_prefix
         )
-        async for entry, found in waiting.of_all(self._client, entries):
-            if isinstance(found, PendingApproval):
-                yield entry, found
+        async for entry, approval_or_error in waiting.of_all(self._client, entries):
+            if isinstance(approval_or_error, PendingApproval):
+                yield entry, approval_or_error
             else:
                 logger.warning(
-                    "the calls of %s that wait are left out: %s", word(entry.id), found.message
+                    "the calls of %s that wait are left out: %s",
+                    word(entry.id),
+                    approval_or_error.message,
                 )
 
     @validation.arguments("the list")

@@ -347,10 +347,10 @@ class ModelChainExhaustedError(LLMError):
     def errors(self) -> dict[str, PerdureError]:
         """The last error of each model, by `provider:model`, in the order of the chain."""
         targets = self.context.get("targets")
-        told = targets if isinstance(targets, dict) else {}
+        infos = targets if isinstance(targets, dict) else {}
         return {
             model: from_info(ErrorInfo.model_validate(info, extra="ignore"))
-            for model, info in told.items()
+            for model, info in infos.items()
         }
 
 

@@ -64,9 +64,9 @@ def size(text: str) -> int:
     )
 
 
-def counted(count: int, what: str) -> str:
+def counted(count: int, noun: str) -> str:
     """Format a number of things for people: 1 step, 2 steps."""
-    return f"{count} {what}{'' if count == 1 else 's'}"
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def money(usd: Decimal) -> str:
@@ -75,8 +75,8 @@ def money(usd: Decimal) -> str:
     From a dollar on it has cents; below, four decimals, or two digits of a smaller amount.
     """
     decimals = 2 if usd >= 1 else max(4, 1 - usd.adjusted())
-    whole, _, part = f"{usd:,.{decimals}f}".partition(".")
-    return f"${whole}.{part.rstrip('0'):0<2}"
+    dollars, _, part = f"{usd:,.{decimals}f}".partition(".")
+    return f"${dollars}.{part.rstrip('0'):0<2}"
 
 
 def in_units(bytes_: int) -> str:
@@ -102,8 +102,8 @@ def clip(text: str, max_bytes: int) -> str:
     if total <= max_bytes:
         return text
     reserve = size(_note(max_bytes, total))
-    kept = head(text, max(0, max_bytes - reserve))
-    return head(kept + _note(size(kept), total), max_bytes)
+    beginning = head(text, max(0, max_bytes - reserve))
+    return head(beginning + _note(size(beginning), total), max_bytes)
 
 
 def clip_recorded(text: str, max_bytes: int) -> str:
@@ -119,15 +119,15 @@ def clip_recorded(text: str, max_bytes: int) -> str:
     total = size(text)
     room = max_bytes - size(_note(max_bytes, total))
     lengths = itertools.accumulate(len(to_json(letter)) - len('""') for letter in clipped)
-    kept = head(
+    beginning = head(
         clipped[: sum(1 for _ in itertools.takewhile(lambda length: length <= 2 * room, lengths))],
         room,
     )
-    return kept + _note(size(kept), total)
+    return beginning + _note(size(beginning), total)
 
 
-def _note(kept: int, total: int) -> str:
-    return f"\n[clipped: {kept} of {total} bytes]"
+def _note(kept_bytes: int, total: int) -> str:
+    return f"\n[clipped: {kept_bytes} of {total} bytes]"
 
 
 def described(error: BaseException) -> str:
@@ -162,8 +162,8 @@ def harmless(text: str) -> str:
     if text.isprintable() and not _UNSEEN.search(text):
         return text
     return "".join(
-        letter if _is_seen(letter) or _is_form(text, place) else _escaped(letter)
-        for place, letter in enumerate(text)
+        letter if _is_seen(letter) or _is_form(text, index) else _escaped(letter)
+        for index, letter in enumerate(text)
     )
 
 
@@ -179,8 +179,8 @@ def stripped(text: str) -> str:
     text = text.replace("\r\n", "\n")
     return "".join(
         letter
-        for place, letter in enumerate(text)
-        if letter in "\n\t" or _is_seen(letter) or _is_form(text, place)
+        for index, letter in enumerate(text)
+        if letter in "\n\t" or _is_seen(letter) or _is_form(text, index)
     )
 
 
@@ -270,7 +270,7 @@ def _whole(arguments: str, line: str) -> str:
 
 
 def _in_one_line(written: str) -> str:
-    return _SPACES.sub(lambda found: " " + "\\u0020" * (len(found[0]) - 1), written)
+    return _SPACES.sub(lambda match: " " + "\\u0020" * (len(match[0]) - 1), written)
 
 
 def _written(value: Any, line: str = "") -> str:
@@ -284,9 +284,9 @@ def _written(value: Any, line: str = "") -> str:
         return json.dumps(value)
     inner = line and f"{line}  "
     if isinstance(value, dict):
-        parts = [f"{_written(name)}: {_written(one, inner)}" for name, one in value.items()]
+        parts = [f"{_written(name)}: {_written(item, inner)}" for name, item in value.items()]
     else:
-        parts = [_written(one, inner) for one in value]
+        parts = [_written(item, inner) for item in value]
     first, last = "{}" if isinstance(value, dict) else "[]"
     if not parts:
         return first + last
@@ -298,8 +298,8 @@ def _cut(value: Any) -> Any:
     if _left(value, _BRIEF) >= 0:
         return value
     if isinstance(value, str):
-        kept = value[:_BRIEF] if isinstance(value, _Raw) else quoted(value[:_BRIEF])
-        return _Raw(f"{kept}{CUT}{len(value)} characters)")
+        beginning = value[:_BRIEF] if isinstance(value, _Raw) else quoted(value[:_BRIEF])
+        return _Raw(f"{beginning}{CUT}{len(value)} characters)")
     return _Raw(
         f"{{}}{CUT}{len(value)} fields)"
         if isinstance(value, dict)
@@ -313,8 +313,8 @@ def _left(value: Any, room: int) -> int:
         return room - len(value)
     if not isinstance(value, dict | list):
         return room - len("false")
-    for one in itertools.chain.from_iterable(value.items()) if isinstance(value, dict) else value:
-        room = _left(one, room - len(", "))
+    for item in itertools.chain.from_iterable(value.items()) if isinstance(value, dict) else value:
+        room = _left(item, room - len(", "))
         if room < 0:
             break
     return room
@@ -324,13 +324,13 @@ def _is_seen(letter: str) -> bool:
     return letter.isprintable() and not _UNSEEN.match(letter)
 
 
-def _is_form(text: str, place: int) -> bool:
+def _is_form(text: str, index: int) -> bool:
     """Return whether the character only affects its neighbours, as in emoji, Persian and Hindi."""
-    letter, before, after = text[place], text[place - 1 : place], text[place + 1 : place + 2]
+    letter, before, after = text[index], text[index - 1 : index], text[index + 1 : index + 2]
     if letter in _FORMS:
         return _is_drawn(before) or after == _KEYCAP
     if before and before in _FORMS:
-        before = text[place - 2 : place - 1]
+        before = text[index - 2 : index - 1]
     return letter in _JOINERS and _is_drawn(before) and _is_drawn(after)
 
 

@@ -114,18 +114,18 @@ def stays_in_urls(text: str) -> bool:
     return not any(part in _CHANGED_IN_URLS for part in _SEPARATORS.split(text))
 
 
-def _is_visible_line(value: object, most: int) -> bool:
+def _is_visible_line(value: object, max_characters: int) -> bool:
     return (
         isinstance(value, str)
         and bool(value.strip())
-        and len(value) <= most
+        and len(value) <= max_characters
         and harmless(value) == value
     )
 
 
-def instance(words: str, *types: type) -> Must:
+def instance(description: str, *types: type) -> Must:
     """Return the annotation for an instance of one of these types."""
-    return Must(words, lambda value: isinstance(value, types))
+    return Must(description, lambda value: isinstance(value, types))
 
 
 Text = Annotated[str, instance("a string", str)]
@@ -208,7 +208,7 @@ FUNCTION = Must("a function", lambda value: callable(value) and not isinstance(v
 
 def check(
     who: str,
-    given: Mapping[str, Any],
+    arguments: Mapping[str, Any],
     types: Mapping[str, Any],
     error: type[errors.PerdureError] = errors.ConfigurationError,
 ) -> None:
@@ -218,10 +218,10 @@ def check(
         ConfigurationError: An argument is not valid; the message contains `who`, the argument, the
             expected and the given value. If `error` is given, it is raised instead.
     """
-    for name, wanted in types.items():
-        problem = _problem(wanted, given[name])
+    for name, expected_type in types.items():
+        problem = _problem(expected_type, arguments[name])
         if problem is not None:
-            nullable = not problem["loc"] and _problem(wanted, None) is None
+            nullable = not problem["loc"] and _problem(expected_type, None) is None
             raise error(
                 f"{who}: {_said(_place(name, *problem['loc']), problem, ', or None' * nullable)}"
             )
@@ -276,28 +276,28 @@ def check_by(what: str, by: str | None) -> None:
     check(what, {"by": by}, {"by": By | None}, errors.InvalidRequestError)
 
 
-def new_id(what: str, text: str, most: int) -> str:
+def new_id(noun: str, text: str, max_characters: int) -> str:
     """Return the id of something that is created, after validation.
 
     Args:
-        what: What it is the id of, such as `turn`.
+        noun: What it is the id of, such as `turn`.
         text: The id.
-        most: The largest number of characters.
+        max_characters: The largest number of characters.
 
     Raises:
         InvalidRequestError: It is not a string, empty, too long, has an invisible character, or
             would become another id in a URL.
     """
-    check(f"the {what}", {"id": text}, {"id": Text}, errors.InvalidRequestError)
-    if not 0 < len(text) <= most:
+    check(f"the {noun}", {"id": text}, {"id": Text}, errors.InvalidRequestError)
+    if not 0 < len(text) <= max_characters:
         raise errors.InvalidRequestError(
-            f"a {what}'s id has 1 to {most} characters, not {len(text)}"
+            f"a {noun}'s id has 1 to {max_characters} characters, not {len(text)}"
         )
     if not text.isprintable() or harmless(text) != text:
-        raise errors.InvalidRequestError(f"a {what}'s id has printable characters only")
+        raise errors.InvalidRequestError(f"a {noun}'s id has printable characters only")
     if not stays_in_urls(text):
         raise errors.InvalidRequestError(
-            f"a {what}'s id is {_IN_PATHS}, not {shown(text)}: in a URL it would be another id"
+            f"a {noun}'s id is {_IN_PATHS}, not {shown(text)}: in a URL it would be another id"
         )
     return text
 
@@ -311,15 +311,15 @@ def check_fields(cls: type[Any], who: str, value: object) -> None:
     check(who, vars(value), _field_types(cls))  # type: ignore[arg-type]  # classes are hashable
 
 
-def accepts(wanted: Any, value: object) -> bool:
+def accepts(expected_type: Any, value: object) -> bool:
     """Whether a value is valid for an annotated type."""
-    return _problem(wanted, value) is None
+    return _problem(expected_type, value) is None
 
 
 def listed(
     who: str,
     field: str,
-    given: Any,
+    value: Any,
     item: Any,
     error: type[errors.PerdureError] = errors.ConfigurationError,
 ) -> tuple[Any, ...]:
@@ -329,11 +329,11 @@ def listed(
         ConfigurationError: The value is not a list, or an item is not valid. If `error` is given,
             it is raised instead.
     """
-    if not isinstance(given, Iterable) or isinstance(given, str | bytes | Mapping):
+    if not isinstance(value, Iterable) or isinstance(value, str | bytes | Mapping):
         raise error(
-            f"{who}: {field} must be a list, each item {_words_of(item)}, not {shown(given)}"
+            f"{who}: {field} must be a list, each item {_words_of(item)}, not {shown(value)}"
         )
-    items = tuple(given)
+    items = tuple(value)
     check(who, {field: items}, {field: tuple[item, ...]}, error)
     return items
 
@@ -363,12 +363,14 @@ class Converted(Generic[G, S]):
         vars(instance)[self._name] = self._convert(instance, value)
 
 
-def built(wanted: Any) -> AfterValidator:
+def built(expected_type: Any) -> AfterValidator:
     """Check a field of a `Given` when a program builds it, but not when it is read from JSON."""
 
     def look(value: Any, info: ValidationInfo) -> Any:
-        if info.mode == "python" and value is not None and not accepts(wanted, value):
-            raise PydanticCustomError(_MUST_BE, "must be {words}", {"words": _words_of(wanted)})
+        if info.mode == "python" and value is not None and not accepts(expected_type, value):
+            raise PydanticCustomError(
+                _MUST_BE, "must be {words}", {"words": _words_of(expected_type)}
+            )
         return value
 
     return AfterValidator(look)
@@ -379,10 +381,10 @@ def shown(value: object) -> str:
     if isinstance(value, type):
         return f"the class {value.__name__} itself"
     try:
-        words = str(value) if isinstance(value, timedelta) else repr(value)
+        text = str(value) if isinstance(value, timedelta) else repr(value)
     except Exception:  # noqa: BLE001 - a broken __repr__; the class is shown instead
-        words = f"an instance of {type(value).__name__}"
-    return one_line(words, _SHOWN)
+        text = f"an instance of {type(value).__name__}"
+    return one_line(text, _SHOWN)
 
 
 def sort(value: object) -> str:
@@ -433,30 +435,30 @@ def in_words(error: ValidationError, names: Iterable[str], kind: str = "field") 
 
     `names` are those of the fields that there are, and `kind` is what they are.
     """
-    found = error.errors(include_url=False)
-    return "; ".join(_refusal(names, kind, one) for one in found[:_PROBLEMS])
+    problems = error.errors(include_url=False)
+    return "; ".join(_refusal(names, kind, problem) for problem in problems[:_PROBLEMS])
 
 
 def _refusal(names: Iterable[str], kind: str, problem: ErrorDetails) -> str:
-    place = _place(*problem["loc"])
+    path = _place(*problem["loc"])
     if problem["type"] == "extra_forbidden" and len(problem["loc"]) == 1:
-        return f"there is no {kind} {place!r}; there are {', '.join(names)}"
+        return f"there is no {kind} {path!r}; there are {', '.join(names)}"
     if problem["type"] == "extra_forbidden":
-        return f"there is no {kind} {place!r}"
+        return f"there is no {kind} {path!r}"
     if problem["type"] in ("missing", "missing_argument"):
-        return f"{place} is missing"
-    return _said(place, problem)
+        return f"{path} is missing"
+    return _said(path, problem)
 
 
-def _said(place: str, problem: ErrorDetails, more: str = "") -> str:
-    words = _words(problem)
-    if words:
-        return f"{place} must be {words}{more}, not {shown(problem['input'])}"
-    return f"{place}: {problem['msg'].removeprefix('Value error, ')}".removeprefix(": ")
+def _said(path: str, problem: ErrorDetails, more: str = "") -> str:
+    requirement = _words(problem)
+    if requirement:
+        return f"{path} must be {requirement}{more}, not {shown(problem['input'])}"
+    return f"{path}: {problem['msg'].removeprefix('Value error, ')}".removeprefix(": ")
 
 
-def _place(first: int | str = "", *rest: int | str) -> str:
-    steps = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in rest)
+def _place(first: int | str = "", *parts: int | str) -> str:
+    steps = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts)
     return f"{first}{''.join(steps)}"
 
 
@@ -464,25 +466,25 @@ def _words(problem: ErrorDetails) -> str:
     return _WORDS.get(problem["type"], "").format(**problem.get("ctx", {}))
 
 
-def _words_of(wanted: Any) -> str:
+def _words_of(expected_type: Any) -> str:
     """Return the words after "must be" for a type: its error for an object no type accepts."""
-    problem = _problem(wanted, object())
+    problem = _problem(expected_type, object())
     assert problem is not None
     return _words(problem)
 
 
-def _problem(wanted: Any, value: object) -> ErrorDetails | None:
+def _problem(expected_type: Any, value: object) -> ErrorDetails | None:
     """Return the first reason why a value is not valid; None if it is valid."""
     try:
-        _adapter(wanted).validate_python(value, strict=True)
+        _adapter(expected_type).validate_python(value, strict=True)
     except ValidationError as error:
         return error.errors(include_url=False)[0]
     return None
 
 
 @functools.cache
-def _adapter(wanted: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(wanted)
+def _adapter(expected_type: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(expected_type)
 
 
 @functools.cache

@@ -50,9 +50,10 @@ class Servers:
         ]
         if not agent.servers:
             return agent
-        found = await self._toolboxes(servers)
+        toolboxes = await self._toolboxes(servers)
         boxes = [
-            found.get(box.name) if isinstance(box, MCPServer) else box for box in agent.toolboxes
+            toolboxes.get(box.name) if isinstance(box, MCPServer) else box
+            for box in agent.toolboxes
         ]
         return replace(agent, toolboxes=[box for box in boxes if box is not None])
 

@@ -152,10 +152,10 @@ class _Evaluator:
                 f"{self._written(node.func)} cannot be called like this; there are"
                 f" {', '.join(_FUNCTIONS)}"
             )
-        least, greatest, function = _FUNCTIONS[name]
-        if not least <= len(node.args) <= greatest:
+        low, greatest, function = _FUNCTIONS[name]
+        if not low <= len(node.args) <= greatest:
             raise ValueError(
-                f"{name} takes {least}{'' if least == greatest else f' to {greatest}'} numbers, not"
+                f"{name} takes {low}{'' if low == greatest else f' to {greatest}'} numbers, not"
                 f" {len(node.args)}"
             )
         return function(*(self._value(argument, depth) for argument in node.args))

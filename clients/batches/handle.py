@@ -94,14 +94,14 @@ class Batch(Generic[T]):
             PayloadDecodeError: This process lacks the codec or the key of the batch.
             ServerUnreachableError: Temporal does not answer.
         """
-        given = {"after": after}
-        wanted = {"after": validation.Text | None}
-        validation.check("the results", given, wanted, errors.InvalidRequestError)
+        values = {"after": after}
+        types = {"after": validation.Text | None}
+        validation.check("the results", values, types, errors.InvalidRequestError)
         note = await self._stored()
         if not note.rounds:
             return  # it ended before its tasks were stored
-        place = place_of(after, note.rounds[0].digest)
-        async with contextlib.aclosing(self._reader().after(place)) as reading:
+        position = place_of(after, note.rounds[0].digest)
+        async with contextlib.aclosing(self._reader().after(position)) as reading:
             async for _, result in reading:
                 yield result
 
@@ -220,8 +220,8 @@ class Batch(Generic[T]):
         with Spool() as spool:
             digest, cost = await self._unanswered(note, spool)
             if not note.over and len(note.rounds) == 1:  # it ended without its last counters
-                told = note.spent.model_copy(update={"usd": max(note.spent.usd, cost)})
-                note = note.model_copy(update={"spent": told})
+                spent = note.spent.model_copy(update={"usd": max(note.spent.usd, cost)})
+                note = note.model_copy(update={"spent": spent})
             if spool.count:
                 budget = note.budget.plus(more) if note.budget and more else note.budget
                 changes = {"budget": budget, "at_once": at_once or note.at_once}
@@ -259,9 +259,9 @@ class Batch(Generic[T]):
             Their digest, and the cost of the round as far as it is known.
         """
         number = len(note.rounds)
-        place = Place.begin(note.rounds[0].digest).model_copy(update={"round": number})
+        position = Place.begin(note.rounds[0].digest).model_copy(update={"round": number})
         digest, cost = hashlib.sha256(note.rounds[-1].digest.encode()), Decimal(0)
-        reading = self._reader().of_round(note, place)
+        reading = self._reader().of_round(note, position)
         async with contextlib.aclosing(reading):
             async for item, result in reading:
                 cost += result.cost or 0
@@ -346,10 +346,10 @@ class Batch(Generic[T]):
         )
         request = CountWorkflowExecutionsRequest(namespace=self._client.namespace, query=query)
         try:
-            found = await self._client.workflow_service.count_workflow_executions(request)
+            response = await self._client.workflow_service.count_workflow_executions(request)
         except RPCError:
             return None
-        return found.count
+        return response.count
 
 
 def status_of(info: WorkflowExecutionInfo, note: BatchNote) -> BatchStatus:
@@ -447,10 +447,10 @@ def _rest(note: BatchNote) -> int:
 
 
 def _left(note: BatchNote) -> Remaining:
-    left = {
+    remaining = {
         name: max(getattr(note.budget, name) - getattr(note.spent, name), 0)
         for name in batch_leases.limited(note.budget)
     }
-    if "usd" in left:
-        left["usd"] = usd(left["usd"])
-    return Remaining(**left)
+    if "usd" in remaining:
+        remaining["usd"] = usd(remaining["usd"])
+    return Remaining(**remaining)

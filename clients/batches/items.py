@@ -92,8 +92,8 @@ async def read(batch: str, common: TurnRequest, tasks: Tasks, spool: Spool) -> s
         TooLargeError: A task is too large.
     """
     digest = hashlib.sha256(common.digest().encode())
-    async for place, item in each(tasks, spool):
-        request = checked(batch, common, item, place)
+    async for source, item in each(tasks, spool):
+        request = checked(batch, common, item, source)
         digest.update(f"\n{request.digest()} {item.id}".encode())
     return digest.hexdigest()
 
@@ -106,24 +106,24 @@ async def each(tasks: Tasks, spool: Spool) -> AsyncIterator[tuple[str, BatchItem
             its place.
     """
     where = f"line {{}} of {tasks.name}" if isinstance(tasks, Path) else "task {}"
-    async for number, given in _numbered(tasks):
-        place = where.format(number)
-        item = _item(given, place, str(spool.count + 1))
+    async for number, task in _numbered(tasks):
+        source = where.format(number)
+        item = _item(task, source, str(spool.count + 1))
         try:
             spool.add(item, number)
         except KeyError:
             first = where.format(spool.line_of(item.id))
             raise errors.InvalidRequestError(
-                f"{place}: the id {one_line(item.id, 80)!r} is that of {first}; give each task an"
+                f"{source}: the id {one_line(item.id, 80)!r} is that of {first}; give each task an"
                 " id of its own",
                 context={"place": number, "id": item.id},
             ) from None
         except ValueError as error:  # text with half of a surrogate pair
             raise errors.InvalidRequestError(
-                f"{place}: it cannot be written as JSON ({error}); nothing was started",
+                f"{source}: it cannot be written as JSON ({error}); nothing was started",
                 context={"place": number, "id": item.id},
             ) from None
-        yield place, item
+        yield source, item
     if not spool.count:
         raise errors.InvalidRequestError("the batch has no tasks")
 
@@ -136,8 +136,8 @@ async def _numbered(tasks: Tasks) -> AsyncIterator[tuple[int, Any]]:
             number += 1
             yield number, task
         return
-    given = _lines(tasks) if isinstance(tasks, Path) else enumerate(_listed(tasks), 1)
-    for number, task in given:
+    numbered = _lines(tasks) if isinstance(tasks, Path) else enumerate(_listed(tasks), 1)
+    for number, task in numbered:
         if number % _AT_ONCE == 0:
             await asyncio.sleep(0)
         yield number, task
@@ -178,37 +178,37 @@ def _json(line: bytes, number: int, path: Path) -> Any:
     try:
         return from_json(line)
     except ValueError as error:
-        said = one_line(str(error), 200)
-        raise _broken(f"line {number} of {path.name}", number, f"no JSON: {said}") from None
+        message = one_line(str(error), 200)
+        raise _broken(f"line {number} of {path.name}", number, f"no JSON: {message}") from None
 
 
-def _broken(place: str, number: int, why: str) -> errors.InvalidRequestError:
+def _broken(source: str, number: int, why: str) -> errors.InvalidRequestError:
     return errors.InvalidRequestError(
-        f"{place}: {why}; nothing was started", context={"place": number}
+        f"{source}: {why}; nothing was started", context={"place": number}
     )
 
 
-def _item(given: Any, place: str, default_id: str) -> BatchItem:
+def _item(task: Any, source: str, default_id: str) -> BatchItem:
     """Return a task in its stored form.
 
     Raises:
         InvalidRequestError: It is not valid.
     """
-    value = {"task": given} if isinstance(given, str | Task) else given
+    value = {"task": task} if isinstance(task, str | Task) else task
     if not isinstance(value, Mapping):
         raise errors.InvalidRequestError(
-            f"{place}: a task must be a string, a Task, or a mapping with 'task', and 'id' and"
-            f" 'labels' if needed, not {type(given).__name__}; nothing was started"
+            f"{source}: a task must be a string, a Task, or a mapping with 'task', and 'id' and"
+            f" 'labels' if needed, not {type(task).__name__}; nothing was started"
         )
     try:
         line = _Line.model_validate(dict(value))
     except (ValidationError, errors.ConfigurationError) as error:
-        said = (
+        message = (
             validation.in_words(error, _Line.model_fields)
             if isinstance(error, ValidationError)
             else error.message
         )
-        raise errors.InvalidRequestError(f"{place}: {said}; nothing was started") from None
+        raise errors.InvalidRequestError(f"{source}: {message}; nothing was started") from None
     return BatchItem(
         id=default_id if line.id is None else line.id, task=line.task, labels=line.labels
     )
@@ -231,7 +231,7 @@ def _check_id(batch: str, item_id: str) -> None:
     access.TURN.new_id(first + _SUFFIX)
 
 
-def checked(batch: str, common: TurnRequest, item: BatchItem, place: str) -> TurnRequest:
+def checked(batch: str, common: TurnRequest, item: BatchItem, source: str) -> TurnRequest:
     """Return the input of a task's turn.
 
     Raises:
@@ -246,6 +246,6 @@ def checked(batch: str, common: TurnRequest, item: BatchItem, place: str) -> Tur
         start_request.refuse_silence(request)
         request.check()
     except (errors.InvalidRequestError, errors.TooLargeError) as error:
-        said = f"{place}: {error.message}; nothing was started"
-        raise type(error)(said, context=error.context) from None
+        message = f"{source}: {error.message}; nothing was started"
+        raise type(error)(message, context=error.context) from None
     return request

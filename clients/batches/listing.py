@@ -65,16 +65,16 @@ def batches(
     Raises:
         PerdureError: As `perdure.clients.turns.listing.turns` does.
     """
-    wanted = Filter(id_prefix=id_prefix, workflows=BATCHES)
+    filters = Filter(id_prefix=id_prefix, workflows=BATCHES)
 
     async def read(info: WorkflowExecutionInfo) -> BatchEntry | None:
         if await _is_earlier_round(client, info):
             return None
         entry = await _entry_of(client, info)
-        is_wanted = agent in (None, entry.agent) and wanted.admits_id(entry.id)
+        is_wanted = agent in (None, entry.agent) and filters.admits_id(entry.id)
         return entry if is_wanted else None
 
-    workflows = Workflows(client, index, wanted, BATCH)
+    workflows = Workflows(client, index, filters, BATCH)
     return Listing(workflows, limit, read, also="" if agent is None else f"\n{agent}")
 
 

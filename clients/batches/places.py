@@ -56,9 +56,9 @@ def place_of(cursor: str | None, digest: str) -> Place:
     start = Place.begin(digest)
     if cursor is None:
         return start
-    place = Place.of(cursor)
-    if place.batch != start.batch:
+    position = Place.of(cursor)
+    if position.batch != start.batch:
         raise errors.StaleCursorError(
             "the cursor belongs to another batch; read the results from the beginning"
         )
-    return place
+    return position

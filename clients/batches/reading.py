@@ -72,27 +72,29 @@ class Results:
         batch: str,
         note: Callable[[], Awaitable[BatchNote]],
         until_over: Callable[[], Awaitable[None]],
-        whole: Whole,
-        wanted: Any,
+        report_of: Whole,
+        output: Any,
     ) -> None:
         self._client = client
         self._batch = batch
         self._note = note
         self._until_over = until_over
-        self._whole = whole
-        self._wanted = wanted
+        self._whole = report_of
+        self._wanted = output
         self._stop: BatchStopReason | None = None
 
-    async def after(self, place: Place) -> AsyncGenerator[Found, None]:
+    async def after(self, position: Place) -> AsyncGenerator[Found, None]:
         """Yield the results after a place as they come, each task once, until the batch is over.
 
         Tasks without an answer are those of the last round. The cost is that of all rounds.
         """
         note = await self._note()
-        costs = await self._costs_before(note, place)
-        for number in range(place.round, len(note.rounds) + 1):
+        costs = await self._costs_before(note, position)
+        for number in range(position.round, len(note.rounds) + 1):
             is_last = number == len(note.rounds)
-            start = place if number == place.round else Place(batch=place.batch, round=number)
+            start = (
+                position if number == position.round else Place(batch=position.batch, round=number)
+            )
             async with contextlib.aclosing(self.of_round(note, start)) as reading:
                 async for item, result in reading:
                     if is_last or result.state == TaskState.DONE:
@@ -100,17 +102,17 @@ class Results:
                     else:
                         costs.add(number, result)
 
-    async def _costs_before(self, note: BatchNote, place: Place) -> _Costs:
+    async def _costs_before(self, note: BatchNote, position: Place) -> _Costs:
         """Return the costs of the turns without an answer that come before a place.
 
         They are in earlier rounds, and in the round of the place if another follows.
         """
         costs, last = _Costs(), len(note.rounds)
-        begins = place == Place(batch=place.batch, round=place.round)
-        before = place.round if begins or place.round == last else place.round + 1
+        begins = position == Place(batch=position.batch, round=position.round)
+        before = position.round if begins or position.round == last else position.round + 1
         with contextlib.suppress(errors.BatchNotFoundError):
             for number in range(1, before):
-                start = Place(batch=place.batch, round=number)
+                start = Place(batch=position.batch, round=number)
                 async with contextlib.aclosing(self.of_round(note, start)) as reading:
                     async for _, result in reading:
                         costs.add(number, result)
@@ -118,16 +120,16 @@ class Results:
         costs.are_known = False  # the retention of an earlier round is over
         return costs
 
-    async def of_round(self, note: BatchNote, place: Place) -> AsyncGenerator[Found, None]:
+    async def of_round(self, note: BatchNote, position: Place) -> AsyncGenerator[Found, None]:
         """Yield the results of one round after a place, as they come."""
-        is_last = place.round == len(note.rounds)
+        is_last = position.round == len(note.rounds)
         watching = asyncio.create_task(self._until_gone()) if is_last else None
-        reading = _Window(self, note, place)
+        reading = _Window(self, note, position)
         try:
             if watching is not None:
                 watching.add_done_callback(reading.gone)
-            async for found in reading.results():
-                yield found
+            async for entry in reading.results():
+                yield entry
         finally:
             if watching is not None:
                 watching.cancel()
@@ -149,7 +151,7 @@ class Results:
         """
         there = part_id(self._batch, number, note.rounds[number - 1].digest, part)
         reader = PartReader(self._client.data_converter)
-        started, left = dict[str, bool](), dict[str, BatchItem]()
+        started, unfinished = dict[str, bool](), dict[str, BatchItem]()
         follower = Follower(
             self._client,
             access.PARTS,
@@ -164,14 +166,14 @@ class Results:
                 for fact in read.facts:
                     match fact:
                         case PartRequest() as request:
-                            left = {request.turn_id(item): item for item in request.items}
+                            unfinished = {request.turn_id(item): item for item in request.items}
                         case PartOrdered():
                             yield _Begun()
                         case (turn_id, None):
                             started[turn_id] = True
-                        case (turn_id, ChildEnded() as end) if turn_id in left:
-                            yield await self._ended(reader, left.pop(turn_id), turn_id, end)
-        for turn_id, item in left.items():
+                        case (turn_id, ChildEnded() as end) if turn_id in unfinished:
+                            yield await self._ended(reader, unfinished.pop(turn_id), turn_id, end)
+        for turn_id, item in unfinished.items():
             if turn_id in reader.refused:
                 yield await self._ended(reader, item, turn_id, reader.refused[turn_id])
             elif turn_id in started:
@@ -267,14 +269,14 @@ class _Costs:
 class _Window:
     """The parts of a round that are read at the same time, and the place up to which they were."""
 
-    def __init__(self, results: Results, note: BatchNote, place: Place) -> None:
+    def __init__(self, results: Results, note: BatchNote, position: Place) -> None:
         self._results = results
         self._note = note
-        self._round = place.round
-        self._batch = place.batch
-        self._parts = note.rounds[place.round - 1].parts
-        self._low = self._next = place.part
-        self._seen = {part: count for part, count in place.seen.items() if part >= place.part}
+        self._round = position.round
+        self._batch = position.batch
+        self._parts = note.rounds[position.round - 1].parts
+        self._low = self._next = position.part
+        self._seen = {part: count for part, count in position.seen.items() if part >= position.part}
         self._finished: set[int] = set()
         self._open: dict[int, asyncio.Task[None]] = {}
         self._queue: asyncio.Queue[tuple[int, Any]] = asyncio.Queue(_QUEUED)
@@ -291,8 +293,8 @@ class _Window:
         """Yield the results as they come, each with its cursor."""
         self._begin()
         while self._open:
-            part, found = await self._found()
-            match found:
+            part, entry = await self._found()
+            match entry:
                 case _Begun():
                     if part == self._next - 1:
                         self._begin()
@@ -301,7 +303,7 @@ class _Window:
                 case _Gone():
                     await self._restart()
                 case BaseException():
-                    raise found
+                    raise entry
                 case (item, result):
                     self._seen[part] = self._seen.get(part, 0) + 1
                     yield item, result.model_copy(update={"cursor": self._place().cursor()})
@@ -350,14 +352,14 @@ class _Window:
 
     async def _read(self, part: int) -> None:
         """Read a part into the queue, except for the results that were yielded."""
-        queue, rest = self._queue, self._seen.get(part, 0)
+        queue, to_skip = self._queue, self._seen.get(part, 0)
         results = self._results.of_part(self._note, self._round, part, waits=self._waits)
         try:
-            async for found in results:
-                if isinstance(found, _Begun) or rest == 0:
-                    await queue.put((part, found))
+            async for entry in results:
+                if isinstance(entry, _Begun) or to_skip == 0:
+                    await queue.put((part, entry))
                 else:
-                    rest -= 1
+                    to_skip -= 1
             await queue.put((part, _Done()))
         except PerdureError as error:
             await queue.put((part, error))

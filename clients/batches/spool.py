@@ -52,8 +52,8 @@ class Spool:
 
     def line_of(self, item_id: str) -> int:
         """Return where the task with an id was read."""
-        found = self._file.execute("SELECT line FROM items WHERE id = ?", (item_id,)).fetchone()
-        return int(found[0])
+        row = self._file.execute("SELECT line FROM items WHERE id = ?", (item_id,)).fetchone()
+        return int(row[0])
 
     def __iter__(self) -> Iterator[BatchItem]:
         """Yield the tasks in their order."""

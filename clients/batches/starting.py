@@ -41,7 +41,7 @@ class BatchStarter:
         budget: ABudget | None = None,
         priority: Priorities = None,
         fairness: Fairness = None,
-        **given: Any,
+        **turn_options: Any,
     ) -> None:
         """Read and check all tasks, store them, and start the batch, unless it exists.
 
@@ -53,7 +53,7 @@ class BatchStarter:
         """
         check_at_once(at_once)
         access.BATCH.new_id(batch)
-        common = start_request.turn_request(agent, "", budget=turn_budget, **given)
+        common = start_request.turn_request(agent, "", budget=turn_budget, **turn_options)
         with Spool() as spool:
             digest = await read(batch, common, tasks, spool)
             if await self._exists(batch, digest):

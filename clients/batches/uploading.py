@@ -100,9 +100,9 @@ class Uploader:
         there = part_id(work.batch, work.round, work.digest, part.part)
         if await self._store(work, part, there, WorkflowIDReusePolicy.REJECT_DUPLICATE):
             return
-        found = await self._is_running(work, there)
+        is_running = await self._is_running(work, there)
         # it is over: its batch has run it, or it was uploaded too long ago
-        if found is False and await self._is_running(work, work.batch) is None:
+        if is_running is False and await self._is_running(work, work.batch) is None:
             await self._store(work, part, there, WorkflowIDReusePolicy.ALLOW_DUPLICATE)
 
     async def _is_running(self, work: Work, workflow_id: str) -> bool | None:
@@ -112,8 +112,12 @@ class Uploader:
             PerdureError: Temporal cannot be asked.
         """
         describing = describe(self._client, workflow_id, retry=True)
-        found = await access.BATCH.asked_if_known(work.batch, describing)
-        return None if found is None else not found.workflow_execution_info.HasField("close_time")
+        description = await access.BATCH.asked_if_known(work.batch, describing)
+        return (
+            None
+            if description is None
+            else not description.workflow_execution_info.HasField("close_time")
+        )
 
     async def _store(
         self, work: Work, part: PartRequest, there: str, reuse: WorkflowIDReusePolicy
@@ -171,10 +175,10 @@ class Uploader:
 
 async def _some(tasks: set[asyncio.Task[None]]) -> set[asyncio.Task[None]]:
     """Wait for one of the tasks, and return the others."""
-    done, rest = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    done, pending = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     for task in done:
         task.result()
-    return rest
+    return pending
 
 
 def _split(work: Work, items: Iterable[BatchItem]) -> Iterator[PartRequest]:
@@ -182,14 +186,16 @@ def _split(work: Work, items: Iterable[BatchItem]) -> Iterator[PartRequest]:
     number, part, bytes_ = 0, list[BatchItem](), 0
     common = len(work.common.model_dump_json())
     for item in items:
-        own = common + len(item.model_dump_json())
-        is_full = len(part) >= limits.BATCH_PART_ITEMS or bytes_ + own > limits.BATCH_PART_BYTES
+        item_bytes = common + len(item.model_dump_json())
+        is_full = (
+            len(part) >= limits.BATCH_PART_ITEMS or bytes_ + item_bytes > limits.BATCH_PART_BYTES
+        )
         if part and is_full:
             number += 1
             yield _part(work, number, part)
             part, bytes_ = [], 0
         part.append(item)
-        bytes_ += own
+        bytes_ += item_bytes
     if part:
         yield _part(work, number + 1, part)
 

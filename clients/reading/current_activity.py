@@ -27,9 +27,9 @@ def doing(state: TurnState, gap: str = "  ") -> str:
         return _waits(state.waiting)
     calls = [key for key in state.in_flight if not isinstance(key, ChildKey | ReadKey)]
     children = [child for child in state.children if not child.ended]
-    words = [f"{calls[0]}{gap}{', '.join(_activity(state, key) for key in calls)}"] if calls else []
-    words += [f"{len(children)} delegate{'s' * (len(children) > 1)} at work"] if children else []
-    return ", ".join(words) or "waits for a worker"
+    parts = [f"{calls[0]}{gap}{', '.join(_activity(state, key) for key in calls)}"] if calls else []
+    parts += [f"{len(children)} delegate{'s' * (len(children) > 1)} at work"] if children else []
+    return ", ".join(parts) or "waits for a worker"
 
 
 def _waits(waiting: Waiting) -> str:
@@ -66,6 +66,6 @@ def _activity(state: TurnState, key: Key) -> str:
         case ModelKey():
             model = state.in_flight.get(key) or (state.agent.model if state.agent else "")
             return f"asks {word(model) if model else 'the model'}"
-    found = state.open_step.find(key.call)
-    name = word(found.call.name) if found else "a tool"
+    open_call = state.open_step.find(key.call)
+    name = word(open_call.call.name) if open_call else "a tool"
     return f"asks the policy about {name}" if isinstance(key, PolicyKey) else f"runs {name}"

@@ -37,22 +37,22 @@ class Cursor(NamedTuple):
         return self.event, not self.is_within
 
     def __str__(self) -> str:
-        place = f"{self.run}:{self.event}{'+' if self.is_within else ''}"
-        text = place if self.run == self.first else f"{self.first}/{place}"
+        position = f"{self.run}:{self.event}{'+' if self.is_within else ''}"
+        text = position if self.run == self.first else f"{self.first}/{position}"
         return cursor_of(text.encode())
 
 
-def read(text: str, what: str = "turn events") -> Cursor:
-    """Return the cursor with this text, of `what`.
+def read(text: str, subject: str = "turn events") -> Cursor:
+    """Return the cursor with this text, of `subject`.
 
     Raises:
         InvalidRequestError: It is not a cursor.
     """
-    found = _PLACE.fullmatch(position_in(text, what).decode(errors="replace"))
-    if found is None:
-        raise no_cursor(text, what)
-    first, run = found["first"] or found["run"], found["run"]
-    return Cursor(first, run, int(found["event"]), is_within=bool(found["within"]))
+    match = _PLACE.fullmatch(position_in(text, subject).decode(errors="replace"))
+    if match is None:
+        raise no_cursor(text, subject)
+    first, run = match["first"] or match["run"], match["run"]
+    return Cursor(first, run, int(match["event"]), is_within=bool(match["within"]))
 
 
 def of_token(token: bytes, query: str) -> str | None:

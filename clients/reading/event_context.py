@@ -109,7 +109,7 @@ class EventContext:
 
     def _carried(self, part: CarriedPart) -> None:
         """Follow a part of another run's state, for a reader that has not read that run."""
-        answers = [one for one in part.messages if isinstance(one, AssistantMessage)]
+        answers = [message for message in part.messages if isinstance(message, AssistantMessage)]
         self._ids.update(call.id for answer in answers for call in answer.calls)
         if answers:
             self._last = answers[-1]

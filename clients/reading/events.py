@@ -104,14 +104,14 @@ class Event:
         fact = {
             field.name: getattr(self.fact, field.name) for field in dataclasses.fields(self.fact)
         }
-        told: dict[str, JsonValue] = to_jsonable_python(
+        data: dict[str, JsonValue] = to_jsonable_python(
             {
                 **self._head(),
                 **self._has_read(),
                 "fact": {name: _value(value) for name, value in fact.items()},
             }
         )
-        return told
+        return data
 
     def public(self, include: Collection[Private] = ()) -> dict[str, JsonValue]:
         """Return the event as JSON values for a browser.
@@ -138,10 +138,10 @@ class Event:
             )
         shown = public_events.shown(self.fact, self.calls, frozenset(include))
         text: dict[str, Any] = {"text": self.text} if self.text else {}
-        told: dict[str, JsonValue] = to_jsonable_python(
+        data: dict[str, JsonValue] = to_jsonable_python(
             {**self._head(), **text, **self._has_read(), **shown}
         )
-        return told
+        return data
 
     def _has_read(self) -> dict[str, Any]:
         return {"read": self.read} if self.read else {}

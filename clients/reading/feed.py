@@ -128,9 +128,9 @@ class Feed:
             StaleCursorError: The turn is over and had no such run.
         """
         async with contextlib.aclosing(self.ticking(after, until=until)) as watching:
-            async for one in watching:
-                if one is not None:
-                    yield one
+            async for event in watching:
+                if event is not None:
+                    yield event
 
     async def ticking(
         self,
@@ -154,9 +154,9 @@ class Feed:
         try:
             while True:
                 while seen < len(self._events):
-                    event, place = self._events[seen], self._places[seen]
+                    event, position = self._events[seen], self._places[seen]
                     seen += 1
-                    if self._is_after(place, after):
+                    if self._is_after(position, after):
                         yield event
                 if until is not None and self._has_read(until):
                     until = None
@@ -232,10 +232,10 @@ class Feed:
         Raises:
             TurnNotFoundError: Temporal does not have the turn, or no longer has it.
         """
-        found = await self._patiently(
+        description = await self._patiently(
             lambda: describe_last(self._client, self._turn_id, self.runs[-1], timeout=_SHORT)
         )
-        info = found.workflow_execution_info
+        info = description.workflow_execution_info
         return Cursor(self._first, info.execution.run_id, info.history_length)
 
     def place(self, cursor: str | None) -> Cursor | None:
@@ -247,21 +247,21 @@ class Feed:
         """
         if cursor is None:
             return None
-        found = cursors.read(cursor)
-        may_come = found.first == self._first != found.run and not self._is_over
-        if found.run not in self.runs and not may_come:
+        position = cursors.read(cursor)
+        may_come = position.first == self._first != position.run and not self._is_over
+        if position.run not in self.runs and not may_come:
             raise self._stale()
-        return found
+        return position
 
     def is_after(self, event: Event, after: Cursor | None) -> bool:
         """Return whether an event of this feed comes after a position."""
         at = cursors.read(event.cursor)
         return self._is_after((self.runs.index(at.run), at.place), after)
 
-    def _is_after(self, place: _Place, after: Cursor | None) -> bool:
+    def _is_after(self, position: _Place, after: Cursor | None) -> bool:
         if after is None:
             return True
-        return after.run in self.runs and place > (self.runs.index(after.run), after.place)
+        return after.run in self.runs and position > (self.runs.index(after.run), after.place)
 
     def _has_read(self, until: Cursor) -> bool:
         now = self._follower.run, self._follower.event_id
@@ -397,10 +397,10 @@ async def runs_of(client: Client, turn_id: str) -> tuple[str, ...]:
         PerdureError: Temporal cannot be asked.
     """
     with access.TURN.asking(turn_id):
-        found = await describe(client, turn_id, retry=True)
-        kind = found.workflow_execution_info.type.name
+        description = await describe(client, turn_id, retry=True)
+        kind = description.workflow_execution_info.type.name
         if kind == TURN:
-            return await runs_up_to(client, found)
+            return await runs_up_to(client, description)
     raise errors.TurnNotFoundError(
         f"{turn_id!r} is a workflow of type {kind}, not a turn", context={"turn_id": turn_id}
     )
@@ -433,13 +433,13 @@ async def failed_unknown(client: Client, turn_id: str) -> bool:
         PerdureError: The history cannot be read.
     """
     describing = describe(client, turn_id, retry=True)
-    found = (await access.TURN.asked(turn_id, describing)).workflow_execution_info
+    info = (await access.TURN.asked(turn_id, describing)).workflow_execution_info
     if (
-        found.type.name != TURN
-        or found.status != WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_FAILED
+        info.type.name != TURN
+        or info.status != WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_FAILED
     ):
         return False
-    for event in (await past(client, turn_id, found.execution.run_id)).events:
+    for event in (await past(client, turn_id, info.execution.run_id)).events:
         match event.fact:
             case AgentResolved():
                 return False
@@ -472,11 +472,11 @@ async def past(client: Client, turn_id: str, run_id: str) -> Past:
         PerdureError: The history cannot be read.
     """
     with access.TURN.asking(turn_id):
-        found = await last_recorded(client, turn_id, run_id)
+        history = await last_recorded(client, turn_id, run_id)
     events: list[Event] = []
     hidden: list[Recorded] = []
     at = datetime.min.replace(tzinfo=UTC)
-    for event, fact in found:
+    for event, fact in history:
         if fact is None:
             continue
         at = _time(event)
@@ -501,24 +501,24 @@ def _waiting_in(last: HistoryEvent) -> tuple[str, TaskQueueType.ValueType] | Non
     return None
 
 
-def _is_left(found: DescribeWorkflowExecutionResponse, kind: TaskQueueType.ValueType) -> bool:
+def _is_left(description: DescribeWorkflowExecutionResponse, kind: TaskQueueType.ValueType) -> bool:
     """Whether no worker has taken the pending work.
 
     History has the start of an activity only after its end. A workflow that an operator paused, or
     that is over, has no pending work.
     """
     if (
-        found.workflow_execution_info.status
+        description.workflow_execution_info.status
         != WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING
     ):
         return False
     if kind == TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW:
         return (
-            found.pending_workflow_task.state
+            description.pending_workflow_task.state
             == PendingWorkflowTaskState.PENDING_WORKFLOW_TASK_STATE_SCHEDULED
         )
     scheduled = PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
-    return any(pending.state == scheduled for pending in found.pending_activities)
+    return any(pending.state == scheduled for pending in description.pending_activities)
 
 
 def _heard_of(polls: Sequence[datetime]) -> str:

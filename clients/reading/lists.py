@@ -110,8 +110,8 @@ class Listing(AsyncIterator[E], Generic[E]):
         filters = query + self._also
         token, is_trusted = cursors.token_in(after, filters), after is None
         while True:
-            found, token = await self._page(query, size, token, is_trusted=is_trusted)
-            read = [await self._read(item) for item in found]
+            items, token = await self._page(query, size, token, is_trusted=is_trusted)
+            read = [await self._read(item) for item in items]
             entries = tuple(entry for entry in read if entry is not None)
             if entries or not token:
                 return Page(entries, cursors.of_token(token, filters))
@@ -120,8 +120,8 @@ class Listing(AsyncIterator[E], Generic[E]):
     async def _all(self) -> AsyncGenerator[E, None]:
         """Yield the entries, at most as many as the limit."""
         shown = 0
-        async with contextlib.aclosing(self._found()) as found:
-            async for item in found:
+        async with contextlib.aclosing(self._found()) as items:
+            async for item in items:
                 entry = await self._read(item)
                 if entry is None:
                     continue
@@ -137,12 +137,12 @@ class Listing(AsyncIterator[E], Generic[E]):
         ahead: asyncio.Task[Found[Any]] | None = None
         try:
             while True:
-                found, token = await (ahead or self._page(query, size, token))
-                count += len(found)
+                items, token = await (ahead or self._page(query, size, token))
+                count += len(items)
                 needs_more = bool(token) and (limit is None or count < limit)
                 next_page = self._page(query, size, token) if needs_more else None
                 ahead = asyncio.create_task(next_page) if next_page else None
-                for item in found:
+                for item in items:
                     yield item
                 if not token:
                     return

@@ -46,17 +46,17 @@ async def told(
     async with contextlib.aclosing(watching) as events:
         async for event in events:
             if event is None:
-                for one in await _heard(feed, listener):
-                    yield one
+                for item in await _heard(feed, listener):
+                    yield item
                 continue
             is_new = is_new or isinstance(event, CaughtUp) or feed.is_after(event, after)
-            for one in listener.see(event):  # the listener sees the old ones, too
+            for item in listener.see(event):  # the listener sees the old ones, too
                 if is_new:
-                    yield one
+                    yield item
 
 
 async def _heard(feed: Feed, listener: _Listener) -> list[Told]:
-    return [one for heard in await feed.ear.listen() for one in listener.hear(heard)]
+    return [item for heard in await feed.ear.listen() for item in listener.hear(heard)]
 
 
 class _Listener:

@@ -69,7 +69,7 @@ class Ear:
             return ()
         heard = [await self._heard(activity) for activity in pending]
         self._looked_at = asyncio.get_running_loop().time()
-        return tuple(one for one in heard if one is not None)
+        return tuple(item for item in heard if item is not None)
 
     async def _heard(self, activity: PendingActivityInfo) -> Heard | Noted | None:
         key, payloads = parse_key(activity.activity_id), activity.heartbeat_details.payloads
@@ -82,6 +82,6 @@ class Ear:
     async def _words(self, key: ModelKey, payloads: Sequence[Payload]) -> Heard | None:
         [raw] = await self._converter.decode(payloads[:1], [RawValue])
         with contextlib.suppress(PerdureError):
-            told = unpack(raw, LiveText)
-            return Heard(key, told.offset, told.text)
+            live_text = unpack(raw, LiveText)
+            return Heard(key, live_text.offset, live_text.text)
         return None

@@ -94,12 +94,12 @@ class Speech:
         if heard.key == self._key and known >= 0:
             yield from self._say(heard.text[known:])
 
-    def _say(self, words: str) -> Iterator[Piece]:
-        if words and not self._said and self._key is not None:
+    def _say(self, text: str) -> Iterator[Piece]:
+        if text and not self._said and self._key is not None:
             yield TextBegins(self._key.step, self._key.attempt)
-        if words:
-            self._said += words
-            yield words
+        if text:
+            self._said += text
+            yield text
 
     def _void(self) -> Iterator[Piece]:
         if self._said and self._key is not None:

@@ -123,7 +123,7 @@ def _of_waits(
             yield "waits_for", kind
             if until is not None:
                 yield "until", until
-            yield "pending", [_pending(one, include) for one in pending]
+            yield "pending", [_pending(approval, include) for approval in pending]
             yield from _asked_for(include, errors=reason)
         case WaitEnded(expired):
             yield "expired", expired
@@ -164,9 +164,9 @@ def _call(call: ToolCall, include: frozenset[str]) -> dict[str, Any]:
     }
 
 
-def _pending(one: PendingApproval, include: frozenset[str]) -> dict[str, Any]:
-    told = {"call_id": one.call_id, "tool": one.tool, "expires_at": one.expires_at}
-    return {**told, **dict(_asked_for(include, arguments=one.arguments))}
+def _pending(approval: PendingApproval, include: frozenset[str]) -> dict[str, Any]:
+    fields = {"call_id": approval.call_id, "tool": approval.tool, "expires_at": approval.expires_at}
+    return {**fields, **dict(_asked_for(include, arguments=approval.arguments))}
 
 
 def _error(error: ErrorInfo | None, include: frozenset[str]) -> Shown:

@@ -34,8 +34,8 @@ class ToolProgress:
 
     def to_json(self) -> dict[str, JsonValue]:
         """Return the progress as JSON values."""
-        told: dict[str, JsonValue] = to_jsonable_python(self)
-        return {"v": VERSION, "kind": "tool_progress", **told}
+        data: dict[str, JsonValue] = to_jsonable_python(self)
+        return {"v": VERSION, "kind": "tool_progress", **data}
 
 
 class RunningTools:

@@ -77,7 +77,11 @@ class Node:
         running = (
             child
             for child in self.children
-            if not any(one.ended for one in self.state.children if one.turn_id == child.turn_id)
+            if not any(
+                child_state.ended
+                for child_state in self.state.children
+                if child_state.turn_id == child.turn_id
+            )
         )
         return sum((child.spent for child in running), self.state.accounts.ledger.spent)
 

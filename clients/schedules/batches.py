@@ -22,16 +22,16 @@ _GIVEN: dict[str, Any] = {
 }
 
 
-async def with_tasks(given: Any) -> Any:
+async def with_tasks(arguments: Any) -> Any:
     """Return the arguments of a schedule with the tasks of its batch, if there is one, as stored.
 
     Raises:
         InvalidRequestError: It is no batch, an option or a task of it is not valid, or there are no
             tasks.
     """
-    batch = given.get("batch")
+    batch = arguments.get("batch")
     if batch is None:
-        return given
+        return arguments
     if not isinstance(batch, BatchOf):
         raise errors.InvalidRequestError(
             f"the schedule: batch must be a BatchOf or None, not {type(batch).__name__}"
@@ -43,7 +43,7 @@ async def with_tasks(given: Any) -> Any:
         async for _ in each(batch.tasks, spool):
             pass
         stored = ScheduledBatch(items=tuple(spool), **options)
-    return {**given, "batch": stored}
+    return {**arguments, "batch": stored}
 
 
 def check(batch_id: str, request: TurnRequest) -> None:

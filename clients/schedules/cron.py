@@ -125,36 +125,36 @@ def parse(text: str) -> Cron:
     return Cron(" ".join(parts), minutes, hours, months, days)
 
 
-def _ranges(text: str, field: Field, given: str) -> Ranges:
-    return tuple(_range(text, field, part) for part in given.split(","))
+def _ranges(text: str, field: Field, field_text: str) -> Ranges:
+    return tuple(_range(text, field, part) for part in field_text.split(","))
 
 
 def _range(text: str, field: Field, part: str) -> Range:
     """Parse one of `*`, `5`, `5-9`, `MON`, `MON-FRI`, and any but a single one with `/step`."""
     span, slash, steps = part.partition("/")
-    found = _PART.fullmatch(span)
-    is_one = found is None or not (found["all"] or found["last"])
-    if found is None or (slash and (is_one or not _is_number(steps) or not int(steps))):
+    match = _PART.fullmatch(span)
+    is_one = match is None or not (match["all"] or match["last"])
+    if match is None or (slash and (is_one or not _is_number(steps) or not int(steps))):
         raise _refused(text, f"the {field.name} {part!r} is not a number, a range or a step")
     step = int(steps) if slash else 1
-    if found["all"]:
+    if match["all"]:
         return Range(field.least, field.most, step)
-    first = _number(text, field, found["first"])
-    last = first if found["last"] is None else _number(text, field, found["last"])
+    first = _number(text, field, match["first"])
+    last = first if match["last"] is None else _number(text, field, match["last"])
     if last < first:
         raise _refused(text, f"the {field.name} {part!r} ends before it begins")
     return Range(first, last, step)
 
 
-def _number(text: str, field: Field, given: str) -> int:
-    if given.upper() in field.names:
-        return field.least + field.names.index(given.upper())
-    if not _is_number(given) or not field.least <= int(given) <= field.largest:
+def _number(text: str, field: Field, value: str) -> int:
+    if value.upper() in field.names:
+        return field.least + field.names.index(value.upper())
+    if not _is_number(value) or not field.least <= int(value) <= field.largest:
         names = f" or {', '.join(field.names)}" if field.names else ""
         raise _refused(
-            text, f"the {field.name} {given!r} is not one of {field.least}-{field.largest}{names}"
+            text, f"the {field.name} {value!r} is not one of {field.least}-{field.largest}{names}"
         )
-    return int(given)
+    return int(value)
 
 
 def _is_number(text: str) -> bool:
@@ -163,17 +163,17 @@ def _is_number(text: str) -> bool:
 
 def _from_sunday(ranges: Ranges) -> Ranges:
     """Return days of the week with 0 for Sunday only, which may be 7 too."""
-    if all(one.last < _SUNDAY for one in ranges):
+    if all(item.last < _SUNDAY for item in ranges):
         return ranges
-    return tuple(Range(day, day) for day in sorted({one % _SUNDAY for one in _numbers(ranges)}))
+    return tuple(Range(day, day) for day in sorted({item % _SUNDAY for item in _numbers(ranges)}))
 
 
 def _is_in(number: int, ranges: Ranges) -> bool:
-    return any(number in one.numbers for one in ranges)
+    return any(number in range_.numbers for range_ in ranges)
 
 
 def _numbers(ranges: Ranges) -> list[int]:
-    return [number for one in ranges for number in one.numbers]
+    return [number for range_ in ranges for number in range_.numbers]
 
 
 def _exists(month: int, day: int) -> bool:

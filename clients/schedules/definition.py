@@ -145,21 +145,21 @@ class Definition:
             PerdureError: As `AgentClient.create_schedule` raises it.
         """
         keywords.check("a schedule", changes, ScheduleChanges)
-        given: dict[str, Any] = {**changes}
-        if given.get("batch") is not None:
-            given.setdefault("task", "")
-        elif given.get("task"):
-            given.setdefault("batch", None)
-        mine = {name: given.pop(name) for name in _OPTIONS if name in given}
+        values: dict[str, Any] = {**changes}
+        if values.get("batch") is not None:
+            values.setdefault("task", "")
+        elif values.get("task"):
+            values.setdefault("batch", None)
+        mine = {name: values.pop(name) for name in _OPTIONS if name in values}
         validation.check(
             "the schedule",
             mine,
             {name: _OPTIONS[name] for name in mine},
             errors.InvalidRequestError,
         )
-        if "cron" in given:
-            mine["cron"] = parsed(given.pop("cron"))
-        new = replace(self, request=start_request.changed(self.request, given), **mine)
+        if "cron" in values:
+            mine["cron"] = parsed(values.pop("cron"))
+        new = replace(self, request=start_request.changed(self.request, values), **mine)
         new.check()
         return new
 
@@ -239,8 +239,8 @@ class Definition:
 
     def differences(self, other: Definition) -> list[str]:
         """Return the names of the values that differ, as in `AgentClient.create_schedule`."""
-        mine, others = _values(self), _values(other)
-        return [name for name, value in mine.items() if value != others[name]]
+        mine, theirs = _values(self), _values(other)
+        return [name for name, value in mine.items() if value != theirs[name]]
 
 
 def parsed(text: str) -> Cron:
@@ -282,11 +282,11 @@ def turn_id_of(schedule_id: str, at: datetime) -> str:
 
 def _values(definition: Definition) -> dict[str, Any]:
     """Return the values by the names of the arguments that set them."""
-    own = {
+    own_values = {
         field.name: getattr(definition, field.name)
         for field in fields(definition)
         if field.name not in ("id", "request", "account", "updates")
     }
-    asked = definition.request.model_dump(mode="json")
-    output = asked.pop("output_schema")
-    return {**asked, **own, "output": output}
+    request_values = definition.request.model_dump(mode="json")
+    output = request_values.pop("output_schema")
+    return {**request_values, **own_values, "output": output}

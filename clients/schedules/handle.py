@@ -149,8 +149,8 @@ class Schedule:
             InvalidRequestError: The reason or `by` is not valid.
         """
         if why:
-            wanted = {"why": validation.By}
-            validation.check("the pause", {"why": why}, wanted, errors.InvalidRequestError)
+            types = {"why": validation.By}
+            validation.check("the pause", {"why": why}, types, errors.InvalidRequestError)
         await self._described()
         await self._pause(_note(why or "paused", by))
 
@@ -262,16 +262,18 @@ class Schedule:
         """
         definition = await definition_of(self._client, self.id, await self._described())
         if at_once and (definition.remember_last or definition.total is not None):
-            what = "the output of the one before" if definition.remember_last else "what it left"
+            dependency = (
+                "the output of the one before" if definition.remember_last else "what it left"
+            )
             raise errors.InvalidRequestError(
-                f"the turns of schedule {self.id!r} get {what}, so they cannot run at once"
+                f"the turns of schedule {self.id!r} get {dependency}, so they cannot run at once"
             )
         slots = await self._missing(definition, start, end)
         overlap = ScheduleOverlapPolicy.ALLOW_ALL if at_once else ScheduleOverlapPolicy.BUFFER_ALL
-        ranges = [ScheduleBackfill(one.at - _INSTANT, one.starts, overlap) for one in slots]
+        ranges = [ScheduleBackfill(slot.at - _INSTANT, slot.starts, overlap) for slot in slots]
         if ranges:
             await SCHEDULE.asked(self.id, self._handle.backfill(*ranges))
-        return tuple(one.at for one in slots)
+        return tuple(slot.at for slot in slots)
 
     @validation.arguments("the range")
     async def missing(self, start: MOMENT, end: MOMENT) -> tuple[datetime, ...]:
@@ -286,7 +288,7 @@ class Schedule:
                 times.
         """
         definition = await definition_of(self._client, self.id, await self._described())
-        return tuple(one.at for one in await self._missing(definition, start, end))
+        return tuple(slot.at for slot in await self._missing(definition, start, end))
 
     async def task(self) -> Task:
         """Return the task of each turn."""
@@ -371,9 +373,9 @@ class Schedule:
         Raises:
             ScheduleNotFoundError: There is no such schedule that starts turns.
         """
-        found = await server.described(self._client, self.id)
-        self._check_kind(found)
-        return found
+        description = await server.described(self._client, self.id)
+        self._check_kind(description)
+        return description
 
     def _check_kind(self, found: DescribeScheduleResponse) -> None:
         """Check that a schedule starts turns.
@@ -387,7 +389,9 @@ class Schedule:
                 context=SCHEDULE.context(self.id),
             )
 
-    async def _update(self, found: ScheduleDescription, new: Definition, by: str | None) -> bool:
+    async def _update(
+        self, description: ScheduleDescription, new: Definition, by: str | None
+    ) -> bool:
         """Give the schedule a new definition. Returns False if it has changed since it was found.
 
         Raises:
@@ -396,35 +400,35 @@ class Schedule:
         marks = await self._marks.of(new.request)
         updates = schedule_updates.following(new.updates)
         new = replace(new, updates=updates)
-        state = found.schedule.state
+        state = description.schedule.state
         if by is not None:
             added = _note("budget added", by)
             note = f"{state.note}; {added}" if state.paused and state.note else added
             state = replace(state, note=one_line(note, _NOTE_CHARACTERS))
         made = schedule_of(self._client, new, marks, state)
         return await schedule_updates.update(
-            self._client, self.id, found.raw_description, made, updates[-1]
+            self._client, self.id, description.raw_description, made, updates[-1]
         )
 
-    def _check_free(self, found: DescribeScheduleResponse, overlap: int) -> None:
+    def _check_free(self, description: DescribeScheduleResponse, overlap: int) -> None:
         """Refuse a start that the server would drop.
 
         Raises:
             ScheduleBusyError: A turn is running.
         """
-        running = [one.workflow_id for one in found.info.running_workflows]
-        is_queued = overlap == ScheduleOverlapPolicy.BUFFER_ONE and found.info.buffer_size
+        running = [workflow.workflow_id for workflow in description.info.running_workflows]
+        is_queued = overlap == ScheduleOverlapPolicy.BUFFER_ONE and description.info.buffer_size
         if running and (overlap == ScheduleOverlapPolicy.SKIP or is_queued):
             raise self._busy(running[0])
 
-    async def _check_session(self, found: DescribeScheduleResponse) -> None:
+    async def _check_session(self, description: DescribeScheduleResponse) -> None:
         """Refuse a message that would be skipped.
 
         Raises:
             ScheduleBusyError: A turn of the session is running.
         """
-        if found.schedule.action.start_workflow.workflow_type.name == SCHEDULED_MESSAGE:
-            session_id = (await request_of(self._client, self.id, found)).session or ""
+        if description.schedule.action.start_workflow.workflow_type.name == SCHEDULED_MESSAGE:
+            session_id = (await request_of(self._client, self.id, description)).session or ""
             running = await messages.running_in(self._client, session_id)
             if running:
                 raise self._busy(running)
@@ -458,9 +462,9 @@ class Schedule:
         """
         end = asyncio.get_running_loop().time() + _STARTS_WITHIN_S
         while not await self._exists(turn_id):
-            found = await self._described()
-            running = [one.workflow_id for one in found.info.running_workflows]
-            if found.info.overlap_skipped > before.info.overlap_skipped and running:
+            description = await self._described()
+            running = [workflow.workflow_id for workflow in description.info.running_workflows]
+            if description.info.overlap_skipped > before.info.overlap_skipped and running:
                 raise self._busy(running[0])
             if asyncio.get_running_loop().time() > end:
                 raise errors.ServerUnreachableError(
@@ -482,19 +486,19 @@ class Schedule:
         )
         request.start_time.FromDatetime(start - _INSTANT)
         request.end_time.FromDatetime(end)
-        found = await SCHEDULE.asked(
+        matches = await SCHEDULE.asked(
             self.id,
             self._client.workflow_service.list_schedule_matching_times(request, retry=True),
         )
-        if not 0 < len(found.start_time) <= limits.BACKFILL_SLOTS:
+        if not 0 < len(matches.start_time) <= limits.BACKFILL_SLOTS:
             raise errors.InvalidRequestError(
-                f"schedule {self.id!r} has {len(found.start_time)} times from {start} to {end}; a"
+                f"schedule {self.id!r} has {len(matches.start_time)} times from {start} to {end}; a"
                 f" backfill has 1 to {limits.BACKFILL_SLOTS}"
             )
-        place, slots = zones.zone(definition.timezone), []
-        for moment in found.start_time:
+        time_zone, slots = zones.zone(definition.timezone), []
+        for moment in matches.start_time:
             starts = moment.ToDatetime(tzinfo=UTC)
-            at = _without_jitter(definition, starts.astimezone(place))
+            at = _without_jitter(definition, starts.astimezone(time_zone))
             if not await self._exists(turn_id_of(self.id, at)):
                 slots.append(_BackfillSlot(at, starts))
         return slots

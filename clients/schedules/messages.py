@@ -39,16 +39,18 @@ def check(request: TurnRequest) -> None:
             not go with a session.
         TooLargeError: The message is too large.
     """
-    for what in _not_for_sessions(request):
+    for name in _not_for_sessions(request):
         raise errors.InvalidRequestError(
-            f"the schedule: {what} cannot be combined with a session, which gets a message and has"
+            f"the schedule: {name} cannot be combined with a session, which gets a message and has"
             " one budget and one history for all of its turns"
         )
     access.SESSION.new_id(request.session or "")
     session_request(**dict(session_of(request)))
     message = message_of(request, Slot(at=datetime.now(UTC)))
-    given = {"text": message.text}
-    validation.check("the message", given, {"text": validation.Message}, errors.InvalidRequestError)
+    values = {"text": message.text}
+    validation.check(
+        "the message", values, {"text": validation.Message}, errors.InvalidRequestError
+    )
     bytes_ = len(to_json(message.text))
     if bytes_ > limits.UNREAD_BYTES:
         raise errors.TooLargeError(
@@ -60,7 +62,7 @@ def check(request: TurnRequest) -> None:
 
 def _not_for_sessions(request: TurnRequest) -> Iterator[str]:
     """Yield the names of options that a session does not have for one message."""
-    given = {
+    options = {
         "output": request.output_schema is not None,
         "history": bool(request.history),
         "delay": request.delay is not None,
@@ -71,7 +73,7 @@ def _not_for_sessions(request: TurnRequest) -> Iterator[str]:
         ),
         "requires_human_approval": request.task.requires_human_approval,
     }
-    yield from (name for name, is_given in given.items() if is_given)
+    yield from (name for name, is_given in options.items() if is_given)
 
 
 async def check_session(client: Client, request: TurnRequest) -> None:
@@ -90,24 +92,24 @@ async def check_session(client: Client, request: TurnRequest) -> None:
     described = await access.SESSION.asked_if_known(session_id, describing)
     if described is None:
         return  # the first message begins it
-    found = described.workflow_execution_info
+    info = described.workflow_execution_info
     context = {"session_id": session_id}
-    if found.type.name != SESSION:
+    if info.type.name != SESSION:
         raise errors.TurnConflictError(
-            f"{session_id!r} is a workflow of type {found.type.name}, and not a session; choose"
+            f"{session_id!r} is a workflow of type {info.type.name}, and not a session; choose"
             " another id",
             context=context,
         )
-    if found.status not in _RUNNING:
+    if info.status not in _RUNNING:
         raise errors.SessionClosedError(
             f"session {session_id!r} is closed; choose another one", context=context
         )
-    if MEMO not in found.memo.fields:
+    if MEMO not in info.memo.fields:
         return  # another program has started it; the session itself knows its agent
     converter = client.data_converter.with_context(
         WorkflowSerializationContext(namespace=client.namespace, workflow_id=session_id)
     )
-    [memo] = await decoded(converter, [found.memo.fields[MEMO]])
+    [memo] = await decoded(converter, [info.memo.fields[MEMO]])
     if memo["agent"] != request.agent:
         raise errors.TurnConflictError(
             f"session {session_id!r} belongs to the agent {memo['agent']!r}, and not to"
@@ -121,7 +123,7 @@ async def turns_of(client: Client, session_id: str) -> dict[str, str]:
     state = await _state(client, session_id)
     turns = {message: turn.turn_id for turn in state.turns for message in turn.messages}
     if state.running is not None:
-        turns |= {one.id: state.running.turn_id for one in state.given}
+        turns |= {given_message.id: state.running.turn_id for given_message in state.given}
     return turns
 
 
@@ -150,8 +152,8 @@ async def _state(client: Client, session_id: str) -> SessionState:
 async def fate_of(client: Client, message_id: str, run_id: str) -> dict[str, object]:
     """Return the fields of `ScheduledTurn` about a message that no turn has read."""
     try:
-        found = (await describe(client, message_id, run_id, retry=True)).workflow_execution_info
-        if found.status in _RUNNING:
+        info = (await describe(client, message_id, run_id, retry=True)).workflow_execution_info
+        if info.status in _RUNNING:
             return {}
         handle = client.get_workflow_handle(message_id, run_id=run_id, result_type=RawValue)
         done = unpack(await handle.result(), MessageDelivery)

@@ -50,11 +50,11 @@ async def send_message(call: MessageCall) -> MessageDelivery:
     session = Session(
         client, queue, Marks(client), call.session_id, call.request, _no_turn, call.fairness
     )
-    said = Say(text=call.text, if_busy=call.if_busy, by=call.by, expects=call.request.agent)
+    message = Say(text=call.text, if_busy=call.if_busy, by=call.by, expects=call.request.agent)
     try:
         if call.last:
             await _check_last(session, call.last)
-        sent = await session.deliver(said, call.id)
+        sent = await session.deliver(message, call.id)
     except errors.SessionBusyError as error:
         turn_id = error.context.get("turn_id")
         if call.if_busy != "reject" or not isinstance(turn_id, str):

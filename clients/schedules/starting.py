@@ -28,22 +28,22 @@ class Schedules:
         self._task_queue = task_queue
         self._marks = marks
 
-    async def create(self, schedule_id: str, given: ScheduleChanges) -> Schedule:
+    async def create(self, schedule_id: str, arguments: ScheduleChanges) -> Schedule:
         """Create a schedule, or find the existing one with this id and the same definition.
 
-        `given` has an agent, a task, a cron expression and a time zone at least.
+        `arguments` has an agent, a task, a cron expression and a time zone at least.
 
         Raises:
             PerdureError: As `AgentClient.create_schedule` raises it.
         """
-        given = await batches.with_tasks(given)
+        arguments = await batches.with_tasks(arguments)
         definition = Definition(
             id=checked_id(schedule_id),
             task_queue=self._task_queue,
-            request=start_request.turn_request(given["agent"], given["task"]),
-            cron=parsed(given["cron"]),
+            request=start_request.turn_request(arguments["agent"], arguments["task"]),
+            cron=parsed(arguments["cron"]),
             timezone="",
-        ).changed(given)
+        ).changed(arguments)
         if definition.request.session is not None and not await self._exists(schedule_id):
             await messages.check_session(self._client, definition.request)
         try:
@@ -69,22 +69,22 @@ class Schedules:
         with SCHEDULE.asking(definition.id):
             await self._marks.applied(definition.request, create)
 
-    async def _check_same(self, wanted: Definition) -> None:
+    async def _check_same(self, new: Definition) -> None:
         """Refuse a schedule whose id has another definition.
 
         Raises:
             ScheduleConflictError: It has.
         """
-        found = await server.described(self._client, wanted.id)
-        there = await definition_of(self._client, wanted.id, found)
+        description = await server.described(self._client, new.id)
+        there = await definition_of(self._client, new.id, description)
         if there.fairness is None:  # of an earlier release, which had no key for schedules
-            wanted = replace(wanted, fairness=None)
-        names = wanted.differences(there)
+            new = replace(new, fairness=None)
+        names = new.differences(there)
         if names:
             raise errors.ScheduleConflictError(
-                f"a schedule {wanted.id!r} exists and differs in {', '.join(names)}; choose another"
+                f"a schedule {new.id!r} exists and differs in {', '.join(names)}; choose another"
                 " id, or change it with Schedule.change (perdure schedule change)",
-                context={"schedule_id": wanted.id, "differs": [*names]},
+                context={"schedule_id": new.id, "differs": [*names]},
             )
 
     def list(self, id_prefix: str, limit: int | None) -> Listing[ScheduleEntry]:
@@ -123,11 +123,11 @@ class _Ids:
         request = ListSchedulesRequest(
             namespace=self._client.namespace, maximum_page_size=size, next_page_token=token
         )
-        found = await self._client.workflow_service.list_schedules(request, retry=retry)
+        response = await self._client.workflow_service.list_schedules(request, retry=retry)
         ids = [
             item.schedule_id
-            for item in found.schedules
+            for item in response.schedules
             if item.schedule_id.startswith(self._id_prefix)
             and item.info.workflow_type.name in STARTED
         ]
-        return ids, found.next_page_token
+        return ids, response.next_page_token

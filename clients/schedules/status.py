@@ -162,35 +162,35 @@ async def listed_entry(client: Client, schedule_id: str) -> ScheduleEntry | None
         ServerUnreachableError: Temporal does not answer.
     """
     try:
-        found = await server.described(client, schedule_id)
+        description = await server.described(client, schedule_id)
     except errors.ScheduleNotFoundError:
         return None
-    return await _entry(client, schedule_id, found)
+    return await _entry(client, schedule_id, description)
 
 
 async def _entry(
-    client: Client, schedule_id: str, found: DescribeScheduleResponse
+    client: Client, schedule_id: str, description: DescribeScheduleResponse
 ) -> ScheduleEntry:
     """Return the entry of a schedule."""
-    state, info = found.schedule.state, found.info
+    state, info = description.schedule.state, description.info
     known = ScheduleEntry(
         id=schedule_id,
         state="paused" if state.paused else "active",
         is_paused=state.paused,
         reason=state.notes if state.paused else "",
-        running=tuple(one.workflow_id for one in info.running_workflows),
+        running=tuple(workflow.workflow_id for workflow in info.running_workflows),
     )
     try:
-        request = await request_of(client, schedule_id, found)
+        request = await request_of(client, schedule_id, description)
         batch = request.schedule.batch if request.schedule else None
-        told = {
+        fields = {
             "agent": request.agent,
             "task": headline(request.task),
             "session": request.session,
             "tasks": None if batch is None else len(batch.items),
         }
-        known = known.model_copy(update=told)
-        definition = await definition_of(client, schedule_id, found)
+        known = known.model_copy(update=fields)
+        definition = await definition_of(client, schedule_id, description)
     except errors.PerdureError as error:
         return known.model_copy(update={"error": error.info()})
     times = {
@@ -202,7 +202,7 @@ async def _entry(
 
 
 async def status(
-    client: Client, schedule_id: str, found: DescribeScheduleResponse
+    client: Client, schedule_id: str, description: DescribeScheduleResponse
 ) -> ScheduleStatus:
     """Return the status of a schedule.
 
@@ -211,13 +211,16 @@ async def status(
         PayloadDecodeError: This process lacks the codec or the key of the schedule.
         RPCError: The server does not answer.
     """
-    definition = await definition_of(client, schedule_id, found)
-    place, info, batch = _place(definition), found.info, definition.batch
+    definition = await definition_of(client, schedule_id, description)
+    time_zone, info, batch = _place(definition), description.info, definition.batch
     session_id = definition.request.session
     read = await messages.turns_of(client, session_id) if session_id is not None else None
-    recent = (_turn(client, schedule_id, place, one, read) for one in reversed(info.recent_actions))
+    recent = (
+        _turn(client, schedule_id, time_zone, action, read)
+        for action in reversed(info.recent_actions)
+    )
     return ScheduleStatus(
-        **dict(await _entry(client, schedule_id, found)),
+        **dict(await _entry(client, schedule_id, description)),
         task_queue=definition.task_queue,
         labels=definition.request.labels,
         budget=definition.request.given_budget,
@@ -231,13 +234,13 @@ async def status(
         on_failure=definition.on_failure,
         remember_last=definition.remember_last,
         jitter=definition.jitter,
-        starts=definition.starts and definition.starts.astimezone(place),
-        ends=definition.ends and definition.ends.astimezone(place),
+        starts=definition.starts and definition.starts.astimezone(time_zone),
+        ends=definition.ends and definition.ends.astimezone(time_zone),
         last=tuple(await asyncio.gather(*recent)),
         started=info.action_count,
         skipped=info.overlap_skipped,
         missed=info.missed_catchup_window,
-        created_at=info.create_time.ToDatetime(tzinfo=UTC).astimezone(place),
+        created_at=info.create_time.ToDatetime(tzinfo=UTC).astimezone(time_zone),
     )
 
 
@@ -249,17 +252,17 @@ def _place(definition: Definition) -> tzinfo:
         return UTC
 
 
-def _next(info: ScheduleInfo, place: tzinfo) -> tuple[datetime, ...]:
+def _next(info: ScheduleInfo, time_zone: tzinfo) -> tuple[datetime, ...]:
     """Return the next times; the server may still name one that has just passed."""
     now = datetime.now(UTC)
     times = (at.ToDatetime(tzinfo=UTC) for at in info.future_action_times)
-    return tuple(at.astimezone(place) for at in times if at > now)
+    return tuple(at.astimezone(time_zone) for at in times if at > now)
 
 
 async def _turn(
     client: Client,
     schedule_id: str,
-    place: tzinfo,
+    time_zone: tzinfo,
     action: ScheduleActionResult,
     read: Mapping[str, str] | None,
 ) -> ScheduledTurn:
@@ -271,12 +274,12 @@ async def _turn(
     at = _slot(schedule_id, run.workflow_id) or action.schedule_time.ToDatetime(tzinfo=UTC)
     turn = ScheduledTurn(
         id=run.workflow_id,
-        at=at.astimezone(place),
+        at=at.astimezone(time_zone),
         is_by_hand=Slot(at=at).is_by_hand,
-        started_at=action.actual_time.ToDatetime(tzinfo=UTC).astimezone(place),
+        started_at=action.actual_time.ToDatetime(tzinfo=UTC).astimezone(time_zone),
     )
     if read is None:
-        found = await _turn_or_batch(client, run.workflow_id, run.run_id)
+        entry = await _turn_or_batch(client, run.workflow_id, run.run_id)
     else:
         turn_id = read.get(run.workflow_id, "")
         turn = turn.model_copy(update={"id": turn_id, "message": run.workflow_id})
@@ -284,16 +287,16 @@ async def _turn(
             return turn.model_copy(
                 update=await messages.fate_of(client, run.workflow_id, run.run_id)
             )
-        found = await _turn_or_batch(client, turn_id, "")
-    if found is None:
+        entry = await _turn_or_batch(client, turn_id, "")
+    if entry is None:
         return turn
-    if isinstance(found, BatchStatus):
-        spent, ended_at = found.cost if found.ended_at else None, found.ended_at
-        ended_at = ended_at and ended_at.astimezone(place)
-        return turn.model_copy(update={"batch": found, "spent": spent, "ended_at": ended_at})
-    told = {name: getattr(found, name) for name in ("state", "outcome", "spent")}
-    ended_at = found.ended_at and found.ended_at.astimezone(place)
-    return turn.model_copy(update={**told, "ended_at": ended_at})
+    if isinstance(entry, BatchStatus):
+        spent, ended_at = entry.cost if entry.ended_at else None, entry.ended_at
+        ended_at = ended_at and ended_at.astimezone(time_zone)
+        return turn.model_copy(update={"batch": entry, "spent": spent, "ended_at": ended_at})
+    fields = {name: getattr(entry, name) for name in ("state", "outcome", "spent")}
+    ended_at = entry.ended_at and entry.ended_at.astimezone(time_zone)
+    return turn.model_copy(update={**fields, "ended_at": ended_at})
 
 
 async def _turn_or_batch(
@@ -301,11 +304,11 @@ async def _turn_or_batch(
 ) -> TurnEntry | BatchStatus | None:
     """Return the entry of a turn, or the status of a batch; None if its retention is over."""
     with contextlib.suppress(RPCError):
-        found = (await describe_last(client, turn_id, run_id, retry=True)).workflow_execution_info
-        if found.type.name in BATCHES:
-            return status_of(found, await note_in(client, found))
-        attributes = decode_typed_search_attributes(found.search_attributes)
-        return await entry_of(client, found, attributes)
+        info = (await describe_last(client, turn_id, run_id, retry=True)).workflow_execution_info
+        if info.type.name in BATCHES:
+            return status_of(info, await note_in(client, info))
+        attributes = decode_typed_search_attributes(info.search_attributes)
+        return await entry_of(client, info, attributes)
     return None
 
 

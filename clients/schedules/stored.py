@@ -62,23 +62,23 @@ def schedule_of(
         InvalidRequestError: It cannot be written as JSON.
     """
     request = definition.input(datetime.now(UTC))
-    kind, given = TURN, start_request.introduced(request, {})
+    kind, options = TURN, start_request.introduced(request, {})
     if request.session is not None:
         kind = SCHEDULED_MESSAGE
     elif definition.batch is not None:
         kind, marks = SCHEDULED_BATCH, None
         note = batch_plan.unstored(request)
-        given["memo"] = {MEMO_BATCH: note.model_dump(mode="json")}
-        given["static_summary"] = f"{markdown(word(request.agent))}: {note.items} tasks"
+        options["memo"] = {MEMO_BATCH: note.model_dump(mode="json")}
+        options["static_summary"] = f"{markdown(word(request.agent))}: {note.items} tasks"
     action = ScheduleActionStartWorkflow(
         kind,
         packed(client, request),
         id=definition.id,
         task_queue=definition.task_queue,
-        task_timeout=given["task_timeout"],
-        memo=given["memo"],
+        task_timeout=options["task_timeout"],
+        memo=options["memo"],
         typed_search_attributes=marks or TypedSearchAttributes.empty,
-        static_summary=given["static_summary"],
+        static_summary=options["static_summary"],
         priority=Priority(priority_key=definition.priority, fairness_key=definition.fairness),
     )
     return Schedule(
@@ -117,12 +117,12 @@ def _calendars(times: Cron) -> list[ScheduleCalendarSpec]:
     ]
 
 
-def _ranges(given: Ranges) -> tuple[ScheduleRange, ...]:
-    return tuple(ScheduleRange(one.first, one.last, one.step) for one in given)
+def _ranges(ranges: Ranges) -> tuple[ScheduleRange, ...]:
+    return tuple(ScheduleRange(range_.first, range_.last, range_.step) for range_ in ranges)
 
 
 async def definition_of(
-    client: Client, schedule_id: str, found: DescribeScheduleResponse
+    client: Client, schedule_id: str, description: DescribeScheduleResponse
 ) -> Definition:
     """Return the definition of a schedule.
 
@@ -130,8 +130,8 @@ async def definition_of(
         ScheduleConflictError: Another program has created or changed it.
         PayloadDecodeError: This process lacks the codec or the key of the schedule.
     """
-    stored = found.schedule
-    request = await request_of(client, schedule_id, found)
+    stored = description.schedule
+    request = await request_of(client, schedule_id, description)
     times = cron_of(stored.spec)
     if times is None or stored.policies.overlap_policy not in _IF_RUNNING:
         verb = "created" if request.schedule is None else "changed"
@@ -187,13 +187,15 @@ def _read(calendar: StructuredCalendarSpec) -> tuple[Ranges, ...]:
         calendar.year,
     )
     return tuple(
-        tuple(Range(one.start, max(one.start, one.end), one.step or 1) for one in field)
+        tuple(
+            Range(range_.start, max(range_.start, range_.end), range_.step or 1) for range_ in field
+        )
         for field in fields
     )
 
 
 async def request_of(
-    client: Client, schedule_id: str, found: DescribeScheduleResponse
+    client: Client, schedule_id: str, description: DescribeScheduleResponse
 ) -> TurnRequest:
     """Return the input of the turns of a schedule, or of its messages.
 
@@ -201,7 +203,7 @@ async def request_of(
         ScheduleConflictError: The schedule starts no turns of Perdure.
         PayloadDecodeError: This process lacks the codec or the key of the schedule.
     """
-    action = found.schedule.action.start_workflow
+    action = description.schedule.action.start_workflow
     payloads = action.input.payloads
     if action.workflow_type.name not in STARTED or len(payloads) != 1:
         raise errors.ScheduleConflictError(
@@ -209,7 +211,7 @@ async def request_of(
             f" {action.workflow_type.name!r}; choose another id",
             context={"schedule_id": schedule_id},
         )
-    return await input_of(client, found)
+    return await input_of(client, description)
 
 
 def _moment(spec: Any, name: str) -> datetime | None:

@@ -48,31 +48,31 @@ def offsets(name: str, now: datetime) -> tuple[tuple[int, int], ...]:
 
     They cover the slots of the next 20 years, and of backfills for the last five.
     """
-    place = zone(name)
+    time_zone = zone(name)
     at, end = now - _BEFORE, now + _AFTER
-    found = [(int(at.timestamp()), _offset(place, at))]
+    changes = [(int(at.timestamp()), _offset(time_zone, at))]
     while at < end:
         following = at + _STRIDE
-        if _offset(place, following) != found[-1][1]:
-            change = _change(place, int(at.timestamp()), int(following.timestamp()))
-            found.append((change, _offset(place, datetime.fromtimestamp(change, UTC))))
+        if _offset(time_zone, following) != changes[-1][1]:
+            change = _change(time_zone, int(at.timestamp()), int(following.timestamp()))
+            changes.append((change, _offset(time_zone, datetime.fromtimestamp(change, UTC))))
         at = following
-    return tuple(found)
+    return tuple(changes)
 
 
-def _change(place: ZoneInfo, before: int, after: int) -> int:
+def _change(time_zone: ZoneInfo, before: int, after: int) -> int:
     """Return the first second with another offset than that of `before`."""
-    old = _offset(place, datetime.fromtimestamp(before, UTC))
+    old = _offset(time_zone, datetime.fromtimestamp(before, UTC))
     while after - before > 1:
         middle = (before + after) // 2
-        if _offset(place, datetime.fromtimestamp(middle, UTC)) == old:
+        if _offset(time_zone, datetime.fromtimestamp(middle, UTC)) == old:
             before = middle
         else:
             after = middle
     return after
 
 
-def _offset(place: ZoneInfo, at: datetime) -> int:
-    offset = at.astimezone(place).utcoffset()
+def _offset(time_zone: ZoneInfo, at: datetime) -> int:
+    offset = at.astimezone(time_zone).utcoffset()
     assert offset is not None
     return int(offset.total_seconds())

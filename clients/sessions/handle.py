@@ -305,8 +305,10 @@ class Session(Generic[T]):
 
     def _type_of_answer(self, agent: str | None) -> Any:
         """Return the type of the answer of a named agent; None if only that agent knows it."""
-        own = self._request
-        is_held = own is None or own.output_schema is not None or agent in (None, own.agent)
+        request = self._request
+        is_held = (
+            request is None or request.output_schema is not None or agent in (None, request.agent)
+        )
         return self._output if is_held else None
 
     async def _after_turns(self, message_id: str, receipt: Receipt) -> Receipt:
@@ -340,8 +342,8 @@ class Session(Generic[T]):
 
     async def _is_over(self, turn_id: str) -> bool:
         describing = describe(self._client, turn_id, retry=True)
-        found = await access.TURN.asked(turn_id, describing)
-        return bool(found.workflow_execution_info.HasField("close_time"))
+        description = await access.TURN.asked(turn_id, describing)
+        return bool(description.workflow_execution_info.HasField("close_time"))
 
     async def _ask_or_start(self, message: RawValue, message_id: str) -> RawValue:
         try:
@@ -355,19 +357,19 @@ class Session(Generic[T]):
         self, request: SessionRequest, message: RawValue, message_id: str
     ) -> RawValue:
         """Start the session with its first message, unless another caller just did."""
-        what = f"the first message of session {self.id!r}"
-        given = pack(request, "the input of the session")
+        subject = f"the first message of session {self.id!r}"
+        payload = pack(request, "the input of the session")
 
         async def begun(attributes: TypedSearchAttributes | None) -> RawValue:
             operation: WithStartWorkflowOperation[Any, Any] = WithStartWorkflowOperation(
                 SESSION,
-                given,
+                payload,
                 id=self.id,
                 search_attributes=attributes,
                 **self._start_options(request),
             )
             return await updates.ask_and_start(
-                self._client, operation, SAY, message, what, message_id
+                self._client, operation, SAY, message, subject, message_id
             )
 
         try:
@@ -496,8 +498,8 @@ class Session(Generic[T]):
                 over.
             InvalidRequestError: The value is not a cursor.
         """
-        given, types = {"after": after}, {"after": validation.Text | None}
-        validation.check("the events", given, types, errors.InvalidRequestError)
+        values, types = {"after": after}, {"after": validation.Text | None}
+        validation.check("the events", values, types, errors.InvalidRequestError)
         position = None if after is None else cursors.read(after, "a session")
         run, last = await self._last_run(), 0
         if position is not None:
@@ -681,9 +683,9 @@ class Session(Generic[T]):
         for turn in reversed(state.turns):
             if message_id in turn.messages:
                 return MessageStatus(id=message_id, turn_id=turn.turn_id)
-        if state.running is not None and message_id in {one.id for one in state.given}:
+        if state.running is not None and message_id in {message.id for message in state.given}:
             return MessageStatus(id=message_id, turn_id=state.running.turn_id)
-        is_queued = message_id in {one.id for one in state.queue}
+        is_queued = message_id in {message.id for message in state.queue}
         return MessageStatus(id=message_id) if is_queued else None
 
     async def turn_of(self, message_id: str) -> Turn[Any]:
@@ -700,8 +702,8 @@ class Session(Generic[T]):
         state = SessionState()
         async for event in self._events(run_id):
             state = apply(state, event.fact)
-            given = {one.id for one in state.given}
-            if state.running is not None and message_id in given:
+            message_ids = {message.id for message in state.given}
+            if state.running is not None and message_id in message_ids:
                 begun = await self.begun(state.running.turn_id)
                 if begun is not None:
                     return begun
@@ -732,10 +734,10 @@ class Session(Generic[T]):
             await asyncio.sleep(pause)
             pause *= 2
 
-    async def _done(self, update: str, given: Any) -> bool:
-        return unpack(await self._ask(update, pack(given)), Done).done
+    async def _done(self, update: str, argument: Any) -> bool:
+        return unpack(await self._ask(update, pack(argument)), Done).done
 
-    async def _ask(self, update: str, given: RawValue, update_id: str | None = None) -> RawValue:
+    async def _ask(self, update: str, payload: RawValue, update_id: str | None = None) -> RawValue:
         """Send an update.
 
         Raises:
@@ -745,7 +747,7 @@ class Session(Generic[T]):
             await self._last_run()
         try:
             return await updates.ask(
-                self._client, access.SESSION, [""], self.id, update, given, update_id
+                self._client, access.SESSION, [""], self.id, update, payload, update_id
             )
         except errors.TurnOverError:
             await self._last_run()  # a message to what is no session, which is over
@@ -790,21 +792,21 @@ class Session(Generic[T]):
         )
 
 
-def session_request(agent: Agent[Any] | str, **given: Any) -> SessionRequest:
+def session_request(agent: Agent[Any] | str, **options: Any) -> SessionRequest:
     """Return the input of a session.
 
     Raises:
         InvalidRequestError: An option is not valid.
         ConfigurationError: The output type cannot be enforced on a model.
     """
-    if given.get("output") is not None:
-        given["output_schema"] = output_type.schema_of(given["output"])
-    given.pop("output", None)
+    if options.get("output") is not None:
+        options["output_schema"] = output_type.schema_of(options["output"])
+    options.pop("output", None)
     name = agent.name if isinstance(agent, Agent) else agent
-    idle, time = {"idle": given.get("idle")}, {"idle": validation.Time | None}
+    idle, time = {"idle": options.get("idle")}, {"idle": validation.Time | None}
     validation.check("the session", idle, time, errors.InvalidRequestError)
     try:
-        request = SessionRequest.model_validate({"agent": name, **given})
+        request = SessionRequest.model_validate({"agent": name, **options})
     except ValidationError as error:
         raise errors.InvalidRequestError(
             f"the session cannot be started: "
@@ -827,8 +829,8 @@ def _turns_of(state: SessionState) -> tuple[SessionTurn, ...]:
     """Return the last turns that are over and the running one, with the messages that it has."""
     if state.running is None:
         return state.turns
-    given = tuple(one.id for one in state.given)
-    return (*state.turns, state.running.model_copy(update={"messages": given}))
+    message_ids = tuple(message.id for message in state.given)
+    return (*state.turns, state.running.model_copy(update={"messages": message_ids}))
 
 
 def _until(state: SessionState, at_turn: int | None, request: SessionRequest) -> SessionSnapshot:

@@ -42,7 +42,7 @@ class SessionEntry(Value):
 
 
 def sessions(
-    client: Client, index: Index, wanted: Filter, limit: int | None
+    client: Client, index: Index, filters: Filter, limit: int | None
 ) -> Listing[SessionEntry]:
     """Return the sessions that match a filter by agent and labels, open ones first.
 
@@ -54,13 +54,13 @@ def sessions(
         entry = _entry_of(info)
         # a store may find other cases of letters
         is_wanted = (
-            wanted.agent in (None, entry.agent)
-            and wanted.labels.items() <= entry.labels.items()
-            and wanted.admits_id(entry.id)
+            filters.agent in (None, entry.agent)
+            and filters.labels.items() <= entry.labels.items()
+            and filters.admits_id(entry.id)
         )
         return entry if is_wanted else None
 
-    return Listing(Workflows(client, index, wanted, SESSION), limit, read)
+    return Listing(Workflows(client, index, filters, SESSION), limit, read)
 
 
 def _entry_of(info: WorkflowExecutionInfo) -> SessionEntry:

@@ -43,12 +43,12 @@ async def closed_before(
         return None
     number = int(receipt.turn_id.rpartition("/")[2])
     try:
-        found = await describe_last(client, f"{session_id}/{number - 1}", "", retry=True)
+        description = await describe_last(client, f"{session_id}/{number - 1}", "", retry=True)
     except RPCError as error:
         if error.status is not RPCStatusCode.NOT_FOUND:
             raise
         return None
-    info = found.workflow_execution_info
+    info = description.workflow_execution_info
     if info.parent_execution.workflow_id != session_id or not info.HasField("close_time"):
         return None
     sent_at = await _sent_at(client, session_id, message_id)

@@ -136,11 +136,11 @@ async def entry_of(
     )
 
 
-def _state(info: WorkflowExecutionInfo, waits_for: object, said: str) -> State:
+def _state(info: WorkflowExecutionInfo, waits_for: object, state_name: str) -> State:
     if info.status != Status.WORKFLOW_EXECUTION_STATUS_RUNNING:
         return State.PAUSED
     kind = _waits_for(waits_for)
-    return search_attributes.state_of(kind) if kind else _known(State, said) or State.RUNNING
+    return search_attributes.state_of(kind) if kind else _known(State, state_name) or State.RUNNING
 
 
 def _waits_for(memo: object) -> str:
@@ -174,5 +174,5 @@ def _note(memo: object) -> _Note:
         return _Note()
 
 
-def _known(cls: type[E], said: str) -> E | None:
-    return cls(said) if said in tuple(cls) else None
+def _known(cls: type[E], name: str) -> E | None:
+    return cls(name) if name in tuple(cls) else None

@@ -119,14 +119,14 @@ class Filter:
             )
 
     def _keywords(self) -> Iterator[tuple[str, str]]:
-        given = {
+        values = {
             search_attributes.AGENT.name: self.agent,
             search_attributes.PARENT.name: self.parent,
             search_attributes.SCHEDULE.name: self.schedule,
         }
         yield from (
             (name, search_attributes.keyword(value))
-            for name, value in given.items()
+            for name, value in values.items()
             if value is not None
         )
 
@@ -134,16 +134,16 @@ class Filter:
         return {search_attributes.label(name, value) for name, value in self.labels.items()}
 
 
-def member(cls: type[E], said: str | None) -> E | None:
+def member(cls: type[E], name: str | None) -> E | None:
     """Return a state or an outcome by its name.
 
     Raises:
         InvalidRequestError: The name is unknown.
     """
-    if said is None:
+    if name is None:
         return None
-    if said not in tuple(cls):
+    if name not in tuple(cls):
         raise errors.InvalidRequestError(
-            f"there is no {cls.__name__.lower()} {said!r}; there are {', '.join(cls)}"
+            f"there is no {cls.__name__.lower()} {name!r}; there are {', '.join(cls)}"
         )
-    return cls(said)
+    return cls(name)

@@ -142,9 +142,9 @@ class Turn(Generic[T]):
         """
         feed, position = await self._from(after)
         async with contextlib.aclosing(feed.watch(position)) as watching:
-            async for one in watching:
-                if isinstance(one, Event):
-                    yield one
+            async for item in watching:
+                if isinstance(item, Event):
+                    yield item
 
     @validation.arguments("the events")
     async def _from(self, after: validation.Text | None) -> tuple[Feed, Cursor | None]:
@@ -174,9 +174,9 @@ class Turn(Generic[T]):
             TurnNotFoundError: Temporal does not have the turn, or no longer has it.
         """
         async with contextlib.aclosing(told(await self._feed(), only_words=True)) as telling:
-            async for one in telling:
-                if isinstance(one, str | TextBegins | TextVoid):
-                    yield one
+            async for item in telling:
+                if isinstance(item, str | TextBegins | TextVoid):
+                    yield item
 
     async def live(
         self, after: str | None = None
@@ -197,8 +197,8 @@ class Turn(Generic[T]):
             TurnNotFoundError: Temporal does not have the turn, or no longer has it.
         """
         async with contextlib.aclosing(told(*await self._from(after))) as telling:
-            async for one in telling:
-                yield one
+            async for item in telling:
+                yield item
 
     async def status(self) -> TurnStatus:
         """Return the current status of the turn, from its history.
@@ -512,7 +512,7 @@ class Turn(Generic[T]):
                 one may still do so later.
             TurnNotFoundError: Temporal does not have the turn.
         """
-        given = {
+        new_limits = {
             "budget": budget,
             "max_iterations": max_iterations,
             "model_retry": model_retry,
@@ -521,8 +521,8 @@ class Turn(Generic[T]):
             access.TURN.new_id(id)
         point = await self._forks.resume_point(self.id, await self._last_known())
         if point is None:
-            return await self._ask_again({**given, "id": id}, by)
-        turn = await self._forks.start(point, "", id, by=by, **given)
+            return await self._ask_again({**new_limits, "id": id}, by)
+        turn = await self._forks.start(point, "", id, by=by, **new_limits)
         return turn.typed(self._output)
 
     async def last_step(self) -> int:
@@ -566,8 +566,8 @@ class Turn(Generic[T]):
         """
         return await self._forks.effects(self.id, await self._last_known(), step)
 
-    async def _ask_again(self, given: Mapping[str, object], by: str | None) -> Turn[T]:
-        names = [name for name, value in given.items() if value is not None]
+    async def _ask_again(self, options: Mapping[str, object], by: str | None) -> Turn[T]:
+        names = [name for name, value in options.items() if value is not None]
         if names:
             raise errors.InvalidRequestError(
                 f"turn {self.id!r} waits for a provider and goes on as itself, so it takes no"
@@ -577,9 +577,9 @@ class Turn(Generic[T]):
         await self._ask(RESUME, pack(Resume(by=by)))
         return self
 
-    async def _ask(self, update: str, given: RawValue) -> RawValue:
+    async def _ask(self, update: str, payload: RawValue) -> RawValue:
         return await updates.ask(
-            self._client, access.TURN, (await self._feed()).runs, self.id, update, given
+            self._client, access.TURN, (await self._feed()).runs, self.id, update, payload
         )
 
     async def pending_approvals(self) -> tuple[PendingApproval, ...]:

@@ -28,11 +28,11 @@ class Workflows:
         resource: What the workflows are.
     """
 
-    def __init__(self, client: Client, index: Index, wanted: Filter, resource: Resource) -> None:
+    def __init__(self, client: Client, index: Index, filters: Filter, resource: Resource) -> None:
         self.resource = resource
         self._client = client
         self._index = index
-        self._wanted = wanted
+        self._wanted = filters
 
     async def query(self) -> str:
         """Return Temporal's filter.
@@ -61,7 +61,7 @@ class Workflows:
         )
         service = self._client.workflow_service
         try:
-            found = await service.list_workflow_executions(request, retry=retry)
+            response = await service.list_workflow_executions(request, retry=retry)
         except RPCError as error:
             if token or error.status is not RPCStatusCode.INVALID_ARGUMENT:
                 raise
@@ -70,10 +70,10 @@ class Workflows:
                 f" {self.resource.subject('')}: {error.message}; `perdure setup --namespace"
                 f" {self._client.namespace}` registers the search attributes that filters need"
             ) from error
-        return found.executions, found.next_page_token
+        return response.executions, response.next_page_token
 
 
-def turns(client: Client, index: Index, wanted: Filter, limit: int | None) -> Listing[TurnEntry]:
+def turns(client: Client, index: Index, filters: Filter, limit: int | None) -> Listing[TurnEntry]:
     """Return the turns that match a filter.
 
     Turns that are not over come first, then the others, the last ended first.
@@ -87,9 +87,9 @@ def turns(client: Client, index: Index, wanted: Filter, limit: int | None) -> Li
     async def read(info: WorkflowExecutionInfo) -> TurnEntry | None:
         attributes = decode_typed_search_attributes(info.search_attributes)
         entry = await entry_of(client, info, attributes)
-        return entry if wanted.admits(entry, attributes, info.task_queue) else None
+        return entry if filters.admits(entry, attributes, info.task_queue) else None
 
-    return Listing(Workflows(client, index, wanted, TURN), limit, read)
+    return Listing(Workflows(client, index, filters, TURN), limit, read)
 
 
 async def _explain(client: Client, index: Index) -> None:
@@ -97,10 +97,10 @@ async def _explain(client: Client, index: Index) -> None:
 
     It may have been set up in the meantime.
     """
-    found = await index.ask(client)
-    if found is not None and not found.is_ready:
+    status = await index.ask(client)
+    if status is not None and not status.is_ready:
         raise errors.ConfigurationError(
-            f"namespace {client.namespace!r} cannot be searched for turns ({found}); run `perdure"
+            f"namespace {client.namespace!r} cannot be searched for turns ({status}); run `perdure"
             f" setup --namespace {client.namespace}` once",
-            context={"namespace": client.namespace, "missing": list(found.missing)},
+            context={"namespace": client.namespace, "missing": list(status.missing)},
         )

@@ -27,8 +27,8 @@ class Aloud:
     async def events(self) -> AsyncIterator[Event]:
         """Yield the turn's events until it is over."""
         async with contextlib.aclosing(self._turn.live()) as telling:
-            async for one in telling:
-                if isinstance(one, Event):
-                    yield one
-                elif not isinstance(one, CaughtUp):
-                    self._say(one)
+            async for item in telling:
+                if isinstance(item, Event):
+                    yield item
+                elif not isinstance(item, CaughtUp):
+                    self._say(item)

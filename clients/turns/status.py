@@ -240,9 +240,9 @@ def pending(state: TurnState, run_id: str, now: datetime) -> Iterator[PendingApp
     run_id = state.carried.first_run or run_id
     waiting = state.waiting.pending if state.waiting and state.ended is None else ()
     calls = {call.id: (call.arguments, gate.reason) for call, gate in state.asked.calls}
-    for one in waiting:
-        if one.call_id in calls and now < one.expires_at:
-            yield one.of_run(run_id, *calls[one.call_id])
+    for approval in waiting:
+        if approval.call_id in calls and now < approval.expires_at:
+            yield approval.of_run(run_id, *calls[approval.call_id])
 
 
 def _step(state: TurnState) -> int:
@@ -312,10 +312,10 @@ def _children(node: Node, now: datetime) -> tuple[ChildStatus, ...]:
     """Return the children: ended ones from the parent's history, others from their own."""
     below = {child.turn_id: child for child in node.children}
     return tuple(
-        _child(below[one.turn_id], now)
-        if one.turn_id in below
-        else _reported(one.report, is_over=one.ended)
-        for one in node.state.children
+        _child(below[child_state.turn_id], now)
+        if child_state.turn_id in below
+        else _reported(child_state.report, is_over=child_state.ended)
+        for child_state in node.state.children
     )
 
 

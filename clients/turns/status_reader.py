@@ -33,13 +33,15 @@ async def look(client: Client, turn_id: str, run_id: str) -> TurnStatus:
         ServerUnreachableError: Temporal does not answer.
     """
     with access.TURN.asking(turn_id):
-        found = await describe_last(client, turn_id, run_id, retry=True)
-        runs = await runs_up_to(client, found)
+        description = await describe_last(client, turn_id, run_id, retry=True)
+        runs = await runs_up_to(client, description)
     root = await tree(client, turn_id, runs)
     untaken = frozenset(
-        one.activity_id for one in found.pending_activities if one.state == _SCHEDULED
+        activity.activity_id
+        for activity in description.pending_activities
+        if activity.state == _SCHEDULED
     )
-    is_paused = found.workflow_execution_info.status == _PAUSED
+    is_paused = description.workflow_execution_info.status == _PAUSED
     return status(root, datetime.now(UTC), is_paused=is_paused, untaken=untaken)
 
 
@@ -57,8 +59,8 @@ async def tree(client: Client, turn_id: str, runs: Sequence[str]) -> Node:
         root.see(event)
     root.take_over(read.after, read.at)
     running = [child.turn_id for child in root.state.children if child.began and not child.ended]
-    found = await asyncio.gather(*(_below(client, child) for child in running))
-    root.children = [child for child in found if child is not None]
+    children = await asyncio.gather(*(_below(client, child) for child in running))
+    root.children = [child for child in children if child is not None]
     return root
 
 

@@ -69,7 +69,7 @@ async def ask(
     runs: Sequence[str],
     id: str,
     update: str,
-    given: RawValue,
+    payload: RawValue,
     update_id: str | None = None,
 ) -> RawValue:
     """Send an update to the last run of a turn or a session and wait for its answer.
@@ -83,7 +83,7 @@ async def ask(
         runs: The known runs, in order; empty text for the latest run.
         id: The id of the turn or of the session.
         update: The name of the update.
-        given: Its input.
+        payload: Its input.
         update_id: Its id; a random one without it. One id takes effect once.
 
     Raises:
@@ -102,7 +102,7 @@ async def ask(
             while True:
                 handle = once.get_workflow_handle(id, run_id=run_id)
                 try:
-                    return await _in_time(_sent(handle, update, given, update_id))
+                    return await _in_time(_sent(handle, update, payload, update_id))
                 except _Over:
                     last = await last_run(client, id, run_id)
                     if last == run_id:
@@ -135,8 +135,8 @@ async def ask_and_start(
     client: Client,
     operation: WithStartWorkflowOperation[Any, Any],
     update: str,
-    given: RawValue,
-    what: str,
+    payload: RawValue,
+    subject: str,
     update_id: str | None = None,
 ) -> RawValue:
     """Start a workflow, unless it runs, with an update to it, and wait for the answer.
@@ -145,8 +145,8 @@ async def ask_and_start(
         client: Temporal's client.
         operation: The workflow.
         update: The name of the update.
-        given: Its input.
-        what: What the workflow is, for errors.
+        payload: Its input.
+        subject: What the workflow is, for errors.
         update_id: The id of the update; a random one without it.
 
     Raises:
@@ -161,7 +161,7 @@ async def ask_and_start(
         async with asyncio.timeout(WAIT.total_seconds()):
             answer: RawValue = await client.execute_update_with_start_workflow(
                 update,
-                given,
+                payload,
                 start_workflow_operation=operation,
                 id=update_id,
                 result_type=RawValue,
@@ -172,7 +172,7 @@ async def ask_and_start(
         if caller is not None and caller.cancelling() > cancels:  # the SDK has one for both
             raise asyncio.CancelledError from None
         raise errors.ServerUnreachableError(
-            f"no worker took in {what} within {WAIT.total_seconds():g} s; is one running?"
+            f"no worker took in {subject} within {WAIT.total_seconds():g} s; is one running?"
         ) from None
     return answer
 
@@ -210,11 +210,11 @@ async def _in_time(sending: Coroutine[Any, Any, RawValue]) -> RawValue:
 
 
 async def _sent(
-    handle: WorkflowHandle[Any, Any], update: str, given: RawValue, update_id: str
+    handle: WorkflowHandle[Any, Any], update: str, payload: RawValue, update_id: str
 ) -> RawValue:
     try:
         answer: RawValue = await handle.execute_update(
-            update, given, id=update_id, result_type=RawValue
+            update, payload, id=update_id, result_type=RawValue
         )
     except WorkflowUpdateFailedError as error:
         type_ = error.cause.type if isinstance(error.cause, ApplicationError) else None
@@ -224,7 +224,7 @@ async def _sent(
             raise _Busy from None
         raise errors.from_info(failures.error_in(error.cause)) from None
     except RPCError as error:
-        is_over = any(words in error.message for words in _IS_OVER)
+        is_over = any(text in error.message for text in _IS_OVER)
         if error.status == RPCStatusCode.NOT_FOUND and is_over:
             raise _Over from None
         if error.status is RPCStatusCode.RESOURCE_EXHAUSTED and _TOO_MANY in error.message:
@@ -239,12 +239,12 @@ async def _over(handle: WorkflowHandle[Any, Any], update: str) -> errors.TurnOve
     """Return the error of an update that came too late, with the outcome if Temporal has it."""
     outcome = ""
     with contextlib.suppress(RPCError):
-        found = await handle.describe()
-        outcome = found.status.name.lower() if found.status else ""
+        description = await handle.describe()
+        outcome = description.status.name.lower() if description.status else ""
         with contextlib.suppress(Exception):  # this process may lack the codec
-            outcome = (await found.memo_value(MEMO, {})).get("outcome", outcome)
-    said = f" ({outcome})" if outcome else ""
+            outcome = (await description.memo_value(MEMO, {})).get("outcome", outcome)
+    suffix = f" ({outcome})" if outcome else ""
     context = {"turn_id": handle.id, "outcome": outcome}
     return errors.TurnOverError(
-        f"turn {handle.id!r} is over{said}; {update!r} comes too late", context=context
+        f"turn {handle.id!r} is over{suffix}; {update!r} comes too late", context=context
     )

@@ -34,15 +34,15 @@ async def calls_that_wait(client: Client, turn_id: str, run_id: str) -> tuple[Pe
         PerdureError: As `Turn.pending_approvals` does.
     """
     with access.TURN.asking(turn_id):
-        found = await describe_last(client, turn_id, run_id, retry=True)
-        runs = await runs_up_to(client, found)
+        description = await describe_last(client, turn_id, run_id, retry=True)
+        runs = await runs_up_to(client, description)
     state = await state_of(client, turn_id, runs[-1])
     return tuple(pending(state, runs[0], datetime.now(UTC)))
 
 
-def full(one: PendingApproval) -> str:
+def full(approval: PendingApproval) -> str:
     """Return the name that is valid in any run."""
-    return f"{one.call_id}:{one.token}"
+    return f"{approval.call_id}:{approval.token}"
 
 
 async def named(
@@ -62,15 +62,17 @@ async def named(
         ServerUnreachableError: Temporal does not answer.
     """
     pending = await turn.pending_approvals()
-    waiting = {name: one for one in pending for name in (one.call_id, full(one))}
+    waiting = {
+        name: approval for approval in pending for name in (approval.call_id, full(approval))
+    }
     missing = next((call for call in calls if call not in waiting), None)
     if missing is not None:
         raise _unknown(turn, missing, pending)
-    found = {call: waiting[call] for call in calls}
+    selected = {call: waiting[call] for call in calls}
     if to_run:
-        plain = [one for call, one in found.items() if call != full(one)]
+        plain = [approval for call, approval in selected.items() if call != full(approval)]
         await _refuse_ambiguous(client, turn, plain)
-    return list({full(one): one for one in found.values()}.values())
+    return list({full(approval): approval for approval in selected.values()}.values())
 
 
 async def _refuse_ambiguous(
@@ -82,7 +84,7 @@ async def _refuse_ambiguous(
         ApprovalConflictError: One of these calls, which were given without a token, needs it.
         ServerUnreachableError: Temporal does not answer.
     """
-    changed = next((one for one in plain if one.reason), None)
+    changed = next((approval for approval in plain if approval.reason), None)
     if changed is not None:
         raise errors.ApprovalConflictError(
             f"the tool of call {changed.call_id!r} of turn {turn.id!r} has changed, so the call"
@@ -106,12 +108,12 @@ async def of_all(
     """
     async for entry in entries:
         try:
-            found = await calls_that_wait(client, entry.id, entry.run_id)
+            approvals = await calls_that_wait(client, entry.id, entry.run_id)
         except errors.PayloadDecodeError as error:
             yield entry, error
         else:
-            for one in found:
-                yield entry, one
+            for approval in approvals:
+                yield entry, approval
 
 
 async def is_only_run(client: Client, turn: Turn[Any]) -> bool:
@@ -121,13 +123,13 @@ async def is_only_run(client: Client, turn: Turn[Any]) -> bool:
         ServerUnreachableError: Temporal does not answer.
     """
     written = turn.id.replace("\\", "\\\\").replace("'", "\\'")
-    own = await runs_of(client, turn.id)
-    if (await turn.first_run()) not in own:
+    own_runs = await runs_of(client, turn.id)
+    if (await turn.first_run()) not in own_runs:
         return False
     try:
         with access.TURN.asking(turn.id):
             async for run in client.list_workflows(f"WorkflowId = '{written}'"):
-                if run.id == turn.id and run.run_id not in own:
+                if run.id == turn.id and run.run_id not in own_runs:
                     return False
     except errors.InvalidRequestError:  # an id that no query can hold
         return False
@@ -137,12 +139,12 @@ async def is_only_run(client: Client, turn: Turn[Any]) -> bool:
 def _unknown(
     turn: Turn[Any], call: str, pending: tuple[PendingApproval, ...]
 ) -> errors.ApprovalConflictError:
-    if any(call.startswith(f"{one.call_id}:") for one in pending):
-        what = (
+    if any(call.startswith(f"{approval.call_id}:") for approval in pending):
+        reason = (
             f"the token of {call!r} is not that of the call that waits in turn {turn.id!r}:"
             " its arguments differ, or the turn was started again; review the call again"
         )
     else:
-        names = ", ".join(one.call_id for one in pending) or "none"
-        what = f"no call {call!r} of turn {turn.id!r} waits for approval (waiting: {names})"
-    return errors.ApprovalConflictError(f"{what}; nothing was decided")
+        names = ", ".join(approval.call_id for approval in pending) or "none"
+        reason = f"no call {call!r} of turn {turn.id!r} waits for approval (waiting: {names})"
+    return errors.ApprovalConflictError(f"{reason}; nothing was decided")

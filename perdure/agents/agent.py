@@ -47,10 +47,10 @@ def _who(agent: Agent[Any]) -> str:
     return f"agent {agent.name}"
 
 
-def _list(field: str, words: str, *types: type) -> Converted[Iterable[Any], tuple[Any, ...]]:
+def _list(field: str, description: str, *types: type) -> Converted[Iterable[Any], tuple[Any, ...]]:
     """Return a field whose items are instances of these types."""
-    item = Annotated[Any, validation.instance(words, *types)]
-    return Converted(lambda agent, given: validation.listed(_who(agent), field, given, item), ())
+    item = Annotated[Any, validation.instance(description, *types)]
+    return Converted(lambda agent, value: validation.listed(_who(agent), field, value, item), ())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,8 +176,8 @@ class Agent(Generic[T_co]):
         refuse_same_names(
             self.name,
             (
-                (f"skills[{place}]", item)
-                for place, item in enumerate(self.skills)
+                (f"skills[{index}]", item)
+                for index, item in enumerate(self.skills)
                 if isinstance(item, Skill)
             ),
         )
@@ -210,7 +210,7 @@ class Agent(Generic[T_co]):
         Raises:
             DuplicateToolError: Two tools have the same name; the message names both sources.
         """
-        found: dict[str, Tool] = {}
+        tools: dict[str, Tool] = {}
         sources = dict.fromkeys((LOAD_SKILL, HAND_OVER, *DELEGATION_TOOLS), "Perdure itself")
         for source, item in self._sources():
             if item.name in sources:
@@ -223,11 +223,11 @@ class Agent(Generic[T_co]):
                         "sources": [sources[item.name], source],
                     },
                 )
-            found[item.name], sources[item.name] = item, source
+            tools[item.name], sources[item.name] = item, source
         values = [skill for skill in self.skills if isinstance(skill, Skill)]
         if len(values) < len(self.skills) or any(skill.on_demand for skill in values):
-            found[LOAD_SKILL] = loader(among(values))
-        return found
+            tools[LOAD_SKILL] = loader(among(values))
+        return tools
 
     @property
     def servers(self) -> tuple[MCPServer, ...]:
@@ -252,11 +252,11 @@ _A_HANDOFF = Annotated[
 ]
 
 
-def _as_models(who: str, given: str | Sequence[str]) -> str | tuple[str, ...]:
+def _as_models(who: str, value: str | Sequence[str]) -> str | tuple[str, ...]:
     models = (
-        (given,)
-        if isinstance(given, str)
-        else validation.listed(who, "model", given, validation.Text)
+        (value,)
+        if isinstance(value, str)
+        else validation.listed(who, "model", value, validation.Text)
     )
     if not models or not all(model.strip() for model in models):
         raise errors.ConfigurationError(f"{who}: name a model, such as model='openai:gpt-5-mini'")
@@ -264,7 +264,7 @@ def _as_models(who: str, given: str | Sequence[str]) -> str | tuple[str, ...]:
         raise errors.ConfigurationError(
             f"{who}: a chain has at most {limits.CHAIN} models, not {len(models)}"
         )
-    return given if isinstance(given, str) else models
+    return value if isinstance(value, str) else models
 
 
 def _refuse_same_servers(who: str, servers: Sequence[MCPServer]) -> None:
@@ -277,36 +277,36 @@ def _refuse_same_servers(who: str, servers: Sequence[MCPServer]) -> None:
 
 
 def _as_delegates(
-    who: str, given: Iterable[str | Delegate | Agent[Any]] | Literal["all"]
+    who: str, value: Iterable[str | Delegate | Agent[Any]] | Literal["all"]
 ) -> tuple[Delegate, ...] | Literal["all"]:
-    if given == "all":
+    if value == "all":
         return "all"
-    if isinstance(given, str):
+    if isinstance(value, str):
         raise errors.ConfigurationError(
-            f"{who}: delegates is a list of names, or 'all', not {given!r}"
+            f"{who}: delegates is a list of names, or 'all', not {value!r}"
         )
-    items = validation.listed(who, "delegates", given, _A_DELEGATE)
-    found = tuple(map(_delegate, items))
-    twice = _twice(found)
+    items = validation.listed(who, "delegates", value, _A_DELEGATE)
+    delegates = tuple(map(_delegate, items))
+    twice = _twice(delegates)
     if twice is not None:
         raise errors.ConfigurationError(f"{who}: it delegates to {twice!r} twice")
-    return found
+    return delegates
 
 
-def _as_handoffs(agent: str, given: Iterable[str | Handoff | Agent[Any]]) -> tuple[Handoff, ...]:
+def _as_handoffs(agent: str, value: Iterable[str | Handoff | Agent[Any]]) -> tuple[Handoff, ...]:
     who = f"agent {agent}"
-    items = validation.listed(who, "handoffs", given, _A_HANDOFF)
-    found = tuple(map(_handoff, items))
-    twice = _twice(found)
+    items = validation.listed(who, "handoffs", value, _A_HANDOFF)
+    handoffs = tuple(map(_handoff, items))
+    twice = _twice(handoffs)
     if twice is not None:
         raise errors.ConfigurationError(f"{who}: it hands over to {twice!r} twice")
-    if any(item.name == agent for item in found):
+    if any(item.name == agent for item in handoffs):
         raise errors.ConfigurationError(f"{who}: it cannot hand over to itself")
-    return found
+    return handoffs
 
 
-def _twice(found: Sequence[Delegate | Handoff]) -> str | None:
-    names = [item.name for item in found]
+def _twice(items: Sequence[Delegate | Handoff]) -> str | None:
+    names = [item.name for item in items]
     return next((name for name in names if names.count(name) > 1), None)
 
 

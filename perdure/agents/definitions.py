@@ -219,12 +219,12 @@ def define(
         ToolResolverError: The resolver failed.
         ConfigurationError: The signature of a tool cannot be described.
     """
-    own = tuple(define_tool(item, activity_of(item)) for item in offered(agent, allowed))
+    own_tools = tuple(define_tool(item, activity_of(item)) for item in offered(agent, allowed))
     tools = (
-        *own,
+        *own_tools,
         *_delegation(agent, delegates, allowed),
         *_handing_over(agent, handoffs, allowed),
-        *_inherited(inherited, activity_of, allowed, {tool.name for tool in own}),
+        *_inherited(inherited, activity_of, allowed, {tool.name for tool in own_tools}),
     )
     skills = [item for item in agent.skills if isinstance(item, Skill)]
     return AgentDefinition(
@@ -317,15 +317,17 @@ def _inherited(
     items: Sequence[tuple[InheritedTool, Tool]],
     activity_of: Callable[[Tool], str],
     allowed: Sequence[str] | None,
-    own: set[str],
+    own_names: set[str],
 ) -> Iterator[ToolDefinition]:
     """Yield allowed tools of the turns above, nearest first, except those the agent overrides."""
-    for item, found in items:
-        if item.name not in own and (allowed is None or item.name in allowed):
-            tool = define_tool(found, activity_of(found))
+    for item, source in items:
+        if item.name not in own_names and (allowed is None or item.name in allowed):
+            tool = define_tool(source, activity_of(source))
             needs = tool.needs_approval or item.needs_approval
-            asked = {"has_policy": item.has_policy, "policies": item.policies}
-            yield tool.model_copy(update={"owner": item.owner, "needs_approval": needs, **asked})
+            policy_fields = {"has_policy": item.has_policy, "policies": item.policies}
+            yield tool.model_copy(
+                update={"owner": item.owner, "needs_approval": needs, **policy_fields}
+            )
 
 
 def offered(agent: Agent[Any], allowed: Sequence[str] | None) -> Iterator[Tool]:
@@ -347,17 +349,17 @@ def resolved(agent: Agent[Any], name: str) -> Tool | None:
     if agent.resolver is None or name in (LOAD_SKILL, HAND_OVER, *DELEGATION_TOOLS):
         return None
     try:
-        found = agent.resolver.resolve(name)
+        tool = agent.resolver.resolve(name)
     except Exception as error:
         raise errors.ToolResolverError(
             f"agent {agent.name}: the resolver failed for {name!r}: {raised(error)}"
         ) from error
-    if found is not None and (not isinstance(found, Tool) or found.name != name):
+    if tool is not None and (not isinstance(tool, Tool) or tool.name != name):
         raise errors.ToolResolverError(
-            f"agent {agent.name}: the resolver gave {found!r} for the tool {name!r}; return a tool"
+            f"agent {agent.name}: the resolver gave {tool!r} for the tool {name!r}; return a tool"
             " of that name, or None"
         )
-    return found
+    return tool
 
 
 def define_tool(item: Tool, activity: str) -> ToolDefinition:

@@ -113,19 +113,19 @@ def declared(
         UnknownAgentError: A delegate is not known.
     """
     names = set(known)
-    given = (
+    by_name = (
         {name: Delegate(name) for name in names}
         if items == "all"
         else {item.name: item for item in items if isinstance(item, Delegate)}
     )
-    for name in given:
+    for name in by_name:
         if name not in names:
             raise errors.UnknownAgentError(
                 f"agent {agent} delegates to {name!r}, which this worker does not know; it knows"
                 f" {', '.join(sorted(names))}",
                 context={"agent": name},
             )
-    return tuple(given[name] for name in sorted(given) if name != agent)
+    return tuple(by_name[name] for name in sorted(by_name) if name != agent)
 
 
 def tools(

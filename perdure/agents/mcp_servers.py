@@ -119,10 +119,12 @@ class MCPServer:
             )
         who = f"MCP server {self.name}"
         validation.check(who, vars(self), _KINDS)
-        for what in ("command", "env", "allowed", "requires_approval"):
-            given = getattr(self, what)
-            if given is not None and not isinstance(given, bool | Mapping):
-                object.__setattr__(self, what, validation.listed(who, what, given, validation.Text))
+        for field_name in ("command", "env", "allowed", "requires_approval"):
+            value = getattr(self, field_name)
+            if value is not None and not isinstance(value, bool | Mapping):
+                object.__setattr__(
+                    self, field_name, validation.listed(who, field_name, value, validation.Text)
+                )
         if bool(self.command) == bool(self.url):
             raise errors.ConfigurationError(
                 f"MCP server {self.name}: give either a command or a url"
@@ -296,7 +298,7 @@ def readable(parameters: Any) -> Any:
     Constraints on values, such as an `enum`, are not changed.
     """
     if isinstance(parameters, list):
-        return [readable(one) for one in parameters]
+        return [readable(item) for item in parameters]
     if not isinstance(parameters, dict):
         return parameters
     return {name: _readable(name, value) for name, value in parameters.items()}
@@ -319,16 +321,16 @@ def _is_data(name: str, value: Any) -> bool:
     return name in _DATA and not isinstance(value, dict)
 
 
-def name_of(server: str, own: str) -> str:
+def name_of(server: str, tool_name: str) -> str:
     """Return the name of a tool for models: `server__tool`.
 
     Characters that are not valid become `_`, and a long name is cut; eight digits of a hash keep
     such names unique.
     """
-    name = server + BETWEEN + own
+    name = server + BETWEEN + tool_name
     if NAME.fullmatch(name):
         return name
-    mark = "_" + hashlib.sha256(own.encode("utf-8", "replace")).hexdigest()[:_HASH_CHARACTERS]
+    mark = "_" + hashlib.sha256(tool_name.encode("utf-8", "replace")).hexdigest()[:_HASH_CHARACTERS]
     plain = re.sub(r"[^A-Za-z0-9_-]", "_", name)
     return plain[: limits.NAME_CHARACTERS - len(mark)] + mark
 
@@ -344,15 +346,15 @@ def toolbox(
         ConfigurationError: The server lacks an allowed tool, or its tools do not have the digest
             that the agent requires.
     """
-    wanted = _allowed(server, {item.own: item for item in listed})
-    _check_schemas(server, wanted)
-    _check_digest(server, wanted)
-    names = [name_of(server.name, item.own) for item in wanted]
+    allowed = _allowed(server, {item.own: item for item in listed})
+    _check_schemas(server, allowed)
+    _check_digest(server, allowed)
+    names = [name_of(server.name, item.own) for item in allowed]
     return Toolbox(
         server.name,
         [
             MCPTool(server, name, call_of(name, item.digest), item.digest, item)
-            for name, item in zip(names, wanted, strict=True)
+            for name, item in zip(names, allowed, strict=True)
         ],
     )
 
@@ -369,22 +371,24 @@ def _allowed(server: MCPServer, items: Mapping[str, ListedTool]) -> list[ListedT
             f"the MCP server {server.name!r} has no tool named {missing[0]!r}; it has"
             f" {', '.join(map(word, items)) or 'none'}"
         )
-    return [item for own, item in items.items() if server.allowed is None or own in server.allowed]
+    return [
+        item for name, item in items.items() if server.allowed is None or name in server.allowed
+    ]
 
 
-def _check_schemas(server: MCPServer, wanted: Sequence[ListedTool]) -> None:
+def _check_schemas(server: MCPServer, tools: Sequence[ListedTool]) -> None:
     """Check the schemas of the tools' arguments.
 
     Raises:
         ConfigurationError: One is not a schema of objects, or is too large.
     """
-    odd = next((item.own for item in wanted if item.parameters.get("type") != "object"), None)
+    odd = next((item.own for item in tools if item.parameters.get("type") != "object"), None)
     if odd is not None:
         raise errors.ConfigurationError(
             f"the tool {odd!r} of the MCP server {server.name!r} takes no object, and models give"
             " nothing else; leave it out with allowed="
         )
-    for item in wanted:
+    for item in tools:
         try:
             check_size(item.parameters)
         except ValueError as error:
@@ -394,19 +398,19 @@ def _check_schemas(server: MCPServer, wanted: Sequence[ListedTool]) -> None:
             ) from None
 
 
-def _check_digest(server: MCPServer, wanted: Sequence[ListedTool]) -> None:
+def _check_digest(server: MCPServer, tools: Sequence[ListedTool]) -> None:
     """Check that the tools are those that the agent accepts.
 
     Raises:
         ConfigurationError: They have another digest than the required one.
     """
-    found = digest_of(wanted, trusted=server.trusted)
-    if server.digest is not None and server.digest != found:
+    digest = digest_of(tools, trusted=server.trusted)
+    if server.digest is not None and server.digest != digest:
         raise errors.ConfigurationError(
-            f"the tools of the MCP server {server.name!r} have the digest {found}, and the agent"
+            f"the tools of the MCP server {server.name!r} have the digest {digest}, and the agent"
             f" accepts {server.digest}: names, descriptions, schemas or believed hints differ;"
             " read them, and if they are acceptable, put the new digest into MCPServer(digest=…)",
-            context={"server": server.name, "found": found, "accepted": server.digest},
+            context={"server": server.name, "found": digest, "accepted": server.digest},
         )
 
 
@@ -418,17 +422,17 @@ def digest_of(items: Iterable[ListedTool], *, trusted: bool = False) -> str:
 def _accepted(item: ListedTool, trusted: bool) -> str:
     """Return the accepted properties of a tool; without hints they do not depend on trust."""
     hints = {"read_only": item.read_only, "idempotent": item.idempotent}
-    told = [name for name, is_told in hints.items() if is_told and trusted]
-    return " ".join([item.digest, *told])
+    believed_hints = [name for name, is_told in hints.items() if is_told and trusted]
+    return " ".join([item.digest, *believed_hints])
 
 
 def _asks(server: MCPServer, name: str) -> bool:
     """Whether each call of the tool that models know as `name` needs approval."""
-    wanted = server.requires_approval
+    required = server.requires_approval
     return (
-        wanted
-        if isinstance(wanted, bool)
-        else any(name_of(server.name, own) == name for own in wanted)
+        required
+        if isinstance(required, bool)
+        else any(name_of(server.name, tool_name) == name for tool_name in required)
     )
 
 

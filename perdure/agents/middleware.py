@@ -131,20 +131,20 @@ class Recovery(Middleware):
     """Marks the place where exceptions are typed. It is always on, so naming it is optional."""
 
 
-async def _said(said: object) -> object:
-    return await said if inspect.isawaitable(said) else said
+async def _said(result: object) -> object:
+    return await result if inspect.isawaitable(result) else result
 
 
-def _judge(check: Check, said: object, what: str) -> None:
-    if said is True:
+def _judge(check: Check, result: object, subject_name: str) -> None:
+    if result is True:
         return
-    if not isinstance(said, bool | str):
-        wanted = f"return True to accept {what}, or False or a reason to refuse it"
+    if not isinstance(result, bool | str):
+        advice = f"return True to accept {subject_name}, or False or a reason to refuse it"
         raise errors.ConfigurationError(
-            f"the guardrail {named(check)} returned {validation.sort(said)}; {wanted}"
+            f"the guardrail {named(check)} returned {validation.sort(result)}; {advice}"
         )
-    reason = said or "no reason given"
+    reason = result or "no reason given"
     raise errors.GuardrailError(
-        f"a guardrail refused {what}: {reason}",
+        f"a guardrail refused {subject_name}: {reason}",
         context={"guardrail": getattr(check, "__name__", type(check).__name__)},
     )

@@ -96,12 +96,13 @@ If it raises, the call is denied.
 
 def strictest(verdicts: Sequence[Allow | Deny | RequireApproval]) -> Allow | Deny | RequireApproval:
     """Return the strictest verdict: a denial, then the approval that expires first."""
-    denied = next((one for one in verdicts if isinstance(one, Deny)), None)
-    asked = [one for one in verdicts if isinstance(one, RequireApproval)]
-    if denied is not None or not asked:
+    denied = next((verdict for verdict in verdicts if isinstance(verdict, Deny)), None)
+    approvals = [verdict for verdict in verdicts if isinstance(verdict, RequireApproval)]
+    if denied is not None or not approvals:
         return denied or Allow()
     return min(
-        asked, key=lambda one: limits.APPROVAL_EXPIRY if one.expires is None else one.expires
+        approvals,
+        key=lambda verdict: limits.APPROVAL_EXPIRY if verdict.expires is None else verdict.expires,
     )
 
 

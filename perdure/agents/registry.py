@@ -99,19 +99,19 @@ class Registry:
             UnknownAgentError: There is none; the message lists the known names.
         """
         with self._lock:
-            found = self._entries.get(name)
+            registered = self._entries.get(name)
             is_model = _MODELS.match(name) or any(
                 isinstance(entry, Agent) and name in entry.models
                 for entry in self._entries.values()
             )
-        if found is None:
+        if registered is None:
             known = ", ".join(self.list()) or "none at all"
             advice = _OF_A_MODEL if is_model else ""
             raise errors.UnknownAgentError(
                 f"no agent named {name!r}; this worker knows {known}{advice}",
                 context={"agent": name},
             )
-        return found
+        return registered
 
     @property
     def has_factories(self) -> bool:
@@ -136,11 +136,11 @@ class Registry:
             UnknownAgentError: There is no agent of this name.
             ConfigurationError: A factory failed, or made an agent with another name.
         """
-        found = self.entry(info.agent)
-        if isinstance(found, Agent):
-            return found
+        registered = self.entry(info.agent)
+        if isinstance(registered, Agent):
+            return registered
         try:
-            agent = found(info)
+            agent = registered(info)
         except Exception as error:
             raise errors.ConfigurationError(
                 f"the factory of agent {info.agent!r} failed: {raised(error)}"

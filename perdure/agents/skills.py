@@ -101,11 +101,13 @@ class Skill:
                     (self.instructions, f"[files of this skill: {_some(self._by_path)}]")
                 )
             )
-        wanted = _plain(path)
-        if wanted in self._by_path:
-            return self._by_path[wanted]
+        plain_path = _plain(path)
+        if plain_path in self._by_path:
+            return self._by_path[plain_path]
         below = [
-            one for one in sorted(self._by_path) if wanted == "." or one.startswith(f"{wanted}/")
+            known_path
+            for known_path in sorted(self._by_path)
+            if plain_path == "." or known_path.startswith(f"{plain_path}/")
         ]
         if not below:
             raise ValueError(

@@ -29,8 +29,8 @@ def raised(error: BaseException) -> str:
 
     For example: `KeyError: 'key' (tools.py:41 in refund)`.
     """
-    place = place_of(error)
-    return f"{described(error)} ({place})" if place else described(error)
+    location = place_of(error)
+    return f"{described(error)} ({location})" if location else described(error)
 
 
 def raised_unquoted(error: BaseException) -> str:
@@ -74,10 +74,10 @@ def traceback_of(error: BaseException) -> str:
     begin = error.__traceback__
     while begin is not None and (_is_ours(begin.tb_frame) or _is_stdlib(begin.tb_frame)):
         begin = begin.tb_next
-    told = traceback.TracebackException(
+    trace = traceback.TracebackException(
         type(error), error, begin or error.__traceback__, compact=True
     )
-    return _clipped("".join(told.format()))
+    return _clipped("".join(trace.format()))
 
 
 def stack_of(frame: FrameType) -> str:
@@ -98,15 +98,15 @@ def _innermost(frames: Frames) -> str:
     Installed code of the user cannot be distinguished from a library's by its folder: then it is
     the frame that Perdure called.
     """
-    others = [
+    candidates = [
         (frame, line) for frame, line in frames if not _is_ours(frame) and not _is_stdlib(frame)
     ]
     theirs = [
         item
-        for item in others
+        for item in candidates
         if not any(part in _INSTALLED for part in PurePath(item[0].f_code.co_filename).parts)
     ]
-    chosen = theirs[-1:] or others[:1]
+    chosen = theirs[-1:] or candidates[:1]
     return _place(*chosen[0]) if chosen else ""
 
 

@@ -26,13 +26,13 @@ def limited(budget: Budget | None) -> tuple[str, ...]:
     return tuple(name for name in DIMENSIONS if getattr(budget, name, None) is not None)
 
 
-def ledger_of(budget: Budget | None, given: Spending, spent: Spending, held: Spending) -> Ledger:
+def ledger_of(budget: Budget | None, granted: Spending, spent: Spending, held: Spending) -> Ledger:
     """Return the ledger of a holder who was given a part of a budget.
 
     The rest of the budget is reserved for the others.
     """
     amounts = Spending(**{name: getattr(budget, name) for name in limited(budget)})
-    ledger = Ledger(budget, spent=spent).hold("others", bounded(amounts - given))
+    ledger = Ledger(budget, spent=spent).hold("others", bounded(amounts - granted))
     return ledger.hold("turns", held)
 
 
@@ -43,7 +43,7 @@ def left_of(ledger: Ledger) -> Spending:
     )
 
 
-def wanted(ledger: Ledger, places: int, most: Spending, own: Budget | None) -> Spending:
+def wanted(ledger: Ledger, places: int, peak: Spending, own_budget: Budget | None) -> Spending:
     """Return the lease that the next turn should have.
 
     It has its own limit if there is one, otherwise an equal share of what is left for each free
@@ -53,17 +53,17 @@ def wanted(ledger: Ledger, places: int, most: Spending, own: Budget | None) -> S
     for name in limited(ledger.budget):
         remaining = ledger.remaining(name)
         assert remaining is not None
-        limit = getattr(own, name, None)
+        limit = getattr(own_budget, name, None)
         amounts[name] = (
-            max(_share(remaining, places), getattr(most, name)) if limit is None else limit
+            max(_share(remaining, places), getattr(peak, name)) if limit is None else limit
         )
     return Spending(**amounts)
 
 
-def lease(ledger: Ledger, wanted: Spending, *, is_last: bool) -> Spending | None:
+def lease(ledger: Ledger, needed: Spending, *, is_last: bool) -> Spending | None:
     """Return the lease of the next turn; None if it waits until money comes back.
 
-    If less than `wanted` is left, the turn waits for others; without others (`is_last`) it gets the
+    If less than `needed` is left, the turn waits for others; without others (`is_last`) it gets the
     rest.
 
     Raises:
@@ -72,16 +72,16 @@ def lease(ledger: Ledger, wanted: Spending, *, is_last: bool) -> Spending | None
     remaining = left_of(ledger)
     if is_last and not has_some(remaining, ledger.budget):
         raise ExhaustedError
-    if not is_last and not (covers(remaining, wanted) and has_some(remaining, ledger.budget)):
+    if not is_last and not (covers(remaining, needed) and has_some(remaining, ledger.budget)):
         return None
     return Spending(
-        **{name: min(getattr(wanted, name), getattr(remaining, name)) for name in DIMENSIONS}
+        **{name: min(getattr(needed, name), getattr(remaining, name)) for name in DIMENSIONS}
     )
 
 
-def covers(left: Spending, wanted: Spending) -> bool:
+def covers(available: Spending, required: Spending) -> bool:
     """Return whether enough is left in every dimension."""
-    return all(getattr(left, name) >= getattr(wanted, name) for name in DIMENSIONS)
+    return all(getattr(available, name) >= getattr(required, name) for name in DIMENSIONS)
 
 
 def has_some(amounts: Spending, budget: Budget | None) -> bool:
@@ -123,7 +123,7 @@ def total(amounts: Iterable[Spending]) -> Spending:
     return sum(amounts, NOTHING)
 
 
-def budget_for(lease: Spending, limits: Budget | None, own: Budget | None) -> dict[str, Any]:
+def budget_for(lease: Spending, limits: Budget | None, own_budget: Budget | None) -> dict[str, Any]:
     """Return the limits of a turn without its time: its own ones, and its lease."""
-    mine = {name: value for name, value in own or () if value is not None and name != "time"}
+    mine = {name: value for name, value in own_budget or () if value is not None and name != "time"}
     return {**mine, **{name: getattr(lease, name) for name in limited(limits)}}

@@ -153,15 +153,17 @@ def ordered(
     account = progress.active.get(target)
     before = account.order if account else PartOrder()
     spare = request.at_once - sum(each.slots for each in progress.active.values())
-    money, others = _spare_money(request, progress), _has_others(request, progress, target)
-    if short is not None and not _suffices(request, progress.active[short], money, others=others):
+    money, has_others = _spare_money(request, progress), _has_others(request, progress, target)
+    if short is not None and not _suffices(
+        request, progress.active[short], money, others=has_others
+    ):
         return progress, {}  # until more comes back
     order = before.model_copy(
         update={
             "slots": before.slots + (max(spare, 0) if short is None else 0),
             "given": before.given + money,
             "taken": account.news.returned if account else NOTHING,
-            "others": others,
+            "others": has_others,
             "most": progress.most,
             "budget": request.budget,
             "on_error": request.on_error,
@@ -187,10 +189,10 @@ def _given(progress: BatchProgress, part: int, order: PartOrder, now: datetime) 
 
 
 def _suffices(
-    request: BatchRequest, account: PartAccount, money: Spending, *, others: bool
+    request: BatchRequest, account: PartAccount, money: Spending, *, has_others: bool
 ) -> bool:
     """Return whether a turn that waits for money can start with this amount, or gets no more."""
-    if not others and not has_any(_kept(account), request.budget):
+    if not has_others and not has_any(_kept(account), request.budget):
         return True
     return covers(money, account.news.wanted) and has_some(money, request.budget)
 

@@ -37,23 +37,23 @@ def arguments_of(written: str, text: str, begin: int, tool: ToolDefinition | Non
     `text` has `written` at `begin`, followed by the rest of the reply, for a JSON object that
     itself contains what looks like its end.
     """
-    whole = object_in(text, begin)
-    if whole is not None:
-        return whole[0]
-    words = unfenced(written)
-    literal = _python_literal(words)
+    json_object = object_in(text, begin)
+    if json_object is not None:
+        return json_object[0]
+    plain_text = unfenced(written)
+    literal = _python_literal(plain_text)
     if literal is not None:
         return literal
     fields = _fields(tool)
     if tool is not None and (
-        not fields or (words.lower() in _NOTHING and not tool.parameters.get("required"))
+        not fields or (plain_text.lower() in _NOTHING and not tool.parameters.get("required"))
     ):
         return "{}"
     only = _only_field(tool, fields)
     if only is not None:
-        return dumped({only: _value(words, fields[only])})
-    inside = object_in(words, words.find("{")) if "{" in words else None
-    return inside[0] if inside else words or "{}"
+        return dumped({only: _value(plain_text, fields[only])})
+    inside = object_in(plain_text, plain_text.find("{")) if "{" in plain_text else None
+    return inside[0] if inside else plain_text or "{}"
 
 
 def object_in(text: str, begin: int = 0) -> tuple[str, dict[str, Any]] | None:
@@ -77,8 +77,8 @@ def call_in(value: dict[str, Any]) -> tuple[str, str] | None:
     )
     if name is None:
         return None
-    given: Any = next((value[key] for key in _INPUTS if value.get(key) is not None), {})
-    return name.strip(), given if isinstance(given, str) else dumped(given)
+    arguments: Any = next((value[key] for key in _INPUTS if value.get(key) is not None), {})
+    return name.strip(), arguments if isinstance(arguments, str) else dumped(arguments)
 
 
 def unfenced(text: str) -> str:
@@ -103,14 +103,14 @@ def _is_strict(text: str) -> bool:
     return True
 
 
-def _python_literal(words: str) -> str | None:
+def _python_literal(text: str) -> str | None:
     """Convert a Python dict to JSON text."""
-    if not words.startswith("{") or not words.endswith("}") or len(words) > _PYTHON:
+    if not text.startswith("{") or not text.endswith("}") or len(text) > _PYTHON:
         return None
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about invalid escapes in the model's strings
-            value = ast.literal_eval(words)
+            value = ast.literal_eval(text)
         return dumped(value) if isinstance(value, dict) else None
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         return None
@@ -128,18 +128,18 @@ def _only_field(tool: ToolDefinition | None, fields: dict[str, Any]) -> str | No
     return names[0] if len(names) == 1 and names[0] in fields else None
 
 
-def _value(words: str, field: Any) -> Any:
+def _value(text: str, field: Any) -> Any:
     """Convert text to a value of this field.
 
     It is parsed as JSON, except that a string field takes unquoted text literally.
     """
     try:
-        value = json.loads(words)
+        value = json.loads(text)
         dumped(value)
     # parsing and writing reach Python's recursion limit at different depths
     except (ValueError, RecursionError):
-        return words[1:-1] if len(words) > 1 and words[0] == words[-1] == "'" else words
-    return words if _is_text(field) and not isinstance(value, str) else value
+        return text[1:-1] if len(text) > 1 and text[0] == text[-1] == "'" else text
+    return text if _is_text(field) and not isinstance(value, str) else value
 
 
 def _is_text(field: Any) -> bool:

@@ -20,20 +20,22 @@ def schema_of(
     tools: Sequence[ToolDefinition], answer: Mapping[str, JsonValue] | None
 ) -> dict[str, JsonValue]:
     """Return the schema of a reply; `answer` is the schema of an answer, None to rule one out."""
-    found: dict[str, JsonValue] = {}
-    parts = [_call(tool, found) for tool in tools]
-    parts += [_object({"answer": _lifted(answer, "answer", found)})] if answer is not None else []
-    whole: dict[str, JsonValue] = (
+    definitions: dict[str, JsonValue] = {}
+    parts = [_call(tool, definitions) for tool in tools]
+    parts += (
+        [_object({"answer": _lifted(answer, "answer", definitions)})] if answer is not None else []
+    )
+    schema: dict[str, JsonValue] = (
         parts[0] if len(parts) == 1 else {"type": "object", "anyOf": [*parts]}
     )
-    return {**whole, "$defs": found} if found else whole
+    return {**schema, "$defs": definitions} if definitions else schema
 
 
-def _call(tool: ToolDefinition, found: dict[str, JsonValue]) -> dict[str, JsonValue]:
+def _call(tool: ToolDefinition, collected: dict[str, JsonValue]) -> dict[str, JsonValue]:
     return _object(
         {
             "name": {"type": "string", "enum": [tool.name]},
-            "arguments": _lifted(tool.parameters, tool.name, found),
+            "arguments": _lifted(tool.parameters, tool.name, collected),
         }
     )
 
@@ -47,12 +49,14 @@ def _object(properties: dict[str, JsonValue]) -> dict[str, JsonValue]:
     }
 
 
-def _lifted(schema: Mapping[str, JsonValue], owner: str, found: dict[str, JsonValue]) -> JsonValue:
-    """Return `schema` without its definitions, which are added to `found`."""
+def _lifted(
+    schema: Mapping[str, JsonValue], owner: str, collected: dict[str, JsonValue]
+) -> JsonValue:
+    """Return `schema` without its definitions, which are added to `collected`."""
     for kind in _DEFINITIONS:
         definitions = schema.get(kind)
         for name, definition in definitions.items() if isinstance(definitions, dict) else ():
-            found[f"{owner}.{name}"] = _renamed(definition, owner)
+            collected[f"{owner}.{name}"] = _renamed(definition, owner)
     lifted: JsonValue = _renamed(
         {key: value for key, value in schema.items() if key not in _DEFINITIONS}, owner
     )

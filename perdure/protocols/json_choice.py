@@ -77,8 +77,8 @@ def read(answer: ModelAnswer, prompt: Prompt, *, corrects: bool) -> ModelAnswer:
     thought, text = _split_reasoning(answer.message.text)
     if answer.message.calls or answer.stop is StopReason.REFUSED or not text.strip():
         return answer
-    said = _first_reply(text, prompt)
-    if said is None:
+    part = _first_reply(text, prompt)
+    if part is None:
         is_cut_off = answer.stop is StopReason.MAX_TOKENS
         return answer.model_copy(
             update={
@@ -89,9 +89,9 @@ def read(answer: ModelAnswer, prompt: Prompt, *, corrects: bool) -> ModelAnswer:
                 )
             }
         )
-    is_call = isinstance(said, ToolCall) and answer.stop is not StopReason.MAX_TOKENS
+    is_call = isinstance(part, ToolCall) and answer.stop is not StopReason.MAX_TOKENS
     thinking = (*reasoning(answer.message), *([Thinking(text=thought)] if thought else []))
-    message = AssistantMessage(parts=(*thinking, said))
+    message = AssistantMessage(parts=(*thinking, part))
     return answer.model_copy(
         update={"message": message, "stop": StopReason.TOOL_CALLS if is_call else answer.stop}
     )
@@ -108,21 +108,23 @@ def _split_reasoning(text: str) -> tuple[str, str]:
 def _first_reply(text: str, prompt: Prompt) -> ToolCall | Text | None:
     """Return the call or the answer of the first object that holds one."""
     places = itertools.islice(re.finditer(r"\{", text), _PLACES)
-    found = (object_in(text, place.start()) for place in places)
-    return next((said for value in found if value and (said := _reply_in(value[1], prompt))), None)
+    objects = (object_in(text, brace.start()) for brace in places)
+    return next(
+        (part for value in objects if value and (part := _reply_in(value[1], prompt))), None
+    )
 
 
 def _reply_in(value: dict[str, Any], prompt: Prompt) -> ToolCall | Text | None:
     call = call_in(value) if prompt.offered else None
     if call is not None:
         return ToolCall(id="", name=call[0], arguments=call[1])
-    told = (
+    answer = (
         value
         if prompt.response_schema is not None and "answer" not in value
         else value.get("answer")
     )
-    text = told if isinstance(told, str) else dumped(told)
-    return Text(text=text) if told is not None and text.strip() else None
+    text = answer if isinstance(answer, str) else dumped(answer)
+    return Text(text=text) if answer is not None and text.strip() else None
 
 
 def _forms(prompt: Prompt) -> str:

@@ -19,8 +19,10 @@ def ask(prompt: Prompt) -> Prompt:
     """
     if prompt.response_schema is None or not prompt.tools:
         return prompt
-    words = TYPED + to_json(prompt.response_schema).decode()
-    return replace(prompt, system=f"{prompt.system}\n\n{words}" if prompt.system.strip() else words)
+    instruction = TYPED + to_json(prompt.response_schema).decode()
+    return replace(
+        prompt, system=f"{prompt.system}\n\n{instruction}" if prompt.system.strip() else instruction
+    )
 
 
 def read(answer: ModelAnswer, prompt: Prompt, *, corrects: bool) -> ModelAnswer:

@@ -40,14 +40,14 @@ class Prompt:
         wish = self.options.tool_choice
         if wish in (None, "auto", "required") or not self.tools:
             return self.tools
-        found = tuple(tool for tool in self.tools if tool.name == wish)
-        if not found and wish != "none":
+        chosen = tuple(tool for tool in self.tools if tool.name == wish)
+        if not chosen and wish != "none":
             names = ", ".join(tool.name for tool in self.tools)
             raise errors.LLMInvalidRequestError(
                 f"tool_choice {one_line(str(wish), 80)!r} is none of auto, required, none and the"
                 f" tools: {names}"
             )
-        return found
+        return chosen
 
     @property
     def weight(self) -> int:

@@ -71,16 +71,16 @@ def parse(text: str, tools: Sequence[ToolDefinition]) -> Reply:
     reasoning, body = _split_reasoning(text.replace("\r\n", "\n"))
     marks = list(_marks(body))
     sections = [mark for mark in marks if mark.kind != "answer"]
-    for place, mark in enumerate(sections[:_SECTIONS]):
+    for index, mark in enumerate(sections[:_SECTIONS]):
         if mark.kind == "action" and tools:
-            found = _action(_RequestedAction.at(body, sections[place : place + 3]), tools)
-            if found.action or found.answer:
+            reply = _action(_RequestedAction.at(body, sections[index : index + 3]), tools)
+            if reply.action or reply.answer:
                 return Reply(
                     _thought(body[: mark.begin]),
                     reasoning,
-                    found.action,
-                    found.arguments,
-                    found.answer,
+                    reply.action,
+                    reply.arguments,
+                    reply.answer,
                 )
         elif mark.kind == "finalanswer" and (answer := _answer(body, mark)):
             return Reply(_thought(body[: mark.begin]), reasoning, answer=answer)
@@ -172,8 +172,8 @@ class _RequestedAction:
 
         It is a JSON object, `name(input)`, `name[input]`, or the two on separate lines.
         """
-        found = object_in(body, begin)
-        if found is not None and (call := call_in(found[1])):
+        json_object = object_in(body, begin)
+        if json_object is not None and (call := call_in(json_object[1])):
             return cls(call[0], call[1], call[1])
         if match := _CALL.fullmatch(unfenced(named)):
             written = match["round"] or match["square"] or ""
@@ -182,16 +182,19 @@ class _RequestedAction:
         return cls(name, written, written)
 
 
-def _action(asked: _RequestedAction, tools: Sequence[ToolDefinition]) -> Reply:
+def _action(requested: _RequestedAction, tools: Sequence[ToolDefinition]) -> Reply:
     """Return the requested action, or an answer given as one; neither if nothing is named."""
-    name = _name(asked.name, tools)
+    name = _name(requested.name, tools)
     tool = next((tool for tool in tools if tool.name == name), None)
     plain = _plain(name)
     if tool is None and plain in _ANSWERS:
-        return Reply(answer=_answer_in_input(asked.written))
+        return Reply(answer=_answer_in_input(requested.written))
     if tool is None and (not plain or plain in _NO_ACTION or plain.startswith("none_")):
         return Reply()
-    return Reply(action=name, arguments=arguments_of(asked.written, asked.text, asked.begin, tool))
+    return Reply(
+        action=name,
+        arguments=arguments_of(requested.written, requested.text, requested.begin, tool),
+    )
 
 
 def _name(written: str, tools: Sequence[ToolDefinition]) -> str:
@@ -203,8 +206,8 @@ def _name(written: str, tools: Sequence[ToolDefinition]) -> str:
     ]
     if len(alike) == 1:
         return alike[0]
-    words = set(re.findall(r"[\w-]+", line))
-    mentioned = [tool.name for tool in tools if tool.name in words]
+    tokens = set(re.findall(r"[\w-]+", line))
+    mentioned = [tool.name for tool in tools if tool.name in tokens]
     return mentioned[0] if len(mentioned) == 1 and not alike else line
 
 
@@ -214,9 +217,13 @@ def _plain(name: str) -> str:
 
 def _answer_in_input(written: str) -> str:
     """Return an answer that was given as the input of an action, without quotes or its object."""
-    found = object_in(written)
-    values = list(found[1].values()) if found else []
+    json_object = object_in(written)
+    values = list(json_object[1].values()) if json_object else []
     if len(values) == 1 and isinstance(values[0], str):
         return values[0].strip()
-    words = unfenced(written)
-    return words[1:-1] if len(words) > 1 and words[0] == words[-1] and words[0] in "\"'" else words
+    plain_text = unfenced(written)
+    return (
+        plain_text[1:-1]
+        if len(plain_text) > 1 and plain_text[0] == plain_text[-1] and plain_text[0] in "\"'"
+        else plain_text
+    )

@@ -70,14 +70,14 @@ def ask(prompt: Prompt) -> Prompt:
             f"tool_choice {prompt.options.tool_choice!r} cannot be kept by the protocol react_text;"
             " choose 'auto' or 'none', or the protocol 'json'"
         )
-    given = prompt.options
-    stops = (STOP,) if given.stop_sequences is None and prompt.offered else given.stop_sequences
+    options = prompt.options
+    stops = (STOP,) if options.stop_sequences is None and prompt.offered else options.stop_sequences
     return replace(
         prompt,
         system=f"{prompt.system}\n\n{_forms(prompt)}" if prompt.system.strip() else _forms(prompt),
         messages=in_words(prompt.messages, _WORDS),
         tools=(),
-        options=given.model_copy(update={"stop_sequences": stops, "tool_choice": None}),
+        options=options.model_copy(update={"stop_sequences": stops, "tool_choice": None}),
         response_schema=None,
     )
 
@@ -99,12 +99,12 @@ def read(answer: ModelAnswer, prompt: Prompt, *, corrects: bool) -> ModelAnswer:
         return answer.model_copy(
             update={"objection": _objection(answer, prompt) if corrects else ""}
         )
-    said = (
+    part = (
         ToolCall(id="", name=reply.action, arguments=reply.arguments)
         if reply.action
         else Text(text=reply.answer)
     )
-    message = AssistantMessage(parts=(*_thinking(answer.message, reply), said))
+    message = AssistantMessage(parts=(*_thinking(answer.message, reply), part))
     is_call = reply.action and answer.stop is not StopReason.MAX_TOKENS
     return answer.model_copy(
         update={"message": message, "stop": StopReason.TOOL_CALLS if is_call else answer.stop}

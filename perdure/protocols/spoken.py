@@ -37,9 +37,9 @@ class Words:
     objection: str
 
 
-def in_words(messages: Sequence[Message], words: Words) -> tuple[Message, ...]:
+def in_words(messages: Sequence[Message], phrases: Words) -> tuple[Message, ...]:
     """Return `messages` without calls and results."""
-    return tuple(_alternating(_rendered(messages, words)))
+    return tuple(_alternating(_rendered(messages, phrases)))
 
 
 def reasoning(message: AssistantMessage) -> tuple[Thinking, ...]:
@@ -47,30 +47,30 @@ def reasoning(message: AssistantMessage) -> tuple[Thinking, ...]:
     return tuple(part for part in message.parts if isinstance(part, Thinking))
 
 
-def _rendered(messages: Sequence[Message], words: Words) -> Iterator[Message]:
+def _rendered(messages: Sequence[Message], phrases: Words) -> Iterator[Message]:
     for message, after in zip_longest(messages, messages[1:]):
         if isinstance(message, UserMessage):
             yield message
         elif isinstance(message, AssistantMessage) and message.calls:
             yield from _rendered_calls(
-                message, after.results if isinstance(after, ToolMessage) else (), words
+                message, after.results if isinstance(after, ToolMessage) else (), phrases
             )
         elif isinstance(message, AssistantMessage):
-            is_raw = isinstance(after, UserMessage) and after.text.startswith(words.objection)
+            is_raw = isinstance(after, UserMessage) and after.text.startswith(phrases.objection)
             yield _message(
-                message, message.text if is_raw else words.answer(_thought(message), message.text)
+                message, message.text if is_raw else phrases.answer(_thought(message), message.text)
             )
 
 
 def _rendered_calls(
-    message: AssistantMessage, results: Sequence[ToolResult], words: Words
+    message: AssistantMessage, results: Sequence[ToolResult], phrases: Words
 ) -> Iterator[Message]:
     for index, call in enumerate(message.calls):
-        text = words.call("" if index else _thought(message), call)
+        text = phrases.call("" if index else _thought(message), call)
         yield AssistantMessage(parts=(Text(text=text),)) if index else _message(message, text)
         if index < len(results):
-            said = Text(text=words.result(results[index]))
-            yield UserMessage(parts=(said, *results[index].media))
+            text_part = Text(text=phrases.result(results[index]))
+            yield UserMessage(parts=(text_part, *results[index].media))
 
 
 def _message(message: AssistantMessage, text: str) -> AssistantMessage:
@@ -94,16 +94,16 @@ def _thought(message: AssistantMessage) -> str:
 
 
 def _alternating(messages: Iterable[Message]) -> Iterator[Message]:
-    asked: UserMessage | None = None
+    pending: UserMessage | None = None
     for message in messages:
         if isinstance(message, UserMessage):
-            asked = message if asked is None else _joined(asked, message)
+            pending = message if pending is None else _joined(pending, message)
         else:
-            yield from () if asked is None else (asked,)
+            yield from () if pending is None else (pending,)
             yield message
-            asked = None
-    if asked is not None:
-        yield asked
+            pending = None
+    if pending is not None:
+        yield pending
 
 
 def _joined(first: UserMessage, then: UserMessage) -> UserMessage:

@@ -76,14 +76,14 @@ def _properties(node: object) -> Iterator[str]:
     while waiting:
         node = waiting.pop()
         if isinstance(node, dict):
-            own = node.get("properties")
-            yield from own if isinstance(own, dict) else ()
+            properties = node.get("properties")
+            yield from properties if isinstance(properties, dict) else ()
             waiting += node.values()
         elif isinstance(node, list):
             waiting += node
 
 
-def schema_of(wanted: Any, whose: str = "") -> Schema | None:
+def schema_of(expected_type: Any, whose: str = "") -> Schema | None:
     """Return the schema of a type; None for `str` or no type.
 
     Error messages begin with `whose`.
@@ -92,31 +92,35 @@ def schema_of(wanted: Any, whose: str = "") -> Schema | None:
         ConfigurationError: The type cannot be enforced: it is recursive, allows any value
             somewhere, or is not supported by pydantic.
     """
-    if wanted is None or wanted is str:
+    if expected_type is None or expected_type is str:
         return None
-    name = wanted.__name__ if _is_class(wanted) else one_line(str(wanted), _CAUSE_CHARACTERS)
-    if isinstance(wanted, FunctionType):
+    name = (
+        expected_type.__name__
+        if _is_class(expected_type)
+        else one_line(str(expected_type), _CAUSE_CHARACTERS)
+    )
+    if isinstance(expected_type, FunctionType):
         raise errors.ConfigurationError(f"{whose}output type {name}: it is a function; name a type")
-    if isinstance(wanted, str):
+    if isinstance(expected_type, str):
         raise errors.ConfigurationError(
-            f"{whose}output is the string {one_line(wanted, _NAME_CHARACTERS)!r}; give the type"
-            " itself, without quotes"
+            f"{whose}output is the string {one_line(expected_type, _NAME_CHARACTERS)!r}; give the"
+            " type itself, without quotes"
         )
-    if isinstance(wanted, _VALUES):
+    if isinstance(expected_type, _VALUES):
         raise errors.ConfigurationError(
-            f"{whose}output is an instance of {type(wanted).__name__}; give the type"
-            f" {type(wanted).__name__} itself"
+            f"{whose}output is an instance of {type(expected_type).__name__}; give the type"
+            f" {type(expected_type).__name__} itself"
         )
     try:
-        made = without_titles(TypeAdapter(wanted).json_schema)
+        made = without_titles(TypeAdapter(expected_type).json_schema)
         strict(made)
     except (PydanticUserError, PydanticUndefinedAnnotation, TypeError, ValueError) as error:
-        said = error.message if isinstance(error, PydanticUserError) else str(error)
+        cause = error.message if isinstance(error, PydanticUserError) else str(error)
         raise errors.ConfigurationError(
-            f"{whose}output type {name}: {one_line(said, _CAUSE_CHARACTERS)}"
+            f"{whose}output type {name}: {one_line(cause, _CAUSE_CHARACTERS)}"
         ) from error
     made.pop("title", None)
-    return {**made, "title": name} if _is_class(wanted) else made
+    return {**made, "title": name} if _is_class(expected_type) else made
 
 
 def name_of(schema: Schema | None) -> str:
@@ -141,64 +145,66 @@ def value_in(text: str, schema: Schema) -> Any:
     return plain(schema, value)
 
 
-def read(text: str, wanted: Any, pinned: Schema | None) -> Any:
-    """Return the output of a turn from its answer, as an instance of the type `wanted`.
+def read(text: str, expected_type: Any, pinned: Schema | None) -> Any:
+    """Return the output of a turn from its answer, as an instance of the type `expected_type`.
 
     Without a type it is JSON values if the turn is pinned to a schema, else text.
 
     Raises:
         ValueError: The answer does not fit.
     """
-    schema = pinned if pinned is not None else schema_of(wanted)
-    if schema is None or wanted is str:
+    schema = pinned if pinned is not None else schema_of(expected_type)
+    if schema is None or expected_type is str:
         return text
     value = value_in(text, schema)
-    return value if wanted is None else _reread(wanted, value, schema)
+    return value if expected_type is None else _reread(expected_type, value, schema)
 
 
-def read_by_agent(text: str, wanted: Any, pinned: Schema | None) -> Any:
+def read_by_agent(text: str, expected_type: Any, pinned: Schema | None) -> Any:
     """Return the output of a turn for its agent's code.
 
     It is an instance of the agent's type, or text if it has none.
 
     Args:
         text: The answer.
-        wanted: The agent's type as deployed.
+        expected_type: The agent's type as deployed.
         pinned: The schema that the answer was requested with: that of the type, of an earlier
             version of it, or of another type that the caller passed.
 
     Raises:
         ValueError: The answer does not fit.
     """
-    if wanted is None or wanted is str:
+    if expected_type is None or expected_type is str:
         return text
-    schema = pinned if pinned is not None else schema_of(wanted)
+    schema = pinned if pinned is not None else schema_of(expected_type)
     value = value_in(text, schema or {})
     # a type whose fields all have defaults would otherwise accept anything
     return (
-        _reread(wanted, value, schema)
-        if is_version_of(wanted, schema)
-        else instance_of(wanted, value, extra="forbid")
+        _reread(expected_type, value, schema)
+        if is_version_of(expected_type, schema)
+        else instance_of(expected_type, value, extra="forbid")
     )
 
 
-def is_version_of(wanted: Any, schema: Schema | None) -> bool:
+def is_version_of(expected_type: Any, schema: Schema | None) -> bool:
     """Return whether a schema has the name of a type, so that it is some version of it."""
-    return (schema or {}).get("title") == (wanted.__name__ if _is_class(wanted) else None)
+    return (schema or {}).get("title") == (
+        expected_type.__name__ if _is_class(expected_type) else None
+    )
 
 
-def _reread(wanted: type[T], value: Any, schema: Schema | None) -> T:
+def _reread(expected_type: type[T], value: Any, schema: Schema | None) -> T:
     """Return an instance of a type, ignoring extra fields of another version of it."""
     try:
-        return instance_of(wanted, value)
+        return instance_of(expected_type, value)
     except ValueError:
-        if not is_version_of(wanted, schema):
+        if not is_version_of(expected_type, schema):
             raise
-        return instance_of(wanted, value, extra="ignore")
+        return instance_of(expected_type, value, extra="ignore")
 
 
 def instance_of(
-    wanted: type[T], value: Any, *, extra: Literal["ignore", "forbid"] | None = None
+    expected_type: type[T], value: Any, *, extra: Literal["ignore", "forbid"] | None = None
 ) -> T:
     """Validate JSON values as an instance of a type.
 
@@ -209,17 +215,20 @@ def instance_of(
         ConfigurationError: A validator of the type returned None in place of an instance.
     """
     try:
-        made = TypeAdapter(wanted).validate_json(to_json(value), extra=extra)
+        made = TypeAdapter(expected_type).validate_json(to_json(value), extra=extra)
     except ValidationError as error:
         problems = error.errors(include_url=False, include_context=False, include_input=False)
-        said = "; ".join(
-            f"{'.'.join(map(str, one['loc'])) or 'answer'}: {one['msg']}" for one in problems[:5]
+        message = "; ".join(
+            f"{'.'.join(map(str, problem['loc'])) or 'answer'}: {problem['msg']}"
+            for problem in problems[:5]
         )
-        raise MisfitError(said, [(one["loc"], one["type"]) for one in problems[:5]]) from None
-    if made is None and _is_class(wanted):
+        raise MisfitError(
+            message, [(problem["loc"], problem["type"]) for problem in problems[:5]]
+        ) from None
+    if made is None and _is_class(expected_type):
         raise errors.ConfigurationError(
-            f"a validator of the output type {wanted.__name__} returned None; it must return the"
-            " value that it checked"
+            f"a validator of the output type {expected_type.__name__} returned None; it must return"
+            " the value that it checked"
         )
     return made
 
@@ -230,14 +239,14 @@ def objection(reason: str, schema: Schema, summary: str = "") -> str:
     Its first line is for people, too. It has the reason, or else a `summary` that quotes nothing.
     """
     sent = json.dumps(strict(schema), ensure_ascii=False)
-    asked = (
+    expected = (
         f"JSON of this schema: {sent}"
         if len(sent.encode()) <= _SCHEMA_BYTES
         else "JSON of the schema asked for."
     )
     lines = [one_line(line, _REASON_CHARACTERS) for line in (summary, reason) if line]
     return "\n".join(
-        [f"{OBJECTION}: {lines[0]}", *lines[1:], f"Answer again, with nothing but {asked}"]
+        [f"{OBJECTION}: {lines[0]}", *lines[1:], f"Answer again, with nothing but {expected}"]
     )
 
 
@@ -245,14 +254,14 @@ def _between_fences(text: str, refused: ValueError) -> Any:
     first, last = text.find("```"), text.rfind("```")
     if last <= first:
         raise ValueError(f"it is no JSON: {refused}") from None
-    language, newline, rest = (inner := text[first + 3 : last]).partition("\n")
+    language, newline, body = (inner := text[first + 3 : last]).partition("\n")
     try:
         return from_json(
-            rest if newline and language.strip().isalnum() else inner, allow_inf_nan=False
+            body if newline and language.strip().isalnum() else inner, allow_inf_nan=False
         )
     except ValueError as error:
         raise ValueError(f"what stands between the fences is no JSON: {error}") from None
 
 
-def _is_class(wanted: Any) -> bool:
-    return isinstance(wanted, type) and not hasattr(wanted, "__args__")
+def _is_class(expected_type: Any) -> bool:
+    return isinstance(expected_type, type) and not hasattr(expected_type, "__args__")

@@ -101,9 +101,9 @@ def _check_references(definitions: object) -> None:
     Raises:
         ValueError: There is a cycle.
     """
-    found = definitions.items() if isinstance(definitions, dict) else ()
+    items = definitions.items() if isinstance(definitions, dict) else ()
     try:
-        TopologicalSorter({name: _same_place(node) for name, node in found}).prepare()
+        TopologicalSorter({name: _same_place(node) for name, node in items}).prepare()
     except CycleError as error:
         circle = " to ".join(error.args[1][:4])
         raise ValueError(
@@ -176,14 +176,14 @@ class _Writer:
 
     def _count(self, made: dict[str, Any], where: Where) -> None:
         """Add the size of one schema, without the schemas inside it, which are counted already."""
-        own = [made.get("description"), made.get("enum", ()), [*made.get("properties", ())]]
+        contents = [made.get("description"), made.get("enum", ()), [*made.get("properties", ())]]
         # a field occurs in the properties and in the required ones
-        self._values += len(made) + len(own[1]) + 2 * len(own[2])
-        self._bytes += len(json.dumps(own, ensure_ascii=False))
+        self._values += len(made) + len(contents[1]) + 2 * len(contents[2])
+        self._bytes += len(json.dumps(contents, ensure_ascii=False))
         if self._values > limits.SCHEMA_VALUES or self._bytes > limits.TASK_BYTES:
-            most = f"{limits.SCHEMA_VALUES} values or {limits.TASK_BYTES} bytes"
+            cap = f"{limits.SCHEMA_VALUES} values or {limits.TASK_BYTES} bytes"
             raise ValueError(
-                f"{_at(where)}: here it comes to more than {most}, because a type that is described"
+                f"{_at(where)}: here it comes to more than {cap}, because a type that is described"
                 " where it is used is sent once for each use; leave such descriptions out, or"
                 " fields"
             )
@@ -191,7 +191,7 @@ class _Writer:
     def _shape(self, node: Node, where: Where) -> dict[str, Any]:
         kind = node.get("type")
         if alternatives := _alternatives(node):
-            return {"anyOf": [self.node(one, where) for one in alternatives]}
+            return {"anyOf": [self.node(item, where) for item in alternatives]}
         if _is_choice(node):
             return _chosen(node, where)
         if kind == "object":
@@ -199,7 +199,7 @@ class _Writer:
         if kind == "array":
             return self._array(node, where)
         kinds = kind if isinstance(kind, list) else [kind]
-        if not kinds or any(one not in _SCALARS for one in kinds):
+        if not kinds or any(item not in _SCALARS for item in kinds):
             raise _untyped(where)
         known = {"format": node["format"]} if node.get("format") in _FORMATS else {}
         return {"type": kind, **known}
@@ -248,8 +248,8 @@ class _Writer:
     def _array(self, node: Node, where: Where) -> dict[str, Any]:
         if not isinstance(node.get("prefixItems"), list):
             return {"type": "array", "items": self.node(node.get("items"), (*where, "[]"))}
-        places = [self.node(place, (*where, "[]")) for place in node["prefixItems"]]
-        items = [*{json.dumps(place, sort_keys=True): place for place in places}.values()]
+        places = [self.node(item, (*where, "[]")) for item in node["prefixItems"]]
+        items = [*{json.dumps(item, sort_keys=True): item for item in places}.values()]
         return {"type": "array", "items": items[0] if len(items) == 1 else {"anyOf": items}}
 
 
@@ -308,31 +308,31 @@ class _Reader:
         """Convert `value` and its parts. `nodes` are the schemas of its place."""
         if not nodes or not isinstance(value, list | dict):
             return value
-        place = self._place(nodes)
-        if value == [] and place.takes_list:
+        allowed = self._place(nodes)
+        if value == [] and allowed.takes_list:
             return value
-        if place.takes_map and isinstance(value, list) and _are_entries(value):
+        if allowed.takes_map and isinstance(value, list) and _are_entries(value):
             value = _entries(value)
         if isinstance(value, dict):
             return {
                 name: (
-                    self.read([*place.fields.get(name, ()), *place.values], item)
+                    self.read([*allowed.fields.get(name, ()), *allowed.values], item)
                     if isinstance(item, list | dict)
                     else item
                 )
                 for name, item in value.items()
             }
         return [
-            self.read(place.at(index), item) if isinstance(item, list | dict) else item
+            self.read(allowed.at(index), item) if isinstance(item, list | dict) else item
             for index, item in enumerate(value)
         ]
 
     def _place(self, nodes: list[Any]) -> _Place:
         known = tuple(map(id, nodes))
         if known not in self._places:
-            self._places[known] = place = _Place()
+            self._places[known] = allowed = _Place()
             for node in self._leaves(nodes):
-                place.add(node)
+                allowed.add(node)
         return self._places[known]
 
     def _leaves(self, nodes: Iterable[Any]) -> Iterator[Node]:
@@ -361,8 +361,8 @@ def _object(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _alternatives(node: Node) -> list[Any]:
-    found = node.get("anyOf", node.get("oneOf"))
-    return found if isinstance(found, list) else []
+    alternatives = node.get("anyOf", node.get("oneOf"))
+    return alternatives if isinstance(alternatives, list) else []
 
 
 def _is_choice(node: Node) -> bool:
@@ -398,19 +398,21 @@ def _kind(value: object) -> str:
 
 def _described(made: dict[str, Any], node: Node) -> dict[str, Any]:
     """Add the description of `node`, including its unsupported keywords."""
-    left = {
+    unsupported = {
         name: value
         for name, value in node.items()
         if name not in _KNOWN_KEYWORDS and made.get(name) != value
     }
-    if left.get("default", 0) is None:
-        del left["default"]
-    words = [f"{name}: {json.dumps(value, ensure_ascii=False)}" for name, value in left.items()]
-    told = f"[{', '.join(words)}]" if words else ""
-    said = " ".join(
-        str(part) for part in (node.get("description"), made.get("description"), told) if part
+    if unsupported.get("default", 0) is None:
+        del unsupported["default"]
+    notes = [
+        f"{name}: {json.dumps(value, ensure_ascii=False)}" for name, value in unsupported.items()
+    ]
+    note = f"[{', '.join(notes)}]" if notes else ""
+    description = " ".join(
+        str(part) for part in (node.get("description"), made.get("description"), note) if part
     )
-    return {**made, "description": said} if said else made
+    return {**made, "description": description} if description else made
 
 
 def _is_record(node: Node) -> bool:
@@ -446,12 +448,12 @@ def _are_entries(value: list[Any]) -> bool:
 
 
 def _entries(value: list[dict[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    by_key: dict[str, Any] = {}
     for entry in value:
-        if str(entry["key"]) in found:
+        if str(entry["key"]) in by_key:
             raise ValueError(f"the key {entry['key']!r} stands twice")
-        found[str(entry["key"])] = entry["value"]
-    return found
+        by_key[str(entry["key"])] = entry["value"]
+    return by_key
 
 
 def _name(reference: object) -> str:

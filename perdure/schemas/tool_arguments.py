@@ -98,7 +98,9 @@ class Arguments:
 
         `1` is the same for a float, but not for a bool.
         """
-        return _equal_values(*(from_json(one.strip() or "{}") for one in (self.normal(text), text)))
+        return _equal_values(
+            *(from_json(json_text.strip() or "{}") for json_text in (self.normal(text), text))
+        )
 
 
 class GivenArguments(Arguments):
@@ -117,17 +119,17 @@ class GivenArguments(Arguments):
             ValueError: The text is not a JSON object; the message is written for the model.
         """
         try:
-            found = from_json(text.strip() or "{}", allow_inf_nan=False)
+            arguments = from_json(text.strip() or "{}", allow_inf_nan=False)
         except ValueError as error:
             raise ValueError(f"arguments: Invalid JSON: {error}") from None
-        if not isinstance(found, dict):
+        if not isinstance(arguments, dict):
             raise ValueError("arguments: Input should be an object")
-        return {"arguments": found}
+        return {"arguments": arguments}
 
     def values(self, text: str) -> dict[str, Any]:
         """Return the JSON values."""
-        found: dict[str, Any] = self.parse(text)["arguments"]
-        return found
+        arguments: dict[str, Any] = self.parse(text)["arguments"]
+        return arguments
 
     def normal(self, text: str) -> str:
         """Return `text` unchanged: nothing is converted."""
@@ -146,8 +148,8 @@ class StatedArguments(Arguments):
         Raises:
             ValueError: The text is not a JSON object; the message is written for the model.
         """
-        found: dict[str, Any] = GivenArguments(self.schema).parse(text)["arguments"]
-        return found
+        arguments: dict[str, Any] = GivenArguments(self.schema).parse(text)["arguments"]
+        return arguments
 
 
 def stated(who: str, parameters: Mapping[str, Any]) -> StatedArguments:
@@ -192,9 +194,9 @@ def arguments_of(function: Callable[..., object], hidden: Collection[str] = ()) 
         if name in hidden:
             continue
         if parameter.kind in _REFUSED:
-            what = _REFUSED[parameter.kind].format(name)
+            form = _REFUSED[parameter.kind].format(name)
             raise errors.ConfigurationError(
-                f"tool {function.__qualname__}: a model cannot fill the parameter {what}; name each"
+                f"tool {function.__qualname__}: a model cannot fill the parameter {form}; name each"
                 " argument"
             )
         default = ... if parameter.default is inspect.Parameter.empty else parameter.default
@@ -240,10 +242,10 @@ def _field(name: str, default: Any, description: str | None) -> Any:
 
     The docstring overrides the description of a pydantic `Field`.
     """
-    said: dict[str, Any] = {"description": description} if description else {}
+    field_options: dict[str, Any] = {"description": description} if description else {}
     if isinstance(default, FieldInfo):
-        return FieldInfo.merge_field_infos(default, Field(alias=name, **said))
-    return Field(default, alias=name, **said)
+        return FieldInfo.merge_field_infos(default, Field(alias=name, **field_options))
+    return Field(default, alias=name, **field_options)
 
 
 def _model(function: Callable[..., object], fields: dict[str, Any]) -> type[BaseModel]:
@@ -256,13 +258,13 @@ def _model(function: Callable[..., object], fields: dict[str, Any]) -> type[Base
             for kind, field in fields.values()
             if not _is_known(kind)
         ]
-        what = (
+        problem = (
             f"{' and '.join(unfit)} cannot be read from JSON"
             if unfit
             else one_line(error.message, _CAUSE_CHARACTERS)
         )
         raise errors.ConfigurationError(
-            f"tool {function.__qualname__}: {what}; a model can only send JSON"
+            f"tool {function.__qualname__}: {problem}; a model can only send JSON"
         ) from error
 
 
@@ -311,30 +313,32 @@ def _numbers(value: Any) -> Any:
     return [_numbers(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def _same(given: Any, said: Any) -> bool:
-    """Return whether the JSON value `said` equals `given` without conversion.
+def _same(received: Any, written: Any) -> bool:
+    """Return whether the JSON value `written` equals `received` without conversion.
 
     An integer is accepted for a float, as by Python's own types; otherwise `1`, `1.0` and `true`
     are different.
     """
-    if type(given) is not type(said) and (type(given), type(said)) != (float, int):
+    if type(received) is not type(written) and (type(received), type(written)) != (float, int):
         return False
-    if isinstance(given, dict):
-        return given.keys() == said.keys() and all(_same(given[key], said[key]) for key in given)
-    if isinstance(given, list):
-        return len(given) == len(said) and all(map(_same, given, said))
-    return bool(given == said)
-
-
-def _equal_values(given: Any, said: Any) -> bool:
-    """Return whether two JSON values are equal, with numbers compared by value (`5` and `5.0`)."""
-    if isinstance(given, dict) and isinstance(said, dict):
-        return given.keys() == said.keys() and all(
-            _equal_values(given[key], said[key]) for key in given
+    if isinstance(received, dict):
+        return received.keys() == written.keys() and all(
+            _same(received[key], written[key]) for key in received
         )
-    if isinstance(given, list) and isinstance(said, list):
-        return len(given) == len(said) and all(map(_equal_values, given, said))
-    return isinstance(given, bool) == isinstance(said, bool) and bool(given == said)
+    if isinstance(received, list):
+        return len(received) == len(written) and all(map(_same, received, written))
+    return bool(received == written)
+
+
+def _equal_values(first: Any, second: Any) -> bool:
+    """Return whether two JSON values are equal, with numbers compared by value (`5` and `5.0`)."""
+    if isinstance(first, dict) and isinstance(second, dict):
+        return first.keys() == second.keys() and all(
+            _equal_values(first[key], second[key]) for key in first
+        )
+    if isinstance(first, list) and isinstance(second, list):
+        return len(first) == len(second) and all(map(_equal_values, first, second))
+    return isinstance(first, bool) == isinstance(second, bool) and bool(first == second)
 
 
 def _explain(problems: list[ErrorDetails]) -> str:

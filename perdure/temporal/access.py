@@ -221,7 +221,7 @@ async def start(
     client: Client,
     resource: Resource,
     workflow: str,
-    given: RawValue,
+    payload: RawValue,
     *,
     id: str,
     marks: tuple[Marks, TurnRequest | SessionRequest] | None = None,
@@ -234,7 +234,7 @@ async def start(
         client: Temporal's client.
         resource: What the workflow is, or is a part of.
         workflow: The type of the workflow.
-        given: Its input.
+        payload: Its input.
         id: Its id.
         marks: The search attributes, with the request that they describe; None for a workflow
             without search attributes.
@@ -250,7 +250,7 @@ async def start(
 
     async def started(attributes: TypedSearchAttributes | None) -> str | None:
         handle = await client.start_workflow(
-            workflow, given, id=id, search_attributes=attributes, **options
+            workflow, payload, id=id, search_attributes=attributes, **options
         )
         return handle.first_execution_run_id
 
@@ -268,12 +268,12 @@ def cursor_of(position: bytes) -> str:
     return base64.urlsafe_b64encode(position).decode()
 
 
-def position_in(cursor: str, what: str) -> bytes:
+def position_in(cursor: str, noun: str) -> bytes:
     """Return the position in a cursor, with or without the padding at its end.
 
     Args:
         cursor: The cursor.
-        what: What it has to be a cursor of, for the error.
+        noun: What it has to be a cursor of, for the error.
 
     Raises:
         InvalidRequestError: It is not a cursor.
@@ -282,9 +282,9 @@ def position_in(cursor: str, what: str) -> bytes:
         padded = cursor + "=" * (-len(cursor) % 4)
         return base64.b64decode(padded.encode(), altchars=b"-_", validate=True)
     except (ValueError, binascii.Error):
-        raise no_cursor(cursor, what) from None
+        raise no_cursor(cursor, noun) from None
 
 
-def no_cursor(cursor: str, what: str) -> errors.InvalidRequestError:
+def no_cursor(cursor: str, noun: str) -> errors.InvalidRequestError:
     """Return the error for a text that is not a cursor of what it was given for."""
-    return errors.InvalidRequestError(f"{one_line(cursor, 100)!r} is not a cursor of {what}")
+    return errors.InvalidRequestError(f"{one_line(cursor, 100)!r} is not a cursor of {noun}")

@@ -41,19 +41,21 @@ _MEMO = {"a": 1}
 _WORDS = 300
 
 
-def chosen(given: DataConverter | None = None) -> DataConverter:
+def chosen(data_converter: DataConverter | None = None) -> DataConverter:
     """Return the converter of a new connection.
 
-    It is `given`, else the one in the environment, else Temporal's default. With a codec,
+    It is `data_converter`, else the one in the environment, else Temporal's default. With a codec,
     failures are encoded too, as their messages quote tools and guardrails.
 
     Raises:
         ConfigurationError: It cannot be loaded, is not a data converter, or cannot carry Perdure's
             payloads.
     """
-    validation.check("the connection", {"data_converter": given}, {"data_converter": Converter})
+    validation.check(
+        "the connection", {"data_converter": data_converter}, {"data_converter": Converter}
+    )
     target = os.environ.get(VARIABLE, "")
-    converter = given or (_loaded(target) if target else DataConverter.default)
+    converter = data_converter or (_loaded(target) if target else DataConverter.default)
     check(converter)
     if (
         converter.payload_codec is not None
@@ -106,18 +108,18 @@ def _loaded(target: str) -> DataConverter:
         raise errors.ConfigurationError(
             f"{VARIABLE}={target}: the module {module!r} has no attribute {name!r}"
         )
-    found = getattr(imported, name)
-    if not isinstance(found, DataConverter) and callable(found):
-        found = _tried(f"{target}() of {VARIABLE} failed", found)
-    if not isinstance(found, DataConverter):
+    loaded = getattr(imported, name)
+    if not isinstance(loaded, DataConverter) and callable(loaded):
+        loaded = _tried(f"{target}() of {VARIABLE} failed", loaded)
+    if not isinstance(loaded, DataConverter):
         raise errors.ConfigurationError(
-            f"{VARIABLE}={target} is a {type(found).__name__}; it must be a"
+            f"{VARIABLE}={target} is a {type(loaded).__name__}; it must be a"
             " temporalio.converter.DataConverter, or a function that returns one"
         )
-    return found
+    return loaded
 
 
-def _tried(what: str, load: Callable[[], object]) -> object:
+def _tried(problem: str, load: Callable[[], object]) -> object:
     """Return the result of `load`.
 
     As the exception may quote a key, only its class and place are reported, and it is not the
@@ -131,8 +133,8 @@ def _tried(what: str, load: Callable[[], object]) -> object:
     except PerdureError:
         raise
     except Exception as error:  # noqa: BLE001 - from the user's module
-        said = _without_words(error)
-    raise errors.ConfigurationError(f"{what}: {said}")
+        cause = _without_words(error)
+    raise errors.ConfigurationError(f"{problem}: {cause}")
 
 
 def _without_words(error: Exception) -> str:

@@ -185,7 +185,7 @@ class Follower(Generic[F]):
         if self._is_over:
             return False
         is_told = False
-        while (found := await self._status())[0] == _PAUSED:
+        while (current := await self._status())[0] == _PAUSED:
             if not is_told:
                 logger.warning(
                     "%s %s is paused in Temporal; `temporal workflow unpause` lets it go on",
@@ -196,14 +196,14 @@ class Follower(Generic[F]):
             await asyncio.sleep(LONGEST_PAUSE_S)
         # a server may end each long poll at once, so do not poll without a pause
         await asyncio.sleep(FIRST_PAUSE_S)
-        status, length = found
+        status, length = current
         return status == _RUNNING or length > self.event_id
 
     async def _status(self) -> tuple[WorkflowExecutionStatus.ValueType, int]:
         """Return the status of the run that is read, and the length of its history."""
         run = self.runs[self.run]
-        found = await self._resource.patiently(
+        description = await self._resource.patiently(
             self._about, lambda: describe(self._client, self._id, run, timeout=_SHORT)
         )
-        info = found.workflow_execution_info
+        info = description.workflow_execution_info
         return info.status, info.history_length

@@ -148,8 +148,8 @@ class HistoryReader:
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCEL_REQUESTED:
                 return CancelRequested(*cancellations.requested(event))
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ADMITTED:
-                given = event.workflow_execution_update_admitted_event_attributes.request
-                self._admitted[given.meta.update_id] = given.input
+                request = event.workflow_execution_update_admitted_event_attributes.request
+                self._admitted[request.meta.update_id] = request.input
                 return None
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED:
                 return await self._updated(
@@ -182,10 +182,10 @@ class HistoryReader:
         """Return the fact of a signal: the news of a delegate, or a message from the session."""
         if signalled.signal_name not in (CHILD_NEWS, STEER):
             return None
-        given = [await self._raw([payload]) for payload in signalled.input.payloads]
+        raw_values = [await self._raw([payload]) for payload in signalled.input.payloads]
         if signalled.signal_name == STEER:
-            return outcomes.said_in_signal(given)
-        return outcomes.news_in(given)
+            return outcomes.said_in_signal(raw_values)
+        return outcomes.news_in(raw_values)
 
     async def _scheduled(self, event: HistoryEvent) -> Recorded | None:
         key = key_of(event)
@@ -194,8 +194,8 @@ class HistoryReader:
         self._keys[event.event_id] = key
         if not isinstance(key, ModelKey):
             return Scheduled(key)
-        given = await self._raw(event.activity_task_scheduled_event_attributes.input.payloads)
-        return Scheduled(key, unpack(given, ModelCall))
+        raw_call = await self._raw(event.activity_task_scheduled_event_attributes.input.payloads)
+        return Scheduled(key, unpack(raw_call, ModelCall))
 
     async def _completed(self, event: HistoryEvent) -> Recorded | None:
         done = event.activity_task_completed_event_attributes
@@ -267,7 +267,9 @@ class HistoryReader:
             return WaitEnded()
         if "kind" not in waits_for:
             return WaitEnded(tuple(waits_for["expired"]))
-        pending = tuple(PendingApproval.model_validate(one) for one in waits_for.get("pending", ()))
+        pending = tuple(
+            PendingApproval.model_validate(approval) for approval in waits_for.get("pending", ())
+        )
         since = _time_in(waits_for, "since")
         until = _time_in(waits_for, "until")
         return WaitBegan(
@@ -332,9 +334,11 @@ class HistoryReader:
                 failure = await self._failure(
                     event.workflow_execution_failed_event_attributes.failure
                 )
-                found = failures.summary_in(failure)
+                failed_summary = failures.summary_in(failure)
                 return TurnEnded(
-                    found.outcome if found else Outcome.FAILED, found, reason=str(failure)
+                    failed_summary.outcome if failed_summary else Outcome.FAILED,
+                    failed_summary,
+                    reason=str(failure),
                 )
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCELED:
                 return TurnEnded(Outcome.CANCELLED)
@@ -358,7 +362,7 @@ class HistoryReader:
                 not have. Temporal's own converter would return the message "Encoded failure".
         """
         try:
-            found = await self._converter.decode_failure(failure)
+            exception = await self._converter.decode_failure(failure)
         except Exception as error:
             raise undecodable(error, failure.application_failure_info.details.payloads) from error
         if (
@@ -367,7 +371,7 @@ class HistoryReader:
             and not self._is_worker
         ):
             raise undecodable(None, [failure.encoded_attributes])
-        return found
+        return exception
 
     async def _raw(self, payloads: Iterable[Payload]) -> RawValue:
         return await raw_value(self._converter, payloads, is_worker=self._is_worker)
@@ -381,10 +385,10 @@ async def raw_value(
     Raises:
         PayloadDecodeError: This process lacks the codec, unless it `is_worker`.
     """
-    given = list(payloads)
-    if not given:
+    received = list(payloads)
+    if not received:
         return NOTHING
-    [raw] = await decoded(converter, given[:1], [RawValue])
+    [raw] = await decoded(converter, received[:1], [RawValue])
     assert isinstance(raw, RawValue)
     if is_foreign(raw.payload) and not is_worker:
         raise undecodable(None, [raw.payload])

@@ -102,8 +102,8 @@ class Index:
 
     async def is_ready(self, client: Client) -> bool:
         """Return whether turns may use the attributes."""
-        found = await self.found(client)
-        return found is not None and found.is_ready
+        findings = await self.found(client)
+        return findings is not None and findings.is_ready
 
 
 async def look(client: Client) -> Findings:
@@ -161,5 +161,5 @@ async def register(client: Client, names: Iterable[str]) -> None:
 
 
 def _name(number: IndexedValueType.ValueType) -> str:
-    words = IndexedValueType.Name(number).removeprefix("INDEXED_VALUE_TYPE_")
-    return words.title().replace("_", "")
+    name = IndexedValueType.Name(number).removeprefix("INDEXED_VALUE_TYPE_")
+    return name.title().replace("_", "")

@@ -71,8 +71,8 @@ async def read_origin(
     if steps is None:
         return await _whole(client, turn_id, run_id, is_worker=is_worker)
     last = 0
-    async with contextlib.aclosing(points(client, turn_id, run_id, is_worker=is_worker)) as found:
-        async for state in found:
+    async with contextlib.aclosing(points(client, turn_id, run_id, is_worker=is_worker)) as states:
+        async for state in states:
             last = state.step_count
             if last >= steps:
                 break

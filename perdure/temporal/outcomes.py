@@ -73,7 +73,7 @@ class _Versioned(Wire):
 
 
 def started(
-    given: RawValue, at: datetime | None = None, last: RawValue | None = None
+    payload: RawValue, at: datetime | None = None, last: RawValue | None = None
 ) -> TurnStarted | TurnContinued:
     """Return the fact of the input of a run.
 
@@ -84,11 +84,11 @@ def started(
         InvalidRequestError: It is not the input of a turn.
     """
     try:
-        request = unpack(given, TurnRequest)
+        request = unpack(payload, TurnRequest)
         return TurnStarted(request, _slot(request.schedule, at, last))
     except PerdureError as error:
         try:
-            return TurnContinued(unpack(given, Continuation))
+            return TurnContinued(unpack(payload, Continuation))
         except PerdureError:
             raise error from None
 
@@ -104,13 +104,13 @@ def _slot(schedule: ScheduledBy | None, at: datetime | None, last: RawValue | No
     return Slot(at=at, last_output=output)
 
 
-def added(given: RawValue) -> BudgetAdded:
+def added(payload: RawValue) -> BudgetAdded:
     """Return the fact of an update that adds to the budget.
 
     Raises:
         InvalidRequestError: The input is not a budget.
     """
-    update = unpack(given, BudgetUpdate)
+    update = unpack(payload, BudgetUpdate)
     return BudgetAdded(update.budget, update.by, update.iterations)
 
 
@@ -122,27 +122,27 @@ def resumed(given: RawValue) -> Resumed:
         return Resumed()
 
 
-def said(message_id: str, given: RawValue) -> Said:
+def said(message_id: str, payload: RawValue) -> Said:
     """Return the fact of an update that sends a message.
 
     Raises:
         InvalidRequestError: The input is not a message.
     """
-    message = unpack(given, Steer)
+    message = unpack(payload, Steer)
     return Said(message_id, message.text, message.now, message.deny_pending, message.by)
 
 
-def said_in_signal(given: Sequence[RawValue]) -> Said | None:
+def said_in_signal(payloads: Sequence[RawValue]) -> Said | None:
     """Return the fact of a signal that sends a message; None if it is none."""
-    if len(given) != 1:
+    if len(payloads) != 1:
         return None
     try:
-        message = unpack(given[0], Steer)
+        message = unpack(payloads[0], Steer)
     except PerdureError:
         return None
     if not message.id or not message.text.strip():
         return None
-    return said(message.id, given[0])
+    return said(message.id, payloads[0])
 
 
 def completed(key: ActivityKey, result: RawValue) -> Recorded:
@@ -167,11 +167,11 @@ def completed(key: ActivityKey, result: RawValue) -> Recorded:
             case AgentKey() | HandoffKey():
                 return _resolved(key, unpack(result, AgentDefinition))
     except PerdureError as error:
-        told = (
+        message = (
             f"{key} was completed by an operator in Temporal, with a result of no use:"
             f" {error.message}"
         )
-        return CallFailed(key, errors.PerdureError(told).info())
+        return CallFailed(key, errors.PerdureError(message).info())
 
 
 def _resolved(key: AgentKey | HandoffKey, agent: AgentDefinition) -> AgentResolved | HandedOver:
@@ -349,12 +349,12 @@ def child_not_found(key: ChildKey, turn_id: str, failure: BaseException) -> Chil
     return ChildEnded(key, reason=error.message)
 
 
-def news_in(given: Sequence[RawValue]) -> ChildTold | None:
+def news_in(payloads: Sequence[RawValue]) -> ChildTold | None:
     """Return the fact of a signal; None if it is not from a turn."""
-    if len(given) != 1:
+    if len(payloads) != 1:
         return None
     try:
-        news = unpack(given[0], ChildNews)
+        news = unpack(payloads[0], ChildNews)
     except PerdureError:
         return None
     key = parse_key(news.key)

@@ -62,8 +62,8 @@ class PartReader(HistoryReader):
     async def _part_fact(self, event: HistoryEvent) -> PartFact | None:
         match event.event_type:
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
-                given = event.workflow_execution_started_event_attributes.input.payloads
-                self.request = unpack(await self._raw(given), PartRequest)
+                payloads = event.workflow_execution_started_event_attributes.input.payloads
+                self.request = unpack(await self._raw(payloads), PartRequest)
                 return self.request
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED:
                 signal = event.workflow_execution_signaled_event_attributes.signal_name

@@ -45,7 +45,7 @@ NOTHING = RawValue(Payload())
 
 
 def pack(
-    value: BaseModel, what: str = "value", *, most_bytes: int = limits.PAYLOAD_BYTES
+    value: BaseModel, noun: str = "value", *, most_bytes: int = limits.PAYLOAD_BYTES
 ) -> RawValue:
     """Convert `value` to a JSON payload of at most `most_bytes` bytes.
 
@@ -56,10 +56,10 @@ def pack(
     try:
         data = value.model_dump_json(exclude=_defaults(value)).encode()
     except PydanticSerializationError as error:
-        raise errors.InvalidRequestError(f"{what} cannot be written as JSON: {error}") from None
+        raise errors.InvalidRequestError(f"{noun} cannot be written as JSON: {error}") from None
     if len(data) > most_bytes:
         raise errors.TooLargeError(
-            f"{what} is {len(data)} bytes, more than the {most_bytes} that fit into history",
+            f"{noun} is {len(data)} bytes, more than the {most_bytes} that fit into history",
             context={"bytes": len(data), "limit": most_bytes},
         )
     return RawValue(Payload(metadata=_JSON, data=data))
@@ -140,9 +140,9 @@ def undecodable(error: Exception | None, payloads: Sequence[Payload]) -> errors.
         return errors.PayloadDecodeError(
             f"the turn cannot be read: it is encoded as {_named(foreign)} {_NO_CODEC}"
         )
-    words = str(error) if str(error).startswith(_TEMPORAL) else type(error).__name__
+    cause = str(error) if str(error).startswith(_TEMPORAL) else type(error).__name__
     return errors.PayloadDecodeError(
-        f"the turn cannot be read: the data converter failed ({words}); does it have the key that"
+        f"the turn cannot be read: the data converter failed ({cause}); does it have the key that"
         " the turn was written with?"
     )
 

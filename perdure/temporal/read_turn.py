@@ -62,8 +62,8 @@ async def _read(client: Client, run: ChildRun, until: float, *, is_worker: bool)
             for child in lost
         )
     )
-    for one in filter(None, read):
-        state = apply(state, one)
+    for fact in filter(None, read):
+        state = apply(state, fact)
     outcome = state.ended.outcome if state.ended else Outcome.TERMINATED
     summary = ending.summary(state, outcome, history.took, output=state.output)
     return TurnRead(summary=summary, is_over=state.ended is not None)

@@ -22,9 +22,13 @@ class Recent(Generic[K, V]):
     """
 
     def __init__(
-        self, most: int, weigh: Callable[[V], int] = lambda _: 1, *, keeps_newest: bool = False
+        self,
+        max_weight: int,
+        weigh: Callable[[V], int] = lambda _: 1,
+        *,
+        keeps_newest: bool = False,
     ) -> None:
-        self._most = most
+        self._most = max_weight
         self._weigh = weigh
         self._least = int(keeps_newest)
         self._values: OrderedDict[K, tuple[V, int]] = OrderedDict()

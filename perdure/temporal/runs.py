@@ -50,21 +50,23 @@ async def describe_last(
 ) -> DescribeWorkflowExecutionResponse:
     """Describe the last run of a turn, from any of its runs."""
     while True:
-        found = await describe(client, turn_id, run_id, **options)
-        if found.workflow_execution_info.status != _CONTINUED:
-            return found
+        description = await describe(client, turn_id, run_id, **options)
+        if description.workflow_execution_info.status != _CONTINUED:
+            return description
         run_id = await _next(client, turn_id, run_id)
 
 
 async def last_run(client: Client, turn_id: str, run_id: str) -> str:
     """Return the id of the last run of a turn, from that of any of its runs."""
-    found = await describe_last(client, turn_id, run_id, retry=True)
-    return found.workflow_execution_info.execution.run_id
+    description = await describe_last(client, turn_id, run_id, retry=True)
+    return description.workflow_execution_info.execution.run_id
 
 
-async def runs_up_to(client: Client, found: DescribeWorkflowExecutionResponse) -> tuple[str, ...]:
+async def runs_up_to(
+    client: Client, description: DescribeWorkflowExecutionResponse
+) -> tuple[str, ...]:
     """Return the ids of the runs of a turn up to a run, from the first that is still retained."""
-    info = found.workflow_execution_info
+    info = description.workflow_execution_info
     turn_id, run_id = info.execution.workflow_id, info.execution.run_id
     runs = [run_id]
     if info.first_run_id in ("", run_id):
@@ -108,20 +110,20 @@ async def last_recorded(
         RPCError: The server does not have the history, or does not answer.
     """
     last = await last_run(client, turn_id, run_id)
-    own = await _recorded(client, turn_id, last, is_worker=is_worker)
-    first = next((fact for _, fact in own if isinstance(fact, TurnContinued)), None)
-    parts = [fact.part for _, fact in own if isinstance(fact, PartCarried)]
+    entries = await _recorded(client, turn_id, last, is_worker=is_worker)
+    first = next((fact for _, fact in entries if isinstance(fact, TurnContinued)), None)
+    parts = [fact.part for _, fact in entries if isinstance(fact, PartCarried)]
     if first is None or (parts and len(parts) >= parts[-1].count):
-        return own
+        return entries
     before: list[Read] = []
     with contextlib.suppress(RPCError):
         run_id = first.continuation.continues.run_id
         before = await _recorded(client, turn_id, run_id, is_worker=is_worker)
-    return before + own
+    return before + entries
 
 
 async def _recorded(client: Client, turn_id: str, run_id: str, *, is_worker: bool) -> list[Read]:
-    return [one async for one in recorded(client, turn_id, run_id, is_worker=is_worker)]
+    return [entry async for entry in recorded(client, turn_id, run_id, is_worker=is_worker)]
 
 
 def run_before(first: HistoryEvent) -> str:

@@ -45,14 +45,14 @@ async def described(client: Client, schedule_id: str) -> DescribeScheduleRespons
     return await client.workflow_service.describe_schedule(request, retry=True)
 
 
-async def input_of(client: Client, found: DescribeScheduleResponse) -> TurnRequest:
+async def input_of(client: Client, description: DescribeScheduleResponse) -> TurnRequest:
     """Return the input of what a schedule of Perdure starts.
 
     Raises:
         InvalidRequestError: It is not one of Perdure.
         PayloadDecodeError: This process lacks the codec or the key of the schedule.
     """
-    payloads = found.schedule.action.start_workflow.input.payloads
+    payloads = description.schedule.action.start_workflow.input.payloads
     if len(payloads) != 1:
         raise errors.InvalidRequestError(f"there are {len(payloads)} inputs, and not one")
     [raw] = await decoded(client.data_converter, payloads, [RawValue])
@@ -62,7 +62,11 @@ async def input_of(client: Client, found: DescribeScheduleResponse) -> TurnReque
 
 
 async def update(
-    client: Client, schedule_id: str, found: DescribeScheduleResponse, new: Schedule, update_id: str
+    client: Client,
+    schedule_id: str,
+    description: DescribeScheduleResponse,
+    new: Schedule,
+    update_id: str,
 ) -> bool:
     """Replace the schedule that was found, whose new input has the id of the update.
 
@@ -77,7 +81,7 @@ async def update(
         namespace=client.namespace,
         schedule_id=schedule_id,
         schedule=await new._to_proto(client),  # noqa: SLF001 - the client's update has no token
-        conflict_token=found.conflict_token,
+        conflict_token=description.conflict_token,
         identity=client.identity,
         request_id=update_id,
     )
@@ -89,7 +93,7 @@ async def update(
         raise
     for _ in range(round(_TAKES_AT_MOST_S / _POLL_S)):
         now = await described(client, schedule_id)
-        if now.conflict_token != found.conflict_token:
+        if now.conflict_token != description.conflict_token:
             return update_id in await _updates_of(client, now)
         await asyncio.sleep(_POLL_S)
     raise errors.ServerUnreachableError(
@@ -99,9 +103,9 @@ async def update(
     )
 
 
-async def _updates_of(client: Client, found: DescribeScheduleResponse) -> tuple[str, ...]:
+async def _updates_of(client: Client, description: DescribeScheduleResponse) -> tuple[str, ...]:
     try:
-        scheduled = (await input_of(client, found)).schedule
+        scheduled = (await input_of(client, description)).schedule
     except errors.InvalidRequestError:  # another program has made it its own
         return ()
     return (scheduled.updates if scheduled else None) or ()

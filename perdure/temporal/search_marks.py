@@ -34,12 +34,12 @@ class Marks:
 
     async def of(self, request: TurnRequest | SessionRequest) -> TypedSearchAttributes | None:
         """Return the attributes of a new turn or session; None if the namespace has none."""
-        found = await self.index.found(self._client)
-        if found is None:
+        findings = await self.index.found(self._client)
+        if findings is None:
             return None
-        if found.is_ready:
+        if findings.is_ready:
             return search_attributes.at_start(request.agent, request.labels)
-        self._warn(found)
+        self._warn(findings)
         return None
 
     async def applied(
@@ -73,7 +73,7 @@ class Marks:
         self.index.forget()
         return True
 
-    def _warn(self, found: Findings) -> None:
+    def _warn(self, findings: Findings) -> None:
         if self._has_warned:
             return
         self._has_warned = True
@@ -81,6 +81,6 @@ class Marks:
             "turns run, but cannot be listed by agent, state, outcome or label: namespace %r lacks"
             " search attributes (%s); run `perdure setup --namespace %s` once",
             self._client.namespace,
-            found,
+            findings,
             self._client.namespace,
         )

@@ -70,8 +70,10 @@ def known() -> dict[str, str]:
     They are the variables that were read here, and those whose names suggest a secret. Values that
     are short enough to be ordinary words are omitted.
     """
-    found = {name: value for name, value in os.environ.items() if len(value) >= _shortest(name)}
-    return dict(sorted(found.items(), key=lambda item: -len(item[1])))
+    by_variable = {
+        name: value for name, value in os.environ.items() if len(value) >= _shortest(name)
+    }
+    return dict(sorted(by_variable.items(), key=lambda item: -len(item[1])))
 
 
 def _shortest(name: str) -> float:
@@ -101,23 +103,23 @@ def _without_spaced(text: str, named: Mapping[str, str]) -> str:
     They are looked for in the text without its white space, so that the cost stays linear.
     """
     bare = _SPACE.sub("", text)
-    found = [
+    spans = [
         (*match.span(), name)
         for name, secret in named.items()
         if len(secret) >= _ENCODED_CHARACTERS
         for form in {secret, "".join(secret.split())}  # in base64 its own white space is not one
         for match in _pattern(form).finditer(bare)
     ]
-    if not found:
+    if not spans:
         return text
-    gaps = {place for gap in _SPACE.finditer(text) for place in range(*gap.span())}
-    places = [place for place in range(len(text)) if place not in gaps]
-    parts, rest = list[str](), 0
-    for start, end, name in sorted(found):
-        if places[start] >= rest:
-            parts += [text[rest : places[start]], f"[{name}]"]
-        rest = max(rest, places[end - 1] + 1)
-    return "".join([*parts, text[rest:]])
+    gaps = {index for gap in _SPACE.finditer(text) for index in range(*gap.span())}
+    places = [index for index in range(len(text)) if index not in gaps]
+    parts, position = list[str](), 0
+    for start, end, name in sorted(spans):
+        if places[start] >= position:
+            parts += [text[position : places[start]], f"[{name}]"]
+        position = max(position, places[end - 1] + 1)
+    return "".join([*parts, text[position:]])
 
 
 @functools.lru_cache(maxsize=64)
@@ -146,8 +148,8 @@ def _spelled(letters: str) -> str:
 
 def _spellings(letter: str) -> str:
     alike = {"+": "+-", "/": "/_", " ": " +"}.get(letter, letter)
-    codes = "|".join(f"{ord(one):02x}" for one in alike)
-    digits = "|".join(str(ord(one)) for one in alike)
+    codes = "|".join(f"{ord(character):02x}" for character in alike)
+    digits = "|".join(str(ord(character)) for character in alike)
     plain = rf"\\{{0,4}}[{re.escape(alike)}]"
     html = rf"&\#(?:0{{0,4}}(?:{digits})|[xX]0{{0,4}}(?i:{codes}));"
     return rf"(?:{plain}|(?i:%(?:25){{0,2}}(?:{codes})|\\{{1,4}}(?:u00|x)(?:{codes}))|{html})"

@@ -80,25 +80,25 @@ def record_key(number: int, part: int) -> str:
     return f"turn-{number}.part-{part}"
 
 
-def started(given: RawValue) -> SessionStarted | SessionContinued:
+def started(payload: RawValue) -> SessionStarted | SessionContinued:
     """Return the fact of the input of a run.
 
     Raises:
         InvalidRequestError: It is not the input of a session.
     """
     try:
-        return SessionContinued(unpack(given, SessionSnapshot))
+        return SessionContinued(unpack(payload, SessionSnapshot))
     except PerdureError:
-        return SessionStarted(unpack(given, SessionRequest))
+        return SessionStarted(unpack(payload, SessionRequest))
 
 
-def sent(message_id: str, given: RawValue) -> MessageSent:
+def sent(message_id: str, payload: RawValue) -> MessageSent:
     """Return the fact of an update that sends a message.
 
     Raises:
         InvalidRequestError: The input is not a message.
     """
-    message = unpack(given, Say)
+    message = unpack(payload, Say)
     return MessageSent(message_id, message.text, message.if_busy, message.by, message.agent)
 
 
@@ -130,8 +130,8 @@ class SessionReader:
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
                 return await self._started(event)
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ADMITTED:
-                given = event.workflow_execution_update_admitted_event_attributes.request
-                self._admitted[given.meta.update_id] = given.input
+                request = event.workflow_execution_update_admitted_event_attributes.request
+                self._admitted[request.meta.update_id] = request.input
                 return None
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED:
                 return await self._updated(
@@ -155,7 +155,7 @@ class SessionReader:
             return None
         if isinstance(fact, SessionContinued):
             self._count = fact.snapshot.count
-            self._answered = frozenset(one.id for one in fact.snapshot.answered)
+            self._answered = frozenset(answer.id for answer in fact.snapshot.answered)
         return fact
 
     async def _of_command(self, event: HistoryEvent) -> SessionFact | None:
@@ -172,11 +172,11 @@ class SessionReader:
                 self._count -= 1
                 return TurnOver(number, began=False)
             case EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
-                found = _RECORD_KEY.fullmatch(
+                match = _RECORD_KEY.fullmatch(
                     event.activity_task_scheduled_event_attributes.activity_id
                 )
-                if found:
-                    self._records[event.event_id] = int(found[1])
+                if match:
+                    self._records[event.event_id] = int(match[1])
                 return None
             case EventType.EVENT_TYPE_SIGNAL_EXTERNAL_WORKFLOW_EXECUTION_INITIATED:
                 return await self._steered(event)
@@ -215,23 +215,23 @@ class SessionReader:
         update = self._admitted.pop(update_id, accepted.accepted_request.input)
         if update_id in self._answered:
             return None  # it took effect in an earlier run of the session
-        given = await self._raw(update.args.payloads)
+        payload = await self._raw(update.args.payloads)
         match update.name:
             case str(name) if name == SAY:
-                return sent(update_id, given)
+                return sent(update_id, payload)
             case str(name) if name == UNQUEUE:
-                return MessageUnqueued(unpack(given, Unqueue).id)
+                return MessageUnqueued(unpack(payload, Unqueue).id)
             case str(name) if name == INTERRUPT:
-                asked = unpack(given, Reason)
+                asked = unpack(payload, Reason)
                 return TurnInterrupted(asked.reason, asked.by)
             case str(name) if name == CLOSE:
-                asked = unpack(given, Reason)
+                asked = unpack(payload, Reason)
                 return SessionClosed(asked.reason, asked.by)
             case str(name) if name == ADD_BUDGET:
-                added = outcomes.added(given)
+                added = outcomes.added(payload)
                 return None if added.more is None else SessionBudgetAdded(added.more, added.by)
             case str(name) if name == RESUME:
-                return SessionResumed(outcomes.resumed(given).by)
+                return SessionResumed(outcomes.resumed(payload).by)
             case _:
                 return None
 
@@ -276,10 +276,10 @@ async def messages_before(
             if isinstance(fact, TurnBegan) and fact.turn_id == turn_id:
                 break
             state = state if fact is None else apply(state, fact)
-    found = digest_of(state.messages)
-    if found != origin.digest:
+    digest = digest_of(state.messages)
+    if digest != origin.digest:
         raise errors.TranscriptMismatchError(
-            f"session {origin.turn_id!r} holds {found[:16]} in its {len(state.messages)} messages"
+            f"session {origin.turn_id!r} holds {digest[:16]} in its {len(state.messages)} messages"
             f" before turn {turn_id!r}, and not {origin.digest[:16]}; nothing was sent"
         )
     return state.messages

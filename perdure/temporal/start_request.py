@@ -28,7 +28,7 @@ def turn_request(
     output_schema: Mapping[str, Any] | None = None,
     model: str | None = None,
     live: bool = False,
-    **given: Unpack[TurnOptions],
+    **options: Unpack[TurnOptions],
 ) -> TurnRequest:
     """The input of a turn.
 
@@ -38,11 +38,11 @@ def turn_request(
         InvalidRequestError: It is not valid.
         ConfigurationError: The output type is not supported.
     """
-    keywords.check("a turn", given, TurnOptions)
+    keywords.check("a turn", options, TurnOptions)
     if output is not None and output_schema is not None:
         raise errors.InvalidRequestError("the turn: give output or output_schema, not both")
-    asked = {"agent": agent, "task": task, "output": output, **given}
-    fields = {**_fields(asked), "model": model, "live": live}
+    arguments = {"agent": agent, "task": task, "output": output, **options}
+    fields = {**_fields(arguments), "model": model, "live": live}
     if output_schema is not None:
         fields["output_schema"] = output_schema
     try:
@@ -56,15 +56,15 @@ def turn_request(
 def _refused(error: ValidationError) -> errors.InvalidRequestError:
     """Return the error for an input that a program gave."""
     places = [problem["loc"] for problem in error.errors(include_url=False)]
-    first = next((place for place in places if place[0:1] == ("history",)), ())
+    first = next((location for location in places if location[0:1] == ("history",)), ())
     if len(first) > 1:  # the reasons are those of each kind of message
-        words = (
+        reason = (
             f"history[{first[1]}] is no message of Perdure: give UserMessage, AssistantMessage and"
             " ToolMessage, report.messages of another turn, or what MessagesTypeAdapter reads"
         )
     else:
-        words = validation.in_words(error, TurnRequest.model_fields)
-    return errors.InvalidRequestError(f"the turn cannot be started: {words}")
+        reason = validation.in_words(error, TurnRequest.model_fields)
+    return errors.InvalidRequestError(f"the turn cannot be started: {reason}")
 
 
 def changed(request: TurnRequest, changes: Mapping[str, Any]) -> TurnRequest:
@@ -83,17 +83,17 @@ def changed(request: TurnRequest, changes: Mapping[str, Any]) -> TurnRequest:
     return new
 
 
-def _fields(given: Mapping[str, Any]) -> dict[str, Any]:
+def _fields(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return arguments of `turn_request` as fields of the input."""
-    fields = dict(given)
-    agent, context = given.get("agent"), given.get("context")
+    fields = dict(arguments)
+    agent, context = arguments.get("agent"), arguments.get("context")
     if isinstance(agent, Agent):
         fields["agent"] = agent.name
     if isinstance(context, Mapping):
         fields["context"] = {"blocks": dict(context)}
-    if given.get("labels", ()) is None:
+    if arguments.get("labels", ()) is None:
         fields["labels"] = {}
-    if "output" in given:
+    if "output" in arguments:
         fields["output_schema"] = output_type.schema_of(fields.pop("output"))
     return {
         name: _listed(value) if name in ("history", "allowed_tools") else value
@@ -114,19 +114,19 @@ def fork_of(
         TooLargeError: The message to the fork, or the labels, are too large.
         InvalidRequestError: A field is not valid.
     """
-    given = {name: value for name, value in changes.items() if value is not None}
-    given = {"on_done": None, **given}  # who waits for the other turn did not ask for this one
-    budget = given.get("budget")
+    fields = {name: value for name, value in changes.items() if value is not None}
+    fields = {"on_done": None, **fields}  # who waits for the other turn did not ask for this one
+    budget = fields.get("budget")
     if isinstance(budget, Budget):
-        given["budget"] = budget.over(request.budget)
-    agent = given.get("agent")
+        fields["budget"] = budget.over(request.budget)
+    agent = fields.get("agent")
     if agent is not None:  # the caller's choice, whose own rules hold
-        given |= {"agent": agent.name if isinstance(agent, Agent) else agent, "handed_to": None}
+        fields |= {"agent": agent.name if isinstance(agent, Agent) else agent, "handed_to": None}
     here: dict[str, Any] = {"context": None, "history": (), "lineage": None, "origin": origin}
     here |= {"said": said or None, "session": None, "schedule": None}
     here |= {"delay": None, "deadline": None}  # moments in the life of the other turn
     try:
-        fork = TurnRequest.model_validate({**dict(request), **given, **here})
+        fork = TurnRequest.model_validate({**dict(request), **fields, **here})
         fork.check()
     except ValidationError as error:
         raise _refused(error) from None
@@ -166,8 +166,8 @@ def introduced(request: TurnRequest, trace: Mapping[str, Any]) -> dict[str, Any]
 
 def forked_from(request: TurnRequest | None) -> dict[str, Any]:
     """Return the field of the memo that says from where a fork goes on; empty for other turns."""
-    found = request and request.forked_from
-    return {"forked_from": found.model_dump(exclude_none=True)} if found else {}
+    origin = request and request.forked_from
+    return {"forked_from": origin.model_dump(exclude_none=True)} if origin else {}
 
 
 def type_of(agent: Agent[Any] | str, output: Any) -> Any:
@@ -177,10 +177,10 @@ def type_of(agent: Agent[Any] | str, output: Any) -> Any:
     return agent.output or str if isinstance(agent, Agent) else None
 
 
-def _listed(given: Any) -> Any:
+def _listed(value: Any) -> Any:
     """Return an iterable as a tuple; other values unchanged, for pydantic to reject."""
     return (
-        tuple(given)
-        if isinstance(given, Iterable) and not isinstance(given, str | bytes | Mapping)
-        else given
+        tuple(value)
+        if isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping)
+        else value
     )

@@ -29,13 +29,13 @@ async def parts_of(
     """
     state = await _state(client, turn_id, run_id, is_worker=is_worker)
     run = ChildRun(turn_id=turn_id, run_id=run_id)
-    told = (await read_turn(client, run, is_worker=is_worker)).summary
+    summary = (await read_turn(client, run, is_worker=is_worker)).summary
     end = TurnEnd(
-        outcome=told.outcome,
-        spent=told.spent,
-        is_priced=told.is_priced,
+        outcome=summary.outcome,
+        spent=summary.spent,
+        is_priced=summary.is_priced,
         unread=tuple(message.id for message in state.unread if message.id is not None),
-        agent=told.last_agent or told.agent,
+        agent=summary.last_agent or summary.agent,
     )
     parts = carry.split(Carried(own_messages(state), 0), limits.PART_BYTES // 2)
     return tuple(
@@ -51,9 +51,9 @@ async def parts_of(
 
 async def _state(client: Client, turn_id: str, run_id: str, *, is_worker: bool) -> TurnState:
     """Return the state of a turn, from all of its runs that Temporal still has."""
-    found = await describe_last(client, turn_id, run_id, retry=True)
+    description = await describe_last(client, turn_id, run_id, retry=True)
     state = TurnState()
-    for run in await runs_up_to(client, found):
+    for run in await runs_up_to(client, description):
         async for _, fact in recorded(client, turn_id, run, is_worker=is_worker):
             state = state if fact is None else apply(state, fact)
     return state

@@ -102,9 +102,9 @@ def server_in_thread() -> Iterator[str]:
 
 def _settings() -> WorkerSettings:
     """Return the settings of a worker in a test; webhooks are allowed by the environment."""
-    given = WorkerSettings.from_environment()
+    settings = WorkerSettings.from_environment()
     return WorkerSettings(
-        grace=_GRACE, webhook_hosts=given.webhook_hosts, webhook_secrets=given.webhook_secrets
+        grace=_GRACE, webhook_hosts=settings.webhook_hosts, webhook_secrets=settings.webhook_secrets
     )
 
 

@@ -80,8 +80,10 @@ def slowly(reply: Reply | str, *, pause: timedelta, pieces: Sequence[str] | None
     breaks off in the middle.
     """
     reply = _as_reply(reply)
-    words = re.findall(r"\s*\S+\s*$|\s*\S+", reply.answer.message.text) if reply.answer else []
-    return replace(reply, pieces=words if pieces is None else pieces, pause=pause)
+    word_pieces = (
+        re.findall(r"\s*\S+\s*$|\s*\S+", reply.answer.message.text) if reply.answer else []
+    )
+    return replace(reply, pieces=word_pieces if pieces is None else pieces, pause=pause)
 
 
 class ScriptedModel:
@@ -134,8 +136,8 @@ class ScriptedModel:
 
     def assert_finished(self) -> None:
         """Fail if there are unused replies."""
-        left = len(self._replies) - len(self.requests)
-        assert left <= 0, f"{left} of {len(self._replies)} scripted replies were not used"
+        unused = len(self._replies) - len(self.requests)
+        assert unused <= 0, f"{unused} of {len(self._replies)} scripted replies were not used"
 
 
 class ByTask:
@@ -165,11 +167,11 @@ class ByTask:
         """Do nothing: there is nothing to close."""
 
     def _script(self, request: ModelRequest) -> ScriptedModel:
-        asked = [message.text for message in request.messages if isinstance(message, UserMessage)]
-        script = next((self.scripts[text] for text in asked if text in self.scripts), None)
+        tasks = [message.text for message in request.messages if isinstance(message, UserMessage)]
+        script = next((self.scripts[text] for text in tasks if text in self.scripts), None)
         if script is None:
             raise errors.ConfigurationError(
-                f"there is no script for the task {one_line(asked[0], 80)!r}; there are some for"
+                f"there is no script for the task {one_line(tasks[0], 80)!r}; there are some for"
                 f" {sorted(self.scripts)}"
             )
         return script

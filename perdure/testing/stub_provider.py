@@ -165,14 +165,14 @@ class StubProvider:
     ) -> tuple[int, dict[str, str], Iterable[bytes]]:
         """Return status, headers and body of a reply, in one piece or as the requested events."""
         reply = self.reply(body) or {}
-        status, own, content = self.answer(body, headers)
+        status, reply_headers, content = self.answer(body, headers)
         if not body.get("stream") or "raw" in reply or status >= 300:
-            return status, {"content-length": str(len(content)), **own}, [content]
+            return status, {"content-length": str(len(content)), **reply_headers}, [content]
         asks_usage = bool((body.get("stream_options") or {}).get("include_usage"))
         events = stub_streams.served(reply, json.loads(content), tells_usage=asks_usage)
         return (
             status,
-            {**own, "content-type": "text/event-stream"},
+            {**reply_headers, "content-type": "text/event-stream"},
             self._paced(events, reply.get("pace_s", 0)),
         )
 
@@ -251,8 +251,8 @@ def _shaped(
 
 def said_in(body: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the messages of a request, or the items of its input."""
-    said = body.get("input", body.get("messages", []))
-    return [{"role": "user", "content": said}] if isinstance(said, str) else list(said)
+    messages = body.get("input", body.get("messages", []))
+    return [{"role": "user", "content": messages}] if isinstance(messages, str) else list(messages)
 
 
 def _answered(body: Mapping[str, Any]) -> int:
@@ -261,8 +261,8 @@ def _answered(body: Mapping[str, Any]) -> int:
     In a responses input, consecutive items of the model (text and calls) are one answer.
     """
     whose = [
-        one.get("role") == "assistant" or one.get("type") in ("function_call", "reasoning")
-        for one in said_in(body)
+        item.get("role") == "assistant" or item.get("type") in ("function_call", "reasoning")
+        for item in said_in(body)
     ]
     if "input" not in body:
         return sum(whose)

@@ -94,13 +94,13 @@ def said(reply: Reply, limit: int | None) -> Said:
     A call that does not fit entirely is omitted with everything after it.
     """
     text, calls = reply.get("text"), list(reply.get("calls", ()))
-    whole = (
+    total = (
         _tokens(reply["raw"])
         if "raw" in reply
         else _tokens(text or "") + sum(map(_call_tokens, calls))
     )
-    if limit is None or whole <= limit:
-        return Said(text, calls, is_cut=False, tokens=whole)
+    if limit is None or total <= limit:
+        return Said(text, calls, is_cut=False, tokens=total)
     while calls and _tokens(text or "") + sum(map(_call_tokens, calls)) > limit:
         calls.pop()
     cut = (text or "").encode()[: limit * TOKEN_BYTES].decode(errors="ignore")
@@ -184,13 +184,13 @@ def message(
         }
         for n, call in enumerate(answer.calls)
     ]
-    words = [{"type": "text", "text": answer.text}] if answer.text else []
+    text_blocks = [{"type": "text", "text": answer.text}] if answer.text else []
     return {
         "id": f"stub-{index}",
         "type": "message",
         "role": "assistant",
         "model": model,
-        "content": [*words, *calls],
+        "content": [*text_blocks, *calls],
         "stop_reason": "max_tokens" if answer.is_cut else "tool_use" if calls else "end_turn",
         "usage": {"input_tokens": charged.input_tokens, "output_tokens": charged.output_tokens},
     }
@@ -201,7 +201,7 @@ def response(
 ) -> dict[str, Any]:
     """Return the body of a 200 of OpenAI's responses API, with the same ids."""
     answer = said(reply, limit)
-    words = {
+    output_message = {
         "type": "message",
         "role": "assistant",
         "content": [{"type": "output_text", "text": answer.text, "annotations": []}],
@@ -223,7 +223,7 @@ def response(
         "status": "incomplete" if answer.is_cut else "completed",
         "incomplete_details": {"reason": "max_output_tokens"} if answer.is_cut else None,
         "error": None,
-        "output": [*([words] if answer.text else []), *calls],
+        "output": [*([output_message] if answer.text else []), *calls],
         "usage": {"input_tokens": taken, "output_tokens": written, "total_tokens": taken + written},
     }
 

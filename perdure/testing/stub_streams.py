@@ -77,10 +77,10 @@ def _deltas(message: Body) -> Iterator[dict[str, Any]]:
     )
     for chunk in chunks:
         if chunk["type"] == "thinking":
-            words = "".join(part["text"] for part in chunk["thinking"])
+            thought = "".join(part["text"] for part in chunk["thinking"])
             yield from (
                 {"content": [{"type": "thinking", "thinking": [{"type": "text", "text": piece}]}]}
-                for piece in _pieces(words)
+                for piece in _pieces(thought)
             )
         else:
             yield from ({"content": piece} for piece in _pieces(chunk["text"]))
@@ -163,32 +163,37 @@ def response_events(body: Body) -> Iterator[bytes]:
     begun = {**body, "status": "in_progress", "output": [], "usage": None}
     yield _named({"type": "response.created", "response": begun})
     for index, item in enumerate(body["output"]):
-        place = {"output_index": index, "item_id": item.get("id", "")}
+        position = {"output_index": index, "item_id": item.get("id", "")}
         yield _named(
             {
                 "type": "response.output_item.added",
-                **place,
+                **position,
                 "item": {**item, "status": "in_progress"},
             }
         )
         for part in item.get("content") or () if item["type"] == "message" else ():
-            kind, words = ("output_text", "text") if "text" in part else ("refusal", "refusal")
-            for piece in _pieces(part[words]):
+            kind, key = ("output_text", "text") if "text" in part else ("refusal", "refusal")
+            for piece in _pieces(part[key]):
                 yield _named(
-                    {"type": f"response.{kind}.delta", **place, "content_index": 0, "delta": piece}
+                    {
+                        "type": f"response.{kind}.delta",
+                        **position,
+                        "content_index": 0,
+                        "delta": piece,
+                    }
                 )
         for piece in _pieces(item.get("arguments") or ""):
             yield _named(
-                {"type": "response.function_call_arguments.delta", **place, "delta": piece}
+                {"type": "response.function_call_arguments.delta", **position, "delta": piece}
             )
-        yield _named({"type": "response.output_item.done", **place, "item": item})
+        yield _named({"type": "response.output_item.done", **position, "item": item})
     last = body.get("status") if body.get("status") in ("incomplete", "failed") else "completed"
     yield _named({"type": f"response.{last}", "response": body})
 
 
-def _pieces(words: str) -> Iterator[str]:
-    for at in range(0, len(words), PIECE_CHARACTERS):
-        yield words[at : at + PIECE_CHARACTERS]
+def _pieces(text: str) -> Iterator[str]:
+    for at in range(0, len(text), PIECE_CHARACTERS):
+        yield text[at : at + PIECE_CHARACTERS]
 
 
 def _event(data: Body) -> bytes:

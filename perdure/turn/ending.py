@@ -126,7 +126,7 @@ def without_answer(report: AgentReport[Any]) -> AgentReport[Any]:
     return report.model_copy(update={"output": None, "last_text": report.output})
 
 
-def typed(report: AgentReport[Any], wanted: Any, schema: Schema | None) -> AgentReport[Any]:
+def typed(report: AgentReport[Any], expected_type: Any, schema: Schema | None) -> AgentReport[Any]:
     """Return the report with its output as an instance of a type.
 
     Without a type, the output is text, or JSON values if there is a schema.
@@ -135,10 +135,12 @@ def typed(report: AgentReport[Any], wanted: Any, schema: Schema | None) -> Agent
         OutputInvalidError: The answer is not such an instance.
     """
     try:
-        output = output_type.read(report.output, wanted, schema)
+        output = output_type.read(report.output, expected_type, schema)
     except ValueError as error:
         model = report.steps[-1].model if report.steps else report.agent
-        message = f"{model}: {output_type.OBJECTION}: {error}{_other_type_note(wanted, schema)}"
+        message = (
+            f"{model}: {output_type.OBJECTION}: {error}{_other_type_note(expected_type, schema)}"
+        )
         raise errors.OutputInvalidError(
             message, context={"model": model}, report=without_answer(report)
         ) from None

@@ -158,11 +158,13 @@ def apply(state: TurnState, fact: HandedOver) -> TurnState:
     before, call = state.agent, state.open_step.at(fact.key.call).edited
     _, message = asked(call)
     pinned = handoff_to(before, fact.agent.name)
-    place = len(state.transcript.messages) - 1
+    position = len(state.transcript.messages) - 1
     done = DONE.format(agent=fact.agent.name)
     state = steps.give(state, _tool_key(fact.key), done, is_error=False)
     state = replace(state, agent=taken_over(fact.agent, before), open_step=OpenStep())
-    state = _shown(_counted(state), pinned.keep if pinned else "all", place, before.name, message)
+    state = _shown(
+        _counted(state), pinned.keep if pinned else "all", position, before.name, message
+    )
     by = (*state.handoffs.by, before.name)
     return replace(state, handoffs=Handoffs(by, place=len(state.transcript.messages)))
 
@@ -185,10 +187,12 @@ def without_earlier_thoughts(state: TurnState) -> Transcript:
     A provider may check that nothing before a thought has changed, including the instructions and
     the tools. Every message stays in its place. The digest is that of the whole transcript.
     """
-    place, whole = state.handoffs.place, state.transcript.messages
+    position, messages = state.handoffs.place, state.transcript.messages
     if not state.handoffs.by:
         return state.transcript
-    return replace(state.transcript, messages=(*map(_thoughtless, whole[:place]), *whole[place:]))
+    return replace(
+        state.transcript, messages=(*map(_thoughtless, messages[:position]), *messages[position:])
+    )
 
 
 def _thoughtless(message: Message) -> Message:
@@ -243,16 +247,16 @@ def _counted(state: TurnState) -> TurnState:
     return replace(state, tokens=state.tokens.of_another(reservations.known_tokens(state)))
 
 
-def _shown(state: TurnState, keep: str, place: int, by: str, message: str) -> TurnState:
+def _shown(state: TurnState, keep: str, position: int, by: str, message: str) -> TurnState:
     """Return the state in which the agent is sent what the handoff keeps.
 
-    `place` is that of the answer that handed over.
+    `position` is that of the answer that handed over.
     """
     if keep == "task":
-        place = len(state.transcript.messages)
+        position = len(state.transcript.messages)
         state = steps.append(state, UserMessage.of(MESSAGE.format(agent=by, message=message)))
     transcript = state.transcript
     floor: Cut = (
-        NO_CUT if keep == "all" else cut_before(transcript.messages, place, transcript.opening)
+        NO_CUT if keep == "all" else cut_before(transcript.messages, position, transcript.opening)
     )
     return replace(state, transcript=transcript.handed_over(floor))

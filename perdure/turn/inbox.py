@@ -39,28 +39,28 @@ class Inbox:
         """Whether a message may be read beyond the limit of iterations: once in a turn."""
         return bool(self.unread) and not self.has_granted
 
-    def plus(self, said: Said) -> Inbox:
+    def plus(self, new_message: Said) -> Inbox:
         """Return the inbox with one more message, unless it has one with that id."""
-        if any(message.id == said.id for message in self.unread):
+        if any(message.id == new_message.id for message in self.unread):
             return self
         return replace(
             self,
-            unread=(*self.unread, UserMessage.of(said.text, id=said.id)),
-            interrupts=self.interrupts or said.now,
+            unread=(*self.unread, UserMessage.of(new_message.text, id=new_message.id)),
+            interrupts=self.interrupts or new_message.now,
         )
 
     def emptied(self, *, grants: bool) -> Inbox:
         """Return the inbox after the model call that reads the messages was scheduled."""
         return Inbox(has_granted=self.has_granted or grants)
 
-    def check(self, said: Said) -> None:
+    def check(self, new_message: Said) -> None:
         """Refuse a message that is not valid or does not fit.
 
         Raises:
             InvalidRequestError: Its id, its text or its sender is not valid.
             TooLargeError: Too many messages are unread, or they are too large together.
         """
-        arguments = {"id": said.id, "text": said.text, "by": said.by}
+        arguments = {"id": new_message.id, "text": new_message.text, "by": new_message.by}
         validation.check("the message", arguments, _MESSAGE, errors.InvalidRequestError)
         if len(self.unread) >= limits.UNREAD_MESSAGES:
             raise errors.TooLargeError(
@@ -68,7 +68,7 @@ class Inbox:
                 " one again when the model has read them",
                 context={"messages": len(self.unread), "limit": limits.UNREAD_MESSAGES},
             )
-        bytes_ = sum(size(message.text) for message in self.unread) + size(said.text)
+        bytes_ = sum(size(message.text) for message in self.unread) + size(new_message.text)
         if bytes_ > limits.UNREAD_BYTES:
             raise errors.TooLargeError(
                 f"the unread messages to the turn would be {bytes_} bytes, more than"

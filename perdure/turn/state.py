@@ -189,23 +189,26 @@ class TurnState:
     @property
     def all_steps(self) -> tuple[Step, ...]:
         """The closed steps that are known, also those of earlier runs."""
-        past, own = self.carried.past, self.steps[self.carried.recorded - self.carried.steps :]
-        return self.steps if past is None else (*past.steps, *own)
+        past, own_steps = (
+            self.carried.past,
+            self.steps[self.carried.recorded - self.carried.steps :],
+        )
+        return self.steps if past is None else (*past.steps, *own_steps)
 
     @property
     def as_past(self) -> Past | None:
         """What a reader that goes on to the next run keeps of this one and of those before it."""
         if self.request is None:
             return None
-        past, own = self.carried.past, self.transcript.messages[self.carried.messages :]
+        past, own_messages = self.carried.past, self.transcript.messages[self.carried.messages :]
         before = past.messages if past else self.transcript.messages[: self.carried.messages]
-        return Past((*before, *own), self.all_steps)
+        return Past((*before, *own_messages), self.all_steps)
 
     @property
     def all_messages(self) -> tuple[Message, ...]:
         """The messages that are known, also those of earlier runs."""
-        past, own = self.carried.past, self.partial[self.carried.messages :]
-        return self.partial if past is None else (*past.messages, *own)
+        past, own_messages = self.carried.past, self.partial[self.carried.messages :]
+        return self.partial if past is None else (*past.messages, *own_messages)
 
     @property
     def whole_from(self) -> int:
@@ -242,8 +245,8 @@ class TurnState:
         None without a limit, and before its agent is known if the limit is the agent's. A step
         that was granted to read a message of the user counts.
         """
-        given = self.request.max_iterations if self.request else None
-        limit = self.agent.max_iterations if given is None and self.agent else given
+        requested = self.request.max_iterations if self.request else None
+        limit = self.agent.max_iterations if requested is None and self.agent else requested
         if limit is None:
             return None
         return limit + self.accounts.more_iterations + self.inbox.has_granted
@@ -335,10 +338,12 @@ class TurnState:
 
         None if neither is known, as in an earlier release.
         """
-        own = self.agent.max_descendants if self.agent else None
-        given = self.lineage.descendants_left if self.lineage else None
-        most = min((limit for limit in (own, given) if limit is not None), default=None)
-        return None if most is None else max(most - self.descendants, 0)
+        agent_limit = self.agent.max_descendants if self.agent else None
+        lineage_limit = self.lineage.descendants_left if self.lineage else None
+        max_descendants = min(
+            (limit for limit in (agent_limit, lineage_limit) if limit is not None), default=None
+        )
+        return None if max_descendants is None else max(max_descendants - self.descendants, 0)
 
     @property
     def lineage(self) -> Lineage | None:

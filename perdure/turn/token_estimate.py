@@ -119,9 +119,9 @@ class Estimate:
         plain = self._plain(saved)
         if not self.told:
             return plain
-        told = max(self.told, self.told_of * BYTES_A_TOKEN // MOST_BYTES_A_TOKEN)
-        rate = min(told / self.told_of, BYTES_A_TOKEN)
-        return told + round(rate * (plain - self.told_of))
+        reported = max(self.told, self.told_of * BYTES_A_TOKEN // MOST_BYTES_A_TOKEN)
+        rate = min(reported / self.told_of, BYTES_A_TOKEN)
+        return reported + round(rate * (plain - self.told_of))
 
     def _plain(self, saved: int) -> int:
         return self.base + self.messages - saved

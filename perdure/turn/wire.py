@@ -193,10 +193,10 @@ class TurnRequest(Wire):
                 too far away.
         """
         begins, ends = self.begins_at(start), self.ends_at(start)
-        for what, moment in (("delay", begins), ("deadline", ends)):
+        for name, moment in (("delay", begins), ("deadline", ends)):
             if moment is not None and moment - start > validation.LONGEST:
                 raise errors.InvalidRequestError(
-                    f"the {what} ends at {in_words(moment)}, more than {validation.LONGEST.days}"
+                    f"the {name} ends at {in_words(moment)}, more than {validation.LONGEST.days}"
                     " days after the start; name an earlier moment"
                 )
         if ends is not None and ends <= start:
@@ -368,13 +368,13 @@ class ToolRun(Wire):
     repeats: bool = False
     media_bytes: int = 0
 
-    def idempotency_key(self, turn_id: str, step: int, place: int, name: str) -> str:
+    def idempotency_key(self, turn_id: str, step: int, index: int, name: str) -> str:
         """Return the idempotency key of the call.
 
         It is the same for every attempt, after a reset and after a continue-as-new. A new turn with
         the same id has another one.
         """
-        parts = (turn_id, self.run, str(step), str(place), name, self.arguments)
+        parts = (turn_id, self.run, str(step), str(index), name, self.arguments)
         return hashlib.sha256("\n".join(parts).encode("utf-8", "replace")).hexdigest()[:32]
 
 

@@ -22,7 +22,7 @@ class _Omitted:
         return "..."
 
 
-def check(what: str, options: Mapping[str, object], family: type) -> None:
+def check(subject: str, options: Mapping[str, object], family: type) -> None:
     """Refuse options that are not of the family.
 
     Raises:
@@ -32,7 +32,7 @@ def check(what: str, options: Mapping[str, object], family: type) -> None:
     for name in options.keys() - known:
         near = difflib.get_close_matches(name, known, 1)
         hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
-        raise TypeError(f"{what} has no option {name!r}; {hint}")
+        raise TypeError(f"{subject} has no option {name!r}; {hint}")
 
 
 def shows(family: type, defaults: Mapping[str, object] | None = None) -> Callable[[F], F]:
@@ -46,9 +46,9 @@ def shows(family: type, defaults: Mapping[str, object] | None = None) -> Callabl
     def decorate(function: F) -> F:
         signature = inspect.signature(function)
         named = [
-            one
-            for one in signature.parameters.values()
-            if one.kind is not inspect.Parameter.VAR_KEYWORD
+            parameter
+            for parameter in signature.parameters.values()
+            if parameter.kind is not inspect.Parameter.VAR_KEYWORD
         ]
         options = [
             inspect.Parameter(

@@ -214,9 +214,9 @@ class AgentTurn:
                 assert self._board.state.agent is not None
                 return self._board.state.agent
 
-    async def _take_over(self, origin: Origin, *, whole: bool) -> None:
+    async def _take_over(self, origin: Origin, *, is_whole: bool) -> None:
         """Take over the state of another run. A cancellation waits for it: the report needs it."""
-        task = asyncio.create_task(self._runs.take_over(self._calls, origin, whole=whole))
+        task = asyncio.create_task(self._runs.take_over(self._calls, origin, whole=is_whole))
         try:
             await workflow.wait([task])
         except asyncio.CancelledError:

@@ -133,7 +133,7 @@ def _tool_ended(
     key: ToolKey,
     duration_ms: int,
     outcome: str,
-    words: str = "",
+    error_text: str = "",
 ) -> None:
     open_call = before.open_step.find(key.call)
     if open_call is None:
@@ -145,7 +145,7 @@ def _tool_ended(
         tool=open_call.call.name,
         duration_ms=duration_ms,
         outcome=outcome,
-        words=words,
+        words=error_text,
         **_decided_by(before, open_call.call.id),
     )
 
@@ -335,10 +335,10 @@ def _write(
     key: Key | str,
     *,
     level: int = logging.INFO,
-    words: str = "",
+    error_text: str = "",
     **fields: Value,
 ) -> None:
-    """Write a record. `words` is an error message, of which the beginning is recorded."""
+    """Write a record. `error_text` is an error message, of which the beginning is recorded."""
     if workflow.unsafe.is_replaying() or not logger.isEnabledFor(level):
         return
     info = workflow.info()
@@ -349,7 +349,7 @@ def _write(
         **({"last_agent": state.other_agent} if state.other_agent else {}),
         "task": info.workflow_id,
         **fields,
-        **({"error": one_line(words, _ERROR_CHARACTERS)} if words else {}),
+        **({"error": one_line(error_text, _ERROR_CHARACTERS)} if error_text else {}),
         **({f"label.{name}": value for name, value in request.labels.items()} if request else {}),
     }
     line = " ".join(

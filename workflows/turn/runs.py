@@ -89,7 +89,7 @@ class Runs:
         self._began_events = info.get_current_history_length()
         self._began_bytes = info.get_current_history_size()
 
-    async def _pause_after(self, failures: Sequence[CallFailed], *, whole: bool) -> None:
+    async def _pause_after(self, failures: Sequence[CallFailed], *, is_whole: bool) -> None:
         """Wait before a part is read again.
 
         Raises:
@@ -97,7 +97,7 @@ class Runs:
         """
         error = errors.from_info(failures[-1].error)
         # a fork can be started again, and has lost nothing
-        is_final = isinstance(error, errors.TranscriptMismatchError) and not whole
+        is_final = isinstance(error, errors.TranscriptMismatchError) and not is_whole
         may_pass = (error.transient or failures[-1].lost) and not is_final
         if not may_pass or len(failures) >= _TRIES:
             raise error

@@ -9,14 +9,14 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.service import RPCError, RPCStatusCode
 
 from perdure.activities.read_child import unread
-from perdure.delivery.push import ASKS, Change, ChangeCall, PushCall, PushMessage, end_of_task
+from perdure.delivery.push import ASKS, ChangeCall, PushCall, PushMessage, TaskChange, end_of_task
 from perdure.temporal.runs import Read, end_of_run, last_recorded, last_run
 from perdure.turn import ending
 from perdure.turn.fold import apply
 from perdure.turn.state import TurnState
 
 
-async def read_change(call: ChangeCall) -> Change:
+async def read_change(call: ChangeCall) -> TaskChange:
     """Return the last change of a task that its client is told of.
 
     Raises:
@@ -30,11 +30,11 @@ async def read_change(call: ChangeCall) -> Change:
         return _change(call.push, await last_recorded(client, turn_id, run_id, is_worker=True))
     except RPCError as error:
         if error.status is RPCStatusCode.NOT_FOUND:
-            return Change()  # the turn has not begun
+            return TaskChange()  # the turn has not begun
         raise unread(turn_id, error) from error
 
 
-def _change(push: PushCall, history: list[Read]) -> Change:
+def _change(push: PushCall, history: list[Read]) -> TaskChange:
     state, wait = TurnState(), None
     for event, fact in history:
         was_needed = state.needs_person
@@ -45,10 +45,10 @@ def _change(push: PushCall, history: list[Read]) -> Change:
     if state.ended is not None:
         error = ending.error_of(state.ended, state.cancel_reason)
         name = end_of_task(state.ended.outcome, None if error is None else error.code)
-        return Change(message=_message(push, name, last), place=_place(last), is_last=True)
+        return TaskChange(message=_message(push, name, last), place=_place(last), is_last=True)
     if state.needs_person and wait is not None and _place(wait) != push.told:
-        return Change(message=_message(push, ASKS, wait), place=_place(wait))
-    return Change()
+        return TaskChange(message=_message(push, ASKS, wait), place=_place(wait))
+    return TaskChange()
 
 
 def _message(push: PushCall, state: str, event: HistoryEvent) -> PushMessage:

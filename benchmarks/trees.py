@@ -25,7 +25,7 @@ from perdure import Agent, AgentReport, Budget, Outcome, Price, errors, tool
 from perdure.activities.providers.openai_chat import OpenAIChat
 from perdure.clients import AgentClient
 from perdure.testing import local_runtime
-from perdure.testing.stub_provider import Reply, StubProvider, per_million
+from perdure.testing.stub_provider import StubProvider, StubReply, per_million
 from perdure.values.budgets import DIMENSIONS, Spending
 from perdure.values.reports import ChildReport
 from perdure.worker import AgentWorker
@@ -60,7 +60,7 @@ class Restless(StubProvider):
     calls.
     """
 
-    def reply(self, body: Mapping[str, Any]) -> Reply:
+    def reply(self, body: Mapping[str, Any]) -> StubReply:
         """By the task, and the number of earlier answers.
 
         Without tools it can only answer.

@@ -16,7 +16,7 @@ from perdure.activities.provider import ModelRequest, Provider, listen
 from perdure.activities.providers import Anthropic, OpenAIChat, OpenAIResponses
 from perdure.agents.definitions import ToolDefinition
 from perdure.errors import PerdureError
-from perdure.testing.stub_provider import Reply, StubProvider
+from perdure.testing.stub_provider import StubProvider, StubReply
 from perdure.values.answers import ModelAnswer
 from perdure.values.messages import UserMessage
 
@@ -64,24 +64,24 @@ class Vendor:
             await provider.close()
 
     async def hear_served(
-        self, reply: Reply, request: ModelRequest = HELLO
+        self, reply: StubReply, request: ModelRequest = HELLO
     ) -> tuple[ModelAnswer, list[str]]:
         """One streamed request to a server that gives this reply."""
         with StubProvider([reply]) as stub:
             return await self.hear(stub.anthropic_url, request)
 
-    async def failing_stream(self, reply: Reply) -> PerdureError:
+    async def failing_stream(self, reply: StubReply) -> PerdureError:
         """The error of a streamed request to a server with this reply."""
         with pytest.raises(PerdureError) as caught:
             await self.hear_served(reply)
         return caught.value
 
-    async def ask_served(self, reply: Reply, request: ModelRequest = HELLO) -> ModelAnswer:
+    async def ask_served(self, reply: StubReply, request: ModelRequest = HELLO) -> ModelAnswer:
         """One request to a server that gives this reply."""
         with StubProvider([reply]) as stub:
             return await self.ask(stub.anthropic_url, request)
 
-    async def failing(self, reply: Reply) -> PerdureError:
+    async def failing(self, reply: StubReply) -> PerdureError:
         """The error of a request to a server with this reply."""
         with pytest.raises(PerdureError) as caught:
             await self.ask_served(reply)
@@ -104,7 +104,7 @@ RESPONSES = Vendor(
 VENDORS = [pytest.param(vendor, id=vendor.name) for vendor in (OPENAI, RESPONSES, ANTHROPIC)]
 
 
-def error_body(status: int, error: Any, **headers: str) -> Reply:
+def error_body(status: int, error: Any, **headers: str) -> StubReply:
     """An error body as most servers send it."""
     return {
         "status": status,

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from perdure.testing.stub_provider import Reply
+from perdure.testing.stub_provider import StubReply
 
 Exchange = dict[str, Any]
 
@@ -68,7 +68,7 @@ def _is_stream(exchange: Exchange) -> bool:
     return isinstance(body, str) and body.lstrip().startswith(("data:", "event:", ":"))
 
 
-def as_reply(response: dict[str, Any]) -> Reply:
+def as_reply(response: dict[str, Any]) -> StubReply:
     """A recorded response as the stub provider serves it."""
     headers = {
         name: value for name, value in response["headers"].items() if name.lower() not in FRAMING

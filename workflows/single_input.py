@@ -50,10 +50,10 @@ class OneInput(Interceptor):
         input: WorkflowInterceptorClassInput,  # noqa: A002 - the SDK's name
     ) -> type[WorkflowInboundInterceptor]:
         """Return the interceptor of all workflows; it only affects Perdure's."""
-        return _OneInput
+        return _OneInputInbound
 
 
-class _OneInput(WorkflowInboundInterceptor):
+class _OneInputInbound(WorkflowInboundInterceptor):
     async def execute_workflow(self, input: ExecuteWorkflowInput) -> Any:  # noqa: A002 - the SDK's name
         kind = workflow.info().workflow_type
         if kind in _OURS and len(input.args) > 1:

@@ -39,7 +39,7 @@ from temporalio.client import Client, WorkflowFailureError
 from benchmarks.bench import Kind
 from benchmarks.peers.kills import Told, telling
 from benchmarks.peers.weather import TASK, VERSIONS
-from perdure.testing.stub_provider import Reply, StubProvider, said_in
+from perdure.testing.stub_provider import StubProvider, StubReply, said_in
 from perdure.worker.dev.server import DevServer
 
 AWAY_S, LONGEST_S, HELD_S = 60.0, 150.0, 600.0
@@ -88,7 +88,7 @@ class Weatherman(StubProvider):
             self._loop.call_soon_threadsafe(self.arrived.set)
         return super().served(body, headers)
 
-    def reply(self, body: Mapping[str, Any]) -> Reply | None:
+    def reply(self, body: Mapping[str, Any]) -> StubReply | None:
         answers = answers_in(body)
         if answers >= len(CITIES):
             return {"text": "In Rome."}

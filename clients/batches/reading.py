@@ -56,7 +56,7 @@ class _Gone:
     """The batch ended without telling its parts, so nothing more will come."""
 
 
-class _Done:
+class _PartOver:
     """Nothing more comes from this part."""
 
 
@@ -298,7 +298,7 @@ class _Window:
                 case _Begun():
                     if part == self._next - 1:
                         self._begin()
-                case _Done():
+                case _PartOver():
                     self._close(part)
                 case _Gone():
                     await self._restart()
@@ -360,7 +360,7 @@ class _Window:
                     await queue.put((part, entry))
                 else:
                     to_skip -= 1
-            await queue.put((part, _Done()))
+            await queue.put((part, _PartOver()))
         except PerdureError as error:
             await queue.put((part, error))
 

@@ -128,7 +128,7 @@ async def caller_of(request: Request, auth: Auth) -> Caller:
 _Number = Annotated[int, Field(ge=0, le=validation.MOST, strict=True)]
 
 
-class _Entry(Value):
+class _TokenEntry(Value):
     """The entry of a file of tokens."""
 
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -153,8 +153,8 @@ class _Tenant(Value):
         return Quota(**self.model_dump(exclude={"name"}))
 
 
-class _File(Value):
-    caller: tuple[_Entry, ...]
+class _TokensFile(Value):
+    caller: tuple[_TokenEntry, ...]
     tenant: tuple[_Tenant, ...] = ()
 
     def callers(self) -> dict[str, Caller]:
@@ -239,7 +239,7 @@ def _callers_in(path: Path) -> dict[str, Caller]:
         ConfigurationError: It cannot be read, or is not valid.
     """
     try:
-        file = _File.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+        file = _TokensFile.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
         known = file.callers()
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise errors.ConfigurationError(f"the tokens of {path} cannot be read: {error}") from None

@@ -35,14 +35,14 @@ class Connections:
 
     def __init__(self, limit: int) -> None:
         self.most = min(limit, _files(limit + _OTHER_FILES) - _OTHER_FILES)
-        self.waiting: dict[Connection, None] = {}
+        self.waiting: dict[TimedConnection, None] = {}
 
-    def protocol(self, **options: Any) -> Connection:
+    def protocol(self, **options: Any) -> TimedConnection:
         """Return the protocol of a new connection, for uvicorn."""
-        return Connection(self, **options)
+        return TimedConnection(self, **options)
 
 
-class Connection(H11Protocol):
+class TimedConnection(H11Protocol):
     """A connection that has to send a request in time, and to read the answer to it.
 
     A request that comes before the answer to the last one is not answered, and the connection is

@@ -448,7 +448,7 @@ async def failed_unknown(client: Client, turn_id: str) -> bool:
     return False
 
 
-class Past(NamedTuple):
+class LastRun(NamedTuple):
     """What the last run of a turn has recorded so far.
 
     Attributes:
@@ -463,7 +463,7 @@ class Past(NamedTuple):
     at: datetime
 
 
-async def past(client: Client, turn_id: str, run_id: str) -> Past:
+async def past(client: Client, turn_id: str, run_id: str) -> LastRun:
     """Read what the last run of a turn has recorded so far.
 
     `run_id` is that of any of its runs.
@@ -485,7 +485,7 @@ async def past(client: Client, turn_id: str, run_id: str) -> Past:
             hidden = []
         else:
             hidden.append(fact)
-    return Past(events, hidden, at)
+    return LastRun(events, hidden, at)
 
 
 def _waiting_in(last: HistoryEvent) -> tuple[str, TaskQueueType.ValueType] | None:

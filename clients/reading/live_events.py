@@ -9,7 +9,7 @@ from perdure import errors
 from perdure.clients.reading.cursors import Cursor
 from perdure.clients.reading.events import CaughtUp, Event
 from perdure.clients.reading.feed import Feed
-from perdure.clients.reading.live_output import Heard, Noted
+from perdure.clients.reading.live_output import Heard, HeartbeatDetails
 from perdure.clients.reading.live_text import Piece, Speech
 from perdure.clients.reading.tool_progress import RunningTools, ToolProgress
 
@@ -81,7 +81,7 @@ class _Listener:
             yield from self._speech.see(event.fact)
         yield event
 
-    def hear(self, heard: Heard | Noted) -> Iterator[Told]:
+    def hear(self, heard: Heard | HeartbeatDetails) -> Iterator[Told]:
         """Yield the new output."""
         if isinstance(heard, Heard):
             yield from self._speech.hear(heard)

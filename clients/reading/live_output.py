@@ -38,7 +38,7 @@ class Heard:
 
 
 @dataclass(frozen=True, slots=True)
-class Noted:
+class HeartbeatDetails:
     """The last details that a running tool passed to `ctx.heartbeat`."""
 
     key: ToolKey
@@ -51,10 +51,10 @@ class Ear:
     def __init__(self, describe: Describe, converter: DataConverter) -> None:
         self._describe = describe
         self._converter = converter
-        self._look: asyncio.Task[tuple[Heard | Noted, ...]] | None = None
+        self._look: asyncio.Task[tuple[Heard | HeartbeatDetails, ...]] | None = None
         self._looked_at = float("-inf")
 
-    async def listen(self) -> tuple[Heard | Noted, ...]:
+    async def listen(self) -> tuple[Heard | HeartbeatDetails, ...]:
         """Return the last output of the calls in flight; empty if Temporal does not answer."""
         if self._look is None or (
             self._look.done() and asyncio.get_running_loop().time() - self._looked_at > _FRESH_S
@@ -62,7 +62,7 @@ class Ear:
             self._look = asyncio.create_task(self._listen())
         return await asyncio.shield(self._look)
 
-    async def _listen(self) -> tuple[Heard | Noted, ...]:
+    async def _listen(self) -> tuple[Heard | HeartbeatDetails, ...]:
         try:
             pending = (await self._describe()).pending_activities
         except RPCError:
@@ -71,12 +71,12 @@ class Ear:
         self._looked_at = asyncio.get_running_loop().time()
         return tuple(item for item in heard if item is not None)
 
-    async def _heard(self, activity: PendingActivityInfo) -> Heard | Noted | None:
+    async def _heard(self, activity: PendingActivityInfo) -> Heard | HeartbeatDetails | None:
         key, payloads = parse_key(activity.activity_id), activity.heartbeat_details.payloads
         if not payloads:
             return None
         if isinstance(key, ToolKey):
-            return Noted(key, tuple(await self._converter.decode(payloads)))
+            return HeartbeatDetails(key, tuple(await self._converter.decode(payloads)))
         return await self._words(key, payloads) if isinstance(key, ModelKey) else None
 
     async def _words(self, key: ModelKey, payloads: Sequence[Payload]) -> Heard | None:

@@ -9,7 +9,7 @@ from pydantic import JsonValue
 from pydantic_core import to_jsonable_python
 
 from perdure.clients.reading.events import VERSION, Event
-from perdure.clients.reading.live_output import Noted
+from perdure.clients.reading.live_output import HeartbeatDetails
 from perdure.turn.facts import ApprovalNeeded, Scheduled, ToolLost, ToolReturned
 from perdure.turn.keys import ToolKey
 
@@ -58,7 +58,7 @@ class RunningTools:
             case ToolReturned(key) | ToolLost(key) | ApprovalNeeded(key):
                 self._running.pop(key, None)
 
-    def hear(self, noted: Noted) -> Iterator[ToolProgress]:
+    def hear(self, noted: HeartbeatDetails) -> Iterator[ToolProgress]:
         """Yield new progress."""
         known = self._running.get(noted.key)
         if known is None or known.details == noted.details:

@@ -93,7 +93,7 @@ class Schedules:
         async def read(schedule_id: str) -> ScheduleEntry | None:
             return await listed_entry(self._client, schedule_id)
 
-        return Listing(_Ids(self._client, id_prefix), limit, read, also=id_prefix)
+        return Listing(_TurnScheduleIds(self._client, id_prefix), limit, read, also=id_prefix)
 
     def ids(self, id_prefix: str) -> Listing[str]:
         """Return the ids of these schedules."""
@@ -101,10 +101,10 @@ class Schedules:
         async def read(schedule_id: str) -> str:
             return schedule_id
 
-        return Listing(_Ids(self._client, id_prefix), None, read, also=id_prefix)
+        return Listing(_TurnScheduleIds(self._client, id_prefix), None, read, also=id_prefix)
 
 
-class _Ids:
+class _TurnScheduleIds:
     """The ids of the schedules that start turns."""
 
     resource = SCHEDULE

@@ -41,17 +41,17 @@ from perdure.session.facts import SessionFact
 from perdure.session.state import SessionState, apply
 from perdure.session.wire import (
     Disposition,
-    Done,
     IfBusy,
     Left,
     Queued,
-    Reason,
     Receipt,
     Say,
+    SessionReason,
     SessionRequest,
     SessionSnapshot,
     SessionTurn,
     Unqueue,
+    UpdateResult,
 )
 from perdure.temporal import access
 from perdure.temporal.follow import Follower
@@ -556,7 +556,7 @@ class Session(Generic[T]):
         Returns:
             Whether there was a turn to cancel.
         """
-        return await self._done(INTERRUPT, Reason(reason=reason, by=by))
+        return await self._done(INTERRUPT, SessionReason(reason=reason, by=by))
 
     @validation.arguments("the cancel")
     async def cancel(
@@ -627,7 +627,9 @@ class Session(Generic[T]):
         Returns:
             The messages that no turn has read.
         """
-        return unpack(await self._ask(CLOSE, pack(Reason(reason=reason, by=by))), Left).unread
+        return unpack(
+            await self._ask(CLOSE, pack(SessionReason(reason=reason, by=by))), Left
+        ).unread
 
     @validation.arguments("the fork")
     async def fork(
@@ -735,7 +737,7 @@ class Session(Generic[T]):
             pause *= 2
 
     async def _done(self, update: str, argument: Any) -> bool:
-        return unpack(await self._ask(update, pack(argument)), Done).done
+        return unpack(await self._ask(update, pack(argument)), UpdateResult).done
 
     async def _ask(self, update: str, payload: RawValue, update_id: str | None = None) -> RawValue:
         """Send an update.

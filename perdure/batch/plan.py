@@ -155,7 +155,7 @@ def ordered(
     spare = request.at_once - sum(each.slots for each in progress.active.values())
     money, has_others = _spare_money(request, progress), _has_others(request, progress, target)
     if short is not None and not _suffices(
-        request, progress.active[short], money, others=has_others
+        request, progress.active[short], money, has_others=has_others
     ):
         return progress, {}  # until more comes back
     order = before.model_copy(

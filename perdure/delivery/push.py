@@ -82,7 +82,7 @@ class ChangeCall(Wire):
     is_ending: bool = False
 
 
-class Change(Wire):
+class TaskChange(Wire):
     """The last change of a task that its client is told of.
 
     Attributes:

@@ -40,7 +40,7 @@ _ANSWERS = frozenset({"final_answer", "finalanswer", "finish"})
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class ParsedReply:
     """A parsed reply: an `action` with `arguments`, an `answer`, or neither, each after a thought.
 
     `reasoning` is the text between `<think>` tags.
@@ -66,7 +66,7 @@ class _Mark:
     bold: str
 
 
-def parse(text: str, tools: Sequence[ToolDefinition]) -> Reply:
+def parse(text: str, tools: Sequence[ToolDefinition]) -> ParsedReply:
     """Parse a reply. Without `tools`, it has no actions."""
     reasoning, body = _split_reasoning(text.replace("\r\n", "\n"))
     marks = list(_marks(body))
@@ -75,7 +75,7 @@ def parse(text: str, tools: Sequence[ToolDefinition]) -> Reply:
         if mark.kind == "action" and tools:
             reply = _action(_RequestedAction.at(body, sections[index : index + 3]), tools)
             if reply.action or reply.answer:
-                return Reply(
+                return ParsedReply(
                     _thought(body[: mark.begin]),
                     reasoning,
                     reply.action,
@@ -83,19 +83,19 @@ def parse(text: str, tools: Sequence[ToolDefinition]) -> Reply:
                     reply.answer,
                 )
         elif mark.kind == "finalanswer" and (answer := _answer(body, mark)):
-            return Reply(_thought(body[: mark.begin]), reasoning, answer=answer)
+            return ParsedReply(_thought(body[: mark.begin]), reasoning, answer=answer)
     return _half_marked(body, marks, reasoning)
 
 
-def _half_marked(body: str, marks: Sequence[_Mark], reasoning: str) -> Reply:
+def _half_marked(body: str, marks: Sequence[_Mark], reasoning: str) -> ParsedReply:
     """Find an answer in the middle of a line, or after a shorter marker."""
     inline = _INLINE_ANSWER.search(body)
     if inline and (answer := body[inline.end() :].strip()):
-        return Reply(_thought(body[: inline.start()]), reasoning, answer=answer)
+        return ParsedReply(_thought(body[: inline.start()]), reasoning, answer=answer)
     short = next((mark for mark in marks if mark.kind == "answer"), None)
     if short and (answer := _answer(body, short)):
-        return Reply(_thought(body[: short.begin]), reasoning, answer=answer)
-    return Reply(reasoning=reasoning)
+        return ParsedReply(_thought(body[: short.begin]), reasoning, answer=answer)
+    return ParsedReply(reasoning=reasoning)
 
 
 def _split_reasoning(text: str) -> tuple[str, str]:
@@ -182,16 +182,16 @@ class _RequestedAction:
         return cls(name, written, written)
 
 
-def _action(requested: _RequestedAction, tools: Sequence[ToolDefinition]) -> Reply:
+def _action(requested: _RequestedAction, tools: Sequence[ToolDefinition]) -> ParsedReply:
     """Return the requested action, or an answer given as one; neither if nothing is named."""
     name = _name(requested.name, tools)
     tool = next((tool for tool in tools if tool.name == name), None)
     plain = _plain(name)
     if tool is None and plain in _ANSWERS:
-        return Reply(answer=_answer_in_input(requested.written))
+        return ParsedReply(answer=_answer_in_input(requested.written))
     if tool is None and (not plain or plain in _NO_ACTION or plain.startswith("none_")):
-        return Reply()
-    return Reply(
+        return ParsedReply()
+    return ParsedReply(
         action=name,
         arguments=arguments_of(requested.written, requested.text, requested.begin, tool),
     )

@@ -11,7 +11,7 @@ from dataclasses import replace
 from perdure import errors
 from perdure.protocols.arguments import dumped, object_in
 from perdure.protocols.prompt import Prompt, described
-from perdure.protocols.react_parser import Reply, parse
+from perdure.protocols.react_parser import ParsedReply, parse
 from perdure.protocols.spoken import Words, in_words, reasoning
 from perdure.values.answers import ModelAnswer
 from perdure.values.messages import AssistantMessage, Text, Thinking, ToolCall, ToolResult
@@ -29,7 +29,7 @@ You have these tools:
 
 {tools}
 
-Reply in one of two forms and in no other. To use a tool:
+ParsedReply in one of two forms and in no other. To use a tool:
 
 Thought: why you need it
 Action: the name of one tool: {names}
@@ -43,13 +43,13 @@ To answer, when you know enough:
 Thought: why you know enough
 Final Answer: {answer}"""
 _ANSWER = """\
-You have no tools now. Reply in this form:
+You have no tools now. ParsedReply in this form:
 
 Thought: what you know
 Final Answer: {answer}"""
 _NEITHER = "Your reply has neither an Action nor a Final Answer, so nothing was done."
 _OBJECTION = f"""\
-{_NEITHER} Reply again in one of these forms and in no other:
+{_NEITHER} ParsedReply again in one of these forms and in no other:
 
 Thought: why you need a tool
 Action: the name of one tool
@@ -94,7 +94,7 @@ def read(answer: ModelAnswer, prompt: Prompt, *, corrects: bool) -> ModelAnswer:
         and prompt.response_schema is not None
         and object_in(text)
     ):
-        reply = Reply(answer=text.strip())
+        reply = ParsedReply(answer=text.strip())
     if not reply.action and not reply.answer:
         return answer.model_copy(
             update={"objection": _objection(answer, prompt) if corrects else ""}
@@ -119,7 +119,7 @@ def _objection(answer: ModelAnswer, prompt: Prompt) -> str:
     return _OBJECTION
 
 
-def _thinking(message: AssistantMessage, reply: Reply) -> tuple[Thinking, ...]:
+def _thinking(message: AssistantMessage, reply: ParsedReply) -> tuple[Thinking, ...]:
     """Return the reasoning, then the Thought.
 
     The Thought is empty if there is only reasoning, which is not sent to the model again.

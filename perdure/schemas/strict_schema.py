@@ -66,7 +66,7 @@ def strict(schema: Schema) -> dict[str, Any]:
             says where.
     """
     check_size(schema)
-    writer = _Writer(schema.get("$defs"))
+    writer = _StrictWriter(schema.get("$defs"))
     body = writer.node(schema, ())
     _check_references(schema.get("$defs"))
     body = writer.inlined(body)
@@ -135,13 +135,13 @@ def plain(schema: Schema, value: Any) -> Any:
         ValueError: A map has a duplicate key.
     """
     definitions = schema.get("$defs")
-    reader = _Reader(definitions if isinstance(definitions, dict) else {})
+    reader = _StrictReader(definitions if isinstance(definitions, dict) else {})
     if not reader.is_record(schema) and isinstance(value, dict) and value.keys() == {"value"}:
         value = value["value"]
     return reader.read([schema], value)
 
 
-class _Writer:
+class _StrictWriter:
     """Generates the strict form.
 
     `made` are the definitions so far, `used` those that are referred to.
@@ -254,7 +254,7 @@ class _Writer:
 
 
 @dataclass(slots=True)
-class _Place:
+class _Allowed:
     """What is allowed in one place: all alternatives together, by the schemas of its parts."""
 
     takes_list: bool = False
@@ -288,7 +288,7 @@ class _Place:
         )
 
 
-class _Reader:
+class _StrictReader:
     """Converts values from the strict form.
 
     Each value is visited once, with all schemas that may apply to it.
@@ -296,7 +296,7 @@ class _Reader:
 
     def __init__(self, definitions: Node) -> None:
         self._definitions = definitions
-        self._places: dict[tuple[int, ...], _Place] = {}
+        self._places: dict[tuple[int, ...], _Allowed] = {}
 
     def is_record(self, node: Any) -> bool:
         """Return whether it is an object with named properties, or a reference to one."""
@@ -327,10 +327,10 @@ class _Reader:
             for index, item in enumerate(value)
         ]
 
-    def _place(self, nodes: list[Any]) -> _Place:
+    def _place(self, nodes: list[Any]) -> _Allowed:
         known = tuple(map(id, nodes))
         if known not in self._places:
-            self._places[known] = allowed = _Place()
+            self._places[known] = allowed = _Allowed()
             for node in self._leaves(nodes):
                 allowed.add(node)
         return self._places[known]

@@ -92,14 +92,14 @@ class Unqueue(Wire):
     id: str
 
 
-class Reason(Wire):
+class SessionReason(Wire):
     """The reason for an interruption or for the end of a session, and who asks for that."""
 
     reason: str = ""
     by: str | None = None
 
 
-class Done(Wire):
+class UpdateResult(Wire):
     """Whether a request to a session changed anything."""
 
     done: bool

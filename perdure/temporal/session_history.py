@@ -35,7 +35,14 @@ from perdure.session.facts import (
     TurnRecorded,
 )
 from perdure.session.state import SessionState, apply
-from perdure.session.wire import Reason, Say, SessionRequest, SessionSnapshot, TurnPart, Unqueue
+from perdure.session.wire import (
+    Say,
+    SessionReason,
+    SessionRequest,
+    SessionSnapshot,
+    TurnPart,
+    Unqueue,
+)
 from perdure.temporal import cancellations, outcomes
 from perdure.temporal.history import raw_value
 from perdure.temporal.names import ADD_BUDGET, CLOSE, INTERRUPT, RESUME, SAY, STEER, UNQUEUE
@@ -222,10 +229,10 @@ class SessionReader:
             case str(name) if name == UNQUEUE:
                 return MessageUnqueued(unpack(payload, Unqueue).id)
             case str(name) if name == INTERRUPT:
-                asked = unpack(payload, Reason)
+                asked = unpack(payload, SessionReason)
                 return TurnInterrupted(asked.reason, asked.by)
             case str(name) if name == CLOSE:
-                asked = unpack(payload, Reason)
+                asked = unpack(payload, SessionReason)
                 return SessionClosed(asked.reason, asked.by)
             case str(name) if name == ADD_BUDGET:
                 added = outcomes.added(payload)

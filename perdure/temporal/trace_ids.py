@@ -85,7 +85,7 @@ class TurnSpan:
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class TraceOrigin:
     """The origin of a turn: its agent as requested, and its span."""
 
     agent: str
@@ -130,9 +130,9 @@ class Origins:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._known = Recent[str, Origin](_KEPT)
+        self._known = Recent[str, TraceOrigin](_KEPT)
 
-    async def of(self, info: activity.Info) -> Origin:
+    async def of(self, info: activity.Info) -> TraceOrigin:
         """Return the origin of an activity's turn.
 
         If the history cannot be read, it is computed without it, which is correct for most turns.
@@ -152,17 +152,17 @@ class Origins:
                 info.workflow_id,
                 error,
             )
-            return Origin("", span_of_turn(info.workflow_id, info.workflow_run_id))
+            return TraceOrigin("", span_of_turn(info.workflow_id, info.workflow_run_id))
         self._known.put(info.workflow_run_id, origin)
         return origin
 
-    async def _read(self, turn_id: str, run_id: str) -> Origin:
+    async def _read(self, turn_id: str, run_id: str) -> TraceOrigin:
         event = await first_event(self._client, turn_id, run_id)
         return await self._origin(turn_id, event.workflow_execution_started_event_attributes)
 
     async def _origin(
         self, turn_id: str, started: WorkflowExecutionStartedEventAttributes
-    ) -> Origin:
+    ) -> TraceOrigin:
         converter = self._client.data_converter
         with_context = converter.with_context(
             WorkflowSerializationContext(namespace=self._client.namespace, workflow_id=turn_id)
@@ -177,10 +177,10 @@ class Origins:
             root=(root.workflow_id, root.run_id) if root.workflow_id else None,
             traceparent=traceparent,
         )
-        return Origin(unpack(raw, _Asked).agent, span)
+        return TraceOrigin(unpack(raw, _TurnInput).agent, span)
 
 
-class _Asked(Wire):
+class _TurnInput(Wire):
     """The part of a turn's input that is needed here."""
 
     agent: str = ""

@@ -37,10 +37,10 @@ from typing import Any, Self
 
 from perdure.testing import stub_replies, stub_streams
 from perdure.testing.stub_replies import (
-    Bill,
-    Call,
     Price,
-    Reply,
+    StubBill,
+    StubCall,
+    StubReply,
     completion,
     message,
     never_stops,
@@ -49,12 +49,12 @@ from perdure.testing.stub_replies import (
 )
 
 __all__ = [
-    "Bill",
-    "Call",
     "LoggedRequest",
     "Price",
-    "Reply",
+    "StubBill",
+    "StubCall",
     "StubProvider",
+    "StubReply",
     "completion",
     "message",
     "never_stops",
@@ -111,18 +111,18 @@ class StubProvider:
 
     def __init__(
         self,
-        replies: Sequence[Reply],
+        replies: Sequence[StubReply],
         log_path: Path | str | None = None,
         delay_s: float = 0,
         port: int = 0,
         *,
-        then: Reply | None = None,
+        then: StubReply | None = None,
         price: Price | None = None,
     ) -> None:
         self.base_url = self.anthropic_url = ""
         self.requests: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
-        self.bills: list[Bill] = []
+        self.bills: list[StubBill] = []
         self._replies = replies
         self._then = then
         self._price = price
@@ -134,7 +134,7 @@ class StubProvider:
         self._stack = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
-        server = self._stack.enter_context(_Server(("127.0.0.1", self._port), _handler(self)))
+        server = self._stack.enter_context(_StubServer(("127.0.0.1", self._port), _handler(self)))
         thread = threading.Thread(
             target=server.serve_forever, args=(POLL_S,), name="perdure-stub-provider", daemon=True
         )
@@ -188,7 +188,7 @@ class StubProvider:
         index = _answered(body)
         reply = self.reply(body)
         if reply is None:
-            self._record(body, headers, Bill())
+            self._record(body, headers, StubBill())
             return _refused(
                 400,
                 f"the script has {len(self._replies)} replies, and this request holds {index}"
@@ -205,7 +205,7 @@ class StubProvider:
             content,
         )
 
-    def reply(self, body: Mapping[str, Any]) -> Reply | None:
+    def reply(self, body: Mapping[str, Any]) -> StubReply | None:
         """Return the reply to a request; None to reject it.
 
         Subclasses may override this to choose by other criteria than the number of answers.
@@ -213,7 +213,7 @@ class StubProvider:
         index = _answered(body)
         return self._replies[index] if index < len(self._replies) else self._then
 
-    def _record(self, body: dict[str, Any], headers: Mapping[str, str], bill: Bill) -> None:
+    def _record(self, body: dict[str, Any], headers: Mapping[str, str], bill: StubBill) -> None:
         messages = said_in(body)
         digest = hashlib.sha256(json.dumps(messages, sort_keys=True).encode()).hexdigest()
         limit = stub_replies.limit_of(body)
@@ -235,7 +235,7 @@ class StubProvider:
 
 
 def _shaped(
-    reply: Reply, bill: Bill, body: Mapping[str, Any], headers: Mapping[str, str]
+    reply: StubReply, bill: StubBill, body: Mapping[str, Any], headers: Mapping[str, str]
 ) -> dict[str, Any]:
     """Return the body of a 200 in the format of the request's API."""
     if "input" in body:
@@ -277,7 +277,7 @@ def _refused(status: int, reason: str) -> tuple[int, dict[str, str], bytes]:
     )
 
 
-class _Server(ThreadingHTTPServer):
+class _StubServer(ThreadingHTTPServer):
     request_queue_size = 1024  # hundreds of turns connect at once
 
     def handle_error(self, request: Any, client_address: Any) -> None:

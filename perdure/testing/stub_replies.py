@@ -25,14 +25,14 @@ Price = Callable[[int, int], Decimal]
 """The cost of a request in US dollars, by its input and output tokens."""
 
 
-class Call(TypedDict):
+class StubCall(TypedDict):
     """A tool call of a reply."""
 
     name: str
     arguments: Mapping[str, Any]
 
 
-class Reply(TypedDict, total=False):
+class StubReply(TypedDict, total=False):
     """A reply: `text` or `calls` (or both), or a `raw` body.
 
     It is sent after `delay_s`, with `status` and additional `headers`. A streaming request is
@@ -41,7 +41,7 @@ class Reply(TypedDict, total=False):
     """
 
     text: str
-    calls: Sequence[Call]
+    calls: Sequence[StubCall]
     raw: str | bytes
     status: int
     headers: Mapping[str, str]
@@ -52,7 +52,7 @@ class Reply(TypedDict, total=False):
 
 
 @dataclass(frozen=True, slots=True)
-class Bill:
+class StubBill:
     """The tokens and the cost in US dollars of a request."""
 
     input_tokens: int = 0
@@ -60,15 +60,15 @@ class Bill:
     usd: Decimal = Decimal(0)
 
 
-WHOLE = Bill(INPUT_TOKENS, OUTPUT_TOKENS)
+WHOLE = StubBill(INPUT_TOKENS, OUTPUT_TOKENS)
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class CutReply:
     """A reply after applying the limit of its request."""
 
     text: str | None
-    calls: Sequence[Call]
+    calls: Sequence[StubCall]
     is_cut: bool
     tokens: int
 
@@ -80,7 +80,7 @@ def per_million(input_usd: Decimal | str | int, output_usd: Decimal | str | int)
     )
 
 
-def never_stops(name: str, **arguments: Any) -> Reply:
+def never_stops(name: str, **arguments: Any) -> StubReply:
     """Return a reply that always calls this tool.
 
     `StubProvider([], then=never_stops("look"))`.
@@ -88,7 +88,7 @@ def never_stops(name: str, **arguments: Any) -> Reply:
     return {"calls": [{"name": name, "arguments": arguments}]}
 
 
-def said(reply: Reply, limit: int | None) -> Said:
+def said(reply: StubReply, limit: int | None) -> CutReply:
     """Return a reply cut off at `limit` tokens.
 
     A call that does not fit entirely is omitted with everything after it.
@@ -100,28 +100,28 @@ def said(reply: Reply, limit: int | None) -> Said:
         else _tokens(text or "") + sum(map(_call_tokens, calls))
     )
     if limit is None or total <= limit:
-        return Said(text, calls, is_cut=False, tokens=total)
+        return CutReply(text, calls, is_cut=False, tokens=total)
     while calls and _tokens(text or "") + sum(map(_call_tokens, calls)) > limit:
         calls.pop()
     cut = (text or "").encode()[: limit * TOKEN_BYTES].decode(errors="ignore")
-    return Said(cut if text is not None else None, calls, is_cut=True, tokens=limit)
+    return CutReply(cut if text is not None else None, calls, is_cut=True, tokens=limit)
 
 
-def bill(body: Mapping[str, Any], reply: Reply, price: Price | None) -> Bill:
+def bill(body: Mapping[str, Any], reply: StubReply, price: Price | None) -> StubBill:
     """Return the bill of a request.
 
     An error status costs nothing; a 200 is charged even if its body is invalid.
     """
     if reply.get("status", 200) >= 300:
-        return Bill()
+        return StubBill()
     answer = said(reply, limit_of(body))
     if price is None:
-        return Bill(
+        return StubBill(
             INPUT_TOKENS,
             answer.tokens if answer.is_cut else min(OUTPUT_TOKENS, limit_of(body) or OUTPUT_TOKENS),
         )
     taken = _tokens(json.dumps(body, ensure_ascii=False))
-    return Bill(taken, answer.tokens, price(taken, answer.tokens))
+    return StubBill(taken, answer.tokens, price(taken, answer.tokens))
 
 
 def limit_of(body: Mapping[str, Any]) -> int | None:
@@ -135,7 +135,7 @@ def limit_of(body: Mapping[str, Any]) -> int | None:
 
 
 def completion(
-    reply: Reply, index: int, model: str, limit: int | None = None, charged: Bill = WHOLE
+    reply: StubReply, index: int, model: str, limit: int | None = None, charged: StubBill = WHOLE
 ) -> dict[str, Any]:
     """Return the body of a 200 of OpenAI's chat completions API.
 
@@ -171,7 +171,7 @@ def completion(
 
 
 def message(
-    reply: Reply, index: int, model: str, limit: int | None = None, charged: Bill = WHOLE
+    reply: StubReply, index: int, model: str, limit: int | None = None, charged: StubBill = WHOLE
 ) -> dict[str, Any]:
     """Return the body of a 200 of Anthropic's messages API, with the same ids."""
     answer = said(reply, limit)
@@ -197,7 +197,7 @@ def message(
 
 
 def response(
-    reply: Reply, index: int, model: str, limit: int | None = None, charged: Bill = WHOLE
+    reply: StubReply, index: int, model: str, limit: int | None = None, charged: StubBill = WHOLE
 ) -> dict[str, Any]:
     """Return the body of a 200 of OpenAI's responses API, with the same ids."""
     answer = said(reply, limit)
@@ -228,7 +228,7 @@ def response(
     }
 
 
-def _call_tokens(call: Call) -> int:
+def _call_tokens(call: StubCall) -> int:
     return _tokens(call["name"] + json.dumps(call["arguments"], ensure_ascii=False))
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any
 
-from perdure.testing.stub_replies import Reply
+from perdure.testing.stub_replies import StubReply
 
 PIECE_CHARACTERS = 7
 """The length of the pieces of text."""
@@ -20,7 +20,7 @@ OVERLOADED = {"message": "Overloaded"}
 Body = Mapping[str, Any]
 
 
-def served(reply: Reply, body: Body, *, tells_usage: bool = True) -> Iterator[bytes]:
+def served(reply: StubReply, body: Body, *, tells_usage: bool = True) -> Iterator[bytes]:
     """Yield the events of a scripted reply, as far as it is not cut off, or up to its error."""
     events, error = _stream(body, tells_usage)
     if "error_after" in reply:

@@ -57,7 +57,7 @@ class Act:
 
 
 @dataclass(frozen=True, slots=True)
-class Delegate:
+class StartDelegates:
     """Start the turns of delegates for a call."""
 
     key: ToolKey
@@ -120,7 +120,7 @@ class TakeOver:
 Move = (
     Ask
     | Act
-    | Delegate
+    | StartDelegates
     | HandOver
     | Consult
     | AwaitApproval
@@ -325,7 +325,7 @@ def _hand_over(state: TurnState) -> HandOver | None:
 
 def _acts(
     state: TurnState, agent: AgentDefinition, calls: Sequence[tuple[int, OpenCall]]
-) -> tuple[Act | Delegate, ...]:
+) -> tuple[Act | StartDelegates, ...]:
     """Return the moves that make these calls of the step, each with its place, at once."""
     state.accounts.ledger.reserve("call", ONE_TOOL_CALL)
     acts = tuple(
@@ -338,14 +338,14 @@ def _acts(
     tool_calls = len(acts) - len(delegations)
     errands = iter(leases.leases(state, agent, delegations, others=tool_calls))
     return tuple(
-        Delegate(act.key, act.call, next(errands))
+        StartDelegates(act.key, act.call, next(errands))
         if delegation_plan.is_delegation(act.call)
         else act
         for act in acts
     )
 
 
-def moves_at_once(state: TurnState, agent: AgentDefinition) -> tuple[Act | Delegate, ...]:
+def moves_at_once(state: TurnState, agent: AgentDefinition) -> tuple[Act | StartDelegates, ...]:
     """Return the moves of the open calls of the step.
 
     Their number is at most the number of tool calls left in the budget, and at least one.
@@ -380,7 +380,7 @@ def check_history(size_bytes: int, events: int) -> None:
         )
 
 
-def check_batch(state: TurnState, moves: Sequence[Act | Delegate], size_bytes: int) -> None:
+def check_batch(state: TurnState, moves: Sequence[Act | StartDelegates], size_bytes: int) -> None:
     """End a turn with a typed error if calls made at once exceed what the server accepts.
 
     Their inputs go to the server in one message; their results add to the history.
@@ -411,7 +411,7 @@ def check_batch(state: TurnState, moves: Sequence[Act | Delegate], size_bytes: i
 
 
 def media_room(
-    state: TurnState, moves: Sequence[Act | Delegate], agent: AgentDefinition, size_bytes: int
+    state: TurnState, moves: Sequence[Act | StartDelegates], agent: AgentDefinition, size_bytes: int
 ) -> int:
     """Return the most bytes of images and files that each of these calls may add to history.
 
@@ -424,18 +424,18 @@ def media_room(
     return max(min(limits.RESULT_MEDIA_BYTES, room // len(moves)), 0)
 
 
-def _given(state: TurnState, moves: Sequence[Act | Delegate]) -> int:
+def _given(state: TurnState, moves: Sequence[Act | StartDelegates]) -> int:
     """Return the bytes of the inputs of these calls."""
     labels = len(to_json(state.request.labels)) if state.request else 0
     return sum(limits.CALL_BYTES + labels + len(to_json(move.call.arguments)) for move in moves)
 
 
-def _brought(state: TurnState, moves: Sequence[Act | Delegate]) -> int:
+def _brought(state: TurnState, moves: Sequence[Act | StartDelegates]) -> int:
     """Return the most bytes that these calls add to history, without images and files."""
     return _given(state, moves) + sum(map(_may_return, moves))
 
 
-def _may_return(move: Act | Delegate) -> int:
+def _may_return(move: Act | StartDelegates) -> int:
     """Return the most bytes of JSON for a call: its result, or a summary for each delegate."""
     if isinstance(move, Act):
         return _ESCAPED * limits.TOOL_RESULT_BYTES

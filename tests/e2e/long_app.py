@@ -12,7 +12,7 @@ from typing import Any
 
 from perdure import Agent, Price
 from perdure.activities.providers import OpenAIChat
-from perdure.testing.stub_provider import Bill, Reply, StubProvider, per_million
+from perdure.testing.stub_provider import StubBill, StubProvider, StubReply, per_million
 from perdure.values.profiles import ModelProfile
 from perdure.worker import AgentWorker
 
@@ -49,7 +49,7 @@ class Asked:
     """A request: for which step it was, and what the provider billed."""
 
     step: int
-    bill: Bill
+    bill: StubBill
 
 
 class Counter(StubProvider):
@@ -63,7 +63,7 @@ class Counter(StubProvider):
         self.asked: list[Asked] = []
         self._steps = steps
 
-    def reply(self, body: Mapping[str, Any]) -> Reply:
+    def reply(self, body: Mapping[str, Any]) -> StubReply:
         """A call of one of the two tools, in turns; words after so many steps."""
         number = _step_of(body)
         if number > self._steps:

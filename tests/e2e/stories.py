@@ -30,7 +30,7 @@ from perdure.clients import Turn
 from perdure.clients.reading.events import Event
 from perdure.temporal.connect import connect
 from perdure.temporal.history import HistoryReader
-from perdure.testing.stub_provider import Call, LoggedRequest, Reply, StubProvider, read_log
+from perdure.testing.stub_provider import LoggedRequest, StubCall, StubProvider, StubReply, read_log
 from perdure.turn.facts import (
     CallFailed,
     HookEnded,
@@ -56,17 +56,17 @@ Process = asyncio.subprocess.Process
 Message = dict[str, Any]
 
 
-def asks(*calls: Call, delay_s: float = 0) -> Reply:
+def asks(*calls: StubCall, delay_s: float = 0) -> StubReply:
     """A reply that asks for tools."""
     return {"calls": calls, "delay_s": delay_s}
 
 
-def use(name: str, what: str, **arguments: object) -> Call:
+def use(name: str, what: str, **arguments: object) -> StubCall:
     """A call of a tool of the app."""
     return {"name": name, "arguments": {"what": what, **arguments}}
 
 
-def says(text: str, delay_s: float = 0) -> Reply:
+def says(text: str, delay_s: float = 0) -> StubReply:
     """A reply without calls."""
     return {"text": text, "delay_s": delay_s}
 
@@ -117,7 +117,7 @@ class Story:
         self,
         address: str,
         folder: Path,
-        replies: tuple[Reply, ...] = (),
+        replies: tuple[StubReply, ...] = (),
         *,
         stub: StubProvider | None = None,
         supervised: bool = False,
@@ -358,7 +358,7 @@ async def tell(perdure_server: str, tmp_path: Path, has_supervisor: bool) -> Asy
     """Start a test with these replies of the provider; all of its processes end with the test."""
     async with AsyncExitStack() as stack:
 
-        async def begin(*replies: Reply, address: str = perdure_server) -> Story:
+        async def begin(*replies: StubReply, address: str = perdure_server) -> Story:
             story = Story(address, tmp_path, replies, supervised=has_supervisor)
             return await stack.enter_async_context(story)
 

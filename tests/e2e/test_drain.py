@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from perdure.testing.stub_provider import Call
+from perdure.testing.stub_provider import StubCall
 
 from .stories import UNKNOWN, Process, Tell, asks, results, says, use
 
@@ -126,7 +126,7 @@ async def test_tools_longer_than_the_grace_are_repeated_only_if_they_may_be(tell
     ],
 )
 async def test_second_sigterm_ends_a_drain_at_once(
-    tell: Tell, call: Call, told: str, runs: list[int]
+    tell: Tell, call: StubCall, told: str, runs: list[int]
 ) -> None:
     """A worker that would wait a minute for its tool exits within seconds; the tool runs again
     elsewhere, or its result says that the outcome is unknown.

@@ -23,7 +23,7 @@ from perdure.clients import BatchOf, Schedule, ScheduledTurn
 from perdure.clients.gateway import A2AAgent
 from perdure.clients.schedules.definition import turn_id_of
 from perdure.temporal import names
-from perdure.testing.stub_provider import Reply
+from perdure.testing.stub_provider import StubReply
 from perdure.turn.facts import Scheduled
 from perdure.values.messages import AssistantMessage, UserMessage
 from perdure.worker.internals import activity_name
@@ -60,11 +60,11 @@ DELEGATES = (
 class Models(Improviser):
     """A provider with a script for each model."""
 
-    def __init__(self, replies: Mapping[str, Sequence[Reply]], log: Path) -> None:
+    def __init__(self, replies: Mapping[str, Sequence[StubReply]], log: Path) -> None:
         super().__init__((), log)
         self._scripts = replies
 
-    def reply(self, body: Mapping[str, Any]) -> Reply | None:
+    def reply(self, body: Mapping[str, Any]) -> StubReply | None:
         """The reply, by the model and the number of its answers."""
         answers: int = sum(message["role"] == "assistant" for message in body["messages"])
         return self._scripts[body["model"]][answers]
@@ -294,7 +294,7 @@ def new_id() -> str:
     return f"kind-{secrets.token_hex(4)}"
 
 
-def replies_for(kind: str) -> Mapping[str, Sequence[Reply]]:
+def replies_for(kind: str) -> Mapping[str, Sequence[StubReply]]:
     """The replies of the models, by their names."""
     if kind == names.READ_CHILD:
         return {"hired": DELEGATES, "clerk": [says("late", delay_s=WITHIN_S)]}

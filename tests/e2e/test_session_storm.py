@@ -23,7 +23,7 @@ from temporalio.worker import Replayer
 from perdure import errors
 from perdure.clients import Session
 from perdure.temporal.runs import describe, runs_up_to
-from perdure.testing.stub_provider import Reply, StubProvider
+from perdure.testing.stub_provider import StubProvider, StubReply
 from perdure.values.messages import UserMessage
 from perdure.workflows.session.agent_session import AgentSession
 from perdure.workflows.single_input import OneInput
@@ -59,7 +59,7 @@ class Chatterbox(StubProvider):
         super().__init__([])
         self._luck = random.Random(seed)
 
-    def reply(self, body: Mapping[str, Any]) -> Reply:
+    def reply(self, body: Mapping[str, Any]) -> StubReply:
         """A reply by chance; words after a tool's result."""
         if body["messages"][-1]["role"] != "tool" and self._luck.random() < 0.4:
             return {"calls": [use("fetch", "it", first_s=0.2)]}

@@ -21,7 +21,7 @@ from temporalio.api.enums.v1 import EventType
 
 from perdure import AgentReport, Outcome, errors
 from perdure.clients import Turn
-from perdure.testing.stub_provider import Reply, completion
+from perdure.testing.stub_provider import StubReply, completion
 from perdure.turn.facts import CallFailed
 from perdure.values.messages import ToolMessage
 
@@ -34,7 +34,7 @@ BRIEFLY_S = 0.05
 LONGEST_S = 90.0
 
 
-def thinks(thought: str, reply: Reply, *, place: int) -> Reply:
+def thinks(thought: str, reply: StubReply, *, place: int) -> StubReply:
     """The same reply, with the model's reasoning at this point of the script."""
     body = completion(reply, place, "stub")
     body["choices"][0]["message"]["reasoning_content"] = thought

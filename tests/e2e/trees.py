@@ -13,7 +13,7 @@ from typing import Any
 
 from perdure import Agent, Price
 from perdure.activities.providers import OpenAIChat
-from perdure.testing.stub_provider import Call, Reply, StubProvider, per_million
+from perdure.testing.stub_provider import StubCall, StubProvider, StubReply, per_million
 from perdure.worker import AgentWorker
 
 from .app import fetch
@@ -56,7 +56,7 @@ class Plan:
 
     task: str
     agent: str
-    answers: list[list[Call]] = field(default_factory=list)
+    answers: list[list[StubCall]] = field(default_factory=list)
     below: list["Plan"] = field(default_factory=list)
 
     def all(self) -> list["Plan"]:
@@ -75,7 +75,7 @@ def plan(seed: int, *, depth: int, fan_out: int, most: int) -> Plan:
             made.answers.append(_calls(made, number, levels))
         return made
 
-    def _calls(made: Plan, number: int, levels: int) -> list[Call]:
+    def _calls(made: Plan, number: int, levels: int) -> list[StubCall]:
         wanted = min(rest.randint(0, fan_out), left[0]) if levels else 0
         if not wanted:
             return [{"name": "fetch", "arguments": {"what": f"{made.task} looks {number}"}}]
@@ -101,7 +101,7 @@ class Planned(StubProvider):
         super().__init__([], log_path, delay_s=0.05, price=per_million(*PRICE))
         self._plans = {one.task: one for plan in plans for one in plan.all()}
 
-    def reply(self, body: Mapping[str, Any]) -> Reply | None:
+    def reply(self, body: Mapping[str, Any]) -> StubReply | None:
         """The reply, by the task and the number of earlier answers."""
         answers = self._plans[task_of(body)].answers
         index = sum(message["role"] == "assistant" for message in body["messages"])

@@ -22,7 +22,7 @@ from perdure.clients import Turn
 from perdure.errors import PerdureError
 from perdure.testing import ByTask, ScriptedModel, call, calls, says
 from perdure.testing.runtime import _ByAgent
-from perdure.testing.stub_provider import Reply
+from perdure.testing.stub_provider import StubReply
 from perdure.turn.outages import ATTEMPTS
 from perdure.worker import AgentWorker
 
@@ -231,7 +231,7 @@ class Bench:
         """The end of a turn whose model gives these replies, and then an answer."""
         return await self.turn(ScriptedModel(*replies, says("done")), **fields)
 
-    async def served(self, vendor: Vendor, reply: Reply, *, live: bool = False) -> End:
+    async def served(self, vendor: Vendor, reply: StubReply, *, live: bool = False) -> End:
         """The end of a turn whose provider gives this reply to its first request, in this API."""
         task = f"task-{next(self._numbers)}"
         self._edges.replies[task] = reply
@@ -255,7 +255,7 @@ class Edges:
 
     registry: Registry = field(default_factory=Registry)
     models: dict[str, Provider] = field(default_factory=dict)
-    replies: dict[str, Reply] = field(default_factory=dict)
+    replies: dict[str, StubReply] = field(default_factory=dict)
 
 
 @contextlib.asynccontextmanager

@@ -10,7 +10,7 @@ from typing import Any
 
 from perdure import AgentReport, Budget, errors, limits
 from perdure.activities.providers.lenient_json import MOST_TOKENS
-from perdure.testing.stub_provider import Reply
+from perdure.testing.stub_provider import StubReply
 from perdure.values.reports import StopReason
 
 from ..loopback import Vendor, error_body
@@ -40,14 +40,14 @@ def by_apis(
     return lambda bench: all_of(*(one(bench, api, variant) for api, variant in pairs))
 
 
-def reply(*replies: Reply) -> Tried:
+def reply(*replies: StubReply) -> Tried:
     """A provider that gives one of these replies, in any API."""
     return by_apis(lambda bench, api, given: bench.served(api, given), replies)
 
 
 def body(*bodies: bytes) -> Tried:
     """A provider that answers 200 with one of these bodies."""
-    return reply(*(Reply(raw=one) for one in bodies))
+    return reply(*(StubReply(raw=one) for one in bodies))
 
 
 def says(*made: Callable[[Dialect], bytes]) -> Tried:
@@ -69,7 +69,7 @@ def sends(*payloads: bytes, then: bytes = b"", every_s: float = 0, **fields: Any
     )
 
 
-def streams(*replies: Reply) -> Tried:
+def streams(*replies: StubReply) -> Tried:
     """A provider that answers a request for a stream with one of these."""
     return by_apis(lambda bench, api, given: bench.served(api, given, live=True), replies)
 
@@ -130,7 +130,7 @@ REPLIES = [
         PASSES,
         reply(
             *(
-                Reply(raw=b"x", headers={"content-encoding": one})
+                StubReply(raw=b"x", headers={"content-encoding": one})
                 for one in ("br", "gzip, gzip", "gzip")
             )
         ),
@@ -184,7 +184,7 @@ REPLIES = [
         Fails(errors.LLMInvalidRequestError),
         reply(
             *(
-                Reply(
+                StubReply(
                     status=400, raw=b'{"error": {"message": %b, "code": %b}}' % (ODD[odd], ODD[odd])
                 )
                 for odd in ("surrogate", "nan", "nested")
@@ -259,7 +259,7 @@ REPLIES = [
         32,
         "a stream that ends in the middle",
         PASSES,
-        streams(*(Reply(text="as good as gold", cut_after=after) for after in (0, 1, 3))),
+        streams(*(StubReply(text="as good as gold", cut_after=after) for after in (0, 1, 3))),
     ),
     row(
         33,
@@ -273,7 +273,7 @@ REPLIES = [
         PASSES,
         streams(
             *(
-                Reply(raw=one, headers=EVENTS)
+                StubReply(raw=one, headers=EVENTS)
                 for one in (b'data: {"a\n\n', b"data: " + b"x" * 5_000_001)
             )
         ),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from perdure.activities.providers.anthropic import INVALID_ARGUMENTS
-from perdure.testing.stub_provider import Reply, StubProvider, said_in
+from perdure.testing.stub_provider import StubProvider, StubReply, said_in
 
 ODD = {
     "surrogate": rb'"a\ud800b"',
@@ -224,7 +224,7 @@ class Bodies(StubProvider):
         heard: The messages of every request, or the items of its input, by task.
     """
 
-    def __init__(self, replies: Mapping[str, Reply]) -> None:
+    def __init__(self, replies: Mapping[str, StubReply]) -> None:
         super().__init__([])
         self.heard: dict[str, list[list[dict[str, Any]]]] = {}
         self._by_task = replies
@@ -236,7 +236,7 @@ class Bodies(StubProvider):
         self.heard.setdefault(_task_of(body), []).append(said_in(body))
         return super().answer(body, headers)
 
-    def reply(self, body: Mapping[str, Any]) -> Reply | None:
+    def reply(self, body: Mapping[str, Any]) -> StubReply | None:
         """The reply for the task, or "done" if the request has the result of a call."""
         said = said_in(body)
         goes_on = any(

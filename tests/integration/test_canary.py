@@ -26,7 +26,7 @@ from perdure import Agent, AgentReport, ProposedCall, ToolContext, errors, tool
 from perdure.agents.policy import Allow
 from perdure.clients import Turn
 from perdure.errors import PerdureError
-from perdure.testing.stub_provider import Reply, StubProvider
+from perdure.testing.stub_provider import StubProvider, StubReply
 from perdure.worker import AgentWorker
 from perdure.worker.telemetry import Telemetry
 
@@ -98,7 +98,7 @@ def policy(call: ProposedCall) -> Allow:
 
 
 AGENT = Agent(name="canary", model="vendor:m", tools=[charge, misconfigured, absent], policy=policy)
-WORKS: list[Reply] = [
+WORKS: list[StubReply] = [
     {
         "calls": [
             {"name": "charge", "arguments": {"amount": 2}},
@@ -109,7 +109,7 @@ WORKS: list[Reply] = [
     {"text": "done"},
 ]
 KEY = PLANTED["CANARY_KEY"]
-ECHOES: dict[str, list[Reply]] = {
+ECHOES: dict[str, list[StubReply]] = {
     "refused": [
         error_body(
             401,

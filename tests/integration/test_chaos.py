@@ -24,8 +24,8 @@ from perdure.activities.provider import Provider
 from perdure.activities.providers import Anthropic, OpenAIChat
 from perdure.clients import Turn
 from perdure.errors import PerdureError
-from perdure.testing.stub_provider import Reply, StubProvider, per_million, said_in
-from perdure.testing.stub_replies import Bill
+from perdure.testing.stub_provider import StubProvider, StubReply, per_million, said_in
+from perdure.testing.stub_replies import StubBill
 from perdure.worker import AgentWorker
 
 from ..conftest import Runtime
@@ -39,11 +39,11 @@ BUDGET = Budget(usd="2", time=TIME)
 LATE_S = TIME.total_seconds() + 20
 """After its deadline a turn has a second to stop its call; the rest is for a busy machine."""
 
-STEPS: list[Reply] = [
+STEPS: list[StubReply] = [
     {"calls": [{"name": "look", "arguments": {"number": 1}}]},
     {"calls": [{"name": "look", "arguments": {"number": 2}}]},
 ]
-LAST: Reply = {"text": "done"}
+LAST: StubReply = {"text": "done"}
 
 LUCK = {
     "answer": 50,
@@ -102,7 +102,7 @@ class Chaotic(StubProvider):
             )[0]
             self.lucks[task].append(luck)
         if luck in SAID:
-            self._record(body, headers, Bill())
+            self._record(body, headers, StubBill())
             status, own, content = SAID[luck]
             return status, {"content-length": str(len(content)), **own}, [content]
         status, own, content = self.answer(body, headers)

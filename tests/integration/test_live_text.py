@@ -22,7 +22,7 @@ from perdure.clients import AgentClient, Event, TextBegins, TextVoid, Turn
 from perdure.clients.reading.live_text import Piece
 from perdure.temporal.runs import describe
 from perdure.testing import ScriptedModel, call, calls, says, slowly
-from perdure.testing.stub_provider import Reply, StubProvider
+from perdure.testing.stub_provider import StubProvider, StubReply
 from perdure.turn.facts import CallFailed, ModelAnswered
 from perdure.values.answers import ModelAnswer
 from perdure.worker import AgentWorker
@@ -301,9 +301,9 @@ async def test_text_that_outgrows_what_is_carried_goes_on_for_those_who_kept_up(
 class Breaks(StubProvider):
     """Interrupts the first answer; the next one is complete."""
 
-    def reply(self, body: Mapping[str, Any]) -> Reply:
+    def reply(self, body: Mapping[str, Any]) -> StubReply:
         text = "The answer to your question is of course five, and has always been."
-        first: Reply = {"text": text[:-1] + ", I think", "pace_s": 0.5, "cut_after": 8}
+        first: StubReply = {"text": text[:-1] + ", I think", "pace_s": 0.5, "cut_after": 8}
         return {"text": text, "pace_s": 0.05} if self.requests else first
 
 

@@ -25,7 +25,7 @@ from perdure.session.facts import (
     SessionResumed,
     TurnInterrupted,
 )
-from perdure.session.wire import Reason
+from perdure.session.wire import SessionReason
 from perdure.temporal import access
 from perdure.temporal.names import ADD_BUDGET, CLOSE, DECIDE, INTERRUPT, RESUME
 from perdure.temporal.payloads import pack
@@ -218,8 +218,8 @@ async def test_name_that_is_not_one_visible_line_is_refused(runtime: Runtime) ->
                 session.cancel(by=by),
                 session.close(by=by),
                 ask(*there, RESUME, pack(Resume(by=by))),
-                ask(*there, CLOSE, pack(Reason(by=by))),
-                ask(*there, INTERRUPT, pack(Reason(by=by))),
+                ask(*there, CLOSE, pack(SessionReason(by=by))),
+                ask(*there, INTERRUPT, pack(SessionReason(by=by))),
             ):
                 with pytest.raises(
                     errors.InvalidRequestError,

@@ -19,13 +19,13 @@ from perdure.clients import AgentClient
 from perdure.clients.gateway import A2AAgent, Auth, a2a_agents_from, app
 from perdure.clients.gateway.a2a.cards import card
 from perdure.clients.gateway.a2a.messages import answer_of, text_of
-from perdure.clients.gateway.a2a.tasks import Ids, data_part, status_of
+from perdure.clients.gateway.a2a.tasks import TaskIds, data_part, status_of
 from perdure.clients.turns.status import TurnStatus, Wait
 from perdure.errors import Severity
 from perdure.temporal.search_attributes import State
 from perdure.values.reports import Outcome
 
-IDS = Ids("c/1", "c")
+IDS = TaskIds("c/1", "c")
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -181,8 +181,8 @@ def test_state_and_reason_of_a_task_follow_from_its_turn(
 )
 def test_other_texts_are_no_ids_of_tasks(task: str) -> None:
     """They are not asked for in Temporal."""
-    assert Ids.of(task) is None
-    assert Ids.of("c/12") == Ids("c/12", "c")
+    assert TaskIds.of(task) is None
+    assert TaskIds.of("c/12") == TaskIds("c/12", "c")
 
 
 @pytest.mark.accepts("H51")

@@ -18,7 +18,7 @@ from perdure.activities.providers.anthropic import (
     usage_of,
 )
 from perdure.errors import LLMError
-from perdure.testing.stub_provider import Reply, StubProvider
+from perdure.testing.stub_provider import StubProvider, StubReply
 from perdure.values.answers import ModelAnswer
 from perdure.values.messages import (
     AssistantMessage,
@@ -41,7 +41,7 @@ HIDDEN_TEXT = {"type": "thinking", "thinking": "", "signature": "EqkBCkYJ"}
 REDACTED = {"type": "redacted_thinking", "data": "EmwKAhgB"}
 
 
-def body(*content: Any, stop_reason: str | None = "end_turn", **more: Any) -> Reply:
+def body(*content: Any, stop_reason: str | None = "end_turn", **more: Any) -> StubReply:
     """A 200 with these blocks."""
     return {
         "raw": json.dumps(
@@ -50,7 +50,7 @@ def body(*content: Any, stop_reason: str | None = "end_turn", **more: Any) -> Re
     }
 
 
-def error_body(status: int, kind: str, message: str = "no") -> Reply:
+def error_body(status: int, kind: str, message: str = "no") -> StubReply:
     """An error as Anthropic gives it."""
     return {
         "status": status,
@@ -563,7 +563,7 @@ async def test_body_that_is_no_answer_is_a_typed_error(raw: bytes, says: str) ->
         ({"raw": '{"error": "something"}'}, errors.LLMUnavailableError),
     ],
 )
-async def test_error_class_says_what_to_do(reply: Reply, cls: type[LLMError]) -> None:
+async def test_error_class_says_what_to_do(reply: StubReply, cls: type[LLMError]) -> None:
     """By the status, and inside a 200 by the type; payment and filter errors come as a plain
     400.
     """

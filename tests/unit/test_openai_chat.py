@@ -11,7 +11,7 @@ from perdure import errors
 from perdure.activities.provider import ModelRequest
 from perdure.activities.providers.openai_chat import body_of, usage_of
 from perdure.errors import LLMError
-from perdure.testing.stub_provider import Reply, StubProvider
+from perdure.testing.stub_provider import StubProvider, StubReply
 from perdure.values.answers import ModelAnswer
 from perdure.values.messages import (
     AssistantMessage,
@@ -28,7 +28,7 @@ from perdure.values.reports import StopReason, Usage
 from ..loopback import ADD, HELLO, KEY, OPENAI, error_body
 
 
-def body(message: dict[str, Any], finish_reason: str | None = "stop", **more: Any) -> Reply:
+def body(message: dict[str, Any], finish_reason: str | None = "stop", **more: Any) -> StubReply:
     """A 200 with this message."""
     return {
         "raw": json.dumps(
@@ -433,7 +433,7 @@ async def test_body_that_is_no_answer_is_a_typed_error(raw: bytes, says: str) ->
         ),
     ],
 )
-async def test_error_class_says_what_to_do(reply: Reply, cls: type[LLMError]) -> None:
+async def test_error_class_says_what_to_do(reply: StubReply, cls: type[LLMError]) -> None:
     """The body's own code overrides the status; without a readable body, the status counts."""
     error = await OPENAI.failing(reply)
 
@@ -467,7 +467,7 @@ async def test_error_of_a_list_and_of_a_server_behind_is_read() -> None:
         (error_body(429, {"message": "Please try again in a while"}), None),
     ],
 )
-async def test_time_to_wait_is_in_the_error(reply: Reply, wait: float | None) -> None:
+async def test_time_to_wait_is_in_the_error(reply: StubReply, wait: float | None) -> None:
     """Headers first, then the body; retries use `retry_after_s`."""
     error = await OPENAI.failing(reply)
 

@@ -16,7 +16,7 @@ from perdure.activities.provider import ModelRequest
 from perdure.activities.providers import reasoning
 from perdure.activities.providers.openai_responses import answer_of, body_of, usage_of
 from perdure.errors import LLMError
-from perdure.testing.stub_provider import Reply, StubProvider
+from perdure.testing.stub_provider import StubProvider, StubReply
 from perdure.values.answers import ModelAnswer
 from perdure.values.budgets import Remaining
 from perdure.values.messages import (
@@ -98,7 +98,7 @@ def called(call_id: Any = "c1", name: Any = "add", arguments: Any = '{"a": 2}') 
     }
 
 
-def body(*output: Any, status: Any = "completed", **more: Any) -> Reply:
+def body(*output: Any, status: Any = "completed", **more: Any) -> StubReply:
     """A 200 with this output."""
     return {
         "raw": json.dumps(
@@ -718,7 +718,7 @@ def test_usage_is_measured_as_elsewhere(reported: Any, usage: Usage) -> None:
         (body(status="failed"), "was not finished (failed)"),
     ],
 )
-async def test_body_that_is_no_answer_is_a_typed_error(reply: Reply, says: str) -> None:
+async def test_body_that_is_no_answer_is_a_typed_error(reply: StubReply, says: str) -> None:
     """The error is transient, so the turn may retry."""
     error = await RESPONSES.failing(reply)
 
@@ -729,7 +729,7 @@ async def test_body_that_is_no_answer_is_a_typed_error(reply: Reply, says: str) 
 # Errors
 
 
-def failed(code: str, message: str = "no") -> Reply:
+def failed(code: str, message: str = "no") -> StubReply:
     """A 200 with a failed response."""
     return body(status="failed", error={"code": code, "message": message})
 
@@ -789,7 +789,7 @@ def failed(code: str, message: str = "no") -> Reply:
         ({"raw": '{"error": "something", "output": []}'}, errors.LLMUnavailableError),
     ],
 )
-async def test_error_class_says_what_to_do(reply: Reply, cls: type[LLMError]) -> None:
+async def test_error_class_says_what_to_do(reply: StubReply, cls: type[LLMError]) -> None:
     """The body's own code overrides the status, in an error status and in a 200 with a failed
     response.
     """
@@ -807,7 +807,7 @@ async def test_error_class_says_what_to_do(reply: Reply, cls: type[LLMError]) ->
         (failed("rate_limit_exceeded"), None),
     ],
 )
-async def test_time_to_wait_is_in_the_error(reply: Reply, wait: float | None) -> None:
+async def test_time_to_wait_is_in_the_error(reply: StubReply, wait: float | None) -> None:
     """Headers first, then the message, including that of a failed response in a 200."""
     error = await RESPONSES.failing(reply)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from perdure import tool
 from perdure.agents.definitions import define_tool
-from perdure.protocols.react_parser import Reply, parse
+from perdure.protocols.react_parser import ParsedReply, parse
 from perdure.protocols.react_text import _answer, _call
 from perdure.values.messages import ToolCall
 
@@ -57,8 +57,8 @@ def square(number: int) -> int:
 TOOLS = [
     define_tool(item, item.name) for item in (add, search_handbook, run_code, now, greet, square)
 ]
-ADDS = Reply(action="add", arguments='{"a": 2, "b": 3}')
-NEITHER = Reply()
+ADDS = ParsedReply(action="add", arguments='{"a": 2, "b": 3}')
+NEITHER = ParsedReply()
 
 
 @pytest.mark.accepts("R5")
@@ -77,7 +77,7 @@ def test_input_on_several_lines_on_the_next_or_in_a_fence_is_read(
     text: str, arguments: str
 ) -> None:
     """The JSON is unchanged."""
-    assert parse(text, TOOLS) == Reply(action="add", arguments=arguments)
+    assert parse(text, TOOLS) == ParsedReply(action="add", arguments=arguments)
 
 
 @pytest.mark.accepts("R5")
@@ -98,7 +98,7 @@ def test_input_on_several_lines_on_the_next_or_in_a_fence_is_read(
 )
 def test_answer_goes_on_to_the_end(text: str, answer: str) -> None:
     """With any markers inside."""
-    assert parse(text, TOOLS) == Reply(answer=answer)
+    assert parse(text, TOOLS) == ParsedReply(answer=answer)
 
 
 @pytest.mark.accepts("R4")
@@ -193,7 +193,7 @@ def test_words_are_the_one_argument_that_they_can_be_meant_for(
 
 def test_words_for_a_tool_of_several_arguments_stay_as_they_are() -> None:
     """The tool then reports what is wrong with them."""
-    assert parse("Action: add\nAction Input: 2 and 3\nObservation: 5", TOOLS) == Reply(
+    assert parse("Action: add\nAction Input: 2 and 3\nObservation: 5", TOOLS) == ParsedReply(
         action="add", arguments="2 and 3"
     )
 
@@ -205,7 +205,7 @@ def test_words_for_a_tool_of_several_arguments_stay_as_they_are() -> None:
 )
 def test_unknown_action_keeps_its_name(written: str, name: str) -> None:
     """100 characters at most."""
-    assert parse(f"Action: {written}\nAction Input: words", TOOLS) == Reply(
+    assert parse(f"Action: {written}\nAction Input: words", TOOLS) == ParsedReply(
         action=name, arguments="words"
     )
 
@@ -227,7 +227,7 @@ def test_unknown_action_keeps_its_name(written: str, name: str) -> None:
 )
 def test_many_ways_to_write_an_answer_are_one(text: str) -> None:
     """Bold text inside the answer is kept."""
-    assert parse(text, TOOLS) == Reply(thought="done", answer="**15** apples")
+    assert parse(text, TOOLS) == ParsedReply(thought="done", answer="**15** apples")
 
 
 @pytest.mark.parametrize(
@@ -262,18 +262,18 @@ def test_text_without_a_marker_that_says_something_is_neither(text: str) -> None
     [
         (
             "<think>Action: now</think>\nThought: t\nAction: now",
-            Reply("t", "Action: now", "now", "{}"),
+            ParsedReply("t", "Action: now", "now", "{}"),
         ),
         (
             "I could say\nFinal Answer: 1\n</think>\n\nFinal Answer: 2",
-            Reply("", "I could say\nFinal Answer: 1", answer="2"),
+            ParsedReply("", "I could say\nFinal Answer: 1", answer="2"),
         ),
-        ("<think>hm</think>It is 2.", Reply(reasoning="hm")),
+        ("<think>hm</think>It is 2.", ParsedReply(reasoning="hm")),
         ("<think>hm</think>", NEITHER),
-        ("Final Answer: the tag </think> ends it", Reply(answer="the tag </think> ends it")),
+        ("Final Answer: the tag </think> ends it", ParsedReply(answer="the tag </think> ends it")),
     ],
 )
-def test_reasoning_in_tags_stands_apart(text: str, reply: Reply) -> None:
+def test_reasoning_in_tags_stands_apart(text: str, reply: ParsedReply) -> None:
     """Markers in it do not count; an answer may mention the tag."""
     assert parse(text, TOOLS) == reply
 
@@ -292,8 +292,8 @@ def test_a_tool_may_have_the_name_of_an_answer_or_of_nothing() -> None:
     ]
 
     assert [parse(f"Action: {name}\nAction Input: x", tools) for name in ("finish", "none")] == [
-        Reply(action="finish", arguments='{"code": "x"}'),
-        Reply(action="none", arguments='{"code": "x"}'),
+        ParsedReply(action="finish", arguments='{"code": "x"}'),
+        ParsedReply(action="none", arguments='{"code": "x"}'),
     ]
 
 
@@ -374,7 +374,7 @@ def test_what_was_read_is_read_the_same_when_it_is_written_again(
         else _answer(reply.thought, reply.answer)
     )
 
-    assert parse(said, TOOLS) == Reply(
+    assert parse(said, TOOLS) == ParsedReply(
         reply.thought, "", reply.action, reply.arguments, reply.answer
     )
 
@@ -394,7 +394,7 @@ def test_call_behind_a_hundred_markers_that_name_nothing_is_not_looked_for() -> 
     call = "Action: now\nAction Input: {}"
 
     assert parse("Action:\n" * 99 + call, TOOLS).action == "now"
-    assert parse("Action:\n" * 100 + call, TOOLS) == Reply()
+    assert parse("Action:\n" * 100 + call, TOOLS) == ParsedReply()
 
 
 @settings(max_examples=examples(150), deadline=None)
@@ -410,9 +410,9 @@ def test_call_survives_being_written(
     """With any JSON object as arguments, even one that contains markers."""
     arguments = json.dumps(values, indent=indent)
 
-    assert parse(_call(thought, ToolCall(id="c", name=name, arguments=arguments)), TOOLS) == Reply(
-        thought, "", name, arguments
-    )
+    assert parse(
+        _call(thought, ToolCall(id="c", name=name, arguments=arguments)), TOOLS
+    ) == ParsedReply(thought, "", name, arguments)
 
 
 @settings(max_examples=examples(150), deadline=None)
@@ -424,4 +424,4 @@ def test_call_survives_being_written(
 )
 def test_answer_survives_being_written(thought: str, answer: str) -> None:
     """Any text, even in the form of an action."""
-    assert parse(_answer(thought, answer), TOOLS) == Reply(thought, answer=answer)
+    assert parse(_answer(thought, answer), TOOLS) == ParsedReply(thought, answer=answer)

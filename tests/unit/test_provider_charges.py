@@ -17,7 +17,7 @@ import pytest
 
 from perdure import errors, limits
 from perdure.errors import PerdureError
-from perdure.testing.stub_provider import Reply, StubProvider
+from perdure.testing.stub_provider import StubProvider, StubReply
 
 from ..loopback import ANTHROPIC, HELLO, OPENAI, RESPONSES, VENDORS, Vendor, error_body, raw_server
 
@@ -211,7 +211,7 @@ async def test_connection_that_breaks_within_the_request_may_be_charged(vendor: 
         "encoding",
     ],
 )
-async def test_answer_that_cannot_be_read_may_be_charged(vendor: Vendor, reply: Reply) -> None:
+async def test_answer_that_cannot_be_read_may_be_charged(vendor: Vendor, reply: StubReply) -> None:
     """The model may have produced an answer."""
     error = await vendor.failing(reply)
 

@@ -15,7 +15,7 @@ import pytest
 from perdure import errors
 from perdure.agents.definitions import AgentDefinition, Target
 from perdure.errors import LLMError, PerdureError
-from perdure.testing.stub_provider import Reply
+from perdure.testing.stub_provider import StubReply
 from perdure.turn.facts import AgentResolved, CallFailed, Fact, Scheduled, TurnStarted
 from perdure.turn.fallback import Fallback
 from perdure.turn.fold import fold
@@ -58,7 +58,7 @@ def rows() -> Iterator[Any]:
         for row in ROW.finditer(table):
             for status in map(int, row["statuses"].split(", ")):
                 for vendor in TABLES[table.partition("\n")[0]]:
-                    reply: Reply = {
+                    reply: StubReply = {
                         "status": status,
                         "raw": row["body"] or NO_REASON[status % len(NO_REASON)],
                     }
@@ -87,7 +87,7 @@ def after(*failed: PerdureError) -> str:
 
 @pytest.mark.parametrize(("vendor", "reply", "error", "then"), list(rows()))
 async def test_answer_of_a_provider_becomes_the_error_that_the_page_says(
-    vendor: Vendor, reply: Reply, error: str, then: str
+    vendor: Vendor, reply: StubReply, error: str, then: str
 ) -> None:
     """By the real client, and the turn's move is the one in the table."""
     failure = await vendor.failing(reply)

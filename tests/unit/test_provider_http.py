@@ -15,7 +15,7 @@ from dataclasses import replace
 import pytest
 
 from perdure import errors, limits
-from perdure.testing.stub_provider import Reply, StubProvider
+from perdure.testing.stub_provider import StubProvider, StubReply
 from perdure.values.messages import Media, UserMessage
 
 from ..loopback import HELLO, KEY, VENDORS, Vendor, error_body, raw_server
@@ -96,7 +96,7 @@ async def test_redirect_carries_the_key_nowhere(
     """A redirecting server gets the caller's key, but the target does not."""
     monkeypatch.setenv("TEST_KEY", KEY)
     with StubProvider([{"text": "hi"}]) as other:
-        moved: Reply = {
+        moved: StubReply = {
             "status": 307,
             "headers": {"location": other.anthropic_url + vendor.path},
             "raw": "",
@@ -321,7 +321,7 @@ async def test_error_holds_the_words_of_the_provider_clipped(vendor: Vendor) -> 
     ],
 )
 async def test_time_to_wait_is_in_an_error_that_waiting_mends(
-    vendor: Vendor, reply: Reply, wait: float | None
+    vendor: Vendor, reply: StubReply, wait: float | None
 ) -> None:
     """Retries use `retry_after_s`."""
     error = await vendor.failing(reply)

@@ -20,7 +20,7 @@ import pytest
 from perdure.activities.provider import ModelRequest
 from perdure.activities.providers.lenient_json import MOST_TOKENS
 from perdure.errors import LLMError
-from perdure.testing.stub_provider import Reply, StubProvider
+from perdure.testing.stub_provider import StubProvider, StubReply
 from perdure.values.answers import ModelAnswer
 
 from ..loopback import ANTHROPIC, HELLO, OPENAI, RESPONSES, Vendor
@@ -65,16 +65,16 @@ Ends = dict[str, ModelAnswer | BaseException]
 class Replay(StubProvider):
     """Answers a request with the reply named after its model."""
 
-    def __init__(self, replies: Mapping[str, Reply]) -> None:
+    def __init__(self, replies: Mapping[str, StubReply]) -> None:
         super().__init__([])
         self._by_name = replies
 
-    def reply(self, body: Mapping[str, Any]) -> Reply | None:
+    def reply(self, body: Mapping[str, Any]) -> StubReply | None:
         """The reply of this name."""
         return self._by_name[body["model"]]
 
 
-async def ends(vendor: Vendor, replies: Mapping[str, Reply]) -> Ends:
+async def ends(vendor: Vendor, replies: Mapping[str, StubReply]) -> Ends:
     """The results of requests with these replies, each in time, with one client."""
     turns = asyncio.Semaphore(AT_ONCE)
     with Replay(replies) as stub:
@@ -211,7 +211,7 @@ async def test_recorded_reply_with_something_odd_in_any_kind_of_place_is_an_answ
             kinds.setdefault(
                 f"{exchange['response']['status'] == 200} {kind(place)}", (exchange, place)
             )
-    replies: dict[str, Reply] = {
+    replies: dict[str, StubReply] = {
         f"{name}: {odd}": {
             **as_reply(exchange["response"]),
             "raw": broken(exchange["response"]["body"], place, ODD[odd]),
@@ -237,7 +237,7 @@ async def test_recorded_reply_that_is_cut_is_never_an_answer(
     api: str, record_property: Said
 ) -> None:
     """Each body is truncated at several positions, as far as its server states the length."""
-    replies: dict[str, Reply] = {}
+    replies: dict[str, StubReply] = {}
     for name, exchange in recordings(api).items():
         raw = json.dumps(exchange["response"]["body"], ensure_ascii=False).encode()
         for cut in range(CUTS):

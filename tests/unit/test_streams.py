@@ -19,7 +19,7 @@ from perdure.activities.providers.message_stream import MessageStream
 from perdure.activities.providers.response_stream import ResponseStream
 from perdure.activities.providers.sse import EventReader
 from perdure.testing import stub_streams
-from perdure.testing.stub_provider import Reply, StubProvider, completion, message, response
+from perdure.testing.stub_provider import StubProvider, StubReply, completion, message, response
 from perdure.values.reports import StopReason
 
 from ..loopback import ADD, KEY, VENDORS, Vendor, error_body, raw_server
@@ -27,7 +27,7 @@ from ..loopback import ADD, KEY, VENDORS, Vendor, error_body, raw_server
 SHAPES = {"openai": completion, "openai-responses": response, "anthropic": message}
 STREAM = {"content-type": "text/event-stream"}
 WITH_TOOL = ModelRequest(model="m", messages=(), tools=(ADD,))
-REPLIES: dict[str, Reply] = {
+REPLIES: dict[str, StubReply] = {
     "text": {"text": "Good morning, and how are you? 🌍 Grüße."},
     "one word": {"text": "a"},
     "a call": {"calls": [{"name": "add", "arguments": {"a": 2, "b": "ü\n\\"}}]},
@@ -40,12 +40,12 @@ REPLIES: dict[str, Reply] = {
 every_vendor = pytest.mark.parametrize("vendor", VENDORS)
 
 
-def events(vendor: Vendor, reply: Reply) -> list[bytes]:
+def events(vendor: Vendor, reply: StubReply) -> list[bytes]:
     """The events of a reply in this vendor's form."""
     return list(stub_streams.served({}, SHAPES[vendor.name](reply, 0, "m")))
 
 
-def raw(*pieces: bytes) -> Reply:
+def raw(*pieces: bytes) -> StubReply:
     """A stream of these bytes."""
     return {"raw": b"".join(pieces), "headers": STREAM}
 
@@ -77,7 +77,7 @@ def put_together(vendor: Vendor, stream: bytes) -> dict[str, Any] | None:
 
 @every_vendor
 @pytest.mark.parametrize("reply", REPLIES.values(), ids=list(REPLIES))
-async def test_streamed_answer_is_the_whole_one(vendor: Vendor, reply: Reply) -> None:
+async def test_streamed_answer_is_the_whole_one(vendor: Vendor, reply: StubReply) -> None:
     """Message, stop reason, usage and model; the streamed text is its text."""
     with StubProvider([reply]) as stub:
         whole = await vendor.ask(stub.anthropic_url, WITH_TOOL)
@@ -151,7 +151,9 @@ async def test_stream_is_read_no_further_than_the_answer(vendor: Vendor) -> None
 @pytest.mark.accepts("M8")
 @every_vendor
 @pytest.mark.parametrize("reply", REPLIES.values(), ids=list(REPLIES))
-def test_stream_cut_anywhere_is_no_answer_or_the_whole_one(vendor: Vendor, reply: Reply) -> None:
+def test_stream_cut_anywhere_is_no_answer_or_the_whole_one(
+    vendor: Vendor, reply: StubReply
+) -> None:
     """After every single byte: half a text, or half a call, never becomes an answer."""
     stream = b"".join(events(vendor, reply))
     whole = put_together(vendor, stream)

@@ -19,17 +19,17 @@ from urllib.request import Request, urlopen
 import pytest
 
 from perdure.testing.stub_provider import (
-    Bill,
     LoggedRequest,
-    Reply,
+    StubBill,
     StubProvider,
+    StubReply,
     never_stops,
     per_million,
     read_log,
 )
 
 PRICE = per_million("0.50", 2)
-ADD: Reply = {"calls": [{"name": "add", "arguments": {"a": 2}}]}
+ADD: StubReply = {"calls": [{"name": "add", "arguments": {"a": 2}}]}
 ANTHROPIC = {"anthropic-version": "2023-06-01"}
 
 
@@ -84,7 +84,7 @@ def choice(answer: dict[str, Any]) -> tuple[Any, ...]:
     ],
 )
 def test_answer_ends_at_the_limit_of_the_request(
-    field: str, reply: Reply, limit: int, said: tuple[Any, ...]
+    field: str, reply: StubReply, limit: int, said: tuple[Any, ...]
 ) -> None:
     """A token is four bytes; a call that does not fit is left out."""
     with StubProvider([reply]) as stub:
@@ -149,7 +149,7 @@ def test_every_request_is_charged_by_what_it_takes_and_says() -> None:
     with StubProvider([{"text": "one", **ADD}, {"text": "one two three"}], price=PRICE) as stub:
         answers = [ask(stub, request) for request in sent]
 
-    bills = [Bill(taken[0], 4, PRICE(taken[0], 4)), Bill(taken[1], 2, PRICE(taken[1], 2))]
+    bills = [StubBill(taken[0], 4, PRICE(taken[0], 4)), StubBill(taken[1], 2, PRICE(taken[1], 2))]
     assert stub.bills == bills
     assert stub.spent == bills[0].usd + bills[1].usd > 0
     assert [
@@ -182,7 +182,9 @@ def test_price_can_be_any_function_of_the_tokens() -> None:
         ({"raw": b"x" * 1000}, 20),
     ],
 )
-def test_error_status_is_free_and_a_broken_answer_is_not(reply: Reply, output_tokens: int) -> None:
+def test_error_status_is_free_and_a_broken_answer_is_not(
+    reply: StubReply, output_tokens: int
+) -> None:
     """A vendor that sends an invalid answer has still generated it."""
     with (
         StubProvider([reply], price=lambda _, written: Decimal(written)) as stub,
@@ -204,7 +206,7 @@ def test_request_beyond_the_script_is_free() -> None:
         ask(stub, body())
 
     caught.value.close()
-    assert stub.bills == [Bill()]
+    assert stub.bills == [StubBill()]
 
 
 def test_log_tells_the_bill_of_a_request_that_nobody_waited_for(tmp_path: Path) -> None:

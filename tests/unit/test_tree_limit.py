@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from perdure import limits
 from perdure.agents.definitions import AgentDefinition
 from perdure.agents.delegates import Ancestor, Lineage, PinnedDelegate
-from perdure.turn.decide import Delegate, moves_at_once, next_move
+from perdure.turn.decide import StartDelegates, moves_at_once, next_move
 from perdure.turn.facts import AgentResolved, ChildEnded, ChildScheduled, ModelAnswered, TurnStarted
 from perdure.turn.fold import apply, fold
 from perdure.turn.keys import AgentKey, ChildKey, ModelKey
@@ -102,7 +102,7 @@ class Tree:
 
 def _scheduled(state: TurnState, moves: Sequence[object]) -> Iterator[ChildScheduled]:
     for move in moves:
-        assert isinstance(move, Delegate)
+        assert isinstance(move, StartDelegates)
         for place, errand in enumerate(move.errands, 1):
             lineage = Lineage(
                 ancestors=(Ancestor(turn_id="t", key="k"),),

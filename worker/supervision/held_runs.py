@@ -113,7 +113,7 @@ def read(file: int) -> Sequence[HeldRun]:
 
 
 @dataclass
-class _Slot:
+class _HeldSlot:
     slot: int
     is_cached: bool = False
     active: int = 0
@@ -128,7 +128,7 @@ class HeldRuns:
     def __init__(self, file: int) -> None:
         self._file = file
         self._lock = threading.Lock()
-        self._entries: dict[str, _Slot] = {}
+        self._entries: dict[str, _HeldSlot] = {}
         self._free = list(range(limits.HELD_RUNS))
 
     def serve(self, connection: WorkerConnection) -> None:
@@ -178,16 +178,16 @@ class HeldRuns:
                 entry.active -= 1
                 self._mark(run_id, entry)
 
-    def _entry(self, workflow_id: str, run_id: str) -> _Slot | None:
+    def _entry(self, workflow_id: str, run_id: str) -> _HeldSlot | None:
         """Return the entry of a run, a new one if necessary; None if there is no room for it."""
         entry, name = self._entries.get(run_id), workflow_id.encode(errors="replace")
         if entry is not None or not self._free or len(name) > _ID_BYTES:
             return entry
-        entry = self._entries[run_id] = _Slot(heapq.heappop(self._free))
+        entry = self._entries[run_id] = _HeldSlot(heapq.heappop(self._free))
         os.pwrite(self._file, _ENTRY.pack(0, len(name), run_id.encode(), name), _place(entry.slot))
         return entry
 
-    def _mark(self, run_id: str, entry: _Slot) -> None:
+    def _mark(self, run_id: str, entry: _HeldSlot) -> None:
         is_held = entry.is_cached or entry.active > 0
         flags = _HELD * is_held | _CACHED * entry.is_cached | _ACTIVE * (entry.active > 0)
         os.pwrite(self._file, bytes([flags]), _place(entry.slot))

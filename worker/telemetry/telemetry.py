@@ -52,7 +52,7 @@ from perdure.activities.provider import Heard, ModelRequest, Provider, listen
 from perdure.errors import PerdureError
 from perdure.temporal import names, trace_ids
 from perdure.temporal.payloads import raw_input, unpack
-from perdure.temporal.trace_ids import Origin, Origins, TurnSpan
+from perdure.temporal.trace_ids import Origins, TraceOrigin, TurnSpan
 from perdure.turn.child import Child
 from perdure.turn.keys import ModelKey, ToolKey, parse_key
 from perdure.turn.state import TurnState
@@ -233,7 +233,7 @@ class _Recorder:
         )
 
     def begin(
-        self, key: ModelKey | ToolKey, info: activity.Info, origin: Origin, args: Sequence[Any]
+        self, key: ModelKey | ToolKey, info: activity.Info, origin: TraceOrigin, args: Sequence[Any]
     ) -> _TracedCall | None:
         """Start the span of an activity; return None on failure."""
         try:
@@ -242,7 +242,7 @@ class _Recorder:
             logger.warning(_FAILED, exc_info=True)
             return None
 
-    def turn(self, origin: Origin) -> Span:
+    def turn(self, origin: TraceOrigin) -> Span:
         """Return the span of a turn for use as a parent."""
         try:
             return trace.get_current_span(
@@ -321,7 +321,7 @@ class _Recorder:
         return write
 
     def _begin(
-        self, key: ModelKey | ToolKey, info: activity.Info, origin: Origin, args: Sequence[Any]
+        self, key: ModelKey | ToolKey, info: activity.Info, origin: TraceOrigin, args: Sequence[Any]
     ) -> _TracedCall:
         name, kind, labels = by.CHAT, SpanKind.CLIENT, by.of_chat(_asking(key, args, origin))
         attributes = by.of_call(key, info.workflow_id or "", info.workflow_run_id or "")
@@ -419,7 +419,7 @@ class _TurnIds(IdGenerator):
         return self._place.trace_id
 
 
-def _asking(key: ModelKey | ToolKey, args: Sequence[Any], origin: Origin) -> str:
+def _asking(key: ModelKey | ToolKey, args: Sequence[Any], origin: TraceOrigin) -> str:
     """Return the agent that asks a model; for a tool, that of the turn."""
     agent = unpack(raw_input(args), ModelCall).agent if isinstance(key, ModelKey) else ""
     return agent or origin.agent

@@ -14,7 +14,7 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
 
 from perdure import errors, limits
-from perdure.delivery.push import Change, ChangeCall, Follow, PushCall, PushMessage, TurnNews
+from perdure.delivery.push import ChangeCall, Follow, PushCall, PushMessage, TaskChange, TurnNews
 from perdure.delivery.webhook import Notification
 from perdure.errors import PerdureError
 from perdure.temporal import failures
@@ -108,10 +108,10 @@ class AgentPush:
             return False
         return True
 
-    async def _change(self, call: PushCall) -> Change:
+    async def _change(self, call: PushCall) -> TaskChange:
         change_call = ChangeCall(push=call, is_ending=self._is_ending)
         raw = await deliveries.read(READ_CHANGE, change_call, f"the state of {call.task}")
-        return unpack(raw, Change)
+        return unpack(raw, TaskChange)
 
     async def _send(self, call: PushCall, message: PushMessage) -> None:
         message_id = f"msg_{workflow.uuid4().hex}"

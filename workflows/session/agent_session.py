@@ -41,13 +41,13 @@ from perdure.session.state import SessionState, apply, fold
 from perdure.session.wire import (
     Answered,
     Disposition,
-    Done,
     Left,
-    Reason,
     Receipt,
     RecordCall,
     Say,
+    SessionReason,
     Unqueue,
+    UpdateResult,
 )
 from perdure.temporal import failures, outcomes, session_history, start_request, trace_ids
 from perdure.temporal.names import (
@@ -398,7 +398,7 @@ class AgentSession:
             message_id = unpack(payload, Unqueue).id
             waits = any(queued.id == message_id for queued in self._state.queue)
             self._note(MessageUnqueued(message_id))
-            return pack(Done(done=waits))
+            return pack(UpdateResult(done=waits))
 
     @unqueue.validator
     def check_unqueue(self, payload: RawValue = NOTHING) -> None:
@@ -410,18 +410,18 @@ class AgentSession:
     async def interrupt(self, payload: RawValue = NOTHING) -> RawValue:
         """Cancel the running turn. The messages of the queue wait for the next one."""
         async with self._answering():
-            asked = unpack(payload, Reason)
+            asked = unpack(payload, SessionReason)
             is_running = self._turn is not None and self._state.is_busy
             self._note(TurnInterrupted(asked.reason, asked.by))
             if is_running and self._turn is not None:
                 self._turn.cancel(asked.reason or "interrupted")
-            return pack(Done(done=is_running))
+            return pack(UpdateResult(done=is_running))
 
     @interrupt.validator
     def check_interrupt(self, payload: RawValue = NOTHING) -> None:
         """Refuse an invalid input."""
         with self._checked():
-            validation.check_by("the interruption", unpack(payload, Reason).by)
+            validation.check_by("the interruption", unpack(payload, SessionReason).by)
 
     @workflow.update(name=RESUME)
     async def resume(self, payload: RawValue = NOTHING) -> RawValue:
@@ -430,7 +430,7 @@ class AgentSession:
             is_held = self._state.is_parked or self._turn is not None
             waits = bool(self._state.queue) and is_held
             self._note(SessionResumed(outcomes.resumed(payload).by))
-            return pack(Done(done=waits))
+            return pack(UpdateResult(done=waits))
 
     @resume.validator
     def check_resume(self, payload: RawValue = NOTHING) -> None:
@@ -446,7 +446,7 @@ class AgentSession:
             added = outcomes.added(payload)
             assert added.more is not None
             self._note(SessionBudgetAdded(added.more, added.by))
-            return pack(Done(done=True))
+            return pack(UpdateResult(done=True))
 
     @add_budget.validator
     def check_budget(self, payload: RawValue = NOTHING) -> None:
@@ -466,7 +466,7 @@ class AgentSession:
         What a turn that is over has left unread is in the queue once the turn is recorded.
         """
         async with self._answering():
-            asked = unpack(payload, Reason)
+            asked = unpack(payload, SessionReason)
             self._note(SessionClosed(asked.reason, asked.by))
             turn = self._turn
             if turn is not None and await has_ended(turn) and workflow.patched(_CLOSE_AFTER_RECORD):
@@ -477,4 +477,4 @@ class AgentSession:
     def check_close(self, payload: RawValue = NOTHING) -> None:
         """Refuse an invalid input."""
         with self._checked():
-            validation.check_by("the close", unpack(payload, Reason).by)
+            validation.check_by("the close", unpack(payload, SessionReason).by)

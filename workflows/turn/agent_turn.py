@@ -207,10 +207,10 @@ class AgentTurn:
                 if begins is not None:
                     await waits.for_delay(self._board, begins)
                 if request.origin is not None and not _reads_session(request.origin):
-                    await self._take_over(request.origin, whole=False)
+                    await self._take_over(request.origin, is_whole=False)
                 return await self._resolve(request)
             case TurnContinued(continuation):
-                await self._take_over(continuation.continues, whole=True)
+                await self._take_over(continuation.continues, is_whole=True)
                 assert self._board.state.agent is not None
                 return self._board.state.agent
 
@@ -233,7 +233,7 @@ class AgentTurn:
         request = self._board.state.request
         if self._board.state.transcript.absent and request is not None:
             assert request.origin is not None
-            await self._take_over(request.origin, whole=False)
+            await self._take_over(request.origin, is_whole=False)
 
     async def _resolve(self, request: TurnRequest) -> AgentDefinition:
         """Resolve the agent once; a later deploy does not affect this turn."""

@@ -21,7 +21,7 @@ from perdure.agents.skills import LOAD_SKILL
 from perdure.temporal import failures, outcomes, search_attributes, start_request, trace_ids
 from perdure.temporal.names import READ_CHILD, TURN
 from perdure.temporal.payloads import pack
-from perdure.turn.decide import Delegate
+from perdure.turn.decide import StartDelegates
 from perdure.turn.delegation import failed
 from perdure.turn.delegation_plan import Errand, delegate_of
 from perdure.turn.facts import ChildEnded, ChildScheduled, ChildTold, Scheduled
@@ -76,7 +76,7 @@ class Children:
         self._news = ("", "")
         self._is_telling = False
 
-    async def run(self, move: Delegate, agent: AgentDefinition) -> None:
+    async def run(self, move: StartDelegates, agent: AgentDefinition) -> None:
         """Start the turns of a call concurrently, and wait until they have ended.
 
         A cancellation is passed on, with its reason.

@@ -123,7 +123,7 @@ def _model_failed(before: TurnState, after: TurnState, key: ModelKey, error: Err
         tokens=0,
         cost_usd=charged if is_priced else None,
         outcome=error.code,
-        words=error.message,
+        error_text=error.message,
     )
 
 
@@ -145,7 +145,7 @@ def _tool_ended(
         tool=open_call.call.name,
         duration_ms=duration_ms,
         outcome=outcome,
-        words=error_text,
+        error_text=error_text,
         **_decided_by(before, open_call.call.id),
     )
 
@@ -170,7 +170,7 @@ def answered_without_a_run(before: TurnState, after: TurnState, *, refused: str 
             tool=result.name,
             duration_ms=0,
             outcome=outcome,
-            words=result.content if outcome == "error" else "",
+            error_text=result.content if outcome == "error" else "",
             **_decided_by(after, result.call_id),
         )
 
@@ -256,7 +256,7 @@ def delegation_ended(before: TurnState, after: TurnState, key: ChildKey) -> None
 
 def passed(state: TurnState, event: str, level: int, **fields: Value) -> None:
     """Record that a turn enters or leaves a `Logger` middleware."""
-    _write(state, event, event, level=level, words="", steps=state.step_count, **fields)
+    _write(state, event, event, level=level, error_text="", steps=state.step_count, **fields)
 
 
 def turn_ended(
@@ -290,14 +290,14 @@ def turn_ended(
             level=_LEVELS[error.severity],
             **counts,
             error_class=type(error).__name__,
-            words=error.message,
+            error_text=error.message,
         )
     cost = summary.spent.usd if summary.is_priced else None
     _write(
         state,
         "turn_completed",
         "end",
-        words="",
+        error_text="",
         **counts,
         cost_usd=cost,
         outcome=summary.outcome.value,
@@ -324,7 +324,7 @@ def _tool_call(state: TurnState, key: ToolKey, result: ToolResult, duration_ms: 
         tool=result.name,
         duration_ms=duration_ms,
         outcome=outcome,
-        words=message,
+        error_text=message,
         **by,
     )
 

@@ -29,9 +29,9 @@ from perdure.turn.decide import (
     AwaitIterations,
     AwaitResume,
     Consult,
-    Delegate,
     HandOver,
     Move,
+    StartDelegates,
     check_batch,
     media_room,
     moves_at_once,
@@ -85,12 +85,12 @@ class Moves:
         match move:
             case Ask():
                 await self._ask(move, agent)
-            case Act() | Delegate() if agent.parallel_tools:
+            case Act() | StartDelegates() if agent.parallel_tools:
                 moves = moves_at_once(self._board.state, agent)
                 self._check_batch(moves)
                 room, locally = self._media_room(moves, agent), self._local.admit(moves)
                 await _together([self._run(call_move, agent, room, locally) for call_move in moves])
-            case Act() | Delegate():
+            case Act() | StartDelegates():
                 room, locally = self._media_room([move], agent), self._local.admit([move])
                 await self._run(move, agent, room, locally)
             case HandOver():
@@ -116,7 +116,7 @@ class Moves:
         if self._board.clock.waits_since is None:
             await self._pipeline.observe(agent, waits_for=kind, reason=reason)
 
-    def _check_batch(self, moves: Sequence[Act | Delegate]) -> None:
+    def _check_batch(self, moves: Sequence[Act | StartDelegates]) -> None:
         """Reject calls that do not fit, except in turns of earlier releases that made them."""
         try:
             check_batch(self._board.state, moves, workflow.info().get_current_history_size())
@@ -124,7 +124,7 @@ class Moves:
             if workflow.patched("check-batch"):
                 raise
 
-    def _media_room(self, moves: Sequence[Act | Delegate], agent: AgentDefinition) -> int:
+    def _media_room(self, moves: Sequence[Act | StartDelegates], agent: AgentDefinition) -> int:
         size_bytes = workflow.info().get_current_history_size()
         return media_room(self._board.state, moves, agent, size_bytes)
 
@@ -229,13 +229,13 @@ class Moves:
 
     async def _run(
         self,
-        move: Act | Delegate,
+        move: Act | StartDelegates,
         agent: AgentDefinition,
         media_bytes: int,
         locally: timedelta | None,
     ) -> None:
         """Run one call: a tool, or the turns of delegates."""
-        if isinstance(move, Delegate):
+        if isinstance(move, StartDelegates):
             await self._children.run(move, agent)
         else:
             await self._act(move, agent, media_bytes, locally)

@@ -79,7 +79,7 @@ class Runs:
             attempts = board.state.attempts.failures
             failures = [failure for failure in attempts if isinstance(failure.key, CarryKey)]
             if failures:
-                await self._pause_after(failures, whole=whole)
+                await self._pause_after(failures, is_whole=whole)
             part = len(board.state.carried.parts) + 1
             key = CarryKey(part, len(failures) + 1)
             call = CarryCall(origin=origin, part=part, whole=whole)

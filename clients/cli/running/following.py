@@ -20,7 +20,7 @@ from perdure.text import word
 from perdure.values.reports import AgentReport
 
 
-class Follower(Protocol):
+class TurnPrinter(Protocol):
     """Prints a turn."""
 
     def start(self, turn: Turn[Any]) -> None:
@@ -39,7 +39,7 @@ class Follower(Protocol):
         """Print the end of a turn that has no answer."""
 
 
-def follower(display: Display, *, answers: bool) -> Follower:
+def follower(display: Display, *, answers: bool) -> TurnPrinter:
     """Return a follower that prints lines of JSON, or one for people.
 
     With `answers`, standard output contains only the answer.
@@ -77,7 +77,7 @@ async def follow(
     return await conclude(turn, printer)
 
 
-async def conclude(turn: Turn[Any], printer: Follower) -> int:
+async def conclude(turn: Turn[Any], printer: TurnPrinter) -> int:
     """Print the end of a turn that is over, and return its exit code.
 
     Raises:

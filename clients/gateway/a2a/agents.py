@@ -84,7 +84,7 @@ class A2AAgent:
         validation.check_fields(A2AAgent, "A2AAgent", self)
 
 
-class _Entry(Value):
+class _AgentEntry(Value):
     """The entry of a file of agents."""
 
     name: str
@@ -95,8 +95,8 @@ class _Entry(Value):
     url: str | None = None
 
 
-class _File(Value):
-    agent: tuple[_Entry, ...]
+class _AgentsFile(Value):
+    agent: tuple[_AgentEntry, ...]
 
 
 def a2a_agents_from(path: Path) -> tuple[A2AAgent, ...]:
@@ -108,7 +108,7 @@ def a2a_agents_from(path: Path) -> tuple[A2AAgent, ...]:
         ConfigurationError: The file cannot be read, or is not valid.
     """
     try:
-        file = _File.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+        file = _AgentsFile.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise errors.ConfigurationError(f"the agents of {path} cannot be read: {error}") from None
     except ValidationError as error:

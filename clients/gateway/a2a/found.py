@@ -22,7 +22,7 @@ from a2a.utils.errors import TaskNotFoundError
 from perdure import errors
 from perdure.clients.client import AgentClient
 from perdure.clients.gateway.a2a import tasks
-from perdure.clients.gateway.a2a.tasks import Ids
+from perdure.clients.gateway.a2a.tasks import TaskIds
 from perdure.clients.gateway.auth import Caller
 from perdure.clients.gateway.past_events import past_events
 from perdure.clients.sessions.handle import Session
@@ -49,9 +49,9 @@ class TaskScope:
         """The beginning of the ids of sessions and turns, which clients do not see."""
         return self.caller.own(f"a2a/{self.agent}/")
 
-    def ids(self, turn_id: str) -> Ids | None:
+    def ids(self, turn_id: str) -> TaskIds | None:
         """Return the ids of a task for that of a turn; None if it is not one of these."""
-        return Ids.of(turn_id.removeprefix(self.prefix))
+        return TaskIds.of(turn_id.removeprefix(self.prefix))
 
     async def find(self, task_id: str) -> FoundTask:
         """Return a task.
@@ -59,7 +59,7 @@ class TaskScope:
         Raises:
             TaskNotFoundError: There is none.
         """
-        ids = Ids.of(task_id)
+        ids = TaskIds.of(task_id)
         if ids is None:
             raise TaskNotFoundError
         found_task = FoundTask(self, ids)
@@ -78,7 +78,7 @@ class FoundTask:
     """A task. It has no turn as long as another turn of its session runs."""
 
     scope: TaskScope
-    ids: Ids
+    ids: TaskIds
     turn: Turn[Any] | None = None
 
     @property
@@ -203,7 +203,7 @@ def _is_last(state: TaskState, *, is_first: bool, until_asked: bool) -> bool:
     return is_first and state in tasks.OVER
 
 
-async def _moments(turn: Turn[Any], ids: Ids) -> AsyncGenerator[Message | None, None]:
+async def _moments(turn: Turn[Any], ids: TaskIds) -> AsyncGenerator[Message | None, None]:
     """Yield None when a task has to be looked at again, and each message of the agent.
 
     The first moment is now, the others are changes of whether a person is needed.

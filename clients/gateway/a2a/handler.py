@@ -119,7 +119,7 @@ def _class_of(error: errors.PerdureError) -> type[A2AError] | None:
     return next((_ERRORS[cls] for cls in type(error).__mro__ if cls in _ERRORS), None)
 
 
-class Tasks(RequestHandler):
+class A2ATasks(RequestHandler):
     """The tasks of one agent."""
 
     def __init__(self, agent: str) -> None:

@@ -20,7 +20,7 @@ from a2a.utils.task import (
 from perdure import limits
 from perdure.clients.gateway.a2a import tasks
 from perdure.clients.gateway.a2a.found import TaskScope
-from perdure.clients.gateway.a2a.tasks import Ids
+from perdure.clients.gateway.a2a.tasks import TaskIds
 from perdure.clients.turns.entries import TurnEntry
 
 
@@ -62,7 +62,7 @@ async def _tasks_of(scope: TaskScope, request: ListTasksRequest) -> AsyncIterato
             return
 
 
-async def _listed(scope: TaskScope, ids: Ids, entry: TurnEntry) -> Task:
+async def _listed(scope: TaskScope, ids: TaskIds, entry: TurnEntry) -> Task:
     state = tasks.state_of_entry(entry)
     if state is None:
         state = tasks.state_of(await scope.client.turn(entry.id).status())

@@ -23,7 +23,7 @@ from starlette.routing import Route
 from perdure import errors, limits
 from perdure.clients.gateway.a2a.agents import A2AAgent
 from perdure.clients.gateway.a2a.cards import card
-from perdure.clients.gateway.a2a.handler import CALL, HELD, NotOfProtocolError, Tasks
+from perdure.clients.gateway.a2a.handler import CALL, HELD, A2ATasks, NotOfProtocolError
 from perdure.clients.gateway.auth import caller_of
 from perdure.clients.gateway.inputs import bytes_of, replayed
 from perdure.clients.gateway.operations import Call, Gateway
@@ -56,7 +56,7 @@ def routes(gateway: Gateway, agents: Sequence[A2AAgent]) -> list[Route]:
 
 def _routes_of(gateway: Gateway, agent: A2AAgent) -> list[Route]:
     path = f"/a2a/{agent.name}"
-    dispatcher = JsonRpcDispatcher(Tasks(agent.name), _Contexts())
+    dispatcher = JsonRpcDispatcher(A2ATasks(agent.name), _Contexts())
 
     async def tell(request: Request) -> Response:
         url = f"{str(request.base_url).rstrip('/')}{path}"

@@ -35,14 +35,14 @@ _OUTPUT = "output"
 _NUMBER_DIGITS = 9
 
 
-class Ids(NamedTuple):
+class TaskIds(NamedTuple):
     """The ids of a task and of its context, as clients of A2A know them."""
 
     task: str
     context: str
 
     @classmethod
-    def of(cls, task: str) -> Ids | None:
+    def of(cls, task: str) -> TaskIds | None:
         """Return the ids for that of a task, `CONTEXT/NUMBER`; None for other texts.
 
         A context has no slash, so turns below those of a session are no tasks.
@@ -57,7 +57,7 @@ class Ids(NamedTuple):
         return int(self.task.partition("/")[2])
 
 
-def submitted(ids: Ids) -> Task:
+def submitted(ids: TaskIds) -> Task:
     """Return a task whose turn has not begun, because another turn of its session runs."""
     return Task(
         id=ids.task,
@@ -67,7 +67,7 @@ def submitted(ids: Ids) -> Task:
 
 
 def task_of(
-    ids: Ids,
+    ids: TaskIds,
     status: TurnStatus,
     report: AgentReport[Any] | None = None,
     history: Iterable[Message] = (),
@@ -82,12 +82,12 @@ def task_of(
     )
 
 
-def listed(ids: Ids, state: TaskState, at: datetime) -> Task:
+def listed(ids: TaskIds, state: TaskState, at: datetime) -> Task:
     """Return a task of a list, without its parts."""
     return Task(id=ids.task, context_id=ids.context, status=TaskStatus(state=state, timestamp=at))
 
 
-def status_of(ids: Ids, status: TurnStatus) -> TaskStatus:
+def status_of(ids: TaskIds, status: TurnStatus) -> TaskStatus:
     """Return the status of a task, with a message that says what it waits for, or why it failed."""
     at = status.ended_at or status.since or status.started_at
     task_status = TaskStatus(state=state_of(status), timestamp=at)
@@ -200,7 +200,7 @@ def data_part(value: object) -> Part:
         return Part(text=written.decode(), media_type="application/json")
 
 
-def said_in(ids: Ids, event: Event) -> Message | None:
+def said_in(ids: TaskIds, event: Event) -> Message | None:
     """Return the message that an event recorded; None if there is none.
 
     It is one of the user, or the text of the model beside calls. Its answer is an artifact.
@@ -213,7 +213,7 @@ def said_in(ids: Ids, event: Event) -> Message | None:
     return None
 
 
-def given_in(ids: Ids, event: Event) -> Iterator[Message]:
+def given_in(ids: TaskIds, event: Event) -> Iterator[Message]:
     """Yield the messages of the user that a turn was started with, from its first event."""
     if isinstance(event.fact, TurnStarted):
         request = event.fact.request
@@ -222,7 +222,7 @@ def given_in(ids: Ids, event: Event) -> Iterator[Message]:
             yield _of_user(ids, message.id or f"{ids.task}/said", message.text)
 
 
-def _of_user(ids: Ids, message_id: str, text: str) -> Message:
+def _of_user(ids: TaskIds, message_id: str, text: str) -> Message:
     return Message(
         message_id=message_id,
         context_id=ids.context,
@@ -232,7 +232,7 @@ def _of_user(ids: Ids, message_id: str, text: str) -> Message:
     )
 
 
-def _said(ids: Ids, name: str, parts: Iterable[Part]) -> Message:
+def _said(ids: TaskIds, name: str, parts: Iterable[Part]) -> Message:
     return Message(
         message_id=f"{ids.task}/{name}",
         context_id=ids.context,

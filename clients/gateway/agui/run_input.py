@@ -99,7 +99,7 @@ class CallName:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class CallDecision:
     """A decision about a call. `arguments` replaces its own."""
 
     call: CallName
@@ -127,7 +127,7 @@ class Wanted:
     """
 
     message: Message | None
-    answers: tuple[Answer, ...]
+    answers: tuple[CallDecision, ...]
     ignored: tuple[str, ...]
 
 
@@ -168,17 +168,17 @@ def _last_message(run: RunAgentInput, ignored: list[str]) -> Message | None:
     return Message(last.id, "".join(texts))
 
 
-def _answers(entries: list[ResumeEntry] | tuple[()], ignored: list[str]) -> Iterator[Answer]:
+def _answers(entries: list[ResumeEntry] | tuple[()], ignored: list[str]) -> Iterator[CallDecision]:
     for index, entry in enumerate(entries):
         call = CallName.read(entry.interrupt_id)
         if call is None:
             shown = one_line(entry.interrupt_id, _SHOWN)
             ignored.append(f"resume/{index}: {shown!r} is not an interrupt that an answer ends")
         elif entry.status == "cancelled":
-            yield Answer(call, approve=False, reason=_ABANDONED)
+            yield CallDecision(call, approve=False, reason=_ABANDONED)
         else:
             payload = _payload(index, entry.payload)
-            yield Answer(call, payload.approved, payload.reason, payload.edited_args)
+            yield CallDecision(call, payload.approved, payload.reason, payload.edited_args)
 
 
 def _payload(index: int, value: object) -> _Payload:

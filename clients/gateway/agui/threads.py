@@ -10,7 +10,7 @@ from pydantic_core import from_json
 
 from perdure import errors
 from perdure.clients.client import AgentClient
-from perdure.clients.gateway.agui.run_input import Answer, Message, Wanted
+from perdure.clients.gateway.agui.run_input import CallDecision, Message, Wanted
 from perdure.clients.gateway.ids import checked
 from perdure.clients.gateway.operations import Call
 from perdure.clients.gateway.past_events import past_events
@@ -126,7 +126,7 @@ async def _say(call: Call, session: Session, message: Message) -> str:
 
 
 async def decide(
-    client: AgentClient, thread: Thread, answers: Sequence[Answer], by: str
+    client: AgentClient, thread: Thread, answers: Sequence[CallDecision], by: str
 ) -> list[str]:
     """Decide about calls of a turn and of those below it. A repeated decision is the same one.
 
@@ -150,7 +150,7 @@ async def decide(
     return ignored
 
 
-async def _decide(client: AgentClient, answer: Answer, by: str) -> None:
+async def _decide(client: AgentClient, answer: CallDecision, by: str) -> None:
     call = answer.call
     if answer.approve:
         await client.turn(call.turn_id).approve(
@@ -164,13 +164,13 @@ async def _decide(client: AgentClient, answer: Answer, by: str) -> None:
         await client.turn(call.turn_id).deny(call.call_id, answer.reason, token=call.token, by=by)
 
 
-async def _was_decided(client: AgentClient, answer: Answer) -> bool:
+async def _was_decided(client: AgentClient, answer: CallDecision) -> bool:
     """Whether history has the same decision about a call."""
     facts = [event.fact async for event in past_events(client.turn(answer.call.turn_id))]
     return any(isinstance(fact, Decided) and _is_same(fact.decision, answer) for fact in facts)
 
 
-def _is_same(decision: Decision, answer: Answer) -> bool:
+def _is_same(decision: Decision, answer: CallDecision) -> bool:
     arguments = None if decision.arguments is None else from_json(decision.arguments)
     decided = decision.call_id, decision.approve, arguments
     return decided == (answer.call.call_id, answer.approve, answer.arguments)

@@ -83,7 +83,7 @@ class Names:
 
 
 @dataclass(slots=True)
-class _Text:
+class _OpenText:
     """The text that is open: the id of its message, and what was said of it."""
 
     id: str
@@ -107,7 +107,7 @@ class Translation:
     state: TurnState = field(default_factory=TurnState)
     has_caught_up: bool = False
     _step: int | None = None
-    _text: _Text | None = None
+    _text: _OpenText | None = None
     _unanswered: list[str] = field(default_factory=list)
     _children: dict[str, bool] = field(default_factory=dict)
     _usage: dict[tuple[str, str], Usage] = field(default_factory=lambda: defaultdict(Usage))
@@ -147,7 +147,7 @@ class Translation:
                 yield from self._of_children()
                 yield from self._results()
             case TextBegins(step):
-                self._text = _Text(snapshots.answer_id(self.names.turn_id, step))
+                self._text = _OpenText(snapshots.answer_id(self.names.turn_id, step))
                 yield TextMessageStartEvent(message_id=self._text.id, role="assistant")
             case TextVoid():
                 yield from self._end_of_text()

@@ -199,7 +199,7 @@ class Served:
         return request
 
 
-class Watch:
+class TurnWatch:
     """Follows a turn until it is over or needs a person, and reports progress to the client.
 
     Many clients abandon a call that reports no progress.

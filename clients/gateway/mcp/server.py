@@ -30,7 +30,7 @@ from perdure.clients.gateway.mcp.questions import (
     serving,
     who,
 )
-from perdure.clients.gateway.mcp.served import LONGEST_WAIT, Served, Watch
+from perdure.clients.gateway.mcp.served import LONGEST_WAIT, Served, TurnWatch
 from perdure.clients.gateway.mcp.tasks import Tasks
 from perdure.clients.gateway.mcp.turn_tools import TurnTools
 from perdure.clients.gateway.mcp.turn_view import TurnView
@@ -258,7 +258,7 @@ async def turn_result(
         handle, _ = await served.turn(turn)
         with served.stay_open():
             longest = served.longest_wait.total_seconds()
-            await Watch(served, handle).wait(min(wait_s, longest), ctx.report_progress)
+            await TurnWatch(served, handle).wait(min(wait_s, longest), ctx.report_progress)
         return await served.look(handle)
 
 

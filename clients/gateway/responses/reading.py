@@ -32,7 +32,7 @@ class Approval(NamedTuple):
     reason: str
 
 
-class Asked(NamedTuple):
+class InputMessages(NamedTuple):
     """The last message of an input, and those before it."""
 
     message: UserMessage
@@ -88,7 +88,7 @@ def _approval(item: dict[str, JsonValue], index: int) -> Approval:
     )
 
 
-def asked_in(items: Input) -> Asked:
+def asked_in(items: Input) -> InputMessages:
     """Return the messages of an input.
 
     Raises:
@@ -96,11 +96,11 @@ def asked_in(items: Input) -> Asked:
             of the user.
     """
     if isinstance(items, str):
-        return Asked(UserMessage.of(items))
+        return InputMessages(UserMessage.of(items))
     messages = tuple(_message(item, index) for index, item in enumerate(items))
     if not messages or not isinstance(messages[-1], UserMessage):
         raise bad("input", "the last item must be a message of the user")
-    return Asked(messages[-1], messages[:-1])
+    return InputMessages(messages[-1], messages[:-1])
 
 
 def _message(item: dict[str, JsonValue], index: int) -> UserMessage | AssistantMessage:

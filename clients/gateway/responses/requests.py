@@ -26,7 +26,7 @@ def _only(*neutral: object, why: str) -> AfterValidator:
     return AfterValidator(check)
 
 
-class Conversation(Value):
+class ConversationReference(Value):
     """A session by its id."""
 
     id: str
@@ -54,7 +54,7 @@ class CreateResponse(Body):
     model: str
     input: str | list[dict[str, JsonValue]]
     previous_response_id: str | None = None
-    conversation: str | Conversation | None = None
+    conversation: str | ConversationReference | None = None
     background: bool = False
     stream: bool = False
     metadata: dict[str, str] = {}
@@ -103,7 +103,7 @@ class CreateResponse(Body):
     def session(self) -> str | None:
         """The id of the session."""
         conversation = self.conversation
-        return conversation.id if isinstance(conversation, Conversation) else conversation
+        return conversation.id if isinstance(conversation, ConversationReference) else conversation
 
     @property
     def options(self) -> RequestOptions | None:

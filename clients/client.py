@@ -177,7 +177,7 @@ class AgentClient:
                 `<agent>/<12 random characters>`.
             context: Named blocks that are placed before the task.
             history: Messages of an earlier turn to continue from, such as `report.messages`.
-            labels: User-defined labels, available to tools as `ctx.labels` and to `list` as a
+            labels: User-defined labels, available to tools as `ctx.labels` and to `turns` as a
                 filter.
             budget: The limits of what the turn may spend, delegates included. Each limit overrides
                 the agent's.
@@ -265,7 +265,7 @@ class AgentClient:
             prompt: The prompt.
             output: The type of the answer; `str` for text.
             id: The turn's id; the same id with the same model and prompt is asked once.
-            labels: User-defined labels that `list` can filter by.
+            labels: User-defined labels that `turns` can filter by.
             budget: The limits of what the turn may spend.
             options: Temperature, output limit and the like.
             model_retry: As for `start`.
@@ -671,9 +671,9 @@ class AgentClient:
             id_prefix: Only of turns whose id begins with this.
 
         Raises:
-            PerdureError: As `list` does.
+            PerdureError: As `turns` does.
         """
-        entries = self.list(
+        entries = self.turns(
             agent, state=State.WAITING, labels=labels, task_queue=task_queue, id_prefix=id_prefix
         )
         async for entry, approval_or_error in waiting.of_all(self._client, entries):
@@ -687,7 +687,7 @@ class AgentClient:
                 )
 
     @validation.arguments("the list")
-    def list(
+    def turns(
         self,
         agent: _AgentFilter | None = None,
         *,

@@ -140,7 +140,7 @@ def list_turns(client: AgentClient, **filters: Any) -> EntryTable[TurnEntry]:
     """
     from perdure.clients.cli.drawing.turns import entry_table
 
-    return entry_table(client, client.list(**filters))
+    return entry_table(client, client.turns(**filters))
 
 
 @turns.command(

@@ -80,4 +80,4 @@ async def test_client_does_what_the_page_says(tell: Tell) -> None:
 
 async def listed(client: AgentClient) -> list[str]:
     """The ids of the schedule's turns."""
-    return [entry.id async for entry in client.list(labels={"job": "nightly"})]
+    return [entry.id async for entry in client.turns(labels={"job": "nightly"})]

@@ -174,5 +174,6 @@ async def a_turn_is_left_and_cancelled(story: Story) -> None:
 async def is_listed_as_ended(client: AgentClient, turn_id: str) -> bool:
     """Temporal's list may lag by a second."""
     return any(
-        entry.id == turn_id and entry.ended_at for entry in [entry async for entry in client.list()]
+        entry.id == turn_id and entry.ended_at
+        for entry in [entry async for entry in client.turns()]
     )

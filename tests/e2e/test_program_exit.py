@@ -36,7 +36,7 @@ asyncio.run(main())
 BLOCK = """
 async def main():
     async with AgentClient.connect(address) as client:
-        [_ async for _ in client.list(limit=2)]
+        [_ async for _ in client.turns(limit=2)]
 
 asyncio.run(main())
 """
@@ -44,7 +44,7 @@ TEMPORALS = """
 async def main():
     global client
     client = AgentClient.from_temporal(await Client.connect(address))
-    [_ async for _ in client.list(limit=2)]
+    [_ async for _ in client.turns(limit=2)]
 
 asyncio.run(main())
 """
@@ -146,14 +146,14 @@ def inodes():
 
 async def main():
     async with AgentClient.connect(address) as client:
-        [_ async for _ in client.list(limit=2)]
+        [_ async for _ in client.turns(limit=2)]
         print("in the block:", connections())
     for _ in range(500):
         if not connections():
             break
         await asyncio.sleep(0.01)
     print("after it:", connections())
-    [_ async for _ in client.list(limit=2)]
+    [_ async for _ in client.turns(limit=2)]
     print("used again:", connections())
 
 asyncio.run(main())

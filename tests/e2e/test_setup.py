@@ -227,6 +227,6 @@ async def test_list_needs_setup_to_filter_and_shows_turns_after_it(
 async def listed(client: AgentClient, count: int) -> None:
     """Wait until this number of ended turns is listed."""
     deadline = time.monotonic() + 60
-    while len([entry async for entry in client.list(state="ended")]) < count:
+    while len([entry async for entry in client.turns(state="ended")]) < count:
         assert time.monotonic() < deadline
         await asyncio.sleep(0.1)

@@ -454,7 +454,7 @@ async def _entries(client: AgentClient, ids: set[str]) -> dict[str, TurnEntry]:
     async with asyncio.timeout(SOON_S):
         while True:
             found: dict[str, TurnEntry] = {}
-            async for entry in client.list(state="ended"):
+            async for entry in client.turns(state="ended"):
                 found |= {entry.id: entry} if entry.id in ids else {}
                 if len(found) == len(ids):
                     return found

@@ -201,7 +201,9 @@ async def test_each_task_runs_once_and_no_more_at_once_than_allowed(runtime: Run
     rest = [one async for one in again.results(found[4].cursor)]
     reader = AgentClient.from_temporal(client.temporal)
     listed = await eight(reader, batch_id)
-    labelled = {one.id async for one in reader.list(labels={"row": "3", "a": "b"}, parent=batch_id)}
+    labelled = {
+        one.id async for one in reader.turns(labels={"row": "3", "a": "b"}, parent=batch_id)
+    }
 
     results = by_id(found)
     assert len(sizes) == 3
@@ -226,7 +228,7 @@ async def eight(client: AgentClient, batch_id: str) -> set[str]:
     """The turns of a batch when the list has eight of them; it may lag behind."""
     async with asyncio.timeout(60):
         while True:
-            found = {entry.id async for entry in client.list(parent=batch_id)}
+            found = {entry.id async for entry in client.turns(parent=batch_id)}
             if len(found) >= 8:
                 return found
             await asyncio.sleep(0.05)

@@ -92,7 +92,7 @@ async def listed(client: AgentClient, turn: Turn, wanted: State, **filters: Any)
     """Wait until a turn is listed in this state; Temporal's list lags."""
     async with asyncio.timeout(SOON_S):
         while True:
-            async for entry in client.list(**filters):
+            async for entry in client.turns(**filters):
                 if (entry.id, entry.state) == (turn.id, wanted):
                     return
             await asyncio.sleep(0.1)

@@ -68,7 +68,7 @@ METHODS: dict[str, Tells] = {
     "start": lambda client, turn, one: client.start("clerk", "go"),
     "run": lambda client, turn, one: client.run("clerk", "go"),
     "status of an id": lambda client, turn, one: client.turn(turn.id).status(),
-    "list": lambda client, turn, one: _all(client.list()),
+    "list": lambda client, turn, one: _all(client.turns()),
     "pending_approvals": lambda client, turn, one: _all(client.pending_approvals()),
     "approve by id": lambda client, turn, one: client.turn(turn.id).approve(one.call_id),
     "deny by id": lambda client, turn, one: client.turn(turn.id).deny(one.call_id),

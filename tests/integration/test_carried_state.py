@@ -222,7 +222,7 @@ async def test_wait_is_carried_with_its_expiry_and_its_token(runtime: Runtime) -
             added += await fill(turn, 20)
         after = await turn.pending_approvals()
         runs = await runs_of(client, turn)
-        entries = [entry async for entry in client.list(state="waiting") if entry.id == turn.id]
+        entries = [entry async for entry in client.turns(state="waiting") if entry.id == turn.id]
         await client.turn(turn.id).approve("a", token=before[0].token)
         await delete(client, turn.id, runs[0])
         again = RecordingClient(client.temporal, client.task_queue).turn(turn.id)

@@ -80,7 +80,7 @@ async def test_tool_in_flight_is_stopped_at_the_deadline(runtime: Runtime) -> No
         end = await ended(turn)
         await eventually(stopped.is_set, "the tool is stopped")
         after = await turn.status()
-        entry = [one async for one in client.list(limit=50) if one.id == turn.id]
+        entry = [one async for one in client.turns(limit=50) if one.id == turn.id]
 
     report = timed_out(end)
     assert status.started_at is not None

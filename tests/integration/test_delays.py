@@ -123,7 +123,7 @@ async def test_updates_and_a_cancel_during_a_delay_are_answered_at_once(runtime:
             error = await ended(other)
         await skip_time(client, turn, HOUR)
         report = await report_of(turn)
-        entry = [one async for one in client.list(agent="spender") if one.id == other.id]
+        entry = [one async for one in client.turns(agent="spender") if one.id == other.id]
 
     assert (first.model_calls, left.model_calls, left.iterations) == (2, 3, 2)
     assert refused.value.message == (

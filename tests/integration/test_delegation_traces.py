@@ -285,7 +285,7 @@ async def test_list_finds_the_turns_that_a_turn_delegated_to(
         await eventually_listed(
             client, [f"{root}/researcher-1/writer-1"], parent=f"{root}/researcher-1"
         )
-        [child] = [entry async for entry in client.list(parent=root)]
+        [child] = [entry async for entry in client.turns(parent=root)]
 
     assert (child.agent, child.task, child.parent) == ("researcher", "find", root)
 

@@ -86,7 +86,7 @@ async def test_nothing_of_a_turn_can_be_read_without_the_key(
             await turn.result()
         ended = await stored(client.temporal, turn.id)
         [entry] = [
-            entry async for entry in client.list(labels={"team": "north"}) if entry.id == turn.id
+            entry async for entry in client.turns(labels={"team": "north"}) if entry.id == turn.id
         ]
         history = await client.temporal.get_workflow_handle(turn.id).fetch_history()
     report = caught.value.report

@@ -418,7 +418,7 @@ async def test_turns_that_cannot_be_resumed_say_so_and_start_nothing(runtime: Ru
             await client.turn(asks.id).resume()
         await asks.cancel()
         await ended(asks)
-        turns = [entry.id async for entry in client.list()]
+        turns = [entry.id async for entry in client.turns()]
 
     assert not [one for one in turns if one.startswith((done.id, waiting.id)) and "~" in one]
 

@@ -425,7 +425,7 @@ async def test_tenants_and_permissions_hold_over_a2a(runtime: Runtime) -> None:
                     found[name].append(await refused(get(other, f"@acme/a2a/desk/{task.id}")))
                     nothing = await other.list_tasks(ListTasksRequest())
         after = (await client.turn("@acme/a2a/desk/a2a5/1").status()).model_dump(exclude={"spent"})
-        started = [one.id async for one in client.list(id_prefix="@acme/a2a/desk/a2a5")]
+        started = [one.id async for one in client.turns(id_prefix="@acme/a2a/desk/a2a5")]
         await agent.cancel_task(CancelTaskRequest(id=task.id))
 
     assert {type(one) for one in found["otto"]} == {TaskNotFoundError}
@@ -492,7 +492,7 @@ async def test_bad_messages_are_refused_and_start_nothing(
             await http.post("/a2a/desk", content=content, headers=version)
             for content in (b" " * (limits.HTTP_BODY_BYTES + 1), MANY_VALUES)
         ]
-        started = [one async for one in client.list(id_prefix="@acme/a2a/desk/bad")]
+        started = [one async for one in client.turns(id_prefix="@acme/a2a/desk/bad")]
 
     assert found == {name: cls for name, (_, cls) in BAD_MESSAGES.items()}
     assert {type(one) for one in lists} == {InvalidParamsError}

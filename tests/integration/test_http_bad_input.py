@@ -109,7 +109,7 @@ async def test_bad_requests_are_refused_and_start_nothing(runtime: Runtime) -> N
         ]
         good = await http.post("/v1/turns", json={**GOOD, "id": "good"})
         await http.get("/v1/turns/good/result", params={"wait": 30})
-        started = [one.id async for one in client.list(id_prefix="@acme/")]
+        started = [one.id async for one in client.turns(id_prefix="@acme/")]
 
     assert {name: told(one) for name, one in found.items()} == {
         name: wanted for name, (_, wanted) in BODIES.items()

@@ -97,7 +97,7 @@ async def test_turns_of_a_tenant_have_its_key_however_they_are_started(runtime: 
         await weekly.run_now()
         found: set[str] = set()
         while len(found) < TURNS:
-            found = {one.id async for one in client.list(id_prefix=caller.prefix)}
+            found = {one.id async for one in client.turns(id_prefix=caller.prefix)}
         keys = {one: await key_of(client, one) for one in found}
         for schedule in ("daily", "weekly"):
             await client.schedule(f"@{tenant}/{schedule}").delete()

@@ -138,7 +138,7 @@ async def test_id_that_a_url_would_change_is_refused_wherever_something_is_creat
                 await attempt(client)
             raised[what] = refused.value.message
         after = await existing(client)
-        made = [one.id async for one in client.list() if "payroll" in one.id or ".." in one.id]
+        made = [one.id async for one in client.turns() if "payroll" in one.id or ".." in one.id]
 
     assert {what: said for what, said in details.items() if ".." not in said} == {}
     assert {what: said for what, said in raised.items() if "'..'" not in said} == {}
@@ -152,7 +152,7 @@ async def existing(client: AgentClient) -> dict[str, tuple[int, str]]:
     found: dict[str, tuple[int, str]] = {}
     async with asyncio.timeout(20):
         while len(found) < 2:
-            listed = [one.id async for one in client.list(id_prefix="@acme/h110-")]
+            listed = [one.id async for one in client.turns(id_prefix="@acme/h110-")]
             for one in listed:
                 turn = client.turn(one)
                 events = len([event async for event in turn.events()])

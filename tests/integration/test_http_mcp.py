@@ -298,7 +298,7 @@ async def test_tenant_and_permissions_are_those_of_the_gateway(runtime: Runtime)
                 for headers in ({}, as_("nobody"))
             ]
         after = await client.turn(turn.id).status()
-        started = [one.id async for one in client.list(id_prefix="@acme/m44-")]
+        started = [one.id async for one in client.turns(id_prefix="@acme/m44-")]
         await turn.cancel()
 
     for one in found.values():
@@ -422,7 +422,7 @@ async def test_bad_input_is_refused_and_nothing_is_started(runtime: Runtime) -> 
             ]
             wrong.append(await use(mcp, "turn_result", turn="x", wait_s=-1))
             wrong.append(await use(mcp, "no_such_tool"))
-        started = [one async for one in client.list(id_prefix="@acme/m45")]
+        started = [one async for one in client.turns(id_prefix="@acme/m45")]
 
     assert [one.status_code for one in bad] == [400] * 7
     assert all(one.json()["error"]["code"] in (-32700, -32600) for one in bad)

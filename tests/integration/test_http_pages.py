@@ -70,7 +70,7 @@ async def test_list_is_read_page_by_page_while_turns_are_added(runtime: Runtime)
         rest = await pages(http, "/v1/turns", **wanted, after=first["next"])
         everything = await pages(http, "/v1/turns", **wanted)
         other = await pages(http, "/v1/turns", agent="paged", limit=1, as_name="tess")
-        query = await client.list("paged", id_prefix="@acme/")._source.query()
+        query = await client.turns("paged", id_prefix="@acme/")._source.query()
         forged = cursors.of_token(b'{"CloseTime": "x"}', query)
         refused = [
             await http.get("/v1/turns", params={**wanted, **change}, headers=as_(name))

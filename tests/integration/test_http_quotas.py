@@ -90,7 +90,7 @@ class Tenant:
 
     async def cancel_turns(self, client: AgentClient) -> None:
         """Cancel the turns that are open."""
-        async for turn in client.list(id_prefix=f"@{self.name}/"):
+        async for turn in client.turns(id_prefix=f"@{self.name}/"):
             await client.turn(turn.id).cancel()
 
 

@@ -653,7 +653,7 @@ async def test_bad_requests_raise_the_right_class_and_start_nothing(runtime: Run
         good = await ai.responses.create(
             model="desk", input="Help", extra_headers=key("r6-good"), **harmless
         )
-        started = [one.id async for one in client.list(id_prefix="@ai/r6-bad")]
+        started = [one.id async for one in client.turns(id_prefix="@ai/r6-bad")]
         talks = [one.id async for one in client.sessions(id_prefix="@ai/r6")]
 
     assert {name: one.param for name, one in found.items()} == {

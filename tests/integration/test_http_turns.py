@@ -231,7 +231,7 @@ async def test_every_operation_needs_a_token_and_its_permission(runtime: Runtime
             await http.post("/v1/turns", json={**BODIES["start_turn"], **more}, headers=as_("rita"))
             for more in ({"budget": {"tokens": 5}}, {"max_iterations": 3})
         ]
-        started = [one async for one in client.list(id_prefix="@acme/h4")]
+        started = [one async for one in client.turns(id_prefix="@acme/h4")]
 
     refused = {key: one for key, one in found.items() if key[2] == "nobody"}
     assert {told(one) for one in refused.values()} == {(401, "UNAUTHENTICATED")}

@@ -101,7 +101,7 @@ async def bare_server(**options: Any) -> AsyncIterator[str]:
 
 async def listed(client: AgentClient, **wanted: Any) -> list[str]:
     """The ids of the turns found, sorted."""
-    return sorted([entry.id async for entry in client.list(**wanted)])
+    return sorted([entry.id async for entry in client.turns(**wanted)])
 
 
 async def eventually_listed(client: AgentClient, ids: Iterable[str], **wanted: Any) -> None:
@@ -147,7 +147,7 @@ async def entry_of(
     """The entry of a turn, once it is listed, in this state if one is given."""
     deadline = time.monotonic() + 60
     while True:
-        async for entry in client.list(**wanted):
+        async for entry in client.turns(**wanted):
             if entry.id == turn_id and in_state in (None, entry.state):
                 return entry
         assert time.monotonic() < deadline, f"{turn_id} is not listed"
@@ -388,7 +388,7 @@ async def test_turn_that_ends_before_its_agent_is_known_says_all_of_its_end(
         await eventually_listed(work.client, failed, labels=labels, outcome="failed")
         shown = {
             entry.id: (entry.outcome, entry.steps)
-            async for entry in work.client.list(labels=labels)
+            async for entry in work.client.turns(labels=labels)
         }
         states = [
             (
@@ -584,9 +584,9 @@ async def test_list_begins_with_what_runs_and_ends_at_its_limit(
         await eventually_listed(client, [running.id], agent=agent, state="running")
         ids = [running.id, second.turn_id, first.turn_id]
 
-        assert [entry.id async for entry in client.list(agent)] == ids
-        assert [entry.id async for entry in client.list(agent, limit=2)] == ids[:2]
-        assert [entry.id async for entry in client.list(agent.name, limit=500)] == ids
+        assert [entry.id async for entry in client.turns(agent)] == ids
+        assert [entry.id async for entry in client.turns(agent, limit=2)] == ids[:2]
+        assert [entry.id async for entry in client.turns(agent.name, limit=500)] == ids
 
 
 @pytest.mark.parametrize(
@@ -599,7 +599,7 @@ async def test_filter_that_cannot_be_is_refused_at_once(
     client = AgentClient.from_temporal(await connect_local(perdure_server))
 
     with pytest.raises(errors.InvalidRequestError):
-        client.list(**wanted)
+        client.turns(**wanted)
 
 
 @pytest.mark.slow
@@ -634,7 +634,7 @@ async def test_namespace_without_search_attributes_runs_turns_and_says_so_once(
         assert len(said) == 1
         assert "perdure setup --namespace default" in said[0]
         assert refused.value.context["missing"] == list(search_attributes.TYPES)
-        assert [entry.steps async for entry in client.list()] == [1, 1, 1]
+        assert [entry.steps async for entry in client.turns()] == [1, 1, 1]
 
 
 @pytest.mark.slow
@@ -832,14 +832,14 @@ async def test_first_page_is_there_while_the_next_one_is_fetched(
     """The next page is requested before it is needed; with a limit, no page too many."""
     async with paged(perdure_server, agent) as (service, ids):
         client = AgentClient.from_temporal(Client(service))
-        entries = client.list(agent)
+        entries = client.turns(agent)
         first = [(await anext(entries)).id]
         await eventually(lambda: service.pages == 2, "the next page is requested", within_s=10)
         first.append((await anext(entries)).id)
         service.may_go_on.set()
         rest = [entry.id async for entry in entries]
         asked = service.pages
-        some = [entry.id async for entry in client.list(agent, limit=2)]
+        some = [entry.id async for entry in client.turns(agent, limit=2)]
 
     assert (len(first), sorted(first + rest), asked) == (2, ids, 3)
     assert (some, service.pages) == (first, 4)
@@ -860,7 +860,7 @@ async def test_command_prints_turns_while_it_reads_more(
             return sum(turn_id in "".join(printed) for turn_id in ids) == number
 
         showing = asyncio.create_task(
-            entry_table(client, client.list(agent, limit=10)).show(10, as_json=as_json, none="")
+            entry_table(client, client.turns(agent, limit=10)).show(10, as_json=as_json, none="")
         )
         await eventually(lambda: has_lines(2), "the first page is printed", within_s=10)
         is_over = showing.done()

@@ -21,7 +21,7 @@ RESOURCES = ("turns", "sessions", "batches", "schedules")
 
 def lists(client: AgentClient, prefix: str, **more: Any) -> dict[str, Listing[Any]]:
     return {
-        "turns": client.list("spender", id_prefix=f"{prefix}-turn", **more),
+        "turns": client.turns("spender", id_prefix=f"{prefix}-turn", **more),
         "sessions": client.sessions("spender", id_prefix=f"{prefix}-session", **more),
         "batches": client.batches("spender", id_prefix=f"{prefix}-batch", **more),
         "schedules": client.schedules(id_prefix=f"{prefix}-schedule", **more),

@@ -62,7 +62,7 @@ async def listed(client: RecordingClient, turn: Turn, state: State, waits_for: s
     """Wait until the list shows a turn in this state; Temporal's list lags."""
     async with asyncio.timeout(SOON_S):
         while True:
-            async for entry in client.list(state=state):
+            async for entry in client.turns(state=state):
                 if (entry.id, entry.waits_for) == (turn.id, waits_for):
                     return
             await asyncio.sleep(0.1)

@@ -115,7 +115,7 @@ async def lived(
         runs = await runs_of(client, turn)
         entries = [
             entry
-            async for entry in client.list(agent="reader", labels={"team": "maths"})
+            async for entry in client.turns(agent="reader", labels={"team": "maths"})
             if entry.id == turn.id
         ]
         status = await turn.status()

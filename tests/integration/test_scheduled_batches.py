@@ -95,7 +95,7 @@ async def test_schedule_runs_its_tasks_as_a_batch_at_each_time(runtime: Runtime)
         listed: set[str] = set()
         async with asyncio.timeout(SOON_S):
             while len(listed) < 6:
-                listed = {one.id async for one in client.list(schedule=daily.id)}
+                listed = {one.id async for one in client.turns(schedule=daily.id)}
         turns = {one.id async for one in daily.turns()}
         info = await describe(client.temporal, batches[0].id)
         for run in await runs_up_to(client.temporal, info):

@@ -113,7 +113,7 @@ async def test_turns_know_their_slots_over_the_change_to_summer_time(runtime: Ru
         reports = [await turn.result() for turn in turns]
         again = await daily.backfill(at(26, hour=8), at(31, hour=8))
         started = [fact async for fact in turns[0].events() if isinstance(fact.fact, TurnStarted)]
-        listed = [entry async for entry in client.list(schedule=daily.id, labels={"a": "b"})]
+        listed = [entry async for entry in client.turns(schedule=daily.id, labels={"a": "b"})]
 
     assert slots == tuple(at(day, hour=7) for day in range(27, 32))
     assert [turn.id for turn in turns[1:4]] == [

@@ -496,7 +496,7 @@ async def test_sessions_are_listed_and_are_no_turns(runtime: Runtime) -> None:
             while [one.is_open for one in await listed()] != [True, False]:  # noqa: ASYNC110 - the list lags
                 await asyncio.sleep(0.1)
         entries = await listed()
-        turns = [one.id async for one in client.list(labels={"test": label})]
+        turns = [one.id async for one in client.turns(labels={"test": label})]
         others = [one async for one in client.sessions("nobody", labels={"test": label})]
 
     assert [one.id for one in entries] == [opened.id, closed.id]

@@ -271,7 +271,7 @@ async def test_what_was_refused_or_denied_is_where_it_is_documented(
             "model of a delegate": (scene.models["kid"].requests[0], set()),
             "status": (await turn.status(), set()),
             "texts of events": ([one.text async for one in turn.events()], set()),
-            "turns": ([one async for one in client.list()], set()),
+            "turns": ([one async for one in client.turns()], set()),
             "sessions": ([one async for one in client.sessions()], set()),
             "card": (await card_of(client.temporal, turn.id), set()),
             "memo": (str(await (await scene.run.describe()).memo()), set()),

@@ -267,7 +267,7 @@ async def test_filter_that_cannot_be_meant_is_refused(
     """Before any request to Temporal."""
     async with runtime(CLERK, model=ScriptedModel()) as client:
         with pytest.raises(errors.InvalidRequestError) as caught:
-            client.list(**given)
+            client.turns(**given)
 
     assert caught.value.message == words
 

@@ -126,7 +126,7 @@ async def _decide(
 
 
 async def _list(client: AgentClient, options: ApprovalOptions) -> int:
-    entries = client.list(
+    entries = client.turns(
         options.agent, state=State.WAITING, labels=options.labels, task_queue=options.task_queue
     )
     waiting_calls = [entry async for entry in waiting.of_all(client.temporal, entries)]

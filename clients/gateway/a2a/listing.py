@@ -52,7 +52,7 @@ async def _tasks_of(scope: TaskScope, request: ListTasksRequest) -> AsyncIterato
     """Yield the tasks of an agent or of a context, without their parts: the latest ones."""
     prefix = f"{scope.prefix}{request.context_id}/" if request.context_id else scope.prefix
     count = 0
-    async for entry in scope.client.list(id_prefix=prefix):
+    async for entry in scope.client.turns(id_prefix=prefix):
         ids = scope.ids(entry.id)
         if ids is None:
             continue  # a delegate's

@@ -273,7 +273,7 @@ async def list_turns(
         if agent is not None:
             served.check(agent)
         entries: list[TurnEntry] = []
-        async for entry in served.client.list(agent, state=state, id_prefix=served.id_prefix):
+        async for entry in served.client.turns(agent, state=state, id_prefix=served.id_prefix):
             if served.offers(entry.agent):
                 entries.append(entry)
             if len(entries) == limit:

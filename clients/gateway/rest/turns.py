@@ -291,7 +291,7 @@ async def list_turns(call: Call, query: ListTurns) -> TurnList:
     A page may have fewer turns than the limit before the end.
     """
     complete = call.caller.own
-    listing = call.client.list(
+    listing = call.client.turns(
         query.agent,
         outcome=query.outcome,
         state=query.state,

@@ -209,8 +209,8 @@ class RecordingClient(AgentClient):
 
     def __init__(self, client: Client, task_queue: str) -> None:
         super().__init__(client, task_queue)
-        self.turns: set[tuple[str, str]] = set()
-        self._feeds = RecordingFeeds(client, self.turns)
+        self.recorded: set[tuple[str, str]] = set()
+        self._feeds = RecordingFeeds(client, self.recorded)
 
     @property
     def task_queue(self) -> str:
@@ -237,7 +237,7 @@ def runtime(perdure_runtime: Any) -> Runtime:
             try:
                 yield recording
             finally:
-                for turn_id, run_id in recording.turns:
+                for turn_id, run_id in recording.recorded:
                     await check_history(recording.temporal, turn_id, run_id)
 
     return running

@@ -301,7 +301,7 @@ class Story:
         requests = list(self.stub.requests)
         histories = [
             self.temporal.get_workflow_handle(turn, run_id=run).fetch_history()
-            for turn, run in self.client.turns
+            for turn, run in self.client.recorded
         ]
         states = [await fold_history(self.temporal, await history) for history in histories]
         assert_sent_as_recorded(requests, [state.transcript.messages for state in states])

@@ -81,9 +81,9 @@ async def test_nothing_is_left_of_20_turns_whose_workers_are_killed(
         await begun(story, tmp_path, EACH)
         await kill(story.workers[-1])
         await gone(tmp_path)
-        for turn_id, run_id in story.client.turns:
+        for turn_id, run_id in story.client.recorded:
             await story.temporal.get_workflow_handle(turn_id, run_id=run_id).terminate()
-        story.client.turns.clear()
+        story.client.recorded.clear()
 
     assert len(pids(tmp_path)) == KILLS * (1 + 2 * EACH)
 

@@ -178,7 +178,7 @@ async def queue(address: str) -> AsyncIterator[Queue]:
     """
     made = Queue(await Client.connect(address))
     yield made
-    for turn_id, run_id in made.client.turns:
+    for turn_id, run_id in made.client.recorded:
         await check_history(made.client.temporal, turn_id, run_id)
 
 

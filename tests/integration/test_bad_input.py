@@ -198,7 +198,7 @@ async def test_start_in_an_encoding_that_no_converter_has_fails_and_cannot_be_re
         error = await failure(turn)
         with pytest.raises(WorkflowFailureError) as failed:
             await client.temporal.get_workflow_handle(turn.id).result()
-        client.turns.clear()  # which are checked by reading them
+        client.recorded.clear()  # which are checked by reading them
 
     assert type(error) is errors.PayloadDecodeError
     assert isinstance(failed.value.cause, ApplicationError)

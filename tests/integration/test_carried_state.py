@@ -230,7 +230,7 @@ async def test_wait_is_carried_with_its_expiry_and_its_token(runtime: Runtime) -
         await again.deny(left)
         report = await again.result()
         last = await again.status()
-        client.turns.clear()  # its first run is gone
+        client.recorded.clear()  # its first run is gone
 
     assert before == after
     assert left == after[1]
@@ -487,7 +487,7 @@ async def test_turn_whose_earlier_run_was_deleted_meanwhile_ends_typed(
         carries.let_go.set()
         other = RecordingClient(work.client.temporal, work.client.task_queue).turn(turn.id)
         end = await ended(other)
-        work.client.turns.clear()  # its first run is gone
+        work.client.recorded.clear()  # its first run is gone
 
     assert isinstance(end, errors.TurnNotFoundError)
     assert end.report is not None
@@ -515,7 +515,7 @@ async def test_state_of_a_later_version_waits_for_its_release(perdure_server: st
         again = await reset(work.client, latest, task_ends(history)[0])
         other = RecordingClient(work.client.temporal, work.client.task_queue).turn(again.id)
         report = await other.result()
-        work.client.turns.clear()  # a workflow task of it has failed
+        work.client.recorded.clear()  # a workflow task of it has failed
 
     assert f"of version {VERSION + 1}" in failure
     assert "run the turn with the release that recorded it" in failure
@@ -540,7 +540,7 @@ async def test_cancelled_turn_with_a_deadline_waits_for_that_release_as_well(
         status = (await work.client.temporal.get_workflow_handle(turn.id).describe()).status
         await work.client.temporal.get_workflow_handle(turn.id).terminate()
         carries.let_go.set()
-        work.client.turns.clear()  # a workflow task of it has failed
+        work.client.recorded.clear()  # a workflow task of it has failed
 
     assert f"of version {VERSION + 1}" in failure
     assert status == WorkflowExecutionStatus.RUNNING

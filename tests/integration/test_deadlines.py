@@ -324,7 +324,7 @@ async def test_moments_that_make_no_sense_are_refused_at_once(runtime: Runtime) 
             with pytest.raises(errors.InvalidRequestError) as caught:
                 await client.start("spender", "go", **given)
             assert caught.value.message.startswith(words), given
-        assert client.turns == set()
+        assert client.recorded == set()
         late = await by_json(
             client, {"agent": "spender", "task": "late", "deadline": "2026-01-01T00:00:00Z"}
         )

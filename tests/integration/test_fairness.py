@@ -103,7 +103,7 @@ async def test_fairness_that_there_is_not_is_refused(runtime: Runtime) -> None:
             with pytest.raises(errors.InvalidRequestError) as caught:
                 await client.start("spender", "go", **given)
             assert caught.value.message.startswith(f"the turn: {words}"), given
-        assert client.turns == set()
+        assert client.recorded == set()
 
 
 @pytest.mark.accepts("E96", "Y55")

@@ -261,7 +261,7 @@ async def test_fork_from_each_run_of_a_long_turn_and_after_the_first_is_gone(
         with pytest.raises(errors.TurnNotFoundError, match="is gone"):
             await turn.effects_after(5)
         late = await (await turn.fork(60)).result()
-        client.turns.discard((turn.id, await turn.first_run()))
+        client.recorded.discard((turn.id, await turn.first_run()))
 
     for step, request in zip(numbers, model.requests[61:], strict=False):
         assert request.messages == prefix(whole.messages, step)
@@ -513,7 +513,7 @@ async def test_fork_whose_origin_is_deleted_before_it_begins_ends_typed(runtime:
         await turn.result()
         point = await client._forks.point(turn.id, await turn.first_run(), 1)
         await delete(client, turn.id, await turn.first_run())
-        client.turns.clear()
+        client.recorded.clear()
         fork = await client._forks.start(point, "", None)
         end = await ended(fork)
 

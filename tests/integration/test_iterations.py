@@ -149,7 +149,7 @@ async def test_invalid_iterations_are_refused_at_once(runtime: Runtime, given: A
             errors.InvalidRequestError, match="the turn cannot be started: max_iterations "
         ):
             await client.start("spender", "go", max_iterations=given)
-        assert client.turns == set()
+        assert client.recorded == set()
         turn = await client.start("spender", "go")
         await until(turn, WaitBegan)
         handle = client.temporal.get_workflow_handle(turn.id)

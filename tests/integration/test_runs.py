@@ -198,7 +198,7 @@ async def test_whoever_follows_a_turn_of_several_runs_gets_each_event_once(
         await delete(client, turn.id, runs[0])
         late = RecordingClient(client.temporal, client.task_queue).turn(turn.id)
         rest = await late.result()
-        client.turns.clear()  # its first run is gone
+        client.recorded.clear()  # its first run is gone
 
     assert [step.number for step in report.steps] == [1, 2, 3, 4, 5]
     assert len(report.messages) == 10

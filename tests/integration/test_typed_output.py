@@ -422,7 +422,7 @@ async def test_recursive_type_of_a_caller_is_refused_before_the_turn_and_in_it(
 async def started_by_hand(client: Any, **fields: object) -> AgentReport[Any]:
     """A turn as started from another language."""
     temporal: Client = client.temporal
-    turn_id = f"by-hand-{len(client.turns)}-{id(client)}"
+    turn_id = f"by-hand-{len(client.recorded)}-{id(client)}"
     handle = await temporal.start_workflow(
         "AgentTurn",
         {"agent": "clerk", "task": "go", **fields},

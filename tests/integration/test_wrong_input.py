@@ -170,7 +170,7 @@ async def test_turn_that_cannot_be_meant_is_not_started(runtime: Runtime) -> Non
             wanted = {"agent": "clerk", "task": "go", **given}
             assert (await refusal(client.start(**wanted))).startswith(words), given
             assert (await refusal(client.run(**wanted))).startswith(words), given
-        assert client.turns == set()
+        assert client.recorded == set()
 
 
 async def test_generate_refuses_the_same(runtime: Runtime) -> None:

@@ -32,7 +32,7 @@ from perdure.batch.wire import PartNews, PartOrder, part_id
 from perdure.clients import AgentClient
 from perdure.clients.batches.handle import described
 from perdure.delivery.push import PushCall
-from perdure.session.wire import Queued, Reason, SessionRequest, SessionSnapshot
+from perdure.session.wire import Queued, SessionReason, SessionRequest, SessionSnapshot
 from perdure.temporal.names import BATCH_NEWS, BATCH_ORDER, CLOSE, PUSH, SESSION
 from perdure.temporal.payloads import pack
 from perdure.testing import FunctionModel, local_runtime, says
@@ -167,7 +167,7 @@ async def made_up_session(client: AgentClient, _: Holding) -> Histories:
     )
     await until_count(handle, "WORKFLOW_TASK_COMPLETED", 1)
     with contextlib.suppress(RPCError, WorkflowUpdateFailedError):  # this release has refused it
-        await handle.execute_update(CLOSE, pack(Reason()))
+        await handle.execute_update(CLOSE, pack(SessionReason()))
     return await made_up("run", handle)
 
 

@@ -96,7 +96,7 @@ async def run_both(client: Client, worker: Worker, queue: str) -> tuple[list[str
             PlaceOrder.run, Order("bicycle", 2), id=f"order-{queue}", task_queue=queue
         )
         placed, report = await asyncio.gather(order, turns.run("adder", "2 + 3 and 2 * 3?"))
-        for turn_id, run_id in turns.turns:
+        for turn_id, run_id in turns.recorded:
             await check_history(client, turn_id, run_id)
     return placed, [result.content for result in report.steps[0].results]
 

@@ -18,15 +18,14 @@ if TYPE_CHECKING:
     from perdure.clients.reading.tool_progress import ToolProgress
     from perdure.clients.schedules.handle import Schedule
     from perdure.clients.schedules.status import ScheduledTurn, ScheduleEntry, ScheduleStatus
-    from perdure.clients.sessions.handle import (
+    from perdure.clients.sessions.handle import Sent, Session
+    from perdure.clients.sessions.listing import SessionEntry
+    from perdure.clients.sessions.readable import (
         Conversation,
         MessageStatus,
-        Sent,
-        Session,
         SessionEvent,
         SessionStatus,
     )
-    from perdure.clients.sessions.listing import SessionEntry
     from perdure.clients.turns.changes import Change
     from perdure.clients.turns.entries import TurnEntry
     from perdure.clients.turns.forks import Effect
@@ -56,11 +55,10 @@ else:
             "perdure.clients.reading.lists": ["Listing", "Page"],
             "perdure.clients.reading.live_text": ["TextBegins", "TextVoid"],
             "perdure.clients.sessions.listing": ["SessionEntry"],
-            "perdure.clients.sessions.handle": [
+            "perdure.clients.sessions.handle": ["Sent", "Session"],
+            "perdure.clients.sessions.readable": [
                 "Conversation",
                 "MessageStatus",
-                "Sent",
-                "Session",
                 "SessionEvent",
                 "SessionStatus",
             ],

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import secrets
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Literal, NamedTuple
 
+from pydantic import JsonValue
 from temporalio.client import Client
 from temporalio.common import (
     Priority,
@@ -28,8 +30,21 @@ from perdure.temporal.search_marks import Marks
 from perdure.turn.wire import TurnRequest
 from perdure.values.messages import media_weight
 from perdure.values.tasks import opening
+from perdure.values.turn_options import TurnOptions
 
 IfExists = Literal["attach", "restart", "error"]
+
+
+class StartOptions(TurnOptions, total=False):
+    """The options of `AgentClient.start`, which describes them."""
+
+    output_schema: Mapping[str, JsonValue] | None
+    id: str | None
+    live: bool
+    if_exists: IfExists
+    priority: int | None
+    fairness: str | None
+    weight: float | None
 
 
 class Started(NamedTuple):

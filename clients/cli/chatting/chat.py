@@ -19,7 +19,8 @@ from perdure.clients.cli.drawing.screen import note
 from perdure.clients.cli.exits import DONE
 from perdure.clients.cli.running.following import conclude, follower
 from perdure.clients.client import AgentClient
-from perdure.clients.sessions.handle import Session, SessionStatus
+from perdure.clients.sessions.handle import Session
+from perdure.clients.sessions.readable import SessionStatus
 from perdure.text import one_line, word
 
 

@@ -13,8 +13,9 @@ from perdure.clients.cli.drawing.listing import EntryTable
 from perdure.clients.cli.drawing.progress import COLOURS
 from perdure.clients.cli.drawing.table import ago
 from perdure.clients.cli.exits import DONE
-from perdure.clients.sessions.handle import Session, SessionStatus
+from perdure.clients.sessions.handle import Session
 from perdure.clients.sessions.listing import SessionEntry
+from perdure.clients.sessions.readable import SessionStatus
 from perdure.session.wire import SessionTurn
 from perdure.text import harmless, money, word
 from perdure.values.budgets import Remaining

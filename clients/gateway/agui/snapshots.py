@@ -14,7 +14,7 @@ from ag_ui.core import (
     UserMessage,
 )
 
-from perdure.clients.sessions.handle import Conversation
+from perdure.clients.sessions.readable import Conversation
 from perdure.turn import withheld
 from perdure.turn.state import TurnState
 from perdure.values import messages

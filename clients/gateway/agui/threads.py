@@ -16,7 +16,8 @@ from perdure.clients.gateway.operations import Call
 from perdure.clients.gateway.past_events import past_events
 from perdure.clients.gateway.problems import RefusedError
 from perdure.clients.gateway.quotas import check_sessions
-from perdure.clients.sessions.handle import Conversation, Session
+from perdure.clients.sessions.handle import Session
+from perdure.clients.sessions.readable import Conversation
 from perdure.clients.turns.handle import Turn
 from perdure.session.wire import SessionTurn
 from perdure.turn.facts import Decided

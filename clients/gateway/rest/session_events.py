@@ -12,7 +12,7 @@ from perdure.clients.gateway.inputs import Query
 from perdure.clients.gateway.operations import Call, operation
 from perdure.clients.gateway.streams import EventStream, begun
 from perdure.clients.reading.events import VERSION
-from perdure.clients.sessions.handle import SessionEvent
+from perdure.clients.sessions.readable import SessionEvent
 from perdure.session import facts
 from perdure.temporal import access
 from perdure.temporal.names import SESSION

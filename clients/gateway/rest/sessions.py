@@ -22,8 +22,9 @@ from perdure.clients.gateway.options import (
 from perdure.clients.gateway.problems import RefusedError
 from perdure.clients.gateway.quotas import check_sessions
 from perdure.clients.gateway.rest.turns import WaitFor
-from perdure.clients.sessions.handle import MessageStatus, Session, SessionStatus
+from perdure.clients.sessions.handle import Session
 from perdure.clients.sessions.listing import SessionEntry
+from perdure.clients.sessions.readable import MessageStatus, SessionStatus
 from perdure.session.wire import Disposition, IfBusy, Queued, SessionTurn
 from perdure.values.messages import Message
 

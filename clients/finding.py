@@ -1,0 +1,259 @@
+"""Find what a namespace has: handles by their ids, and lists."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Annotated, Any
+
+from temporalio.client import Client
+
+from perdure import validation
+from perdure.agents.agent import Agent
+from perdure.clients.batches import listing as batch_listing
+from perdure.clients.batches.handle import Batch
+from perdure.clients.batches.listing import BatchEntry
+from perdure.clients.reading.feed import Feeds
+from perdure.clients.reading.lists import Listing
+from perdure.clients.schedules.handle import Schedule
+from perdure.clients.schedules.starting import Schedules
+from perdure.clients.schedules.status import ScheduleEntry
+from perdure.clients.sessions import listing as session_listing
+from perdure.clients.sessions.listing import SessionEntry
+from perdure.clients.turns import listing, waiting
+from perdure.clients.turns.entries import TurnEntry
+from perdure.clients.turns.filters import Filter, member
+from perdure.clients.turns.forks import Forks
+from perdure.clients.turns.handle import Turn
+from perdure.temporal import access
+from perdure.temporal.names import SESSION
+from perdure.temporal.search_attributes import State
+from perdure.temporal.search_marks import Marks
+from perdure.text import word
+from perdure.values.approvals import PendingApproval
+from perdure.values.reports import AgentReport, Outcome
+
+logger = logging.getLogger("perdure")
+_AgentFilter = Annotated[
+    Agent[Any] | str,
+    validation.Must(
+        "a string that UTF-8 can hold",
+        lambda value: isinstance(value, Agent) or validation.accepts(validation.Unicode, value),
+    ),
+]
+
+
+class Finder:
+    """The half of `AgentClient` that finds what exists, and starts nothing."""
+
+    def __init__(self, client: Client, task_queue: str) -> None:
+        self._client = client
+        self._marks = Marks(client)
+        self._feeds = Feeds(client)
+        self._forks = Forks(client, self._marks, lambda started: self._turn(*started))
+        self._schedules = Schedules(client, task_queue, self._marks)
+
+    def turn(self, id: str) -> Turn[Any]:
+        """Return the handle of a turn that was started here or elsewhere. Asks no server.
+
+        If the id was used more than once, it is the latest turn when the handle first asks about
+        it. Use `Turn.typed` to set the type of its output.
+
+        Raises:
+            InvalidRequestError: The id is not valid.
+        """
+        return self._turn(access.TURN.known_id(id))
+
+    @validation.arguments("the list")
+    def turns(
+        self,
+        agent: _AgentFilter | None = None,
+        *,
+        outcome: Outcome | str | None = None,
+        state: State | str | None = None,
+        labels: validation.FilterTexts | None = None,
+        parent: validation.Unicode | None = None,
+        task_queue: validation.Unicode | None = None,
+        schedule: validation.Unicode | None = None,
+        id_prefix: validation.Unicode | None = None,
+        limit: validation.Count | None = None,
+    ) -> Listing[TurnEntry]:
+        """List the turns of the namespace, of all task queues.
+
+        Turns that are not over come first, then the others, the last ended first. They are
+        iterated, or read by `page`. Temporal's list may lag a second behind.
+
+        Args:
+            agent: Only turns of this agent.
+            outcome: Only turns with this outcome.
+            state: Only turns that are `running`, `waiting`, `paused` or `ended`.
+            labels: Only turns with all of these labels.
+            parent: Only turns to which the turn of this id delegated, or of the batch of this id.
+            task_queue: Only turns that were started on this task queue.
+            schedule: Only turns that the schedule of this id started.
+            id_prefix: Only turns whose id begins with this, delegates included.
+            limit: The largest number of turns; without it, all of them, read page by page.
+
+        Raises:
+            ConfigurationError: A filter needs search attributes that the namespace lacks;
+                `perdure setup` registers them.
+            InvalidRequestError: There is no such outcome or state, the limit is below 1, or another
+                value is not valid.
+            ServerUnreachableError: Temporal does not answer.
+        """
+        name = agent.name if isinstance(agent, Agent) else agent
+        filters = Filter(
+            agent=name,
+            outcome=member(Outcome, outcome),
+            state=member(State, state),
+            labels=dict(labels or {}),
+            parent=parent,
+            task_queue=task_queue,
+            schedule=schedule,
+            id_prefix=id_prefix,
+        )
+        return listing.turns(self._client, self._marks.index, filters, limit)
+
+    def batch(self, id: str) -> Batch[Any]:
+        """Return the handle of a batch that was started here or elsewhere. Asks no server.
+
+        Use `Batch.typed` to set the type of its answers.
+
+        Raises:
+            InvalidRequestError: The id is not valid.
+        """
+        return self._batch(access.BATCH.known_id(id), None)
+
+    @validation.arguments("the list")
+    def batches(
+        self,
+        agent: _AgentFilter | None = None,
+        *,
+        id_prefix: validation.Unicode | None = None,
+        limit: validation.Count | None = None,
+    ) -> Listing[BatchEntry]:
+        """List the batches of the namespace, those that are not over first, then the last ended.
+
+        They are iterated, or read by `page`. Temporal's list may lag a second behind.
+
+        Args:
+            agent: Only batches of this agent.
+            id_prefix: Only batches whose id begins with this.
+            limit: The largest number of batches; without it, all of them, read page by page.
+
+        Raises:
+            InvalidRequestError: A value is not valid.
+            ServerUnreachableError: Temporal does not answer.
+        """
+        name = agent.name if isinstance(agent, Agent) else agent
+        return batch_listing.batches(self._client, self._marks.index, name, id_prefix, limit)
+
+    def schedule(self, id: str) -> Schedule:
+        """Return the handle of a schedule that was created here or elsewhere. Asks no server.
+
+        Raises:
+            InvalidRequestError: The id is not valid.
+        """
+        return Schedule(self._client, self._marks, access.SCHEDULE.known_id(id))
+
+    @validation.arguments("the list")
+    def schedules(
+        self, *, id_prefix: validation.Unicode | None = None, limit: validation.Count | None = None
+    ) -> Listing[ScheduleEntry]:
+        """List the schedules of the namespace that start turns, of all task queues.
+
+        They are iterated, or read by `page`. Temporal's list may lag a second behind.
+
+        Args:
+            id_prefix: Only schedules whose id begins with this.
+            limit: The largest number of schedules; without it, all of them, read page by page.
+
+        Raises:
+            InvalidRequestError: A value is not valid.
+            ServerUnreachableError: Temporal does not answer.
+        """
+        return self._schedules.list(id_prefix or "", limit)
+
+    def schedule_ids(self, id_prefix: str = "") -> Listing[str]:
+        """List the ids of the schedules that start turns. It asks less of the server than a list.
+
+        Raises:
+            ServerUnreachableError: Temporal does not answer.
+        """
+        return self._schedules.ids(id_prefix)
+
+    @validation.arguments("the list")
+    def sessions(
+        self,
+        agent: _AgentFilter | None = None,
+        *,
+        labels: validation.FilterTexts | None = None,
+        id_prefix: validation.Unicode | None = None,
+        limit: validation.Count | None = None,
+    ) -> Listing[SessionEntry]:
+        """List the sessions of the namespace, open ones first, then the last ended first.
+
+        They are iterated, or read by `page`. Temporal's list may lag a second behind.
+
+        Args:
+            agent: Only sessions that were begun with this agent.
+            labels: Only sessions with all of these labels.
+            id_prefix: Only sessions whose id begins with this.
+            limit: The largest number of sessions; without it, all of them, read page by page.
+
+        Raises:
+            ConfigurationError: A filter needs search attributes that the namespace lacks;
+                `perdure setup` registers them.
+            InvalidRequestError: A value is not valid.
+            ServerUnreachableError: Temporal does not answer.
+        """
+        name = agent.name if isinstance(agent, Agent) else agent
+        filters = Filter(
+            agent=name, labels=dict(labels or {}), id_prefix=id_prefix, workflows=(SESSION,)
+        )
+        return session_listing.sessions(self._client, self._marks.index, filters, limit)
+
+    async def pending_approvals(
+        self,
+        agent: Agent[Any] | str | None = None,
+        *,
+        labels: Mapping[str, str] | None = None,
+        task_queue: str | None = None,
+        id_prefix: str | None = None,
+    ) -> AsyncIterator[tuple[TurnEntry, PendingApproval]]:
+        """Return every call that waits for a person, with its turn.
+
+        A turn that this process cannot decode is left out, with a warning in the log `perdure`.
+        `turns(state="waiting")` includes it, with its `error`.
+
+        Args:
+            agent: Only of this agent's turns.
+            labels: Only of turns with all of these labels.
+            task_queue: Only of turns of this task queue.
+            id_prefix: Only of turns whose id begins with this.
+
+        Raises:
+            PerdureError: As `turns` does.
+        """
+        entries = self.turns(
+            agent, state=State.WAITING, labels=labels, task_queue=task_queue, id_prefix=id_prefix
+        )
+        async for entry, approval_or_error in waiting.of_all(self._client, entries):
+            if isinstance(approval_or_error, PendingApproval):
+                yield entry, approval_or_error
+            else:
+                logger.warning(
+                    "the calls of %s that wait are left out: %s",
+                    word(entry.id),
+                    approval_or_error.message,
+                )
+
+    def _batch(self, batch_id: str, output: Any) -> Batch[Any]:
+        return Batch(self._client, batch_id, self._report, output)
+
+    async def _report(self, turn_id: str) -> AgentReport[Any]:
+        """Return the report of a turn with its answer as text, for the results of a batch."""
+        return await self.turn(turn_id).typed(str).result()
+
+    def _turn(self, turn_id: str, runs: Sequence[str] = ()) -> Turn[Any]:
+        return Turn(self._client, self._feeds, turn_id, self._forks, runs)

@@ -1,0 +1,402 @@
+"""What can be read of a session."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import pairwise
+from typing import Any, Generic, Literal
+
+from temporalio.api.workflow.v1 import WorkflowExecutionInfo
+from temporalio.client import (
+    Client,
+)
+
+from perdure import errors, validation
+from perdure.base import T, Value
+from perdure.clients.reading import cursors
+from perdure.clients.reading.cursors import Cursor
+from perdure.clients.reading.timeouts import Timeout, at_most
+from perdure.clients.sessions.ends import with_end
+from perdure.clients.turns.handle import Turn
+from perdure.session.facts import SessionFact
+from perdure.session.state import SessionState, apply
+from perdure.session.wire import (
+    Queued,
+    SessionTurn,
+)
+from perdure.temporal import access
+from perdure.temporal.follow import Follower
+from perdure.temporal.names import (
+    SESSION,
+)
+from perdure.temporal.runs import describe
+from perdure.temporal.session_history import SessionReader, read_session
+from perdure.values.budgets import Budget, Spending
+from perdure.values.messages import Message
+
+_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0
+
+State = Literal["idle", "running", "closed"]
+
+
+class SessionStatus(Value):
+    """The status of a session.
+
+    Attributes:
+        id: The session's id.
+        agent: The name of the agent that it was begun with.
+        last_agent: The agent that answers the next message.
+        state: `running` while a turn runs or is about to begin, `idle` while it waits for a
+            message or for budget, or `closed`.
+        turn: The id of the running turn; None if none runs, or before it begins.
+        queue: The messages that no turn has read.
+        turns: The number of turns that were started.
+        spent: What its turns were charged with.
+        budget: What they may spend together; None without a limit.
+    """
+
+    id: str
+    agent: str
+    last_agent: str
+    state: State
+    turn: str | None = None
+    queue: tuple[Queued, ...] = ()
+    turns: int = 0
+    spent: Spending = Spending()
+    budget: Budget | None = None
+
+
+class ConversationPart(Value):
+    """The messages of a turn that is over, with its number, from 1."""
+
+    number: int
+    messages: tuple[Message, ...]
+
+
+class Conversation(Value):
+    """A session as a whole, as it is at one moment.
+
+    Attributes:
+        agent: The name of the agent that it was begun with.
+        turns: The last 50 turns that are over and the running one, in order.
+        parts: The messages of each turn that is over, in order; the oldest turns are left out of a
+            session whose messages are more than 800 kB.
+    """
+
+    agent: str
+    turns: tuple[SessionTurn, ...] = ()
+    parts: tuple[ConversationPart, ...] = ()
+
+
+class MessageStatus(Value):
+    """The status of a message that a session has accepted.
+
+    Attributes:
+        id: The id of the message.
+        turn_id: The id of the turn that was given it; None while it waits.
+    """
+
+    id: str
+    turn_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SessionEvent:
+    """A fact of a session, with the time at which it was recorded.
+
+    Attributes:
+        cursor: The position of the event: `session.events(after=cursor)` continues after it.
+        at: The time at which it was recorded, in UTC.
+        fact: The recorded fact, one of `perdure.session.facts`.
+        session_id: The session's id.
+    """
+
+    cursor: str
+    at: datetime
+    fact: SessionFact
+    session_id: str
+
+
+class ReadableSession(Generic[T]):
+    """The half of `Session` that reads: it changes nothing, and needs no worker.
+
+    Attributes:
+        id: The session's id, which is also the id of its workflow.
+    """
+
+    def __init__(self, client: Client, session_id: str, turn: Callable[[str], Turn[Any]]) -> None:
+        self.id = session_id
+        self._client = client
+        self._turn = turn
+
+    def __repr__(self) -> str:
+        return f"Session({self.id!r})"
+
+    async def check(self) -> None:
+        """Check that the session has begun. It asks once, and decodes nothing.
+
+        Raises:
+            SessionNotFoundError: Temporal does not have the session, or no longer has it.
+            ServerUnreachableError: Temporal does not answer.
+        """
+        await self._last_run()
+
+    async def status(self) -> SessionStatus:
+        """Return the current status of the session, from its history. Needs no worker.
+
+        Raises:
+            SessionNotFoundError: Temporal does not have the session, or no longer has it.
+        """
+        state = await self._current()
+        running = state.running
+        return SessionStatus(
+            id=self.id,
+            agent=state.request.agent if state.request else "",
+            last_agent=state.agent,
+            state=_state_of(state),
+            turn=running.turn_id if running else None,
+            queue=state.queue,
+            turns=state.count,
+            spent=state.ledger.spent,
+            budget=state.ledger.budget,
+        )
+
+    async def wait(self, timeout: Timeout = None) -> SessionStatus:
+        """Wait until no turn runs or is about to begin, and return the status. Needs no worker.
+
+        `client.turn(status.turn).wait()` waits
+        until a running turn needs a person.
+
+        Args:
+            timeout: The longest wait, as a timedelta or in seconds. Without it, the wait is
+                unlimited.
+
+        Raises:
+            SessionNotFoundError: Temporal does not have the session, or no longer has it.
+            InvalidRequestError: The timeout is not valid.
+        """
+        async with at_most(timeout):
+            await self._until_idle()
+        return await self.status()
+
+    async def _until_idle(self) -> None:
+        info = await self._info()
+        state, follower = SessionState(), self._follower(info.execution.run_id)
+        async with contextlib.aclosing(follower.events()) as reading:
+            async for read in reading:
+                for fact in read.facts:
+                    state = apply(state, fact)
+                is_now = read.run > 0 or read.event.event_id >= info.history_length
+                if is_now and state.running is None and _state_of(state) != "running":
+                    return
+
+    async def messages(self) -> tuple[Message, ...]:
+        """Return the messages of the turns that are over, as the next turn begins with them.
+
+        The oldest turns are left out of a session whose messages are more than 800 kB. Needs no
+        worker.
+
+        Raises:
+            SessionNotFoundError: Temporal does not have the session, or no longer has it.
+        """
+        return (await self._current()).messages
+
+    async def turns(self) -> tuple[SessionTurn, ...]:
+        """Return the last 50 turns that are over and the running one, in order.
+
+        `client.turn(turn.turn_id)` follows a turn. Needs no worker.
+
+        Raises:
+            SessionNotFoundError: Temporal does not have the session, or no longer has it.
+        """
+        return _turns_of(await self._current())
+
+    async def conversation(self) -> Conversation:
+        """Return the turns and the messages of the session, by turn. Needs no worker.
+
+        Raises:
+            SessionNotFoundError: Temporal does not have the session, or no longer has it.
+        """
+        state = await self._current()
+        bounds = pairwise((*state.starts, len(state.messages)))
+        return Conversation(
+            agent=state.request.agent if state.request else "",
+            turns=_turns_of(state),
+            parts=tuple(
+                ConversationPart(number=number, messages=state.messages[start:end])
+                for number, (start, end) in enumerate(bounds, state.dropped + 1)
+            ),
+        )
+
+    async def events(self, after: str | None = None) -> AsyncIterator[SessionEvent]:
+        """Yield every fact of the session as it is recorded, until it is closed. Needs no worker.
+
+        Args:
+            after: The cursor of the last known event; without it, events start from the beginning
+                of the current run of its workflow.
+
+        Raises:
+            SessionNotFoundError: Temporal does not have the session, or no longer has it.
+            StaleCursorError: The cursor belongs to another session, or the retention of its run is
+                over.
+            InvalidRequestError: The value is not a cursor.
+        """
+        values, types = {"after": after}, {"after": validation.Text | None}
+        validation.check("the events", values, types, errors.InvalidRequestError)
+        position = None if after is None else cursors.read(after, "a session")
+        run, last = await self._last_run(), 0
+        if position is not None:
+            await self._check_run(position.run, run)
+            run, last = position.run, position.event
+        async for event in self._events(run, last):
+            yield event
+
+    async def _events(self, run: str, last: int = 0) -> AsyncIterator[SessionEvent]:
+        """Yield the events of a run after its event of the number `last`, and of later runs."""
+        follower = self._follower(run)
+        async with contextlib.aclosing(follower.events()) as reading:
+            async for read in reading:
+                run, event = follower.runs[read.run], read.event
+                if read.run == 0 and event.event_id <= last:
+                    continue
+                for fact in read.facts:
+                    cursor = str(Cursor(run, run, event.event_id))
+                    at = event.event_time.ToDatetime(tzinfo=UTC)
+                    yield SessionEvent(cursor, at, fact, self.id)
+
+    def _follower(self, run: str) -> Follower[SessionFact]:
+        converter = self._client.data_converter
+        return Follower(
+            self._client, access.SESSION, self.id, [run], lambda: SessionReader(converter).facts
+        )
+
+    async def _check_run(self, run_id: str, last: str) -> None:
+        """Refuse the run of a cursor, unless it is a run of this session that Temporal has.
+
+        Raises:
+            StaleCursorError: It is not.
+        """
+        if run_id == last:
+            return
+        describing = describe(self._client, self.id, run_id, retry=True)
+        if await access.SESSION.asked_if_known(self.id, describing) is None:
+            raise errors.StaleCursorError(
+                f"the cursor belongs to another session than {self.id!r}, or to a run of it whose"
+                " retention is over; read the events from the beginning",
+                context={"session_id": self.id},
+            )
+
+    async def find(self, message_id: str) -> MessageStatus | None:
+        """Return the status of a message; None for one that the session does not know.
+
+        It knows those of its last 50 turns, and those that wait. Needs no worker.
+
+        Raises:
+            SessionNotFoundError: Temporal does not have the session, or no longer has it.
+        """
+        state = await self._state()
+        for turn in reversed(state.turns):
+            if message_id in turn.messages:
+                return MessageStatus(id=message_id, turn_id=turn.turn_id)
+        if state.running is not None and message_id in {message.id for message in state.given}:
+            return MessageStatus(id=message_id, turn_id=state.running.turn_id)
+        is_queued = message_id in {message.id for message in state.queue}
+        return MessageStatus(id=message_id) if is_queued else None
+
+    async def turn_of(self, message_id: str) -> Turn[Any]:
+        """Return the turn that was given a message, as soon as it has begun.
+
+        Raises:
+            SessionClosedError: The session was closed before.
+            SessionNotFoundError: Temporal does not have the session, or no longer has it.
+        """
+        run_id = await self._last_run()
+        for turn in reversed((await self._state(run_id)).turns):
+            if message_id in turn.messages:
+                return self._turn(turn.turn_id)
+        state = SessionState()
+        async for event in self._events(run_id):
+            state = apply(state, event.fact)
+            message_ids = {message.id for message in state.given}
+            if state.running is not None and message_id in message_ids:
+                begun = await self.begun(state.running.turn_id)
+                if begun is not None:
+                    return begun
+        raise errors.SessionClosedError(
+            f"session {self.id!r} was closed before a turn read the message {message_id!r}"
+        )
+
+    async def begun(self, turn_id: str) -> Turn[Any] | None:
+        """Return the turn of a `TurnBegan`, as soon as it exists.
+
+        Returns:
+            The turn; None if a turn that is not of this session has the id. The session then starts
+            its turn with another one.
+
+        Raises:
+            TurnNotFoundError: It does not exist after some seconds.
+        """
+        pause = _PAUSE_S / 4
+        while True:
+            try:
+                describing = describe(self._client, turn_id, retry=True)
+                info = (await access.TURN.asked(turn_id, describing)).workflow_execution_info
+                is_own = info.parent_execution.workflow_id == self.id
+                return self._turn(turn_id) if is_own else None
+            except errors.TurnNotFoundError:
+                if pause > _LONGEST_PAUSE_S:
+                    raise
+            await asyncio.sleep(pause)
+            pause *= 2
+
+    async def _current(self) -> SessionState:
+        """Return the state, with the end of a turn that the session has not recorded yet."""
+        state = await self._state()
+        return await access.SESSION.asked(self.id, with_end(self._client, self.id, state))
+
+    async def _state(self, run_id: str = "") -> SessionState:
+        """Return the state of a run; by default, of the last one."""
+        run_id = run_id or await self._last_run()
+        return await access.SESSION.asked(self.id, read_session(self._client, self.id, run_id))
+
+    async def _last_run(self) -> str:
+        return (await self._info()).execution.run_id
+
+    async def _info(self) -> WorkflowExecutionInfo:
+        """Return the latest workflow of the session.
+
+        Raises:
+            SessionNotFoundError: There is none, or it is no session.
+        """
+        describing = describe(self._client, self.id, retry=True)
+        info = (await access.SESSION.asked(self.id, describing)).workflow_execution_info
+        if info.type.name != SESSION:
+            raise errors.SessionNotFoundError(
+                f"{self.id!r} is a workflow of type {info.type.name}, not a session",
+                context={"session_id": self.id},
+            )
+        return info
+
+    def _closed(self) -> errors.SessionClosedError:
+        return errors.SessionClosedError(
+            f"session {self.id!r} is closed; begin another one, or fork it with session.fork(id=…)",
+            context={"session_id": self.id},
+        )
+
+
+def _state_of(state: SessionState) -> State:
+    if state.closed is not None:
+        return "closed"
+    return "running" if state.running is not None or state.may_start else "idle"
+
+
+def _turns_of(state: SessionState) -> tuple[SessionTurn, ...]:
+    """Return the last turns that are over and the running one, with the messages that it has."""
+    if state.running is None:
+        return state.turns
+    message_ids = tuple(message.id for message in state.given)
+    return (*state.turns, state.running.model_copy(update={"messages": message_ids}))

@@ -112,8 +112,9 @@ def _prompt(message: UserMessage) -> theirs.UserPromptPart:
         for part in message.parts
         if not isinstance(part, Text) or part.text.strip()
     ]
-    is_text = len(content) == 1 and isinstance(content[0], str)
-    return theirs.UserPromptPart(content=content[0] if is_text else content)
+    return theirs.UserPromptPart(
+        content=content[0] if len(content) == 1 and isinstance(content[0], str) else content
+    )
 
 
 def _result(result: ToolResult, fit: Fit) -> theirs.ToolReturnPart:

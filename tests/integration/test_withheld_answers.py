@@ -277,7 +277,8 @@ async def test_fork_of_an_accepted_answer_has_the_answer(runtime: Runtime) -> No
 @pytest.mark.accepts("G23")
 async def test_resumed_turn_of_an_agent_without_checks_withholds_nothing(runtime: Runtime) -> None:
     """Nor does its input ask for it: a worker of an earlier release would withhold the answers."""
-    model = SteeredModel(SECRET, fails(errors.LLMAuthError("no")), "Yes.", during=SECRET)
+    refused = fails(errors.LLMAuthError("no"))
+    model = SteeredModel(SECRET, calls(call("look")), refused, "Yes.", during=SECRET)
     async with runtime(guarded(middleware=[]), model=model) as client:
         turn = await client.start("clerk", "What is it?")
         await ended(turn)
@@ -287,7 +288,7 @@ async def test_resumed_turn_of_an_agent_without_checks_withholds_nothing(runtime
             event.fact async for event in resumed.events() if isinstance(event.fact, TurnStarted)
         ]
 
-    assert answers(report.messages) == [SECRET, "Yes."]
+    assert answers(report.messages) == [SECRET, "", "Yes."]
     assert started.request.origin is not None
     assert not started.request.origin.withheld
 

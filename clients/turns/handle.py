@@ -488,7 +488,7 @@ class Turn(Generic[T]):
         if id is not None:
             access.TURN.new_id(id)
         point = await self._forks.point(self.id, await self._last_known(), at_step)
-        changes = {name: value for name, value in options.items() if name != "say"}
+        changes: dict[str, Any] = {name: value for name, value in options.items() if name != "say"}
         turn = await self._forks.start(point, options["say"] or "", id, **changes)
         agent = options["agent"]
         output, request = self._output, point.state.request

@@ -75,7 +75,8 @@ def test_schedule_is_created_shown_run_paused_changed_and_deleted(
         "three turns complete",
     )
     first = here("show", f"{new_id}-2026-03-27T06:00:00Z", *at_work).stdout
-    paused = here("schedule", "pause", new_id, "--reason", "the source is down", *at_work)
+    why = ["--reason", "the source is down", "--by", "anna"]
+    paused = here("schedule", "pause", new_id, *why, *at_work)
     shown = here("schedule", "show", new_id, *at_work)
     changed = value(
         here,
@@ -98,15 +99,16 @@ def test_schedule_is_created_shown_run_paused_changed_and_deleted(
     assert slots == ["2026-03-27T07:00:00+01:00", "2026-03-30T07:00:00+02:00"]
     assert "talker, scheduled for Friday, 2026-03-27 07:00 Europe/Berlin (UTC+01:00): Say" in first
     assert paused.stderr == f"schedule {new_id} is paused\n"
-    assert shown.stdout.splitlines()[:6] == [
+    assert shown.stdout.splitlines()[:7] == [
         f"schedule  {new_id}  paused",
         "reason    the source is down",
+        "by        anna",
         "turn      talker: Say hello.",
         "times     0 7 * * 1-5  Europe/Berlin",
         "rules     if running: skip, catch up: 1 h, on failure: go on, from Thu 2026-01-01 00:00",
         "budget    $0.50",
     ]
-    assert shown.stdout.splitlines()[6:8] == [
+    assert shown.stdout.splitlines()[7:9] == [
         "labels    team=x",
         "so far    3 started, 0 skipped, 0 missed",
     ]

@@ -54,6 +54,25 @@ def test_schedule_of_batches_is_created_shown_and_run(
     assert "2 tasks" in listed.stdout
 
 
+@pytest.mark.accepts("E166")
+def test_schedule_is_given_budget_and_cancelled(
+    here: InProcess, at_work: Sequence[str], new_id: str
+) -> None:
+    """There is nothing left to cancel afterwards."""
+    value(here, "create", new_id, "talker", "Hello.", *WHEN, "--total-tokens", "100", *at_work)
+    added = value(here, "add-budget", new_id, "--tokens", "20", "--by", "anna", *at_work)
+    nothing = here("schedule", "add-budget", new_id, *at_work)
+    cancelled = value(here, "cancel", new_id, "--reason", "enough", "--by", "anna", *at_work)
+    shown = value(here, "show", new_id, *at_work)
+    again = value(here, "cancel", new_id, *at_work)
+    value(here, "delete", new_id, *at_work)
+
+    assert added["total"]["tokens"] == 120
+    assert (nothing.returncode, "name what to add: --usd" in nothing.stderr) == (2, True)
+    assert [one["asked"] for one in (cancelled, again)] == [True, False]
+    assert (shown["state"], shown["reason"], shown["by"]) == ("paused", "enough", "anna")
+
+
 @pytest.mark.accepts("E74")
 def test_schedule_is_created_shown_run_paused_changed_and_deleted(
     here: InProcess, at_work: Sequence[str], new_id: str

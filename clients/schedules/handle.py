@@ -33,7 +33,7 @@ from perdure.clients.schedules.definition import (
     ScheduleChanges,
     turn_id_of,
 )
-from perdure.clients.schedules.status import ScheduleStatus, status
+from perdure.clients.schedules.status import ScheduleStatus, note_of, status
 from perdure.clients.schedules.stored import STARTED, definition_of, request_of, schedule_of
 from perdure.clients.turns import cancelling, listing
 from perdure.clients.turns.entries import TurnEntry
@@ -55,7 +55,6 @@ _INSTANT = timedelta(milliseconds=1)
 """The beginning of a range is not part of it, for the server."""
 _POLL_S = 0.1
 _WAIT_S = 1.0
-_NOTE_CHARACTERS = 500
 _TRIES = 10
 _STARTS_WITHIN_S = 10.0
 _ONE_AFTER_ANOTHER = (ScheduleOverlapPolicy.BUFFER_ONE, ScheduleOverlapPolicy.CANCEL_OTHER)
@@ -142,8 +141,8 @@ class Schedule:
         Args:
             why: The reason, for people: one line of at most 200 visible characters. It is not
                 encrypted.
-            by: The person or program that pauses it: one line, at most 200 characters. It is added
-                to the reason.
+            by: The person or program that pauses it: one line, at most 200 characters. It is
+                recorded, not checked, and not encrypted.
 
         Raises:
             InvalidRequestError: The reason or `by` is not valid.
@@ -152,7 +151,7 @@ class Schedule:
             types = {"why": validation.By}
             validation.check("the pause", {"why": why}, types, errors.InvalidRequestError)
         await self._described()
-        await self._pause(_note(why or "paused", by))
+        await self._pause(note_of(why or "paused", by))
 
     @validation.arguments("the resume")
     async def resume(self, *, by: validation.By | None = None) -> None:
@@ -162,7 +161,7 @@ class Schedule:
             by: The person or program that resumes it: one line, at most 200 characters.
         """
         await self._described()
-        resumed = SchedulePatch(unpause=_note("resumed", by))
+        resumed = SchedulePatch(unpause=note_of("resumed", by))
         await server.patch(self._client, self.id, resumed)
 
     @validation.arguments("the cancel")
@@ -187,7 +186,7 @@ class Schedule:
         """
         was_paused = (await self._described()).schedule.state.paused
         why = one_line(reason, limits.BY_CHARACTERS) or "cancelled"
-        await self._pause(_note(why, by))
+        await self._pause(note_of(why, by))
         running = (await self._described()).info.running_workflows
         for one in running:
             asking = cancelling.request(self._client, one.workflow_id, reason, by)
@@ -205,8 +204,8 @@ class Schedule:
 
         Args:
             more: The amounts to add to its limits.
-            by: The person or program that adds it: one line, at most 200 characters. It is added to
-                the note of the schedule, which is the reason of a pause.
+            by: The person or program that adds it: one line, at most 200 characters. It is recorded
+                in the note of a schedule that is not paused.
 
         Raises:
             InvalidRequestError: The schedule has no such limit, or `more` or `by` is not valid.
@@ -401,10 +400,8 @@ class Schedule:
         updates = schedule_updates.following(new.updates)
         new = replace(new, updates=updates)
         state = description.schedule.state
-        if by is not None:
-            added = _note("budget added", by)
-            note = f"{state.note}; {added}" if state.paused and state.note else added
-            state = replace(state, note=one_line(note, _NOTE_CHARACTERS))
+        if by is not None and not state.paused:
+            state = replace(state, note=note_of("budget added", by))
         made = schedule_of(self._client, new, marks, state)
         return await schedule_updates.update(
             self._client, self.id, description.raw_description, made, updates[-1]
@@ -502,10 +499,6 @@ class Schedule:
             if not await self._exists(turn_id_of(self.id, at)):
                 slots.append(_BackfillSlot(at, starts))
         return slots
-
-
-def _note(text: str, by: str | None) -> str:
-    return text if by is None else f"{text}, by {by}"
 
 
 class _BackfillSlot(NamedTuple):

@@ -33,6 +33,9 @@ from perdure.values.budgets import NOTHING, Budget, Spending
 from perdure.values.reports import Outcome
 from perdure.values.tasks import headline
 
+_BY = "\nby "
+"""What separates the name in a note from its text, which is one line."""
+
 
 class ScheduledTurn(Value):
     """A turn or a batch that a schedule started, or the turn that read a message of it.
@@ -80,6 +83,7 @@ class ScheduleEntry(Value):
         state: Whether it starts turns: `active`, or `paused`.
         is_paused: Whether it is paused.
         reason: The reason why it is paused; empty otherwise.
+        by: The person or program that has paused it; None otherwise, and without a name.
         next: The next times at which it starts turns, jitter included, at most ten; empty while it
             is paused.
         running: The ids of its turns that are not over, as far as Temporal keeps count: without
@@ -100,6 +104,7 @@ class ScheduleEntry(Value):
     state: Literal["active", "paused"] = "active"
     is_paused: bool = False
     reason: str = ""
+    by: str | None = None
     next: tuple[datetime, ...] = ()
     running: tuple[str, ...] = ()
     error: ErrorInfo | None = None
@@ -155,6 +160,17 @@ class ScheduleStatus(ScheduleEntry):
     created_at: datetime
 
 
+def note_of(text: str, by: str | None) -> str:
+    """Return the note of a schedule about what was done last, and who has done it."""
+    return text if by is None else f"{text}{_BY}{by}"
+
+
+def _read_note(note: str) -> tuple[str, str | None]:
+    """Return the text of a note, and the name in it."""
+    text, _, by = note.partition(_BY)
+    return text, by or None
+
+
 async def listed_entry(client: Client, schedule_id: str) -> ScheduleEntry | None:
     """Return the entry of a schedule of a list; None if it was deleted meanwhile.
 
@@ -173,11 +189,13 @@ async def _entry(
 ) -> ScheduleEntry:
     """Return the entry of a schedule."""
     state, info = description.schedule.state, description.info
+    reason, by = _read_note(state.notes) if state.paused else ("", None)
     known = ScheduleEntry(
         id=schedule_id,
         state="paused" if state.paused else "active",
         is_paused=state.paused,
-        reason=state.notes if state.paused else "",
+        reason=reason,
+        by=by,
         running=tuple(workflow.workflow_id for workflow in info.running_workflows),
     )
     try:

@@ -54,6 +54,25 @@ def test_schedule_of_batches_is_created_shown_and_run(
     assert "2 tasks" in listed.stdout
 
 
+@pytest.mark.accepts("E166")
+def test_schedule_is_given_budget_and_cancelled(
+    here: InProcess, at_work: Sequence[str], new_id: str
+) -> None:
+    """There is nothing left to cancel afterwards."""
+    value(here, "create", new_id, "talker", "Hello.", *WHEN, "--total-tokens", "100", *at_work)
+    added = value(here, "add-budget", new_id, "--tokens", "20", "--by", "anna", *at_work)
+    nothing = here("schedule", "add-budget", new_id, *at_work)
+    cancelled = value(here, "cancel", new_id, "--reason", "enough", "--by", "anna", *at_work)
+    shown = value(here, "show", new_id, *at_work)
+    again = value(here, "cancel", new_id, *at_work)
+    value(here, "delete", new_id, *at_work)
+
+    assert added["total"]["tokens"] == 120
+    assert (nothing.returncode, "name what to add: --usd" in nothing.stderr) == (2, True)
+    assert [one["asked"] for one in (cancelled, again)] == [True, False]
+    assert (shown["state"], shown["reason"], shown["by"]) == ("paused", "enough", "anna")
+
+
 @pytest.mark.accepts("E74")
 def test_schedule_is_created_shown_run_paused_changed_and_deleted(
     here: InProcess, at_work: Sequence[str], new_id: str
@@ -75,7 +94,8 @@ def test_schedule_is_created_shown_run_paused_changed_and_deleted(
         "three turns complete",
     )
     first = here("show", f"{new_id}-2026-03-27T06:00:00Z", *at_work).stdout
-    paused = here("schedule", "pause", new_id, "--reason", "the source is down", *at_work)
+    why = ["--reason", "the source is down", "--by", "anna"]
+    paused = here("schedule", "pause", new_id, *why, *at_work)
     shown = here("schedule", "show", new_id, *at_work)
     changed = value(
         here,
@@ -98,15 +118,16 @@ def test_schedule_is_created_shown_run_paused_changed_and_deleted(
     assert slots == ["2026-03-27T07:00:00+01:00", "2026-03-30T07:00:00+02:00"]
     assert "talker, scheduled for Friday, 2026-03-27 07:00 Europe/Berlin (UTC+01:00): Say" in first
     assert paused.stderr == f"schedule {new_id} is paused\n"
-    assert shown.stdout.splitlines()[:6] == [
+    assert shown.stdout.splitlines()[:7] == [
         f"schedule  {new_id}  paused",
         "reason    the source is down",
+        "by        anna",
         "turn      talker: Say hello.",
         "times     0 7 * * 1-5  Europe/Berlin",
         "rules     if running: skip, catch up: 1 h, on failure: go on, from Thu 2026-01-01 00:00",
         "budget    $0.50",
     ]
-    assert shown.stdout.splitlines()[6:8] == [
+    assert shown.stdout.splitlines()[7:9] == [
         "labels    team=x",
         "so far    3 started, 0 skipped, 0 missed",
     ]

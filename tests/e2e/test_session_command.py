@@ -102,6 +102,17 @@ def test_sessions_are_listed(here: InProcess, at_work: Sequence[str], new_id: st
 
 
 @pytest.mark.accepts("E100")
+def test_session_is_cancelled(here: InProcess, at_work: Sequence[str], new_id: str) -> None:
+    """It takes no messages then."""
+    here("session", "say", new_id, "Hello.", "--begin", "talker", "--follow", *at_work)
+    [asked] = lines(here, "cancel", new_id, "--reason", "enough", "--by", "anna", *at_work)
+    late = here("session", "say", new_id, "Too late.", *at_work)
+
+    assert asked == {"session": new_id, "asked": True}
+    assert (late.returncode, "is closed" in late.stderr) == (2, True)
+
+
+@pytest.mark.accepts("E100")
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -192,6 +192,33 @@ async def test_requests_to_a_session_say_who_asked(runtime: Runtime) -> None:
     assert (was_open, was_closed) == (True, False)
 
 
+@pytest.mark.accepts("A15")
+async def test_schedule_says_who_paused_it(runtime: Runtime) -> None:
+    """Beside the reason, which is the same without a name."""
+    async with runtime(clerk, model=ScriptedModel()) as client:
+        schedule = await client.create_schedule(
+            f"named-{secrets.token_hex(4)}", "clerk", "go", cron="0 3 1 1 *", timezone="UTC"
+        )
+        statuses = [await schedule.status()]
+        for change in (
+            schedule.pause("moving", by=ANNA),
+            schedule.resume(by=ANNA),
+            schedule.pause("moving"),
+            schedule.cancel("two\nlines", by="Bo Berg"),
+        ):
+            await change
+            statuses.append(await schedule.status())
+        await schedule.delete()
+
+    assert [(one.state, one.reason, one.by) for one in statuses] == [
+        ("active", "", None),
+        ("paused", "moving", ANNA),
+        ("active", "", None),
+        ("paused", "moving", None),
+        ("paused", "two lines", "Bo Berg"),
+    ]
+
+
 @pytest.mark.accepts("A13")
 async def test_name_that_is_not_one_visible_line_is_refused(runtime: Runtime) -> None:
     """By the client before any request, and by the turn for other clients; the call keeps

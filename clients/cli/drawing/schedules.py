@@ -65,6 +65,8 @@ def _properties(status: ScheduleStatus) -> Iterator[tuple[str, Text | str]]:
     )
     if status.reason:
         yield "reason", harmless(status.reason)
+    if status.by is not None:
+        yield "by", harmless(status.by)
     kind = "turn" if status.session is None else "message"
     kind = kind if status.tasks is None else "batch"
     yield kind, f"{word(status.agent)}: {_task(status)}"

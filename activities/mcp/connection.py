@@ -39,7 +39,7 @@ _PASSED_ON = ("PATH", "HOME", "LOGNAME", "SHELL", "TERM", "USER", "LANG", "LC_AL
 _PAGES = 50
 _CHARACTERS = 2_000
 _SECRET_CHARACTERS = 4
-_CLOSED = ("ServerConnection closed", "SSE stream ")
+_CLOSED = ("Connection closed", "SSE stream ")
 """How messages of the library's own `CONNECTION_CLOSED` errors begin."""
 _CANCEL_S = 1.0
 _CLOSE_S = 12.0

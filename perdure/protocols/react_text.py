@@ -29,7 +29,7 @@ You have these tools:
 
 {tools}
 
-ParsedReply in one of two forms and in no other. To use a tool:
+Reply in one of two forms and in no other. To use a tool:
 
 Thought: why you need it
 Action: the name of one tool: {names}
@@ -43,13 +43,13 @@ To answer, when you know enough:
 Thought: why you know enough
 Final Answer: {answer}"""
 _ANSWER = """\
-You have no tools now. ParsedReply in this form:
+You have no tools now. Reply in this form:
 
 Thought: what you know
 Final Answer: {answer}"""
 _NEITHER = "Your reply has neither an Action nor a Final Answer, so nothing was done."
 _OBJECTION = f"""\
-{_NEITHER} ParsedReply again in one of these forms and in no other:
+{_NEITHER} Reply again in one of these forms and in no other:
 
 Thought: why you need a tool
 Action: the name of one tool

@@ -27,8 +27,8 @@ class Blocks:
     """Prints the rows of a table in blocks, while more are read.
 
     The columns `left_out` are dropped first on a narrow terminal, the column `TASK` is cut so that
-    a line fits, and the column `ARGUMENTS` wraps. If that is not enough, all columns wrap. Columns
-    are as wide as the first block needs; a later block with a wider value widens them.
+    a line fits, and the column `ARGUMENTS` wraps. If it has no room even so, all columns wrap.
+    Columns are as wide as the first block needs; a later block with a wider value widens them.
     """
 
     def __init__(self, left_out: Sequence[str], out: TextIO) -> None:
@@ -47,7 +47,7 @@ class Blocks:
             header_style="dim",
             show_header=is_first,
         )
-        fits = self._needed() <= Screen(self._out).width
+        fits = self._needed() <= Screen(self._out).width or "ARGUMENTS" not in self._widths
         for name, width in self._widths.items():
             is_whole = fits and name not in _LEAST
             table.add_column(

@@ -313,7 +313,8 @@ class Session(ReadableSession[T]):
     ) -> bool:
         """Cancel the running turn, and close the session: it takes no more messages.
 
-        Messages that no turn has read stay in its queue. Needs a worker, later at least.
+        Messages that no turn has read stay in its queue, as does one that comes before a worker has
+        taken the request.
 
         Args:
             reason: The reason, for people; it is not encrypted.

@@ -103,9 +103,11 @@ def test_sessions_are_listed(here: InProcess, at_work: Sequence[str], new_id: st
 
 @pytest.mark.accepts("E100")
 def test_session_is_cancelled(here: InProcess, at_work: Sequence[str], new_id: str) -> None:
-    """It takes no messages then."""
+    """It takes no messages then, and there is nothing left to cancel."""
     here("session", "say", new_id, "Hello.", "--begin", "talker", "--follow", *at_work)
-    [asked] = lines(here, "cancel", new_id, "--reason", "enough", "--by", "anna", *at_work)
+    cancel = ("cancel", new_id, "--reason", "enough", "--by", "anna", *at_work)
+    [asked] = lines(here, *cancel)
+    wait_until(lambda: not lines(here, *cancel)[0]["asked"], "it is over")
     late = here("session", "say", new_id, "Too late.", *at_work)
 
     assert asked == {"session": new_id, "asked": True}

@@ -2,19 +2,18 @@
 
 import asyncio
 import secrets
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from temporalio.client import Schedule, ScheduleActionStartWorkflow, ScheduleSpec, ScheduleState
 
 from perdure import Budget, errors
-from perdure.clients import AgentClient
+from perdure.clients import AgentClient, Status
 from perdure.testing import ScriptedModel, says
 
 from ..conftest import Runtime
 from .spending import SOON_S, Held, app
-from .test_server_errors import MISSING, READS, WRITES, end_of, handles
+from .test_server_errors import MISSING, READS, WRITES, Verb, end_of, handles
 from .test_sessions import session_of
 
 
@@ -41,17 +40,18 @@ async def test_no_verb_of_a_handle_takes_the_id_of_another_kind(runtime: Runtime
         batch = await client.start_batch(f"batch-{name}", "spender", ["go"])
         theirs = await schedule_of_others(client)
         known: dict[str, Any] = {"turn": turn, "session": session, "batch": batch}
-        before = [await one.status() for one in (turn, session)]
+        before: list[Status] = [await turn.status(), await session.status()]
         rows = [
             (kind, one.id)
             for kind in ("turn", "session", "batch", "schedule")
             for its, one in known.items()
             if kind != its
         ]
-        expected, ends = {}, {}
+        expected: dict[tuple[str, str, str], type[errors.PerdureError]] = {}
+        ends: dict[tuple[str, str, str], type[BaseException] | None] = {}
         for kind, id in [*rows, ("schedule", theirs)]:
             handle = handles(client, dict.fromkeys(MISSING, id))[kind]
-            verbs: dict[str, Callable[[Any], Any]] = {
+            verbs: dict[str, Verb] = {
                 **READS[kind],
                 **WRITES[kind],
                 "check": lambda handle: handle.check(),
@@ -61,7 +61,7 @@ async def test_no_verb_of_a_handle_takes_the_id_of_another_kind(runtime: Runtime
                     continue  # a list, which is empty
                 expected[kind, verb, id] = MISSING[kind]
                 ends[kind, verb, id] = await end_of(call(handle))
-        after = [await one.status() for one in (turn, session)]
+        after: list[Status] = [await turn.status(), await session.status()]
         for one in known.values():
             await one.check()
         is_running = (await batch.status()).ended_at is None

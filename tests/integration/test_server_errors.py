@@ -298,7 +298,7 @@ async def test_every_verb_of_every_resource_ends_with_the_class_of_the_error(
     runtime: Runtime,
 ) -> None:
     """Whatever the server answers: no row retries for ever."""
-    expected, found, asked = {}, {}, 0
+    expected, found, asked = dict[Any, str](), dict[Any, str | None](), 0
     async with runtime(app(), model=ScriptedModel(says("one"), says("two"))) as client:
         ids = await prepared(client)
         for code, message, cls in REFUSALS:
@@ -329,7 +329,8 @@ async def test_every_verb_ends_with_an_error_of_perdure_if_a_later_request_is_re
     runtime: Runtime,
 ) -> None:
     """From the second request on, from the third, and so on, until none is left to refuse."""
-    untyped, classes, rows = {}, {}, set()
+    untyped, classes = dict[Any, type[BaseException]](), dict[Any, type[BaseException] | None]()
+    rows = set[tuple[str, str]]()
     model = ScriptedModel(says("zero"), says("one"), says("two"))
     async with runtime(app(), model=model) as client:
         await client.run("spender", "the first task", id=EXISTING)
@@ -359,7 +360,7 @@ async def test_every_verb_ends_with_an_error_of_perdure_if_a_later_request_is_re
 @pytest.mark.accepts("E152")
 async def test_error_that_passes_is_waited_out_by_those_that_follow(runtime: Runtime) -> None:
     """All other reads end with its class; a later request is refused, twice."""
-    expected, ends = {}, {}
+    expected, ends = dict[Any, object](), dict[Any, object]()
     async with runtime(app(), model=ScriptedModel(says("one"), says("two"))) as client:
         ids = await prepared(client)
         for code in PASSING:

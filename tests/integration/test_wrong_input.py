@@ -233,14 +233,14 @@ LISTS: list[tuple[dict[str, Any], str]] = [
         {"labels": {"a": 5}},
         (
             "the list: labels must be a mapping of at most 50 strings, such as {'name': 'text'},"
-            " not {'a': 5}"
+            " or None, not {'a': 5}"
         ),
     ),
     (
         {"labels": ["a"]},
         (
             "the list: labels must be a mapping of at most 50 strings, such as {'name': 'text'},"
-            " not ['a']"
+            " or None, not ['a']"
         ),
     ),
     ({"parent": 5}, "the list: parent must be a string that UTF-8 can hold, or None, not 5"),

@@ -339,9 +339,12 @@ async def test_closed_unknown_and_wrong_sessions_are_refused(runtime: Runtime) -
         await turn.result()
         with pytest.raises(errors.SessionNotFoundError):
             await client.session(turn.id).status()
-        for bad in ("", "x" * 91, "a\nb", 3):
+        for bad in ("", 3):
             with pytest.raises(errors.InvalidRequestError):
                 client.session(bad)  # type: ignore[arg-type]
+        for bad in ("x" * 91, "a\nb"):
+            with pytest.raises(errors.InvalidRequestError):
+                client.session(bad, "spender")
 
     assert [one.id for one in unread] == ["m-2"]
     assert report.output == "one"
@@ -706,6 +709,30 @@ async def accepted(client: RecordingClient, session: Session, name: str) -> list
         if event.workflow_execution_update_accepted_event_attributes.accepted_request.input.name
         == name
     ]
+
+
+@pytest.mark.accepts("E168")
+async def test_cancel_while_a_turn_is_recorded_ends_the_session(runtime: Runtime) -> None:
+    """Also a second time, and at once: it does not wait for the record."""
+    model, codec = Paced(says("one")), Holding()
+    converter = DataConverter(payload_codec=codec)
+    async with runtime(app(), model=model, data_converter=converter) as client:
+        session = session_of(client)
+        first = await session.say("first")
+        turn = await first.turn()
+        await model.begun.acquire()
+        codec.let_go.clear()
+        await turn.cancel("enough")
+        await codec.is_held.wait()
+        was_open = await session.cancel("over", by="anna@example.com")
+        async with asyncio.timeout(SOON_S):
+            await _closed(session)
+        status = await session.status()
+        codec.let_go.set()
+        model.let_go()
+
+    assert was_open
+    assert status.state == "closed"
 
 
 @pytest.mark.accepts("E154")

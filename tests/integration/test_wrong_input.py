@@ -298,7 +298,7 @@ async def test_what_a_turn_is_told_is_refused_before_it_is_sent(runtime: Runtime
         "money alone": (
             "what is added: more must be a Budget, such as Budget(usd='0.50'), or None, not '0.5'"
         ),
-        "no id": "the turn: id must be a string that UTF-8 can hold, not 5",
+        "no id": "the turn: id must be a string that UTF-8 can hold, not empty, not 5",
         "cancel": "the cancel: reason must be a string that UTF-8 can hold, not 5",
     }
     assert report.steps[0].results[0].content.startswith("sent to Bob\n")

@@ -77,6 +77,7 @@ _MESSAGE = {"id": validation.MessageId, "text": validation.Message, "by": valida
 _CONTINUE_FIRST = "continue-as-new-before-a-turn"
 _EARLY_FIRST = "updates-before-a-turn"
 _CLOSE_AFTER_RECORD = "close-after-the-record"
+_CANCELLED_WHILE_RECORDING = "cancelled-while-recording"
 
 Handle = workflow.ChildWorkflowHandle[Any, RawValue]
 
@@ -241,6 +242,9 @@ class AgentSession:
         """Record the messages of a turn that is over, part by part.
 
         An activity of a server or worker that is away is tried again for as long as it takes.
+
+        Raises:
+            CancelledError: The session was cancelled meanwhile.
         """
         assert self._state.running is not None
         turn_id, part = self._state.running.turn_id, 1
@@ -259,6 +263,10 @@ class AgentSession:
                 )
                 fact = session_history.recorded_turn(number, result)
             except ActivityError:
+                # the cancel of a session arrives as the cancelled activity, and would be lost here
+                is_cancelled = workflow.cancellation_reason() is not None
+                if is_cancelled and workflow.patched(_CANCELLED_WHILE_RECORDING):
+                    raise asyncio.CancelledError from None
                 fact = TurnRecorded(number, None)
             self._note(fact)
             part += 1

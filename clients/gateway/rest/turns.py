@@ -456,7 +456,7 @@ async def resume_turn(call: Call, body: ResumeTurn) -> Accepted[TurnReference]:
 def _optional_id(call: Call, own_id: str | None) -> str | None:
     """Return the id of a turn that goes on from another one; None if the caller names none."""
     chosen = own_id if own_id is not None else key_of(call.request)
-    return None if chosen is None else checked(call, chosen)
+    return None if chosen is None else access.TURN.new_id(checked(call, chosen))
 
 
 async def _reference(call: Call, turn: Turn[Any]) -> TurnReference:

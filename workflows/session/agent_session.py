@@ -19,6 +19,7 @@ from temporalio.exceptions import (
     ApplicationError,
     ChildWorkflowError,
     WorkflowAlreadyStartedError,
+    is_cancelled_exception,
 )
 
 from perdure import errors, limits, validation
@@ -79,6 +80,8 @@ _EARLY_FIRST = "updates-before-a-turn"
 _MADE_UP_REFUSED = "made-up-input-is-refused"
 """The patch since which a first run refuses the input of a later one."""
 _CLOSE_AFTER_RECORD = "close-after-the-record"
+_CANCELLED_WHILE_RECORDING = "cancelled-while-recording"
+"""The patch since which a cancel that comes while a turn is recorded is not lost."""
 
 Handle = workflow.ChildWorkflowHandle[Any, RawValue]
 
@@ -262,7 +265,9 @@ class AgentSession:
                     summary=f"the messages of turn {number}",
                 )
                 fact = session_history.recorded_turn(number, result)
-            except ActivityError:
+            except ActivityError as error:
+                if is_cancelled_exception(error) and workflow.patched(_CANCELLED_WHILE_RECORDING):
+                    raise asyncio.CancelledError from error
                 fact = TurnRecorded(number, None)
             self._note(fact)
             part += 1

@@ -133,7 +133,7 @@ async def pause(schedule: Schedule, reason: str, by: str | None) -> tuple[dict[s
 @options.REASON
 @options.BY
 async def cancel(schedule: Schedule, reason: str, by: str | None) -> tuple[dict[str, Any], str]:
-    """Cancel the running turns of a schedule, and start no more until `resume`."""
+    """Cancel the running turns, and start no more until `resume`."""
     return cancelled("schedule", schedule.id, await schedule.cancel(reason, by=sender(by)))
 
 

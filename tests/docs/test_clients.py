@@ -47,6 +47,8 @@ async def test_client_does_what_the_page_says(tell: Tell) -> None:
         values = await story.prints((await story.defining("values"))(client))
         answer = await story.defining("answer")
         failing = await client.start("support", "Answer without a key.")
+        stop = await story.defining("stop")
+        stopped = await stop(await client.start("support", "Answer ticket 4711."), "jo@example.com")
         answers = [await answer(turn) for turn in (client.turn("ticket-4712"), failing)]
         context = await story.up_to("Context and history", "text")
         scripts.scripts[context.text.strip()] = ScriptedModel("two months")
@@ -67,6 +69,7 @@ async def test_client_does_what_the_page_says(tell: Tell) -> None:
 
     assert values == "12.50\n2026-12-01\nreminder\n"
     assert answers == ["60 days", "LLM_AUTH after 0 steps: no key"]
+    assert stopped.endswith(" of support is ended")
     assert knowing.output == "two months"
     assert talk == ["Hello, Jo.", "Jo."]
     assert [message.text for message in remembered if not isinstance(message, ToolMessage)] == [

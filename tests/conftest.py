@@ -46,7 +46,7 @@ from perdure.turn.wire import Summary
 from perdure.values import reports
 from perdure.worker import AgentWorker
 
-from .thorough import every, examples
+from .support.thorough import every, examples
 
 Runtime = Callable[..., AbstractAsyncContextManager["RecordingClient"]]
 

@@ -1,6 +1,7 @@
 """The private attributes of Temporal's SDK that Perdure uses, each behind a function.
 
-The SDK has no public equivalent. `tests/integration/test_internals.py` has a test for each, which
+The SDK has no public equivalent. `tests/integration/worker/test_internals.py` has a test for each,
+which
 fails when a release of the SDK changes it.
 """
 

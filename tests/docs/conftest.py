@@ -10,8 +10,8 @@ import pytest
 
 from perdure.worker.dev.server import DevServer
 
-from .pages import page
-from .stories import Story
+from ..support.docs.pages import page
+from ..support.docs.stories import Story
 
 Tell = Callable[[str], AbstractAsyncContextManager[Story]]
 

@@ -11,9 +11,9 @@ import pytest
 from perdure import Agent
 from perdure.testing import ScriptedModel
 
-from .commands import commands
+from ..support.docs.commands import commands
+from ..support.docs.pages import page
 from .conftest import Tell
-from .pages import page
 
 pytest.importorskip("mcp", reason="the extra perdure[mcp] is not installed")
 

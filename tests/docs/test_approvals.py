@@ -11,8 +11,8 @@ from perdure.errors import AutonomyBoundaryError
 from perdure.testing import ByTask, ScriptedModel, call, calls, says
 from perdure.worker import AgentWorker
 
+from ..support.docs.until import until
 from .conftest import Tell
-from .until import until
 
 
 @tool(read_only=True)

@@ -16,7 +16,7 @@ import pytest
 from perdure import Agent, tool
 from perdure.testing import ByTask, ScriptedModel, call, calls, says
 
-from .commands import commands
+from ..support.docs.commands import commands
 from .conftest import Tell
 
 

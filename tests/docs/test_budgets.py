@@ -9,8 +9,8 @@ from perdure import Agent, Budget, Price, Registry, RequestOptions, Usage, tool
 from perdure.testing import ByTask, ScriptedModel, call, calls, says
 from perdure.worker import AgentWorker
 
+from ..support.docs.until import begins_to_wait
 from .conftest import Tell
-from .until import begins_to_wait
 
 
 @tool(read_only=True)

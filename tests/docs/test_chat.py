@@ -13,8 +13,8 @@ import pytest
 from perdure import UserMessage
 from perdure.testing import FunctionModel, ModelRequest, Reply, says
 
-from ..browser import launched, opened
-from .commands import commands
+from ..support.browser import launched, opened
+from ..support.docs.commands import commands
 from .conftest import Tell
 
 

@@ -7,9 +7,9 @@ from perdure.clients import AgentClient
 from perdure.errors import LLMAuthError
 from perdure.testing import ByTask, ScriptedModel, fails, says
 
-from . import given
+from ..support.docs import given
+from ..support.docs.until import until
 from .conftest import Tell
-from .until import until
 
 SUPPORT = Agent(name="support", model="main")
 CLERK = Agent(name="clerk", model="main", output=given.Invoice)

@@ -21,12 +21,12 @@ from perdure.testing import ScriptedModel, call, calls, says
 from perdure.values.messages import UserMessage
 from perdure.worker import AgentWorker
 
-from ..e2e.terminal import Terminal, terminal
-from .commands import agrees
+from ..support.docs.commands import agrees
+from ..support.docs.pages import Block
+from ..support.docs.stories import Story
+from ..support.docs.until import begins_to_wait, until
+from ..support.e2e.terminal import Terminal, terminal
 from .conftest import Tell
-from .pages import Block
-from .stories import Story
-from .until import begins_to_wait, until
 
 USED = Usage(input_tokens=1_800, output_tokens=60)
 REFUNDS = calls(

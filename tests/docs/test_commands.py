@@ -10,9 +10,9 @@ import pytest
 
 from perdure.__main__ import parsed
 
-from .commands import Command, commands
-from .not_run import NOT_RUN, is_run
-from .pages import BLOCKS, PAGES, ROOT
+from ..support.docs.commands import Command, commands
+from ..support.docs.not_run import NOT_RUN, is_run
+from ..support.docs.pages import BLOCKS, PAGES, ROOT
 
 COMMANDS = [
     command for block in BLOCKS if block.language == "console" for command in commands(block)

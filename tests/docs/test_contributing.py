@@ -5,8 +5,8 @@ import tomllib
 
 import pytest
 
+from ..support.docs.pages import ROOT
 from .conftest import Tell
-from .pages import ROOT
 
 
 @pytest.mark.slow  # the page runs pytest

@@ -8,9 +8,9 @@ from temporalio.worker import Worker
 from perdure.testing import ScriptedModel, says
 from perdure.worker import AgentWorker, PerdurePlugin
 
-from .commands import Command
+from ..support.docs.commands import Command
+from ..support.docs.trees import tree
 from .conftest import Tell
-from .trees import tree
 
 
 @pytest.mark.slow

@@ -7,8 +7,8 @@ import pytest
 
 from perdure.worker import librarian
 
+from ..support.docs.pages import ROOT
 from .conftest import Tell
-from .pages import ROOT
 
 
 @pytest.mark.slow  # commands, and a worker of the whole documentation

@@ -8,12 +8,13 @@ import pytest
 from perdure.clients.reading.events import kind_of
 from perdure.turn.facts import Fact
 
-from . import event_schema
+from ..support.docs import event_schema
 
 
 @pytest.mark.accepts("E15")
 def test_schema_of_events_is_that_of_the_types() -> None:
-    """`python -m tests.docs.event_schema` updates it; a field that is removed or changes its type
+    """`python -m tests.support.docs.event_schema` updates it; a field that is removed or changes
+    its type
     breaks readers.
     """
     assert event_schema.FILE.read_text(encoding="utf-8") == event_schema.text()

@@ -6,10 +6,10 @@ import signal
 
 import pytest
 
-from .commands import Command, Terminal, commands
+from ..support.docs.commands import Command, Terminal, commands
+from ..support.docs.pages import Block
+from ..support.docs.stories import Story
 from .conftest import Tell
-from .pages import Block
-from .stories import Story
 
 pytestmark = pytest.mark.slow
 

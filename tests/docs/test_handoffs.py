@@ -5,8 +5,8 @@ import pytest
 from perdure.testing import ScriptedModel, call, calls, says
 from perdure.turn.handoffs import DONE, MESSAGE
 
+from ..support.docs.pages import page
 from .conftest import Tell
-from .pages import page
 
 
 @pytest.mark.slow

@@ -6,8 +6,8 @@ from temporalio.client import WorkflowExecution
 from perdure import Agent, tool
 from perdure.testing import ScriptedModel, call, calls, says
 
+from ..support.docs.until import until
 from .conftest import Tell
-from .until import until
 
 
 @tool(read_only=True)

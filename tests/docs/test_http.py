@@ -12,7 +12,7 @@ from perdure import Agent, tool
 from perdure.clients.gateway import tokens_from
 from perdure.testing import ScriptedModel, call, calls, says
 
-from .commands import commands
+from ..support.docs.commands import commands
 from .conftest import Tell
 
 

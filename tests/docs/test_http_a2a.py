@@ -12,8 +12,8 @@ from perdure import Agent, tool
 from perdure.testing import ScriptedModel, call, calls, says
 from perdure.worker.settings import WorkerSettings
 
-from ..receiver import SECRET, receiving
-from .commands import commands
+from ..support.docs.commands import commands
+from ..support.receiver import SECRET, receiving
 from .conftest import Tell
 
 

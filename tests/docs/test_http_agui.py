@@ -15,8 +15,8 @@ from perdure import Agent, tool
 from perdure.testing import FunctionModel, ModelRequest, Reply, call, calls, says
 from perdure.values.messages import ToolMessage
 
-from ..integration.agui import official_client
-from .commands import commands
+from ..support.docs.commands import commands
+from ..support.gateway.agui import official_client
 from .conftest import Tell
 
 

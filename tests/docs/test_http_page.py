@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from .commands import commands
+from ..support.docs.commands import commands
 from .conftest import Tell
 
 

@@ -5,7 +5,7 @@ import pytest
 from perdure import Agent, tool
 from perdure.testing import ScriptedModel, call, calls, says
 
-from ..integration.gateway import served
+from ..support.gateway.served import served
 from .conftest import Tell
 
 

@@ -6,8 +6,8 @@ from perdure import Agent
 from perdure.errors import LLMAuthError
 from perdure.testing import ScriptedModel, fails
 
+from ..support.docs.until import until
 from .conftest import Tell
-from .until import until
 
 SUPPORT = Agent(name="support", model="main")
 

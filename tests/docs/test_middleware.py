@@ -14,8 +14,8 @@ from perdure.errors import GuardrailError
 from perdure.testing import ScriptedModel, call, calls, says
 from perdure.worker import AgentWorker
 
+from ..support.docs.until import until
 from .conftest import Tell
-from .until import until
 
 
 @tool(requires_approval=True)

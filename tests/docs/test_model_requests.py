@@ -8,8 +8,8 @@ from perdure import AgentReport, AssistantMessage, Media, Outcome, Step, UserMes
 from perdure.testing import ScriptedModel
 from perdure.values.reports import LeftOut
 
+from ..support.docs.pages import ROOT
 from .conftest import Tell
-from .pages import ROOT
 
 PICTURE = ROOT / "docs/pictures/card.png"
 NOTHING = AssistantMessage(parts=())

@@ -11,8 +11,8 @@ from perdure import UserMessage
 from perdure.errors import LLMRefusedError
 from perdure.testing import FunctionModel, ModelRequest, Reply, call, calls, fails, says
 
+from ..support.docs.until import until
 from .conftest import Tell
-from .until import until
 
 LETTERS = {"a": "The heating is broken.", "b": "Refuse me."}
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from ..support.docs.pages import PAGES, Page
 from .conftest import Tell
-from .pages import PAGES, Page
 
 HERE = Path(__file__).parent
 

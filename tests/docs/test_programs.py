@@ -16,8 +16,8 @@ import pytest
 
 from perdure.testing.stub_provider import StubProvider
 
-from .commands import agrees
-from .pages import BLOCKS, README, ROOT, Block, page
+from ..support.docs.commands import agrees
+from ..support.docs.pages import BLOCKS, README, ROOT, Block, page
 
 PROGRAMS = [block for block in BLOCKS if block.is_program]
 TESTS = [block for block in BLOCKS if block.is_test]

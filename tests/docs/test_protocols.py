@@ -9,8 +9,8 @@ from perdure import Registry
 from perdure.testing import ScriptedModel
 from perdure.worker import AgentWorker
 
+from ..support.docs.stories import read
 from .conftest import Tell
-from .stories import read
 
 
 @pytest.mark.slow

@@ -5,9 +5,9 @@ from dataclasses import replace
 from perdure import Registry
 from perdure.testing import ScriptedModel, call, calls, says
 
+from ..support.docs.pages import README, ROOT
+from ..support.docs.trees import tree
 from .conftest import Tell
-from .pages import README, ROOT
-from .trees import tree
 
 
 async def test_readme_does_what_it_says(tell: Tell) -> None:

@@ -13,8 +13,8 @@ from perdure.testing import FunctionModel, ModelRequest, Reply, says
 from perdure.turn.schedule_account import ScheduleAccount
 from perdure.values.budgets import Spending
 
-from ..integration.test_scheduled_messages import turn_with
-from ..integration.test_schedules import existing
+from ..support.scheduled_messages import turn_with
+from ..support.scheduling import existing
 from .conftest import Tell
 
 SLOT = datetime(2026, 11, 23, 7, tzinfo=ZoneInfo("Europe/Berlin"))

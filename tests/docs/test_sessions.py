@@ -15,11 +15,11 @@ from perdure.providers import ModelRequest
 from perdure.testing import FunctionModel, Reply, call, calls, says
 from perdure.worker import AgentWorker
 
-from ..e2e.terminal import terminal
-from .commands import agrees
+from ..support.docs.commands import agrees
+from ..support.docs.stories import Story
+from ..support.docs.until import until
+from ..support.e2e.terminal import terminal
 from .conftest import Tell
-from .stories import Story
-from .until import until
 
 USED = Usage(input_tokens=1_800, output_tokens=60)
 begun = threading.Event()

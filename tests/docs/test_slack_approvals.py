@@ -20,9 +20,9 @@ import pytest
 from perdure.clients import AgentClient
 from perdure.testing import ByTask, ScriptedModel, call, calls, says
 
-from .commands import commands
+from ..support.docs.commands import commands
+from ..support.docs.until import until
 from .conftest import Tell
-from .until import until
 
 SECRET = "8f742231b10e8888abcd99yyyzzz85a5"
 ANNA = {"id": "U042", "username": "anna"}

@@ -10,8 +10,8 @@ import pytest
 
 from perdure.testing.stub_provider import StubProvider
 
-from .commands import Command, Terminal, commands
-from .pages import BLOCKS, README, ROOT
+from ..support.docs.commands import Command, Terminal, commands
+from ..support.docs.pages import BLOCKS, README, ROOT
 
 pytestmark = pytest.mark.slow
 ASKS = [

@@ -21,8 +21,8 @@ from perdure.providers import ModelAnswer, ModelRequest
 from perdure.testing import ScriptedModel, call, calls, says
 from perdure.worker.logs import Lines
 
+from ..support.docs.until import until
 from .conftest import Tell
-from .until import until
 
 PROVIDER: list[TracerProvider] = []
 

@@ -7,7 +7,7 @@ from perdure import Agent, Registry
 from perdure.testing import ScriptedModel, call, calls, says
 from perdure.worker import AgentWorker
 
-from . import given
+from ..support.docs import given
 from .conftest import Tell
 
 

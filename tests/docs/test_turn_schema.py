@@ -23,7 +23,7 @@ from perdure import (
 from perdure.temporal.payloads import unpack
 from perdure.turn.wire import TurnRequest
 
-from . import turn_schema
+from ..support.docs import turn_schema
 
 CALL = ToolCall(id="call_1", name="add", arguments='{"a": 1}')
 SAID = (
@@ -131,7 +131,8 @@ def read(given: Any) -> TurnRequest:
 
 @pytest.mark.accepts("P22")
 def test_schema_of_the_input_is_that_of_the_types() -> None:
-    """`python -m tests.docs.turn_schema` updates it, and it has every field of the input except
+    """`python -m tests.support.docs.turn_schema` updates it, and it has every field of the input
+    except
     those that only Perdure sets.
     """
     assert turn_schema.FILE.read_text(encoding="utf-8") == turn_schema.text()

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from . import given
-from .pages import PAGES, README, ROOT, Block, Page
+from ..support.docs import given
+from ..support.docs.pages import PAGES, README, ROOT, Block, Page
 
 OPTIONS = [
     *("--strict", "--allow-untyped-defs", "--allow-incomplete-defs", "--allow-untyped-calls"),
@@ -76,7 +76,7 @@ def module(page: Page, blocks: Iterable[Block]) -> str:
     if not (taken := sorted(GIVEN & used - bound)):
         return text
     assert not lines[0], f"{page} has no heading"
-    return f"from tests.docs.given import {', '.join(taken)}{text}"
+    return f"from tests.support.docs.given import {', '.join(taken)}{text}"
 
 
 def owner(page: Page, stem: str) -> str:

@@ -13,7 +13,7 @@ from perdure import Agent
 from perdure.testing import ScriptedModel, says
 from perdure.worker.settings import WorkerSettings
 
-from ..receiver import SECRET, Answer, receiving
+from ..support.receiver import SECRET, Answer, receiving
 from .conftest import Tell
 
 

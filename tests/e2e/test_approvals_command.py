@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from .command_line import CommandLine, beside_a_worker, wait_until
+from ..support.e2e.command_line import CommandLine, beside_a_worker, wait_until
 
 pytestmark = pytest.mark.slow
 

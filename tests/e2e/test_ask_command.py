@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from .command_line import CommandLine
+from ..support.e2e.command_line import CommandLine
 
 
 @pytest.mark.slow

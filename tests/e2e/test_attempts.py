@@ -19,7 +19,7 @@ from perdure.clients import Turn
 from perdure.turn.facts import CallFailed, ToolLost
 from perdure.workflows import AgentTurn
 
-from .stories import (
+from ..support.e2e.stories import (
     GONE_S,
     UNKNOWN,
     WITH_AND_WITHOUT,

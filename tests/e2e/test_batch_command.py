@@ -16,11 +16,11 @@ import pytest
 
 from perdure.clients.cli.batches import batch
 
-from .command_line import CommandLine, InProcess, wait_until
-from .stories import ROOT
-from .terminal import terminal
+from ..support.e2e.command_line import CommandLine, InProcess, wait_until
+from ..support.e2e.stories import ROOT
+from ..support.e2e.terminal import terminal
 
-APP = "tests.e2e.batch_app:make"
+APP = "tests.support.e2e.batch_app:make"
 
 
 @pytest.fixture

@@ -22,14 +22,14 @@ from perdure.batch.wire import part_id
 from perdure.clients import BatchState
 from perdure.temporal.names import MEMO_BATCH
 
-from .stories import Process, Tell, supervised
-from .stories import with_and_without_supervisor as has_supervisor
+from ..support.e2e.stories import Process, Tell, supervised
+from ..support.e2e.stories import with_and_without_supervisor as has_supervisor
 
 __all__ = ["has_supervisor"]
 
 TASKS = int(os.environ.get("PERDURE_BATCH_TASKS", "150"))
 KILLS = int(os.environ.get("PERDURE_BATCH_KILLS", "2"))
-APP = "tests.e2e.batch_app:make"
+APP = "tests.support.e2e.batch_app:make"
 SAMPLES = 20
 """How often the memory is measured."""
 MARGIN_MB = 30

@@ -10,9 +10,9 @@ from perdure import Budget
 from perdure.testing.stub_provider import LoggedRequest, per_million
 from perdure.turn.facts import WaitBegan
 
-from ..integration.spending import until
-from .stories import Tell, asks, kill, says, use
-from .stories import with_and_without_supervisor as has_supervisor
+from ..support.e2e.stories import Tell, asks, kill, says, use
+from ..support.e2e.stories import with_and_without_supervisor as has_supervisor
+from ..support.spending import until
 
 __all__ = ["has_supervisor"]
 
@@ -59,7 +59,7 @@ async def test_wait_for_iterations_survives_the_kill_of_its_worker(tell: Tell) -
     """The turn still waits after the kill, and the new worker repeats no call once iterations are
     added.
     """
-    app = "tests.e2e.app:make_pausing"
+    app = "tests.support.e2e.app:make_pausing"
     story = await tell(asks(use("charge", "one")), asks(use("charge", "two")), says("done"))
     worker = await story.worker(app)
     turn = await story.start(max_iterations=2)

@@ -17,9 +17,9 @@ import pytest
 
 from perdure.text import exact
 
-from .command_line import InProcess, beside_a_worker
-from .terminal import Terminal, terminal
-from .test_hostile_text import EVIL, OURS
+from ..support.e2e.command_line import InProcess, beside_a_worker
+from ..support.e2e.terminal import Terminal, terminal
+from ..support.hostile_text import EVIL, OURS
 
 AGENTS = f'''
 import asyncio

@@ -13,7 +13,7 @@ import pytest
 from perdure.clients.cli import exits
 from perdure.clients.cli.group import GROUPS
 
-from .command_line import CommandLine, InProcess
+from ..support.e2e.command_line import CommandLine, InProcess
 
 GROUPED = (("session",), ("schedule",), ("batch",))
 

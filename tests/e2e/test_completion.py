@@ -16,7 +16,7 @@ import pytest
 from perdure.__main__ import commands
 from perdure.clients.cli.completion import SHELLS, script
 
-from .terminal import Terminal, terminal
+from ..support.e2e.terminal import Terminal, terminal
 
 SETUPS = {"bash": ["bash", "--norc", "--noprofile", "-i"], "zsh": ["zsh", "-f", "-i"]}
 READS = {

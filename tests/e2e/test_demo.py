@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from .command_line import CommandLine
+from ..support.e2e.command_line import CommandLine
 
 TOOLS = """# Tools
 

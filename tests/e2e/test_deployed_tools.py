@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from .command_line import CommandLine, wait_until
+from ..support.e2e.command_line import CommandLine, wait_until
 
 pytestmark = pytest.mark.slow
 

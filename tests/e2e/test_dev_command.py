@@ -8,7 +8,7 @@ import socket
 import httpx
 import pytest
 
-from .command_line import NO_MODEL, CommandLine, is_alive, status_of
+from ..support.e2e.command_line import NO_MODEL, CommandLine, is_alive, status_of
 
 
 @pytest.mark.accepts("H72", "H127")

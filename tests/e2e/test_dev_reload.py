@@ -12,7 +12,7 @@ import pytest
 from perdure.clients import AgentClient, Turn
 from perdure.worker.dev.lock import only_worker
 
-from .command_line import CommandLine, Started, is_alive, wait_until
+from ..support.e2e.command_line import CommandLine, Started, is_alive, wait_until
 
 DESK = '''
 from perdure import Agent, ToolMessage, tool

@@ -8,7 +8,7 @@ import pytest
 
 from perdure.testing.stub_provider import StubCall
 
-from .stories import UNKNOWN, Process, Tell, asks, results, says, use
+from ..support.e2e.stories import UNKNOWN, Process, Tell, asks, results, says, use
 
 ENDS_S = 45.0
 """How long a worker may take to end once its work is done or its grace is over."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from temporalio.client import Client
 
-from .command_line import CommandLine
+from ..support.e2e.command_line import CommandLine
 
 pytestmark = pytest.mark.slow
 
@@ -35,7 +35,8 @@ async def test_commands_share_turns_that_only_they_can_read(
     )
     (tmp_path / "agents.py").write_text(AGENTS, encoding="utf-8")
     (tmp_path / "codec.py").write_text(
-        (Path(__file__).parents[1] / "encrypting.py").read_text(encoding="utf-8"), encoding="utf-8"
+        (Path(__file__).parents[1] / "support/encrypting.py").read_text(encoding="utf-8"),
+        encoding="utf-8",
     )
     here.environment |= {
         "TEMPORAL_ADDRESS": perdure_server,

@@ -14,8 +14,8 @@ import pytest
 from perdure import Budget, errors
 from perdure.clients import AgentClient, Handle, ScheduleStatus, Status
 
-from .app import AGENT
-from .stories import GONE_S, Story, Tell, asks, says, use
+from ..support.e2e.app import AGENT
+from ..support.e2e.stories import GONE_S, Story, Tell, asks, says, use
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux", reason="the processes of a supervisor are found in /proc"

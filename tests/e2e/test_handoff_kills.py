@@ -2,12 +2,12 @@
 
 import pytest
 
-from .stories import Tell, asks, results, says, use
-from .stories import with_and_without_supervisor as has_supervisor
+from ..support.e2e.stories import Tell, asks, results, says, use
+from ..support.e2e.stories import with_and_without_supervisor as has_supervisor
 
 __all__ = ["has_supervisor"]
 
-APP = "tests.e2e.handoff_app:make"
+APP = "tests.support.e2e.handoff_app:make"
 
 
 @pytest.mark.slow

@@ -16,10 +16,10 @@ from temporalio.client import Client
 
 from perdure.text import exact
 
-from .command_line import CommandLine, beside_a_worker, wait_until
-from .terminal import terminal
+from ..support.e2e.command_line import CommandLine, beside_a_worker, wait_until
+from ..support.e2e.terminal import terminal
+from ..support.hostile_text import EVIL, OURS
 
-EVIL = "\x1b[2J\x1b]0;owned\x07\x9b31m\x7f\u202e\u2066\u200b\U000e0041\ufe01\u3164\u034f\u2028"
 FORGED = f"{EVIL}\r\nFORGED line"
 AGENTS = f'''
 from perdure import Agent, ToolCall, tool
@@ -71,7 +71,6 @@ class Model:
 evil = Agent(name="evil", model="stub:m", tools=[look, refund])
 app = AgentWorker(evil, providers={{"stub": Model()}})
 '''
-OURS = re.compile(r"\x1b\[[0-9;]*m|\r?\x1b\[\d+A\x1b\[J|\r\n")
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from .command_line import CommandLine, is_alive, wait_until
+from ..support.e2e.command_line import CommandLine, is_alive, wait_until
 
 pytestmark = pytest.mark.slow
 

@@ -16,7 +16,7 @@ from perdure.clients import TurnEntry
 from perdure.clients.reading.events import kind_of
 from perdure.turn.facts import Fact
 
-from .command_line import NO_MODEL, CommandLine, InProcess
+from ..support.e2e.command_line import NO_MODEL, CommandLine, InProcess
 
 
 def lines(text: str) -> list[dict[str, Any]]:

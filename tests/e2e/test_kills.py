@@ -8,17 +8,14 @@ import pytest
 
 from perdure.turn.facts import WaitBegan, WaitEnded
 
-from ..integration.long_turns import events_of as all_of
-from ..integration.spending import until
-from .stories import GONE_S, UNKNOWN, Tell, asks, kill, recorded, results, says, use
-from .stories import with_and_without_supervisor as has_supervisor
+from ..support.e2e.killing import SOON_S
+from ..support.e2e.stories import GONE_S, UNKNOWN, Tell, asks, kill, recorded, results, says, use
+from ..support.e2e.stories import with_and_without_supervisor as has_supervisor
+from ..support.long_turns import events_of as all_of
+from ..support.spending import until
 
 DELAY = timedelta(seconds=12)
 """Longer than it takes to kill a worker and to start another one."""
-SOON_S = 15.0
-"""From a kill to the next model call; measured are 6 s: the heartbeat timeout, and the start of a
-worker.
-"""
 
 
 __all__ = ["has_supervisor"]

@@ -28,20 +28,20 @@ from perdure.turn.facts import Scheduled
 from perdure.values.messages import AssistantMessage, UserMessage
 from perdure.worker.internals import activity_name
 
-from ..integration.gateway import served
-from ..integration.spending import until
-from ..integration.test_http_a2a import agent_of
-from ..integration.test_http_a2a_push import begin, told
-from ..integration.test_lost_delegates import found
-from ..integration.test_scheduled_batches import existing as existing_batch
-from ..integration.test_scheduled_messages import turn_with
-from ..integration.test_schedules import existing
-from ..integration.test_webhooks import delivered
-from ..receiver import SECRET, Receiver, receiving
-from .app import AGENT
-from .gate import FOLDER, held, hold
-from .kinds_app import HIRED, make
-from .stories import Improviser, Process, Story, asks, kill, results, says, use
+from ..support.e2e.app import AGENT
+from ..support.e2e.gate import FOLDER, held, hold
+from ..support.e2e.kinds_app import HIRED, make
+from ..support.e2e.stories import Improviser, Process, Story, asks, kill, results, says, use
+from ..support.gateway.a2a import agent_of
+from ..support.gateway.a2a_push import begin, told
+from ..support.gateway.served import served
+from ..support.lost_delegates import found
+from ..support.receiver import SECRET, Receiver, receiving
+from ..support.scheduled_batches import existing as existing_batch
+from ..support.scheduled_messages import turn_with
+from ..support.scheduling import existing
+from ..support.spending import until
+from ..support.webhooks import delivered
 
 A_TOOL, A_DYNAMIC_TOOL = "fetch", "notes__echo"
 SLOT = datetime(2026, 10, 24, 7, tzinfo=ZoneInfo("Europe/Berlin"))
@@ -331,7 +331,7 @@ async def test_nothing_is_lost_when_the_worker_is_killed_in_this_kind_of_activit
     async with Story(perdure_server, tmp_path, stub=stub, supervised=True) as story:
         with receiving() as receiver:
             worker = await story.worker(
-                "tests.e2e.kinds_app:make",
+                "tests.support.e2e.kinds_app:make",
                 E2E_NOTES=str(notes),
                 PERDURE_WEBHOOK_HOSTS=f"private:127.0.0.1:{receiver.port}",
                 PERDURE_WEBHOOK_SECRETS=SECRET,

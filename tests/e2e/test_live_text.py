@@ -18,8 +18,8 @@ from perdure.clients import TextBegins, TextVoid
 from perdure.clients.reading.live_text import Piece
 from perdure.testing.stub_provider import StubProvider
 
-from .command_line import CommandLine
-from .stories import Tell, kill, says
+from ..support.e2e.command_line import CommandLine
+from ..support.e2e.stories import Tell, kill, says
 
 WORDS = "The quick brown fox jumps over the lazy dog, as it has done every day of its life."
 AGENTS = """

@@ -9,11 +9,11 @@ import pytest
 from perdure.turn.keys import ModelKey
 
 from ..conftest import eventually
-from .local_app import LOCATION
-from .stories import GONE_S, UNKNOWN, Story, Tell, asks, results, says, use
-from .stories import with_and_without_supervisor as has_supervisor
-from .test_kills import SOON_S
-from .test_random_kills import CALLS, REPLIES, STEPS, kill_at_random
+from ..support.e2e.killing import SOON_S
+from ..support.e2e.local_app import LOCATION
+from ..support.e2e.random_kills import CALLS, REPLIES, STEPS, kill_at_random
+from ..support.e2e.stories import GONE_S, UNKNOWN, Story, Tell, asks, results, says, use
+from ..support.e2e.stories import with_and_without_supervisor as has_supervisor
 
 __all__ = ["has_supervisor"]
 

@@ -30,14 +30,14 @@ from perdure.turn.keys import CarryKey, ModelKey, ToolKey
 from perdure.turn.state import TurnState
 
 from ..conftest import check_history, eventually
-from .app import AGENT
-from .long_app import Counter
-from .stories import UNKNOWN, Story, assert_recorded_once
-from .stories import with_and_without_supervisor as has_supervisor
+from ..support.e2e.app import AGENT
+from ..support.e2e.long_app import Counter
+from ..support.e2e.stories import UNKNOWN, Story, assert_recorded_once
+from ..support.e2e.stories import with_and_without_supervisor as has_supervisor
 
 __all__ = ["has_supervisor"]
 
-APP = "tests.e2e.long_app:make"
+APP = "tests.support.e2e.long_app:make"
 STEPS = int(os.environ.get("PERDURE_LONG_STEPS", "1200"))
 KILLS = int(os.environ.get("PERDURE_LONG_KILLS", "6"))
 TASK_TIMEOUT = limits.TASK_TIMEOUT if STEPS >= 5_000 else timedelta(seconds=4)

@@ -14,16 +14,16 @@ from perdure import Agent, MCPServer, errors
 from perdure.testing import ScriptedModel, call, calls
 
 from ..conftest import Runtime, eventually
-from ..integration.mcp_processes import alive, pids
-from .mcp_app import SERVER
-from .stories import Story, Tell, asks, kill
+from ..support.e2e.mcp_app import SERVER
+from ..support.e2e.stories import Story, Tell, asks, kill
+from ..support.mcp.processes import alive, pids
 
 pytest.importorskip("mcp", reason="the extra perdure[mcp] is not installed")
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux", reason="only there processes that left their group are found"
 )
 
-APP = "tests.e2e.mcp_app:make"
+APP = "tests.support.e2e.mcp_app:make"
 SPAWN = asks({"name": "notes__spawn", "arguments": {}})
 ROUNDS, AT_ONCE = 5, 6
 KILLS, EACH = 4, 5

@@ -3,7 +3,6 @@
 `PERDURE_CRASH_SEEDS` is the number of tests, `PERDURE_CRASH_FIRST_SEED` the first seed.
 """
 
-import asyncio
 import os
 import random
 
@@ -11,8 +10,9 @@ import pytest
 
 from perdure.turn.keys import ModelKey, ToolKey
 
-from .stories import UNKNOWN, Story, Tell, asks, results, says, use
-from .stories import with_and_without_supervisor as has_supervisor
+from ..support.e2e.random_kills import CALLS, REPLIES, STEPS, kill_at_random
+from ..support.e2e.stories import UNKNOWN, Story, Tell, results
+from ..support.e2e.stories import with_and_without_supervisor as has_supervisor
 
 __all__ = ["has_supervisor"]
 
@@ -20,30 +20,6 @@ pytestmark = pytest.mark.slow
 
 SEEDS = int(os.environ.get("PERDURE_CRASH_SEEDS", "2"))
 FIRST = int(os.environ.get("PERDURE_CRASH_FIRST_SEED", "0"))
-STEPS = 6
-PAUSE_S = 0.2
-"""How long every model call and tool call takes, so that a kill finds each of them at work."""
-
-CALLS = [
-    use("fetch", f"fetch {n}", first_s=PAUSE_S)
-    if n % 2
-    else use("charge", f"charge {n}", takes_s=PAUSE_S)
-    for n in range(1, STEPS)
-]
-REPLIES = [*(asks(call, delay_s=PAUSE_S) for call in CALLS), says("done", delay_s=PAUSE_S)]
-
-
-async def kill_at_random(story: Story, moments: random.Random) -> None:
-    """Kill the worker somewhere in the turn, and let another one go on: after a number of calls,
-    and a fraction of the next.
-    """
-    worker = await story.worker()
-    for _ in range(moments.choice([1, 1, 2])):
-        so_far = len(story.log()) + len(story.journal())
-        seen = moments.randrange(so_far, 2 * STEPS - 1)
-        await story.calls_begun(seen)
-        await asyncio.sleep(moments.uniform(0, 1.2 * PAUSE_S))
-        worker = await story.replace(worker)
 
 
 @pytest.mark.accepts("Y2", "T14")

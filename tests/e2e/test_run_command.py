@@ -9,7 +9,7 @@ import secrets
 
 import pytest
 
-from .command_line import NO_MODEL, CommandLine, InProcess, wait_until
+from ..support.e2e.command_line import NO_MODEL, CommandLine, InProcess, wait_until
 
 
 def test_run_follows_a_turn_to_its_answer(

@@ -12,7 +12,7 @@ import pytest
 
 from perdure.clients.cli.schedules import schedule
 
-from .command_line import InProcess, wait_until
+from ..support.e2e.command_line import InProcess, wait_until
 
 WHEN = ("--cron", "0 7 * * 1-5", "--timezone", "Europe/Berlin")
 

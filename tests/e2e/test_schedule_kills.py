@@ -12,11 +12,11 @@ from perdure import Budget
 from perdure.clients.schedules.definition import turn_id_of
 from perdure.session.facts import MessageSent
 
-from ..integration.test_scheduled_messages import turn_with
-from ..integration.test_schedules import existing
-from .app import AGENT
-from .stories import Tell, asks, kill_all, says, use
-from .stories import with_and_without_supervisor as has_supervisor
+from ..support.e2e.app import AGENT
+from ..support.e2e.stories import Tell, asks, kill_all, says, use
+from ..support.e2e.stories import with_and_without_supervisor as has_supervisor
+from ..support.scheduled_messages import turn_with
+from ..support.scheduling import existing
 
 __all__ = ["has_supervisor"]
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from .command_line import CommandLine, beside_a_worker, wait_until
-from .terminal import Terminal, terminal
+from ..support.e2e.command_line import CommandLine, beside_a_worker, wait_until
+from ..support.e2e.terminal import Terminal, terminal
 
 AGENTS = r'''
 import asyncio

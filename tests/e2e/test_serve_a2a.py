@@ -26,7 +26,7 @@ from perdure.testing import ScriptedModel, says
 from perdure.values.answers import ModelAnswer
 
 from ..conftest import Runtime
-from .command_line import CommandLine
+from ..support.e2e.command_line import CommandLine
 
 TOKEN = "0123456789abcdef" * 2
 BEARER = {"Authorization": f"Bearer {TOKEN}"}

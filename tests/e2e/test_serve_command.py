@@ -16,7 +16,7 @@ from perdure import Agent, limits
 from perdure.testing import ScriptedModel, says
 
 from ..conftest import Runtime
-from .command_line import CommandLine, Started
+from ..support.e2e.command_line import CommandLine, Started
 
 TOKEN = "0123456789abcdef" * 2
 BEARER = f"Bearer {TOKEN}"

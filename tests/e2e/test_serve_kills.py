@@ -9,12 +9,12 @@ from typing import Any
 import httpx
 import pytest
 
-from ..integration.gateway import messages
-from .command_line import CommandLine, Started
-from .outages import Outage
-from .stories import Tell, asks, says, use
-from .stories import with_and_without_supervisor as has_supervisor
-from .test_server_outage import server
+from ..support.e2e.command_line import CommandLine, Started
+from ..support.e2e.outages import Outage
+from ..support.e2e.restarted_server import server
+from ..support.e2e.stories import Tell, asks, says, use
+from ..support.e2e.stories import with_and_without_supervisor as has_supervisor
+from ..support.gateway.served import messages
 
 __all__ = ["has_supervisor", "server"]
 

@@ -5,9 +5,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 
@@ -16,26 +14,18 @@ from perdure.clients import Turn
 from perdure.clients.schedules.definition import turn_id_of
 from perdure.errors import TurnNotFoundError
 
-from ..integration.test_schedules import existing, status_when
-from .app import AGENT
-from .outages import Outage
-from .stories import UNKNOWN, Story, Tell, asks, results, says, use
+from ..support.e2e.app import AGENT
+from ..support.e2e.outages import Outage
+from ..support.e2e.restarted_server import server
+from ..support.e2e.stories import UNKNOWN, Story, Tell, asks, results, says, use
+from ..support.scheduling import existing, status_when
+
+__all__ = ["server"]
 
 pytestmark = pytest.mark.slow
 
 OUTAGE_S = float(os.environ.get("PERDURE_OUTAGE_S", "30"))
 PAUSE_S = 0.3
-
-
-@pytest.fixture
-async def server(tmp_path: Path) -> AsyncIterator[Outage]:
-    """A server with a database file."""
-    outage = Outage(tmp_path / "state")
-    try:
-        await outage.begin()
-        yield outage
-    finally:
-        await outage.end()
 
 
 async def follow(turn: Turn) -> tuple[list[str], AgentReport]:

@@ -13,7 +13,7 @@ import pytest
 
 from perdure.clients.cli.sessions import session
 
-from .command_line import InProcess, wait_until
+from ..support.e2e.command_line import InProcess, wait_until
 
 
 def lines(here: InProcess, *arguments: str) -> list[Any]:

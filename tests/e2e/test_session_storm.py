@@ -29,10 +29,10 @@ from perdure.workflows.session.agent_session import AgentSession
 from perdure.workflows.single_input import OneInput
 
 from ..conftest import assert_no_task_failed, eventually
-from .app import AGENT
-from .outages import Outage
-from .stories import Story, use
-from .stories import with_and_without_supervisor as has_supervisor
+from ..support.e2e.app import AGENT
+from ..support.e2e.outages import Outage
+from ..support.e2e.stories import Story, use
+from ..support.e2e.stories import with_and_without_supervisor as has_supervisor
 
 __all__ = ["has_supervisor"]
 

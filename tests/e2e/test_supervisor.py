@@ -18,28 +18,32 @@ from perdure.temporal.liveness import INTERVAL, timeout_for
 from perdure.turn.facts import WaitBegan
 
 from ..conftest import eventually
-from ..integration.mcp_processes import alive, pids
-from ..integration.spending import until
-from .stories import UNKNOWN, Process, Story, Tell, asks, kill_all, results, says, supervised, use
-from .test_health import ALIVE, READY, Probe, probe
+from ..support.e2e.probing import ALIVE, READY, Probe, probe
+from ..support.e2e.stories import (
+    UNKNOWN,
+    Story,
+    Tell,
+    asks,
+    kill_all,
+    results,
+    says,
+    supervised,
+    use,
+)
+from ..support.e2e.supervised import TWO, drained, has_supervisor, ready
+from ..support.mcp.processes import alive, pids
+from ..support.spending import until
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(sys.platform != "linux", reason="the children are found in /proc"),
 ]
 
-__all__ = ["probe"]
+__all__ = ["has_supervisor", "probe"]
 
-TWO = {"PERDURE_PROCESSES": "2"}
 SOON_S = timeout_for(INTERVAL, timedelta(seconds=2.5)).total_seconds() / 2
 """Sooner than the heartbeat timeout of a call that has just begun; measured is half a second."""
 STARTED = PendingWorkflowTaskState.PENDING_WORKFLOW_TASK_STATE_STARTED
-
-
-@pytest.fixture
-def has_supervisor() -> bool:
-    """Here they all have one."""
-    return True
 
 
 def process(identity: str) -> int:
@@ -70,13 +74,6 @@ async def task_started(story: Story, turn: Turn) -> None:
             await asyncio.sleep(0.05)
             description = (await described(story.temporal, turn)).raw_description
             state = description.pending_workflow_task.state
-
-
-async def ready(story: Story, processes: int = 2) -> None:
-    """Wait until the worker processes take work."""
-    await eventually(
-        lambda: story.said().count("Ctrl-C drains it") >= processes, "they serve", within_s=30
-    )
 
 
 @pytest.mark.accepts("P37")
@@ -112,7 +109,7 @@ async def test_calls_of_a_dead_child_end_as_those_of_any_lost_worker(tell: Tell)
         ),
         says("done"),
     )
-    await story.worker("tests.e2e.supervisor_app:make_parallel", **TWO)
+    await story.worker("tests.support.e2e.supervisor_app:make_parallel", **TWO)
     await ready(story)
     turn = await story.start()
     await story.calls_begun(4)
@@ -160,7 +157,7 @@ async def test_workflow_task_of_a_dead_child_is_given_back(tell: Tell) -> None:
 async def test_child_that_dies_at_its_start_is_started_again_ever_more_slowly(tell: Tell) -> None:
     """Each death is logged with the pause; SIGTERM ends the supervisor in a pause."""
     story = await tell(says("never"))
-    worker = await story.worker("tests.e2e.supervisor_app:make_dying")
+    worker = await story.worker("tests.support.e2e.supervisor_app:make_dying")
     await eventually(lambda: "again in 1 s" in story.said(), "the third death", within_s=60)
 
     worker.send_signal(signal.SIGTERM)
@@ -180,7 +177,7 @@ async def test_child_that_gives_up_ends_its_supervisor_with_its_exit_code(tell: 
     """A mistake in the set-up is not started again: the process manager has to know."""
     story = await tell(says("never"))
 
-    worker = await story.worker("tests.e2e.app:nothing", **TWO)
+    worker = await story.worker("tests.support.e2e.app:nothing", **TWO)
 
     assert await asyncio.wait_for(worker.wait(), 30) == 2
     assert "has nothing called 'nothing'" in story.said()
@@ -271,7 +268,7 @@ async def test_program_of_a_tool_ends_with_its_worker(tell: Tell, tmp_path: Path
     story = await tell(
         asks({"name": "leave_a_process", "arguments": {"what": str(file)}}), says("done")
     )
-    await story.worker("tests.e2e.supervisor_app:make_leaving", **TWO)
+    await story.worker("tests.support.e2e.supervisor_app:make_leaving", **TWO)
     await ready(story)
     turn = await story.start()
     await eventually(lambda: file.exists() and file.read_text() != "", "it begins", within_s=30)
@@ -288,7 +285,7 @@ async def test_mcp_server_of_a_dead_child_ends(tell: Tell, tmp_path: Path) -> No
     """With its child and grandchild; the call may not be repeated."""
     pytest.importorskip("mcp", reason="the extra perdure[mcp] is not installed")
     story = await tell(asks({"name": "notes__spawn", "arguments": {}}), says("done"))
-    await story.worker("tests.e2e.mcp_app:make", E2E_NOTES=str(tmp_path), **TWO)
+    await story.worker("tests.support.e2e.mcp_app:make", E2E_NOTES=str(tmp_path), **TWO)
     await ready(story)
     turn = await story.start()
     await eventually(lambda: len(pids(tmp_path)) == 3, "the server is at work", within_s=30)
@@ -320,12 +317,6 @@ async def test_killed_process_is_replaced_while_the_others_go_on(tell: Tell, pro
     assert len(supervised(worker.pid)) == 2
     assert second in supervised(worker.pid)
     await drained(worker)
-
-
-async def drained(worker: Process) -> None:
-    """Stop a supervisor, which must exit with code 0."""
-    worker.send_signal(signal.SIGTERM)
-    assert await asyncio.wait_for(worker.wait(), 30) == 0
 
 
 @pytest.mark.accepts("Y82")

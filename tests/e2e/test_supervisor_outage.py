@@ -8,10 +8,10 @@ import sys
 import pytest
 
 from ..conftest import eventually
-from .outages import Outage
-from .stories import GONE_S, Story, Tell, kill, says, supervised
-from .test_server_outage import server
-from .test_supervisor import TWO, drained, has_supervisor, ready
+from ..support.e2e.outages import Outage
+from ..support.e2e.restarted_server import server
+from ..support.e2e.stories import GONE_S, Story, Tell, kill, says, supervised
+from ..support.e2e.supervised import TWO, drained, has_supervisor, ready
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the children are found in /proc")
 

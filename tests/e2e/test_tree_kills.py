@@ -24,13 +24,13 @@ from perdure.turn.fold import apply
 from perdure.turn.state import TurnState
 
 from ..conftest import check_history
-from .stories import Story
-from .stories import with_and_without_supervisor as has_supervisor
-from .trees import Plan, Planned, plan
+from ..support.e2e.stories import Story
+from ..support.e2e.stories import with_and_without_supervisor as has_supervisor
+from ..support.e2e.trees import Plan, Planned, plan
 
 __all__ = ["has_supervisor"]
 
-APP = "tests.e2e.trees:make"
+APP = "tests.support.e2e.trees:make"
 SEEDS = int(os.environ.get("PERDURE_TREE_SEEDS", "10"))
 FIRST = int(os.environ.get("PERDURE_TREE_FIRST_SEED", "0"))
 AGENTS = int(os.environ.get("PERDURE_TREE_AGENTS", "15"))

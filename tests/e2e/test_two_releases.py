@@ -26,9 +26,19 @@ from perdure.turn.facts import CallFailed
 from perdure.values.messages import ToolMessage
 
 from ..conftest import check_history, eventually
-from .releases import PREVIOUS, THIS, Deploy, Hands, hands
-from .stories import ROOT, UNKNOWN, Story, Tell, asks, assert_recorded_once, results, says, use
-from .two_releases_app import AGENT
+from ..support.e2e.releases import PREVIOUS, THIS, Deploy, Hands, hands
+from ..support.e2e.stories import (
+    ROOT,
+    UNKNOWN,
+    Story,
+    Tell,
+    asks,
+    assert_recorded_once,
+    results,
+    says,
+    use,
+)
+from ..support.e2e.two_releases_app import AGENT
 
 BRIEFLY_S = 0.05
 LONGEST_S = 90.0

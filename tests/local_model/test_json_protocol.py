@@ -19,8 +19,8 @@ from perdure.values.messages import ToolResult
 from perdure.worker import AgentWorker
 
 from ..conftest import Runtime, fold_history
-from ..unit.test_fold import is_paired
-from .wire import Exchange, Wire
+from ..support.folding import is_paired
+from ..support.wire import Exchange, Wire
 
 pytestmark = pytest.mark.timeout(540)
 

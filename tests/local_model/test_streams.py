@@ -15,7 +15,7 @@ from perdure.values.reports import StopReason
 from perdure.worker import AgentWorker
 
 from ..conftest import Runtime
-from ..loopback import VENDORS, Vendor
+from ..support.loopback import VENDORS, Vendor
 
 ASKED = ModelRequest(
     model="smollm2",

@@ -20,7 +20,7 @@ from perdure.temporal.payloads import pack
 from perdure.testing import ScriptedModel, call, calls, local_runtime, says
 from perdure.worker import AgentWorker
 
-from ..receiver import SECRET, Receiver, receiving
+from ..support.receiver import SECRET, Receiver, receiving
 from .record import scrubbed
 
 FOLDER = Path(__file__).parent / "pushes"

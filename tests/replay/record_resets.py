@@ -40,7 +40,7 @@ from perdure.values.answers import ModelAnswer
 from perdure.values.budgets import Spending
 from perdure.worker import AgentWorker
 
-from ..integration.resets import reset_to, task_ends
+from ..support.resets import reset_to, task_ends
 from .record import scrubbed
 
 FOLDER = Path(__file__).parent / "resets"

@@ -17,8 +17,8 @@ from perdure.clients import AgentClient
 from perdure.testing import ScriptedModel, local_runtime, says
 from perdure.worker import AgentWorker
 
-from ..integration.test_webhooks import delivery
-from ..receiver import SECRET, Answer, receiving
+from ..support.receiver import SECRET, Answer, receiving
+from ..support.webhooks import delivery
 from .record import scrubbed
 
 FOLDER = Path(__file__).parent / "webhooks"

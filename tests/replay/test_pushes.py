@@ -6,8 +6,8 @@ import json
 
 import pytest
 
+from ..support.replaying import folded, replayed
 from .record_push import FOLDER
-from .test_sessions import folded, replayed
 
 
 @pytest.mark.accepts("Y6", "H58")

@@ -30,26 +30,10 @@ from perdure.values.reports import Outcome
 from perdure.workflows import AgentTurn
 
 from ..conftest import Runtime, fold_history
+from ..support.histories import OUTCOMES, STORED, stored
 from .record import FOLDER, KINDS, record, texts
 
-STORED = sorted(FOLDER.glob("*.json"))
 FRESH = Path(__file__).parent / "fresh.py"
-
-OUTCOMES: dict[str, Outcome | None] = {
-    **dict.fromkeys(KINDS, Outcome.COMPLETED),
-    **dict.fromkeys(["refused", "model_failed", "unknown_agent"], Outcome.FAILED),
-    **dict.fromkeys(["finished", "exhausted"], Outcome.BUDGET_EXHAUSTED),
-    "truncated": Outcome.TRUNCATED,
-    "max_iterations": Outcome.MAX_ITERATIONS,
-    "cancelled": Outcome.CANCELLED,
-    "terminated": Outcome.TERMINATED,
-    "past_its_deadline": Outcome.TIMED_OUT,
-    "first_run": None,
-}
-
-
-def stored(path: Path) -> WorkflowHistory:
-    return WorkflowHistory.from_json(f"adder/{path.stem}", path.read_text(encoding="utf-8"))
 
 
 @pytest.mark.accepts("Y6", "Y58")

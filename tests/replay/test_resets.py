@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from ..support.replaying import replayed
 from .record_resets import EARLIER, FOLDER
-from .test_sessions import replayed
 
 PATCHES = {
     "reset-part": {"found-again"},

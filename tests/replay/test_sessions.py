@@ -7,19 +7,11 @@ import json
 from typing import Any
 
 import pytest
-from temporalio.client import WorkflowHistory
-from temporalio.converter import DataConverter
-from temporalio.worker import Replayer
 
-from perdure.temporal.history import HistoryReader
-from perdure.turn.fold import apply
-from perdure.turn.state import TurnState
 from perdure.turn.wire import TurnRequest
-from perdure.workflows import WORKFLOWS
 
+from ..support.replaying import STARTED, folded, replayed
 from .record_session import FOLDER
-
-STARTED = "workflowExecutionStartedEventAttributes"
 
 
 def stored(name: str) -> dict[str, Any]:
@@ -32,23 +24,6 @@ def given(told: dict[str, Any]) -> dict[str, Any]:
     [payload] = told["events"][0][STARTED]["input"]["payloads"]
     found: dict[str, Any] = payload
     return found
-
-
-async def replayed(told: dict[str, Any]) -> WorkflowHistory:
-    """Replay a history."""
-    history = WorkflowHistory.from_json(told["events"][0][STARTED]["workflowId"], json.dumps(told))
-    found = await Replayer(workflows=WORKFLOWS).replay_workflow(history)
-    assert found.replay_failure is None
-    return history
-
-
-async def folded(told: dict[str, Any]) -> TurnState:
-    """Replay the history of a turn, and return its fold."""
-    reader, state = HistoryReader(DataConverter.default), TurnState()
-    for event in (await replayed(told)).events:
-        for fact in await reader.facts(event):
-            state = apply(state, fact)
-    return state
 
 
 @pytest.mark.accepts("Y6", "E51")

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ..browser import launched
-from .site import SITE
+from ..support.browser import launched
+from ..support.docs.site import SITE
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ..browser import PHONE, WIDTHS, opened
-from .site import NOT_BUILT, PAGES, SITE
+from ..support.browser import PHONE, WIDTHS, opened
+from ..support.docs.site import NOT_BUILT, PAGES, SITE
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, Page

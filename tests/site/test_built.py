@@ -22,7 +22,7 @@ import perdure.toolboxes
 import perdure.worker
 from perdure import errors
 
-from .site import NOT_BUILT, PAGES, SITE, Reader, read
+from ..support.docs.site import NOT_BUILT, PAGES, SITE, Reader, read
 
 pytestmark = pytest.mark.skipif(SITE is None, reason=NOT_BUILT)
 _FETCHED = {

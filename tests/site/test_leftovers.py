@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from .leftovers import leftovers
-from .test_markdown import FILES, ROOT
+from ..support.docs.files import FILES, ROOT
+from ..support.docs.leftovers import leftovers
 
 PAGES = [path for path in FILES if "skills" not in path.parts]
 """All files but those of skills, which are letters and prompts."""

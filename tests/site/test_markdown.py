@@ -8,17 +8,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from .paths import FENCED
+from ..support.docs.files import FILES, ROOT
+from ..support.docs.paths import FENCED
 
-ROOT = Path(__file__).parents[2]
-FILES = sorted(
-    [
-        *ROOT.glob("*.md"),
-        *ROOT.glob("docs/**/*.md"),
-        *ROOT.glob("deploy/**/*.md"),
-        *ROOT.glob("examples/**/*.md"),
-    ]
-)
 _CODE = re.compile(r"^( *)(```+).*?^\1\2$|(`+)(?!`).+?(?<!`)\3(?!`)", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"(?P<picture>!?)\[(?P<text>[^\]]*)\]\((?P<target>[^)\s]*)\)")
 _HEADING = re.compile(r"^#{1,6} +(.+?) *#*$", re.MULTILINE)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from .paths import dead_paths
-from .test_markdown import FILES, ROOT
+from ..support.docs.files import FILES, ROOT
+from ..support.docs.paths import dead_paths
 
 DECISIONS = ROOT / "docs/decisions"
 PAGES = [path for path in FILES if "archive" not in path.parts]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from .test_markdown import ROOT
+from ..support.docs.files import ROOT
 
 PAGE = (ROOT / "docs/how-to-read-the-code.md").read_text(encoding="utf-8")
 FILES = re.findall(r"^\d+\. `([\w/]+\.py)`", PAGE, re.MULTILINE)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from .site import NOT_BUILT, ROOT, SITE
+from ..support.docs.site import NOT_BUILT, ROOT, SITE
 
 pytestmark = pytest.mark.skipif(SITE is None, reason=NOT_BUILT)
 GOOD = "# One\n\n[Two](two.md#here), [one](#one), ![a picture](picture.svg)\n"

@@ -34,7 +34,7 @@ from perdure.values.messages import (
 )
 from perdure.values.reports import StopReason, Usage
 
-from ..loopback import ADD, ANTHROPIC, HELLO, KEY
+from ..support.loopback import ADD, ANTHROPIC, HELLO, KEY
 
 THOUGHT = {"type": "thinking", "thinking": "Adding helps.", "signature": "EqkBCkYI"}
 HIDDEN_TEXT = {"type": "thinking", "thinking": "", "signature": "EqkBCkYJ"}

@@ -18,7 +18,7 @@ from perdure.values.messages import AssistantMessage, ToolCall, ToolMessage, Use
 from perdure.values.options import RequestOptions
 from perdure.values.reports import StopReason
 
-from ..loopback import ADD, ANTHROPIC, HELLO
+from ..support.loopback import ADD, ANTHROPIC, HELLO
 
 SENT = {
     "model": "m",

@@ -26,8 +26,8 @@ from perdure.values.messages import (
 from perdure.values.options import RequestOptions
 from perdure.values.reports import StopReason, Usage
 
-from ..loopback import ADD, ANTHROPIC
-from ..recordings import Exchange, as_reply, recorded
+from ..support.loopback import ADD, ANTHROPIC
+from ..support.recordings import Exchange, as_reply, recorded
 
 STOPS = {
     "end_turn": StopReason.END,

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from perdure import errors
 from perdure.values.budgets import DIMENSIONS, NOTHING, Budget, Spending, usd
 
-from ..clerk import NANO, in_its_own_time
+from ..support.clerk import NANO, in_its_own_time
 
 AMOUNTS = st.integers(0, 10**17).map(lambda nanos: nanos * NANO)
 COUNTS = st.integers(1, 10**12)

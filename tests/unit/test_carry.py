@@ -19,7 +19,6 @@ from perdure.temporal import outcomes
 from perdure.temporal.payloads import pack, unpack
 from perdure.turn import carry, guards
 from perdure.turn.context_window import Cut, sent
-from perdure.turn.continuation import Continuation
 from perdure.turn.decide import Stop, next_move
 from perdure.turn.facts import (
     BudgetAdded,
@@ -29,7 +28,6 @@ from perdure.turn.facts import (
     Resumed,
     Scheduled,
     ToolReturned,
-    TurnContinued,
 )
 from perdure.turn.fold import apply, fold
 from perdure.turn.keys import CarryKey, ModelKey
@@ -48,8 +46,9 @@ from perdure.values.messages import (
 )
 from perdure.values.tasks import Task
 
-from ..thorough import examples
-from .simulated import NOW, Played, turn
+from ..support.carried_states import carried, continued, parts_of
+from ..support.simulated import Played, turn
+from ..support.thorough import examples
 
 
 def is_free(state: TurnState) -> bool:
@@ -60,41 +59,6 @@ def is_free(state: TurnState) -> bool:
         and state.ended is None
         and state.cancel_reason is None
     )
-
-
-def continued(state: TurnState, steps: int | None = None) -> TurnContinued:
-    """How the next run begins, as its input is read."""
-    assert state.request is not None
-    given = Continuation(
-        continues=Origin(
-            turn_id="t",
-            run_id="r",
-            steps=state.step_count if steps is None else steps,
-            digest=carry.state_of(state).digest,
-        ),
-        request=state.request.model_copy(update={"history": ()}),
-        request_digest=state.request.digest(),
-        first_run="r",
-        ledger=state.accounts.ledger,
-        began=NOW,
-    )
-    fact = outcomes.started(pack(given))
-    assert isinstance(fact, TurnContinued)
-    return fact
-
-
-def parts_of(state: TurnState, most_bytes: int = 2_000) -> list[Recorded]:
-    """The facts of a takeover, as they are read."""
-    facts = list[Recorded]()
-    for number, part in enumerate(carry.split(carry.state_of(state), most_bytes), 1):
-        key = CarryKey(number)
-        facts += [Scheduled(key), outcomes.completed(key, pack(part))]
-    return facts
-
-
-def carried(state: TurnState) -> TurnState:
-    """The state as a later run has it."""
-    return fold([continued(state), *parts_of(state)])
 
 
 def told(state: TurnState, agent: AgentDefinition) -> dict[str, Any]:

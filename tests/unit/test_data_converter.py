@@ -10,7 +10,7 @@ from perdure.clients import AgentClient
 from perdure.temporal.data_converter import VARIABLE, chosen
 from perdure.worker import AgentWorker
 
-from .. import encrypting
+from ..support import encrypting
 
 
 @pytest.mark.accepts("P15")
@@ -22,7 +22,7 @@ def test_variable_names_a_converter_or_a_function_that_returns_one(
     Temporal's own.
     """
     assert chosen() is DataConverter.default
-    monkeypatch.setenv(VARIABLE, f"tests.encrypting:{name}")
+    monkeypatch.setenv(VARIABLE, f"tests.support.encrypting:{name}")
     found = chosen()
 
     assert found.payload_codec is encrypting.converter.payload_codec
@@ -50,25 +50,26 @@ def test_variable_names_a_converter_or_a_function_that_returns_one(
             ),
         ),
         (
-            "tests.encrypting:conveter",
+            "tests.support.encrypting:conveter",
             (
-                "PERDURE_DATA_CONVERTER=tests.encrypting:conveter: the module 'tests.encrypting'"
+                "PERDURE_DATA_CONVERTER=tests.support.encrypting:conveter: the module"
+                " 'tests.support.encrypting'"
                 " has no attribute 'conveter'"
             ),
         ),
         (
-            "tests.encrypting:no_converter",
+            "tests.support.encrypting:no_converter",
             (
                 "is a str; it must be a temporalio.converter.DataConverter, or a function that"
                 " returns one"
             ),
         ),
         (
-            "tests.encrypting:broken",
-            "tests.encrypting:broken() of PERDURE_DATA_CONVERTER failed: ValueError in ",
+            "tests.support.encrypting:broken",
+            "tests.support.encrypting:broken() of PERDURE_DATA_CONVERTER failed: ValueError in ",
         ),
         (
-            "tests.encrypting:missing",
+            "tests.support.encrypting:missing",
             "failed: ModuleNotFoundError: No module named 'no_such_package'",
         ),
     ],

@@ -4,7 +4,6 @@ of delegation calls.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
@@ -19,7 +18,7 @@ from pydantic_core import to_json
 
 from perdure import Delegate, errors, limits
 from perdure.agents import delegates
-from perdure.agents.definitions import AgentDefinition, ToolDefinition
+from perdure.agents.definitions import AgentDefinition
 from perdure.agents.delegates import DELEGATE, LIST_AGENTS, SPAWN, Ancestor, Lineage, PinnedDelegate
 from perdure.turn import delegation, delegation_plan, leases, reservations
 from perdure.turn.decide import Done, next_move
@@ -43,11 +42,11 @@ from perdure.turn.wire import ChildNews, Summary, TurnRequest
 from perdure.values.answers import ModelAnswer
 from perdure.values.budgets import DIMENSIONS, NOTHING, Budget, Spending
 from perdure.values.messages import AssistantMessage, ToolCall
-from perdure.values.prices import Price
 from perdure.values.reports import Outcome, StopReason
 from perdure.values.tasks import Task
 
-from ..clerk import NANO, fits, in_its_own_time, named, small_budget, spending, total
+from ..support.clerk import NANO, fits, in_its_own_time, named, small_budget, spending, total
+from ..support.delegating_turns import call_of, delegating, spawn
 
 BUDGETS = (
     st.tuples(*(st.none() | st.integers(1, most) for most in (10**10, 20_000, 30, 30)))
@@ -63,60 +62,9 @@ JSON: st.SearchStrategy[JsonValue] = st.recursive(
         | st.dictionaries(st.sampled_from(("agent", "task", "tasks", "x")), inner, max_size=3)
     ),
 )
-PRICE = Price(input="3", output="15")
 HOUR = timedelta(hours=1)
 MICRO = 1_000
 """Nano-dollars. Shares of money are whole micro-dollars, where they are as much as one."""
-
-
-def delegating(
-    *,
-    others: Sequence[PinnedDelegate] = (),
-    on_exhausted: Literal["fail", "finish"] = "fail",
-    parallel: bool = False,
-    most: int = limits.CHILDREN,
-) -> AgentDefinition:
-    """An editor that delegates to a researcher and a writer."""
-    given_to = tuple(others) or (
-        PinnedDelegate(name="researcher", description="Finds facts."),
-        PinnedDelegate(name="writer"),
-    )
-    tools = tuple(
-        ToolDefinition(
-            name=name,
-            description=said,
-            parameters=schema,
-            activity="",
-            is_idempotent=True,
-            timeout_s=0,
-            schema_digest="",
-        )
-        for name, said, schema in delegates.tools(given_to, limits.CHILDREN_AT_ONCE)
-    )
-    return AgentDefinition(
-        name="editor",
-        instructions="",
-        model="m:m",
-        price=PRICE,
-        tools=tools,
-        delegates=given_to,
-        on_exhausted=on_exhausted,
-        parallel_tools=parallel,
-        max_children=most,
-    )
-
-
-def call_of(name: str, **arguments: JsonValue) -> ToolCall:
-    """A call with these arguments."""
-    return ToolCall(id=name, name=name, arguments=to_json(arguments).decode())
-
-
-def spawn(*agents: str) -> ToolCall:
-    """A call that gives a task to each of them."""
-    return call_of(
-        SPAWN,
-        tasks=[{"agent": agent, "task": f"task {place}"} for place, agent in enumerate(agents)],
-    )
 
 
 def after(

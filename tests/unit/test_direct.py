@@ -23,7 +23,7 @@ from perdure.activities.providers import Model, connect
 from perdure.testing.stub_provider import StubProvider, said_in
 from perdure.values.answers import ModelAnswer
 
-from ..loopback import ANTHROPIC, KEY, OPENAI, VENDORS, Vendor
+from ..support.loopback import ANTHROPIC, KEY, OPENAI, VENDORS, Vendor
 
 every_vendor = pytest.mark.parametrize("vendor", VENDORS)
 

@@ -25,8 +25,8 @@ from perdure import (
 from perdure.turn import reservations
 from perdure.turn.token_estimate import MEDIA_TOKENS, MESSAGE_TOKENS, Estimate, tokens
 
-from ..clerk import in_its_own_time
-from ..exchanges import Exchange, exchanges
+from ..support.clerk import in_its_own_time
+from ..support.exchanges import Exchange, exchanges
 
 SKIP = "PERDURE_RECORDINGS is not set to the absolute path of a folder with recordings"
 

@@ -33,9 +33,9 @@ from perdure.values.budgets import Budget
 from perdure.values.messages import AssistantMessage, Text, ToolCall, UserMessage, closed
 from perdure.values.tasks import Task
 
-from ..thorough import examples
-from .simulated import Played, any_turn, turn
-from .test_fold import AGENT, every_turn
+from ..support.folding import AGENT, every_turn
+from ..support.simulated import Played, any_turn, turn
+from ..support.thorough import examples
 
 GUARD = {"middleware": (Stage(name="guard", has_before=False, has_after=True),)}
 PASSED = (HookEnded(HookKey("after", 1)), TurnEnded(Outcome.COMPLETED))

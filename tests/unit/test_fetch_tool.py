@@ -9,10 +9,8 @@ import contextlib
 import gzip
 import http.server
 import re
-import shutil
 import socket
 import ssl
-import subprocess
 import sys
 import threading
 import time
@@ -31,7 +29,11 @@ from perdure.activities.toolboxes.addresses import may_connect
 from perdure.activities.toolboxes.fetch import FetchedPage
 from perdure.agents.tools import Toolbox, as_tools, encode
 from perdure.toolboxes import fetch
-from tests.loopback import raw_server
+
+from ..support.certificates import certificate
+from ..support.loopback import raw_server
+
+__all__ = ["certificate"]
 
 Headers = dict[str, str]
 Answer = tuple[int, Headers, bytes]
@@ -360,34 +362,6 @@ async def test_host_is_named_to_the_server_and_nothing_else_is(
     assert request[0] == "/a?b=c"
     assert set(request[1]) == {"host", "accept", "accept-encoding", "user-agent", "connection"}
     assert request[1]["host"] == f"shop.test:{site.port}"
-
-
-@pytest.fixture
-def certificate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ssl.SSLContext:
-    """A certificate for shop.test, which callers trust."""
-    openssl = shutil.which("openssl") or pytest.skip("there is no openssl to make a certificate")
-    key, made = tmp_path / "key.pem", tmp_path / "certificate.pem"
-    subject = ["-subj", "/CN=shop.test", "-addext", "subjectAltName=DNS:shop.test"]
-    command = [
-        openssl,
-        "req",
-        "-x509",
-        "-newkey",
-        "rsa:2048",
-        "-nodes",
-        "-days",
-        "2",
-        *subject,
-        "-keyout",
-        str(key),
-        "-out",
-        str(made),
-    ]
-    subprocess.run(command, check=True, capture_output=True)
-    monkeypatch.setenv("SSL_CERT_FILE", str(made))
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(made, key)
-    return context
 
 
 async def test_tls_is_for_the_name_though_the_address_is_connected_to(

@@ -5,15 +5,11 @@ The turns come from `simulated`, which uses the product's rules.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import pairwise
-
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from perdure.agents.definitions import AgentDefinition, ToolDefinition
 from perdure.turn.facts import (
     AgentResolved,
     ApprovalNeeded,
@@ -48,31 +44,11 @@ from perdure.values.messages import (
 from perdure.values.reports import StopReason, Usage
 from perdure.values.tasks import Task
 
-from ..thorough import examples
-from .simulated import Played, any_turn
+from ..support.folding import AGENT, every_turn, is_paired
+from ..support.simulated import Played, any_turn
 
 ANY_MESSAGE: TypeAdapter[Message] = TypeAdapter(Message)
 
-
-def offered(name: str, *, is_idempotent: bool) -> ToolDefinition:
-    return ToolDefinition(
-        name=name,
-        description="",
-        parameters={},
-        activity=name,
-        is_idempotent=is_idempotent,
-        timeout_s=60,
-        schema_digest="",
-    )
-
-
-AGENT = AgentDefinition(
-    name="any",
-    instructions="",
-    model="any:model",
-    tools=(offered("write", is_idempotent=False), offered("look", is_idempotent=True)),
-    max_iterations=5,
-)
 
 words = st.text(max_size=12)
 call_ids = st.sampled_from(["", "c1", "c2", "call_1_1", "call_1_2", "call_2_1", "call_1_1_2"])
@@ -103,27 +79,6 @@ results = st.builds(
 )
 tool_messages = st.builds(ToolMessage, results=st.lists(results, max_size=3).map(tuple))
 conversations = st.lists(user_messages | assistant_messages | tool_messages, max_size=8).map(tuple)
-
-
-def is_paired(messages: Sequence[Message]) -> bool:
-    """Every call has one result, in the tool message right after it, in call order; there are no
-    other results.
-    """
-    for before, message in pairwise((None, *messages, None)):
-        calls = before.calls if isinstance(before, AssistantMessage) else ()
-        given = message.results if isinstance(message, ToolMessage) else ()
-        if [call.id for call in calls] != [result.call_id for result in given] or (
-            isinstance(message, ToolMessage) and not calls
-        ):
-            return False
-    return True
-
-
-every_turn = settings(
-    max_examples=examples(100),
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
 
 
 @every_turn

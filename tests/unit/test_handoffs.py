@@ -66,10 +66,10 @@ from perdure.values.reports import StopReason, Usage
 from perdure.values.tasks import Task
 from perdure.workflows.turn.ui_details import card
 
-from ..thorough import examples
-from .simulated import NOW
-from .test_carry import carried, continued, parts_of
-from .test_fold import is_paired, offered
+from ..support.carried_states import carried, continued, parts_of
+from ..support.folding import is_paired, offered
+from ..support.simulated import NOW
+from ..support.thorough import examples
 
 LOOK = offered("look", is_idempotent=True)
 

@@ -38,7 +38,7 @@ from perdure.clients.gateway.rest.sessions import SendMessage
 from perdure.clients.gateway.streams import EventStream, OpenRequests, begun
 from perdure.session.facts import SessionFact
 
-from ..docs import openapi_document
+from ..support.docs import openapi_document
 
 CALLER = Caller("anna", "acme")
 
@@ -458,7 +458,7 @@ async def test_error_with_which_an_iterator_begins_is_raised_before_the_response
 
 @pytest.mark.accepts("H8")
 def test_document_is_valid_and_that_of_the_operations() -> None:
-    """`python -m tests.docs.openapi_document` updates it."""
+    """`python -m tests.support.docs.openapi_document` updates it."""
     document = openapi_document.document()
     validate(document)
 

@@ -18,7 +18,7 @@ from perdure.errors import TurnBudgetExceededError
 from perdure.turn.ledger import Ledger
 from perdure.values.budgets import DIMENSIONS, NOTHING, Budget, Spending
 
-from ..clerk import AMOUNTS, BUDGETS, NANO, fits, in_its_own_time, named, spending, total
+from ..support.clerk import AMOUNTS, BUDGETS, NANO, fits, in_its_own_time, named, spending, total
 
 KEYS = ("1.0", "1.1", "2.0", "2.1", "writer-1", "writer-2")
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from perdure.turn.ledger import Ledger
 from perdure.values.budgets import DIMENSIONS, Budget, Spending
 
-from ..clerk import BUDGETS, NANO, fits, in_its_own_time, named, spending, total
+from ..support.clerk import BUDGETS, NANO, fits, in_its_own_time, named, spending, total
 
 DEPTH = 3
 ORDERS = int(os.environ.get("PERDURE_LEDGER_ORDERS", "200"))

@@ -14,7 +14,7 @@ from perdure.values.messages import ToolCall, UserMessage
 from perdure.values.options import RequestOptions
 from perdure.values.reports import StopReason, Usage
 
-from ..loopback import ADD
+from ..support.loopback import ADD
 
 SEARCH = ADD.model_copy(update={"name": "search_files", "description": ""})
 ASKED = "notice period?"

@@ -15,7 +15,7 @@ from perdure.clients.sessions.handle import session_request
 from perdure.temporal.start_request import turn_request
 from perdure.testing import says, slowly
 
-from .mistakes import PAGE, page, rows
+from ..support.bad_input.mistakes import PAGE, page, rows
 
 
 @pytest.mark.accepts("P31")

@@ -25,7 +25,7 @@ from perdure.values.messages import (
 )
 from perdure.values.reports import StopReason, Usage
 
-from ..loopback import ADD, HELLO, KEY, OPENAI, error_body
+from ..support.loopback import ADD, HELLO, KEY, OPENAI, error_body
 
 
 def body(message: dict[str, Any], finish_reason: str | None = "stop", **more: Any) -> StubReply:

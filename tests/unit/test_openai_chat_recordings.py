@@ -10,8 +10,8 @@ from perdure import errors
 from perdure.errors import LLMError
 from perdure.values.reports import StopReason
 
-from ..loopback import OPENAI
-from ..recordings import Exchange, as_reply, recorded
+from ..support.loopback import OPENAI
+from ..support.recordings import Exchange, as_reply, recorded
 
 STOPS = {
     "stop": StopReason.END,

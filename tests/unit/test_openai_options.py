@@ -18,8 +18,8 @@ from perdure.values.budgets import Remaining
 from perdure.values.messages import UserMessage
 from perdure.values.options import RequestOptions
 
-from ..loopback import ADD, HELLO, OPENAI
-from ..recordings import Exchange, recorded
+from ..support.loopback import ADD, HELLO, OPENAI
+from ..support.recordings import Exchange, recorded
 
 SENT = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
 TOOLS = [

@@ -33,8 +33,8 @@ from perdure.values.messages import (
 from perdure.values.options import RequestOptions
 from perdure.values.reports import StopReason, Usage
 
-from ..clerk import in_its_own_time
-from ..loopback import ADD, HELLO, KEY, RESPONSES, error_body
+from ..support.clerk import in_its_own_time
+from ..support.loopback import ADD, HELLO, KEY, RESPONSES, error_body
 
 INCLUDE = ["reasoning.encrypted_content"]
 SENT = {

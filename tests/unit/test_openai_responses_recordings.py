@@ -28,8 +28,8 @@ from perdure.values.messages import (
 from perdure.values.options import RequestOptions
 from perdure.values.reports import StopReason, Usage
 
-from ..loopback import ADD, RESPONSES
-from ..recordings import Exchange, as_reply, recorded
+from ..support.loopback import ADD, RESPONSES
+from ..support.recordings import Exchange, as_reply, recorded
 
 CLASSES = {400: errors.LLMInvalidRequestError, 401: errors.LLMAuthError}
 OURS = (

@@ -21,8 +21,8 @@ from perdure.activities.pricing import MOST_TOKENS, Prices
 from perdure.values.prices import Price
 from perdure.values.reports import Usage
 
-from ..clerk import NANO, in_its_own_time
-from ..thorough import examples
+from ..support.clerk import NANO, in_its_own_time
+from ..support.thorough import examples
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 PER_MILLION = 1_000_000

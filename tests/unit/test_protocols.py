@@ -30,7 +30,7 @@ from perdure.values.options import RequestOptions
 from perdure.values.prices import bound
 from perdure.values.reports import StopReason
 
-from ..thorough import examples
+from ..support.thorough import examples
 
 
 @tool

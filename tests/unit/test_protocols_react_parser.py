@@ -15,7 +15,7 @@ from perdure.protocols.react_parser import ParsedReply, parse
 from perdure.protocols.react_text import _answer, _call
 from perdure.values.messages import ToolCall
 
-from ..thorough import examples
+from ..support.thorough import examples
 
 
 @tool

@@ -19,7 +19,16 @@ from perdure import errors, limits
 from perdure.errors import PerdureError
 from perdure.testing.stub_provider import StubProvider, StubReply
 
-from ..loopback import ANTHROPIC, HELLO, OPENAI, RESPONSES, VENDORS, Vendor, error_body, raw_server
+from ..support.loopback import (
+    ANTHROPIC,
+    HELLO,
+    OPENAI,
+    RESPONSES,
+    VENDORS,
+    Vendor,
+    error_body,
+    raw_server,
+)
 
 each_vendor = pytest.mark.parametrize("vendor", VENDORS)
 CHARGED = {"model": "m", "charged": True}

@@ -24,7 +24,7 @@ from perdure.turn.situation import Situation
 from perdure.turn.wire import ModelCall, TurnRequest
 from perdure.values.tasks import Task
 
-from ..loopback import ANTHROPIC, OPENAI, RESPONSES, VENDORS, Vendor
+from ..support.loopback import ANTHROPIC, OPENAI, RESPONSES, VENDORS, Vendor
 
 PAGE = Path(__file__).parents[2] / "docs" / "errors.md"
 TABLES = {

@@ -18,7 +18,7 @@ from perdure import errors, limits
 from perdure.testing.stub_provider import StubProvider, StubReply
 from perdure.values.messages import Media, UserMessage
 
-from ..loopback import HELLO, KEY, VENDORS, Vendor, error_body, raw_server
+from ..support.loopback import HELLO, KEY, VENDORS, Vendor, error_body, raw_server
 
 pytestmark = pytest.mark.parametrize("vendor", VENDORS)
 

@@ -42,7 +42,7 @@ from perdure.values.messages import (
 from perdure.values.options import RequestOptions
 from perdure.values.reports import StopReason, Usage
 
-from ..loopback import ADD, HELLO, KEY
+from ..support.loopback import ADD, HELLO, KEY
 
 SCHEMA: dict[str, Any] = {
     "type": "object",

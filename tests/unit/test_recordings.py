@@ -23,9 +23,9 @@ from perdure.errors import LLMError
 from perdure.testing.stub_provider import StubProvider, StubReply
 from perdure.values.answers import ModelAnswer
 
-from ..loopback import ANTHROPIC, HELLO, OPENAI, RESPONSES, Vendor
-from ..recordings import Exchange, as_reply, whole
-from ..thorough import some
+from ..support.loopback import ANTHROPIC, HELLO, OPENAI, RESPONSES, Vendor
+from ..support.recordings import Exchange, as_reply, whole
+from ..support.thorough import some
 
 PROMPTLY_S = 20.0
 AT_ONCE = 4

@@ -19,7 +19,7 @@ from perdure.values.messages import AssistantMessage, Text, Thinking, ToolCall, 
 from perdure.values.options import RequestOptions
 from perdure.values.reports import StopReason
 
-from ..loopback import ADD, ANTHROPIC, HELLO, OPENAI, RESPONSES
+from ..support.loopback import ADD, ANTHROPIC, HELLO, OPENAI, RESPONSES
 
 
 def closed(**properties: Any) -> dict[str, Any]:

@@ -22,11 +22,11 @@ from perdure.temporal.history import HistoryReader
 from perdure.turn.facts import Recorded
 from perdure.values.reports import Outcome
 
-from ..open_responses import event_in, response_in
-from ..replay.test_replay import OUTCOMES, STORED, stored
-from ..thorough import examples
-from .simulated import Played, any_turn
-from .test_fold import every_turn
+from ..support.folding import every_turn
+from ..support.histories import OUTCOMES, STORED, stored
+from ..support.open_responses import event_in, response_in
+from ..support.simulated import Played, any_turn
+from ..support.thorough import examples
 
 START = datetime(2026, 11, 23, 12, tzinfo=UTC)
 STATUS = {"truncated": "incomplete", "finished": "incomplete", "cancelled": "cancelled"}

@@ -15,7 +15,7 @@ from perdure.turn.fold import fold
 from perdure.turn.slot import ScheduledBy, Slot, with_slot
 from perdure.turn.wire import TurnRequest
 
-from ..thorough import some
+from ..support.thorough import some
 
 NOW = datetime(2026, 11, 23, 5, tzinfo=UTC)
 BERLIN = ScheduledBy(

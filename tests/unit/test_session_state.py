@@ -32,7 +32,7 @@ from perdure.values.budgets import Budget, Spending
 from perdure.values.messages import AssistantMessage, Text, UserMessage
 from perdure.values.reports import Outcome
 
-from ..thorough import examples
+from ..support.thorough import examples
 
 MOST_FACTS = 60
 REQUEST = SessionRequest(agent="clerk", budget=Budget(usd="5", model_calls=1000))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from perdure import errors, limits
 from perdure.activities.providers.sse import EventReader, ServerSentEvent
 
-from ..clerk import in_its_own_time
+from ..support.clerk import in_its_own_time
 
 
 def read(*pieces: bytes) -> list[ServerSentEvent]:

@@ -24,9 +24,9 @@ from perdure.testing.stub_provider import StubProvider
 from perdure.values.answers import ModelAnswer
 from perdure.values.reports import StopReason
 
-from ..clerk import in_its_own_time
-from ..loopback import ANTHROPIC, HELLO, OPENAI, RESPONSES
-from ..recordings import Exchange, as_reply, streams, whole
+from ..support.clerk import in_its_own_time
+from ..support.loopback import ANTHROPIC, HELLO, OPENAI, RESPONSES
+from ..support.recordings import Exchange, as_reply, streams, whole
 
 Event = dict[str, Any]
 

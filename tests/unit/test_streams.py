@@ -22,7 +22,7 @@ from perdure.testing import stub_streams
 from perdure.testing.stub_provider import StubProvider, StubReply, completion, message, response
 from perdure.values.reports import StopReason
 
-from ..loopback import ADD, KEY, VENDORS, Vendor, error_body, raw_server
+from ..support.loopback import ADD, KEY, VENDORS, Vendor, error_body, raw_server
 
 SHAPES = {"openai": completion, "openai-responses": response, "anthropic": message}
 STREAM = {"content-type": "text/event-stream"}

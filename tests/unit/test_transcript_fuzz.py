@@ -42,10 +42,10 @@ from perdure.values.messages import (
 )
 from perdure.values.tasks import Task
 
-from .. import drawn
-from ..thorough import examples
-from .simulated import Asked, Played, turn
-from .test_fold import is_paired
+from ..support import drawn
+from ..support.folding import is_paired
+from ..support.simulated import Asked, Played, turn
+from ..support.thorough import examples
 
 
 def calls_in(messages: tuple[Message, ...]) -> list[ToolCall]:

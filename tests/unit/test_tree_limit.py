@@ -24,8 +24,8 @@ from perdure.values.messages import AssistantMessage
 from perdure.values.reports import Outcome, StopReason
 from perdure.values.tasks import Task
 
-from ..clerk import in_its_own_time
-from .test_delegation import delegating, spawn
+from ..support.clerk import in_its_own_time
+from ..support.delegating_turns import delegating, spawn
 
 NAMES = ("editor", "researcher", "writer")
 

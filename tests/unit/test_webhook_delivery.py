@@ -24,8 +24,8 @@ from perdure.values.tasks import Task
 from perdure.worker.assembly import deliveries
 from perdure.worker.internals import activity_name
 
-from ..receiver import SECRET, receiving
-from .test_fetch_tool import certificate
+from ..support.certificates import certificate
+from ..support.receiver import SECRET, receiving
 
 __all__ = ["certificate"]
 

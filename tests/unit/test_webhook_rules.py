@@ -13,7 +13,7 @@ from perdure import errors
 from perdure.activities.webhook_rules import WebhookRules
 from perdure.worker.settings import WorkerSettings
 
-from ..receiver import OLD_SECRET, SECRET
+from ..support.receiver import OLD_SECRET, SECRET
 
 HOSTS = (
     "hooks.example.com",

@@ -1,0 +1,44 @@
+"""An agent whose calls wait for a person, and decisions about them."""
+
+import asyncio
+
+from perdure import Agent, tool
+from perdure.clients import Turn
+from perdure.values.approvals import PendingApproval
+
+sent: list[str] = []
+
+
+@tool(requires_approval=True)
+def send(to: str) -> str:
+    """Send a letter."""
+    sent.append(to)
+    return f"sent to {to}"
+
+
+@tool(read_only=True)
+def look(number: int = 1) -> str:
+    """Look."""
+    return f"seen {number}"
+
+
+@tool
+def note(text: str) -> str:
+    """Write down."""
+    return f"noted {text}"
+
+
+async def pending(turn: Turn, count: int = 1) -> tuple[PendingApproval, ...]:
+    """The calls that wait, as soon as there are any."""
+    async with asyncio.timeout(20):
+        # history is polled
+        while len(found := await turn.pending_approvals()) < count:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+    return found
+
+
+def agent(**fields: object) -> Agent:
+    """An agent that can send, look and note."""
+    return Agent(
+        **{"name": "clerk", "model": "scripted:clerk", "tools": [send, look, note], **fields}  # type: ignore[arg-type]
+    )

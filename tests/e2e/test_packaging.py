@@ -6,17 +6,22 @@ real subpackages, and its only top-level package must be `perdure`: other distri
 such as `workflows`.
 """
 
+import os
 import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tarfile
+import tomllib
 import venv
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from perdure.worker.dev import server_binary
 
 ROOT = Path(__file__).parents[2]
 ROOMS = ("activities", "clients", "worker", "workflows")
@@ -37,6 +42,9 @@ print(json.dumps([
     importlib.metadata.packages_distributions()["perdure"],
 ]))
 """
+
+
+WHERE = "import perdure; print(perdure.__file__)"
 
 
 @dataclass(frozen=True)
@@ -233,3 +241,61 @@ def test_command_of_the_wheel_runs(installed: Path, tmp_path: Path) -> None:
 
     assert (done.returncode, done.stderr) == (0, "")
     assert "worker" in done.stdout
+
+
+def alone(home: Path, distribution: Path) -> Path:
+    """The `bin` of an empty environment in which a distribution is installed, without a network.
+
+    A `.pth` file lets it find the packages that Perdure needs in this environment, after its own.
+    Perdure itself is not found there if it is installed as editable, which is a `.pth` file too.
+    """
+    venv.create(home)
+    (site,) = home.glob("lib/python*/site-packages")
+    needs = dict.fromkeys(map(sysconfig.get_path, ("purelib", "platlib")))
+    (site / "needs.pth").write_text("\n".join(needs), encoding="utf-8")
+    options = ("--quiet", "--no-index", "--no-deps", "--no-build-isolation", "--ignore-installed")
+    # pip of this environment, because installing pip takes longer than everything else
+    pip = (sys.executable, "-m", "pip", "--python", str(home / "bin/python"), "install", *options)
+    done = subprocess.run([*pip, str(distribution)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return home / "bin"
+
+
+def version() -> str:
+    """The version in pyproject.toml."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return str(project["version"])
+
+
+def first_program() -> str:
+    """The first program of the README."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    return text.partition("## The first program")[2].split("```python\n")[1].partition("```")[0]
+
+
+@pytest.mark.slow
+@pytest.mark.accepts("P70")
+@pytest.mark.parametrize("kind", ["wheel", "sdist"])
+def test_first_program_runs_where_a_distribution_is_installed(
+    built: Built, tmp_path: Path, kind: str
+) -> None:
+    """In an environment that has nothing but the distribution and what it needs."""
+    folder = alone(tmp_path / "venv", getattr(built, kind))
+    shutil.copytree(ROOT / "docs", tmp_path / "docs")
+    (tmp_path / "first.py").write_text(first_program(), encoding="utf-8")
+    environment = {**os.environ, server_binary.VARIABLE: str(server_binary.find().path)}
+    printed = [
+        subprocess.run(
+            [str(folder / words[0]), *words[1:]],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for words in (("perdure", "--version"), ("python", "-c", WHERE), ("python", "first.py"))
+    ]
+
+    assert printed[0] == f"perdure {version()}\n"
+    assert printed[1].startswith(str(tmp_path))
+    assert "how-a-turn-runs.md" in printed[2]

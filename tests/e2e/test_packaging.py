@@ -299,3 +299,14 @@ def test_first_program_runs_where_a_distribution_is_installed(
     assert printed[0] == f"perdure {version()}\n"
     assert printed[1].startswith(str(tmp_path))
     assert "how-a-turn-runs.md" in printed[2]
+
+
+@pytest.mark.accepts("P71")
+def test_version_is_that_of_the_newest_release_in_the_changelog(built: Built) -> None:
+    """The distributions have it in their names, and the command prints it."""
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    releases = re.findall(r"^## \[(\d[^\]]*)\] - \d{4}-\d\d-\d\d$", changelog, re.MULTILINE)
+
+    assert releases[:1] == [version()]
+    assert f"perdure-{version()}-py3-none-any.whl" == built.wheel.name
+    assert f"perdure-{version()}.tar.gz" == built.sdist.name

@@ -19,6 +19,7 @@ def model() -> ByTask:
     """The replies of the models in the page's turns."""
     return ByTask(
         {
+            "Answer ticket 4710.": ScriptedModel(says("10 days")),
             "Answer ticket 4711.": ScriptedModel(says("30 days")),
             "Answer ticket 4712.": ScriptedModel(says("60 days")),
             "Read invoice 17.": ScriptedModel(says('{"total": "12.50", "due": "2026-12-01"}')),
@@ -42,13 +43,13 @@ async def test_client_does_what_the_page_says(tell: Tell) -> None:
             await (await story.defining("count"))(story.terminal.environment["TEMPORAL_ADDRESS"])
             == 0
         )
+        stop = await story.defining("stop")
+        stopped = await stop(await client.start("support", "Answer ticket 4710."), "jo@example.com")
         story.given(client=client, Invoice=given.Invoice, Kind=given.Kind)
         await (await story.defining("examples"))(client)
         values = await story.prints((await story.defining("values"))(client))
         answer = await story.defining("answer")
         failing = await client.start("support", "Answer without a key.")
-        stop = await story.defining("stop")
-        stopped = await stop(await client.start("support", "Answer ticket 4711."), "jo@example.com")
         answers = [await answer(turn) for turn in (client.turn("ticket-4712"), failing)]
         context = await story.up_to("Context and history", "text")
         scripts.scripts[context.text.strip()] = ScriptedModel("two months")

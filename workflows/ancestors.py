@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
@@ -13,6 +15,9 @@ from perdure.temporal.payloads import pack
 from perdure.turn.state import TurnState
 from perdure.turn.wire import ChildNews
 from perdure.values.budgets import Budget
+
+_APART = "signal-apart"
+"""The patch id of turns that wait for a signal to an ancestor in an asyncio task of its own."""
 
 
 def span_of_this_turn() -> trace_ids.TurnSpan:
@@ -75,7 +80,20 @@ async def tell_added(state: TurnState, more: Budget) -> None:
 
 
 async def _tell(ancestor: Ancestor, news: ChildNews) -> None:
-    """Signal an ancestor and wait until its history has it; one that has ended is skipped."""
+    """Signal an ancestor and wait until its history has it; one that has ended is skipped.
+
+    A cancellation ends the wait, and the signal is sent nevertheless.
+    """
+    signal = _signalled(ancestor, news)
+    if not workflow.patched(_APART):  # the SDK forgets a cancellation while it waits for a signal
+        await signal
+        return
+    task = asyncio.create_task(signal)
+    await workflow.wait([task])
+    task.result()
+
+
+async def _signalled(ancestor: Ancestor, news: ChildNews) -> None:
     try:
         await workflow.get_external_workflow_handle(ancestor.turn_id).signal(CHILD_NEWS, pack(news))
     except ApplicationError as error:

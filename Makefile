@@ -7,7 +7,7 @@ WORKERS ?= 4
 
 unexport PYTHONDONTWRITEBYTECODE  # or each process would rewrite the asserts of all tests anew
 
-.PHONY: demo test check types format dev docs docs-check docs-serve docs-tools test-slow test-local-model local-model-tools deploy-check deploy-tools mcp-servers acceptance bad-input mistakes screenshots lock clean
+.PHONY: demo test simulate check types format dev docs docs-check docs-serve docs-tools test-slow test-local-model local-model-tools deploy-check deploy-tools mcp-servers acceptance bad-input mistakes screenshots lock clean
 
 # Every day
 
@@ -16,6 +16,11 @@ demo: $(READY)        ## a real turn on a real Temporal server; its worker is ki
 
 test: $(READY)        ## every test but the slow suites
 	@$(BIN)/pytest -n $(WORKERS) --dist worksteal --durations 10 --durations-min 5 $(ARGS)
+
+SEEDS ?= 1000
+
+simulate: $(READY)    ## turns of random agents on a simulated server, with all that may happen to them; make simulate SEEDS=10000
+	@$(BIN)/python -m perdure.testing.simulation --seeds $(SEEDS) --workers $(WORKERS) $(ARGS)
 
 check: $(READY)       ## format, lint, types (of the code blocks of the pages too), layers, and that the acceptance list holds no unknown id
 	@$(BIN)/ruff format --check .

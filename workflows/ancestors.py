@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
@@ -16,6 +18,8 @@ from perdure.values.budgets import Budget
 
 MADE_UP_REFUSED = "made-up-input-is-refused"
 """The patch since which sessions and push notifications do not begin with a later run's input."""
+_APART = "signal-apart"
+"""The patch id of turns that wait for a signal to an ancestor in an asyncio task of its own."""
 
 
 def span_of_this_turn() -> trace_ids.TurnSpan:
@@ -81,7 +85,20 @@ async def tell_added(state: TurnState, more: Budget) -> None:
 
 
 async def _tell(ancestor: Ancestor, news: ChildNews) -> None:
-    """Signal an ancestor and wait until its history has it; one that has ended is skipped."""
+    """Signal an ancestor and wait until its history has it; one that has ended is skipped.
+
+    A cancellation ends the wait, and the signal is sent nevertheless.
+    """
+    signal = _signalled(ancestor, news)
+    if not workflow.patched(_APART):  # the SDK forgets a cancellation while it waits for a signal
+        await signal
+        return
+    task = asyncio.create_task(signal)
+    await workflow.wait([task])
+    task.result()
+
+
+async def _signalled(ancestor: Ancestor, news: ChildNews) -> None:
     try:
         await workflow.get_external_workflow_handle(ancestor.turn_id).signal(CHILD_NEWS, pack(news))
     except ApplicationError as error:

@@ -1,0 +1,13 @@
+"""A simulator: the real workflows of turns on a deterministic server, and all that may happen.
+
+```python
+for seed in range(200):
+    made = simulate(seed, [agent])
+    assert made.broken is None, made.story
+```
+"""
+
+from perdure.testing.simulation.server import BrokenError
+from perdure.testing.simulation.simulate import Simulation, shrunk, simulate
+
+__all__ = ["BrokenError", "Simulation", "shrunk", "simulate"]

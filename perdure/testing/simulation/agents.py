@@ -1,0 +1,128 @@
+"""Agents of all kinds, and tasks for them, for simulations without agents of one's own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any, Literal
+
+from pydantic import BaseModel
+
+from perdure.agents.agent import Agent
+from perdure.agents.delegates import Delegate
+from perdure.agents.handoffs import Handoff
+from perdure.agents.policy import Allow, Deny, ProposedCall, RequireApproval
+from perdure.agents.tools import tool
+from perdure.testing.simulation.choices import Choices
+from perdure.turn.wire import TurnRequest
+from perdure.values.budgets import Budget
+from perdure.values.options import RequestOptions
+from perdure.values.tasks import Task
+
+NAMES = ("first", "second", "third")
+
+
+@tool
+def write(a: int = 0) -> str:
+    """Change something, which may not happen twice."""
+    return f"written {a}"
+
+
+@tool(read_only=True)
+def look(a: int = 0) -> str:
+    """Change nothing."""
+    return f"seen {a}"
+
+
+@tool(requires_approval=True, idempotent=True)
+def send(a: int = 0) -> str:
+    """Change something with approval."""
+    return f"sent {a}"
+
+
+class Number(BaseModel):
+    """A typed answer."""
+
+    n: int
+
+
+async def policy(call: ProposedCall) -> Allow | Deny | RequireApproval:
+    """Decide by the arguments, so that each choice of the model meets another verdict."""
+    match call.values.get("a", 0):
+        case 2:
+            return Deny(reason="not two")
+        case 3:
+            return RequireApproval(expires=timedelta(seconds=60))
+        case _:
+            return Allow()
+
+
+def some_agents(choices: Choices) -> list[Agent[Any]]:
+    """Return one agent, or three that delegate and hand over to each other."""
+    names = NAMES[: choices.pick((1, 1, 3, 3))]
+    return [_agent(choices, name, [other for other in names if other != name]) for name in names]
+
+
+def _agent(choices: Choices, name: str, others: Sequence[str]) -> Agent[Any]:
+    delegates: tuple[Delegate, ...] = ()
+    handoffs: tuple[Handoff, ...] = ()
+    if others:
+        delegates = tuple(Delegate(other, inherit=choices.happens(3)) for other in others)
+        handoffs = tuple(Handoff(other) for other in others) if choices.happens(3) else ()
+    two = ("model:first", "model:second")
+    on_exhausted: Literal["finish", "pause", "fail"] = choices.pick(("finish", "pause", "fail"))
+    on_loop: Literal["ignore", "warn", "fail"] = choices.pick(("ignore", "ignore", "warn", "fail"))
+    approval: Literal["marked", "changes", "all"] = choices.pick(("marked", "changes", "all"))
+    protocol: Literal["native", "react_text", "json"] = choices.pick(
+        ("native", "native", "native", "react_text", "json")
+    )
+    on_child_error: Literal["cancel", "collect"] = choices.pick(("cancel", "collect"))
+    return Agent(
+        name=name,
+        model=choices.pick(("model:first", "model:first", two)),
+        description=f"the {name} one",
+        instructions="Do it.",
+        tools=[write, look, send],
+        max_iterations=choices.pick((25, 25, 3, 6)),
+        budget=some_budget(choices),
+        on_exhausted=on_exhausted,
+        on_loop=on_loop,
+        protocol=protocol,
+        output=choices.pick((None, None, None, Number)),
+        options=choices.pick((RequestOptions(), RequestOptions(max_output_tokens=400))),
+        parallel_tools=choices.pick((False, True)),
+        approval=approval,
+        policy=choices.pick((None, None, policy)),
+        delegates=delegates,
+        handoffs=handoffs,
+        on_child_error=on_child_error,
+    )
+
+
+def some_budget(choices: Choices) -> Budget | None:
+    """Return a budget of some dimensions; often none."""
+    limits: dict[str, object] = {}
+    amounts: dict[str, tuple[object, ...]] = {
+        "usd": (60, 12),
+        "tokens": (60_000, 12_000),
+        "model_calls": (9, 3),
+        "tool_calls": (6, 1),
+        "time": (timedelta(seconds=90), timedelta(seconds=9)),
+    }
+    for name, some in amounts.items():
+        if choices.happens(4):
+            limits[name] = choices.pick(some)
+    return Budget.model_validate(limits) if limits else None
+
+
+def some_request(choices: Choices, agents: Sequence[Agent[Any]]) -> TurnRequest:
+    """Return the input of a turn of the first agent."""
+    fields: dict[str, Any] = {"budget": some_budget(choices)}
+    if choices.happens(6):
+        fields["deadline"] = timedelta(seconds=choices.pick((100, 10, 3.05)))
+    if choices.happens(12):
+        fields["delay"] = timedelta(seconds=choices.pick((0.5, 2)))
+    if choices.happens(8):
+        fields["max_iterations"] = 4
+    task = Task(content="go", requires_human_approval=choices.happens(8))
+    return TurnRequest(agent=agents[0].name, task=task, **fields)

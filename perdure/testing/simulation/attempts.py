@@ -1,0 +1,177 @@
+"""The attempts of activities, and what may go wrong with them: before, during and after them.
+
+The effect of an attempt and its result are two things: a worker may be lost between them, or go on
+after the server has given it up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from temporalio.api.common.v1 import Payload
+from temporalio.api.failure.v1 import Failure
+
+from perdure.temporal.names import WORKER_SHUTDOWN
+from perdure.testing.simulation.history import Fields
+from perdure.testing.simulation.runs import Activity, Run
+from perdure.testing.simulation.server import Server
+
+_DURATIONS_S = (0.05, 0.05, 0.05, 0.5, 3, 3, 40)
+
+SOUND = 36
+"""Of so many attempts, six go wrong in one of the six ways."""
+_FATES = (
+    *("sound",) * (SOUND - 6),
+    *("lost before its effect", "lost after its effect", "frozen", "shut down", "too slow"),
+    "done twice",
+)
+
+
+class Worker(Protocol):
+    """What does the work of an attempt."""
+
+    def execute(self, activity: Activity) -> Payload | Failure:
+        """Do the work, with its effects, and return the result or the failure."""
+
+
+class Attempts:
+    """Runs activities.
+
+    Attributes:
+        on_effect: Called before each attempt that may have an effect.
+    """
+
+    def __init__(self, server: Server, worker: Worker) -> None:
+        self.on_effect: list[Callable[[Activity], None]] = []
+        self._server = server
+        self._worker = worker
+
+    def schedule(self, run: Run, content: Any, event_id: int) -> None:
+        """Put an activity on its queue."""
+        [payload] = content.arguments
+        timeout_s = content.start_to_close_timeout.ToNanoseconds() / 1e9
+        activity = Activity(
+            run,
+            event_id,
+            content.activity_id,
+            content.activity_type,
+            payload,
+            retries=content.retry_policy.maximum_attempts != 1,
+            heartbeat_s=content.heartbeat_timeout.ToNanoseconds() / 1e9,
+            timeout_s=timeout_s or None,
+        )
+        run.activities[event_id] = activity
+        self._server.counts["activities"] += 1
+        delay_s = self._server.choices.pick((0, 0, 0.001, 0.2))
+        self._server.clock.later(delay_s, lambda: self._begin(activity))
+
+    def cancel(self, run: Run, event_id: int) -> None:
+        """Cancel an activity: at once if no worker has it, and otherwise when its worker hears."""
+        activity = run.activities.get(event_id)
+        if activity is None:
+            return
+        activity.is_cancelled = True
+        if not activity.is_started:
+            self._server.clock.later(0, lambda: self._end(activity, "CANCELED", {}))
+        elif not self._server.choices.happens(4):  # or it does not hear of it, or does not stop
+            delay_s = self._server.choices.pick((0, 0.1, 2, 15, 30))
+            self._server.clock.later(delay_s, lambda: self._end(activity, "CANCELED", {}))
+
+    def _begin(self, activity: Activity) -> None:
+        if not self._is_open(activity) or activity.is_cancelled:
+            return
+        activity.is_started = True
+        choices, later = self._server.choices, self._server.clock.later
+        fate, takes_s = choices.pick(_FATES), choices.pick(_DURATIONS_S)
+        attempt = activity.attempt
+        heartbeat_s = activity.heartbeat_s or 15
+        if fate != "sound":
+            self._server.counts[fate] += 1
+        match fate:
+            case "lost before its effect":
+                later(heartbeat_s, lambda: self._lose(activity, attempt, heartbeat()))
+            case "lost after its effect":
+                self._work(activity)
+                later(heartbeat_s, lambda: self._lose(activity, attempt, heartbeat()))
+            case "frozen":  # and goes on when the server has given it up
+                later(heartbeat_s, lambda: self._lose(activity, attempt, heartbeat()))
+                later(heartbeat_s + takes_s, lambda: self._act(activity))
+            case "shut down":
+                if choices.happens(2):
+                    self._work(activity)
+                later(takes_s, lambda: self._lose(activity, attempt, shut_down()))
+            case "too slow" if activity.timeout_s is not None:
+                self._work(activity)
+                failure = timed_out(1, "start to close")
+                later(activity.timeout_s, lambda: self._lose(activity, attempt, failure))
+            case _:
+                result = self._work(activity)
+                later(takes_s, lambda: self._return(activity, attempt, result))
+                if fate == "done twice":  # the server may hear of one end twice
+                    later(takes_s, lambda: self._return(activity, attempt, result))
+
+    def _act(self, activity: Activity) -> None:
+        """Do the work of an attempt whose result nobody takes any more."""
+        self._work(activity)
+
+    def _work(self, activity: Activity) -> Payload | Failure:
+        for hook in self.on_effect:
+            hook(activity)
+        return self._worker.execute(activity)
+
+    def _is_open(self, activity: Activity) -> bool:
+        return activity.run.activities.get(activity.event_id) is activity
+
+    def _return(self, activity: Activity, attempt: int, result: Payload | Failure) -> None:
+        if activity.attempt != attempt:
+            return
+        if isinstance(result, Payload):
+            self._end(activity, "COMPLETED", {"result": {"payloads": [result]}})
+        elif activity.retries and not result.application_failure_info.non_retryable:
+            self._again(activity)
+        else:
+            self._end(activity, "FAILED", {"failure": result})
+
+    def _lose(self, activity: Activity, attempt: int, failure: Failure) -> None:
+        if activity.attempt != attempt or not self._is_open(activity):
+            return
+        if activity.retries:
+            self._again(activity)
+        else:
+            how = "TIMED_OUT" if failure.HasField("timeout_failure_info") else "FAILED"
+            self._end(activity, how, {"failure": failure})
+
+    def _again(self, activity: Activity) -> None:
+        activity.attempt += 1
+        activity.is_started = False
+        self._server.clock.later(0.2, lambda: self._begin(activity))
+
+    def _end(self, activity: Activity, how: str, fields: Fields) -> None:
+        if not self._is_open(activity):
+            return
+        run = activity.run
+        del run.activities[activity.event_id]
+        scheduled: Fields = {"scheduled_event_id": activity.event_id}
+        if activity.is_started:
+            self._server.deliver(run, "ACTIVITY_TASK_STARTED", scheduled)
+        self._server.deliver(run, f"ACTIVITY_TASK_{how}", {**scheduled, **fields})
+
+
+def heartbeat() -> Failure:
+    """Return the failure of an attempt whose worker sends no heartbeats any more."""
+    return timed_out(4, "heartbeat")
+
+
+def timed_out(kind: int, name: str) -> Failure:
+    """Return the failure of an attempt that ran out of time."""
+    failure = Failure(message=f"activity {name} timeout", source="Server")
+    failure.timeout_failure_info.timeout_type = kind  # type: ignore[assignment]
+    return failure
+
+
+def shut_down() -> Failure:
+    """Return the failure of an attempt whose worker was shut down."""
+    failure = Failure(message="the worker was shut down")
+    failure.application_failure_info.type = WORKER_SHUTDOWN
+    return failure

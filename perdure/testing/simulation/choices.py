@@ -1,0 +1,46 @@
+"""The choices of a simulated run: drawn from a seed, recorded, and replayed in part.
+
+Every choice is a number below the count of its options, and 0 is the option with which the least
+happens: the call succeeds, nothing is lost, nobody interferes. So a run becomes simpler when its
+choices are replaced by 0, which is how a failing one is shrunk.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+class Choices:
+    """Choices drawn from a seed, or replayed from a list, after which all are 0.
+
+    Attributes:
+        made: The choices so far.
+    """
+
+    def __init__(self, seed: int, replayed: Sequence[int] | None = None) -> None:
+        self.made: list[int] = []
+        self._random = random.Random(seed)  # noqa: S311 - it has to be repeatable
+        self._replayed = replayed
+
+    def below(self, count: int) -> int:
+        """Return a number from 0 to `count` - 1."""
+        if self._replayed is None:
+            made = self._random.randrange(count)
+        elif len(self.made) < len(self._replayed):
+            made = min(self._replayed[len(self.made)], count - 1)
+        else:
+            made = 0
+        self.made.append(made)
+        return made
+
+    def pick(self, options: Sequence[T]) -> T:
+        """Return one of the options; the first is that with which the least happens."""
+        return options[self.below(len(options))]
+
+    def happens(self, one_in: int) -> bool:
+        """Return whether something happens that happens once in so many times."""
+        return self.below(one_in) == one_in - 1

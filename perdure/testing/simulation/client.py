@@ -1,0 +1,112 @@
+"""A client whose server is the simulated one, as far as the product's activities read from it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+from temporalio.api.enums.v1 import WorkflowExecutionStatus
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.api.operatorservice.v1 import ListSearchAttributesResponse
+from temporalio.api.workflowservice.v1 import (
+    DescribeWorkflowExecutionResponse,
+    GetWorkflowExecutionHistoryResponse,
+    GetWorkflowExecutionHistoryReverseResponse,
+)
+from temporalio.service import RPCError, RPCStatusCode
+
+from perdure.testing.simulation.runs import Run
+from perdure.testing.simulation.sdk import CONVERTER, NAMESPACE
+from perdure.testing.simulation.server import Server
+
+_PAGE = 40
+_STATUS = {
+    "": WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING,
+    "WORKFLOW_EXECUTION_COMPLETED": WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_COMPLETED,
+    "WORKFLOW_EXECUTION_FAILED": WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_FAILED,
+    "WORKFLOW_EXECUTION_CANCELED": WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_CANCELED,
+    "WORKFLOW_EXECUTION_TERMINATED": WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_TERMINATED,
+    "WORKFLOW_EXECUTION_CONTINUED_AS_NEW": (
+        WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW
+    ),
+}
+
+
+class HistoryClient:
+    """Reads the histories of a simulated server, like `temporalio.client.Client`.
+
+    It has the few methods of a client that activities of turns call. It is its own workflow service
+    and operator service.
+    """
+
+    data_converter = CONVERTER
+    namespace = NAMESPACE
+    identity = "simulation"
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self.workflow_service = self.operator_service = self
+
+    def get_workflow_handle(self, workflow_id: str, *, run_id: str | None = None) -> _Handle:
+        """Return a handle that reads a history."""
+        return _Handle(self._run(workflow_id, run_id or ""))
+
+    async def get_workflow_execution_history(
+        self, request: Any, **options: Any
+    ) -> GetWorkflowExecutionHistoryResponse:
+        """Return the whole history of a run, or its last event if that is asked for."""
+        run = self._run(request.execution.workflow_id, request.execution.run_id)
+        response = GetWorkflowExecutionHistoryResponse()
+        is_end = bool(request.history_event_filter_type > 1)
+        response.history.events.extend(run.history.events[-1:] if is_end else run.history.events)
+        return response
+
+    async def get_workflow_execution_history_reverse(
+        self, request: Any, **options: Any
+    ) -> GetWorkflowExecutionHistoryReverseResponse:
+        """Return a page of a history, from its end."""
+        run = self._run(request.execution.workflow_id, request.execution.run_id)
+        token = request.next_page_token
+        end = int(token) if token else len(run.history)
+        begin = max(end - _PAGE, 0)
+        response = GetWorkflowExecutionHistoryReverseResponse()
+        response.history.events.extend(reversed(run.history.events[begin:end]))
+        response.next_page_token = str(begin).encode() if begin else b""
+        return response
+
+    async def describe_workflow_execution(
+        self, request: Any, **options: Any
+    ) -> DescribeWorkflowExecutionResponse:
+        """Describe a run, or the last one of a workflow."""
+        run = self._run(request.execution.workflow_id, request.execution.run_id)
+        response = DescribeWorkflowExecutionResponse()
+        info = response.workflow_execution_info
+        info.execution.workflow_id, info.execution.run_id = run.id, run.begun.run_id
+        info.type.name, info.first_run_id = run.begun.type, run.begun.first_run_id
+        info.status = _STATUS[run.closed]
+        if run.begun.parent is not None:
+            info.parent_execution.workflow_id = run.begun.parent[0]
+        if run.closed:
+            info.close_time.CopyFrom(run.history.events[-1].event_time)
+        return response
+
+    async def list_search_attributes(
+        self, request: Any, **options: Any
+    ) -> ListSearchAttributesResponse:
+        """Return that the namespace has no search attributes of Perdure."""
+        return ListSearchAttributesResponse()
+
+    def _run(self, workflow_id: str, run_id: str) -> Run:
+        for run in reversed(self._server.runs):
+            if run.id == workflow_id and run_id in ("", run.begun.run_id):
+                return run
+        raise RPCError("workflow not found", RPCStatusCode.NOT_FOUND, b"")
+
+
+class _Handle:
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    async def fetch_history_events(self, **options: Any) -> AsyncIterator[HistoryEvent]:
+        for event in list(self._run.history.events):
+            yield event

@@ -1,0 +1,245 @@
+"""The events that the server writes for the commands of a workflow task."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from temporalio.api.common.v1 import Payload, Payloads
+from temporalio.api.history.v1 import HistoryEvent
+
+from perdure.testing.simulation.history import Fields, attributes, name_of
+from perdure.testing.simulation.sdk import NAMESPACE, Command
+
+PATCH, LOCAL = "core_patch", "core_local_activity"
+"""The names of the markers of patches and of local activities."""
+
+Ids = Mapping[tuple[str, int], int]
+"""The event of what was begun, by its kind and by the number that the SDK has given it."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """An event that a command writes.
+
+    Attributes:
+        name: The name of its type.
+        fields: Its attributes.
+        begins: The kind and the number of what the command begins; None if it begins nothing.
+        command: The command.
+    """
+
+    name: str
+    fields: Fields
+    begins: tuple[str, int] | None = None
+    command: Command | None = None
+
+
+def variant(command: Command) -> tuple[str, Any]:
+    """Return the kind of a command, and its content."""
+    name = command.WhichOneof("variant") or ""
+    return name, getattr(command, name)
+
+
+def written(command: Command, ids: Ids, requests: Mapping[str, Any]) -> list[Written]:
+    """Return the events of a command; none for an update that was rejected.
+
+    `requests` has the accepted updates, by their ids.
+    """
+    name, content = variant(command)
+    if name == "update_response":
+        return _answered(command, content, requests)
+    if name == "set_patch_marker":
+        return _patch(content.patch_id)
+    return [_PLAIN[name](command, content, ids)]
+
+
+def _patch(patch_id: str) -> list[Written]:
+    """Return the marker of a patch, and the search attribute that goes with it."""
+    about = {"id": patch_id, "deprecated": False}
+    details = {"patch-data": Payloads(payloads=[_json(about)])}
+    patches = {"indexed_fields": {"TemporalChangeVersion": _json([patch_id])}}
+    return [
+        Written("MARKER_RECORDED", {"marker_name": PATCH, "details": details}),
+        Written("UPSERT_WORKFLOW_SEARCH_ATTRIBUTES", {"search_attributes": patches}),
+    ]
+
+
+def _json(value: object) -> Payload:
+    return Payload(metadata={"encoding": b"json/plain"}, data=json.dumps(value).encode())
+
+
+def _activity(command: Command, content: Any, ids: Ids) -> Written:
+    fields = {
+        "activity_id": content.activity_id,
+        "activity_type": {"name": content.activity_type},
+        "task_queue": {"name": content.task_queue},
+        "input": Payloads(payloads=content.arguments),
+    }
+    for timeout in (
+        "schedule_to_close_timeout",
+        "start_to_close_timeout",
+        "heartbeat_timeout",
+        "retry_policy",
+    ):
+        if content.HasField(timeout):
+            fields[timeout] = getattr(content, timeout)
+    return Written("ACTIVITY_TASK_SCHEDULED", fields, ("activity", content.seq), command)
+
+
+def _cancelled_activity(command: Command, content: Any, ids: Ids) -> Written:
+    scheduled = ids.get(("activity", content.seq), 0)
+    fields = {"scheduled_event_id": scheduled}
+    return Written("ACTIVITY_TASK_CANCEL_REQUESTED", fields, command=command)
+
+
+def _timer(command: Command, content: Any, ids: Ids) -> Written:
+    fields = {
+        "timer_id": str(content.seq),
+        "start_to_fire_timeout": content.start_to_fire_timeout,
+    }
+    return Written("TIMER_STARTED", fields, ("timer", content.seq), command)
+
+
+def _cancelled_timer(command: Command, content: Any, ids: Ids) -> Written:
+    started = ids.get(("timer", content.seq), 0)
+    fields = {"timer_id": str(content.seq), "started_event_id": started}
+    return Written("TIMER_CANCELED", fields, command=command)
+
+
+def _child(command: Command, content: Any, ids: Ids) -> Written:
+    fields = {
+        "namespace": NAMESPACE,
+        "workflow_id": content.workflow_id,
+        "workflow_type": {"name": content.workflow_type},
+        "input": Payloads(payloads=content.input),
+        "parent_close_policy": content.parent_close_policy,
+        "memo": {"fields": dict(content.memo)},
+    }
+    name = "START_CHILD_WORKFLOW_EXECUTION_INITIATED"
+    return Written(name, fields, ("child", content.seq), command)
+
+
+def _cancelled_child(command: Command, content: Any, ids: Ids) -> Written:
+    fields = {
+        "namespace": NAMESPACE,
+        "child_workflow_only": True,
+        "control": str(ids.get(("child", content.child_workflow_seq), 0)),
+        "reason": content.reason,
+    }
+    name = "REQUEST_CANCEL_EXTERNAL_WORKFLOW_EXECUTION_INITIATED"
+    return Written(name, fields, command=command)
+
+
+def _signal(command: Command, content: Any, ids: Ids) -> Written:
+    fields = {
+        "namespace": NAMESPACE,
+        "workflow_execution": {"workflow_id": content.workflow_execution.workflow_id},
+        "signal_name": content.signal_name,
+        "input": Payloads(payloads=content.args),
+    }
+    name = "SIGNAL_EXTERNAL_WORKFLOW_EXECUTION_INITIATED"
+    return Written(name, fields, ("signal", content.seq), command)
+
+
+def _memo(command: Command, content: Any, ids: Ids) -> Written:
+    fields = {"upserted_memo": content.upserted_memo}
+    return Written("WORKFLOW_PROPERTIES_MODIFIED", fields, command=command)
+
+
+def _search_attributes(command: Command, content: Any, ids: Ids) -> Written:
+    fields = {"search_attributes": content.search_attributes}
+    return Written("UPSERT_WORKFLOW_SEARCH_ATTRIBUTES", fields, command=command)
+
+
+def _completed(command: Command, content: Any, ids: Ids) -> Written:
+    fields = {"result": Payloads(payloads=[content.result])}
+    return Written("WORKFLOW_EXECUTION_COMPLETED", fields, command=command)
+
+
+def _failed(command: Command, content: Any, ids: Ids) -> Written:
+    return Written("WORKFLOW_EXECUTION_FAILED", {"failure": content.failure}, command=command)
+
+
+def _cancelled(command: Command, content: Any, ids: Ids) -> Written:
+    return Written("WORKFLOW_EXECUTION_CANCELED", {}, command=command)
+
+
+def _continued(command: Command, content: Any, ids: Ids) -> Written:
+    fields = {
+        "workflow_type": {"name": content.workflow_type},
+        "input": Payloads(payloads=content.arguments),
+        "memo": {"fields": dict(content.memo)},
+    }
+    return Written("WORKFLOW_EXECUTION_CONTINUED_AS_NEW", fields, command=command)
+
+
+_PLAIN: dict[str, Callable[[Command, Any, Ids], Written]] = {
+    "schedule_activity": _activity,
+    "request_cancel_activity": _cancelled_activity,
+    "start_timer": _timer,
+    "cancel_timer": _cancelled_timer,
+    "start_child_workflow_execution": _child,
+    "cancel_child_workflow_execution": _cancelled_child,
+    "signal_external_workflow_execution": _signal,
+    "modify_workflow_properties": _memo,
+    "upsert_workflow_search_attributes": _search_attributes,
+    "complete_workflow_execution": _completed,
+    "fail_workflow_execution": _failed,
+    "cancel_workflow_execution": _cancelled,
+    "continue_as_new_workflow_execution": _continued,
+}
+
+CLOSES = frozenset(
+    {
+        *("complete_workflow_execution", "fail_workflow_execution"),
+        *("cancel_workflow_execution", "continue_as_new_workflow_execution"),
+    }
+)
+"""The commands that end a run."""
+
+
+def _answered(command: Command, content: Any, requests: Mapping[str, Any]) -> list[Written]:
+    """Return the event of an answer to an update; none if it was rejected before its acceptance."""
+    update_id, answer = content.protocol_instance_id, content.WhichOneof("response")
+    if update_id not in requests:
+        return []
+    if answer == "accepted":
+        fields: Fields = {
+            "protocol_instance_id": update_id,
+            "accepted_request": requests[update_id],
+        }
+        return [Written("WORKFLOW_EXECUTION_UPDATE_ACCEPTED", fields, command=command)]
+    meta = {"update_id": update_id}
+    if answer == "completed":
+        outcome: Fields = {"success": Payloads(payloads=[content.completed])}
+    else:
+        outcome = {"failure": content.rejected}
+    fields = {"meta": meta, "outcome": outcome}
+    return [Written("WORKFLOW_EXECUTION_UPDATE_COMPLETED", fields, command=command)]
+
+
+def gist(event: HistoryEvent) -> tuple[str, ...]:
+    """Return what the SDK compares of an event when it replays a history."""
+    name, content = name_of(event), attributes(event)
+    match name:
+        case "ACTIVITY_TASK_SCHEDULED":
+            return name, content.activity_id, content.activity_type.name
+        case "ACTIVITY_TASK_CANCEL_REQUESTED":
+            return name, str(content.scheduled_event_id)
+        case "TIMER_STARTED" | "TIMER_CANCELED":
+            return name, content.timer_id
+        case "MARKER_RECORDED":
+            return name, content.marker_name
+        case "START_CHILD_WORKFLOW_EXECUTION_INITIATED":
+            return name, content.workflow_id, content.workflow_type.name
+        case "SIGNAL_EXTERNAL_WORKFLOW_EXECUTION_INITIATED":
+            return name, content.workflow_execution.workflow_id, content.signal_name
+        case "WORKFLOW_EXECUTION_UPDATE_ACCEPTED":
+            return name, content.protocol_instance_id
+        case "WORKFLOW_EXECUTION_UPDATE_COMPLETED":
+            return name, content.meta.update_id
+        case _:
+            return (name,)

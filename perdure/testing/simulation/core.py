@@ -1,0 +1,256 @@
+"""What `sdk-core` does between a history and a workflow object: activations, and their commands.
+
+These are its rules as far as Perdure's workflows need them. They are the same for a new task and
+for a replay, so the stored histories of a real server show whether they are right
+(`tests/unit/test_simulation_histories.py`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import zip_longest
+from typing import Any
+
+from temporalio.api.failure.v1 import Failure
+from temporalio.api.history.v1 import HistoryEvent
+
+from perdure.testing.simulation import jobs
+from perdure.testing.simulation.commands import (
+    CLOSES,
+    LOCAL,
+    PATCH,
+    Written,
+    gist,
+    variant,
+    written,
+)
+from perdure.testing.simulation.history import History, Task, attributes, name_of
+from perdure.testing.simulation.sdk import Begun, Command, Instance, Job
+
+_BEGINS = {
+    "schedule_activity": "activity",
+    "start_timer": "timer",
+    "start_child_workflow_execution": "child",
+    "signal_external_workflow_execution": "signal",
+}
+_CANCELS = {
+    "request_cancel_activity": "activity",
+    "cancel_timer": "timer",
+    "cancel_child_workflow_execution": "child",
+    "cancel_signal_workflow": "signal",
+}
+_FIRST = ("signal_workflow", "do_update")
+
+
+class NotDeterministicError(Exception):
+    """A replay gave other commands than the history has."""
+
+
+class Core:
+    """A workflow object with what its worker knows of the history.
+
+    Attributes:
+        instance: The workflow object.
+        ids: The events of what it has begun, by kind and number.
+        used_flags: The flags of the SDK that the last task used for the first time.
+        rejected: The updates that the last task rejected, and why.
+    """
+
+    def __init__(self, begun: Begun) -> None:
+        self.instance = Instance(begun)
+        self._begun = begun
+        self.ids: dict[tuple[str, int], int] = {}
+        self._numbers: dict[int, int] = {}
+        self._requests: dict[str, Any] = {}
+        self._flags: list[int] = []
+        self.used_flags: list[int] = []
+        self.rejected: dict[str, Failure] = {}
+
+    def do(self, task: Task, updates: Mapping[str, Any]) -> list[Written]:
+        """Do a new task, in which the `updates` arrive; return the events of its commands."""
+        self.used_flags, self.rejected = [], {}
+        told = [
+            jobs.update(update_id, request, is_new=True) for update_id, request in updates.items()
+        ]
+        return self._run(task, told, updates, is_replaying=False)
+
+    def replay(self, task: Task, *, exactly: bool) -> None:
+        """Do a task of a history again, and compare its commands with the events there.
+
+        They are compared `exactly`, or as far as the SDK does.
+
+        Raises:
+            NotDeterministicError: They differ.
+        """
+        self._flags += task.flags
+        accepted = {
+            attributes(event).protocol_instance_id: attributes(event).accepted_request
+            for event in task.written
+            if name_of(event) == "WORKFLOW_EXECUTION_UPDATE_ACCEPTED"
+        }
+        told = [_patch_of(event) for event in task.written]
+        told += [
+            jobs.update(update_id, request, is_new=False) for update_id, request in accepted.items()
+        ]
+        made = self._run(task, [job for job in told if job], accepted, is_replaying=True)
+        self._compare(made, [event for event in task.written if not _is_local(event)], exactly)
+
+    def written(self, made: Written, event: HistoryEvent) -> None:
+        """Note which event a command has written."""
+        if made.begins is not None:
+            self.ids[made.begins] = event.event_id
+            self._numbers[event.event_id] = made.begins[1]
+
+    def evict(self) -> None:
+        """Remove the workflow object from memory."""
+        self.instance.evict()
+
+    def _run(
+        self,
+        task: Task,
+        told: Iterable[Job | None],
+        updates: Mapping[str, Any],
+        *,
+        is_replaying: bool,
+    ) -> list[Written]:
+        markers = deque(attributes(event) for event in task.written if _is_local(event))
+        pending = self._in_order([*self._news(task), *(job for job in told if job)])
+        commands: list[Command] = []
+        made: list[Written] = []
+        while pending:
+            new, used = self.instance.activate(
+                pending,
+                now_ns=task.started.event_time.ToNanoseconds(),
+                is_replaying=is_replaying,
+                length=task.started.event_id,
+                size_bytes=task.size_bytes,
+                flags=self._flags,
+            )
+            self._use(used)
+            commands += new
+            pending = self._settle(commands) or self._end_locally(commands, markers)
+        self._accept(commands, updates)
+        for command in _closed_last(commands):
+            made += written(command, self.ids, self._requests)
+        return made
+
+    def _news(self, task: Task) -> list[Job]:
+        made: list[Job] = []
+        for event in task.news:
+            if name_of(event) == "WORKFLOW_EXECUTION_STARTED":
+                made.append(jobs.init(event, self._begun.workflow_id, self._begun.seed))
+            elif (job := jobs.of(event, self._numbers)) is not None:
+                made.append(job)
+        return made
+
+    def _in_order(self, unsorted: Sequence[Job]) -> list[Job]:
+        """Return jobs in the order of an activation: the start, patches, messages, the others."""
+
+        def place(job: Job) -> int:
+            kind = job.WhichOneof("variant")
+            if kind == "initialize_workflow":
+                return 0
+            return 1 if kind == "notify_has_patch" else 2 if kind in _FIRST else 3
+
+        return sorted(unsorted, key=place)
+
+    def _use(self, flags: Iterable[int]) -> None:
+        new = [flag for flag in dict.fromkeys(flags) if flag not in self._flags]
+        self.used_flags += new
+        self._flags += new
+
+    def _settle(self, commands: list[Command]) -> list[Job]:
+        """Drop what was cancelled before it was sent. Returns jobs that tell of it."""
+        told: list[Job] = []
+        for command in list(commands):
+            name, content = variant(command)
+            kind = _CANCELS.get(name)
+            if kind is None:
+                continue
+            number = content.child_workflow_seq if kind == "child" else content.seq
+            begun = next((one for one in commands if _begins(one) == (kind, number)), None)
+            if begun is not None:
+                commands.remove(begun)
+                told += [] if kind == "timer" else [jobs.never_began(kind, number)]
+            if begun is not None or kind == "signal":  # one that was sent cannot be cancelled
+                commands.remove(command)
+        return told
+
+    def _end_locally(self, commands: list[Command], markers: deque[Any]) -> list[Job]:
+        """End the next local activity that the history of this task has the end of."""
+        if not markers:
+            return []
+        number = _number_of(markers[0])
+        for command in commands:
+            name, content = variant(command)
+            if name == "schedule_local_activity" and content.seq == number:
+                commands.remove(command)
+                return [jobs.local(number, markers.popleft())]
+        return []
+
+    def _accept(self, commands: Iterable[Command], updates: Mapping[str, Any]) -> None:
+        """Note which updates are accepted, and which are rejected before that."""
+        for command in commands:
+            name, content = variant(command)
+            answer = content.WhichOneof("response") if name == "update_response" else ""
+            if answer == "accepted":
+                update_id = content.protocol_instance_id
+                self._requests[update_id] = updates[update_id]
+            elif answer == "rejected" and content.protocol_instance_id not in self._requests:
+                self.rejected[content.protocol_instance_id] = content.rejected
+
+    def _compare(
+        self, made: Sequence[Written], events: Sequence[HistoryEvent], exactly: bool
+    ) -> None:
+        history = History()
+        for command, event in zip(made, events, strict=False):
+            self.written(command, event)
+            if name_of(event) == "WORKFLOW_EXECUTION_CONTINUED_AS_NEW":  # the server's addition
+                new_run = attributes(event).new_execution_run_id
+                command.fields["new_execution_run_id"] = new_run
+        for command in made:
+            history.add(0, command.name, command.fields)
+        compared = attributes if exactly else gist
+        for one, other in zip_longest(history.events, events):
+            if one is None or other is None or compared(one) != compared(other):
+                raise NotDeterministicError(_difference(one, other))
+
+
+def _begins(command: Command) -> tuple[str, int] | None:
+    name, content = variant(command)
+    return (_BEGINS[name], content.seq) if name in _BEGINS else None
+
+
+def _closed_last(commands: Sequence[Command]) -> list[Command]:
+    """Return the commands with the first that ends the run as the last, without the others."""
+    closing = [command for command in commands if variant(command)[0] in CLOSES]
+    return [*(command for command in commands if command not in closing), *closing[:1]]
+
+
+def _is_local(event: HistoryEvent) -> bool:
+    """Return whether an event is the end of a local activity."""
+    return name_of(event) == "MARKER_RECORDED" and attributes(event).marker_name == LOCAL
+
+
+def _number_of(marker: Any) -> int:
+    [about] = marker.details["data"].payloads
+    return int(json.loads(about.data)["seq"])
+
+
+def _patch_of(event: HistoryEvent) -> Job | None:
+    """Return the job about the patch that an event records; None if it records none."""
+    if name_of(event) != "MARKER_RECORDED" or attributes(event).marker_name != PATCH:
+        return None
+    [about] = attributes(event).details["patch-data"].payloads
+    return jobs.patch(json.loads(about.data)["id"])
+
+
+def _difference(again: HistoryEvent | None, event: HistoryEvent | None) -> str:
+    """Describe a difference between the commands of a replay and the history."""
+
+    def told(one: HistoryEvent | None) -> str:
+        return "nothing" if one is None else f"{gist(one)}: {attributes(one)}"[:1500]
+
+    return f"the replay makes {told(again)}\nand the history has {told(event)}"

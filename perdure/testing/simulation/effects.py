@@ -1,0 +1,197 @@
+"""What the server does for the commands of a workflow task, besides writing their events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from perdure.testing.simulation.attempts import Attempts
+from perdure.testing.simulation.commands import Written, variant
+from perdure.testing.simulation.history import Fields
+from perdure.testing.simulation.runs import Child, Run
+from perdure.testing.simulation.sdk import Begun
+from perdure.testing.simulation.server import Server
+
+_REQUEST_CANCEL = 3
+"""The parent close policy with which a child is cancelled when its parent closes."""
+
+
+class Effects:
+    """Timers, children, signals, answers to updates, and the ends of runs."""
+
+    def __init__(self, server: Server, attempts: Attempts) -> None:
+        self._server = server
+        self._attempts = attempts
+        self._do: dict[str, Callable[[Run, Any, int], None]] = {
+            "schedule_activity": attempts.schedule,
+            "request_cancel_activity": self._cancel_activity,
+            "start_timer": self._start_timer,
+            "cancel_timer": self._cancel_timer,
+            "start_child_workflow_execution": self._start_child,
+            "cancel_child_workflow_execution": self._cancel_child,
+            "signal_external_workflow_execution": self._signal,
+            "complete_workflow_execution": self._complete,
+            "fail_workflow_execution": self._fail,
+            "cancel_workflow_execution": self._cancel,
+            "continue_as_new_workflow_execution": self._continue,
+        }
+        server.on_command.append(self.do)
+
+    def do(self, run: Run, made: Written, event_id: int) -> None:
+        """Do what a command says, once its event is written."""
+        if made.command is None:
+            return
+        name, content = variant(made.command)
+        if name in self._do:
+            self._do[name](run, content, event_id)
+
+    def _soon(self, happens: Callable[[], None]) -> None:
+        self._server.clock.later(self._server.choices.pick((0, 0, 0.01, 1)), happens)
+
+    def _begun(self, run: Run, kind: str, number: int) -> int:
+        assert run.core is not None
+        return run.core.ids[kind, number]
+
+    def _cancel_activity(self, run: Run, content: Any, event_id: int) -> None:
+        self._attempts.cancel(run, self._begun(run, "activity", content.seq))
+
+    def _start_timer(self, run: Run, content: Any, event_id: int) -> None:
+        run.timers.add(event_id)
+
+        def fire() -> None:
+            if event_id in run.timers:
+                run.timers.remove(event_id)
+                fields: Fields = {"started_event_id": event_id, "timer_id": str(content.seq)}
+                self._server.deliver(run, "TIMER_FIRED", fields)
+
+        self._server.clock.later(content.start_to_fire_timeout.ToNanoseconds() / 1e9, fire)
+
+    def _cancel_timer(self, run: Run, content: Any, event_id: int) -> None:
+        started = self._begun(run, "timer", content.seq)
+        run.timers.discard(started)
+        run.buffered = [
+            (name, fields)
+            for name, fields in run.buffered
+            if name != "TIMER_FIRED" or fields["started_event_id"] != started
+        ]
+
+    def _start_child(self, run: Run, content: Any, event_id: int) -> None:
+        child = Child(
+            content.workflow_id, event_id, content.workflow_type, content.parent_close_policy
+        )
+        run.children[event_id] = child
+        payloads, memo = list(content.input), tuple(dict(content.memo).items())
+
+        def begin() -> None:
+            fields: Fields = {
+                "initiated_event_id": event_id,
+                "workflow_type": {"name": child.type},
+            }
+            if self._server.run_of(child.workflow_id) is not None:
+                del run.children[event_id]
+                fields["workflow_id"] = child.workflow_id
+                self._server.deliver(run, "START_CHILD_WORKFLOW_EXECUTION_FAILED", fields)
+            elif not run.closed:
+                run_id = self._server.new_run_id()
+                begun = Begun(
+                    child.workflow_id,
+                    run_id,
+                    run_id,
+                    child.type,
+                    0,
+                    parent=(run.id, run.begun.run_id),
+                    memo=memo,
+                    task_timeout=run.begun.task_timeout,
+                )
+                fields["workflow_execution"] = {"workflow_id": child.workflow_id, "run_id": run_id}
+                self._server.start(begun, payloads, (run, event_id))
+                self._server.deliver(run, "CHILD_WORKFLOW_EXECUTION_STARTED", fields)
+
+        self._soon(begin)
+
+    def _cancel_child(self, run: Run, content: Any, event_id: int) -> None:
+        child = run.children.get(self._begun(run, "child", content.child_workflow_seq))
+
+        def send() -> None:
+            other = self._server.run_of(child.workflow_id) if child else None
+            if other is not None:
+                self._server.cancel(other, content.reason)
+            name = "EXTERNAL_WORKFLOW_EXECUTION_CANCEL_REQUESTED"
+            if other is None:
+                name = "REQUEST_CANCEL_EXTERNAL_WORKFLOW_EXECUTION_FAILED"
+            self._server.deliver(run, name, {"initiated_event_id": event_id})
+
+        self._soon(send)
+
+    def _signal(self, run: Run, content: Any, event_id: int) -> None:
+        run.signals += 1
+
+        def send() -> None:
+            run.signals -= 1
+            other = self._server.run_of(content.workflow_execution.workflow_id)
+            fields: Fields = {
+                "signal_name": content.signal_name,
+                "input": {"payloads": list(content.args)},
+            }
+            is_sent = other is not None and self._server.deliver(
+                other, "WORKFLOW_EXECUTION_SIGNALED", fields
+            )
+            name = (
+                "EXTERNAL_WORKFLOW_EXECUTION_SIGNALED"
+                if is_sent
+                else "SIGNAL_EXTERNAL_WORKFLOW_EXECUTION_FAILED"
+            )
+            self._server.deliver(run, name, {"initiated_event_id": event_id})
+
+        self._soon(send)
+
+    def _complete(self, run: Run, content: Any, event_id: int) -> None:
+        self._close(run, "COMPLETED", {"result": {"payloads": [content.result]}})
+
+    def _fail(self, run: Run, content: Any, event_id: int) -> None:
+        self._close(run, "FAILED", {"failure": content.failure})
+
+    def _cancel(self, run: Run, content: Any, event_id: int) -> None:
+        self._close(run, "CANCELED", {})
+
+    def _close(self, run: Run, how: str, fields: Fields) -> None:
+        self._server.close(run, f"WORKFLOW_EXECUTION_{how}")
+        for child in run.children.values():
+            if child.policy == _REQUEST_CANCEL:
+                self._soon(lambda child=child: self._cancel_orphan(child))  # type: ignore[misc]
+        if run.parent is not None:
+            parent, event_id = run.parent
+            parent.children.pop(event_id, None)
+            self._server.deliver(
+                parent,
+                f"CHILD_WORKFLOW_EXECUTION_{how}",
+                {"initiated_event_id": event_id, **fields},
+            )
+
+    def _cancel_orphan(self, child: Child) -> None:
+        run = self._server.run_of(child.workflow_id)
+        if run is not None:
+            self._server.cancel(run, "by parent close policy")
+
+    def terminate(self, run: Run) -> None:
+        """Terminate a run, as an operator does."""
+        self._server.deliver(run, "WORKFLOW_EXECUTION_TERMINATED", {"reason": "by an operator"})
+        self._close(run, "TERMINATED", {})
+
+    def _continue(self, run: Run, content: Any, event_id: int) -> None:
+        run_id = self._server.new_run_id()
+        closing = run.history.events[event_id - 1]
+        closing.workflow_execution_continued_as_new_event_attributes.new_execution_run_id = run_id
+        self._server.close(run, "WORKFLOW_EXECUTION_CONTINUED_AS_NEW")
+        begun = Begun(
+            run.id,
+            run_id,
+            run.begun.first_run_id,
+            run.begun.type,
+            0,
+            continued=run.begun.run_id,
+            parent=run.begun.parent,
+            memo=tuple(dict(content.memo).items()),
+            task_timeout=run.begun.task_timeout,
+        )
+        self._server.start(begun, list(content.arguments), run.parent)

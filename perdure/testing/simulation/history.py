@@ -1,0 +1,124 @@
+"""The history of a run: real events, as Temporal's server writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from google.protobuf.timestamp_pb2 import Timestamp
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.history.v1 import HistoryEvent
+
+Fields = dict[str, Any]
+"""The fields of the attributes of an event."""
+
+STARTED, COMPLETED = "WORKFLOW_TASK_STARTED", "WORKFLOW_TASK_COMPLETED"
+SCHEDULED = "WORKFLOW_TASK_SCHEDULED"
+
+COMMANDS = frozenset(
+    {
+        *("ACTIVITY_TASK_SCHEDULED", "ACTIVITY_TASK_CANCEL_REQUESTED", "TIMER_STARTED"),
+        *("TIMER_CANCELED", "MARKER_RECORDED", "WORKFLOW_PROPERTIES_MODIFIED"),
+        *("UPSERT_WORKFLOW_SEARCH_ATTRIBUTES", "START_CHILD_WORKFLOW_EXECUTION_INITIATED"),
+        "SIGNAL_EXTERNAL_WORKFLOW_EXECUTION_INITIATED",
+        "REQUEST_CANCEL_EXTERNAL_WORKFLOW_EXECUTION_INITIATED",
+        *("WORKFLOW_EXECUTION_UPDATE_ACCEPTED", "WORKFLOW_EXECUTION_UPDATE_COMPLETED"),
+        *("WORKFLOW_EXECUTION_COMPLETED", "WORKFLOW_EXECUTION_FAILED"),
+        *("WORKFLOW_EXECUTION_CANCELED", "WORKFLOW_EXECUTION_CONTINUED_AS_NEW"),
+    }
+)
+"""The events that a workflow task writes with its completion: one for each command."""
+
+
+def name_of(event: HistoryEvent) -> str:
+    """Return the name of an event's type, without the prefix that all of them have."""
+    return EventType.Name(event.event_type).removeprefix("EVENT_TYPE_")
+
+
+def attributes(event: HistoryEvent) -> Any:
+    """Return the attributes of an event."""
+    return getattr(event, event.WhichOneof("attributes") or "")
+
+
+class History:
+    """The events of a run.
+
+    Attributes:
+        events: The events, in order.
+        size_bytes: Their size.
+    """
+
+    def __init__(self) -> None:
+        self.events: list[HistoryEvent] = []
+        self.size_bytes = 0
+
+    def __len__(self) -> int:
+        return len(self.events)
+
+    def add(self, now_ns: int, name: str, fields: Fields) -> HistoryEvent:
+        """Write an event."""
+        moment = Timestamp()
+        moment.FromNanoseconds(now_ns)
+        kind = EventType.Value(f"EVENT_TYPE_{name}")
+        content: Fields = {f"{name.lower()}_event_attributes": fields}
+        event = HistoryEvent(
+            event_id=len(self.events) + 1, event_time=moment, event_type=kind, **content
+        )
+        self.events.append(event)
+        self.size_bytes += event.ByteSize()
+        return event
+
+    def take_back(self, count: int) -> None:
+        """Remove the last events, which the server had not written for good."""
+        for _ in range(count):
+            self.size_bytes -= self.events.pop().ByteSize()
+
+
+@dataclass
+class Task:
+    """A workflow task as a history has it.
+
+    Attributes:
+        news: What happened since the task before it.
+        started: The event of its start.
+        written: The events of its commands.
+        size_bytes: The size of the history when it started.
+        flags: The flags of the SDK that it used for the first time.
+    """
+
+    news: list[HistoryEvent]
+    started: HistoryEvent
+    written: list[HistoryEvent] = field(default_factory=list)
+    size_bytes: int = 0
+    flags: list[int] = field(default_factory=list)
+
+
+def tasks(events: Iterable[HistoryEvent]) -> Iterator[Task]:
+    """Yield the completed workflow tasks of a history.
+
+    What came before a task that failed belongs to the next one.
+    """
+    news: list[HistoryEvent] = []
+    size_bytes = size_at_start = 0
+    started: HistoryEvent | None = None
+    task: Task | None = None
+    for event in events:
+        name = name_of(event)
+        if name == STARTED:
+            started = event
+            recorded = attributes(event).history_size_bytes
+            size_at_start = recorded or size_bytes
+        elif name == COMPLETED and started is not None:
+            if task is not None:
+                yield task
+            flags = attributes(event).sdk_metadata.lang_used_flags
+            task = Task(news, started, size_bytes=size_at_start, flags=list(flags))
+            news = []
+        elif name in COMMANDS and task is not None and not news:
+            task.written.append(event)
+        elif name != SCHEDULED:
+            news.append(event)
+        size_bytes += event.ByteSize()
+    if task is not None:
+        yield task

@@ -1,0 +1,185 @@
+"""The people around a turn: they approve, deny, add, write, resume and cancel, at any moment.
+
+Their client sends an update again, with the same id, if the run has ended before it was answered,
+as a real one does; and at times although it was answered.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from pydantic import BaseModel
+
+from perdure.temporal import failures
+from perdure.temporal.names import ADD_BUDGET, DECIDE, RESUME, STEER, TURN
+from perdure.temporal.payloads import pack
+from perdure.testing.simulation.choices import Choices
+from perdure.testing.simulation.runs import Answer, Run, Update
+from perdure.testing.simulation.server import Server
+from perdure.turn.wire import Steer
+from perdure.values.approvals import Decision
+from perdure.values.budgets import BudgetUpdate
+
+PATIENCE = 60
+"""After so many looks at a turn, somebody cancels it."""
+
+_PAUSES_S = (10, 1, 0.2, 100)
+_CANCELS = 40
+
+
+@dataclass(eq=False)
+class Sent:
+    """An update that somebody has sent, with its copies in later runs.
+
+    Attributes:
+        workflow_id: The workflow that it was sent to.
+        id: Its id in each run.
+        name: The name of the update.
+        content: Its input.
+        last: The copy in the last run that had it.
+    """
+
+    workflow_id: str
+    id: str
+    name: str
+    content: BaseModel
+    last: Update
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether the sender need not send it again."""
+        match self.last.answer:
+            case Answer.REJECTED | Answer.FAILED:
+                assert self.last.failure is not None
+                return self.last.failure.application_failure_info.type != failures.RUN_ENDS
+            case answer:
+                return answer is Answer.COMPLETED
+
+
+class Empty(BaseModel):
+    """The input of an update that needs none."""
+
+
+class People:
+    """Everybody who has to do with one tree of turns.
+
+    Attributes:
+        sent: What they have sent.
+        cancelled: Whether they have cancelled the turn at the root.
+    """
+
+    def __init__(self, server: Server, workflow_id: str) -> None:
+        self.sent: list[Sent] = []
+        self.cancelled = False
+        self._server = server
+        self._choices: Choices = server.choices
+        self._workflow_id = workflow_id
+        self._looks = 0
+        server.on_event.append(self._watch)
+        server.clock.later(self._choices.pick((1, 0, 0.05)), self._look)
+
+    @property
+    def _runs(self) -> list[Run]:
+        """The open runs of the tree."""
+        root = self._server.run_of(self._workflow_id)
+        return [
+            run
+            for run in self._server.runs
+            if not run.closed and run.begun.type == TURN and (run is root or run.root is root)
+        ]
+
+    def _look(self) -> None:
+        """Look at the turns, do what they wait for, and come again."""
+        root = self._server.run_of(self._workflow_id)
+        if root is None:
+            return
+        self._looks += 1
+        for one in self.sent:
+            self._repeat(one)
+        for run in self._runs:
+            if not self._choices.happens(6):
+                self._help(run)
+        if self._looks > PATIENCE or self._choices.happens(_CANCELS):
+            self.cancelled = self._server.cancel(root, "enough") or self.cancelled
+        self._server.clock.later(self._choices.pick(_PAUSES_S), self._look)
+
+    def _watch(self, run: Run) -> None:
+        """Do something in the very moment of some events."""
+        if run.begun.type == TURN and self._choices.happens(60):
+            self._server.clock.later(0, lambda: self._interfere(run))
+
+    def _interfere(self, run: Run) -> None:
+        if run.closed:
+            return
+        match self._choices.pick(("say", "say", "add", "resume", "cancel", "decide")):
+            case "say":
+                self._say(run)
+            case "add":
+                self._add(run)
+            case "resume":
+                self._send(run, RESUME, Empty())
+            case "decide":
+                self._decide(run)
+            case _:
+                root = self._server.run_of(self._workflow_id)
+                target = root if root and self._choices.happens(2) else run
+                self.cancelled |= self._server.cancel(target, "now") and target is root
+
+    def _help(self, run: Run) -> None:
+        waiting = run.read.waiting
+        kind = waiting.kind if waiting else ""
+        if kind == "approval":
+            self._decide(run)
+        elif kind in ("budget", "iterations"):
+            self._add(run)
+        elif kind in ("resume", "provider") and not self._choices.happens(3):
+            self._send(run, RESUME, Empty())
+        elif self._choices.happens(8):
+            self._say(run)
+
+    def _decide(self, run: Run) -> None:
+        waiting = run.read.waiting
+        for approval in waiting.pending if waiting else ():
+            says = self._choices.pick(
+                ("approve", "approve", "approve", "deny", "edit", "wrong", "-")
+            )
+            if says == "-":
+                continue
+            decision = Decision(
+                call_id=approval.call_id,
+                digest="another" if says == "wrong" else approval.digest,
+                approve=says != "deny",
+                arguments="{}" if says == "edit" else None,
+            )
+            self._send(run, DECIDE, decision)
+
+    def _add(self, run: Run) -> None:
+        budget = run.read.accounts.ledger.budget
+        limits: dict[str, object] = {
+            name: timedelta(seconds=60) if name == "time" else 5000
+            for name, value in (budget or ())
+            if value is not None
+        }
+        is_about_steps = run.read.waiting is not None and run.read.waiting.kind == "iterations"
+        if is_about_steps or not limits or self._choices.happens(5):
+            limits["iterations"] = 3
+        self._send(run, ADD_BUDGET, BudgetUpdate.model_validate(limits))
+
+    def _say(self, run: Run) -> None:
+        text = f"message {len(self.sent)}"
+        steer = Steer(
+            text=text, now=self._choices.happens(3), deny_pending=self._choices.happens(3)
+        )
+        self._send(run, STEER, steer)
+
+    def _send(self, run: Run, name: str, content: BaseModel) -> None:
+        update_id = f"update-{len(self.sent)}"
+        update = self._server.update(run, update_id, name, pack(content))
+        self.sent.append(Sent(run.id, update_id, name, content, update))
+
+    def _repeat(self, one: Sent) -> None:
+        """Send an update again, if its run has ended without an answer, or just so."""
+        run = self._server.run_of(one.workflow_id)
+        if run is not None and (not one.is_answered or self._choices.happens(30)):
+            one.last = self._server.update(run, one.id, one.name, pack(one.content))

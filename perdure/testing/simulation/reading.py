@@ -1,0 +1,32 @@
+"""The fold of a simulated history, by the product's own reader."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from perdure.temporal.names import TURN
+from perdure.testing.simulation.runs import Run
+from perdure.turn.fold import apply
+
+T = TypeVar("T")
+
+
+def catch_up(run: Run) -> None:
+    """Fold what a turn's history has that was not read yet."""
+    if run.begun.type != TURN:
+        return
+    for event in run.history.events[run.read_events :]:
+        for fact in _at_once(run.reader.facts(event)):
+            run.read = apply(run.read, fact)
+    run.read_events = len(run.history)
+
+
+def _at_once(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine that waits for nothing: without a codec, decoding does not."""
+    try:
+        coroutine.send(None)
+    except StopIteration as stopped:
+        value: T = stopped.value
+        return value
+    raise RuntimeError("reading an event has waited for something")

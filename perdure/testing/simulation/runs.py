@@ -1,0 +1,167 @@
+"""The runs of workflows as the simulated server keeps them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Any
+
+from temporalio.api.common.v1 import Payload
+from temporalio.api.failure.v1 import Failure
+
+from perdure.temporal.history import HistoryReader
+from perdure.testing.simulation.commands import Written
+from perdure.testing.simulation.core import Core
+from perdure.testing.simulation.history import Fields, History, Task
+from perdure.testing.simulation.sdk import CONVERTER, Begun
+from perdure.turn.state import TurnState
+
+
+class Stage(Enum):
+    """What a run's workflow task does: nothing, wait for a worker, or run on one.
+
+    One for updates alone is not in history while it waits, and never is if all are rejected.
+    """
+
+    NONE = auto()
+    FOR_UPDATES = auto()
+    WAITS = auto()
+    RUNS = auto()
+
+
+class Answer(Enum):
+    """What has become of an update."""
+
+    NONE = auto()
+    ACCEPTED = auto()
+    COMPLETED = auto()
+    FAILED = auto()
+    REJECTED = auto()
+    RUN_CLOSED = auto()
+
+
+@dataclass(eq=False)
+class Update:
+    """An update of a run.
+
+    Attributes:
+        request: Its content as history has it.
+        answer: What has become of it.
+        failure: Why it failed or was rejected.
+    """
+
+    id: str
+    request: Any
+    answer: Answer = Answer.NONE
+    failure: Failure | None = None
+    is_sent: bool = False
+
+
+@dataclass(eq=False)
+class Activity:
+    """An activity that has not ended.
+
+    Attributes:
+        event_id: The event that scheduled it.
+        key: Its id.
+        attempt: The number of its attempt.
+        is_started: Whether a worker has begun the attempt.
+        is_cancelled: Whether its cancellation was requested.
+        retries: Whether another attempt follows one that fails.
+        heartbeat_s: After how long without a heartbeat it counts as lost.
+        timeout_s: How long an attempt may take; None without a limit.
+    """
+
+    run: Run
+    event_id: int
+    key: str
+    type: str
+    input: Payload
+    retries: bool
+    heartbeat_s: float
+    timeout_s: float | None
+    attempt: int = 1
+    is_started: bool = False
+    is_cancelled: bool = False
+
+
+@dataclass(eq=False)
+class Child:
+    """A child that has not ended, with the event that began it."""
+
+    workflow_id: str
+    event_id: int
+    type: str
+    policy: int
+
+
+@dataclass(eq=False)
+class Run:
+    """A run of a workflow.
+
+    Attributes:
+        begun: How it was started.
+        parent: The run that started it as a child, and the event that began it there.
+        core: The workflow object with its worker's knowledge; None if no worker has it in memory.
+        stage: What its workflow task does.
+        attempt: The number of the attempt of that task.
+        current: The running task, and the events that its commands will write.
+        seen: The number of events that completed tasks have seen or written.
+        buffered: Events that happened while a task runs, and are written when it ends.
+        updates: All updates, by their ids.
+        closed: The name of the event that closed it; empty while it is open.
+        read: The fold of its history so far, by the product's own reader.
+    """
+
+    begun: Begun
+    parent: tuple[Run, int] | None = None
+    history: History = field(default_factory=History)
+    core: Core | None = None
+    stage: Stage = Stage.NONE
+    attempt: int = 1
+    current: tuple[Task, list[Written]] | None = None
+    seen: int = 0
+    buffered: list[tuple[str, Fields]] = field(default_factory=list)
+    updates: dict[str, Update] = field(default_factory=dict)
+    activities: dict[int, Activity] = field(default_factory=dict)
+    timers: set[int] = field(default_factory=set)
+    children: dict[int, Child] = field(default_factory=dict)
+    signals: int = 0
+    is_cancelled: bool = False
+    closed: str = ""
+    read: TurnState = field(default_factory=TurnState)
+    read_events: int = 0
+    reader: HistoryReader = field(default_factory=lambda: HistoryReader(CONVERTER, is_worker=True))
+
+    @property
+    def id(self) -> str:
+        """The id of the workflow."""
+        return self.begun.workflow_id
+
+    @property
+    def root(self) -> Run:
+        """The first run of the turn at the root of the tree, or a later one of it."""
+        return self if self.parent is None else self.parent[0].root
+
+    @property
+    def unanswered(self) -> list[Update]:
+        """The updates that no worker has taken in."""
+        return [one for one in self.updates.values() if one.answer is Answer.NONE]
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing will happen to it unless somebody sends it something."""
+        return not (
+            self.closed
+            or self.stage is not Stage.NONE
+            or self.activities
+            or self.timers
+            or self.children
+            or self.signals
+        )
+
+    def evict(self) -> None:
+        """Remove the workflow object from its worker's memory."""
+        if self.core is not None:
+            self.core.evict()
+            self.core = None

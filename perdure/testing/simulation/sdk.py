@@ -1,0 +1,188 @@
+"""A workflow object and its activations: all that the simulation knows of the SDK's inside.
+
+The SDK splits a worker in two: `sdk-core`, in Rust, reads histories and makes activations of them,
+and a workflow object, in Python, answers each activation with commands. The second half needs no
+server, no thread and no I/O. Its interface is not public, so no other module uses it: this one
+names everything that a new release of the SDK may change, and `tests/unit/test_simulation_sdk.py`
+lists these names.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from temporalio import workflow
+from temporalio.api.common.v1 import Payload, Payloads
+from temporalio.bridge.proto.workflow_activation import WorkflowActivation, WorkflowActivationJob
+from temporalio.bridge.proto.workflow_commands import WorkflowCommand
+from temporalio.common import Priority, TypedSearchAttributes
+from temporalio.converter import DataConverter
+from temporalio.worker import (
+    UnsandboxedWorkflowRunner,
+    WorkflowInstance,
+    WorkflowInstanceDetails,
+    WorkflowInterceptorClassInput,
+)
+
+from perdure.errors import PerdureError
+from perdure.workflows import WORKFLOWS
+from perdure.workflows.single_input import OneInput
+
+Job = WorkflowActivationJob
+Command = WorkflowCommand
+
+CONVERTER = DataConverter.default
+NAMESPACE = "simulation"
+TASK_QUEUE = "perdure"
+
+_IS_VALID = "__temporal_assert_local_activity_valid"
+"""The function by which a workflow object asks whether a local activity is registered."""
+
+_DEFINITIONS = {
+    definition.name: definition
+    for definition in map(workflow._Definition.must_from_class, WORKFLOWS)  # noqa: SLF001
+}
+_INTERCEPTOR = OneInput().workflow_interceptor_class(
+    WorkflowInterceptorClassInput(unsafe_extern_functions={})
+)
+
+
+class TaskFailedError(Exception):
+    """A workflow task failed: the workflow object could not answer an activation."""
+
+
+@dataclass(frozen=True)
+class Begun:
+    """How a run was started, as its workflow object is told.
+
+    Attributes:
+        at_ns: The time of the start, in nanoseconds since 1970.
+        parent: The ids of workflow and run of the parent; None without one.
+        task_timeout: The workflow task timeout, which limits the length of a history.
+        search_attributes: Those of the start.
+    """
+
+    workflow_id: str
+    run_id: str
+    first_run_id: str
+    type: str
+    at_ns: int
+    continued: str = ""
+    parent: tuple[str, str] | None = None
+    memo: tuple[tuple[str, Payload], ...] = ()
+    task_timeout: timedelta = timedelta(seconds=10)
+    search_attributes: TypedSearchAttributes = TypedSearchAttributes.empty
+
+    @property
+    def seed(self) -> int:
+        """The seed of the run's own randomness; equal in each replay."""
+        return int.from_bytes(self.run_id.encode()[-7:], "big")
+
+
+class Instance:
+    """A workflow object in the memory of a worker."""
+
+    def __init__(self, begun: Begun) -> None:
+        self._begun = begun
+        self._inner = _loop().run_until_complete(_make(begun))
+
+    def activate(
+        self,
+        jobs: Iterable[Job],
+        *,
+        now_ns: int,
+        is_replaying: bool,
+        length: int,
+        size_bytes: int,
+        flags: Sequence[int],
+    ) -> tuple[list[Command], list[int]]:
+        """Do an activation, and return the commands and the SDK's flags that it used.
+
+        Raises:
+            TaskFailedError: The workflow task failed.
+        """
+        activation = WorkflowActivation(
+            run_id=self._begun.run_id,
+            is_replaying=is_replaying,
+            history_length=length,
+            history_size_bytes=size_bytes,
+            available_internal_flags=flags,
+            jobs=jobs,
+        )
+        activation.timestamp.FromNanoseconds(now_ns)
+        completion = self._inner.activate(activation)
+        if completion.HasField("failed"):
+            failure = completion.failed.failure
+            raise TaskFailedError(f"{failure.message}\n{failure.stack_trace[-2000:]}")
+        used = completion.successful
+        return list(used.commands), list(used.used_internal_flags)
+
+    def evict(self) -> None:
+        """Remove the object from memory; its asyncio tasks end."""
+        job = Job()
+        job.remove_from_cache.SetInParent()
+        self._inner.activate(WorkflowActivation(run_id=self._begun.run_id, jobs=[job]))
+
+    @property
+    def workflow(self) -> object:
+        """The object of the workflow class, which the first activation makes."""
+        return self._inner._object  # type: ignore[attr-defined]  # noqa: SLF001
+
+
+@functools.cache
+def _loop() -> asyncio.AbstractEventLoop:
+    return asyncio.new_event_loop()
+
+
+async def _make(begun: Begun) -> WorkflowInstance:
+    """Make an instance, which needs a running event loop for a moment."""
+    start = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=begun.at_ns // 1000)
+    parent = None
+    if begun.parent is not None:
+        workflow_id, run_id = begun.parent
+        parent = workflow.ParentInfo(namespace=NAMESPACE, workflow_id=workflow_id, run_id=run_id)
+    info = workflow.Info(
+        attempt=1,
+        continued_run_id=begun.continued or None,
+        cron_schedule=None,
+        execution_timeout=None,
+        first_execution_run_id=begun.first_run_id,
+        headers={},
+        namespace=NAMESPACE,
+        original_execution_run_id=begun.run_id,
+        parent=parent,
+        root=None,
+        priority=Priority.default,
+        raw_memo=dict(begun.memo),
+        retry_policy=None,
+        run_id=begun.run_id,
+        run_timeout=None,
+        search_attributes={},
+        start_time=start,
+        task_queue=TASK_QUEUE,
+        task_timeout=begun.task_timeout,
+        typed_search_attributes=begun.search_attributes,
+        workflow_id=begun.workflow_id,
+        workflow_start_time=start,
+        workflow_type=begun.type,
+    )
+    return UnsandboxedWorkflowRunner().create_instance(
+        WorkflowInstanceDetails(
+            payload_converter_factory=lambda: CONVERTER.payload_converter,
+            failure_converter_class=CONVERTER.failure_converter_class,
+            interceptor_classes=[_INTERCEPTOR],
+            defn=_DEFINITIONS[begun.type],
+            info=info,
+            randomness_seed=begun.seed,
+            extern_functions={_IS_VALID: lambda name: None},
+            disable_eager_activity_execution=False,
+            worker_level_failure_exception_types=[PerdureError],
+            patch_activation_callback=None,
+            last_completion_result=Payloads(),
+            last_failure=None,
+        )
+    )

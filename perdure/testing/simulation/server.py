@@ -1,0 +1,331 @@
+"""A deterministic server: virtual time, workflow tasks, and everything that it may do late.
+
+Events of one moment happen in an order that the choices decide. A workflow task takes time; what
+happens meanwhile is buffered, and written when the task ends, as Temporal's server does. A worker
+may be lost with the task, or have forgotten the workflow before it: then its history is replayed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from temporalio.api.update.v1 import Request
+from temporalio.common import RawValue
+
+from perdure.temporal.names import MEMO
+from perdure.testing.simulation.choices import Choices
+from perdure.testing.simulation.clock import Clock
+from perdure.testing.simulation.commands import CLOSES, Written, variant
+from perdure.testing.simulation.core import Core, NotDeterministicError
+from perdure.testing.simulation.history import (
+    COMPLETED,
+    SCHEDULED,
+    STARTED,
+    Fields,
+    Task,
+    name_of,
+    tasks,
+)
+from perdure.testing.simulation.runs import Answer, Run, Stage, Update
+from perdure.testing.simulation.sdk import Begun, TaskFailedError
+
+_OF_TASKS = (SCHEDULED, STARTED, COMPLETED, "WORKFLOW_TASK_FAILED", "WORKFLOW_TASK_TIMED_OUT")
+
+
+class BrokenError(Exception):
+    """A promise was broken.
+
+    Attributes:
+        promise: The name of the promise.
+        run: The run that broke it; None if no single one did.
+    """
+
+    def __init__(self, promise: str, message: str, run: Run | None = None) -> None:
+        super().__init__(f"{promise}: {message}")
+        self.promise = promise
+        self.run = run
+
+
+class Server:
+    """The part of Temporal's server that keeps histories and hands out workflow tasks.
+
+    Attributes:
+        runs: All runs, in the order of their start.
+        counts: How often what happened.
+        on_event: Called after each event that is written.
+        on_task: Called after each completed task, when history has what the workflow knows, but for
+            the end of the run.
+        on_command: Called with each command that a task has written, and its event.
+    """
+
+    def __init__(self, choices: Choices, clock: Clock) -> None:
+        self.choices = choices
+        self.clock = clock
+        self.runs: list[Run] = []
+        self.counts = Counter[str]()
+        self.on_event: list[Callable[[Run], None]] = []
+        self.on_task: list[Callable[[Run], None]] = []
+        self.on_command: list[Callable[[Run, Written, int], None]] = []
+        self._open: dict[str, Run] = {}
+
+    def run_of(self, workflow_id: str) -> Run | None:
+        """Return the open run of a workflow; None if there is none."""
+        return self._open.get(workflow_id)
+
+    def new_run_id(self) -> str:
+        """Return the id of a new run."""
+        number = len(self.runs) + 1
+        return f"{number:08x}-0000-4000-8000-{self.choices.below(2**16):012x}"
+
+    def start(
+        self, begun: Begun, payloads: list[object], parent: tuple[Run, int] | None = None
+    ) -> Run:
+        """Start a workflow."""
+        run = Run(replace(begun, at_ns=self.clock.now_ns), parent)
+        self.runs.append(run)
+        self._open[run.id] = run
+        fields: Fields = {
+            "workflow_type": {"name": begun.type},
+            "workflow_id": begun.workflow_id,
+            "input": {"payloads": payloads},
+            "first_execution_run_id": begun.first_run_id,
+            "original_execution_run_id": begun.run_id,
+            "continued_execution_run_id": begun.continued,
+            "memo": {"fields": dict(begun.memo)},
+        }
+        self._write(run, "WORKFLOW_EXECUTION_STARTED", fields)
+        self._need_task(run)
+        return run
+
+    def deliver(self, run: Run, name: str, fields: Fields) -> bool:
+        """Let an event happen to a run; return whether the run was open."""
+        if run.closed:
+            return False
+        if run.stage is Stage.RUNS:
+            run.buffered.append((name, fields))
+            return True
+        if run.stage is Stage.FOR_UPDATES:
+            self._write(run, SCHEDULED, {"attempt": run.attempt})
+            run.stage = Stage.WAITS
+        self._write(run, name, fields)
+        if name != "ACTIVITY_TASK_STARTED":
+            self._need_task(run)
+        return True
+
+    def cancel(self, run: Run, reason: str) -> bool:
+        """Request the cancellation of a run, once; return whether that was new."""
+        if run.is_cancelled or run.closed:
+            return False
+        run.is_cancelled = True
+        return self.deliver(run, "WORKFLOW_EXECUTION_CANCEL_REQUESTED", {"cause": reason})
+
+    def update(self, run: Run, update_id: str, name: str, content: RawValue) -> Update:
+        """Send an update to a run; one that it has accepted before is the same."""
+        known = run.updates.get(update_id)
+        if known is not None and known.answer is not Answer.REJECTED:
+            return known
+        request = Request()
+        request.meta.update_id, request.meta.identity = update_id, "person"
+        request.input.name = name
+        request.input.args.payloads.append(content.payload)
+        update = Update(update_id, request)
+        run.updates[update_id] = update
+        if run.closed:
+            update.answer = Answer.RUN_CLOSED
+        elif run.stage is Stage.NONE:
+            run.stage = Stage.FOR_UPDATES
+            self._hand_out(run)
+        return update
+
+    def _write(self, run: Run, name: str, fields: Fields) -> int:
+        event = run.history.add(self.clock.now_ns, name, fields)
+        self.counts["events"] += 1
+        for hook in self.on_event:
+            hook(run)
+        return event.event_id
+
+    def _take_back(self, run: Run, count: int) -> None:
+        run.history.take_back(count)
+        run.read_events = min(run.read_events, len(run.history))
+
+    def _need_task(self, run: Run) -> None:
+        if run.stage is Stage.NONE:
+            self._write(run, SCHEDULED, {"attempt": run.attempt})
+            run.stage = Stage.WAITS
+            self._hand_out(run)
+
+    def _hand_out(self, run: Run) -> None:
+        delay_s = self.choices.pick((0, 0, 0, 0.01, 0.2, 3))
+        self.clock.later(delay_s, lambda: self._begin_task(run))
+
+    def _begin_task(self, run: Run) -> None:
+        if run.closed:
+            return
+        if run.stage is Stage.FOR_UPDATES:
+            self._write(run, SCHEDULED, {"attempt": run.attempt})
+        sent = {update.id: update.request for update in run.unanswered}
+        for update in run.unanswered:
+            update.is_sent = True
+        size_bytes = run.history.size_bytes
+        self._write(run, STARTED, {"history_size_bytes": size_bytes})
+        is_for_updates, run.stage = run.stage is Stage.FOR_UPDATES, Stage.RUNS
+        news = [
+            event for event in run.history.events[run.seen :] if name_of(event) not in _OF_TASKS
+        ]
+        task = Task(news, run.history.events[-1], size_bytes=size_bytes)
+        run.current = task, self._worked(run, task, sent)
+        takes_s = self.choices.pick((0, 0, 0, 0.005, 0.1, 2))
+        if self.choices.happens(80):
+            self.counts["lost tasks"] += 1
+            timeout_s = run.begun.task_timeout.total_seconds()
+            self.clock.later(timeout_s, lambda: self._fail_task(run, "TIMED_OUT"))
+        else:
+            self.clock.later(takes_s, lambda: self._end_task(run, is_for_updates))
+
+    def _worked(self, run: Run, task: Task, sent: dict[str, Request]) -> list[Written]:
+        """Let a worker do a task, which may have to replay the history first."""
+        if run.core is not None and self.choices.happens(15):
+            self.counts["evicted"] += 1
+            run.evict()
+        try:
+            if run.core is None:
+                run.core = self.replayed(run)
+            self.counts["activations"] += 1
+            return run.core.do(task, sent)
+        except TaskFailedError as error:
+            raise BrokenError("no task fails", str(error), run) from error
+
+    def replayed(self, run: Run) -> Core:
+        """Return a new workflow object that has done the tasks in a run's history again."""
+        core = Core(run.begun)
+        try:
+            for task in tasks(run.history.events):
+                core.replay(task, exactly=True)
+        except (NotDeterministicError, TaskFailedError) as error:
+            core.evict()
+            raise BrokenError("every history replays", str(error), run) from error
+        self.counts["replays"] += run.seen > 0
+        return core
+
+    def _fail_task(self, run: Run, how: str) -> None:
+        """Lose a task: its commands never reach the server, and a worker does it again."""
+        run.evict()
+        run.current = None
+        for update in run.unanswered:
+            update.is_sent = False
+        names = [name_of(event) for event in run.history.events[-2:]]
+        if run.attempt > 1 and names == [SCHEDULED, STARTED]:
+            self._take_back(run, 2)  # of further attempts, history has only the one that succeeds
+        else:
+            self._write(run, f"WORKFLOW_TASK_{how}", {})
+        run.attempt += 1
+        run.stage = Stage.NONE
+        self._flush(run)
+        self._need_task(run)
+
+    def _end_task(self, run: Run, is_for_updates: bool) -> None:
+        """Write what a task has done."""
+        assert run.current is not None
+        assert run.core is not None
+        _, made = run.current
+        closes = any(map(_closes, made))
+        late = [update for update in run.unanswered if not update.is_sent]
+        if closes and (run.buffered or late):
+            self.counts["rejected closes"] += 1
+            self._fail_task(run, "FAILED")
+            return
+        run.current, run.attempt, run.stage = None, 1, Stage.NONE
+        rejected = {update.id: update for update in run.unanswered if update.is_sent}
+        for update_id, failure in run.core.rejected.items():
+            rejected[update_id].answer = Answer.REJECTED
+            rejected[update_id].failure = failure
+        if is_for_updates and not made and not run.buffered:
+            self.counts["tasks of rejected updates"] += 1
+            self._take_back(run, 2)  # nothing of such a task is kept
+        else:
+            metadata = {"lang_used_flags": run.core.used_flags}
+            self._write(run, COMPLETED, {"sdk_metadata": metadata})
+            self._do(run, made)
+        if not run.closed:
+            self._flush(run)
+        if not run.closed and (run.unanswered and run.stage is Stage.NONE):
+            run.stage = Stage.FOR_UPDATES
+            self._hand_out(run)
+
+    def _do(self, run: Run, made: list[Written]) -> None:
+        """Write the events of commands, then do what the commands say."""
+        plain = _before_end(made)
+        events = [(one, self._command(run, one)) for one in plain]
+        for hook in self.on_task:
+            hook(run)
+        events += [(one, self._command(run, one)) for one in made[len(plain) :]]
+        run.seen = len(run.history)
+        for one, event_id in events:
+            for tell in self.on_command:
+                tell(run, one, event_id)
+
+    def _command(self, run: Run, made: Written) -> int:
+        event_id = self._write(run, made.name, made.fields)
+        assert run.core is not None
+        run.core.written(made, run.history.events[-1])
+        if made.command is not None and variant(made.command)[0] == "update_response":
+            _answer(run, variant(made.command)[1])
+        return event_id
+
+    def _flush(self, run: Run) -> None:
+        buffered, run.buffered = run.buffered, []
+        for name, fields in buffered:
+            self.deliver(run, name, fields)
+
+    def close(self, run: Run, name: str) -> None:
+        """Close a run. Its activities, timers and signals are of no interest from now on."""
+        run.closed = name
+        self.counts[f"closed: {name.removeprefix('WORKFLOW_EXECUTION_').lower()}"] += 1
+        if self._open.get(run.id) is run:
+            del self._open[run.id]
+        for update in run.updates.values():
+            if update.answer in (Answer.NONE, Answer.ACCEPTED):
+                update.answer = Answer.RUN_CLOSED
+        run.activities.clear()
+        run.timers.clear()
+        run.buffered.clear()
+        run.evict()
+
+
+def _answer(run: Run, response: Any) -> None:
+    """Note the answer to an update."""
+    update = run.updates[response.protocol_instance_id]
+    match response.WhichOneof("response"):
+        case "accepted":
+            update.answer = Answer.ACCEPTED
+        case "completed":
+            update.answer = Answer.COMPLETED
+        case _:
+            update.answer, update.failure = Answer.FAILED, response.rejected
+
+
+def _closes(made: Written) -> bool:
+    """Return whether an event ends the run."""
+    return made.command is not None and variant(made.command)[0] in CLOSES
+
+
+def _before_end(made: list[Written]) -> list[Written]:
+    """Return the events of a task up to those that show and make the end of the run."""
+    if not made or not _closes(made[-1]):
+        return made
+    count = len(made) - 1
+    while count and _shows_end(made[count - 1]):
+        count -= 1
+    return made[:count]
+
+
+def _shows_end(made: Written) -> bool:
+    """Return whether an event shows the end of a turn, which a reader takes for one of a wait."""
+    if made.name == "UPSERT_WORKFLOW_SEARCH_ATTRIBUTES":
+        return made.command is not None
+    return (
+        made.name == "WORKFLOW_PROPERTIES_MODIFIED" and MEMO in made.fields["upserted_memo"].fields
+    )

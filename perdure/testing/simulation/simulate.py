@@ -1,0 +1,148 @@
+"""Simulates turns: one for each seed, with all checks, and shrinks those that break a promise."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from traceback import format_exception
+from typing import Any
+
+from perdure import errors
+from perdure.agents.agent import Agent
+from perdure.temporal.names import TURN
+from perdure.temporal.payloads import pack
+from perdure.testing.simulation import promises, shrinking
+from perdure.testing.simulation.agents import some_agents, some_request
+from perdure.testing.simulation.attempts import Attempts
+from perdure.testing.simulation.choices import Choices
+from perdure.testing.simulation.clock import Clock
+from perdure.testing.simulation.effects import Effects
+from perdure.testing.simulation.people import People
+from perdure.testing.simulation.promises import Simulated
+from perdure.testing.simulation.reading import catch_up
+from perdure.testing.simulation.sdk import Begun
+from perdure.testing.simulation.server import BrokenError, Server
+from perdure.testing.simulation.story import story
+from perdure.testing.simulation.worker import SimulatedWorker
+from perdure.testing.simulation.world import SimulatedWorld
+from perdure.turn.wire import TurnRequest
+
+_MOST_STEPS = 30_000
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """One simulated turn, after its end.
+
+    Attributes:
+        seed: The seed.
+        choices: The choices that were made.
+        counts: How often what happened.
+        broken: The promise that was broken; None if all were kept.
+        server: The server with all histories.
+    """
+
+    seed: int
+    choices: tuple[int, ...]
+    counts: Counter[str]
+    broken: BrokenError | None
+    server: Server
+
+    @property
+    def story(self) -> str:
+        """What happened, event by event, as text for a person."""
+        return story(self.server, self.broken)
+
+
+def simulate(
+    seed: int,
+    agents: Sequence[Agent[Any]] | None = None,
+    request: TurnRequest | None = None,
+    *,
+    choices: Sequence[int] | None = None,
+) -> Simulation:
+    """Simulate one turn with everything that may happen to it.
+
+    Args:
+        seed: The seed of all choices.
+        agents: The agents; by default, some of all kinds. Their tools are not called: results are
+            made up. Their policies and the types of their answers are those of the code.
+        request: The input of the turn, of the first of the agents by default.
+        choices: The choices to make instead of those of the seed, until they are used up. Then
+            nothing else goes wrong.
+
+    Raises:
+        ConfigurationError: An agent cannot be simulated: it has local tools, MCP servers,
+            middleware or observers.
+    """
+    made = Choices(seed, choices)
+    _refuse(agents or ())
+    server = Server(made, Clock(made))
+    agents = some_agents(made) if agents is None else agents
+    request = some_request(made, agents) if request is None else request
+    world = SimulatedWorld(made)
+    worker = SimulatedWorker(server, agents, world)
+    server.on_event.append(catch_up)
+    server.on_task += promises.AFTER_TASKS
+    Effects(server, Attempts(server, worker))
+    broken = None
+    try:
+        _run(server, world, request)
+    except BrokenError as error:
+        broken = error
+    except Exception as error:  # noqa: BLE001 - whatever it is, its story is told
+        broken = BrokenError("nothing raises", "".join(format_exception(error)[-4:]))
+    finally:
+        worker.stop()
+        for run in server.runs:
+            run.evict()
+    return Simulation(seed, tuple(made.made), server.counts, broken, server)
+
+
+def _run(server: Server, world: SimulatedWorld, request: TurnRequest) -> None:
+    people = People(server, "turn")
+    simulated = Simulated(server, world, people)
+    run_id = server.new_run_id()
+    short, shorter = timedelta(seconds=0.3), timedelta(seconds=0.15)
+    task_timeout = server.choices.pick(
+        (timedelta(seconds=10), timedelta(seconds=10), short, shorter)
+    )
+    begun = Begun("turn", run_id, run_id, TURN, 0, task_timeout=task_timeout)
+    server.start(begun, [pack(request).payload])
+    for _ in range(_MOST_STEPS):
+        if not server.clock.step():
+            break
+        for check in promises.ALWAYS:
+            check(simulated)
+    for check in promises.AT_THE_END:
+        check(simulated)
+    for run in server.runs:
+        server.replayed(run).evict()
+
+
+def shrunk(
+    simulation: Simulation,
+    agents: Sequence[Agent[Any]] | None = None,
+    request: TurnRequest | None = None,
+) -> Simulation:
+    """Return a shorter simulation of the same agents and input that breaks the same promise."""
+    assert simulation.broken is not None
+    promise = simulation.broken.promise
+
+    def tried(choices: Sequence[int]) -> Simulation | None:
+        again = simulate(simulation.seed, agents, request, choices=choices)
+        return again if again.broken is not None and again.broken.promise == promise else None
+
+    return shrinking.shrink(simulation, lambda one: one.choices, tried)
+
+
+def _refuse(agents: Iterable[Agent[Any]]) -> None:
+    for agent in agents:
+        has_local = any(tool.local for tool in agent.toolset().values())
+        if has_local or agent.servers or agent.middleware or agent.observers:
+            raise errors.ConfigurationError(
+                f"agent {agent.name}: local tools, MCP servers, middleware and observers cannot be"
+                " simulated yet"
+            )

@@ -1,0 +1,152 @@
+"""The worker of a simulation: the product's own activities over simulated histories.
+
+Agents are resolved, requests to models are built, policies are asked and histories are carried over
+by the code of a real worker. Only models and tools are played: by the world.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from concurrent.futures import Executor
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Protocol, cast
+
+from temporalio.api.common.v1 import Payload
+from temporalio.api.failure.v1 import Failure
+from temporalio.client import Client
+from temporalio.common import RawValue
+from temporalio.testing import ActivityEnvironment
+
+from perdure.activities.call_tool import Handler
+from perdure.activities.provider import ModelRequest
+from perdure.agents.agent import Agent
+from perdure.temporal import failures
+from perdure.temporal.names import CALL_MODEL
+from perdure.temporal.payloads import pack, unpack
+from perdure.testing.simulation.client import HistoryClient
+from perdure.testing.simulation.runs import Activity
+from perdure.testing.simulation.sdk import CONVERTER, NAMESPACE, TASK_QUEUE
+from perdure.testing.simulation.server import Server
+from perdure.testing.simulation.world import PRICE
+from perdure.turn.keys import ToolKey, parse_key
+from perdure.turn.wire import ToolOutput, ToolRun
+from perdure.values.answers import ModelAnswer
+from perdure.worker import AgentWorker, internals
+from perdure.worker.activities import build
+from perdure.worker.settings import WorkerSettings
+
+
+class World(Protocol):
+    """What is outside of Perdure: models and tools."""
+
+    def answer(self, activity: Activity, request: ModelRequest) -> ModelAnswer:
+        """Return the answer of a model.
+
+        Raises:
+            LLMError: The provider fails.
+        """
+
+    def result(self, activity: Activity, run: ToolRun) -> ToolOutput:
+        """Return the result of a tool.
+
+        Raises:
+            PerdureError: The activity fails.
+        """
+
+
+class SimulatedWorker:
+    """Does the work of activities, at once in virtual time.
+
+    It has two processes, each with its caches. An attempt runs in one of them.
+    """
+
+    def __init__(self, server: Server, agents: Iterable[Agent[Any]], world: World) -> None:
+        self._server = server
+        self._world = world
+        self._running: Activity | None = None
+        self._client = cast("Client", HistoryClient(server))
+        agents = list(agents)
+        prefixes = {model.partition(":")[0] for agent in agents for model in agent.models}
+        self._app = AgentWorker(
+            agents,
+            providers=dict.fromkeys(prefixes, self),
+            prices={model: PRICE for agent in agents for model in agent.models},
+        )
+        self._processes: dict[int, dict[str, Handler]] = {}
+        self._loop = _Loop()
+
+    def _handler(self, activity: Activity) -> Handler:
+        """Return the code of an activity, in the process that has got it."""
+        place = self._server.choices.pick((0, 0, 0, 1))
+        if place not in self._processes:
+            built = build(self._app, WorkerSettings())
+            self._processes[place] = {
+                internals.activity_name(one): one for one in (*built.others, built.call_model)
+            }
+        return self._processes[place][activity.type]
+
+    def execute(self, activity: Activity) -> Payload | Failure:
+        """Do the work of an attempt."""
+        try:
+            if isinstance(parse_key(activity.key), ToolKey):
+                with failures.typed():
+                    run = unpack(RawValue(activity.input), ToolRun)
+                    return pack(self._world.result(activity, run)).payload
+            return self._loop.run_until_complete(self._executed(activity)).payload
+        except Exception as error:  # noqa: BLE001 - an activity may raise anything
+            failure = Failure()
+            CONVERTER.failure_converter.to_failure(error, CONVERTER.payload_converter, failure)
+            return failure
+
+    async def _executed(self, activity: Activity) -> RawValue:
+        now = datetime.fromtimestamp(self._server.clock.now_ns / 1e9, UTC)
+        environment = ActivityEnvironment(self._client)
+        environment.info = replace(
+            environment.info,
+            activity_id=activity.key,
+            activity_type=activity.type,
+            attempt=activity.attempt,
+            scheduled_time=now,
+            started_time=now,
+            task_queue=TASK_QUEUE,
+            workflow_id=activity.run.id,
+            workflow_namespace=NAMESPACE,
+            workflow_run_id=activity.run.begun.run_id,
+            workflow_type=activity.run.begun.type,
+            start_to_close_timeout=timedelta(seconds=activity.timeout_s or 60),
+        )
+        self._running = activity
+        handler = self._handler(activity)
+        result: RawValue = await environment.run(handler, RawValue(activity.input))
+        if activity.type != CALL_MODEL:
+            return result
+        answer = unpack(result, ModelAnswer)  # the machine's clock has no place in a simulation
+        return pack(answer.model_copy(update={"duration_ms": 0}))
+
+    async def complete(self, request: ModelRequest) -> ModelAnswer:
+        """Answer a request, as the provider of all models."""
+        assert self._running is not None
+        return self._world.answer(self._running, request)
+
+    async def close(self) -> None:
+        """Close nothing."""
+
+    def stop(self) -> None:
+        """Close the event loop of the activities."""
+        self._loop.close()
+
+
+class _Loop(asyncio.SelectorEventLoop):
+    """An event loop that has no threads: what would run in one runs at once."""
+
+    def run_in_executor(  # type: ignore[override]
+        self, executor: Executor | None, func: Callable[..., Any], *args: Any
+    ) -> asyncio.Future[Any]:
+        future = self.create_future()
+        try:
+            future.set_result(func(*args))
+        except BaseException as error:  # noqa: BLE001 - the caller of the function gets it
+            future.set_exception(error)
+        return future

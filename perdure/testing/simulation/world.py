@@ -1,0 +1,185 @@
+"""The outside of Perdure in a simulation: models that answer, fail and bill, and tools that act.
+
+It is the witness, too: it notes each bill and each effect when it happens, whether Perdure hears of
+it or not.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal
+
+from perdure import errors, limits
+from perdure.activities.provider import ModelRequest
+from perdure.agents.definitions import AgentDefinition
+from perdure.errors import PerdureError
+from perdure.testing.simulation.choices import Choices
+from perdure.testing.simulation.runs import Activity
+from perdure.turn.wire import ToolOutput, ToolRun
+from perdure.values.answers import ModelAnswer
+from perdure.values.messages import AssistantMessage, Text, Thinking, ToolCall
+from perdure.values.prices import Price
+from perdure.values.reports import StopReason, Usage
+
+PRICE = Price.model_validate({"input": 1000, "output": 1000})
+"""What every model of a simulation costs: a tenth of a cent per token."""
+
+_ARGUMENTS = ("{}", '{"a": 1}', '{"a": 2}', '{"a": 3}', '{"a": 4}', "[", "null")
+_FAILURES: tuple[Callable[[], PerdureError], ...] = (
+    lambda: errors.LLMRateLimitError("busy", context={"status": 429}),
+    lambda: errors.LLMRateLimitError("busy", context={"status": 429, "retry_after_s": 7}),
+    lambda: errors.LLMUnavailableError("down"),
+    lambda: errors.LLMTimeoutError("slow"),
+    lambda: errors.LLMAuthError("no"),
+    lambda: errors.LLMInvalidRequestError("odd"),
+)
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What the model calls of a tree of turns have cost, with all attempts: the bill."""
+
+    tokens: int = 0
+    usd: Decimal = Decimal(0)
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What an attempt of a tool call has done."""
+
+    activity: Activity
+    call_id: str
+    may_repeat: bool
+
+
+class SimulatedWorld:
+    """Models and tools whose every answer is a choice.
+
+    Attributes:
+        spent: What the providers have billed, by the first run of the turn at the root.
+        effects: All effects of tools, in order.
+    """
+
+    def __init__(self, choices: Choices) -> None:
+        self.spent: dict[str, Spent] = {}
+        self.effects: list[Effect] = []
+        self._choices = choices
+
+    def answer(self, activity: Activity, request: ModelRequest) -> ModelAnswer:
+        """Return the answer of a model, and bill it.
+
+        The bill is at most what the turn has reserved: the bounds of a real provider hold.
+
+        Raises:
+            LLMError: The provider fails.
+        """
+        agent, choices = activity.run.read.agent, self._choices
+        assert agent is not None
+        fails = choices.happens(14)
+        failure = choices.pick(_FAILURES)() if fails else None
+        if failure is not None and not isinstance(failure, errors.LLMTimeoutError):
+            raise failure
+        usage = self._usage(activity, request)
+        usd = PRICE.of(usage)
+        tokens = usage.input_tokens + usage.output_tokens
+        root = activity.run.root.begun.first_run_id
+        before = self.spent.get(root, Spent())
+        self.spent[root] = Spent(before.tokens + tokens, before.usd + usd)
+        if failure is not None:  # the provider has worked, and nobody knows
+            raise failure
+        parts = self._said(agent, request)
+        asks = any(isinstance(part, ToolCall) for part in parts)
+        stop = StopReason.TOOL_CALLS if asks else StopReason.END
+        if choices.happens(30):
+            stop = choices.pick(list(StopReason))
+        return ModelAnswer(
+            message=AssistantMessage(parts=parts),
+            usage=usage,
+            cost=choices.pick((usd, None)),
+            model=request.model,
+            stop=stop,
+        )
+
+    def result(self, activity: Activity, run: ToolRun) -> ToolOutput:
+        """Return the result of a tool, after its effect.
+
+        Raises:
+            PerdureError: The activity fails.
+        """
+        agent = activity.run.read.agent
+        tool = agent.tool(run.tool or activity.type) if agent else None
+        self.effects.append(Effect(activity, run.call_id, bool(tool and tool.is_idempotent)))
+        if self._choices.happens(20):
+            raise PerdureError("the tool failed oddly")
+        return ToolOutput(content=f"done: {activity.key}", is_error=self._choices.happens(6))
+
+    def _usage(self, activity: Activity, request: ModelRequest) -> Usage:
+        held = activity.run.read.accounts.ledger.held.get(activity.key)
+        most_output = request.options.max_output_tokens or limits.OUTPUT_TOKENS
+        most = held.tokens if held is not None and held.tokens else most_output + 1000
+        most_input = max(most - most_output, 0)
+        return Usage(
+            input_tokens=min(self._choices.pick((20, 300, 900, most_input)), most_input),
+            output_tokens=min(self._choices.pick((5, 0, 50, 400, most_output)), most_output),
+        )
+
+    def _said(
+        self, agent: AgentDefinition, request: ModelRequest
+    ) -> tuple[Text | Thinking | ToolCall, ...]:
+        how = self._choices.pick(("ends", *("calls",) * 7, "delegates", "delegates", "odd"))
+        if how == "delegates":
+            how = "calls" if not (agent.delegates or agent.handoffs) else how
+        match how:
+            case "ends":
+                return (Text(text=_final(agent)),)
+            case "odd":
+                return self._choices.pick(((), (Text(text=""),), (Thinking(text="hm"),)))
+            case "delegates":
+                return self._in_form(agent, [self._to_others(agent)])
+            case _:
+                count = self._choices.pick((1, 1, 2, 3))
+                return self._in_form(agent, [self._call() for _ in range(count)])
+
+    def _call(self) -> ToolCall:
+        name = self._choices.pick(("look", "look", "write", "write", "send", "gone"))
+        call_id = self._choices.pick(("", "", "", "c1", "call_1_1"))
+        return ToolCall(id=call_id, name=name, arguments=self._choices.pick(_ARGUMENTS))
+
+    def _to_others(self, agent: AgentDefinition) -> ToolCall:
+        if agent.handoffs and self._choices.happens(2):
+            other = self._choices.pick(agent.handoffs).name
+            arguments = json.dumps({"agent": other, "message": "go on"})
+            return ToolCall(id="", name="hand_over", arguments=arguments)
+        others = [delegate.name for delegate in agent.delegates] or ["nobody"]
+        one = {"agent": self._choices.pick(others), "task": "a part"}
+        if self._choices.happens(2):
+            two = {"agent": self._choices.pick(others), "task": "another part"}
+            return ToolCall(id="", name="spawn_agents", arguments=json.dumps({"tasks": [one, two]}))
+        return ToolCall(id="", name="delegate_to_agent", arguments=json.dumps(one))
+
+    def _in_form(
+        self, agent: AgentDefinition, calls: list[ToolCall]
+    ) -> tuple[Text | Thinking | ToolCall, ...]:
+        """Return calls in the form of the agent's protocol."""
+        name, arguments = calls[0].name, calls[0].arguments
+        match agent.protocol:
+            case "react_text":
+                return (Text(text=f"Thought: hm\nAction: {name}\nAction Input: {arguments}"),)
+            case "json":
+                return (Text(text=f'{{"name": "{name}", "arguments": {arguments}}}'),)
+            case _:
+                return tuple(calls)
+
+
+def _final(agent: AgentDefinition) -> str:
+    """Return a final answer in the form of the agent's protocol and type."""
+    said = "done" if agent.output_schema is None else '{"n": 1}'
+    match agent.protocol:
+        case "react_text":
+            return f"Thought: I know\nFinal Answer: {said}"
+        case "json":
+            return json.dumps({"answer": json.loads(said) if said.startswith("{") else said})
+        case _:
+            return said

@@ -1,0 +1,147 @@
+"""Faults to plant into a copy of the product: the checks of the simulator have to find them.
+
+Each is a replacement in one file. The copy is a folder of its own, in which a process of its own
+simulates; nothing of the code here is patched.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+ROOMS = ("activities", "clients", "workflows", "worker")
+
+
+@dataclass(frozen=True)
+class Planted:
+    """A fault.
+
+    Attributes:
+        name: What is wrong then.
+        file: The file, from the root.
+        before: The text that is replaced; it is there once.
+        after: The text instead.
+        promises: The promises of which one is broken.
+        seeds: In how many seeds it has to be found: as many as the product itself passes.
+    """
+
+    name: str
+    file: str
+    before: str
+    after: str
+    promises: tuple[str, ...]
+    seeds: int = 100
+
+
+FOLD, REPLAYS = "fold is state", "every history replays"
+
+PLANTED = (
+    Planted(
+        "a result that arrives with a cancel is lost",
+        "workflows/turn/calls.py",
+        "    for _ in range(_TASKS_TO_A_RESULT):",
+        "    for _ in range(0):",
+        (FOLD,),
+    ),
+    Planted(
+        "the time until an approval expires depends on the machine's clock",
+        "workflows/turn/waits.py",
+        "            time_left = max(approval.expires_at - workflow.now(), timedelta())",
+        "            import time\n"
+        "            time_left = max(approval.expires_at - workflow.now(), timedelta())\n"
+        "            time_left += timedelta(microseconds=time.time_ns() // 1000 % 10**6)",
+        (REPLAYS,),
+    ),
+    Planted(
+        "an addition to the budget of a root is not noted",
+        "workflows/turn/agent_turn.py",
+        "        if is_root:\n            self._board.note(added)",
+        "        if is_root and self._board.state.waiting is not None:\n"
+        "            self._board.note(added)",
+        (FOLD,),
+    ),
+    Planted(
+        "calls of one answer run in an order that differs between processes",
+        "workflows/turn/moves.py",
+        "for call_move in moves])",
+        "for call_move in sorted(moves, key=id)])",
+        (REPLAYS, FOLD),
+    ),
+    Planted(
+        "the news of a delegate is not noted",
+        "workflows/turn/children.py",
+        "        self._board.note(fact)\n        self._board.show()\n        self._heard += 1",
+        "        self._board.show()\n        self._heard += 1",
+        (FOLD, "bill within limit"),
+    ),
+    Planted(
+        "a call that never left the workflow counts as scheduled",
+        "workflows/turn/calls.py",
+        "                    self._board.withdraw(scheduled)\n",
+        "",
+        (FOLD,),
+    ),
+    Planted(
+        "an update that the run before has answered takes effect again",
+        "workflows/turn/runs.py",
+        "        return update is not None and update.id in self._answered",
+        "        return False",
+        (FOLD, "messages once, in order"),
+    ),
+    Planted(
+        "a tool that may not be repeated is, after its worker was lost",
+        "perdure/turn/steps.py",
+        "tool is not None and tool.is_idempotent",
+        "tool is not None",
+        ("effects at most once",),
+    ),
+    Planted(
+        "a delegate that tells of its wait forgets a cancellation",
+        "workflows/ancestors.py",
+        "    if not workflow.patched(_APART):",
+        "    if True:",
+        ("nothing is stuck",),
+    ),
+)
+
+
+def plant(fault: Planted, folder: Path) -> None:
+    """Copy the product to a folder, with the fault."""
+    shutil.copytree(
+        ROOT / "perdure",
+        folder / "perdure",
+        symlinks=True,
+        ignore=shutil.ignore_patterns("__pycache__"),
+    )
+    for room in ROOMS:
+        shutil.copytree(
+            ROOT / room, folder / room, ignore=shutil.ignore_patterns("__pycache__", "page")
+        )
+    path = folder / fault.file
+    text = path.read_text(encoding="utf-8")
+    assert text.count(fault.before) == 1, f"{fault.name}: the code has changed, plant it anew"
+    path.write_text(text.replace(fault.before, fault.after), encoding="utf-8")
+
+
+def found(fault: Planted, folder: Path) -> tuple[int, str]:
+    """Simulate with the fault; return the first seed that breaks a promise, and the promise."""
+    ran = subprocess.run(
+        [
+            *(sys.executable, "-m", "perdure.testing.simulation"),
+            *("--seeds", str(fault.seeds), "--until-broken"),
+        ],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(folder)},
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    said = re.search(r"seed (\d+) breaks a promise: ([^:]+):", ran.stdout)
+    return (int(said[1]), said[2]) if said else (-1, ran.stdout[-2000:] + ran.stderr[-2000:])

@@ -1,0 +1,200 @@
+"""The simulator: turns keep their promises, and what is simulated can be repeated."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perdure import Agent, Allow, Budget, Deny, ProposedCall, errors, tool
+from perdure.testing import simulation
+from perdure.testing.simulation import Simulation, promises, simulate
+from perdure.testing.simulation.__main__ import main
+from perdure.testing.simulation.choices import Choices
+from perdure.testing.simulation.history import attributes, name_of
+from perdure.testing.simulation.shrinking import shrink
+
+SEEDS = 100
+ENDS = {"closed: completed", "closed: failed", "closed: canceled", "closed: continued_as_new"}
+FAULTS = {
+    *("lost before its effect", "lost after its effect", "frozen", "shut down", "too slow"),
+    *("done twice", "lost tasks", "evicted", "rejected closes", "tasks of rejected updates"),
+}
+
+
+@tool
+def post(text: str) -> str:
+    """Post a text."""
+    raise AssertionError("tools are not called in a simulation")
+
+
+def no_posts(call: ProposedCall) -> Allow | Deny:
+    """A policy of a user."""
+    return Deny(reason="no posts") if call.tool == "post" else Allow()
+
+
+def events_of(made: Simulation) -> list[bytes]:
+    """All histories of a simulation."""
+    return [
+        event.SerializeToString(deterministic=True)
+        for run in made.server.runs
+        for event in run.history.events
+    ]
+
+
+@pytest.fixture(scope="module")
+def simulated() -> list[Simulation]:
+    """Turns of all kinds of agents, one for each seed."""
+    return [simulate(seed) for seed in range(SEEDS)]
+
+
+@pytest.mark.accepts("Y110")
+def test_turns_keep_every_promise(simulated: list[Simulation]) -> None:
+    """A broken promise is told with its story."""
+    assert [made.story for made in simulated if made.broken] == []
+
+
+def test_everything_happens_in_some_turn(simulated: list[Simulation]) -> None:
+    """The seeds reach every end of a run, and every fault of the server and of workers."""
+    happened = {name for made in simulated for name, count in made.counts.items() if count}
+    written = {
+        name_of(event)
+        for made in simulated
+        for run in made.server.runs
+        for event in run.history.events
+    }
+
+    assert happened >= ENDS | FAULTS
+    assert written >= {
+        *("START_CHILD_WORKFLOW_EXECUTION_INITIATED", "CHILD_WORKFLOW_EXECUTION_COMPLETED"),
+        *("WORKFLOW_EXECUTION_SIGNALED", "WORKFLOW_EXECUTION_UPDATE_COMPLETED", "TIMER_FIRED"),
+        *("ACTIVITY_TASK_FAILED", "ACTIVITY_TASK_TIMED_OUT", "ACTIVITY_TASK_CANCELED"),
+    }
+
+
+@pytest.mark.accepts("Y113")
+def test_a_seed_gives_the_same_histories_again(simulated: list[Simulation]) -> None:
+    """Byte for byte, also when its choices are replayed instead of drawn."""
+    for made in simulated[:10]:
+        again = simulate(made.seed, choices=made.choices)
+
+        assert events_of(simulate(made.seed)) == events_of(made) == events_of(again)
+
+
+def test_without_further_choices_a_turn_ends_at_once() -> None:
+    """Where every choice is the first one, nothing goes wrong and nobody interferes."""
+    made = simulate(0, choices=())
+
+    assert made.broken is None
+    assert [run.closed for run in made.server.runs] == ["WORKFLOW_EXECUTION_COMPLETED"]
+    assert not set(made.counts) & FAULTS
+
+
+@pytest.mark.accepts("Y114")
+def test_a_user_simulates_their_own_agent_and_policy() -> None:
+    """Its limits and its policy hold, and its tools are not called."""
+    agent = Agent(
+        name="poster",
+        model="openai:gpt-5-mini",
+        tools=[post],
+        policy=no_posts,
+        budget=Budget(usd=9),
+    )
+    made = [simulate(seed, [agent]) for seed in range(10)]
+
+    assert [one.story for one in made if one.broken] == []
+    assert {one.server.runs[0].read.request.agent for one in made} == {"poster"}  # type: ignore[union-attr]
+
+
+def test_an_agent_that_cannot_be_simulated_is_refused() -> None:
+    """A local tool runs within a workflow task, which is not simulated yet."""
+    local = tool(name="local", read_only=True, local=True)(post.function)
+
+    with pytest.raises(errors.ConfigurationError, match="cannot be simulated yet"):
+        simulate(0, [Agent(name="a", model="openai:gpt-5-mini", tools=[local])])
+
+
+def test_what_is_sent_to_a_model_is_built_from_the_history(simulated: list[Simulation]) -> None:
+    """A model activity that did not find its transcript in the simulated history would fail."""
+    failures = [
+        attributes(event).failure.application_failure_info.type
+        for made in simulated
+        for run in made.server.runs
+        for event in run.history.events
+        if name_of(event) == "ACTIVITY_TASK_FAILED"
+    ]
+
+    assert failures
+    assert errors.TranscriptMismatchError.code not in failures
+
+
+@pytest.mark.accepts("Y113")
+def test_a_failing_simulation_is_shrunk() -> None:
+    """To the shortest choices that fail in the same way."""
+
+    def tried(choices: Any) -> list[int] | None:
+        return list(choices) if sum(choices) >= 3 and 2 in choices else None
+
+    found = shrink([0, 1, 1, 0, 2, 1, 0, 3, 0, 0, 1], lambda one: one, tried)
+
+    assert sorted(filter(None, found)) in ([1, 2], [2, 3])
+    assert len(found) <= 8
+
+
+@pytest.mark.accepts("Y113")
+def test_a_turn_is_told_as_a_story(simulated: list[Simulation]) -> None:
+    """The story of a turn has its events in order, with what they are about."""
+    made = next(one for one in simulated if one.counts["closed: completed"])
+    times = [float(line.split(" s ")[0]) for line in made.story.splitlines()]
+
+    assert times == sorted(times)
+    assert "turn, run 1: started" in made.story.splitlines()[0]
+    assert "activity task scheduled step-1" in made.story
+
+
+def test_the_command_simulates_and_counts(capsys: pytest.CaptureFixture[str]) -> None:
+    """`python -m perdure.testing.simulation` exits with 0 if no promise was broken."""
+    code = main(["--seeds", "3", "--first", "7"])
+    said = capsys.readouterr().out
+
+    assert code == 0
+    assert "3 seeds in" in said
+    assert "0 of 3 seeds broke a promise" in said
+
+
+def test_the_command_tells_a_story(capsys: pytest.CaptureFixture[str]) -> None:
+    """`--story` prints the events of one seed."""
+    assert main(["--first", "3", "--story"]) == 0
+
+    assert "turn, run 1: started" in capsys.readouterr().out
+
+
+def test_choices_are_recorded_and_repeated() -> None:
+    """After the repeated ones, all are the first option."""
+    made = Choices(7)
+    first = [made.below(10) for _ in range(5)]
+    again = Choices(0, made.made)
+
+    assert [again.below(10) for _ in range(7)] == [*first, 0, 0]
+    assert again.made == [*first, 0, 0]
+
+
+def test_every_promise_has_a_name_and_a_meaning() -> None:
+    """The page names all of them, with the first sentence of their docstrings."""
+    page = (Path(__file__).parents[2] / "docs" / "simulation.md").read_text(encoding="utf-8")
+    checks = [*promises.AFTER_TASKS, *promises.ALWAYS, *promises.AT_THE_END]
+
+    for check in checks:
+        assert check.__doc__
+        assert " ".join(check.__doc__.split("\n\n")[0].split()) in " ".join(page.split())
+
+
+def test_modules_are_small() -> None:
+    """A reader takes them one at a time."""
+    lines = {
+        path.name: len(path.read_text(encoding="utf-8").splitlines())
+        for path in Path(simulation.__file__).parent.glob("*.py")
+    }
+
+    assert max(lines.values()) < 350

@@ -1,0 +1,29 @@
+"""Faults that are planted into a copy of the product, and the promises that find them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from .planted import PLANTED, Planted, found, plant
+
+
+@pytest.mark.slow
+@pytest.mark.accepts("Y112")
+@pytest.mark.parametrize("fault", PLANTED, ids=lambda fault: fault.name.replace(" ", "-"))
+def test_planted_fault_is_found(fault: Planted, tmp_path: Path) -> None:
+    """By one of the promises that it breaks, within some seeds."""
+    plant(fault, tmp_path)
+    seed, promise = found(fault, tmp_path)
+
+    assert seed >= 0, promise
+    assert promise in fault.promises
+
+
+def test_every_fault_can_still_be_planted(tmp_path: Path) -> None:
+    """The code that each of them replaces is there, once."""
+    root = Path(__file__).parents[2]
+
+    for fault in PLANTED:
+        assert (root / fault.file).read_text(encoding="utf-8").count(fault.before) == 1, fault.name

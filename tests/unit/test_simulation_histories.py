@@ -19,8 +19,8 @@ from perdure.testing.simulation.core import Core, NotDeterministicError
 from perdure.testing.simulation.history import attributes, name_of, tasks
 from perdure.testing.simulation.promises import difference_of
 from perdure.testing.simulation.reading import catch_up
-from perdure.testing.simulation.runs import Run
-from perdure.testing.simulation.sdk import Begun
+from perdure.testing.simulation.runs import SimulatedRun
+from perdure.testing.simulation.sdk import BegunRun
 
 CLOSES = (
     "WORKFLOW_EXECUTION_COMPLETED",
@@ -42,11 +42,11 @@ def read(path: Path) -> list[HistoryEvent]:
     return list(WorkflowHistory.from_json("", path.read_text(encoding="utf-8")).events)
 
 
-def begun_of(events: list[HistoryEvent]) -> Begun:
+def begun_of(events: list[HistoryEvent]) -> BegunRun:
     """How a stored run was started."""
     start = attributes(events[0])
     parent = start.parent_workflow_execution
-    return Begun(
+    return BegunRun(
         workflow_id=start.workflow_id,
         run_id=start.original_execution_run_id or start.first_execution_run_id,
         first_run_id=start.first_execution_run_id,
@@ -87,7 +87,7 @@ def test_a_stored_history_gives_the_state_that_its_reader_has(path: Path) -> Non
     """After each workflow task, the fold of the history is the state of the workflow."""
     events = read(path)
     begun = begun_of(events)
-    core, run = Core(begun), Run(begun)
+    core, run = Core(begun), SimulatedRun(begun)
     try:
         for task in tasks(events):
             core.replay(task, exactly=False)

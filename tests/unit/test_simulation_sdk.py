@@ -61,7 +61,7 @@ def test_the_sdk_has_these_names() -> None:
 
 def test_a_workflow_object_answers_an_activation() -> None:
     """The start of a turn is answered with the activity that resolves its agent."""
-    begun = sdk.Begun("turn", "run-0000001", "run-0000001", "AgentTurn", 10**18)
+    begun = sdk.BegunRun("turn", "run-0000001", "run-0000001", "AgentTurn", 10**18)
     instance = sdk.Instance(begun)
     job = sdk.Job()
     job.initialize_workflow.workflow_type = "AgentTurn"

@@ -14,8 +14,8 @@ from temporalio.api.failure.v1 import Failure
 
 from perdure.temporal.names import WORKER_SHUTDOWN
 from perdure.testing.simulation.history import Fields
-from perdure.testing.simulation.runs import Activity, Run
-from perdure.testing.simulation.server import Server
+from perdure.testing.simulation.runs import Activity, SimulatedRun
+from perdure.testing.simulation.server import SimulatedServer
 
 _DURATIONS_S = (0.05, 0.05, 0.05, 0.5, 3, 3, 40)
 
@@ -35,19 +35,19 @@ class Worker(Protocol):
         """Do the work, with its effects, and return the result or the failure."""
 
 
-class Attempts:
+class SimulatedAttempts:
     """Runs activities.
 
     Attributes:
         on_effect: Called before each attempt that may have an effect.
     """
 
-    def __init__(self, server: Server, worker: Worker) -> None:
+    def __init__(self, server: SimulatedServer, worker: Worker) -> None:
         self.on_effect: list[Callable[[Activity], None]] = []
         self._server = server
         self._worker = worker
 
-    def schedule(self, run: Run, content: Any, event_id: int) -> None:
+    def schedule(self, run: SimulatedRun, content: Any, event_id: int) -> None:
         """Put an activity on its queue."""
         [payload] = content.arguments
         timeout_s = content.start_to_close_timeout.ToNanoseconds() / 1e9
@@ -66,7 +66,7 @@ class Attempts:
         delay_s = self._server.choices.pick((0, 0, 0.001, 0.2))
         self._server.clock.later(delay_s, lambda: self._begin(activity))
 
-    def cancel(self, run: Run, event_id: int) -> None:
+    def cancel(self, run: SimulatedRun, event_id: int) -> None:
         """Cancel an activity: at once if no worker has it, and otherwise when its worker hears."""
         activity = run.activities.get(event_id)
         if activity is None:

@@ -15,9 +15,9 @@ from temporalio.api.workflowservice.v1 import (
 )
 from temporalio.service import RPCError, RPCStatusCode
 
-from perdure.testing.simulation.runs import Run
+from perdure.testing.simulation.runs import SimulatedRun
 from perdure.testing.simulation.sdk import CONVERTER, NAMESPACE
-from perdure.testing.simulation.server import Server
+from perdure.testing.simulation.server import SimulatedServer
 
 _PAGE = 40
 _STATUS = {
@@ -43,13 +43,15 @@ class HistoryClient:
     namespace = NAMESPACE
     identity = "simulation"
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: SimulatedServer) -> None:
         self._server = server
         self.workflow_service = self.operator_service = self
 
-    def get_workflow_handle(self, workflow_id: str, *, run_id: str | None = None) -> _Handle:
+    def get_workflow_handle(
+        self, workflow_id: str, *, run_id: str | None = None
+    ) -> _SimulatedHandle:
         """Return a handle that reads a history."""
-        return _Handle(self._run(workflow_id, run_id or ""))
+        return _SimulatedHandle(self._run(workflow_id, run_id or ""))
 
     async def get_workflow_execution_history(
         self, request: Any, **options: Any
@@ -96,15 +98,15 @@ class HistoryClient:
         """Return that the namespace has no search attributes of Perdure."""
         return ListSearchAttributesResponse()
 
-    def _run(self, workflow_id: str, run_id: str) -> Run:
+    def _run(self, workflow_id: str, run_id: str) -> SimulatedRun:
         for run in reversed(self._server.runs):
             if run.id == workflow_id and run_id in ("", run.begun.run_id):
                 return run
         raise RPCError("workflow not found", RPCStatusCode.NOT_FOUND, b"")
 
 
-class _Handle:
-    def __init__(self, run: Run) -> None:
+class _SimulatedHandle:
+    def __init__(self, run: SimulatedRun) -> None:
         self._run = run
 
     async def fetch_history_events(self, **options: Any) -> AsyncIterator[HistoryEvent]:

@@ -14,7 +14,7 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 _NS = 10**9
 
 
-class Clock:
+class VirtualClock:
     """Virtual time, and what will happen."""
 
     def __init__(self, choices: Choices) -> None:

@@ -21,7 +21,7 @@ Ids = Mapping[tuple[str, int], int]
 
 
 @dataclass(frozen=True)
-class Written:
+class WrittenEvent:
     """An event that a command writes.
 
     Attributes:
@@ -43,7 +43,7 @@ def variant(command: Command) -> tuple[str, Any]:
     return name, getattr(command, name)
 
 
-def written(command: Command, ids: Ids, requests: Mapping[str, Any]) -> list[Written]:
+def written(command: Command, ids: Ids, requests: Mapping[str, Any]) -> list[WrittenEvent]:
     """Return the events of a command; none for an update that was rejected.
 
     `requests` has the accepted updates, by their ids.
@@ -56,14 +56,14 @@ def written(command: Command, ids: Ids, requests: Mapping[str, Any]) -> list[Wri
     return [_PLAIN[name](command, content, ids)]
 
 
-def _patch(patch_id: str) -> list[Written]:
+def _patch(patch_id: str) -> list[WrittenEvent]:
     """Return the marker of a patch, and the search attribute that goes with it."""
     about = {"id": patch_id, "deprecated": False}
     details = {"patch-data": Payloads(payloads=[_json(about)])}
     patches = {"indexed_fields": {"TemporalChangeVersion": _json([patch_id])}}
     return [
-        Written("MARKER_RECORDED", {"marker_name": PATCH, "details": details}),
-        Written("UPSERT_WORKFLOW_SEARCH_ATTRIBUTES", {"search_attributes": patches}),
+        WrittenEvent("MARKER_RECORDED", {"marker_name": PATCH, "details": details}),
+        WrittenEvent("UPSERT_WORKFLOW_SEARCH_ATTRIBUTES", {"search_attributes": patches}),
     ]
 
 
@@ -71,7 +71,7 @@ def _json(value: object) -> Payload:
     return Payload(metadata={"encoding": b"json/plain"}, data=json.dumps(value).encode())
 
 
-def _activity(command: Command, content: Any, ids: Ids) -> Written:
+def _activity(command: Command, content: Any, ids: Ids) -> WrittenEvent:
     fields = {
         "activity_id": content.activity_id,
         "activity_type": {"name": content.activity_type},
@@ -86,30 +86,30 @@ def _activity(command: Command, content: Any, ids: Ids) -> Written:
     ):
         if content.HasField(timeout):
             fields[timeout] = getattr(content, timeout)
-    return Written("ACTIVITY_TASK_SCHEDULED", fields, ("activity", content.seq), command)
+    return WrittenEvent("ACTIVITY_TASK_SCHEDULED", fields, ("activity", content.seq), command)
 
 
-def _cancelled_activity(command: Command, content: Any, ids: Ids) -> Written:
+def _cancelled_activity(command: Command, content: Any, ids: Ids) -> WrittenEvent:
     scheduled = ids.get(("activity", content.seq), 0)
     fields = {"scheduled_event_id": scheduled}
-    return Written("ACTIVITY_TASK_CANCEL_REQUESTED", fields, command=command)
+    return WrittenEvent("ACTIVITY_TASK_CANCEL_REQUESTED", fields, command=command)
 
 
-def _timer(command: Command, content: Any, ids: Ids) -> Written:
+def _timer(command: Command, content: Any, ids: Ids) -> WrittenEvent:
     fields = {
         "timer_id": str(content.seq),
         "start_to_fire_timeout": content.start_to_fire_timeout,
     }
-    return Written("TIMER_STARTED", fields, ("timer", content.seq), command)
+    return WrittenEvent("TIMER_STARTED", fields, ("timer", content.seq), command)
 
 
-def _cancelled_timer(command: Command, content: Any, ids: Ids) -> Written:
+def _cancelled_timer(command: Command, content: Any, ids: Ids) -> WrittenEvent:
     started = ids.get(("timer", content.seq), 0)
     fields = {"timer_id": str(content.seq), "started_event_id": started}
-    return Written("TIMER_CANCELED", fields, command=command)
+    return WrittenEvent("TIMER_CANCELED", fields, command=command)
 
 
-def _child(command: Command, content: Any, ids: Ids) -> Written:
+def _child(command: Command, content: Any, ids: Ids) -> WrittenEvent:
     fields = {
         "namespace": NAMESPACE,
         "workflow_id": content.workflow_id,
@@ -119,10 +119,10 @@ def _child(command: Command, content: Any, ids: Ids) -> Written:
         "memo": {"fields": dict(content.memo)},
     }
     name = "START_CHILD_WORKFLOW_EXECUTION_INITIATED"
-    return Written(name, fields, ("child", content.seq), command)
+    return WrittenEvent(name, fields, ("child", content.seq), command)
 
 
-def _cancelled_child(command: Command, content: Any, ids: Ids) -> Written:
+def _cancelled_child(command: Command, content: Any, ids: Ids) -> WrittenEvent:
     fields = {
         "namespace": NAMESPACE,
         "child_workflow_only": True,
@@ -130,10 +130,10 @@ def _cancelled_child(command: Command, content: Any, ids: Ids) -> Written:
         "reason": content.reason,
     }
     name = "REQUEST_CANCEL_EXTERNAL_WORKFLOW_EXECUTION_INITIATED"
-    return Written(name, fields, command=command)
+    return WrittenEvent(name, fields, command=command)
 
 
-def _signal(command: Command, content: Any, ids: Ids) -> Written:
+def _signal(command: Command, content: Any, ids: Ids) -> WrittenEvent:
     fields = {
         "namespace": NAMESPACE,
         "workflow_execution": {"workflow_id": content.workflow_execution.workflow_id},
@@ -141,42 +141,42 @@ def _signal(command: Command, content: Any, ids: Ids) -> Written:
         "input": Payloads(payloads=content.args),
     }
     name = "SIGNAL_EXTERNAL_WORKFLOW_EXECUTION_INITIATED"
-    return Written(name, fields, ("signal", content.seq), command)
+    return WrittenEvent(name, fields, ("signal", content.seq), command)
 
 
-def _memo(command: Command, content: Any, ids: Ids) -> Written:
+def _memo(command: Command, content: Any, ids: Ids) -> WrittenEvent:
     fields = {"upserted_memo": content.upserted_memo}
-    return Written("WORKFLOW_PROPERTIES_MODIFIED", fields, command=command)
+    return WrittenEvent("WORKFLOW_PROPERTIES_MODIFIED", fields, command=command)
 
 
-def _search_attributes(command: Command, content: Any, ids: Ids) -> Written:
+def _search_attributes(command: Command, content: Any, ids: Ids) -> WrittenEvent:
     fields = {"search_attributes": content.search_attributes}
-    return Written("UPSERT_WORKFLOW_SEARCH_ATTRIBUTES", fields, command=command)
+    return WrittenEvent("UPSERT_WORKFLOW_SEARCH_ATTRIBUTES", fields, command=command)
 
 
-def _completed(command: Command, content: Any, ids: Ids) -> Written:
+def _completed(command: Command, content: Any, ids: Ids) -> WrittenEvent:
     fields = {"result": Payloads(payloads=[content.result])}
-    return Written("WORKFLOW_EXECUTION_COMPLETED", fields, command=command)
+    return WrittenEvent("WORKFLOW_EXECUTION_COMPLETED", fields, command=command)
 
 
-def _failed(command: Command, content: Any, ids: Ids) -> Written:
-    return Written("WORKFLOW_EXECUTION_FAILED", {"failure": content.failure}, command=command)
+def _failed(command: Command, content: Any, ids: Ids) -> WrittenEvent:
+    return WrittenEvent("WORKFLOW_EXECUTION_FAILED", {"failure": content.failure}, command=command)
 
 
-def _cancelled(command: Command, content: Any, ids: Ids) -> Written:
-    return Written("WORKFLOW_EXECUTION_CANCELED", {}, command=command)
+def _cancelled(command: Command, content: Any, ids: Ids) -> WrittenEvent:
+    return WrittenEvent("WORKFLOW_EXECUTION_CANCELED", {}, command=command)
 
 
-def _continued(command: Command, content: Any, ids: Ids) -> Written:
+def _continued(command: Command, content: Any, ids: Ids) -> WrittenEvent:
     fields = {
         "workflow_type": {"name": content.workflow_type},
         "input": Payloads(payloads=content.arguments),
         "memo": {"fields": dict(content.memo)},
     }
-    return Written("WORKFLOW_EXECUTION_CONTINUED_AS_NEW", fields, command=command)
+    return WrittenEvent("WORKFLOW_EXECUTION_CONTINUED_AS_NEW", fields, command=command)
 
 
-_PLAIN: dict[str, Callable[[Command, Any, Ids], Written]] = {
+_PLAIN: dict[str, Callable[[Command, Any, Ids], WrittenEvent]] = {
     "schedule_activity": _activity,
     "request_cancel_activity": _cancelled_activity,
     "start_timer": _timer,
@@ -201,7 +201,7 @@ CLOSES = frozenset(
 """The commands that end a run."""
 
 
-def _answered(command: Command, content: Any, requests: Mapping[str, Any]) -> list[Written]:
+def _answered(command: Command, content: Any, requests: Mapping[str, Any]) -> list[WrittenEvent]:
     """Return the event of an answer to an update; none if it was rejected before its acceptance."""
     update_id, answer = content.protocol_instance_id, content.WhichOneof("response")
     if update_id not in requests:
@@ -211,14 +211,14 @@ def _answered(command: Command, content: Any, requests: Mapping[str, Any]) -> li
             "protocol_instance_id": update_id,
             "accepted_request": requests[update_id],
         }
-        return [Written("WORKFLOW_EXECUTION_UPDATE_ACCEPTED", fields, command=command)]
+        return [WrittenEvent("WORKFLOW_EXECUTION_UPDATE_ACCEPTED", fields, command=command)]
     meta = {"update_id": update_id}
     if answer == "completed":
         outcome: Fields = {"success": Payloads(payloads=[content.completed])}
     else:
         outcome = {"failure": content.rejected}
     fields = {"meta": meta, "outcome": outcome}
-    return [Written("WORKFLOW_EXECUTION_UPDATE_COMPLETED", fields, command=command)]
+    return [WrittenEvent("WORKFLOW_EXECUTION_UPDATE_COMPLETED", fields, command=command)]
 
 
 def gist(event: HistoryEvent) -> tuple[str, ...]:

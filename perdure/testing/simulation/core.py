@@ -21,13 +21,13 @@ from perdure.testing.simulation.commands import (
     CLOSES,
     LOCAL,
     PATCH,
-    Written,
+    WrittenEvent,
     gist,
     variant,
     written,
 )
-from perdure.testing.simulation.history import History, Task, attributes, name_of
-from perdure.testing.simulation.sdk import Begun, Command, Instance, Job
+from perdure.testing.simulation.history import SimulatedHistory, WorkflowTask, attributes, name_of
+from perdure.testing.simulation.sdk import BegunRun, Command, Instance, Job
 
 _BEGINS = {
     "schedule_activity": "activity",
@@ -58,7 +58,7 @@ class Core:
         rejected: The updates that the last task rejected, and why.
     """
 
-    def __init__(self, begun: Begun) -> None:
+    def __init__(self, begun: BegunRun) -> None:
         self.instance = Instance(begun)
         self._begun = begun
         self.ids: dict[tuple[str, int], int] = {}
@@ -68,7 +68,7 @@ class Core:
         self.used_flags: list[int] = []
         self.rejected: dict[str, Failure] = {}
 
-    def do(self, task: Task, updates: Mapping[str, Any]) -> list[Written]:
+    def do(self, task: WorkflowTask, updates: Mapping[str, Any]) -> list[WrittenEvent]:
         """Do a new task, in which the `updates` arrive; return the events of its commands."""
         self.used_flags, self.rejected = [], {}
         told = [
@@ -76,7 +76,7 @@ class Core:
         ]
         return self._run(task, told, updates, is_replaying=False)
 
-    def replay(self, task: Task, *, exactly: bool) -> None:
+    def replay(self, task: WorkflowTask, *, exactly: bool) -> None:
         """Do a task of a history again, and compare its commands with the events there.
 
         They are compared `exactly`, or as far as the SDK does.
@@ -97,7 +97,7 @@ class Core:
         made = self._run(task, [job for job in told if job], accepted, is_replaying=True)
         self._compare(made, [event for event in task.written if not _is_local(event)], exactly)
 
-    def written(self, made: Written, event: HistoryEvent) -> None:
+    def written(self, made: WrittenEvent, event: HistoryEvent) -> None:
         """Note which event a command has written."""
         if made.begins is not None:
             self.ids[made.begins] = event.event_id
@@ -109,16 +109,16 @@ class Core:
 
     def _run(
         self,
-        task: Task,
+        task: WorkflowTask,
         told: Iterable[Job | None],
         updates: Mapping[str, Any],
         *,
         is_replaying: bool,
-    ) -> list[Written]:
+    ) -> list[WrittenEvent]:
         markers = deque(attributes(event) for event in task.written if _is_local(event))
         pending = self._in_order([*self._news(task), *(job for job in told if job)])
         commands: list[Command] = []
-        made: list[Written] = []
+        made: list[WrittenEvent] = []
         while pending:
             new, used = self.instance.activate(
                 pending,
@@ -136,7 +136,7 @@ class Core:
             made += written(command, self.ids, self._requests)
         return made
 
-    def _news(self, task: Task) -> list[Job]:
+    def _news(self, task: WorkflowTask) -> list[Job]:
         made: list[Job] = []
         for event in task.news:
             if name_of(event) == "WORKFLOW_EXECUTION_STARTED":
@@ -202,9 +202,9 @@ class Core:
                 self.rejected[content.protocol_instance_id] = content.rejected
 
     def _compare(
-        self, made: Sequence[Written], events: Sequence[HistoryEvent], exactly: bool
+        self, made: Sequence[WrittenEvent], events: Sequence[HistoryEvent], exactly: bool
     ) -> None:
-        history = History()
+        history = SimulatedHistory()
         for command, event in zip(made, events, strict=False):
             self.written(command, event)
             if name_of(event) == "WORKFLOW_EXECUTION_CONTINUED_AS_NEW":  # the server's addition

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from perdure.testing.simulation.attempts import Attempts
-from perdure.testing.simulation.commands import Written, variant
+from perdure.testing.simulation.attempts import SimulatedAttempts
+from perdure.testing.simulation.commands import WrittenEvent, variant
 from perdure.testing.simulation.history import Fields
-from perdure.testing.simulation.runs import Child, Run
-from perdure.testing.simulation.sdk import Begun
-from perdure.testing.simulation.server import Server
+from perdure.testing.simulation.runs import SimulatedChild, SimulatedRun
+from perdure.testing.simulation.sdk import BegunRun
+from perdure.testing.simulation.server import SimulatedServer
 
 _REQUEST_CANCEL = 3
 """The parent close policy with which a child is cancelled when its parent closes."""
@@ -19,10 +19,10 @@ _REQUEST_CANCEL = 3
 class Effects:
     """Timers, children, signals, answers to updates, and the ends of runs."""
 
-    def __init__(self, server: Server, attempts: Attempts) -> None:
+    def __init__(self, server: SimulatedServer, attempts: SimulatedAttempts) -> None:
         self._server = server
         self._attempts = attempts
-        self._do: dict[str, Callable[[Run, Any, int], None]] = {
+        self._do: dict[str, Callable[[SimulatedRun, Any, int], None]] = {
             "schedule_activity": attempts.schedule,
             "request_cancel_activity": self._cancel_activity,
             "start_timer": self._start_timer,
@@ -37,7 +37,7 @@ class Effects:
         }
         server.on_command.append(self.do)
 
-    def do(self, run: Run, made: Written, event_id: int) -> None:
+    def do(self, run: SimulatedRun, made: WrittenEvent, event_id: int) -> None:
         """Do what a command says, once its event is written."""
         if made.command is None:
             return
@@ -48,14 +48,14 @@ class Effects:
     def _soon(self, happens: Callable[[], None]) -> None:
         self._server.clock.later(self._server.choices.pick((0, 0, 0.01, 1)), happens)
 
-    def _begun(self, run: Run, kind: str, number: int) -> int:
+    def _begun(self, run: SimulatedRun, kind: str, number: int) -> int:
         assert run.core is not None
         return run.core.ids[kind, number]
 
-    def _cancel_activity(self, run: Run, content: Any, event_id: int) -> None:
+    def _cancel_activity(self, run: SimulatedRun, content: Any, event_id: int) -> None:
         self._attempts.cancel(run, self._begun(run, "activity", content.seq))
 
-    def _start_timer(self, run: Run, content: Any, event_id: int) -> None:
+    def _start_timer(self, run: SimulatedRun, content: Any, event_id: int) -> None:
         run.timers.add(event_id)
 
         def fire() -> None:
@@ -66,7 +66,7 @@ class Effects:
 
         self._server.clock.later(content.start_to_fire_timeout.ToNanoseconds() / 1e9, fire)
 
-    def _cancel_timer(self, run: Run, content: Any, event_id: int) -> None:
+    def _cancel_timer(self, run: SimulatedRun, content: Any, event_id: int) -> None:
         started = self._begun(run, "timer", content.seq)
         run.timers.discard(started)
         run.buffered = [
@@ -75,8 +75,8 @@ class Effects:
             if name != "TIMER_FIRED" or fields["started_event_id"] != started
         ]
 
-    def _start_child(self, run: Run, content: Any, event_id: int) -> None:
-        child = Child(
+    def _start_child(self, run: SimulatedRun, content: Any, event_id: int) -> None:
+        child = SimulatedChild(
             content.workflow_id, event_id, content.workflow_type, content.parent_close_policy
         )
         run.children[event_id] = child
@@ -93,7 +93,7 @@ class Effects:
                 self._server.deliver(run, "START_CHILD_WORKFLOW_EXECUTION_FAILED", fields)
             elif not run.closed:
                 run_id = self._server.new_run_id()
-                begun = Begun(
+                begun = BegunRun(
                     child.workflow_id,
                     run_id,
                     run_id,
@@ -109,7 +109,7 @@ class Effects:
 
         self._soon(begin)
 
-    def _cancel_child(self, run: Run, content: Any, event_id: int) -> None:
+    def _cancel_child(self, run: SimulatedRun, content: Any, event_id: int) -> None:
         child = run.children.get(self._begun(run, "child", content.child_workflow_seq))
 
         def send() -> None:
@@ -123,7 +123,7 @@ class Effects:
 
         self._soon(send)
 
-    def _signal(self, run: Run, content: Any, event_id: int) -> None:
+    def _signal(self, run: SimulatedRun, content: Any, event_id: int) -> None:
         run.signals += 1
 
         def send() -> None:
@@ -145,16 +145,16 @@ class Effects:
 
         self._soon(send)
 
-    def _complete(self, run: Run, content: Any, event_id: int) -> None:
+    def _complete(self, run: SimulatedRun, content: Any, event_id: int) -> None:
         self._close(run, "COMPLETED", {"result": {"payloads": [content.result]}})
 
-    def _fail(self, run: Run, content: Any, event_id: int) -> None:
+    def _fail(self, run: SimulatedRun, content: Any, event_id: int) -> None:
         self._close(run, "FAILED", {"failure": content.failure})
 
-    def _cancel(self, run: Run, content: Any, event_id: int) -> None:
+    def _cancel(self, run: SimulatedRun, content: Any, event_id: int) -> None:
         self._close(run, "CANCELED", {})
 
-    def _close(self, run: Run, how: str, fields: Fields) -> None:
+    def _close(self, run: SimulatedRun, how: str, fields: Fields) -> None:
         self._server.close(run, f"WORKFLOW_EXECUTION_{how}")
         for child in run.children.values():
             if child.policy == _REQUEST_CANCEL:
@@ -168,22 +168,22 @@ class Effects:
                 {"initiated_event_id": event_id, **fields},
             )
 
-    def _cancel_orphan(self, child: Child) -> None:
+    def _cancel_orphan(self, child: SimulatedChild) -> None:
         run = self._server.run_of(child.workflow_id)
         if run is not None:
             self._server.cancel(run, "by parent close policy")
 
-    def terminate(self, run: Run) -> None:
+    def terminate(self, run: SimulatedRun) -> None:
         """Terminate a run, as an operator does."""
         self._server.deliver(run, "WORKFLOW_EXECUTION_TERMINATED", {"reason": "by an operator"})
         self._close(run, "TERMINATED", {})
 
-    def _continue(self, run: Run, content: Any, event_id: int) -> None:
+    def _continue(self, run: SimulatedRun, content: Any, event_id: int) -> None:
         run_id = self._server.new_run_id()
         closing = run.history.events[event_id - 1]
         closing.workflow_execution_continued_as_new_event_attributes.new_execution_run_id = run_id
         self._server.close(run, "WORKFLOW_EXECUTION_CONTINUED_AS_NEW")
-        begun = Begun(
+        begun = BegunRun(
             run.id,
             run_id,
             run.begun.first_run_id,

@@ -41,7 +41,7 @@ def attributes(event: HistoryEvent) -> Any:
     return getattr(event, event.WhichOneof("attributes") or "")
 
 
-class History:
+class SimulatedHistory:
     """The events of a run.
 
     Attributes:
@@ -76,7 +76,7 @@ class History:
 
 
 @dataclass
-class Task:
+class WorkflowTask:
     """A workflow task as a history has it.
 
     Attributes:
@@ -94,7 +94,7 @@ class Task:
     flags: list[int] = field(default_factory=list)
 
 
-def tasks(events: Iterable[HistoryEvent]) -> Iterator[Task]:
+def tasks(events: Iterable[HistoryEvent]) -> Iterator[WorkflowTask]:
     """Yield the completed workflow tasks of a history.
 
     What came before a task that failed belongs to the next one.
@@ -102,7 +102,7 @@ def tasks(events: Iterable[HistoryEvent]) -> Iterator[Task]:
     news: list[HistoryEvent] = []
     size_bytes = size_at_start = 0
     started: HistoryEvent | None = None
-    task: Task | None = None
+    task: WorkflowTask | None = None
     for event in events:
         name = name_of(event)
         if name == STARTED:
@@ -113,7 +113,7 @@ def tasks(events: Iterable[HistoryEvent]) -> Iterator[Task]:
             if task is not None:
                 yield task
             flags = attributes(event).sdk_metadata.lang_used_flags
-            task = Task(news, started, size_bytes=size_at_start, flags=list(flags))
+            task = WorkflowTask(news, started, size_bytes=size_at_start, flags=list(flags))
             news = []
         elif name in COMMANDS and task is not None and not news:
             task.written.append(event)

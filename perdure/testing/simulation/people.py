@@ -15,8 +15,8 @@ from perdure.temporal import failures
 from perdure.temporal.names import ADD_BUDGET, DECIDE, RESUME, STEER, TURN
 from perdure.temporal.payloads import pack
 from perdure.testing.simulation.choices import Choices
-from perdure.testing.simulation.runs import Answer, Run, Update
-from perdure.testing.simulation.server import Server
+from perdure.testing.simulation.runs import SimulatedRun, Update, UpdateResponse
+from perdure.testing.simulation.server import SimulatedServer
 from perdure.turn.wire import Steer
 from perdure.values.approvals import Decision
 from perdure.values.budgets import BudgetUpdate
@@ -29,7 +29,7 @@ _CANCELS = 40
 
 
 @dataclass(eq=False)
-class Sent:
+class SentRequest:
     """An update that somebody has sent, with its copies in later runs.
 
     Attributes:
@@ -50,11 +50,11 @@ class Sent:
     def is_answered(self) -> bool:
         """Whether the sender need not send it again."""
         match self.last.answer:
-            case Answer.REJECTED | Answer.FAILED:
+            case UpdateResponse.REJECTED | UpdateResponse.FAILED:
                 assert self.last.failure is not None
                 return self.last.failure.application_failure_info.type != failures.RUN_ENDS
             case answer:
-                return answer is Answer.COMPLETED
+                return answer is UpdateResponse.COMPLETED
 
 
 class Empty(BaseModel):
@@ -69,8 +69,8 @@ class People:
         cancelled: Whether they have cancelled the turn at the root.
     """
 
-    def __init__(self, server: Server, workflow_id: str) -> None:
-        self.sent: list[Sent] = []
+    def __init__(self, server: SimulatedServer, workflow_id: str) -> None:
+        self.sent: list[SentRequest] = []
         self.cancelled = False
         self._server = server
         self._choices: Choices = server.choices
@@ -80,7 +80,7 @@ class People:
         server.clock.later(self._choices.pick((1, 0, 0.05)), self._look)
 
     @property
-    def _runs(self) -> list[Run]:
+    def _runs(self) -> list[SimulatedRun]:
         """The open runs of the tree."""
         root = self._server.run_of(self._workflow_id)
         return [
@@ -104,12 +104,12 @@ class People:
             self.cancelled = self._server.cancel(root, "enough") or self.cancelled
         self._server.clock.later(self._choices.pick(_PAUSES_S), self._look)
 
-    def _watch(self, run: Run) -> None:
+    def _watch(self, run: SimulatedRun) -> None:
         """Do something in the very moment of some events."""
         if run.begun.type == TURN and self._choices.happens(60):
             self._server.clock.later(0, lambda: self._interfere(run))
 
-    def _interfere(self, run: Run) -> None:
+    def _interfere(self, run: SimulatedRun) -> None:
         if run.closed:
             return
         match self._choices.pick(("say", "say", "add", "resume", "cancel", "decide")):
@@ -126,7 +126,7 @@ class People:
                 target = root if root and self._choices.happens(2) else run
                 self.cancelled |= self._server.cancel(target, "now") and target is root
 
-    def _help(self, run: Run) -> None:
+    def _help(self, run: SimulatedRun) -> None:
         waiting = run.read.waiting
         kind = waiting.kind if waiting else ""
         if kind == "approval":
@@ -138,7 +138,7 @@ class People:
         elif self._choices.happens(8):
             self._say(run)
 
-    def _decide(self, run: Run) -> None:
+    def _decide(self, run: SimulatedRun) -> None:
         waiting = run.read.waiting
         for approval in waiting.pending if waiting else ():
             says = self._choices.pick(
@@ -154,7 +154,7 @@ class People:
             )
             self._send(run, DECIDE, decision)
 
-    def _add(self, run: Run) -> None:
+    def _add(self, run: SimulatedRun) -> None:
         budget = run.read.accounts.ledger.budget
         limits: dict[str, object] = {
             name: timedelta(seconds=60) if name == "time" else 5000
@@ -166,19 +166,19 @@ class People:
             limits["iterations"] = 3
         self._send(run, ADD_BUDGET, BudgetUpdate.model_validate(limits))
 
-    def _say(self, run: Run) -> None:
+    def _say(self, run: SimulatedRun) -> None:
         text = f"message {len(self.sent)}"
         steer = Steer(
             text=text, now=self._choices.happens(3), deny_pending=self._choices.happens(3)
         )
         self._send(run, STEER, steer)
 
-    def _send(self, run: Run, name: str, content: BaseModel) -> None:
+    def _send(self, run: SimulatedRun, name: str, content: BaseModel) -> None:
         update_id = f"update-{len(self.sent)}"
         update = self._server.update(run, update_id, name, pack(content))
-        self.sent.append(Sent(run.id, update_id, name, content, update))
+        self.sent.append(SentRequest(run.id, update_id, name, content, update))
 
-    def _repeat(self, one: Sent) -> None:
+    def _repeat(self, one: SentRequest) -> None:
         """Send an update again, if its run has ended without an answer, or just so."""
         run = self._server.run_of(one.workflow_id)
         if run is not None and (not one.is_answered or self._choices.happens(30)):

@@ -14,8 +14,8 @@ from typing import Any
 from perdure.temporal.names import ADD_BUDGET, STEER, TURN
 from perdure.testing.simulation.history import attributes, name_of
 from perdure.testing.simulation.people import People
-from perdure.testing.simulation.runs import Answer, Run
-from perdure.testing.simulation.server import BrokenError, Server
+from perdure.testing.simulation.runs import SimulatedRun, UpdateResponse
+from perdure.testing.simulation.server import BrokenError, SimulatedServer
 from perdure.testing.simulation.world import SimulatedWorld
 from perdure.turn.keys import ModelKey, ToolKey, parse_key
 from perdure.turn.state import TurnState
@@ -26,12 +26,12 @@ from perdure.values.messages import UserMessage
 class Simulated:
     """All that a check may look at."""
 
-    server: Server
+    server: SimulatedServer
     world: SimulatedWorld
     people: People
 
 
-def fold_is_state(run: Run) -> None:
+def fold_is_state(run: SimulatedRun) -> None:
     """The fold of the history is the state of the workflow.
 
     Every reader of a turn, and the model activity that sends its messages, relies on that. The
@@ -162,7 +162,7 @@ def waits_are_shown(simulated: Simulated) -> None:
             raise BrokenError("waits are shown", "it waits for nobody and for nothing", run)
 
 
-AFTER_TASKS: tuple[Callable[[Run], None], ...] = (fold_is_state,)
+AFTER_TASKS: tuple[Callable[[SimulatedRun], None], ...] = (fold_is_state,)
 """The checks of a run after each of its workflow tasks."""
 
 ALWAYS: tuple[Callable[[Simulated], None], ...] = (bill_within_limit, waits_are_shown)
@@ -178,15 +178,15 @@ AT_THE_END: tuple[Callable[[Simulated], None], ...] = (
 """The checks of a whole simulation."""
 
 
-def _goes_on(run: Run) -> bool:
+def _goes_on(run: SimulatedRun) -> bool:
     """Return whether the turn of a run goes on in a later one."""
     return run.closed == "WORKFLOW_EXECUTION_CONTINUED_AS_NEW"
 
 
-def _is_adding(run: Run) -> bool:
+def _is_adding(run: SimulatedRun) -> bool:
     """Return whether an addition to the budget was accepted and is not made yet."""
     return any(
-        update.answer is Answer.ACCEPTED and update.request.input.name == ADD_BUDGET
+        update.answer is UpdateResponse.ACCEPTED and update.request.input.name == ADD_BUDGET
         for update in run.updates.values()
     )
 
@@ -196,13 +196,13 @@ def _place(key: str) -> str:
     return key.partition(".try-")[0]
 
 
-def _ends(server: Server) -> Iterator[Run]:
+def _ends(server: SimulatedServer) -> Iterator[SimulatedRun]:
     """Yield the last run of each turn."""
     last = {run.begun.first_run_id: run for run in server.runs if run.begun.type == TURN}
     yield from last.values()
 
 
-def _accepted_messages(server: Server, first_run_id: str) -> list[str]:
+def _accepted_messages(server: SimulatedServer, first_run_id: str) -> list[str]:
     """Return the ids of the messages that a turn has accepted without an error, in order."""
     found: list[str] = []
     for run in server.runs:
@@ -212,7 +212,11 @@ def _accepted_messages(server: Server, first_run_id: str) -> list[str]:
             if name_of(event) == "WORKFLOW_EXECUTION_UPDATE_ACCEPTED":
                 update = run.updates[attributes(event).protocol_instance_id]
                 is_message = update.request.input.name == STEER
-                if is_message and update.answer is not Answer.FAILED and update.id not in found:
+                if (
+                    is_message
+                    and update.answer is not UpdateResponse.FAILED
+                    and update.id not in found
+                ):
                     found.append(update.id)
     return found
 

@@ -6,13 +6,13 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from perdure.temporal.names import TURN
-from perdure.testing.simulation.runs import Run
+from perdure.testing.simulation.runs import SimulatedRun
 from perdure.turn.fold import apply
 
 T = TypeVar("T")
 
 
-def catch_up(run: Run) -> None:
+def catch_up(run: SimulatedRun) -> None:
     """Fold what a turn's history has that was not read yet."""
     if run.begun.type != TURN:
         return

@@ -10,14 +10,14 @@ from temporalio.api.common.v1 import Payload
 from temporalio.api.failure.v1 import Failure
 
 from perdure.temporal.history import HistoryReader
-from perdure.testing.simulation.commands import Written
+from perdure.testing.simulation.commands import WrittenEvent
 from perdure.testing.simulation.core import Core
-from perdure.testing.simulation.history import Fields, History, Task
-from perdure.testing.simulation.sdk import CONVERTER, Begun
+from perdure.testing.simulation.history import Fields, SimulatedHistory, WorkflowTask
+from perdure.testing.simulation.sdk import CONVERTER, BegunRun
 from perdure.turn.state import TurnState
 
 
-class Stage(Enum):
+class RunStage(Enum):
     """What a run's workflow task does: nothing, wait for a worker, or run on one.
 
     One for updates alone is not in history while it waits, and never is if all are rejected.
@@ -29,7 +29,7 @@ class Stage(Enum):
     RUNS = auto()
 
 
-class Answer(Enum):
+class UpdateResponse(Enum):
     """What has become of an update."""
 
     NONE = auto()
@@ -52,7 +52,7 @@ class Update:
 
     id: str
     request: Any
-    answer: Answer = Answer.NONE
+    answer: UpdateResponse = UpdateResponse.NONE
     failure: Failure | None = None
     is_sent: bool = False
 
@@ -72,7 +72,7 @@ class Activity:
         timeout_s: How long an attempt may take; None without a limit.
     """
 
-    run: Run
+    run: SimulatedRun
     event_id: int
     key: str
     type: str
@@ -86,7 +86,7 @@ class Activity:
 
 
 @dataclass(eq=False)
-class Child:
+class SimulatedChild:
     """A child that has not ended, with the event that began it."""
 
     workflow_id: str
@@ -96,7 +96,7 @@ class Child:
 
 
 @dataclass(eq=False)
-class Run:
+class SimulatedRun:
     """A run of a workflow.
 
     Attributes:
@@ -113,19 +113,19 @@ class Run:
         read: The fold of its history so far, by the product's own reader.
     """
 
-    begun: Begun
-    parent: tuple[Run, int] | None = None
-    history: History = field(default_factory=History)
+    begun: BegunRun
+    parent: tuple[SimulatedRun, int] | None = None
+    history: SimulatedHistory = field(default_factory=SimulatedHistory)
     core: Core | None = None
-    stage: Stage = Stage.NONE
+    stage: RunStage = RunStage.NONE
     attempt: int = 1
-    current: tuple[Task, list[Written]] | None = None
+    current: tuple[WorkflowTask, list[WrittenEvent]] | None = None
     seen: int = 0
     buffered: list[tuple[str, Fields]] = field(default_factory=list)
     updates: dict[str, Update] = field(default_factory=dict)
     activities: dict[int, Activity] = field(default_factory=dict)
     timers: set[int] = field(default_factory=set)
-    children: dict[int, Child] = field(default_factory=dict)
+    children: dict[int, SimulatedChild] = field(default_factory=dict)
     signals: int = 0
     is_cancelled: bool = False
     closed: str = ""
@@ -139,21 +139,21 @@ class Run:
         return self.begun.workflow_id
 
     @property
-    def root(self) -> Run:
+    def root(self) -> SimulatedRun:
         """The first run of the turn at the root of the tree, or a later one of it."""
         return self if self.parent is None else self.parent[0].root
 
     @property
     def unanswered(self) -> list[Update]:
         """The updates that no worker has taken in."""
-        return [one for one in self.updates.values() if one.answer is Answer.NONE]
+        return [one for one in self.updates.values() if one.answer is UpdateResponse.NONE]
 
     @property
     def is_idle(self) -> bool:
         """Whether nothing will happen to it unless somebody sends it something."""
         return not (
             self.closed
-            or self.stage is not Stage.NONE
+            or self.stage is not RunStage.NONE
             or self.activities
             or self.timers
             or self.children

@@ -56,7 +56,7 @@ class TaskFailedError(Exception):
 
 
 @dataclass(frozen=True)
-class Begun:
+class BegunRun:
     """How a run was started, as its workflow object is told.
 
     Attributes:
@@ -86,7 +86,7 @@ class Begun:
 class Instance:
     """A workflow object in the memory of a worker."""
 
-    def __init__(self, begun: Begun) -> None:
+    def __init__(self, begun: BegunRun) -> None:
         self._begun = begun
         self._inner = _loop().run_until_complete(_make(begun))
 
@@ -138,7 +138,7 @@ def _loop() -> asyncio.AbstractEventLoop:
     return asyncio.new_event_loop()
 
 
-async def _make(begun: Begun) -> WorkflowInstance:
+async def _make(begun: BegunRun) -> WorkflowInstance:
     """Make an instance, which needs a running event loop for a moment."""
     start = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=begun.at_ns // 1000)
     parent = None

@@ -17,20 +17,20 @@ from temporalio.common import RawValue
 
 from perdure.temporal.names import MEMO
 from perdure.testing.simulation.choices import Choices
-from perdure.testing.simulation.clock import Clock
-from perdure.testing.simulation.commands import CLOSES, Written, variant
+from perdure.testing.simulation.clock import VirtualClock
+from perdure.testing.simulation.commands import CLOSES, WrittenEvent, variant
 from perdure.testing.simulation.core import Core, NotDeterministicError
 from perdure.testing.simulation.history import (
     COMPLETED,
     SCHEDULED,
     STARTED,
     Fields,
-    Task,
+    WorkflowTask,
     name_of,
     tasks,
 )
-from perdure.testing.simulation.runs import Answer, Run, Stage, Update
-from perdure.testing.simulation.sdk import Begun, TaskFailedError
+from perdure.testing.simulation.runs import RunStage, SimulatedRun, Update, UpdateResponse
+from perdure.testing.simulation.sdk import BegunRun, TaskFailedError
 
 _OF_TASKS = (SCHEDULED, STARTED, COMPLETED, "WORKFLOW_TASK_FAILED", "WORKFLOW_TASK_TIMED_OUT")
 
@@ -43,13 +43,13 @@ class BrokenError(Exception):
         run: The run that broke it; None if no single one did.
     """
 
-    def __init__(self, promise: str, message: str, run: Run | None = None) -> None:
+    def __init__(self, promise: str, message: str, run: SimulatedRun | None = None) -> None:
         super().__init__(f"{promise}: {message}")
         self.promise = promise
         self.run = run
 
 
-class Server:
+class SimulatedServer:
     """The part of Temporal's server that keeps histories and hands out workflow tasks.
 
     Attributes:
@@ -61,17 +61,17 @@ class Server:
         on_command: Called with each command that a task has written, and its event.
     """
 
-    def __init__(self, choices: Choices, clock: Clock) -> None:
+    def __init__(self, choices: Choices, clock: VirtualClock) -> None:
         self.choices = choices
         self.clock = clock
-        self.runs: list[Run] = []
+        self.runs: list[SimulatedRun] = []
         self.counts = Counter[str]()
-        self.on_event: list[Callable[[Run], None]] = []
-        self.on_task: list[Callable[[Run], None]] = []
-        self.on_command: list[Callable[[Run, Written, int], None]] = []
-        self._open: dict[str, Run] = {}
+        self.on_event: list[Callable[[SimulatedRun], None]] = []
+        self.on_task: list[Callable[[SimulatedRun], None]] = []
+        self.on_command: list[Callable[[SimulatedRun, WrittenEvent, int], None]] = []
+        self._open: dict[str, SimulatedRun] = {}
 
-    def run_of(self, workflow_id: str) -> Run | None:
+    def run_of(self, workflow_id: str) -> SimulatedRun | None:
         """Return the open run of a workflow; None if there is none."""
         return self._open.get(workflow_id)
 
@@ -81,10 +81,13 @@ class Server:
         return f"{number:08x}-0000-4000-8000-{self.choices.below(2**16):012x}"
 
     def start(
-        self, begun: Begun, payloads: list[object], parent: tuple[Run, int] | None = None
-    ) -> Run:
+        self,
+        begun: BegunRun,
+        payloads: list[object],
+        parent: tuple[SimulatedRun, int] | None = None,
+    ) -> SimulatedRun:
         """Start a workflow."""
-        run = Run(replace(begun, at_ns=self.clock.now_ns), parent)
+        run = SimulatedRun(replace(begun, at_ns=self.clock.now_ns), parent)
         self.runs.append(run)
         self._open[run.id] = run
         fields: Fields = {
@@ -100,32 +103,32 @@ class Server:
         self._need_task(run)
         return run
 
-    def deliver(self, run: Run, name: str, fields: Fields) -> bool:
+    def deliver(self, run: SimulatedRun, name: str, fields: Fields) -> bool:
         """Let an event happen to a run; return whether the run was open."""
         if run.closed:
             return False
-        if run.stage is Stage.RUNS:
+        if run.stage is RunStage.RUNS:
             run.buffered.append((name, fields))
             return True
-        if run.stage is Stage.FOR_UPDATES:
+        if run.stage is RunStage.FOR_UPDATES:
             self._write(run, SCHEDULED, {"attempt": run.attempt})
-            run.stage = Stage.WAITS
+            run.stage = RunStage.WAITS
         self._write(run, name, fields)
         if name != "ACTIVITY_TASK_STARTED":
             self._need_task(run)
         return True
 
-    def cancel(self, run: Run, reason: str) -> bool:
+    def cancel(self, run: SimulatedRun, reason: str) -> bool:
         """Request the cancellation of a run, once; return whether that was new."""
         if run.is_cancelled or run.closed:
             return False
         run.is_cancelled = True
         return self.deliver(run, "WORKFLOW_EXECUTION_CANCEL_REQUESTED", {"cause": reason})
 
-    def update(self, run: Run, update_id: str, name: str, content: RawValue) -> Update:
+    def update(self, run: SimulatedRun, update_id: str, name: str, content: RawValue) -> Update:
         """Send an update to a run; one that it has accepted before is the same."""
         known = run.updates.get(update_id)
-        if known is not None and known.answer is not Answer.REJECTED:
+        if known is not None and known.answer is not UpdateResponse.REJECTED:
             return known
         request = Request()
         request.meta.update_id, request.meta.identity = update_id, "person"
@@ -134,48 +137,48 @@ class Server:
         update = Update(update_id, request)
         run.updates[update_id] = update
         if run.closed:
-            update.answer = Answer.RUN_CLOSED
-        elif run.stage is Stage.NONE:
-            run.stage = Stage.FOR_UPDATES
+            update.answer = UpdateResponse.RUN_CLOSED
+        elif run.stage is RunStage.NONE:
+            run.stage = RunStage.FOR_UPDATES
             self._hand_out(run)
         return update
 
-    def _write(self, run: Run, name: str, fields: Fields) -> int:
+    def _write(self, run: SimulatedRun, name: str, fields: Fields) -> int:
         event = run.history.add(self.clock.now_ns, name, fields)
         self.counts["events"] += 1
         for hook in self.on_event:
             hook(run)
         return event.event_id
 
-    def _take_back(self, run: Run, count: int) -> None:
+    def _take_back(self, run: SimulatedRun, count: int) -> None:
         run.history.take_back(count)
         run.read_events = min(run.read_events, len(run.history))
 
-    def _need_task(self, run: Run) -> None:
-        if run.stage is Stage.NONE:
+    def _need_task(self, run: SimulatedRun) -> None:
+        if run.stage is RunStage.NONE:
             self._write(run, SCHEDULED, {"attempt": run.attempt})
-            run.stage = Stage.WAITS
+            run.stage = RunStage.WAITS
             self._hand_out(run)
 
-    def _hand_out(self, run: Run) -> None:
+    def _hand_out(self, run: SimulatedRun) -> None:
         delay_s = self.choices.pick((0, 0, 0, 0.01, 0.2, 3))
         self.clock.later(delay_s, lambda: self._begin_task(run))
 
-    def _begin_task(self, run: Run) -> None:
+    def _begin_task(self, run: SimulatedRun) -> None:
         if run.closed:
             return
-        if run.stage is Stage.FOR_UPDATES:
+        if run.stage is RunStage.FOR_UPDATES:
             self._write(run, SCHEDULED, {"attempt": run.attempt})
         sent = {update.id: update.request for update in run.unanswered}
         for update in run.unanswered:
             update.is_sent = True
         size_bytes = run.history.size_bytes
         self._write(run, STARTED, {"history_size_bytes": size_bytes})
-        is_for_updates, run.stage = run.stage is Stage.FOR_UPDATES, Stage.RUNS
+        is_for_updates, run.stage = run.stage is RunStage.FOR_UPDATES, RunStage.RUNS
         news = [
             event for event in run.history.events[run.seen :] if name_of(event) not in _OF_TASKS
         ]
-        task = Task(news, run.history.events[-1], size_bytes=size_bytes)
+        task = WorkflowTask(news, run.history.events[-1], size_bytes=size_bytes)
         run.current = task, self._worked(run, task, sent)
         takes_s = self.choices.pick((0, 0, 0, 0.005, 0.1, 2))
         if self.choices.happens(80):
@@ -185,7 +188,9 @@ class Server:
         else:
             self.clock.later(takes_s, lambda: self._end_task(run, is_for_updates))
 
-    def _worked(self, run: Run, task: Task, sent: dict[str, Request]) -> list[Written]:
+    def _worked(
+        self, run: SimulatedRun, task: WorkflowTask, sent: dict[str, Request]
+    ) -> list[WrittenEvent]:
         """Let a worker do a task, which may have to replay the history first."""
         if run.core is not None and self.choices.happens(15):
             self.counts["evicted"] += 1
@@ -198,7 +203,7 @@ class Server:
         except TaskFailedError as error:
             raise BrokenError("no task fails", str(error), run) from error
 
-    def replayed(self, run: Run) -> Core:
+    def replayed(self, run: SimulatedRun) -> Core:
         """Return a new workflow object that has done the tasks in a run's history again."""
         core = Core(run.begun)
         try:
@@ -210,7 +215,7 @@ class Server:
         self.counts["replays"] += run.seen > 0
         return core
 
-    def _fail_task(self, run: Run, how: str) -> None:
+    def _fail_task(self, run: SimulatedRun, how: str) -> None:
         """Lose a task: its commands never reach the server, and a worker does it again."""
         run.evict()
         run.current = None
@@ -222,11 +227,11 @@ class Server:
         else:
             self._write(run, f"WORKFLOW_TASK_{how}", {})
         run.attempt += 1
-        run.stage = Stage.NONE
+        run.stage = RunStage.NONE
         self._flush(run)
         self._need_task(run)
 
-    def _end_task(self, run: Run, is_for_updates: bool) -> None:
+    def _end_task(self, run: SimulatedRun, is_for_updates: bool) -> None:
         """Write what a task has done."""
         assert run.current is not None
         assert run.core is not None
@@ -237,10 +242,10 @@ class Server:
             self.counts["rejected closes"] += 1
             self._fail_task(run, "FAILED")
             return
-        run.current, run.attempt, run.stage = None, 1, Stage.NONE
+        run.current, run.attempt, run.stage = None, 1, RunStage.NONE
         rejected = {update.id: update for update in run.unanswered if update.is_sent}
         for update_id, failure in run.core.rejected.items():
-            rejected[update_id].answer = Answer.REJECTED
+            rejected[update_id].answer = UpdateResponse.REJECTED
             rejected[update_id].failure = failure
         if is_for_updates and not made and not run.buffered:
             self.counts["tasks of rejected updates"] += 1
@@ -251,11 +256,11 @@ class Server:
             self._do(run, made)
         if not run.closed:
             self._flush(run)
-        if not run.closed and (run.unanswered and run.stage is Stage.NONE):
-            run.stage = Stage.FOR_UPDATES
+        if not run.closed and (run.unanswered and run.stage is RunStage.NONE):
+            run.stage = RunStage.FOR_UPDATES
             self._hand_out(run)
 
-    def _do(self, run: Run, made: list[Written]) -> None:
+    def _do(self, run: SimulatedRun, made: list[WrittenEvent]) -> None:
         """Write the events of commands, then do what the commands say."""
         plain = _before_end(made)
         events = [(one, self._command(run, one)) for one in plain]
@@ -267,7 +272,7 @@ class Server:
             for tell in self.on_command:
                 tell(run, one, event_id)
 
-    def _command(self, run: Run, made: Written) -> int:
+    def _command(self, run: SimulatedRun, made: WrittenEvent) -> int:
         event_id = self._write(run, made.name, made.fields)
         assert run.core is not None
         run.core.written(made, run.history.events[-1])
@@ -275,44 +280,44 @@ class Server:
             _answer(run, variant(made.command)[1])
         return event_id
 
-    def _flush(self, run: Run) -> None:
+    def _flush(self, run: SimulatedRun) -> None:
         buffered, run.buffered = run.buffered, []
         for name, fields in buffered:
             self.deliver(run, name, fields)
 
-    def close(self, run: Run, name: str) -> None:
+    def close(self, run: SimulatedRun, name: str) -> None:
         """Close a run. Its activities, timers and signals are of no interest from now on."""
         run.closed = name
         self.counts[f"closed: {name.removeprefix('WORKFLOW_EXECUTION_').lower()}"] += 1
         if self._open.get(run.id) is run:
             del self._open[run.id]
         for update in run.updates.values():
-            if update.answer in (Answer.NONE, Answer.ACCEPTED):
-                update.answer = Answer.RUN_CLOSED
+            if update.answer in (UpdateResponse.NONE, UpdateResponse.ACCEPTED):
+                update.answer = UpdateResponse.RUN_CLOSED
         run.activities.clear()
         run.timers.clear()
         run.buffered.clear()
         run.evict()
 
 
-def _answer(run: Run, response: Any) -> None:
+def _answer(run: SimulatedRun, response: Any) -> None:
     """Note the answer to an update."""
     update = run.updates[response.protocol_instance_id]
     match response.WhichOneof("response"):
         case "accepted":
-            update.answer = Answer.ACCEPTED
+            update.answer = UpdateResponse.ACCEPTED
         case "completed":
-            update.answer = Answer.COMPLETED
+            update.answer = UpdateResponse.COMPLETED
         case _:
-            update.answer, update.failure = Answer.FAILED, response.rejected
+            update.answer, update.failure = UpdateResponse.FAILED, response.rejected
 
 
-def _closes(made: Written) -> bool:
+def _closes(made: WrittenEvent) -> bool:
     """Return whether an event ends the run."""
     return made.command is not None and variant(made.command)[0] in CLOSES
 
 
-def _before_end(made: list[Written]) -> list[Written]:
+def _before_end(made: list[WrittenEvent]) -> list[WrittenEvent]:
     """Return the events of a task up to those that show and make the end of the run."""
     if not made or not _closes(made[-1]):
         return made
@@ -322,7 +327,7 @@ def _before_end(made: list[Written]) -> list[Written]:
     return made[:count]
 
 
-def _shows_end(made: Written) -> bool:
+def _shows_end(made: WrittenEvent) -> bool:
     """Return whether an event shows the end of a turn, which a reader takes for one of a wait."""
     if made.name == "UPSERT_WORKFLOW_SEARCH_ATTRIBUTES":
         return made.command is not None

@@ -15,15 +15,15 @@ from perdure.temporal.names import TURN
 from perdure.temporal.payloads import pack
 from perdure.testing.simulation import promises, shrinking
 from perdure.testing.simulation.agents import some_agents, some_request
-from perdure.testing.simulation.attempts import Attempts
+from perdure.testing.simulation.attempts import SimulatedAttempts
 from perdure.testing.simulation.choices import Choices
-from perdure.testing.simulation.clock import Clock
+from perdure.testing.simulation.clock import VirtualClock
 from perdure.testing.simulation.effects import Effects
 from perdure.testing.simulation.people import People
 from perdure.testing.simulation.promises import Simulated
 from perdure.testing.simulation.reading import catch_up
-from perdure.testing.simulation.sdk import Begun
-from perdure.testing.simulation.server import BrokenError, Server
+from perdure.testing.simulation.sdk import BegunRun
+from perdure.testing.simulation.server import BrokenError, SimulatedServer
 from perdure.testing.simulation.story import story
 from perdure.testing.simulation.worker import SimulatedWorker
 from perdure.testing.simulation.world import SimulatedWorld
@@ -48,7 +48,7 @@ class Simulation:
     choices: tuple[int, ...]
     counts: Counter[str]
     broken: BrokenError | None
-    server: Server
+    server: SimulatedServer
 
     @property
     def story(self) -> str:
@@ -79,14 +79,14 @@ def simulate(
     """
     made = Choices(seed, choices)
     _refuse(agents or ())
-    server = Server(made, Clock(made))
+    server = SimulatedServer(made, VirtualClock(made))
     agents = some_agents(made) if agents is None else agents
     request = some_request(made, agents) if request is None else request
     world = SimulatedWorld(made)
     worker = SimulatedWorker(server, agents, world)
     server.on_event.append(catch_up)
     server.on_task += promises.AFTER_TASKS
-    Effects(server, Attempts(server, worker))
+    Effects(server, SimulatedAttempts(server, worker))
     broken = None
     try:
         _run(server, world, request)
@@ -101,7 +101,7 @@ def simulate(
     return Simulation(seed, tuple(made.made), server.counts, broken, server)
 
 
-def _run(server: Server, world: SimulatedWorld, request: TurnRequest) -> None:
+def _run(server: SimulatedServer, world: SimulatedWorld, request: TurnRequest) -> None:
     people = People(server, "turn")
     simulated = Simulated(server, world, people)
     run_id = server.new_run_id()
@@ -109,7 +109,7 @@ def _run(server: Server, world: SimulatedWorld, request: TurnRequest) -> None:
     task_timeout = server.choices.pick(
         (timedelta(seconds=10), timedelta(seconds=10), short, shorter)
     )
-    begun = Begun("turn", run_id, run_id, TURN, 0, task_timeout=task_timeout)
+    begun = BegunRun("turn", run_id, run_id, TURN, 0, task_timeout=task_timeout)
     server.start(begun, [pack(request).payload])
     for _ in range(_MOST_STEPS):
         if not server.clock.step():

@@ -9,7 +9,7 @@ from temporalio.api.history.v1 import HistoryEvent
 
 from perdure.testing.simulation.clock import START
 from perdure.testing.simulation.history import attributes, name_of
-from perdure.testing.simulation.server import BrokenError, Server
+from perdure.testing.simulation.server import BrokenError, SimulatedServer
 from perdure.text import one_line
 
 _SILENT = (
@@ -21,7 +21,7 @@ _SILENT = (
 _WIDTH = 160
 
 
-def story(server: Server, broken: BrokenError | None) -> str:
+def story(server: SimulatedServer, broken: BrokenError | None) -> str:
     """Return the events of all runs in the order of their times, and the broken promise."""
     begun = START.timestamp()
     lines: list[tuple[float, int, str]] = []

@@ -28,13 +28,13 @@ from perdure.temporal.payloads import pack, unpack
 from perdure.testing.simulation.client import HistoryClient
 from perdure.testing.simulation.runs import Activity
 from perdure.testing.simulation.sdk import CONVERTER, NAMESPACE, TASK_QUEUE
-from perdure.testing.simulation.server import Server
+from perdure.testing.simulation.server import SimulatedServer
 from perdure.testing.simulation.world import PRICE
 from perdure.turn.keys import ToolKey, parse_key
 from perdure.turn.wire import ToolOutput, ToolRun
 from perdure.values.answers import ModelAnswer
 from perdure.worker import AgentWorker, internals
-from perdure.worker.activities import build
+from perdure.worker.assembly import build
 from perdure.worker.settings import WorkerSettings
 
 
@@ -62,7 +62,7 @@ class SimulatedWorker:
     It has two processes, each with its caches. An attempt runs in one of them.
     """
 
-    def __init__(self, server: Server, agents: Iterable[Agent[Any]], world: World) -> None:
+    def __init__(self, server: SimulatedServer, agents: Iterable[Agent[Any]], world: World) -> None:
         self._server = server
         self._world = world
         self._running: Activity | None = None

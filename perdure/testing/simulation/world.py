@@ -38,7 +38,7 @@ _FAILURES: tuple[Callable[[], PerdureError], ...] = (
 
 
 @dataclass(frozen=True)
-class Spent:
+class SimulatedBill:
     """What the model calls of a tree of turns have cost, with all attempts: the bill."""
 
     tokens: int = 0
@@ -46,7 +46,7 @@ class Spent:
 
 
 @dataclass(frozen=True)
-class Effect:
+class ToolEffect:
     """What an attempt of a tool call has done."""
 
     activity: Activity
@@ -63,8 +63,8 @@ class SimulatedWorld:
     """
 
     def __init__(self, choices: Choices) -> None:
-        self.spent: dict[str, Spent] = {}
-        self.effects: list[Effect] = []
+        self.spent: dict[str, SimulatedBill] = {}
+        self.effects: list[ToolEffect] = []
         self._choices = choices
 
     def answer(self, activity: Activity, request: ModelRequest) -> ModelAnswer:
@@ -85,8 +85,8 @@ class SimulatedWorld:
         usd = PRICE.of(usage)
         tokens = usage.input_tokens + usage.output_tokens
         root = activity.run.root.begun.first_run_id
-        before = self.spent.get(root, Spent())
-        self.spent[root] = Spent(before.tokens + tokens, before.usd + usd)
+        before = self.spent.get(root, SimulatedBill())
+        self.spent[root] = SimulatedBill(before.tokens + tokens, before.usd + usd)
         if failure is not None:  # the provider has worked, and nobody knows
             raise failure
         parts = self._said(agent, request)
@@ -110,7 +110,7 @@ class SimulatedWorld:
         """
         agent = activity.run.read.agent
         tool = agent.tool(run.tool or activity.type) if agent else None
-        self.effects.append(Effect(activity, run.call_id, bool(tool and tool.is_idempotent)))
+        self.effects.append(ToolEffect(activity, run.call_id, bool(tool and tool.is_idempotent)))
         if self._choices.happens(20):
             raise PerdureError("the tool failed oddly")
         return ToolOutput(content=f"done: {activity.key}", is_error=self._choices.happens(6))

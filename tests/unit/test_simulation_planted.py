@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from .planted import PLANTED, Planted, found, plant
+from ..support.planted import PLANTED, Planted, found, plant
 
 
 @pytest.mark.slow

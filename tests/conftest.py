@@ -47,6 +47,7 @@ from perdure.turn.wire import Summary
 from perdure.values import reports
 from perdure.worker import AgentWorker
 
+from .support.rewriting import rewrite_asserts
 from .support.thorough import every, examples
 
 Runtime = Callable[..., AbstractAsyncContextManager["RecordingClient"]]
@@ -97,13 +98,29 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ[_SHARE] = config.stash[_scratch].name
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(config: pytest.Config, specs: Sequence[Any]) -> None:
+    """Rewrite the asserts of the test modules once, instead of in each worker."""
+    if not sys.dont_write_bytecode:
+        rewrite_asserts(config, len(specs))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Collect without garbage collections: nearly all that is made stays."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Leave the thousands of collected tests out of the garbage collection.
 
     A full collection of them takes so long on a busy machine that Temporal takes the workflow task
     in which it falls for a deadlock.
     """
-    gc.collect()
     gc.freeze()
 
 

@@ -378,6 +378,7 @@ def test_every_limit_is_used() -> None:
         ("perdure.worker", ["httpx", "genai_prices", "mcp", "pytest", "yaml"]),
         ("perdure.__main__", ["httpx", "genai_prices", "opentelemetry", "pytest", "starlette"]),
         ("perdure.testing", ["httpx", "genai_prices", "pytest"]),
+        ("perdure.testing.plugin", ["temporalio", "pydantic", "httpx"]),
         ("perdure.toolboxes", ["temporalio", "httpx", "genai_prices", "pytest"]),
     ],
 )

@@ -215,6 +215,24 @@ def test_turns_of_all_parts_share_equally(sizes: list[int]) -> None:
     assert [lease.usd for _, _, lease in batch.running.values()] == [Decimal(2)] * 5
 
 
+@pytest.mark.accepts("E167")
+def test_turns_after_an_addition_share_it() -> None:
+    """The first place that is free does not take all that was added."""
+    batch = Simulation(1, [9], at_once=2, budget=Budget(usd="4"))
+    batch.drive()
+    batch.step_part(1)
+    batch.request = batch_plan.topped_up(batch.request, batch.progress, Budget(usd="96"))
+
+    batch.drive()
+    before, after = set(batch.running), dict[str, Decimal]()
+    for _ in range(7):
+        batch.end_turn(Decimal(1), 0)
+        batch.step_part(1)
+        after |= {key: lease.usd for key, (_, _, lease) in batch.running.items()}
+
+    assert all(after[key] > 45 for key in after.keys() - before)
+
+
 @pytest.mark.accepts("E80")
 def test_no_turn_starts_after_a_failure_of_its_part() -> None:
     """With `stop`, also before the batch knows of it."""

@@ -47,6 +47,7 @@ class AgentBatch:
         self._progress = BatchProgress(began=workflow.now())
         self._news: list[PartNews] = []
         self._changed = True
+        self._has_driven = False
         self._shown: BatchNote | None = None
 
     @workflow.run
@@ -87,7 +88,7 @@ class AgentBatch:
 
     @workflow.update(name=ADD_BUDGET)
     async def add_budget(self, payload: RawValue = NOTHING) -> RawValue:
-        """Add to the budget, and return the description of the batch."""
+        """Add to the budget, and return the description of the batch, once its parts know it."""
         await workflow.wait_condition(lambda: self._request is not None)
         update = workflow.current_update_info()
         assert update is not None
@@ -97,6 +98,8 @@ class AgentBatch:
                 self._request = batch_plan.topped_up(self._known, self._progress, more)
             self._progress = batch_plan.with_update(self._progress, update.id)
             self._changed = True
+        # a turn that starts after the answer may spend the new sum
+        await workflow.wait_condition(lambda: not self._changed or self._has_driven)
         return pack(batch_plan.note_of(self._known, self._progress, over=False))
 
     @add_budget.validator
@@ -116,7 +119,7 @@ class AgentBatch:
         Returns:
             Whether it is over.
         """
-        task = asyncio.create_task(self._drive())
+        task = asyncio.create_task(self._drive_and_answer())
         checking = asyncio.create_task(self._check())
         while not task.done():
             try:
@@ -129,6 +132,13 @@ class AgentBatch:
                 self._changed = True
         checking.cancel()
         return task.result()
+
+    async def _drive_and_answer(self) -> bool:
+        try:
+            return await self._drive()
+        finally:
+            self._has_driven = True
+            await workflow.wait_condition(workflow.all_handlers_finished)
 
     async def _drive(self) -> bool:
         """Send the orders that are due, and wait for news, in turns."""

@@ -57,7 +57,8 @@ class Simulation:
         """What the batch does in one workflow task; a later run may take over in between."""
         while self.news:
             self.progress = batch_plan.heard(self.request, self.progress, self.news.popleft(), NOW)
-        if self.additions and self.progress.stop is None and self.random.random() < 0.3:
+        is_open = self.progress.stop is None and not batch_plan.is_over(self.request, self.progress)
+        if self.additions and is_open and self.random.random() < 0.3:
             self.additions -= 1
             self.request = batch_plan.topped_up(self.request, self.progress, Budget(usd="0.5"))
         if self.random.random() < 0.2:

@@ -35,6 +35,8 @@ from perdure.workflows.batch.details import card
 
 KNOWS_RESETS = "parts-are-reset"
 """The patch since which a batch takes the news of a part that was reset, whatever their number."""
+_ORDERS_FIRST = "orders-first"
+"""The patch since which an addition to the budget is answered once the parts know it."""
 _REASON_CHARACTERS = 200
 
 
@@ -98,8 +100,8 @@ class AgentBatch:
                 self._request = batch_plan.topped_up(self._known, self._progress, more)
             self._progress = batch_plan.with_update(self._progress, update.id)
             self._changed = True
-        # a turn that starts after the answer may spend the new sum
-        await workflow.wait_condition(lambda: not self._changed or self._has_driven)
+        if workflow.patched(_ORDERS_FIRST):
+            await workflow.wait_condition(lambda: not self._changed or self._has_driven)
         return pack(batch_plan.note_of(self._known, self._progress, over=False))
 
     @add_budget.validator

@@ -24,8 +24,9 @@ from perdure.temporal.history import HistoryReader, backwards, key_of, recorded
 from perdure.temporal.origins import with_session
 from perdure.temporal.recent import Recent
 from perdure.turn import carry, steps
+from perdure.turn.calls import asks_again, ready_for, runs_tools
 from perdure.turn.facts import ModelAnswered, Recorded, Scheduled
-from perdure.turn.fold import apply, asks_again, ready_for, runs_tools
+from perdure.turn.fold import apply
 from perdure.turn.keys import AgentKey, Key, ModelKey, ToolKey, parse_key
 from perdure.turn.state import TurnState
 from perdure.turn.transcript import Transcript

@@ -14,9 +14,9 @@ from perdure.errors import PerdureError
 from perdure.text import counted
 from perdure.turn import delegation_plan, guards, handoffs, leases, outages, reservations
 from perdure.turn.approvals import Asked
+from perdure.turn.calls import asks_again, reads_on, ready_for, runs_tools
 from perdure.turn.delegation_plan import Errand
 from perdure.turn.fallback import Choice, Fallback
-from perdure.turn.fold import asks_again, reads_on, ready_for, runs_tools
 from perdure.turn.keys import HandoffKey, ModelKey, PolicyKey, ToolKey
 from perdure.turn.ledger import Ledger
 from perdure.turn.open_step import OpenCall

@@ -20,6 +20,7 @@ from perdure.temporal.names import (
 from perdure.text import arguments_in_brief
 from perdure.turn import approvals, fallback, outages, reservations
 from perdure.turn.approvals import PolicyCall
+from perdure.turn.calls import ready_for
 from perdure.turn.circuit_breaker import Health
 from perdure.turn.decide import (
     Act,
@@ -41,7 +42,6 @@ from perdure.turn.facts import (
     ModelAnswered,
 )
 from perdure.turn.fallback import Choice
-from perdure.turn.fold import ready_for
 from perdure.turn.keys import HandoffKey, ModelKey, PolicyKey, ToolKey
 from perdure.turn.outages import Outage
 from perdure.turn.reservations import Reservation

@@ -19,7 +19,7 @@ from temporalio.common import Priority
 from perdure import errors, limits
 from perdure.agents.agent import Agent
 from perdure.base import Value
-from perdure.clients.reading.feed import state_of
+from perdure.clients.reading.recorded import state_of
 from perdure.clients.turns.starting import Started, Starter
 from perdure.clients.turns.status import in_words
 from perdure.temporal import access, start_request

@@ -15,7 +15,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from perdure import errors
-from perdure.clients.reading.feed import past, runs_of
+from perdure.clients.reading.recorded import past, runs_of
 from perdure.clients.reading.tree import Node
 from perdure.clients.turns.status import TurnStatus, status
 from perdure.temporal import access

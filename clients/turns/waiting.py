@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from temporalio.client import Client
 
 from perdure import errors
-from perdure.clients.reading.feed import runs_of, state_of
+from perdure.clients.reading.recorded import runs_of, state_of
 from perdure.clients.turns.entries import TurnEntry
 from perdure.clients.turns.status import pending
 from perdure.temporal import access

@@ -23,9 +23,9 @@ from perdure.temporal.history import HistoryReader
 from perdure.temporal.names import TURN
 from perdure.temporal.payloads import pack
 from perdure.temporal.runs import describe_last, runs_up_to
-from perdure.turn.decide import replayable_events
 from perdure.turn.facts import CallFailed, Recorded, Scheduled
 from perdure.turn.fold import apply
+from perdure.turn.history_limits import replayable_events
 from perdure.turn.keys import CarryKey, ModelKey, ToolKey
 from perdure.turn.state import TurnState
 

@@ -65,7 +65,7 @@ from perdure.temporal.names import (
 )
 from perdure.temporal.payloads import NOTHING, pack, unpack
 from perdure.temporal.session_history import record_key
-from perdure.turn.decide import run_events
+from perdure.turn.history_limits import run_events
 from perdure.turn.wire import Steer
 from perdure.values.budgets import BudgetUpdate
 from perdure.workflows import ancestors, heartbeats

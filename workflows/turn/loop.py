@@ -23,12 +23,10 @@ from perdure.turn.decide import (
     Move,
     Stop,
     TakeOver,
-    check_history,
     next_move,
-    replayable_events,
-    too_long,
 )
 from perdure.turn.facts import TurnContinued, TurnStarted
+from perdure.turn.history_limits import check_history, replayable_events, too_long
 from perdure.turn.keys import AgentKey
 from perdure.turn.retries import retry_delay
 from perdure.turn.situation import Situation

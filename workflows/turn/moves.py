@@ -33,8 +33,6 @@ from perdure.turn.decide import (
     HandOver,
     Move,
     StartDelegates,
-    check_batch,
-    media_room,
     moves_at_once,
 )
 from perdure.turn.facts import (
@@ -42,6 +40,7 @@ from perdure.turn.facts import (
     ModelAnswered,
 )
 from perdure.turn.fallback import Choice
+from perdure.turn.history_limits import check_batch, media_room
 from perdure.turn.keys import HandoffKey, ModelKey, PolicyKey, ToolKey
 from perdure.turn.outages import Outage
 from perdure.turn.reservations import Reservation

@@ -11,7 +11,7 @@ from temporalio.worker import Replayer
 
 from perdure import Agent, limits
 from perdure.testing import ScriptedModel, call, calls, says
-from perdure.turn.decide import replayable_events
+from perdure.turn.history_limits import replayable_events
 from perdure.workflows import AgentTurn
 from perdure.workflows.turn.loop import REPLAY_LIMITS
 

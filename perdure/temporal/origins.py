@@ -11,7 +11,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from perdure import errors
 from perdure.temporal.history import recorded
 from perdure.temporal.session_history import messages_before
-from perdure.turn import carry
+from perdure.turn import take_over
 from perdure.turn.fold import apply
 from perdure.turn.state import TurnState
 
@@ -111,7 +111,7 @@ async def with_session(
         messages = await messages_before(client, origin, turn_id, is_worker=is_worker)
     except RPCError as error:
         raise _unreadable(origin.turn_id, origin.run_id, error) from error
-    return carry.complete(state, messages)
+    return take_over.complete(state, messages)
 
 
 def _is_complete(state: TurnState) -> bool:

@@ -17,7 +17,7 @@ from dataclasses import replace
 from functools import reduce
 
 from perdure.agents.definitions import AgentDefinition
-from perdure.errors import InvalidRequestError, TranscriptMismatchError
+from perdure.errors import InvalidRequestError
 from perdure.turn import (
     approvals,
     calls,
@@ -27,8 +27,8 @@ from perdure.turn import (
     handoffs,
     reservations,
     steps,
+    take_over,
 )
-from perdure.turn.carry import Carried
 from perdure.turn.continuation import Continuation
 from perdure.turn.facts import (
     AgentResolved,
@@ -207,7 +207,7 @@ def _begin(state: TurnState, request: TurnRequest, slot: Slot | None) -> TurnSta
     state = replace(state, request=request, inbox=Inbox(request.said or ()))
     state = state.with_ledger(Ledger(request.given_budget))
     if request.origin is not None:
-        return carry.begin_after(state, request.origin)
+        return take_over.begin_after(state, request.origin)
     context = with_slot(request.context, request.schedule, slot)
     for message in (*closed(request.history), opening(request.task, context)):
         state = steps.append(state, message)
@@ -238,7 +238,7 @@ def _continued(state: TurnState, continuation: Continuation) -> TurnState:
     if past is None:
         return begun
     whole_state = carry.state_of(state)
-    return _taken_over(replace(begun, carried=replace(carried, is_ahead=True)), whole_state)
+    return take_over.apply(replace(begun, carried=replace(carried, is_ahead=True)), whole_state)
 
 
 def _updated(state: TurnState, fact: _Outside) -> TurnState:
@@ -288,27 +288,7 @@ def _carried(state: TurnState, part: CarriedPart) -> TurnState:
         return replace(state, carried=carried)
     carried = replace(carried, parts=(), waiting_facts=())
     facts = state.carried.waiting_facts
-    return reduce(_late, facts, _taken_over(replace(state, carried=carried), carry.join(parts)))
-
-
-def _taken_over(state: TurnState, taken: Carried) -> TurnState:
-    """Take over the state of another run.
-
-    Raises:
-        TranscriptMismatchError: It is not what the origin says.
-    """
-    origin = state.origin
-    assert origin is not None
-    if taken.digest != origin.digest:
-        raise TranscriptMismatchError(
-            f"the state carried over from {origin.turn_id!r} has the digest {taken.digest[:16]},"
-            f" and not {origin.digest[:16]}, as its run {origin.run_id} recorded; nothing was sent"
-        )
-    if state.transcript.absent:
-        return carry.complete(state, taken.messages)
-    if taken.snapshot is None:
-        return carry.begin(state, taken, origin.say)
-    return carry.restore(state, taken)
+    return reduce(_late, facts, take_over.apply(replace(state, carried=carried), carry.join(parts)))
 
 
 def _late(state: TurnState, fact: _Outside) -> TurnState:

@@ -24,7 +24,7 @@ from perdure.schemas import output_type
 from perdure.schemas.strict_schema import Schema
 from perdure.temporal import access
 from perdure.temporal.follow import Follower
-from perdure.temporal.part_history import PartOrdered, PartReader
+from perdure.temporal.histories.part_history import PartOrdered, PartReader
 from perdure.text import size
 from perdure.turn import ending
 from perdure.turn.facts import ChildEnded, TurnEnded

@@ -26,9 +26,9 @@ from perdure.clients.reading.unclaimed import warn_when_unclaimed
 from perdure.errors import PerdureError
 from perdure.temporal import access
 from perdure.temporal.follow import Follower, Read
-from perdure.temporal.history import HistoryReader
-from perdure.temporal.origins import with_session
-from perdure.temporal.runs import describe, describe_last
+from perdure.temporal.histories.origins import with_session
+from perdure.temporal.histories.runs import describe, describe_last
+from perdure.temporal.histories.turn_history import HistoryReader
 from perdure.text import described
 from perdure.turn.facts import Recorded, TurnEnded
 from perdure.turn.state import TurnState

@@ -14,8 +14,8 @@ from perdure import errors
 from perdure.clients.reading.events import Event, is_event
 from perdure.errors import ErrorInfo
 from perdure.temporal import access
+from perdure.temporal.histories.runs import describe, last_recorded, runs_up_to
 from perdure.temporal.names import TURN
-from perdure.temporal.runs import describe, last_recorded, runs_up_to
 from perdure.turn.facts import AgentResolved, Recorded, TurnEnded
 from perdure.turn.fold import fold
 from perdure.turn.state import TurnState

@@ -24,7 +24,7 @@ from temporalio.client import Client
 
 from perdure import errors
 from perdure.temporal.access import FIRST_PAUSE_S, LONGEST_PAUSE_S, Resource
-from perdure.temporal.runs import describe, run_after
+from perdure.temporal.histories.runs import describe, run_after
 
 logger = logging.getLogger("perdure")
 

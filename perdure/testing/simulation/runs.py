@@ -9,7 +9,7 @@ from typing import Any
 from temporalio.api.common.v1 import Payload
 from temporalio.api.failure.v1 import Failure
 
-from perdure.temporal.history import HistoryReader
+from perdure.temporal.histories.turn_history import HistoryReader
 from perdure.testing.simulation.commands import WrittenEvent
 from perdure.testing.simulation.core import Core
 from perdure.testing.simulation.history import Fields, SimulatedHistory, WorkflowTask

@@ -17,7 +17,7 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from perdure.temporal.runs import last_recorded
+from perdure.temporal.histories.runs import last_recorded
 from perdure.turn import ending
 from perdure.turn.child import Child
 from perdure.turn.facts import ChildRead, TurnContinued

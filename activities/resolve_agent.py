@@ -96,7 +96,6 @@ class Agents:
         return handoffs.taken_over(await self._defined(other), definition)
 
     async def _defined(self, call: AgentCall) -> AgentDefinition:
-        """Return the definition of the agent that `call` names."""
         client, info = activity.client(), activity.info()
         agent = await self._servers.read(
             await self._skills.read(await self._asked(client, info, call)), call.allowed

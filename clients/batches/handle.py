@@ -312,7 +312,6 @@ class Batch(Generic[T]):
         )
 
     async def _until_over(self) -> None:
-        """Wait until the batch is over, however it ends."""
         handle = self._client.get_workflow_handle(self.id, result_type=RawValue)
         with contextlib.suppress(WorkflowFailureError):
             await access.BATCH.patiently(self.id, handle.result)

@@ -187,7 +187,6 @@ async def listed_entry(client: Client, schedule_id: str) -> ScheduleEntry | None
 async def _entry(
     client: Client, schedule_id: str, description: DescribeScheduleResponse
 ) -> ScheduleEntry:
-    """Return the entry of a schedule."""
     state, info = description.schedule.state, description.info
     reason, by = _read_note(state.notes) if state.paused else ("", None)
     known = ScheduleEntry(

@@ -158,7 +158,6 @@ class Moves:
     def _model_call(
         self, state: TurnState, agent: AgentDefinition, choice: Choice, reservation: Reservation
     ) -> ModelCall:
-        """Return the input of the activity that calls a model."""
         model = choice.target.model
         return ModelCall.of(
             state.transcript.digest,
@@ -259,7 +258,6 @@ class Moves:
     def _tool_run(
         self, move: Act, agent: AgentDefinition, tool: ToolDefinition, media_bytes: int
     ) -> ToolRun:
-        """Return the input of a tool's activity."""
         info, state = workflow.info(), self._board.state
         request = state.request
         approved, only_reads = approvals.consent_of(
@@ -283,7 +281,6 @@ class Moves:
         )
 
     def _approver_of(self, move: Act) -> str:
-        """Return who approved a call, if known."""
         decision = approvals.decision_about(move.call.id, self._board.state.open_step.decisions)
         return f", {decision.in_words}" if decision and decision.by else ""
 
@@ -298,7 +295,6 @@ class Moves:
         await self._calls.perform(move.key, RESOLVE_AGENT, call, limits.TOOL_CALL, summary)
 
     async def _consult(self, move: Consult, agent: AgentDefinition) -> None:
-        """Ask the policies about a call."""
         if move.delay and not await self._sleep(move.delay, "before the policy is asked again"):
             return
         tool, request = agent.tool(move.call.name), self._board.state.request

@@ -230,7 +230,6 @@ def _closed_last(commands: Sequence[Command]) -> list[Command]:
 
 
 def _is_local(event: HistoryEvent) -> bool:
-    """Return whether an event is the end of a local activity."""
     return name_of(event) == "MARKER_RECORDED" and attributes(event).marker_name == LOCAL
 
 

@@ -232,7 +232,6 @@ class SimulatedServer:
         self._need_task(run)
 
     def _end_task(self, run: SimulatedRun, is_for_updates: bool) -> None:
-        """Write what a task has done."""
         assert run.current is not None
         assert run.core is not None
         _, made = run.current
@@ -301,7 +300,6 @@ class SimulatedServer:
 
 
 def _answer(run: SimulatedRun, response: Any) -> None:
-    """Note the answer to an update."""
     update = run.updates[response.protocol_instance_id]
     match response.WhichOneof("response"):
         case "accepted":
@@ -313,7 +311,6 @@ def _answer(run: SimulatedRun, response: Any) -> None:
 
 
 def _closes(made: WrittenEvent) -> bool:
-    """Return whether an event ends the run."""
     return made.command is not None and variant(made.command)[0] in CLOSES
 
 

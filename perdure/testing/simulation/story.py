@@ -53,7 +53,6 @@ def _told(event: HistoryEvent, keys: dict[int, str]) -> str:
 
 
 def _about(name: str, content: Any, keys: dict[int, str]) -> str:
-    """Return what an event is about."""
     if name.startswith("ACTIVITY_TASK"):
         scheduled = getattr(content, "scheduled_event_id", 0)
         return f"{keys.get(scheduled) or content.activity_id} {_end(content)}"

@@ -168,7 +168,7 @@ def harmless(text: str) -> str:
     """Escape prose like `exact`, but keep emoji and scripts with joiners readable.
 
     A single joiner between two visible characters outside ASCII is kept, and so is a single
-    variation selector for emoji after one.
+    variation selector for emoji after it.
     """
     if text.isprintable() and not _UNSEEN.search(text):
         return text

@@ -46,8 +46,8 @@ def left_of(ledger: Ledger) -> Spending:
 def wanted(ledger: Ledger, places: int, peak: Spending, own_budget: Budget | None) -> Spending:
     """Return the lease that the next turn should have.
 
-    It has its own limit if there is one, otherwise an equal share of what is left for each free
-    place, or as much as the turn that spent most if that is more.
+    It has its own limit if its task sets a limit, otherwise an equal share of what is left for each
+    free place, or as much as the turn that spent most if that is more.
     """
     amounts = {}
     for name in limited(ledger.budget):
@@ -124,6 +124,6 @@ def total(amounts: Iterable[Spending]) -> Spending:
 
 
 def budget_for(lease: Spending, limits: Budget | None, own_budget: Budget | None) -> dict[str, Any]:
-    """Return the limits of a turn without its time: its own ones, and its lease."""
+    """Return the limits of a turn without its time: its own limits, and its lease."""
     mine = {name: value for name, value in own_budget or () if value is not None and name != "time"}
     return {**mine, **{name: getattr(lease, name) for name in limited(limits)}}

@@ -109,7 +109,7 @@ def span_of_turn(
 
 
 def memo_of_caller() -> dict[str, str]:
-    """Return the memo with the client's current span for turns that it starts, if there is one."""
+    """Return the memo with the client's current span, if any, for turns that it starts."""
     if "opentelemetry.trace" not in sys.modules:
         return {}
     from opentelemetry import trace

@@ -89,7 +89,7 @@ def ready_for(state: TurnState, key: Key) -> TurnState:
     """Return the state for the call with this key.
 
     The model reads the messages of the user. Before a last answer, for which the budget is kept, it
-    reads none; every call without a result gets one, and a message announces the end.
+    reads none; every call without a result gets an error result, and a message announces the end.
     """
     if not isinstance(key, ModelKey) or state.finishing:
         return state
@@ -313,7 +313,7 @@ def failed(before: TurnState, fact: CallFailed) -> TurnState:
 def _after_failure(
     accounts: Accounts, fact: CallFailed, target: Target, *, is_sent: bool
 ) -> Accounts:
-    """Book a failed model call; one that was not sent costs nothing and does not count."""
+    """Book a failed model call; a call that was not sent costs nothing and does not count."""
     if not is_sent:
         ledger = accounts.ledger.release(str(fact.key))
         return replace(accounts, ledger=ledger, model_calls=accounts.model_calls - 1)

@@ -1,6 +1,6 @@
 """Carries the state of a turn over to another run: a later run of the same turn, or a fork. Pure.
 
-Both runs compute the same digest of what is carried over: the old one from its state, the new one
+Both runs compute the same digest of what is carried over: the old run from its state, the new run
 from the parts that it received. What the models were not sent any more, because the transcript is
 too long for them, stays behind; a report reads it in the history of the old run.
 
@@ -53,7 +53,7 @@ _CHILDREN: TypeAdapter[tuple[Child, ...]] = TypeAdapter(tuple[Child, ...])
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """What is carried over. A fork has only messages, and the place of the one with the task."""
+    """What is carried over. A fork has only messages, and the place of its task."""
 
     messages: tuple[Message, ...]
     opening: int
@@ -79,9 +79,10 @@ class Carried:
 def messages_of(state: TurnState) -> Carried:
     """Return the messages for a fork, as the first model of the turn's agent would be sent them.
 
-    The message that announces the end of the budget is left out if it is the last one: a fork has a
-    budget of its own. Calls in a last answer that was cut off get a result that says so. Thoughts
-    from before a handoff are left out, because the agent of the fork does not get them either.
+    The message that announces the end of the budget is left out if it is the last message: a fork
+    has a budget of its own. Calls in a last answer that was cut off get a result that says so.
+    Thoughts from before a handoff are left out, because the agent of the fork does not get them
+    either.
     """
     carried = _sent(replace(state, transcript=handoffs.without_earlier_thoughts(state)))
     messages = carried.messages
@@ -284,7 +285,7 @@ def _items(carried: Carried) -> Iterator[tuple[_Item, int]]:
 
 
 def _merged(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """Join the results of tool messages in a row: only a split message has more than one."""
+    """Join the results of tool messages in a row: only a split message has several."""
     out: list[Message] = []
     results: list[ToolResult] = []
     for message in messages:

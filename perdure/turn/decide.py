@@ -275,7 +275,7 @@ def _call(situation: Situation) -> Move:
 
 
 def _time_for_calls(situation: Situation) -> timedelta | None:
-    """Return the time left without that of the last answer; None without a limit.
+    """Return the time left without the time for the last answer; None without a limit.
 
     Raises:
         TurnBudgetExceededError: There is none.
@@ -353,7 +353,7 @@ def moves_at_once(state: TurnState, agent: AgentDefinition) -> tuple[Act | Start
 
 
 def _may_finish(situation: Situation) -> bool:
-    """Return whether time and budget cover a last answer, of an agent that finishes with one."""
+    """Return whether the agent finishes with a last answer, which time and budget cover."""
     state, agent, time_left = situation.state, situation.agent, situation.time_left
     if agent.on_exhausted != "finish" or state.finishing:
         return False

@@ -81,7 +81,7 @@ def fold(facts: Iterable[Recorded], state: TurnState | None = None) -> TurnState
 
 
 def apply(state: TurnState, fact: Recorded) -> TurnState:
-    """Return the state after one more fact.
+    """Return the state after another fact.
 
     Raises:
         TranscriptMismatchError: What was carried over from another run is not what its origin says.
@@ -171,8 +171,8 @@ def _of_a_caller(state: TurnState, fact: _Outside) -> TurnState:
 def _said(state: TurnState, message: Said) -> TurnState:
     """Keep a message of the user for the next model call, and deny the calls that wait.
 
-    These are the ones that the turn has recorded as waiting: the workflow may know a message before
-    an answer that history has before the message.
+    These are the calls that the turn has recorded as waiting: the workflow may know a message
+    before an answer that history has before the message.
     """
     state = replace(state, inbox=state.inbox.plus(message))
     if not message.deny_pending or state.waiting is None:
@@ -276,12 +276,12 @@ def _of_carry(state: TurnState, fact: Scheduled | CallFailed | PartCarried) -> T
 
 
 def _after_retry(state: TurnState) -> Waiting | None:
-    """Return the wait of the turn, unless it is one before another attempt."""
+    """Return the wait of the turn, unless it is the pause before another attempt."""
     return None if state.waiting is not None and state.waiting.kind == "retry" else state.waiting
 
 
 def _carried(state: TurnState, part: CarriedPart) -> TurnState:
-    """Take over one more part of another run's state; the last one completes it."""
+    """Take over another part of an earlier run's state; the last part completes it."""
     parts = (*state.carried.parts, part)
     carried = replace(state.carried, parts=parts)
     if len(parts) < part.count:

@@ -72,7 +72,7 @@ def _begin(state: TurnState, carried: Carried, say: str) -> TurnState:
 def begin_after(state: TurnState, origin: Origin) -> TurnState:
     """Return the state of a turn that begins without the messages of its session before it.
 
-    Any other turn has no messages until those of its origin are carried over.
+    Any other turn has no messages until the messages of its origin are carried over.
     """
     before, request = origin.preceding, state.request
     if before is None or request is None:
@@ -100,7 +100,7 @@ def complete(state: TurnState, preceding: tuple[Message, ...]) -> TurnState:
 
 
 def _restore(state: TurnState, carried: Carried) -> TurnState:
-    """Return the state of a turn that goes on in a new run. `state` has the request."""
+    """Return the state of a turn that continues in a new run. `state` has the request."""
     snapshot = carried.snapshot
     assert snapshot is not None
     messages = carried.messages

@@ -43,7 +43,7 @@ async def points(
 
 
 def _unreadable(turn_id: str, run_id: str, error: RPCError) -> Exception:
-    """Translate Temporal's error about a history; one that may pass is returned as it is."""
+    """Translate Temporal's error about a history; an error that may pass is returned as it is."""
     context = {"turn_id": turn_id, "run_id": run_id}
     if error.status is RPCStatusCode.NOT_FOUND:
         return errors.TurnNotFoundError(

@@ -1,4 +1,4 @@
-"""Reads the summary of a turn from its history, also of one that was terminated.
+"""Reads the summary of a turn from its history, also if the turn was terminated.
 
 A terminated turn leaves no summary. If it does not know the spending of its own delegates, their
 histories are read too. They are asked to stop when it is terminated, so this waits briefly for them

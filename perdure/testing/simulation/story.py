@@ -41,7 +41,7 @@ def story(server: SimulatedServer, broken: BrokenError | None) -> str:
 
 
 def _told(event: HistoryEvent, keys: dict[int, str]) -> str:
-    """Return an event in words; empty for one that says nothing."""
+    """Return an event in words; empty for an event that says nothing."""
     name, content = name_of(event), attributes(event)
     if name in _SILENT:
         return ""
@@ -60,7 +60,7 @@ def _about(name: str, content: Any, keys: dict[int, str]) -> str:
 
 
 def _end(content: Any) -> str:
-    """Return the result or the failure of an event that has one of them."""
+    """Return the result or the failure of an event that has either."""
     if hasattr(content, "result"):
         return _text(content.result)
     return str(content.failure.message) if hasattr(content, "failure") else ""

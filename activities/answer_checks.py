@@ -27,7 +27,7 @@ from perdure.errors import PerdureError
 from perdure.schemas import output_type
 from perdure.schemas.strict_schema import Schema
 from perdure.text import described
-from perdure.turn.fold import runs_tools
+from perdure.turn.calls import runs_tools
 from perdure.turn.state import TurnState
 from perdure.values.answers import ModelAnswer
 from perdure.values.messages import AssistantMessage

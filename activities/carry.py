@@ -6,9 +6,9 @@ from temporalio import activity
 from temporalio.client import Client
 
 from perdure import errors
-from perdure.temporal.origins import read_origin
+from perdure.temporal.histories.origins import read_origin
+from perdure.temporal.histories.session_history import messages_before
 from perdure.temporal.recent import Recent
-from perdure.temporal.session_history import messages_before
 from perdure.turn import carry, withheld
 from perdure.turn.continuation import CarryCall
 from perdure.turn.snapshot import CarriedPart

@@ -10,7 +10,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from perdure.activities.read_child import unread
 from perdure.delivery.push import ASKS, ChangeCall, PushCall, PushMessage, TaskChange, end_of_task
-from perdure.temporal.runs import Read, end_of_run, last_recorded, last_run
+from perdure.temporal.histories.runs import Read, end_of_run, last_recorded, last_run
 from perdure.turn import ending
 from perdure.turn.fold import apply
 from perdure.turn.state import TurnState

@@ -8,8 +8,8 @@ from temporalio.service import RPCError
 from perdure import errors
 from perdure.activities.read_child import unread
 from perdure.session.wire import RecordCall, TurnPart
+from perdure.temporal.histories.turn_records import parts_of
 from perdure.temporal.recent import Recent
-from perdure.temporal.turn_records import parts_of
 
 _TURNS = 4
 

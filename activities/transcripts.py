@@ -20,12 +20,13 @@ from temporalio.client import Client
 
 from perdure import errors, limits
 from perdure.temporal import outcomes
-from perdure.temporal.history import HistoryReader, backwards, key_of, recorded
-from perdure.temporal.origins import with_session
+from perdure.temporal.histories.origins import with_session
+from perdure.temporal.histories.turn_history import HistoryReader, backwards, key_of, recorded
 from perdure.temporal.recent import Recent
-from perdure.turn import carry, steps
+from perdure.turn import steps, take_over
+from perdure.turn.calls import asks_again, ready_for, runs_tools
 from perdure.turn.facts import ModelAnswered, Recorded, Scheduled
-from perdure.turn.fold import apply, asks_again, ready_for, runs_tools
+from perdure.turn.fold import apply
 from perdure.turn.keys import AgentKey, Key, ModelKey, ToolKey, parse_key
 from perdure.turn.state import TurnState
 from perdure.turn.transcript import Transcript
@@ -118,7 +119,7 @@ class Transcripts:
         with self._lock:
             before = self._sessions.get(origin.digest)
         if before is not None:
-            return carry.complete(state, before.messages)
+            return take_over.complete(state, before.messages)
         assert info.workflow_id
         transcript = (
             await with_session(client, info.workflow_id, state, is_worker=True)

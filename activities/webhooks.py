@@ -30,8 +30,8 @@ from perdure.delivery.webhook import (
     WebhookMessage,
     message_about,
 )
+from perdure.temporal.histories.runs import end_of_run, last_recorded
 from perdure.temporal.names import WEBHOOK_FAILED
-from perdure.temporal.runs import end_of_run, last_recorded
 from perdure.turn.fold import apply
 from perdure.turn.state import TurnState
 from perdure.turn.wire import ChildRun, Noted

@@ -164,7 +164,6 @@ async def _agents_run(
 
 
 async def _check(app: str, address: str | None) -> int:
-    """Run `perdure worker --check`."""
     from perdure.worker.check import findings
 
     tried = [finding async for finding in findings(app, address)]

@@ -78,7 +78,6 @@ class _Waiter(asyncio.Future[None]):
     is_cancelled = False
 
     def wake(self) -> None:
-        """End the wait."""
         with contextlib.suppress(RuntimeError):  # the loop is closed
             self.get_loop().call_soon_threadsafe(self._end)
 

@@ -45,5 +45,4 @@ class _Bounded(httpx2.AsyncByteStream):
             yield chunk
 
     async def aclose(self) -> None:
-        """Close the underlying stream."""
         await self._inner.aclose()

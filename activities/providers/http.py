@@ -345,7 +345,6 @@ def _certificates(file: str | None, folder: str | None) -> ssl.SSLContext:
 
 
 async def _read(response: httpx.Response, name: str) -> bytes:
-    """Return the decoded body."""
     return b"".join([chunk async for chunk in _chunks(response, name)])
 
 

@@ -104,7 +104,6 @@ class _Block:
 
     @property
     def is_open_call(self) -> bool:
-        """Whether it is a call that has not ended."""
         return self.is_open and self.start.get("type") == "tool_use"
 
     def take(self, delta: dict[str, Any]) -> str:

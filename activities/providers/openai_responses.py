@@ -149,7 +149,6 @@ def body_of(request: ModelRequest, *, is_own: bool = False) -> dict[str, Any]:
 
 
 def _tools(request: ModelRequest) -> dict[str, Any]:
-    """Return the tools and the tool choice."""
     if not request.tools:
         return {}
     wish = options.choice(request)

@@ -29,11 +29,11 @@ from perdure.clients.batches.uploading import Uploader, Work
 from perdure.clients.reading.timeouts import Timeout, at_most
 from perdure.clients.turns import cancelling, updates
 from perdure.temporal import access, search_attributes
-from perdure.temporal.history import first_event
+from perdure.temporal.histories.part_history import PartReader
+from perdure.temporal.histories.runs import describe
+from perdure.temporal.histories.turn_history import first_event
 from perdure.temporal.names import ADD_BUDGET, BATCHES, MEMO_BATCH, TURN
-from perdure.temporal.part_history import PartReader
 from perdure.temporal.payloads import decoded, pack, unpack
-from perdure.temporal.runs import describe
 from perdure.values.budgets import ABudget, BudgetUpdate, Remaining, usd
 
 V = TypeVar("V")
@@ -312,7 +312,6 @@ class Batch(Generic[T]):
         )
 
     async def _until_over(self) -> None:
-        """Wait until the batch is over, however it ends."""
         handle = self._client.get_workflow_handle(self.id, result_type=RawValue)
         with contextlib.suppress(WorkflowFailureError):
             await access.BATCH.patiently(self.id, handle.result)

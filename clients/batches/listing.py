@@ -17,9 +17,9 @@ from perdure.clients.turns.filters import Filter
 from perdure.clients.turns.listing import Workflows
 from perdure.errors import ErrorInfo
 from perdure.temporal.access import BATCH
+from perdure.temporal.histories.runs import describe
 from perdure.temporal.names import BATCHES
 from perdure.temporal.namespace_check import Index
-from perdure.temporal.runs import describe
 
 _ENDS = {
     Status.WORKFLOW_EXECUTION_STATUS_CANCELED: BatchState.CANCELLED,

@@ -24,7 +24,7 @@ from perdure.schemas import output_type
 from perdure.schemas.strict_schema import Schema
 from perdure.temporal import access
 from perdure.temporal.follow import Follower
-from perdure.temporal.part_history import PartOrdered, PartReader
+from perdure.temporal.histories.part_history import PartOrdered, PartReader
 from perdure.text import size
 from perdure.turn import ending
 from perdure.turn.facts import ChildEnded, TurnEnded
@@ -309,7 +309,6 @@ class _Window:
                     yield item, result.model_copy(update={"cursor": self._place().cursor()})
 
     async def _found(self) -> tuple[int, Any]:
-        """Return the next message of a part."""
         if self._waits and self._is_gone.is_set():
             return 0, _Gone()
         getting = asyncio.create_task(self._queue.get())
@@ -365,14 +364,12 @@ class _Window:
             await queue.put((part, error))
 
     async def close(self) -> None:
-        """Stop reading."""
         for task in self._open.values():
             task.cancel()
         await asyncio.gather(*self._open.values(), return_exceptions=True)
 
 
 def _error_of(end: ChildEnded) -> PerdureError:
-    """Return the error of a turn without an answer."""
     summary = end.summary
     if summary is None:
         cls = errors.TurnTerminatedError if end.began else errors.TurnExistsError

@@ -18,9 +18,9 @@ from perdure import errors, limits
 from perdure.batch import plan as batch_plan
 from perdure.batch.wire import BatchRequest, PartRequest, part_id
 from perdure.temporal import access
+from perdure.temporal.histories.runs import describe
 from perdure.temporal.names import BATCH, BATCH_PART, MEMO_BATCH
 from perdure.temporal.payloads import pack
-from perdure.temporal.runs import describe
 from perdure.text import counted, markdown, word
 from perdure.turn.wire import TurnRequest
 from perdure.values.batch_items import BatchItem

@@ -181,7 +181,6 @@ class _Requests(h11.Connection):
     """Reads requests, and refuses one with two lengths: a proxy may have read the other one."""
 
     def next_event(self) -> Any:
-        """Return what comes next."""
         event = super().next_event()
         if isinstance(event, h11.Request) and {name for name, _ in event.headers} >= _LENGTHS:
             raise h11.RemoteProtocolError("both Content-Length and Transfer-Encoding")

@@ -82,7 +82,6 @@ class _Listener:
         yield event
 
     def hear(self, heard: Heard | HeartbeatDetails) -> Iterator[Told]:
-        """Yield the new output."""
         if isinstance(heard, Heard):
             yield from self._speech.hear(heard)
         elif self._hears_tools:

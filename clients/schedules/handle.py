@@ -40,8 +40,8 @@ from perdure.clients.turns.entries import TurnEntry
 from perdure.clients.turns.filters import Filter
 from perdure.temporal import schedule_updates
 from perdure.temporal.access import SCHEDULE
+from perdure.temporal.histories.runs import describe
 from perdure.temporal.names import SCHEDULED_MESSAGE
-from perdure.temporal.runs import describe
 from perdure.temporal.search_marks import Marks
 from perdure.text import one_line
 from perdure.turn.slot import Slot

@@ -17,10 +17,10 @@ from perdure.clients.sessions.handle import session_request
 from perdure.session.scheduled import MessageDelivery, message_of, session_of
 from perdure.session.state import SessionState
 from perdure.temporal import access, failures
+from perdure.temporal.histories.runs import describe
+from perdure.temporal.histories.session_history import read_session
 from perdure.temporal.names import MEMO, SESSION
 from perdure.temporal.payloads import decoded, unpack
-from perdure.temporal.runs import describe
-from perdure.temporal.session_history import read_session
 from perdure.turn.slot import Slot
 from perdure.turn.wire import TurnRequest
 from perdure.values.messages import Media

@@ -24,8 +24,8 @@ from perdure.clients.schedules.definition import Definition, OnFailure
 from perdure.clients.schedules.stored import definition_of, request_of
 from perdure.clients.turns.entries import TurnEntry, entry_of
 from perdure.errors import ErrorInfo
+from perdure.temporal.histories.runs import describe_last
 from perdure.temporal.names import BATCHES
-from perdure.temporal.runs import describe_last
 from perdure.temporal.search_attributes import State
 from perdure.turn.slot import IfRunning, Slot
 from perdure.values.batch_items import OnError
@@ -187,7 +187,6 @@ async def listed_entry(client: Client, schedule_id: str) -> ScheduleEntry | None
 async def _entry(
     client: Client, schedule_id: str, description: DescribeScheduleResponse
 ) -> ScheduleEntry:
-    """Return the entry of a schedule."""
     state, info = description.schedule.state, description.info
     reason, by = _read_note(state.notes) if state.paused else ("", None)
     known = ScheduleEntry(

@@ -45,6 +45,7 @@ from perdure.session.wire import (
     UpdateResult,
 )
 from perdure.temporal import access
+from perdure.temporal.histories.runs import describe
 from perdure.temporal.names import (
     ADD_BUDGET,
     CLOSE,
@@ -57,7 +58,6 @@ from perdure.temporal.names import (
 )
 from perdure.temporal.payloads import pack, unpack
 from perdure.temporal.priorities import priority_of
-from perdure.temporal.runs import describe
 from perdure.temporal.search_marks import Marks
 from perdure.text import one_line
 from perdure.turn.wire import Resume

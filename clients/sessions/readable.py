@@ -30,11 +30,11 @@ from perdure.session.wire import (
 )
 from perdure.temporal import access
 from perdure.temporal.follow import Follower
+from perdure.temporal.histories.runs import describe
+from perdure.temporal.histories.session_history import SessionReader, read_session
 from perdure.temporal.names import (
     SESSION,
 )
-from perdure.temporal.runs import describe
-from perdure.temporal.session_history import SessionReader, read_session
 from perdure.values.budgets import Budget, Spending
 from perdure.values.messages import Message
 

@@ -18,9 +18,9 @@ from perdure.clients.turns import cancelling, updates, waiting
 from perdure.clients.turns.forks import UNCHANGED, ForkOptions
 from perdure.clients.turns.readable import ReadableTurn
 from perdure.temporal import access, start_request
+from perdure.temporal.histories.runs import describe_last
 from perdure.temporal.names import ADD_BUDGET, DECIDE, RESUME, STEER
 from perdure.temporal.payloads import pack, unpack
-from perdure.temporal.runs import describe_last
 from perdure.turn.wire import Resume, Steer
 from perdure.values import keywords
 from perdure.values.approvals import Decision, PendingApproval

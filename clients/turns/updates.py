@@ -28,8 +28,8 @@ from temporalio.service import RPCError, RPCStatusCode
 from perdure import errors
 from perdure.temporal import failures
 from perdure.temporal.access import Resource
+from perdure.temporal.histories.runs import last_run
 from perdure.temporal.names import MEMO
-from perdure.temporal.runs import last_run
 from perdure.temporal.unretried import unretried
 
 WAIT = timedelta(seconds=30)

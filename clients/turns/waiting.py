@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 from temporalio.client import Client
 
 from perdure import errors
-from perdure.clients.reading.feed import runs_of, state_of
+from perdure.clients.reading.recorded import runs_of, state_of
 from perdure.clients.turns.entries import TurnEntry
 from perdure.clients.turns.status import pending
 from perdure.temporal import access
-from perdure.temporal.runs import describe_last, runs_up_to
+from perdure.temporal.histories.runs import describe_last, runs_up_to
 from perdure.values.approvals import PendingApproval
 
 if TYPE_CHECKING:

@@ -87,7 +87,7 @@ class Registry:
         """Return the purpose of each agent, in one line, by its name, sorted.
 
         It is the agent's description, or the first paragraph of its factory's docstring; empty
-        without one.
+        if neither exists.
         """
         with self._lock:
             return {name: described_in(entry) for name, entry in sorted(self._entries.items())}

@@ -69,8 +69,8 @@ def even_share(share: Spending, ledger: Ledger, held: Spending, places: int) -> 
 def wanted(ledger: Ledger, share: Spending, peak: Spending, own_budget: Budget | None) -> Spending:
     """Return the lease that the next turn should have.
 
-    It has its own limit if there is one, otherwise its share, or as much as the turn that spent
-    most if that is more.
+    It has its own limit if its task sets a limit, otherwise its share, or as much as the turn that
+    spent most if that is more.
     """
     amounts = {}
     for name in limited(ledger.budget):
@@ -143,6 +143,6 @@ def total(amounts: Iterable[Spending]) -> Spending:
 
 
 def budget_for(lease: Spending, limits: Budget | None, own_budget: Budget | None) -> dict[str, Any]:
-    """Return the limits of a turn without its time: its own ones, and its lease."""
+    """Return the limits of a turn without its time: its own limits, and its lease."""
     mine = {name: value for name, value in own_budget or () if value is not None and name != "time"}
     return {**mine, **{name: getattr(lease, name) for name in limited(limits)}}

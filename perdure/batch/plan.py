@@ -1,6 +1,6 @@
 """What a batch does next: which part gets places and money, and which part is told to stop. Pure.
 
-Parts begin one after the other. The last one that has begun gets every free place, and all the
+Parts begin in order. The last part that has begun gets every free place, and all the
 money that is left. It gives places back when it has fewer tasks than places, and then the next part
 begins.
 """
@@ -49,7 +49,7 @@ def heard(
     *,
     is_reset: bool = False,
 ) -> BatchProgress:
-    """Return the state after news from a part. News of other parts, and old ones, are ignored.
+    """Return the state after news from a part. News of other parts, and old news, are ignored.
 
     A part that was reset numbers its news anew (`is_reset`). It does not know what it has given
     back since, which other parts may have.
@@ -103,7 +103,7 @@ def _closed(progress: BatchProgress, news: PartNews) -> dict[str, Any]:
 
 
 def stopped(progress: BatchProgress, why: BatchStopReason, reason: str = "") -> BatchProgress:
-    """Return the state of a batch that starts nothing more. A cancellation overrides the others."""
+    """Return the state of a batch that starts nothing more. A cancellation is the strongest reason."""
     if progress.stop is not None and why != BatchStopReason.CANCELLED:
         return progress
     return progress.model_copy(update={"stop": why, "reason": reason})
@@ -211,7 +211,7 @@ def _is_known(account: PartAccount | None, order: PartOrder) -> bool:
 
 
 def _front(request: BatchRequest, progress: BatchProgress) -> int | None:
-    """Return the part that gets free places: the last one, or the next if that has enough."""
+    """Return the part that gets free places: the last, or the next if the last has enough."""
     last = progress.active.get(progress.next_part - 1)
     if last is not None and not last.news.freed:
         return progress.next_part - 1

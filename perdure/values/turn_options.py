@@ -1,4 +1,4 @@
-"""The options of a turn, common to all functions that start one."""
+"""The options of a turn, common to all functions that start a turn."""
 
 from __future__ import annotations
 

@@ -260,7 +260,6 @@ class Supervisor:
 
 
 async def _end_of(child: _WorkerProcess) -> _End:
-    """Wait for the end of a worker process."""
     watch = asyncio.create_task(_kill_if_frozen(child))
     code = await child.ended
     watch.cancel()

@@ -177,7 +177,6 @@ class _TracedCall:
     began: float = field(default_factory=time.monotonic)
 
     def asked(self, provider: str, request: ModelRequest) -> None:
-        """Record the provider and the request."""
         with _harmless():
             self.labels |= {by.PROVIDER: provider, by.MODEL: request.model}
             self.span.update_name(f"{by.CHAT} {request.model}")
@@ -187,7 +186,6 @@ class _TracedCall:
             )
 
     def add(self, attributes: Attributes) -> None:
-        """Add attributes to the span."""
         self.span.set_attributes(attributes)
 
 
@@ -266,7 +264,6 @@ class _Recorder:
             self._end(call, by.TOOL_ERROR if output.is_error else "")
 
     def failed(self, call: _TracedCall, error: BaseException) -> None:
-        """Record the exception of an activity."""
         with _harmless():
             self._end(call, _error_type(error))
 

@@ -144,7 +144,6 @@ class AgentBatchPart:
     async def _turn(
         self, request: PartRequest, part: PartState, item: BatchItem, turn_request: TurnRequest
     ) -> None:
-        """Run one turn from its start to its end."""
         try:
             handle = self._handles[item.id] = await _start(request, item, turn_request)
             if part.is_cancelled:

@@ -50,7 +50,9 @@ from perdure.session.wire import (
     Unqueue,
     UpdateResult,
 )
-from perdure.temporal import failures, outcomes, session_history, start_request, trace_ids
+from perdure.temporal import failures, outcomes, start_request, trace_ids
+from perdure.temporal.histories import session_history
+from perdure.temporal.histories.session_history import record_key
 from perdure.temporal.names import (
     ADD_BUDGET,
     CLOSE,
@@ -64,8 +66,7 @@ from perdure.temporal.names import (
     UNQUEUE,
 )
 from perdure.temporal.payloads import NOTHING, pack, unpack
-from perdure.temporal.session_history import record_key
-from perdure.turn.decide import run_events
+from perdure.turn.history_limits import run_events
 from perdure.turn.wire import Steer
 from perdure.values.budgets import BudgetUpdate
 from perdure.workflows import ancestors, heartbeats

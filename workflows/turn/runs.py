@@ -19,8 +19,8 @@ from perdure.temporal.payloads import pack
 from perdure.turn import carry
 from perdure.turn.circuit_breaker import Health
 from perdure.turn.continuation import CarryCall, Continuation
-from perdure.turn.decide import run_events
 from perdure.turn.facts import CallFailed
+from perdure.turn.history_limits import run_events
 from perdure.turn.keys import CarryKey
 from perdure.turn.wire import Origin
 from perdure.workflows.turn.calls import Calls

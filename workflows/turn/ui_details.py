@@ -161,7 +161,6 @@ def _asked(pending: PendingApproval, arguments: str) -> str:
 
 
 def _decided(decision: Decision, state: TurnState) -> str:
-    """Return a person's decision about a call of this step."""
     position = state.open_step.place_of(decision.call_id)
     tool = "a call" if position is None else state.open_step.at(position).call.name
     edited = ", with other arguments" if decision.arguments is not None else ""

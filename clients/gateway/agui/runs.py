@@ -95,7 +95,6 @@ async def _messages(
     turn: Turn[Any],
     opening: Iterable[ServerSentEvent],
 ) -> AsyncGenerator[ServerSentEvent, None]:
-    """Yield the messages of a run until it ends."""
     async with contextlib.aclosing(items):
         for message in opening:
             yield message

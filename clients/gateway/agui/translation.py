@@ -364,7 +364,6 @@ def _name(step: int) -> str:
 
 
 def _ended(child: Child) -> SubagentFinishedEvent | SubagentErrorEvent:
-    """Return the end of a delegate."""
     summary = child.summary
     if summary is None:
         return SubagentErrorEvent(

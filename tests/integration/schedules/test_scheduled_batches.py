@@ -17,8 +17,8 @@ from perdure import Budget, Outcome, errors
 from perdure.activities.provider import ModelRequest
 from perdure.clients import AgentClient, Batch, BatchOf, BatchResult, BatchState, Schedule
 from perdure.clients.schedules.definition import turn_id_of
+from perdure.temporal.histories.runs import describe, runs_up_to
 from perdure.temporal.names import BATCH
-from perdure.temporal.runs import describe, runs_up_to
 from perdure.testing import FunctionModel, ScriptedModel, fails, says
 from perdure.testing import Runtime as PlainRuntime
 from perdure.values.budgets import Spending

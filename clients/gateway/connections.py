@@ -29,12 +29,12 @@ class Connections:
     """The connections of a process.
 
     Attributes:
-        most: The largest number of them.
+        limit: The largest number of them.
         waiting: Those without a request, the one that has waited longest first.
     """
 
     def __init__(self, limit: int) -> None:
-        self.most = min(limit, _files(limit + _OTHER_FILES) - _OTHER_FILES)
+        self.limit = min(limit, _files(limit + _OTHER_FILES) - _OTHER_FILES)
         self.waiting: dict[TimedConnection, None] = {}
 
     def protocol(self, **options: Any) -> TimedConnection:
@@ -64,7 +64,7 @@ class TimedConnection(H11Protocol):
         """Admit the connection, or refuse it."""
         super().connection_made(transport)
         transport.set_write_buffer_limits(0)  # writing is paused while anything is unread
-        if len(self.connections) > self._of.most:
+        if len(self.connections) > self._of.limit:
             oldest = next(iter(self._of.waiting), None)
             if oldest is None:
                 transport.write(_FULL)

@@ -272,6 +272,7 @@ class Turn(ReadableTurn[T]):
         model_retry: APolicy | None = None,
         id: validation.Text | None = None,
         by: validation.By | None = None,
+        start: validation.Flag = True,
     ) -> Turn[T]:
         """Let a turn go on that ended without an answer, or that waits for a provider.
 
@@ -292,13 +293,15 @@ class Turn(ReadableTurn[T]):
             by: The person or program that resumes it, such as an e-mail address: one line, at most
                 200 characters. It is recorded, not checked: in the event of a turn that waits, and
                 in `forked_from` of a new turn.
+            start: Whether a new turn may be started. With False, only a turn that waits goes on.
 
         Returns:
             The new turn; for a turn that waits, this one.
 
         Raises:
-            InvalidRequestError: The turn completed, runs, or waits for something else; it waits for
-                a provider and arguments are given; or an argument is not valid.
+            InvalidRequestError: The turn completed, runs, or waits for something else; it is over
+                and may not start a new one; it waits for a provider and arguments are given; or an
+                argument is not valid.
             PerdureError: As `fork` raises it for a turn that is over.
             ServerUnreachableError: Temporal does not answer, or no worker accepted it within 30 s;
                 one may still do so later.
@@ -314,6 +317,11 @@ class Turn(ReadableTurn[T]):
         point = await self._forks.resume_point(self.id, await self._last_known())
         if point is None:
             return await self._ask_again({**new_limits, "id": id}, by)
+        if not start:
+            raise errors.InvalidRequestError(
+                f"turn {self.id!r} is over and goes on only as a new turn, which was not asked for",
+                context={"turn_id": self.id},
+            )
         turn = await self._forks.start(point, "", id, by=by, **new_limits)
         return turn.typed(self._output)
 

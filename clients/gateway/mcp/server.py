@@ -334,7 +334,7 @@ async def resume_turn(turn: TurnId, consent: LetsResume, ctx: Ctx) -> TurnView:
                 f"turn {handle.id!r} is over; start a new turn, or ask the user to run `perdure"
                 " resume`"
             )
-        await handle.resume(by=who(served, ctx.session))
+        await handle.resume(by=who(served, ctx.session), start=False)
         return await served.look(handle)
 
 

@@ -442,7 +442,9 @@ async def resume_turn(call: Call, body: ResumeTurn) -> Accepted[TurnReference]:
     """
     check_limits(call.caller, body.budget, body.max_iterations, model_retry=body.model_retry)
     turn, own_id = call.client.turn(call.id), _optional_id(call, body.id)
-    if call.caller.tenant is not None and await turn.resume_step() is not None:
+    is_limited = call.caller.tenant is not None
+    starts = not is_limited or await turn.resume_step() is not None
+    if starts and is_limited:
         await check_turns(call.client, call.caller, own_id)
     turn = await turn.resume(
         body.budget,
@@ -450,6 +452,7 @@ async def resume_turn(call: Call, body: ResumeTurn) -> Accepted[TurnReference]:
         model_retry=body.model_retry,
         id=own_id,
         by=call.caller.subject,
+        start=starts,  # a turn that ends now would start one that was not counted
     )
     return await _reference(call, turn)
 

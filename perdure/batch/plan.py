@@ -103,7 +103,7 @@ def _closed(progress: BatchProgress, news: PartNews) -> dict[str, Any]:
 
 
 def stopped(progress: BatchProgress, why: BatchStopReason, reason: str = "") -> BatchProgress:
-    """Return the state of a batch that starts nothing more. A cancellation is the strongest reason."""
+    """Return the state of a batch that starts nothing more. A cancellation overrides the others."""
     if progress.stop is not None and why != BatchStopReason.CANCELLED:
         return progress
     return progress.model_copy(update={"stop": why, "reason": reason})

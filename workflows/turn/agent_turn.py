@@ -93,7 +93,7 @@ class AgentTurn:
 
     @workflow.run
     async def run(self, start: RawValue = NOTHING) -> RawValue:
-        """Run the turn. The input is validated here, so an invalid one causes a typed error."""
+        """Run the turn. The input is validated here, so an invalid input causes a typed error."""
         try:
             fact = self._open(start)
             agent, done = await self._loop.run(fact)

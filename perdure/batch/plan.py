@@ -1,8 +1,7 @@
 """What a batch does next: which part gets places and money, and which part is told to stop. Pure.
 
-Parts begin in order. The last part that has begun gets every free place, and all the
-money that is left. It gives places back when it has fewer tasks than places, and then the next part
-begins.
+Parts begin in order. The last part that has begun gets every free place, and all the money that is
+left. It gives places back when it has fewer tasks than places, and then the next part begins.
 """
 
 from __future__ import annotations

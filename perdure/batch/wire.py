@@ -76,8 +76,8 @@ class PartOrder(Wire):
     `slots` and `given` are the places and the money that the part was given in all, and `taken` is
     the money that it gave back, as far as the batch knew. `others` is set while other parts hold
     money that may come back. `most` is the largest spending of a turn so far. `budget` and
-    `on_error` are the batch's. Nothing starts after `until`. With `stop`, nothing more
-    starts; `reason` is the reason of a cancellation, which also stops the turns that run.
+    `on_error` are the batch's. Nothing starts after `until`. With `stop`, nothing more starts;
+    `reason` is the reason of a cancellation, which also stops the turns that run.
     """
 
     slots: int = 0

@@ -107,8 +107,8 @@ def fork_of(
     """Return the input of a turn that continues another turn, whose input is `request`.
 
     `changes` has the fields that differ; None keeps what the other turn was given, except for
-    `on_done`. The limits of a budget override each limit of the other turn. `said` are
-    messages that the other turn's model has not read.
+    `on_done`. The limits of a budget override each limit of the other turn. `said` are messages
+    that the other turn's model has not read.
 
     Raises:
         TooLargeError: The message to the fork, or the labels, are too large.

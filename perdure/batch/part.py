@@ -128,7 +128,11 @@ class PartState:
         is_all_here = self._order.taken == self._returned and not self._order.others
         is_last = is_all_here and not self._leases
         places = self._order.slots - self._freed - len(self._leases)
-        needed = batch_leases.wanted(ledger, places, self._most, turn_budget)
+        share = batch_leases.share_of(ledger, places)
+        if self._order.even:
+            held = batch_leases.total(self._leases.values())
+            share = batch_leases.even_share(share, ledger, held, places + len(self._leases))
+        needed = batch_leases.wanted(ledger, share, self._most, turn_budget)
         lease = batch_leases.lease(ledger, needed, is_last=is_last)
         if lease is None:
             self._wanted = needed

@@ -112,8 +112,10 @@ def topped_up(request: BatchRequest, progress: BatchProgress, more: Budget | Non
     """Return the batch with an addition to its budget.
 
     Raises:
-        InvalidRequestError: It starts no more turns, or has no such limit.
+        InvalidRequestError: It is over, starts no more turns, or has no such limit.
     """
+    if is_over(request, progress):
+        raise errors.InvalidRequestError("the batch is over, so nothing can be added")
     if progress.stop is not None:
         raise errors.InvalidRequestError(
             f"the batch starts no more turns ({progress.stop.value}); add to its budget with"
@@ -167,6 +169,7 @@ def ordered(
             "budget": request.budget,
             "on_error": request.on_error,
             "until": _until(request, progress),
+            "even": True,
         }
     )
     if not order.slots or _is_known(account, order):
@@ -197,9 +200,12 @@ def _suffices(
 
 
 def _is_known(account: PartAccount | None, order: PartOrder) -> bool:
-    """Return whether a part has an order already. The largest spending alone is no news."""
+    """Return whether a part has an order already.
+
+    The largest spending alone is no news, nor is how a batch of this release shares money.
+    """
     return account is not None and account.order == order.model_copy(
-        update={"most": account.order.most}
+        update={"most": account.order.most, "even": account.order.even}
     )
 
 

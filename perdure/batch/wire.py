@@ -77,7 +77,8 @@ class PartOrder(Wire):
     the money that it gave back, as far as the batch knew. `others` is set while other parts hold
     money that may come back. `most` is the largest spending of a turn so far. `budget` and
     `on_error` are the batch's. Nothing starts after `until`. With `stop`, nothing more starts;
-    `reason` is the reason of a cancellation, which also stops the turns that run.
+    `reason` is the reason of a cancellation, which also stops the turns that run. `even` is not set
+    by batches of earlier releases: a share is then a share of the free money alone.
     """
 
     slots: int = 0
@@ -90,6 +91,7 @@ class PartOrder(Wire):
     until: datetime | None = None
     stop: BatchStopReason | None = None
     reason: str = ""
+    even: bool = False
 
 
 class PartNews(Wire):

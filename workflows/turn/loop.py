@@ -54,7 +54,7 @@ one.
 """
 
 
-class Loop:
+class TurnLoop:
     """The loop of one turn.
 
     Attributes:

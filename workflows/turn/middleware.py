@@ -179,7 +179,7 @@ class Pipeline:
             attempt += 1
 
     async def _logged(self, agent: AgentDefinition, position: int, level: int, inner: Turn) -> Done:
-        """Log the end of `inner`. A continue-as-new is no end."""
+        """Log the end of `inner`. A continue-as-new is not an end."""
         began = self.entered[position]
         try:
             done = await inner()

@@ -50,7 +50,7 @@ class TaskScope:
         return self.caller.own(f"a2a/{self.agent}/")
 
     def ids(self, turn_id: str) -> TaskIds | None:
-        """Return the ids of a task for the id of a turn; None if the turn is no task."""
+        """Return the ids of a task for the id of a turn; None if it has no task."""
         return TaskIds.of(turn_id.removeprefix(self.prefix))
 
     async def find(self, task_id: str) -> FoundTask:

@@ -24,7 +24,7 @@ class Carrier:
         self._recent = Recent[Origin, tuple[CarriedPart, ...]](_ORIGINS)
 
     async def carry(self, call: CarryCall) -> CarriedPart:
-        """Return one part of what an origin holds.
+        """Return a part of what an origin holds.
 
         Raises:
             TurnNotFoundError: The history of the run is gone.

@@ -57,5 +57,5 @@ def _message(push: PushCall, state: str, event: HistoryEvent) -> PushMessage:
 
 
 def _place(event: HistoryEvent) -> str:
-    """Return what tells an event from those of other runs, too: its time and its id."""
+    """Return what tells an event from all other events, also of other runs: its time and its id."""
     return f"{event.event_time.ToNanoseconds()}-{event.event_id}"

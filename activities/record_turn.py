@@ -21,7 +21,7 @@ class TurnRecorder:
         self._recent = Recent[str, tuple[TurnPart, ...]](_TURNS)
 
     async def record_turn(self, call: RecordCall) -> TurnPart:
-        """Return one part of the messages of a turn.
+        """Return a part of the messages of a turn.
 
         Raises:
             TurnNotFoundError: The history of the turn is gone.

@@ -253,7 +253,7 @@ class Agents:
             return None
 
     async def _asked(self, client: Client, info: activity.Info, call: AgentCall) -> Agent:
-        """Return the agent for a turn: with a different model, or the one behind `generate`."""
+        """Return the agent for a turn: with a different model, or the agent behind `generate`."""
         if call.agent == GENERATE:
             return Agent(name="generate", model=call.model or "")
         agent = await self._agent(client, info, call.agent)

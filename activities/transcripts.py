@@ -72,7 +72,7 @@ class Transcripts:
     def remember_answer(
         self, run_id: str, state: TurnState, key: ModelKey, answer: ModelAnswer
     ) -> None:
-        """Cache the state after an answer that was made here, unless it is the turn's last one."""
+        """Cache the state after an answer that was made here, unless that is the turn's last."""
         answered = apply(state, ModelAnswered(key, answer))
         with self._lock:
             if runs_tools(answer) or asks_again(answered):

@@ -160,7 +160,7 @@ class Batch(Generic[T]):
 
     @validation.arguments("what is added")
     async def add_budget(self, more: ABudget, *, by: validation.By | None = None) -> Remaining:
-        """Add to the budget of a batch that runs. `retry` adds to that of a batch that is over.
+        """Add to the budget of a batch that runs. After its end, `retry` adds to it.
 
         Turns that run keep their budgets. Needs a worker.
 
@@ -207,7 +207,7 @@ class Batch(Generic[T]):
         Args:
             more: The amounts to add to the limits of the budget, of which the spent part stays
                 spent. A limit of time counts anew.
-            at_once: The number of turns at once, if it is to be another one.
+            at_once: The number of turns at once, if it is to change.
 
         Raises:
             InvalidRequestError: The batch is not over, was run too often, or has no limit to which

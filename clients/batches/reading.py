@@ -1,7 +1,7 @@
 """Reads the results of a batch from the histories of its parts. It needs no worker.
 
-Parts run one after the other and overlap, so several are read at the same time. What has been read
-is not kept.
+Parts run in order and overlap, so several are read at the same time. What has been read is not
+kept.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _WORDS = {
 
 
 class _Begun:
-    """The part has begun, so the next one may follow."""
+    """The part has begun, so the next part may follow."""
 
 
 class _Gone:
@@ -86,7 +86,8 @@ class Results:
     async def after(self, position: Place) -> AsyncGenerator[Found, None]:
         """Yield the results after a place as they come, each task once, until the batch is over.
 
-        Tasks without an answer are those of the last round. The cost is that of all rounds.
+        Tasks without an answer are reported for the last round. The cost is the sum over all
+        rounds.
         """
         note = await self._note()
         costs = await self._costs_before(note, position)
@@ -145,7 +146,7 @@ class Results:
     async def of_part(
         self, note: BatchNote, number: int, part: int, *, waits: bool
     ) -> AsyncIterator[Found | _Begun]:
-        """Yield the results of one part in a fixed order: ended turns first, then the others.
+        """Yield the results of one part in a fixed order: ended turns first, then running turns.
 
         Without `waits`, the part is read as far as it is recorded.
         """

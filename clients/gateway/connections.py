@@ -47,9 +47,9 @@ class TimedConnection(H11Protocol):
 
     A request that comes before the answer to the last one is not answered, and the connection is
     closed: thousands of such requests fit into one packet, and no client in use sends them. A
-    request that comes before the last answer is read waits for that.
-    Beyond the largest number, the connection that has waited longest without a request is closed.
-    If all have one, the new one is refused.
+    request that comes before the last answer is read waits for that. Beyond the largest number, the
+    connection that has waited longest without a request is closed. If all have a request, the new
+    connection is refused.
     """
 
     def __init__(self, of: Connections, **options: Any) -> None:

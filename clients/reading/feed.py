@@ -42,7 +42,7 @@ _SHORT = timedelta(seconds=3)
 
 
 class _Restarted:
-    """One task at a time: each start cancels the one before, and leaving cancels the last."""
+    """One task at a time: each start cancels the task before, and leaving cancels the last."""
 
     def __init__(self) -> None:
         self._task: asyncio.Task[None] | None = None
@@ -94,7 +94,7 @@ class Feed:
     async def watch(
         self, after: Cursor | None = None, *, until: Cursor | None = None
     ) -> AsyncGenerator[Event | CaughtUp, None]:
-        """Yield every event after a position, future ones included, until the turn is over.
+        """Yield every event after a position, future events included, until the turn is over.
 
         Args:
             after: The position; None for the beginning.
@@ -156,14 +156,14 @@ class Feed:
         return news.is_set()
 
     def _join(self) -> None:
-        """Add a watcher. The first one starts the poll."""
+        """Add a watcher. The first watcher starts the poll."""
         self._watchers += 1
         if self._pump is None or self._pump.done():
             self._error = None
             self._pump = asyncio.create_task(self._follow())
 
     async def _leave(self) -> None:
-        """Remove a watcher. The last one ends the poll."""
+        """Remove a watcher. The last watcher ends the poll."""
         self._watchers -= 1
         if self._watchers == 0 and self._pump is not None:
             pump, self._pump = self._pump, None

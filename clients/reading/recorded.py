@@ -102,7 +102,7 @@ class LastRun(NamedTuple):
 async def past(client: Client, turn_id: str, run_id: str) -> LastRun:
     """Read what the last run of a turn has recorded so far.
 
-    `run_id` is that of any of its runs.
+    `run_id` is the id of any of its runs.
 
     Raises:
         PerdureError: The history cannot be read.

@@ -99,7 +99,7 @@ def _is_left(description: DescribeWorkflowExecutionResponse, kind: TaskQueueType
 def _workers(polls: Sequence[datetime]) -> str:
     """Describe the workers of a queue by their last polls.
 
-    A busy worker does not poll, so it cannot be distinguished from one that has stopped.
+    A busy worker does not poll, so it cannot be distinguished from a worker that has stopped.
     """
     if not polls:
         return "no worker polls it; start a worker with `perdure worker module:name`"

@@ -96,8 +96,8 @@ class Schedule:
     def turns(self, limit: validation.Count | None = None) -> Listing[TurnEntry]:
         """List the turns of the schedule: those that are not over first, then the last ended first.
 
-        With a session there are none: `Session.turns` has those of the session.
-        Temporal's list may lag a second behind.
+        With a session there are none: `Session.turns` has the turns of the session. Temporal's list
+        may lag a second behind.
 
         Args:
             limit: The largest number of turns; without it, all that are retained.
@@ -113,10 +113,11 @@ class Schedule:
         With a session, a message is sent, and its id is returned.
 
         If a turn is running, the schedule's `if_running` says what happens. With `queue`, the new
-        turn starts when the running one is over, and this returns before that.
+        turn starts when the running turn is over, and this returns before that.
 
         Raises:
-            ScheduleBusyError: A turn is running and `if_running` is `skip`, or one waits already.
+            ScheduleBusyError: A turn is running and `if_running` is `skip`, or a turn waits
+                already.
         """
         before = await self._described()
         overlap = before.schedule.policies.overlap_policy
@@ -136,7 +137,7 @@ class Schedule:
 
     @validation.arguments("the pause")
     async def pause(self, why: str = "", *, by: validation.By | None = None) -> None:
-        """Start no more turns until `resume`; a turn that runs goes on.
+        """Start no more turns until `resume`; a turn that runs continues.
 
         Args:
             why: The reason, for people: one line of at most 200 visible characters. It is not
@@ -170,7 +171,7 @@ class Schedule:
     ) -> bool:
         """Cancel the turns that run, and start no more until `resume`.
 
-        Turns that `if_running="allow"` started beside another one are not known, and go on.
+        Turns that `if_running="allow"` started beside another turn are not known, and continue.
 
         Args:
             reason: The reason, for people; it is not encrypted.
@@ -251,7 +252,7 @@ class Schedule:
         Args:
             start: The beginning of the range, included, with a time zone.
             end: The end of the range, included, with a time zone.
-            at_once: Whether the turns run at once. Otherwise each begins when the one before is
+            at_once: Whether the turns run at once. Otherwise each begins when the turn before is
                 over.
 
         Raises:
@@ -296,7 +297,7 @@ class Schedule:
 
     @keywords.shows(ScheduleChanges)
     async def change(self, **changes: Unpack[ScheduleChanges]) -> None:
-        """Change the schedule; the arguments are those of `AgentClient.create_schedule`.
+        """Change the schedule; the arguments are as for `AgentClient.create_schedule`.
 
         What is not named stays. Turns that run already are not affected.
 
@@ -362,7 +363,7 @@ class Schedule:
         )
 
     async def delete(self) -> None:
-        """Delete the schedule. Its turns stay, and one that runs goes on."""
+        """Delete the schedule. Its turns stay, and a turn that runs continues."""
         await self._described()
         await SCHEDULE.asked(self.id, self._handle.delete())
 
@@ -438,7 +439,7 @@ class Schedule:
         )
 
     async def _free_second(self) -> datetime:
-        """Return a second, now or soon, that tells the turn apart from those of the schedule.
+        """Return a second, now or soon, that tells the turn apart from turns of the schedule.
 
         Times of a cron expression have no seconds.
         """

@@ -1,4 +1,4 @@
-"""Schedules that send messages to a session: what goes with that, and whether there is one."""
+"""Schedules that send messages to a session: what goes with that, and if a session exists."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ async def check_session(client: Client, request: TurnRequest) -> None:
 
     Raises:
         SessionClosedError: It is closed.
-        TurnConflictError: It belongs to another agent, or the id is not that of a session.
+        TurnConflictError: It belongs to another agent, or the id is not the id of a session.
         PayloadDecodeError: This process lacks the codec or the key of the session.
         ServerUnreachableError: Temporal does not answer.
     """
@@ -134,7 +134,7 @@ async def running_in(client: Client, session_id: str) -> str:
 
 
 async def _state(client: Client, session_id: str) -> SessionState:
-    """Return the state of a session; an empty one if Temporal does not have it.
+    """Return the state of a session; an empty state if Temporal does not have it.
 
     Raises:
         ServerUnreachableError: Temporal does not answer.

@@ -270,7 +270,7 @@ def _place(definition: Definition) -> tzinfo:
 
 
 def _next(info: ScheduleInfo, time_zone: tzinfo) -> tuple[datetime, ...]:
-    """Return the next times; the server may still name one that has just passed."""
+    """Return the next times; the server may still name a time that has just passed."""
     now = datetime.now(UTC)
     times = (at.ToDatetime(tzinfo=UTC) for at in info.future_action_times)
     return tuple(at.astimezone(time_zone) for at in times if at > now)

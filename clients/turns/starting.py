@@ -1,4 +1,4 @@
-"""Starts turns, or finds the existing ones with their ids.
+"""Starts turns, or finds existing turns with their ids.
 
 It returns where a turn is and makes no `Turn`, so a `Turn` can use it as well as the client.
 """
@@ -76,7 +76,7 @@ class Starter:
         if_exists: IfExists = "attach",
         priority: Priority = Priority.default,
     ) -> Started:
-        """Start a turn, or find the existing one.
+        """Start a turn, or find the existing turn.
 
         Args:
             request: The input of the turn.
@@ -147,7 +147,7 @@ class Starter:
             ),
             **start_request.introduced(request, trace_ids.memo_of_caller()),
             priority=priority,
-            request_eager_start=True,  # by a worker on this connection, if there is one
+            request_eager_start=True,  # by a worker on this connection, if any
         )
 
     async def _begun_before(

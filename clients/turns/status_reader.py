@@ -1,4 +1,4 @@
-"""The current state of a turn: its history, and those of the turns below it that are not over.
+"""The current state of a turn, from its history and those of running turns below it.
 
 It is read without a worker.
 """

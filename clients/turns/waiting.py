@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 async def calls_that_wait(client: Client, turn_id: str, run_id: str) -> tuple[PendingApproval, ...]:
-    """Return the calls of a turn that wait for a person now. `run_id` is that of any of its runs.
+    """Return the calls of a turn that wait for a person now. `run_id` is the id of any of its runs.
 
     Raises:
         PerdureError: As `Turn.pending_approvals` does.

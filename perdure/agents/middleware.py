@@ -112,8 +112,7 @@ class Timeout(Middleware):
 
 @dataclass(frozen=True)
 class Logger(Middleware):
-    """Writes a line to the worker's log when a turn enters it, and another line when the turn
-    leaves it.
+    """Writes lines to the worker's log when a turn enters it, and when the turn leaves it.
 
     Its position in the list determines when that is.
 

@@ -1,8 +1,7 @@
 """What a batch does next: which part gets places and money, and which part is told to stop. Pure.
 
-Parts begin in order. The last part that has begun gets every free place, and all the
-money that is left. It gives places back when it has fewer tasks than places, and then the next part
-begins.
+Parts begin in order. The last part that has begun gets every free place, and all the money that is
+left. It gives places back when it has fewer tasks than places, and then the next part begins.
 """
 
 from __future__ import annotations
@@ -103,7 +102,7 @@ def _closed(progress: BatchProgress, news: PartNews) -> dict[str, Any]:
 
 
 def stopped(progress: BatchProgress, why: BatchStopReason, reason: str = "") -> BatchProgress:
-    """Return the state of a batch that starts nothing more. A cancellation is the strongest reason."""
+    """Return the state of a batch that starts nothing more. A cancellation overrides the others."""
     if progress.stop is not None and why != BatchStopReason.CANCELLED:
         return progress
     return progress.model_copy(update={"stop": why, "reason": reason})

@@ -3,10 +3,9 @@
 Markers are at the beginning of a line, in any case, with or without bold, headings or numbers
 (`**Action 2:**`). The first marker with content decides: after an Action the rest is invented, and
 after a Final Answer all of the rest is the answer. These forms of small models are understood as
-well: no Thought, `Answer:`, the Final Answer in the middle of a line, `Action: none`,
-`Action: Final Answer`, `Action: search[words]`, the name and the input as one JSON object, names
-that differ from a tool's only in case and separators, and `<think>` around the thoughts of
-reasoning models.
+well: no Thought, `Answer:`, the Final Answer in the middle of a line, `Action: none`, `Action:
+Final Answer`, `Action: search[words]`, the name and the input as one JSON object, names that differ
+from a tool's only in case and separators, and `<think>` around the thoughts of reasoning models.
 """
 
 from __future__ import annotations

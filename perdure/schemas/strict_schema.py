@@ -299,7 +299,7 @@ class _StrictReader:
         self._places: dict[tuple[int, ...], _Allowed] = {}
 
     def is_record(self, node: Any) -> bool:
-        """Return whether it is an object with named properties, or a reference to such a one."""
+        """Return whether it is, or refers to, an object with named properties."""
         while isinstance(node, dict) and "$ref" in node:
             node = self._definitions.get(_name(node["$ref"]))
         return isinstance(node, dict) and _is_record(node)

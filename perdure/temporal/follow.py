@@ -66,8 +66,7 @@ class Read(Generic[F]):
 
 
 class Follower(Generic[F]):
-    """Follows a workflow. It may be stopped, and then continues after the last event that it
-    yielded.
+    """Follows a workflow. If it is stopped, it continues after the last event that it yielded.
 
     Attributes:
         runs: Temporal's ids of the runs, in order, as far as they are known.
@@ -135,8 +134,7 @@ class Follower(Generic[F]):
             request.next_page_token = page.next_page_token
 
     def _pass(self, event: HistoryEvent) -> None:
-        """Note that an event was read, and continue with the next run after the last event of a
-        run.
+        """Note that an event was read, and after the last of a run begin with the next run.
 
         A reset may have made a next run other than the run that the event names.
         """

@@ -104,12 +104,11 @@ def _fields(arguments: Mapping[str, Any]) -> dict[str, Any]:
 def fork_of(
     request: TurnRequest, origin: Origin, *, said: Sequence[UserMessage] = (), **changes: Any
 ) -> TurnRequest:
-    """Return the input of a turn that continues from a point of another turn, whose input is
-    `request`.
+    """Return the input of a turn that continues another turn, whose input is `request`.
 
     `changes` has the fields that differ; None keeps what the other turn was given, except for
-    `on_done`. The limits of a budget override each limit of the other turn. `said` are
-    messages that the other turn's model has not read.
+    `on_done`. The limits of a budget override each limit of the other turn. `said` are messages
+    that the other turn's model has not read.
 
     Raises:
         TooLargeError: The message to the fork, or the labels, are too large.

@@ -171,7 +171,7 @@ def answered(before: TurnState, fact: ModelAnswered) -> TurnState:
 def _charged(
     state: TurnState, key: ModelKey, answer: ModelAnswer, bill: Bill, *, is_priced: bool
 ) -> TurnState:
-    """Book an answer, which is no longer in flight."""
+    """Book an answer, which is not in flight any more."""
     accounts = replace(
         state.accounts,
         ledger=state.accounts.ledger.settle(str(key), bill.amount),

@@ -58,8 +58,8 @@ def leases(
 def _below_each(state: TurnState, calls: Sequence[ToolCall], starting: int) -> int | None:
     """Return the number of turns that each turn started now may have below it.
 
-    This is an equal share of what is left of the tree, with a share for the turn itself. The
-    turns planned by further calls of the step are kept for them. None if the tree has no limit.
+    This is an equal share of what is left of the tree, with a share for the turn itself. The turns
+    planned by further calls of the step are kept for them. None if the tree has no limit.
     """
     turns_left = state.descendants_left
     if turns_left is None or state.depth_left <= 1:

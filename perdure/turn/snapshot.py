@@ -137,8 +137,8 @@ class Snapshot(Wire):
 class CarriedPart(Wire):
     """A part of what is carried over: the result of a `perdure.carry` activity.
 
-    The lists of all parts are joined; results of a message may be split over several tool
-    messages in a row. A fork has messages only, with the place of the message with the task.
+    The lists of all parts are joined; results of a message may be split over several tool messages
+    in a row. A fork has messages only, with the place of the message with the task.
 
     Attributes:
         version: The version of this shape. A value that is a default is not written, so that the

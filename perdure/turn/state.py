@@ -227,11 +227,7 @@ class TurnState:
         return (options or NO_OPTIONS).over(agent.options)
 
     def output_schema(self, agent: AgentDefinition) -> Schema | None:
-        """Return the schema of the answer: the schema of the turn's input, or else the agent's.
-        None
-
-        for text.
-        """
+        """Return the schema of the answer: the turn's own, or else the agent's. None for text."""
         schema = self.request.output_schema if self.request else None
         return agent.output_schema if schema is None else schema
 

@@ -1,6 +1,6 @@
 """The messages of a turn, made of typed parts.
 
-The system prompt is no message; it belongs to the agent.
+The system prompt is not a message; it belongs to the agent.
 
 The types follow the common ground of chat APIs: a user message, an assistant message that may
 request tools, and one tool message with the results of all calls of the assistant message before

@@ -1,8 +1,9 @@
-"""A batch: many tasks of one agent, with a limit of turns at once and one budget for all.
+"""A batch: many tasks of one agent, with a limit of turns at once and a common budget.
 
 This workflow holds no task. Its parts hold them, and start the turns. It tells them by signals how
 many turns they may run and what these may spend, and they report by signals. `batch_plan` decides
-what it tells them. When its history is long it goes on in a new run, which takes over the counters.
+what it tells them. When its history is long it continues in a new run, which takes over the
+counters.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ from perdure.workflows.turn.calls import Calls
 from perdure.workflows.turn.children import Children
 from perdure.workflows.turn.followers import Followers
 from perdure.workflows.turn.later_release import NeedsLaterReleaseError
-from perdure.workflows.turn.loop import Loop
+from perdure.workflows.turn.loop import TurnLoop
 from perdure.workflows.turn.middleware import Pipeline
 from perdure.workflows.turn.moves import Moves
 from perdure.workflows.turn.on_done import OnDone
@@ -81,7 +81,7 @@ class AgentTurn:
         self._runs = Runs(self._board)
         self._on_done = OnDone()
         self._followers = Followers(self._board)
-        self._loop = Loop(
+        self._loop = TurnLoop(
             self._board,
             self._calls,
             self._pipeline,
@@ -93,7 +93,7 @@ class AgentTurn:
 
     @workflow.run
     async def run(self, start: RawValue = NOTHING) -> RawValue:
-        """Run the turn. The input is validated here, so an invalid one causes a typed error."""
+        """Run the turn. The input is validated here, so an invalid input causes a typed error."""
         try:
             fact = self._open(start)
             agent, done = await self._loop.run(fact)

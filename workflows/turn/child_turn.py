@@ -64,9 +64,9 @@ async def run_turn(
         delay: The time after which the turn begins, or a date with its time zone.
         deadline: The time after which the turn ends at the latest, or a date with its time zone.
         on_done: An https URL that gets a signed webhook when the turn is over.
-        task_queue: The task queue of the agent's workers; by default that of your workflow.
-        priority: From 1, the first, to 5, the last; by default that of your workflow.
-        fairness: The fairness key; by default that of your workflow.
+        task_queue: The task queue of the agent's workers; by default your workflow's.
+        priority: From 1, the first, to 5, the last; by default your workflow's.
+        fairness: The fairness key; by default your workflow's.
         weight: The share of the key beside others, from 0.001 to 1000.
 
     Raises:

@@ -54,7 +54,7 @@ one.
 """
 
 
-class Loop:
+class TurnLoop:
     """The loop of one turn.
 
     Attributes:
@@ -101,7 +101,7 @@ class Loop:
             )
         except errors.TurnTimeoutError as raised:
             attempts = self._board.state.attempts.unpardoned
-            # the deadline itself has cancelled the last one
+            # the deadline itself has cancelled the last attempt
             failures = [
                 attempt
                 for attempt in attempts
@@ -116,7 +116,7 @@ class Loop:
         return agent, await self._pipeline.through(agent, self._until_done)
 
     async def _begin(self, fact: TurnStarted | TurnContinued) -> AgentDefinition:
-        """Begin the turn after its delay, or go on with it in a later run. Returns its agent."""
+        """Begin the turn after its delay, or continue with it in a later run. Returns its agent."""
         match fact:
             case TurnStarted(request):
                 begins = request.begins_at(self._board.clock.began)
@@ -171,7 +171,7 @@ class Loop:
     async def _until_done(self) -> Done:
         while True:
             agent = self._board.state.agent
-            assert agent is not None  # another one after a handoff
+            assert agent is not None  # another agent after a handoff
             if not self._runs.is_full():
                 _check_size(self._board.state.step_count)
             await self._pipeline.observe(agent)

@@ -78,7 +78,7 @@ class Moves:
         """Make a move, and wait for its end.
 
         Raises:
-            RunIsFull: The turn has to go on in a new run while it waits.
+            RunIsFull: The turn has to continue in a new run while it waits.
             TooLargeError: The calls are too large to be made at once.
         """
         match move:
@@ -285,7 +285,7 @@ class Moves:
         return f", {decision.in_words}" if decision and decision.by else ""
 
     async def _hand_over(self, move: HandOver) -> None:
-        """Hand the turn over to another agent, which is resolved once, as the first one is."""
+        """Hand the turn over to another agent, which is resolved once, as the first agent is."""
         if move.delay and not await self._sleep(move.delay, "before the handoff is tried again"):
             return
         request = self._board.state.request

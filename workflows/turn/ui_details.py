@@ -101,7 +101,7 @@ def _cell(figure: Decimal | int | None) -> str:
 
 
 def _children(state: TurnState) -> list[str]:
-    """Return a row for each turn of a delegate, limited to the last ones."""
+    """Return a row for each turn of a delegate, limited to the last turns."""
     rows = [f"| delegated to{_GAP} | state{_GAP} | spent{_GAP} | task |", "|---|---|---|---|"]
     for child in state.children[-_MOST_CHILDREN:]:
         report = child.report

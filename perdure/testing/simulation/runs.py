@@ -18,10 +18,9 @@ from perdure.turn.state import TurnState
 
 
 class RunStage(Enum):
-    """What a run's workflow task does: nothing, wait for a worker, or run on a
+    """What a run's workflow task does: nothing, wait for a worker, or run on a worker.
 
-    worker. A task for updates alone is not in history while it waits, and never is if all are
-    rejected.
+    A task for updates alone is not in history while it waits, and never is if all are rejected.
     """
 
     NONE = auto()

@@ -70,8 +70,8 @@ def simulate(
         agents: The agents; by default, some of all kinds. Their tools are not called: results are
             made up. Their policies and the types of their answers come from the code.
         request: The input of the turn, of the first of the agents by default.
-        choices: The choices to make instead of the seed's, until they are used up. Then
-            nothing else goes wrong.
+        choices: The choices to make instead of the seed's, until they are used up. Then nothing
+            else goes wrong.
 
     Raises:
         ConfigurationError: An agent cannot be simulated: it has local tools, MCP servers,

@@ -67,7 +67,6 @@ def _not_for_sessions(request: TurnRequest) -> Iterator[str]:
         "history": bool(request.history),
         "delay": request.delay is not None,
         "deadline": request.deadline is not None,
-        "on_done": request.on_done is not None,
         "an image or a file": any(
             isinstance(part, Media) for part in message_of(request, None).parts
         ),

@@ -29,7 +29,6 @@ from perdure.clients.sessions.readable import ReadableSession
 from perdure.clients.sessions.receipts import closed_before
 from perdure.clients.turns import cancelling, updates
 from perdure.clients.turns.handle import Turn
-from perdure.schemas import output_type
 from perdure.session.state import SessionState
 from perdure.session.wire import (
     Disposition,
@@ -44,7 +43,7 @@ from perdure.session.wire import (
     Unqueue,
     UpdateResult,
 )
-from perdure.temporal import access
+from perdure.temporal import access, start_request
 from perdure.temporal.histories.runs import describe
 from perdure.temporal.names import (
     ADD_BUDGET,
@@ -387,7 +386,8 @@ class Session(ReadableSession[T]):
     ) -> Session[T]:
         """Start another session with the messages of this session, which is not changed.
 
-        It has the same agent and options, and a budget of its own.
+        It has the same agent and options, and a budget of its own. The webhook of this one is not
+        taken over, as for a fork of a turn.
 
         Args:
             at_turn: The number of the last turn whose messages are taken over; None for all.
@@ -399,7 +399,7 @@ class Session(ReadableSession[T]):
             SessionNotFoundError: Temporal does not have the session, or no longer has it.
         """
         state = await self._current()
-        request = state.request or SessionRequest(agent="")
+        request = (state.request or SessionRequest(agent="")).model_copy(update={"on_done": None})
         snapshot = _until(state, at_turn, request)
         started = await access.start(
             self._client,
@@ -454,14 +454,12 @@ def session_request(agent: Agent[Any] | str, **options: Any) -> SessionRequest:
         InvalidRequestError: An option is not valid.
         ConfigurationError: The output type cannot be enforced on a model.
     """
-    if options.get("output") is not None:
-        options["output_schema"] = output_type.schema_of(options["output"])
-    options.pop("output", None)
-    name = agent.name if isinstance(agent, Agent) else agent
     idle, time = {"idle": options.get("idle")}, {"idle": validation.Time | None}
     validation.check("the session", idle, time, errors.InvalidRequestError)
     try:
-        request = SessionRequest.model_validate({"agent": name, **options})
+        request = SessionRequest.model_validate(
+            start_request.fields_of({"agent": agent, **options})
+        )
     except ValidationError as error:
         raise errors.InvalidRequestError(
             f"the session cannot be started: "

@@ -133,15 +133,10 @@ class SessionState:
         first, *following = self.queue
         named, agent = self.chosen
         return TurnRequest(
+            **{**self.request.passed_on(), "budget": self._left},
             agent=named,
             handed_to=None if agent == named else agent,
             task=Task(content=first.text),
-            labels=self.request.labels,
-            budget=self._left,
-            max_iterations=self.request.max_iterations,
-            options=self.request.options,
-            model_retry=self.request.model_retry,
-            allowed_tools=self.request.allowed_tools,
             output_schema=self.request.output_schema,
             live=self.request.live,
             said=tuple(UserMessage.of(message.text, id=message.id) for message in following)

@@ -13,11 +13,10 @@ from perdure import limits
 from perdure.base import Wire
 from perdure.schemas.strict_schema import Schema
 from perdure.turn.ledger import Ledger
-from perdure.values.budgets import Budget, Iterations, Spending
+from perdure.values.budgets import Spending
 from perdure.values.messages import Message
-from perdure.values.model_retry import ModelRetryPolicy
-from perdure.values.options import RequestOptions
 from perdure.values.reports import Outcome
+from perdure.values.turn_options import StoredOptions
 
 IfBusy = Literal["queue", "steer", "interrupt", "reject"]
 """What happens to a message that comes while a turn of the session runs."""
@@ -36,7 +35,7 @@ class Disposition(StrEnum):
     INTERRUPTING = "interrupting"
 
 
-class SessionRequest(Wire):
+class SessionRequest(StoredOptions, Wire):
     """The input of a session.
 
     `budget` is what all of its turns may spend together. `idle` is the time after which a session
@@ -45,13 +44,7 @@ class SessionRequest(Wire):
     """
 
     agent: str = Field(min_length=1, max_length=limits.NAME_CHARACTERS)
-    labels: dict[str, str] = {}
-    budget: Budget | None = None
     idle: timedelta | None = None
-    max_iterations: Iterations | None = None
-    options: RequestOptions | None = None
-    model_retry: ModelRetryPolicy | None = None
-    allowed_tools: tuple[str, ...] | None = None
     output_schema: Schema | None = None
     live: bool = False
 

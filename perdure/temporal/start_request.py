@@ -42,7 +42,7 @@ def turn_request(
     if output is not None and output_schema is not None:
         raise errors.InvalidRequestError("the turn: give output or output_schema, not both")
     arguments = {"agent": agent, "task": task, "output": output, **options}
-    fields = {**_fields(arguments), "model": model, "live": live}
+    fields = {**fields_of(arguments), "model": model, "live": live}
     if output_schema is not None:
         fields["output_schema"] = output_schema
     try:
@@ -76,15 +76,15 @@ def changed(request: TurnRequest, changes: Mapping[str, Any]) -> TurnRequest:
         ConfigurationError: The output type is not supported.
     """
     try:
-        new = TurnRequest.model_validate({**dict(request), **_fields(changes)})
+        new = TurnRequest.model_validate({**dict(request), **fields_of(changes)})
         new.check()
     except ValidationError as error:
         raise _refused(error) from None
     return new
 
 
-def _fields(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return arguments of `turn_request` as fields of the input."""
+def fields_of(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments of `turn_request`, or of a session, as fields of the input."""
     fields = dict(arguments)
     agent, context = arguments.get("agent"), arguments.get("context")
     if isinstance(agent, Agent):

@@ -149,7 +149,7 @@ class TurnResult(Value):
     forked_from: ForkedFrom | None = None
 
 
-class Approve(Body):
+class ApproveCall(Body):
     """A call to approve.
 
     Attributes:
@@ -166,7 +166,7 @@ class Approve(Body):
     arguments: dict[str, JsonValue] | None = None
 
 
-class Deny(Body):
+class DenyCall(Body):
     """A call to deny; the model sees the reason.
 
     The call is denied only if its token is still that of the call that was reviewed.
@@ -358,7 +358,7 @@ async def cancel_turn(call: Call, body: Reason) -> Accepted[Cancelled]:
 
 
 @operation("POST", "/v1/turns/{id:path}/approve", may="decide")
-async def approve_call(call: Call, body: Approve) -> None:
+async def approve_call(call: Call, body: ApproveCall) -> None:
     """Approve a call that waits, with its own arguments or with others."""
     await call.client.turn(call.id).approve(
         body.call_id,
@@ -370,7 +370,7 @@ async def approve_call(call: Call, body: Approve) -> None:
 
 
 @operation("POST", "/v1/turns/{id:path}/deny", may="decide")
-async def deny_call(call: Call, body: Deny) -> None:
+async def deny_call(call: Call, body: DenyCall) -> None:
     """Deny a call that waits."""
     await call.client.turn(call.id).deny(
         body.call_id, body.reason, token=body.token, by=call.caller.subject

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from perdure.clients.batches.handle import Batch
     from perdure.clients.batches.items import BatchOf
     from perdure.clients.batches.listing import BatchEntry
-    from perdure.clients.batches.status import BatchResult, BatchState, BatchStatus, TaskState
+    from perdure.clients.batches.status import BatchResult, BatchStatus, TaskState
     from perdure.clients.client import AgentClient
     from perdure.clients.handles import Entry, Handle, Status
     from perdure.clients.reading.events import CaughtUp, Event
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from perdure.clients.turns.forks import Effect
     from perdure.clients.turns.handle import Turn
     from perdure.clients.turns.status import ChildStatus, Spent, TurnStatus, Wait
+    from perdure.values.states import State
 else:
     from perdure import lazy_exports
 
@@ -44,7 +45,6 @@ else:
             "perdure.clients.batches.listing": ["BatchEntry"],
             "perdure.clients.batches.status": [
                 "BatchResult",
-                "BatchState",
                 "BatchStatus",
                 "TaskState",
             ],
@@ -71,6 +71,7 @@ else:
             "perdure.clients.turns.status": ["ChildStatus", "Spent", "TurnStatus", "Wait"],
             "perdure.clients.reading.tool_progress": ["ToolProgress"],
             "perdure.clients.turns.handle": ["Turn"],
+            "perdure.values.states": ["State"],
         },
     )
 
@@ -80,7 +81,6 @@ __all__ = [
     "BatchEntry",
     "BatchOf",
     "BatchResult",
-    "BatchState",
     "BatchStatus",
     "CaughtUp",
     "Change",
@@ -103,6 +103,7 @@ __all__ = [
     "SessionEvent",
     "SessionStatus",
     "Spent",
+    "State",
     "Status",
     "TaskState",
     "TextBegins",

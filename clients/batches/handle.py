@@ -24,7 +24,7 @@ from perdure.batch.wire import BatchNote, BatchRequest, BatchStopReason, PartReq
 from perdure.clients.batches.places import Place, place_of
 from perdure.clients.batches.reading import Results, Whole
 from perdure.clients.batches.spool import Spool
-from perdure.clients.batches.status import BatchResult, BatchState, BatchStatus, TaskState
+from perdure.clients.batches.status import BatchResult, BatchStatus, TaskState
 from perdure.clients.batches.uploading import Uploader, Work
 from perdure.clients.reading.timeouts import Timeout, at_most
 from perdure.clients.turns import cancelling, updates
@@ -34,17 +34,19 @@ from perdure.temporal.names import ADD_BUDGET, BATCHES, MEMO_BATCH, TURN
 from perdure.temporal.part_history import PartReader
 from perdure.temporal.payloads import decoded, pack, unpack
 from perdure.temporal.runs import describe
+from perdure.values import states
 from perdure.values.budgets import ABudget, BudgetUpdate, Remaining, usd
+from perdure.values.states import State
 
 V = TypeVar("V")
 
 _PAUSE_S = 1.0
 _NO_MEMO = "its description is missing"
-_STATES = {
-    None: BatchState.COMPLETED,
-    BatchStopReason.FAILED: BatchState.STOPPED,
-    BatchStopReason.BUDGET: BatchState.BUDGET_EXHAUSTED,
-    BatchStopReason.CANCELLED: BatchState.CANCELLED,
+_STATES: dict[BatchStopReason | None, states.OfBatch] = {
+    None: State.COMPLETED,
+    BatchStopReason.FAILED: State.STOPPED,
+    BatchStopReason.BUDGET: State.BUDGET_EXHAUSTED,
+    BatchStopReason.CANCELLED: State.CANCELLED,
 }
 
 
@@ -358,7 +360,7 @@ def status_of(info: WorkflowExecutionInfo, note: BatchNote) -> BatchStatus:
     return BatchStatus(
         id=info.execution.workflow_id,
         agent=note.agent,
-        state=_state(note) if is_over else BatchState.RUNNING,
+        state=_state(note) if is_over else State.RUNNING,
         total=note.items,
         done=note.done,
         failed=note.failed,
@@ -435,11 +437,11 @@ async def note_in(client: Client, info: WorkflowExecutionInfo) -> BatchNote:
     return BatchNote.model_validate(memo)
 
 
-def _state(note: BatchNote) -> BatchState:
+def _state(note: BatchNote) -> states.OfBatch:
     if not note.over:
-        return BatchState.TERMINATED
+        return State.TERMINATED
     stop = BatchStopReason.LOST if note.lost and note.stop is None else note.stop
-    return _STATES.get(stop, BatchState.STOPPED)
+    return _STATES.get(stop, State.STOPPED)
 
 
 def _rest(note: BatchNote) -> int:

@@ -11,7 +11,6 @@ from temporalio.client import Client
 from perdure import errors
 from perdure.base import Value
 from perdure.clients.batches.handle import note_in, status_of
-from perdure.clients.batches.status import BatchState
 from perdure.clients.reading.lists import Listing
 from perdure.clients.turns.filters import Filter
 from perdure.clients.turns.listing import Workflows
@@ -20,10 +19,12 @@ from perdure.temporal.access import BATCH
 from perdure.temporal.names import BATCHES
 from perdure.temporal.namespace_check import Index
 from perdure.temporal.runs import describe
+from perdure.values import states
+from perdure.values.states import State
 
-_ENDS = {
-    Status.WORKFLOW_EXECUTION_STATUS_CANCELED: BatchState.CANCELLED,
-    Status.WORKFLOW_EXECUTION_STATUS_TERMINATED: BatchState.TERMINATED,
+_ENDS: dict[Status.ValueType, states.OfBatch] = {
+    Status.WORKFLOW_EXECUTION_STATUS_CANCELED: State.CANCELLED,
+    Status.WORKFLOW_EXECUTION_STATUS_TERMINATED: State.TERMINATED,
 }
 """The states that the server knows. A batch whose workflow completed may have stopped early."""
 
@@ -47,7 +48,7 @@ class BatchEntry(Value):
 
     id: str
     agent: str = ""
-    state: BatchState | None
+    state: states.OfBatch | None
     total: int = 0
     done: int = 0
     failed: int = 0
@@ -94,7 +95,7 @@ async def _entry_of(client: Client, info: WorkflowExecutionInfo) -> BatchEntry:
         is_over = info.HasField("close_time")
         return BatchEntry(
             id=info.execution.workflow_id,
-            state=_ENDS.get(info.status) if is_over else BatchState.RUNNING,
+            state=_ENDS.get(info.status) if is_over else State.RUNNING,
             started_at=info.start_time.ToDatetime(tzinfo=UTC),
             ended_at=info.close_time.ToDatetime(tzinfo=UTC) if is_over else None,
             error=error.info(),

@@ -9,23 +9,9 @@ from typing import Generic
 
 from perdure.base import T, Value
 from perdure.errors import ErrorInfo
+from perdure.values import states
 from perdure.values.budgets import Budget, Remaining, Spending
 from perdure.values.reports import Outcome
-
-
-class BatchState(StrEnum):
-    """The state of a batch. All except `running` are final, until `retry`.
-
-    A batch that is `completed` has tried every task. In the other final states some were not
-    started.
-    """
-
-    RUNNING = "running"
-    COMPLETED = "completed"
-    STOPPED = "stopped"
-    BUDGET_EXHAUSTED = "budget_exhausted"
-    CANCELLED = "cancelled"
-    TERMINATED = "terminated"
 
 
 class TaskState(StrEnum):
@@ -42,7 +28,8 @@ class BatchStatus(Value):
     Attributes:
         id: The batch's id.
         agent: The name of its agent.
-        state: The state of the batch.
+        state: The state of the batch. All except `running` are final, until `retry`. A batch that
+            is `completed` has tried every task; in the other final states some were not started.
         total: The number of its tasks.
         done: The number of tasks with an answer, of all rounds.
         failed: The number of tasks whose latest turn ended without one.
@@ -65,7 +52,7 @@ class BatchStatus(Value):
 
     id: str
     agent: str
-    state: BatchState
+    state: states.OfBatch
     total: int
     done: int = 0
     failed: int = 0

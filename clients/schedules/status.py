@@ -26,11 +26,11 @@ from perdure.clients.turns.entries import TurnEntry, entry_of
 from perdure.errors import ErrorInfo
 from perdure.temporal.names import BATCHES
 from perdure.temporal.runs import describe_last
-from perdure.temporal.search_attributes import State
 from perdure.turn.slot import IfRunning, Slot
 from perdure.values.batch_items import OnError
 from perdure.values.budgets import NOTHING, Budget, Spending
 from perdure.values.reports import Outcome
+from perdure.values.states import State
 from perdure.values.tasks import headline
 
 _BY = "\nby "

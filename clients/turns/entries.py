@@ -26,8 +26,9 @@ from perdure.errors import ErrorInfo
 from perdure.temporal import search_attributes
 from perdure.temporal.names import MEMO, MEMO_WAIT
 from perdure.temporal.payloads import decoded
-from perdure.temporal.search_attributes import State
+from perdure.values import states
 from perdure.values.reports import Outcome
+from perdure.values.states import State
 
 _ENDS = {
     Status.WORKFLOW_EXECUTION_STATUS_COMPLETED: Outcome.COMPLETED,
@@ -71,7 +72,7 @@ class TurnEntry(Value):
     run_id: str
     agent: str
     task: str
-    state: State
+    state: states.OfTurn
     waits_for: str = ""
     outcome: Outcome | None = None
     steps: int | None = None
@@ -136,11 +137,11 @@ async def entry_of(
     )
 
 
-def _state(info: WorkflowExecutionInfo, waits_for: object, state_name: str) -> State:
+def _state(info: WorkflowExecutionInfo, waits_for: object, state_name: str) -> states.OfTurn:
     if info.status != Status.WORKFLOW_EXECUTION_STATUS_RUNNING:
         return State.PAUSED
     kind = _waits_for(waits_for)
-    return search_attributes.state_of(kind) if kind else _known(State, state_name) or State.RUNNING
+    return search_attributes.state_of(kind) if kind else states.of_turn(state_name) or State.RUNNING
 
 
 def _waits_for(memo: object) -> str:

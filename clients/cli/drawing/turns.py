@@ -16,9 +16,9 @@ from perdure.clients.cli.drawing.table import ago
 from perdure.clients.turns.entries import TurnEntry
 from perdure.clients.turns.status_reader import look
 from perdure.errors import PerdureError
-from perdure.temporal.search_attributes import State
 from perdure.text import harmless, money, word
 from perdure.values.reports import Outcome
+from perdure.values.states import State
 
 LEFT_OUT = ("SPENT", "STEPS", "STARTED", "AGENT", "TASK")
 """The columns to drop first on a narrow terminal; ids are kept, because they are copied."""

@@ -35,7 +35,7 @@ from perdure.clients.gateway.mcp.tasks import Tasks
 from perdure.clients.gateway.mcp.turn_tools import TurnTools
 from perdure.clients.gateway.mcp.turn_view import TurnView
 from perdure.clients.turns.entries import TurnEntry
-from perdure.temporal.search_attributes import State
+from perdure.values import states
 from perdure.values.budgets import Time
 from perdure.values.model_retry import ModelRetryPolicy
 from perdure.values.moments import AMoment
@@ -265,7 +265,7 @@ async def turn_result(
 async def list_turns(
     ctx: Ctx,
     agent: Annotated[str | None, Field(description="Only turns of this agent.")] = None,
-    state: Annotated[State | None, Field(description="Only turns in this state.")] = None,
+    state: Annotated[states.OfTurn | None, Field(description="Only turns in this state.")] = None,
     limit: Annotated[int, Field(ge=1, le=_LONGEST_LIST)] = 20,
 ) -> list[TurnEntry]:
     """The turns there are: first those that are not over, then the last that ended."""

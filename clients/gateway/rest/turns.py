@@ -34,7 +34,7 @@ from perdure.clients.turns.status import TurnStatus
 from perdure.errors import ErrorInfo
 from perdure.temporal import access
 from perdure.temporal.priorities import LAST_PRIORITY
-from perdure.temporal.search_attributes import State
+from perdure.values import states
 from perdure.values.approvals import PendingApproval
 from perdure.values.budgets import Budget, Iterations, Remaining
 from perdure.values.messages import Message
@@ -103,7 +103,7 @@ class TurnMessages(Value):
 class ListTurns(LabelledPages):
     """Which turns to list. `parent` and `schedule` are ids."""
 
-    state: State | None = None
+    state: states.OfTurn | None = None
     outcome: Outcome | None = None
     parent: str | None = None
     schedule: str | None = None

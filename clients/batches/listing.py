@@ -29,6 +29,14 @@ _ENDS: dict[Status.ValueType, states.OfBatch] = {
 """The states that the server knows. A batch whose workflow completed may have stopped early."""
 
 
+_WORDS = {
+    State.STOPPED: "a turn of the batch failed, or a part of it is gone",
+    State.BUDGET_EXHAUSTED: "the budget of the batch is spent",
+    State.CANCELLED: "the batch was cancelled",
+    State.TERMINATED: "the batch was terminated",
+}
+
+
 class BatchEntry(Value):
     """A batch in a list. A batch that was run again is listed with its last round.
 
@@ -42,8 +50,8 @@ class BatchEntry(Value):
         round: The number of the round.
         started_at: When the round was started.
         ended_at: When it ended; None before.
-        error: The reason why the entry lacks the agent and the numbers: this process cannot decode
-            them. None for all other entries.
+        error: Why tasks of a batch that is over were not started; or why the entry lacks the agent
+            and the numbers: this process cannot decode them. None for all other entries.
     """
 
     id: str
@@ -101,4 +109,14 @@ async def _entry_of(client: Client, info: WorkflowExecutionInfo) -> BatchEntry:
             error=error.info(),
         )
     fields = BatchEntry.model_fields.keys() - {"error"}
-    return BatchEntry(**{name: getattr(status, name) for name in fields})
+    values = {name: getattr(status, name) for name in fields}
+    return BatchEntry(**values, error=_error(status.state))
+
+
+def _error(state: State) -> ErrorInfo | None:
+    """Return why a batch has not tried all of its tasks."""
+    why = _WORDS.get(state)
+    if why is None:
+        return None
+    message = f"tasks were not started: {why}"
+    return errors.TaskNotStartedError(message, context={"reason": state}).info()

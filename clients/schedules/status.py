@@ -7,7 +7,6 @@ import contextlib
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta, tzinfo
 from decimal import Decimal
-from typing import Literal
 
 from temporalio.api.schedule.v1 import ScheduleActionResult, ScheduleInfo
 from temporalio.api.workflowservice.v1 import DescribeScheduleResponse
@@ -27,6 +26,7 @@ from perdure.errors import ErrorInfo
 from perdure.temporal.names import BATCHES
 from perdure.temporal.runs import describe_last
 from perdure.turn.slot import IfRunning, Slot
+from perdure.values import states
 from perdure.values.batch_items import OnError
 from perdure.values.budgets import NOTHING, Budget, Spending
 from perdure.values.reports import Outcome
@@ -81,6 +81,8 @@ class ScheduleEntry(Value):
         cron: The cron expression.
         timezone: The IANA name of the time zone.
         state: Whether it starts turns: `active`, or `paused`.
+        started_at: The time it was created.
+        ended_at: None: a schedule does not end, it is deleted.
         is_paused: Whether it is paused.
         reason: The reason why it is paused; empty otherwise.
         by: The person or program that has paused it; None otherwise, and without a name.
@@ -101,7 +103,9 @@ class ScheduleEntry(Value):
     task: str = ""
     cron: str = ""
     timezone: str = ""
-    state: Literal["active", "paused"] = "active"
+    state: states.OfSchedule = State.ACTIVE
+    started_at: datetime
+    ended_at: datetime | None = None
     is_paused: bool = False
     reason: str = ""
     by: str | None = None
@@ -192,7 +196,8 @@ async def _entry(
     reason, by = _read_note(state.notes) if state.paused else ("", None)
     known = ScheduleEntry(
         id=schedule_id,
-        state="paused" if state.paused else "active",
+        state=State.PAUSED if state.paused else State.ACTIVE,
+        started_at=info.create_time.ToDatetime(tzinfo=UTC),
         is_paused=state.paused,
         reason=reason,
         by=by,
@@ -214,6 +219,7 @@ async def _entry(
     times = {
         "cron": definition.cron.text,
         "timezone": definition.timezone,
+        "started_at": known.started_at.astimezone(_place(definition)),
         "next": () if state.paused else _next(info, _place(definition)),
     }
     return known.model_copy(update=times)

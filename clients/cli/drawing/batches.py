@@ -43,13 +43,13 @@ def entry_table(entries: AsyncIterator[BatchEntry]) -> EntryTable[BatchEntry]:
 
 
 def _row(entry: BatchEntry, now: datetime) -> Mapping[str, Text]:
-    done = f"{entry.done} of {entry.total}" if entry.error is None else "–"
+    is_known = bool(entry.total)
     return {
         "ID": Text(word(entry.id)),
         "AGENT": Text(word(entry.agent) if entry.agent else "–"),
         "STATE": Text(_state(entry), _COLOURS.get(entry.state, "yellow") if entry.state else ""),
-        "DONE": Text(done),
-        "FAILED": Text(str(entry.failed) if entry.error is None else "–"),
+        "DONE": Text(f"{entry.done} of {entry.total}" if is_known else "–"),
+        "FAILED": Text(str(entry.failed) if is_known else "–"),
         "STARTED": Text(ago(now - entry.started_at)),
     }
 

@@ -49,7 +49,7 @@ async def _so_far(client: AgentClient, entry: TurnEntry, reads: asyncio.Semaphor
 
 def row(entry: TurnEntry, now: datetime) -> Mapping[str, Text]:
     """Return the row of a turn in the table."""
-    text = entry.error.message if entry.error else entry.task
+    text = entry.task or (entry.error.message if entry.error else "")
     return {
         "ID": Text(word(entry.id)),
         "AGENT": Text(agents(entry.agent, entry.last_agent) or "–"),

@@ -46,6 +46,10 @@ class BatchStatus(Value):
         left: What is left of it, including what running turns may still spend.
         round: The number of the current round: 1, and one more for each `retry`.
         reason: The reason of a cancellation.
+        by: The person or program that has cancelled it; None otherwise, without a name, and in the
+            status of a schedule.
+        retried_by: The person or program that has started the current round with `retry`; None
+            in the first round, and without a name.
         started_at: When the current round was started.
         ended_at: When it ended; None before.
     """
@@ -67,6 +71,8 @@ class BatchStatus(Value):
     left: Remaining = Remaining()
     round: int = 1
     reason: str = ""
+    by: str | None = None
+    retried_by: str | None = None
     started_at: datetime
     ended_at: datetime | None = None
 

@@ -273,6 +273,7 @@ async def steer(
 @options.BUDGET
 @options.iterations("--max-iterations")
 @options.MODEL_RETRY
+@options.BY
 @options.ANY_QUEUE
 async def fork(
     turn: str,
@@ -280,6 +281,7 @@ async def fork(
     is_agreed: bool,
     no_follow: bool,
     stream: bool,
+    by: str | None,
     as_json: bool,
     address: str | None,
     **values: Any,
@@ -293,7 +295,8 @@ async def fork(
 
     display = Display(as_json=as_json, stream=stream, address=address)
     start = forking.ForkStart(display, is_agreed, follows=not no_follow)
-    return await forking.fork(await connected(address), turn, start, at_step, values)
+    given = {**values, "by": sender(by)}
+    return await forking.fork(await connected(address), turn, start, at_step, given)
 
 
 @turns.command(

@@ -26,6 +26,7 @@ from perdure.session.facts import SessionFact
 from perdure.session.state import SessionState, apply
 from perdure.session.wire import (
     Queued,
+    SessionFork,
     SessionTurn,
 )
 from perdure.temporal import access
@@ -57,6 +58,7 @@ class SessionStatus(Value):
         turns: The number of turns that were started.
         spent: What its turns were charged with.
         budget: What they may spend together; None without a limit.
+        forked_from: The point in another session from which it goes on; None for other sessions.
     """
 
     id: str
@@ -68,6 +70,7 @@ class SessionStatus(Value):
     turns: int = 0
     spent: Spending = Spending()
     budget: Budget | None = None
+    forked_from: SessionFork | None = None
 
 
 class ConversationPart(Value):
@@ -163,6 +166,7 @@ class ReadableSession(Generic[T]):
             turns=state.count,
             spent=state.ledger.spent,
             budget=state.ledger.budget,
+            forked_from=state.forked_from,
         )
 
     async def wait(self, timeout: Timeout = None) -> SessionStatus:

@@ -78,6 +78,10 @@ def _properties(status: BatchStatus) -> Iterator[tuple[str, Text | str]]:
     yield "batch", Text.assemble((word(status.id), "bold"), "  ", state)
     if status.reason:
         yield "reason", harmless(status.reason)
+    if status.by is not None:
+        yield "by", harmless(status.by)
+    if status.retried_by is not None:
+        yield "retried by", harmless(status.retried_by)
     yield "agent", word(status.agent)
     yield "tasks", ", ".join([f"{status.done} of {status.total} done", *_counts(status)])
     yield "at once", str(status.at_once)

@@ -178,5 +178,5 @@ async def retry_batch(call: Call, body: RetryBatch) -> Accepted[BatchStatus]:
         unanswered = status.total - status.done
         if status.ended_at is not None and unanswered:  # otherwise nothing is started
             await check_batches(call.client, call.caller, None, unanswered)
-    await batch.retry(body.budget, at_once=body.at_once)
+    await batch.retry(body.budget, at_once=body.at_once, by=call.caller.subject)
     return await batch.status()

@@ -430,6 +430,7 @@ async def fork_turn(call: Call, body: ForkTurn) -> Accepted[TurnReference]:
         max_iterations=body.max_iterations,
         model_retry=body.model_retry,
         on_done=body.on_done,
+        by=call.caller.subject,
     )
     return await _reference(call, turn)
 

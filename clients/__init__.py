@@ -17,7 +17,12 @@ if TYPE_CHECKING:
     from perdure.clients.reading.live_text import TextBegins, TextVoid
     from perdure.clients.reading.tool_progress import ToolProgress
     from perdure.clients.schedules.handle import Schedule
-    from perdure.clients.schedules.status import ScheduledTurn, ScheduleEntry, ScheduleStatus
+    from perdure.clients.schedules.status import (
+        ScheduledTurn,
+        ScheduleEntry,
+        ScheduleResult,
+        ScheduleStatus,
+    )
     from perdure.clients.sessions.handle import Sent, Session
     from perdure.clients.sessions.listing import SessionEntry
     from perdure.clients.sessions.readable import (
@@ -65,6 +70,7 @@ else:
             "perdure.clients.schedules.handle": ["Schedule"],
             "perdure.clients.schedules.status": [
                 "ScheduleEntry",
+                "ScheduleResult",
                 "ScheduleStatus",
                 "ScheduledTurn",
             ],
@@ -95,6 +101,7 @@ __all__ = [
     "Page",
     "Schedule",
     "ScheduleEntry",
+    "ScheduleResult",
     "ScheduleStatus",
     "ScheduledTurn",
     "Sent",

@@ -96,7 +96,8 @@ class Handle(Protocol[S_co]):
     A handle asks the server nothing when it is made. Each method raises the error of an id that is
     not there, such as `TurnNotFoundError`, and `ServerUnreachableError` if Temporal does not
     answer. What only some of them have is not here: a turn and a session have `events(after)` and
-    `fork`, a batch has `results(after)` and `retry`, and all but a batch have `resume`.
+    `fork`, a batch and a schedule have `results(after)`, a batch has `retry`, and all but a batch
+    have `resume`.
 
     Attributes:
         id: The id.

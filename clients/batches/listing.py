@@ -110,10 +110,10 @@ async def _entry_of(client: Client, info: WorkflowExecutionInfo) -> BatchEntry:
         )
     fields = BatchEntry.model_fields.keys() - {"error"}
     values = {name: getattr(status, name) for name in fields}
-    return BatchEntry(**values, error=_error(status.state))
+    return BatchEntry(**values, error=error_of(status.state))
 
 
-def _error(state: State) -> ErrorInfo | None:
+def error_of(state: State) -> ErrorInfo | None:
     """Return why a batch has not tried all of its tasks."""
     why = _WORDS.get(state)
     if why is None:

@@ -117,6 +117,7 @@ PUBLIC = {
         "Page",
         "Schedule",
         "ScheduleEntry",
+        "ScheduleResult",
         "ScheduleStatus",
         "ScheduledTurn",
         "Sent",

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import AsyncGenerator
 from datetime import datetime, timedelta
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
+from pydantic_core import to_json
+from sse_starlette.event import ServerSentEvent
 
 from perdure import limits
 from perdure.base import Value
 from perdure.clients.batches.items import BatchOf
 from perdure.clients.gateway.auth import Caller
 from perdure.clients.gateway.ids import checked
-from perdure.clients.gateway.inputs import Body
+from perdure.clients.gateway.inputs import Body, Query
 from perdure.clients.gateway.operations import Accepted, Call, operation
 from perdure.clients.gateway.options import (
     AddBudget,
@@ -33,9 +37,15 @@ from perdure.clients.gateway.quotas import (
 )
 from perdure.clients.gateway.rest.batches import AtOnce, BatchTask
 from perdure.clients.gateway.rest.turns import TurnList
+from perdure.clients.gateway.streams import EventStream, begun
 from perdure.clients.schedules.definition import OnFailure
 from perdure.clients.schedules.handle import Schedule
-from perdure.clients.schedules.status import ScheduleEntry, ScheduleStatus, listed_entry
+from perdure.clients.schedules.status import (
+    ScheduleEntry,
+    ScheduleResult,
+    ScheduleStatus,
+    listed_entry,
+)
 from perdure.temporal.access import SCHEDULE
 from perdure.turn.slot import IfRunning
 from perdure.values.batch_items import OnError
@@ -189,6 +199,39 @@ async def get_scheduled_turns(call: Call, query: Paged) -> TurnList:
     return TurnList(turns=page.entries, next=page.next)
 
 
+class WatchRuns(Query):
+    """Which results.
+
+    Attributes:
+        after: The id of the last known result, where a client cannot send `Last-Event-ID`.
+    """
+
+    after: str | None = None
+
+
+@operation("GET", "/v1/schedules/{id:path}/results", may="read")
+async def watch_runs(call: Call, query: WatchRuns) -> EventStream | None:
+    """Stream what a schedule has started, each turn or batch as soon as it is over.
+
+    It begins with the last ten turns that were started. The id of each message is the cursor of its
+    result. A client that sends the last one as `Last-Event-ID` gets the results after it.
+    """
+    after = call.request.headers.get("last-event-id") or query.after
+    with contextlib.ExitStack() as held:
+        held.enter_context(call.stay_open())
+        await _schedule(call).check()
+        items = await begun(_schedule(call).results(after), held)
+        return None if items is None else EventStream(_messages(items), held.pop_all())
+
+
+async def _messages(
+    items: AsyncGenerator[ScheduleResult, None],
+) -> AsyncGenerator[ServerSentEvent, None]:
+    async with contextlib.aclosing(items):
+        async for result in items:
+            yield ServerSentEvent(to_json(result).decode(), id=result.cursor)
+
+
 @operation("GET", "/v1/schedules/{id:path}", may="read")
 async def get_schedule(call: Call) -> ScheduleStatus:
     """Return the definition of a schedule, its next times, and its last turns."""
@@ -226,7 +269,7 @@ async def delete_schedule(call: Call) -> None:
 async def run_schedule(call: Call) -> Accepted[Reference]:
     """Start a turn now, outside the schedule. A request that is repeated starts another one."""
     await _check_starts(call, 1)
-    return Reference(id=await _schedule(call).run_now())
+    return Reference(id=await _schedule(call).run_now(by=call.caller.subject))
 
 
 @operation("POST", "/v1/schedules/{id:path}/pause", may="control")

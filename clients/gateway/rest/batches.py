@@ -11,7 +11,9 @@ from pydantic_core import to_json
 from sse_starlette.event import ServerSentEvent
 
 from perdure import limits
+from perdure.base import Value
 from perdure.clients.batches.handle import described
+from perdure.clients.batches.listing import BatchEntry
 from perdure.clients.batches.status import BatchResult, BatchStatus
 from perdure.clients.gateway.ids import checked
 from perdure.clients.gateway.inputs import Body, Query
@@ -20,6 +22,7 @@ from perdure.clients.gateway.options import (
     AddBudget,
     Cancelled,
     CommonOptions,
+    Paged,
     Reason,
     check_limits,
 )
@@ -75,6 +78,22 @@ class RetryBatch(Body):
     at_once: AtOnce | None = None
 
 
+class ListBatches(Paged):
+    """Which batches to list: all, or those of an agent."""
+
+    agent: str | None = None
+
+
+class BatchList(Value):
+    """Batches in a list: those that are not over first, then the last ended.
+
+    `next` is the cursor of the next page; null if there is none.
+    """
+
+    batches: tuple[BatchEntry, ...]
+    next: str | None = None
+
+
 class WatchResults(Query):
     """Which results.
 
@@ -117,6 +136,14 @@ async def start_batch(call: Call, body: StartBatch) -> Accepted[BatchStatus]:
         **body.common(),
     )
     return await batch.status()
+
+
+@operation("GET", "/v1/batches", may="read")
+async def list_batches(call: Call, query: ListBatches) -> BatchList:
+    """List batches, page by page. The list may lag a second behind."""
+    listing = call.client.batches(query.agent, id_prefix=call.caller.prefix or None)
+    page = await listing.page(query.after, size=query.limit)
+    return BatchList(batches=page.entries, next=page.next)
 
 
 @operation("GET", "/v1/batches/{id:path}/results", may="read")

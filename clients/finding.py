@@ -80,7 +80,7 @@ class Finder:
     ) -> Listing[TurnEntry]:
         """List the turns of the namespace, of all task queues.
 
-        Turns that are not over come first, then the others, the last ended first. They are
+        Turns that are not over come first, then ended turns, the last ended first. They are
         iterated, or read by `page`. Temporal's list may lag a second behind.
 
         Args:
@@ -191,7 +191,7 @@ class Finder:
         id_prefix: validation.Unicode | None = None,
         limit: validation.Count | None = None,
     ) -> Listing[SessionEntry]:
-        """List the sessions of the namespace, open ones first, then the last ended first.
+        """List the sessions of the namespace, open sessions first, then the last ended first.
 
         They are iterated, or read by `page`. Temporal's list may lag a second behind.
 

@@ -29,11 +29,11 @@ from perdure.clients.batches.uploading import Uploader, Work
 from perdure.clients.reading.timeouts import Timeout, at_most
 from perdure.clients.turns import cancelling, updates
 from perdure.temporal import access, cancellations, search_attributes
-from perdure.temporal.history import first_event
+from perdure.temporal.histories.part_history import PartReader
+from perdure.temporal.histories.runs import describe
+from perdure.temporal.histories.turn_history import first_event
 from perdure.temporal.names import ADD_BUDGET, BATCHES, MEMO_BATCH, TURN
-from perdure.temporal.part_history import PartReader
 from perdure.temporal.payloads import decoded, pack, unpack
-from perdure.temporal.runs import describe
 from perdure.values import states
 from perdure.values.budgets import ABudget, BudgetUpdate, Remaining, usd
 from perdure.values.states import State
@@ -168,7 +168,7 @@ class Batch(Generic[T]):
 
     @validation.arguments("what is added")
     async def add_budget(self, more: ABudget, *, by: validation.By | None = None) -> Remaining:
-        """Add to the budget of a batch that runs. `retry` adds to that of a batch that is over.
+        """Add to the budget of a batch that runs. After its end, `retry` adds to it.
 
         Turns that run keep their budgets. Needs a worker.
 
@@ -219,7 +219,7 @@ class Batch(Generic[T]):
         Args:
             more: The amounts to add to the limits of the budget, of which the spent part stays
                 spent. A limit of time counts anew.
-            at_once: The number of turns at once, if it is to be another one.
+            at_once: The number of turns at once, if it is to change.
             by: The person or program that runs them again: one line, at most 200 characters. It is
                 recorded, not checked.
 
@@ -331,7 +331,6 @@ class Batch(Generic[T]):
         )
 
     async def _until_over(self) -> None:
-        """Wait until the batch is over, however it ends."""
         handle = self._client.get_workflow_handle(self.id, result_type=RawValue)
         with contextlib.suppress(WorkflowFailureError):
             await access.BATCH.patiently(self.id, handle.result)

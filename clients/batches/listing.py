@@ -16,9 +16,9 @@ from perdure.clients.turns.filters import Filter
 from perdure.clients.turns.listing import Workflows
 from perdure.errors import ErrorInfo
 from perdure.temporal.access import BATCH
+from perdure.temporal.histories.runs import describe
 from perdure.temporal.names import BATCHES
 from perdure.temporal.namespace_check import Index
-from perdure.temporal.runs import describe
 from perdure.values import states
 from perdure.values.states import State
 
@@ -41,9 +41,10 @@ class BatchEntry(Value):
     """A batch in a list. A batch that was run again is listed with its last round.
 
     Attributes:
-        id: The batch's id; `client.batch(entry.id)` goes on with it.
+        id: The batch's id; `client.batch(entry.id)` returns its handle.
         agent: The name of its agent; empty if this process cannot decode it.
-        state: The state of the batch. None for one that is over if this process cannot decode how.
+        state: The state of the batch. None for a batch that is over if this process cannot decode
+            how.
         total: The number of its tasks.
         done: The number of tasks with an answer, of all rounds so far.
         failed: The number of tasks whose latest turn ended without one.

@@ -15,7 +15,7 @@ _OF_RESULTS = "a batch's results"
 class Place(Wire):
     """A place in the results of a batch.
 
-    The parts of the round before `part` were read whole, and of a later one the number of results
+    The parts of the round before `part` were read whole, and of a later part the number of results
     in `seen`. `batch` is the beginning of the digest of its tasks.
     """
 
@@ -47,7 +47,7 @@ class Place(Wire):
 
 
 def place_of(cursor: str | None, digest: str) -> Place:
-    """Return the place of a cursor; without one, the beginning.
+    """Return the place of a cursor; without a cursor, the beginning.
 
     Raises:
         StaleCursorError: The cursor belongs to another batch.

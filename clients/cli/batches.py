@@ -74,13 +74,9 @@ def batch() -> None:
     metavar="HOW",
     help="After a turn without an answer: 'go on' with the others, or stop (default: go on).",
 )
-@click.option("--turn-usd", metavar="AMOUNT", help="Money for each turn, such as 0.05.")
-@options.labels("A label of every turn; may be repeated.")
-@options.ON_DONE
+@options.limit("--turn-usd", metavar="AMOUNT", help="Money for each turn, such as 0.05.")
+@options.turn("A label of every turn; may be repeated.")
 @options.json_lines(_LINES)
-@options.BUDGET
-@options.iterations("--max-iterations")
-@options.MODEL_RETRY
 @options.CONNECTION
 async def run(
     file: Path,

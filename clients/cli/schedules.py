@@ -48,12 +48,8 @@ def schedule() -> None:
 @options.AGENT
 @click.argument("task", default="", help="The task of each turn; none with --batch.")
 @schedule_options.definition(is_new=True)
-@options.labels("A label of its turns; may be repeated.")
-@options.ON_DONE
+@options.turn("A label of its turns; may be repeated.")
 @options.json_lines("Print the schedule as a line of JSON.")
-@options.BUDGET
-@options.iterations("--max-iterations")
-@options.MODEL_RETRY
 @options.CONNECTION
 async def create(
     schedule: str,
@@ -235,11 +231,7 @@ async def backfill(
 @click.option("--agent", metavar="NAME", help="The agent's name.")
 @click.option("--task", metavar="TEXT", help="The task of each turn.")
 @schedule_options.definition(is_new=False)
-@options.labels("A label in place of those of its turns; may be repeated.")
-@options.ON_DONE
-@options.BUDGET
-@options.iterations("--max-iterations")
-@options.MODEL_RETRY
+@options.turn("A label in place of those of its turns; may be repeated.")
 async def change(schedule: Schedule, display: Display, **values: Any) -> int:
     """Change a schedule; what is not named stays.
 

@@ -57,11 +57,8 @@ def turns() -> None:
 )
 @options.STREAM
 @options.EVENTS
-@options.BUDGET
-@options.iterations("--max-iterations")
-@options.MODEL_RETRY
+@options.turn("A label of the turn; may be repeated.")
 @options.START
-@options.ON_DONE
 @options.CONNECTION
 async def run(
     agent: str,
@@ -271,8 +268,7 @@ async def steer(
 @options.FORK
 @options.EVENTS
 @options.BUDGET
-@options.iterations("--max-iterations")
-@options.MODEL_RETRY
+@options.LIMITS
 @options.BY
 @options.ANY_QUEUE
 async def fork(
@@ -308,8 +304,7 @@ async def fork(
 @options.FORK
 @options.EVENTS
 @options.BUDGET
-@options.iterations("--max-iterations")
-@options.MODEL_RETRY
+@options.LIMITS
 @options.BY
 @options.ANY_QUEUE
 async def resume(

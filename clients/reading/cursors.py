@@ -66,7 +66,7 @@ def of_token(token: bytes, query: str) -> str | None:
 
 
 def token_in(cursor: str | None, query: str) -> bytes:
-    """Return Temporal's token from the cursor of a page; empty without one.
+    """Return Temporal's token from the cursor of a page; empty without a cursor.
 
     Raises:
         InvalidRequestError: It is not a cursor of a list with this filter.

@@ -37,8 +37,8 @@ from perdure.clients.schedules.stored import definition_of, request_of, schedule
 from perdure.clients.turns import cancelling
 from perdure.temporal import schedule_updates
 from perdure.temporal.access import SCHEDULE
+from perdure.temporal.histories.runs import describe
 from perdure.temporal.names import SCHEDULED_MESSAGE
-from perdure.temporal.runs import describe
 from perdure.text import one_line
 from perdure.turn.slot import ScheduleLogEntry, ScheduleVerb, Slot
 from perdure.values import keywords
@@ -73,14 +73,15 @@ class Schedule(ReadableSchedule):
         With a session, a message is sent, and its id is returned.
 
         If a turn is running, the schedule's `if_running` says what happens. With `queue`, the new
-        turn starts when the running one is over, and this returns before that.
+        turn starts when the running turn is over, and this returns before that.
 
         Args:
             by: The person or program that runs it: one line, at most 200 characters. It is
                 recorded, not checked: in the `log` of the status.
 
         Raises:
-            ScheduleBusyError: A turn is running and `if_running` is `skip`, or one waits already.
+            ScheduleBusyError: A turn is running and `if_running` is `skip`, or a turn waits
+                already.
             InvalidRequestError: `by` is not valid.
         """
         before = await self._described()
@@ -102,7 +103,7 @@ class Schedule(ReadableSchedule):
 
     @validation.arguments("the pause")
     async def pause(self, why: str = "", *, by: validation.By | None = None) -> None:
-        """Start no more turns until `resume`; a turn that runs goes on.
+        """Start no more turns until `resume`; a turn that runs continues.
 
         Args:
             why: The reason, for people: one line of at most 200 visible characters. It is not
@@ -138,7 +139,7 @@ class Schedule(ReadableSchedule):
     ) -> bool:
         """Cancel the turns that run, and start no more until `resume`.
 
-        Turns that `if_running="allow"` started beside another one are not known, and go on.
+        Turns that `if_running="allow"` started beside another turn are not known, and continue.
 
         Args:
             reason: The reason, for people; it is not encrypted.
@@ -222,7 +223,7 @@ class Schedule(ReadableSchedule):
         Args:
             start: The beginning of the range, included, with a time zone.
             end: The end of the range, included, with a time zone.
-            at_once: Whether the turns run at once. Otherwise each begins when the one before is
+            at_once: Whether the turns run at once. Otherwise each begins when the turn before is
                 over.
 
         Raises:
@@ -262,7 +263,7 @@ class Schedule(ReadableSchedule):
 
     @keywords.shows(ScheduleChanges)
     async def change(self, **changes: Unpack[ScheduleChanges]) -> None:
-        """Change the schedule; the arguments are those of `AgentClient.create_schedule`.
+        """Change the schedule; the arguments are as for `AgentClient.create_schedule`.
 
         What is not named stays. Turns that run already are not affected.
 
@@ -331,7 +332,7 @@ class Schedule(ReadableSchedule):
         )
 
     async def delete(self) -> None:
-        """Delete the schedule. Its turns stay, and one that runs goes on."""
+        """Delete the schedule. Its turns stay, and a turn that runs continues."""
         await self._described()
         await SCHEDULE.asked(self.id, self._handle.delete())
 
@@ -385,7 +386,7 @@ class Schedule(ReadableSchedule):
         )
 
     async def _free_second(self) -> datetime:
-        """Return a second, now or soon, that tells the turn apart from those of the schedule.
+        """Return a second, now or soon, that tells the turn apart from turns of the schedule.
 
         Times of a cron expression have no seconds.
         """

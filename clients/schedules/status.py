@@ -26,8 +26,8 @@ from perdure.clients.schedules.definition import Definition, OnFailure
 from perdure.clients.schedules.stored import definition_of, request_of
 from perdure.clients.turns.entries import TurnEntry, entry_of
 from perdure.errors import ErrorInfo
+from perdure.temporal.histories.runs import describe_last
 from perdure.temporal.names import BATCHES, SCHEDULED_MESSAGE
-from perdure.temporal.runs import describe_last
 from perdure.turn.slot import IfRunning, ScheduleLogEntry, Slot
 from perdure.values import states
 from perdure.values.batch_items import OnError
@@ -240,7 +240,6 @@ async def listed_entry(client: Client, schedule_id: str) -> ScheduleEntry | None
 async def _entry(
     client: Client, schedule_id: str, description: DescribeScheduleResponse
 ) -> ScheduleEntry:
-    """Return the entry of a schedule."""
     state, info = description.schedule.state, description.info
     reason, by = _read_note(state.notes) if state.paused else ("", None)
     known = ScheduleEntry(
@@ -333,7 +332,7 @@ def zone_of(definition: Definition) -> tzinfo:
 
 
 def _next(info: ScheduleInfo, time_zone: tzinfo) -> tuple[datetime, ...]:
-    """Return the next times; the server may still name one that has just passed."""
+    """Return the next times; the server may still name a time that has just passed."""
     now = datetime.now(UTC)
     times = (at.ToDatetime(tzinfo=UTC) for at in info.future_action_times)
     return tuple(at.astimezone(time_zone) for at in times if at > now)

@@ -165,7 +165,7 @@ async def definition_of(
 
 
 def cron_of(spec: StoredSpec) -> Cron | None:
-    """Return the cron expression of a schedule; None if its times are other ones."""
+    """Return the cron expression of a schedule; None if its times are of another kind."""
     if not spec.structured_calendar or not spec.structured_calendar[0].comment:
         return None
     try:

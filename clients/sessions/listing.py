@@ -59,7 +59,7 @@ class SessionEntry(Value):
 def sessions(
     client: Client, index: Index, filters: Filter, limit: int | None
 ) -> Listing[SessionEntry]:
-    """Return the sessions that match a filter by agent and labels, open ones first.
+    """Return the sessions that match a filter by agent and labels, open sessions first.
 
     Raises:
         PerdureError: As `perdure.clients.turns.listing.turns` does.

@@ -31,11 +31,11 @@ from perdure.session.wire import (
 )
 from perdure.temporal import access
 from perdure.temporal.follow import Follower
+from perdure.temporal.histories.runs import describe
+from perdure.temporal.histories.session_history import SessionReader, read_session
 from perdure.temporal.names import (
     SESSION,
 )
-from perdure.temporal.runs import describe
-from perdure.temporal.session_history import SessionReader, read_session
 from perdure.values import states
 from perdure.values.budgets import Budget, Spending
 from perdure.values.messages import Message
@@ -295,9 +295,9 @@ class ReadableSession(Generic[T]):
             )
 
     async def find(self, message_id: str) -> MessageStatus | None:
-        """Return the status of a message; None for one that the session does not know.
+        """Return the status of a message; None if the session does not know it.
 
-        It knows those of its last 50 turns, and those that wait. Needs no worker.
+        It knows the messages of its last 50 turns, and messages that wait. Needs no worker.
 
         Raises:
             SessionNotFoundError: Temporal does not have the session, or no longer has it.
@@ -337,9 +337,8 @@ class ReadableSession(Generic[T]):
     async def begun(self, turn_id: str) -> Turn[Any] | None:
         """Return the turn of a `TurnBegan`, as soon as it exists.
 
-        Returns:
-            The turn; None if a turn that is not of this session has the id. The session then starts
-            its turn with another one.
+        Returns: The turn; None if a turn that is not of this session has the id. The session then
+            starts its turn with another id.
 
         Raises:
             TurnNotFoundError: It does not exist after some seconds.
@@ -363,7 +362,7 @@ class ReadableSession(Generic[T]):
         return await access.SESSION.asked(self.id, with_end(self._client, self.id, state))
 
     async def _state(self, run_id: str = "") -> SessionState:
-        """Return the state of a run; by default, of the last one."""
+        """Return the state of a run; by default, of the last run."""
         run_id = run_id or await self._last_run()
         return await access.SESSION.asked(self.id, read_session(self._client, self.id, run_id))
 
@@ -399,7 +398,7 @@ def _state_of(state: SessionState) -> states.OfSession:
 
 
 def _turns_of(state: SessionState) -> tuple[SessionTurn, ...]:
-    """Return the last turns that are over and the running one, with the messages that it has."""
+    """Return the last turns that are over and the running turn, with the messages that it has."""
     if state.running is None:
         return state.turns
     message_ids = tuple(message.id for message in state.given)

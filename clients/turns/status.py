@@ -310,7 +310,7 @@ def _in_time(spent: Spending, usd: Decimal | None, time: timedelta) -> Spent:
 
 
 def _children(node: Node, now: datetime) -> tuple[ChildStatus, ...]:
-    """Return the children: ended ones from the parent's history, others from their own."""
+    """Return the children: ended turns from the parent's history, others from their own."""
     below = {child.turn_id: child for child in node.children}
     return tuple(
         _child(below[child_state.turn_id], now)

@@ -13,11 +13,10 @@ from perdure import limits
 from perdure.base import Wire
 from perdure.schemas.strict_schema import Schema
 from perdure.turn.ledger import Ledger
-from perdure.values.budgets import Budget, Iterations, Spending
+from perdure.values.budgets import Spending
 from perdure.values.messages import Message
-from perdure.values.model_retry import ModelRetryPolicy
-from perdure.values.options import RequestOptions
 from perdure.values.reports import Outcome
+from perdure.values.turn_options import StoredOptions
 
 IfBusy = Literal["queue", "steer", "interrupt", "reject"]
 """What happens to a message that comes while a turn of the session runs."""
@@ -36,28 +35,22 @@ class Disposition(StrEnum):
     INTERRUPTING = "interrupting"
 
 
-class SessionRequest(Wire):
+class SessionRequest(StoredOptions, Wire):
     """The input of a session.
 
     `budget` is what all of its turns may spend together. `idle` is the time after which a session
-    without a turn and without a message is closed; None for never. The other fields are those of
-    its turns.
+    without a turn and without a message is closed; None for never. The other fields are about its
+    turns.
     """
 
     agent: str = Field(min_length=1, max_length=limits.NAME_CHARACTERS)
-    labels: dict[str, str] = {}
-    budget: Budget | None = None
     idle: timedelta | None = None
-    max_iterations: Iterations | None = None
-    options: RequestOptions | None = None
-    model_retry: ModelRetryPolicy | None = None
-    allowed_tools: tuple[str, ...] | None = None
     output_schema: Schema | None = None
     live: bool = False
 
 
 class Say(Wire):
-    """A message to a session. Its id is that of the update.
+    """A message to a session. Its id is the update's.
 
     `agent` answers it, and the messages after it; None for the agent that answered last. `expects`
     is the agent that the sender thinks the session was begun with; None for any.
@@ -145,8 +138,8 @@ class RecordCall(Wire):
 class TurnEnd(Wire):
     """The end of a turn, from its history.
 
-    `unread` are the ids of messages that it has not answered. `agent` is the one that had the turn
-    at its end; empty if that is unknown.
+    `unread` are the ids of messages that it has not answered. `agent` is the agent that had the
+    turn at its end; empty if that is unknown.
     """
 
     outcome: Outcome
@@ -157,7 +150,7 @@ class TurnEnd(Wire):
 
 
 class TurnPart(Wire):
-    """A part of the messages of a turn; the last one has its end."""
+    """A part of the messages of a turn; the last part has its end."""
 
     number: int
     count: int
@@ -189,7 +182,7 @@ class SessionFork(Wire):
 class SessionSnapshot(Wire):
     """The input of a later run of a session: everything that it takes over from the run before.
 
-    A fork of a session begins with one as well, of which it has a part.
+    A fork of a session begins with a conversation as well, of which it has a part.
 
     Attributes:
         session: The input of the session.
@@ -233,7 +226,7 @@ class SessionSnapshot(Wire):
         starts: tuple[int, ...],
         forked_from: SessionFork | None,
     ) -> SessionSnapshot:
-        """Return the input of a fork, which takes over messages, and who answers the next one."""
+        """Return the input of a fork, which takes over messages, and who answers next."""
         return cls(
             session=session,
             count=0,

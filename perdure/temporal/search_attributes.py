@@ -8,7 +8,7 @@ Facts behind the design, found by running it, or in the schemas of the stores:
   or a line break finds nothing or is a syntax error, however it is escaped. Values therefore
   contain no characters that need quoting: these are percent-encoded, both in records and in
   queries.
-- SQLite splits keyword lists at ♡, and PostgreSQL stores no NUL: the record of a turn with one
+- SQLite splits keyword lists at ♡, and PostgreSQL stores no NUL: the record of a turn with NUL
   would be missing for ever.
 - PostgreSQL and MySQL keep 255 characters of a keyword. Longer values end in a digest.
 - The server accepts 2,048 bytes of JSON for one attribute. More is rejected at the start, and
@@ -67,7 +67,7 @@ def at_start(
     """Return the attributes of a new turn.
 
     `parent` is the id of the turn that delegates to it, or of its batch. `schedule` is the id of
-    the schedule that has started its batch; the server sets that of all other turns.
+    the schedule that has started its batch; the server sets the attribute of all other turns.
     """
     pairs: list[SearchAttributePair[Any]] = [
         SearchAttributePair(AGENT, keyword(agent)),

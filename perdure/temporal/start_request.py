@@ -42,7 +42,7 @@ def turn_request(
     if output is not None and output_schema is not None:
         raise errors.InvalidRequestError("the turn: give output or output_schema, not both")
     arguments = {"agent": agent, "task": task, "output": output, **options}
-    fields = {**_fields(arguments), "model": model, "live": live}
+    fields = {**fields_of(arguments), "model": model, "live": live}
     if output_schema is not None:
         fields["output_schema"] = output_schema
     try:
@@ -57,7 +57,7 @@ def _refused(error: ValidationError) -> errors.InvalidRequestError:
     """Return the error for an input that a program gave."""
     places = [problem["loc"] for problem in error.errors(include_url=False)]
     first = next((location for location in places if location[0:1] == ("history",)), ())
-    if len(first) > 1:  # the reasons are those of each kind of message
+    if len(first) > 1:  # each kind of message has its reasons
         reason = (
             f"history[{first[1]}] is no message of Perdure: give UserMessage, AssistantMessage and"
             " ToolMessage, report.messages of another turn, or what MessagesTypeAdapter reads"
@@ -76,15 +76,15 @@ def changed(request: TurnRequest, changes: Mapping[str, Any]) -> TurnRequest:
         ConfigurationError: The output type is not supported.
     """
     try:
-        new = TurnRequest.model_validate({**dict(request), **_fields(changes)})
+        new = TurnRequest.model_validate({**dict(request), **fields_of(changes)})
         new.check()
     except ValidationError as error:
         raise _refused(error) from None
     return new
 
 
-def _fields(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return arguments of `turn_request` as fields of the input."""
+def fields_of(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments of `turn_request`, or of a session, as fields of the input."""
     fields = dict(arguments)
     agent, context = arguments.get("agent"), arguments.get("context")
     if isinstance(agent, Agent):
@@ -104,11 +104,11 @@ def _fields(arguments: Mapping[str, Any]) -> dict[str, Any]:
 def fork_of(
     request: TurnRequest, origin: Origin, *, said: Sequence[UserMessage] = (), **changes: Any
 ) -> TurnRequest:
-    """Return the input of a turn that goes on from a point of another, whose input is `request`.
+    """Return the input of a turn that continues another turn, whose input is `request`.
 
     `changes` has the fields that differ; None keeps what the other turn was given, except for
-    `on_done`. The limits of a budget override those of the other turn one by one. `said` are
-    messages that the other turn's model has not read.
+    `on_done`. The limits of a budget override each limit of the other turn. `said` are messages
+    that the other turn's model has not read.
 
     Raises:
         TooLargeError: The message to the fork, or the labels, are too large.
@@ -165,7 +165,7 @@ def introduced(request: TurnRequest, trace: Mapping[str, Any]) -> dict[str, Any]
 
 
 def forked_from(request: TurnRequest | None) -> dict[str, Any]:
-    """Return the field of the memo that says from where a fork goes on; empty for other turns."""
+    """Return the field of the memo that says from where a fork continues; empty for other turns."""
     origin = request and request.forked_from
     return {"forked_from": origin.model_dump(exclude_none=True)} if origin else {}
 

@@ -72,7 +72,7 @@ def task_of(
     report: AgentReport[Any] | None = None,
     history: Iterable[Message] = (),
 ) -> Task:
-    """Return a task. `report` is that of a turn with an answer."""
+    """Return a task. `report` is the report of a turn with an answer."""
     return Task(
         id=ids.task,
         context_id=ids.context,
@@ -127,7 +127,7 @@ def _end(outcome: Outcome | None, error: errors.ErrorInfo | None) -> TaskState:
 
 
 def _place(status: TurnStatus) -> str:
-    """Return what tells one message of a state from another one of the same state."""
+    """Return what tells two messages of the same state apart."""
     tokens = [wait.call.token for wait in status.waits if wait.call is not None]
     return tokens[0] if tokens else str(status.steps)
 

@@ -199,7 +199,7 @@ async def _decided(call: Call, previous: str | None, approvals: tuple[Approval, 
 def _budget(caller: Caller, body: CreateResponse) -> Budget | None:
     limit = body.max_tool_calls
     budget = None if limit is None else Budget(tool_calls=limit)
-    check_limits(caller, budget, options=body.options)
+    check_limits(caller, body, budget)
     return budget
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable, Iterator
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
@@ -24,6 +24,7 @@ from perdure.clients.gateway.options import (
     CommonOptions,
     Paged,
     Reason,
+    budget_of,
     check_limits,
 )
 from perdure.clients.gateway.quotas import check_batches
@@ -31,7 +32,6 @@ from perdure.clients.gateway.streams import EventStream, begun
 from perdure.values.batch_items import OnError
 from perdure.values.budgets import Budget, Remaining
 from perdure.values.tasks import Task
-from perdure.values.webhooks import WebhookUrl
 
 AtOnce = Annotated[int, Field(ge=1, le=limits.BATCH_AT_ONCE)]
 
@@ -42,6 +42,12 @@ class BatchTask(Body):
     task: str | Task
     id: str | None = None
     labels: dict[str, str] = {}
+
+
+def budgets_of(tasks: Iterable[str | BatchTask]) -> Iterator[Budget | None]:
+    """Yield the budgets that tasks have themselves."""
+    for task in tasks:
+        yield None if isinstance(task, str) else budget_of(task.task)
 
 
 class StartBatch(CommonOptions):
@@ -56,7 +62,6 @@ class StartBatch(CommonOptions):
         turn_budget: The limits of each turn.
         at_once: The largest number of turns that run at the same time.
         on_error: What to do after a turn without an answer: `go on`, or `stop` to start no more.
-        on_done: The URL of the webhook of each turn.
     """
 
     most_values: ClassVar[int] = limits.HTTP_BATCH_VALUES
@@ -68,7 +73,6 @@ class StartBatch(CommonOptions):
     turn_budget: Budget | None = None
     at_once: AtOnce = 10
     on_error: OnError = "go on"
-    on_done: WebhookUrl | None = None
 
 
 class RetryBatch(Body):
@@ -112,15 +116,7 @@ async def start_batch(call: Call, body: StartBatch) -> Accepted[BatchStatus]:
     returned as it is.
     """
     caller = call.caller
-    check_limits(
-        caller,
-        body.budget or body.turn_budget,
-        body.max_iterations,
-        options=body.options,
-        model_retry=body.model_retry,
-    )
-    for task in body.tasks:
-        check_limits(caller, None, None, task if isinstance(task, str) else task.task)
+    check_limits(caller, body, body.turn_budget, *budgets_of(body.tasks))
     batch_id = checked(call, body.id)
     await check_batches(call.client, caller, batch_id, len(body.tasks))
     batch = await call.client.start_batch(
@@ -130,7 +126,6 @@ async def start_batch(call: Call, body: StartBatch) -> Accepted[BatchStatus]:
         at_once=body.at_once,
         turn_budget=body.turn_budget,
         on_error=body.on_error,
-        on_done=body.on_done,
         context=body.context or None,
         fairness=caller.tenant,
         **body.common(),
@@ -198,7 +193,7 @@ async def add_to_batch(call: Call, body: AddBudget) -> Remaining:
 @operation("POST", "/v1/batches/{id:path}/retry", may="start")
 async def retry_batch(call: Call, body: RetryBatch) -> Accepted[BatchStatus]:
     """Run the tasks of a batch again that have no answer."""
-    check_limits(call.caller, body.budget)
+    check_limits(call.caller, body)
     batch = call.client.batch(call.id)
     if call.caller.tenant is not None:
         status = await batch.status()

@@ -26,6 +26,7 @@ from perdure.clients.gateway.options import (
     Paged,
     Reason,
     Reference,
+    budget_of,
     check_limits,
 )
 from perdure.clients.gateway.problems import RefusedError
@@ -35,7 +36,7 @@ from perdure.clients.gateway.quotas import (
     check_tasks,
     check_turns,
 )
-from perdure.clients.gateway.rest.batches import AtOnce, BatchTask
+from perdure.clients.gateway.rest.batches import AtOnce, BatchTask, budgets_of
 from perdure.clients.gateway.rest.turns import TurnList
 from perdure.clients.gateway.streams import EventStream, begun
 from perdure.clients.schedules.definition import OnFailure
@@ -51,11 +52,11 @@ from perdure.turn.slot import IfRunning
 from perdure.values.batch_items import OnError
 from perdure.values.budgets import Budget
 from perdure.values.tasks import Task
-from perdure.values.webhooks import WebhookUrl
+from perdure.values.turn_options import StoredOptions
 
-_LIMITS = frozenset(
-    {"batch", "budget", "max_iterations", "allowed_tools", "options", "model_retry"}
-)
+_FREE = frozenset({"labels", "on_done"})
+"""The options of turns that a caller may change without the permission `budget`."""
+_LIMITS = {"batch", *StoredOptions.model_fields} - _FREE
 
 
 class ScheduledTasks(Body):
@@ -94,7 +95,6 @@ class _Timing(CommonOptions):
     jitter: timedelta | None = None
     starts: datetime | None = None
     ends: datetime | None = None
-    on_done: WebhookUrl | None = None
     batch: ScheduledTasks | None = None
 
     def given(self) -> dict[str, Any]:
@@ -121,7 +121,6 @@ class CreateSchedule(_Timing):
         jitter: The largest random delay of a turn.
         starts: No turn starts before this time.
         ends: No turn starts after this time.
-        on_done: The URL of the webhook of each turn.
         batch: The batch that is run at each time, instead of one turn; the budget is then that of
             each batch.
     """
@@ -165,9 +164,7 @@ class Slots(Value):
 @operation("POST", "/v1/schedules", may="start")
 async def create_schedule(call: Call, body: CreateSchedule) -> ScheduleStatus:
     """Create a schedule, or find the one with its id and the same definition."""
-    check_limits(
-        call.caller, body.budget, body.max_iterations, body.task, body.options, body.model_retry
-    )
+    check_limits(call.caller, body, budget_of(body.task))
     _check_batch(call.caller, body.batch)
     schedule_id = checked(call, body.id)
     known = call.gateway.schedule_ids
@@ -315,9 +312,7 @@ def _check_batch(caller: Caller, batch: ScheduledTasks | None) -> None:
     if batch is None:
         return
     check_tasks(caller, len(batch.tasks))
-    check_limits(caller, batch.turn_budget)
-    for task in batch.tasks:
-        check_limits(caller, None, None, task if isinstance(task, str) else task.task)
+    check_limits(caller, batch, batch.turn_budget, *budgets_of(batch.tasks))
 
 
 async def _check_backfill(call: Call, body: Backfill, schedule: Schedule) -> None:

@@ -24,6 +24,7 @@ from perdure.clients.gateway.options import (
     Reason,
     Reference,
     Seconds,
+    budget_of,
     check_limits,
 )
 from perdure.clients.gateway.problems import RefusedError
@@ -55,8 +56,6 @@ class StartTurn(CommonOptions):
         context: Named blocks that are placed before the task.
         delay: The time after which the turn begins, such as `PT2H`, or a date with its time zone.
         deadline: The time after which it ends at the latest, from its start, or a date.
-        on_done: An https URL that gets a signed webhook when the turn is over; the workers have to
-            allow its host.
         live: Whether its events have the text of the model while it is generated.
         history: Messages of an earlier turn to continue from, as `/messages` returns them.
         output_schema: The JSON schema of the answer; it overrides the type of the agent's.
@@ -70,7 +69,6 @@ class StartTurn(CommonOptions):
     context: dict[str, str] = {}
     delay: AMoment | None = None
     deadline: AMoment | None = None
-    on_done: WebhookUrl | None = None
     live: bool = False
     history: Annotated[tuple[Message, ...], Field(fail_fast=True)] = ()
     output_schema: dict[str, JsonValue] | None = None
@@ -260,9 +258,7 @@ async def start_turn(call: Call, body: StartTurn) -> Accepted[TurnReference]:
     A turn of this id with the same agent, task and context is returned as it is, running or over.
     """
     caller = call.caller
-    check_limits(
-        caller, body.budget, body.max_iterations, body.task, body.options, body.model_retry
-    )
+    check_limits(caller, body, budget_of(body.task))
     if body.priority is not None:
         caller.require("override")
     turn_id = new_id(call, body.id, body.agent)
@@ -276,7 +272,6 @@ async def start_turn(call: Call, body: StartTurn) -> Accepted[TurnReference]:
         context=body.context or None,
         delay=body.delay,
         deadline=body.deadline,
-        on_done=body.on_done,
         history=body.history,
         output_schema=body.output_schema,
         priority=body.priority,
@@ -414,7 +409,7 @@ async def fork_turn(call: Call, body: ForkTurn) -> Accepted[TurnReference]:
 
     Calls after that step may happen again. Without an id, each request starts another turn.
     """
-    check_limits(call.caller, body.budget, body.max_iterations, model_retry=body.model_retry)
+    check_limits(call.caller, body)
     if body.model is not None:
         call.caller.require("override")
     own_id = _optional_id(call, body.id)
@@ -441,9 +436,11 @@ async def resume_turn(call: Call, body: ResumeTurn) -> Accepted[TurnReference]:
 
     Without an id, each request starts another turn.
     """
-    check_limits(call.caller, body.budget, body.max_iterations, model_retry=body.model_retry)
+    check_limits(call.caller, body)
     turn, own_id = call.client.turn(call.id), _optional_id(call, body.id)
-    if call.caller.tenant is not None and await turn.resume_step() is not None:
+    is_limited = call.caller.tenant is not None
+    starts = not is_limited or await turn.resume_step() is not None
+    if starts and is_limited:
         await check_turns(call.client, call.caller, own_id)
     turn = await turn.resume(
         body.budget,
@@ -451,6 +448,7 @@ async def resume_turn(call: Call, body: ResumeTurn) -> Accepted[TurnReference]:
         model_retry=body.model_retry,
         id=own_id,
         by=call.caller.subject,
+        start=starts,  # a turn that ends now would start one that was not counted
     )
     return await _reference(call, turn)
 

@@ -41,6 +41,7 @@ from perdure.clients.batches.spool import Spool
 from perdure.clients.batches.uploading import Uploader, Work
 from perdure.clients.turns.updates import ask
 from perdure.temporal import access
+from perdure.temporal.histories.runs import describe
 from perdure.temporal.names import (
     ADD_BUDGET,
     BATCH,
@@ -51,7 +52,6 @@ from perdure.temporal.names import (
     READ_CHILD,
 )
 from perdure.temporal.payloads import pack
-from perdure.temporal.runs import describe
 from perdure.temporal.start_request import turn_request
 from perdure.testing import FunctionModel, call, calls, fails, says, skip_time
 from perdure.testing.scripted import Reply

@@ -14,7 +14,7 @@ from perdure import Agent
 from perdure.clients import AgentClient
 from perdure.clients.reading.cursors import Cursor
 from perdure.session.facts import MessageSent
-from perdure.temporal.runs import describe
+from perdure.temporal.histories.runs import describe
 from perdure.testing import FunctionModel, ModelRequest, Reply, says
 
 from ...conftest import Runtime

@@ -17,8 +17,8 @@ from perdure import Budget, Outcome, errors
 from perdure.activities.provider import ModelRequest
 from perdure.clients import AgentClient, Batch, BatchOf, BatchResult, Schedule, State
 from perdure.clients.schedules.definition import turn_id_of
+from perdure.temporal.histories.runs import describe, runs_up_to
 from perdure.temporal.names import BATCH
-from perdure.temporal.runs import describe, runs_up_to
 from perdure.testing import FunctionModel, ScriptedModel, fails, says
 from perdure.testing import Runtime as PlainRuntime
 from perdure.values.budgets import Spending
@@ -174,6 +174,33 @@ async def test_batches_count_in_the_total_of_their_schedule(runtime: Runtime) ->
     assert (again.is_paused, again.spent) == (True, paused.spent)
     assert sixth.state is State.COMPLETED
     assert after.spent.model_calls == 8
+
+
+@pytest.mark.accepts("B19", "E167")
+async def test_budget_that_is_added_to_a_batch_counts_in_the_total(runtime: Runtime) -> None:
+    """A person may add more than the total has left; the schedule pauses after that."""
+    model = Held(*[says(f"{number}", usage=usage(1_000)) for number in range(3)])
+    async with runtime(app(REPORTER), model=model) as client:
+        daily = await client.create_schedule(
+            new_id("added"),
+            "reporter",
+            batch=BatchOf(["one", "two", "three"], at_once=1),
+            total=Budget(usd="2"),
+            **DAILY,
+        )
+        batch = await existing(client, await daily.run_now())
+        await eventually(lambda: len(model.requests) == 1, "the model is asked")
+        left = await batch.add_budget(Budget(usd="10"))
+        model.let_go.set()
+        over = await batch.wait()
+        status = await daily.status()
+        await daily.delete()
+
+    assert left.usd == 12
+    assert (over.state, over.done, over.cost) == (State.COMPLETED, 3, Decimal(3))
+    assert status.spent.usd == 3
+    assert status.is_paused
+    assert "is spent: $3 of $2" in status.reason
 
 
 @pytest.mark.slow

@@ -8,18 +8,18 @@ remember any more is looked for in its list of workflows.
 from __future__ import annotations
 
 import asyncio
-import logging
+import functools
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
+from typing import ClassVar
 
-from pydantic import ValidationError
 from temporalio.api.schedule.v1 import ScheduleInfo
 from temporalio.api.workflowservice.v1 import DescribeScheduleResponse
 from temporalio.client import Client
 
 from perdure import errors
-from perdure.base import Wire
+from perdure.clients.reading.cursors import StoredPosition
 from perdure.clients.schedules import messages
 from perdure.clients.schedules.status import (
     ScheduledTurn,
@@ -33,11 +33,10 @@ from perdure.clients.schedules.status import (
 from perdure.clients.schedules.stored import definition_of
 from perdure.clients.turns.filters import Filter
 from perdure.clients.turns.listing import Workflows
-from perdure.temporal.access import SCHEDULE, cursor_of, no_cursor, position_in
+from perdure.temporal import schedule_updates
+from perdure.temporal.access import SCHEDULE
 from perdure.temporal.names import BATCHES, SCHEDULED_MESSAGE, TURN
 from perdure.temporal.namespace_check import Index
-
-logger = logging.getLogger("perdure")
 
 _POLL_S = 2.0
 _OPEN = 20
@@ -47,12 +46,11 @@ _LISTED = 1_000
 """The number of starts from the list that are kept, in case that it is ahead of the schedule."""
 _LIST_LAGS = timedelta(seconds=10)
 """What was started longer ago is in the server's list of workflows."""
-_OF_RESULTS = "the results of a schedule"
 
 Describe = Callable[[], Awaitable[DescribeScheduleResponse]]
 
 
-class SchedulePosition(Wire):
+class SchedulePosition(StoredPosition):
     """A position in the results of a schedule.
 
     `created` is the time of its creation, which tells it apart from another one of the same id.
@@ -60,6 +58,8 @@ class SchedulePosition(Wire):
     the time `at`. `open` has the times of the starts up to that one that were not over, by the ids
     of their workflows.
     """
+
+    subject: ClassVar[str] = "the results of a schedule"
 
     created: datetime
     number: int = 0
@@ -72,22 +72,6 @@ class SchedulePosition(Wire):
         """Return the position before the starts that the server remembers."""
         created = info.create_time.ToDatetime(tzinfo=UTC)
         return cls(created=created, number=_before(info), at=created)
-
-    @classmethod
-    def of(cls, cursor: str) -> SchedulePosition:
-        """Return the position of a cursor.
-
-        Raises:
-            InvalidRequestError: The value is not a cursor.
-        """
-        try:
-            return cls.model_validate_json(position_in(cursor, _OF_RESULTS))
-        except ValidationError:
-            raise no_cursor(cursor, _OF_RESULTS) from None
-
-    def cursor(self) -> str:
-        """Return the position as a cursor."""
-        return cursor_of(self.model_dump_json().encode())
 
     def after(self, starts: Sequence[Start], count: int) -> SchedulePosition:
         """Return the position after the first of these starts, as many as may be open.
@@ -140,7 +124,8 @@ class ScheduleResults:
                 context=SCHEDULE.context(self._id),
             )
         while description is not None:
-            position, ended = await self._read(description, position)
+            reading = functools.partial(self._read, description, position)
+            position, ended = await SCHEDULE.patiently(self._id, reading)
             for turn in ended:
                 position = position.without(turn.message or turn.id)
                 yield ScheduleResult(**dict(turn), cursor=position.cursor())
@@ -149,28 +134,22 @@ class ScheduleResults:
 
     async def _described(self) -> DescribeScheduleResponse | None:
         """Return the server's description, after an outage of any length; None if it is deleted."""
-        is_told = False
-        while True:
-            try:
-                return await self._describe()
-            except errors.ScheduleNotFoundError:
-                return None
-            except errors.ServerUnreachableError as error:
-                if not is_told:
-                    logger.warning("%s; its results are followed on", error.message)
-                is_told = True
-            await asyncio.sleep(_POLL_S)
+        try:
+            return await SCHEDULE.patiently(
+                self._id, lambda: schedule_updates.described(self._client, self._id)
+            )
+        except errors.ScheduleNotFoundError:
+            return None
 
     async def _read(
         self, description: DescribeScheduleResponse, position: SchedulePosition
     ) -> tuple[SchedulePosition, Sequence[ScheduledTurn]]:
         """Return the position after what was started meanwhile, and what is over."""
+        position = await self._with_new(description.info, position)
         try:
-            with SCHEDULE.asking(self._id):
-                position = await self._with_new(description.info, position)
-                return position, await self._ended(description, position)
+            return position, await self._ended(description, position)
         except errors.ServerUnreachableError:
-            return position, ()  # they are read after the outage
+            return position, ()  # a session could not be read; it is read the next time
 
     async def _with_new(self, info: ScheduleInfo, position: SchedulePosition) -> SchedulePosition:
         """Return the position after what was started meanwhile."""

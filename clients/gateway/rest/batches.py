@@ -29,6 +29,7 @@ from perdure.clients.gateway.options import (
 )
 from perdure.clients.gateway.quotas import check_batches
 from perdure.clients.gateway.streams import EventStream, begun
+from perdure.clients.schedules.status import ScheduleResult
 from perdure.values.batch_items import OnError
 from perdure.values.budgets import Budget, Remaining
 from perdure.values.tasks import Task
@@ -156,12 +157,13 @@ async def watch_results(call: Call, query: WatchResults) -> EventStream | None:
         items = await begun(results, held, is_over=info.HasField("close_time"))
         if items is None:
             return None
-        return EventStream(_messages(items), held.pop_all())
+        return EventStream(messages_of(items), held.pop_all())
 
 
-async def _messages(
-    items: AsyncGenerator[BatchResult[Any], None],
+async def messages_of(
+    items: AsyncGenerator[BatchResult[Any] | ScheduleResult, None],
 ) -> AsyncGenerator[ServerSentEvent, None]:
+    """Yield the message of each result of a batch or a schedule; its id is the cursor."""
     async with contextlib.aclosing(items):
         async for result in items:
             data = to_json(result, inf_nan_mode="null").decode()

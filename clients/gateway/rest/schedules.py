@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator
 from datetime import datetime, timedelta
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
-from pydantic_core import to_json
-from sse_starlette.event import ServerSentEvent
 
 from perdure import limits
 from perdure.base import Value
 from perdure.clients.batches.items import BatchOf
 from perdure.clients.gateway.auth import Caller
 from perdure.clients.gateway.ids import checked
-from perdure.clients.gateway.inputs import Body, Query
+from perdure.clients.gateway.inputs import Body
 from perdure.clients.gateway.operations import Accepted, Call, operation
 from perdure.clients.gateway.options import (
     AddBudget,
@@ -36,14 +33,19 @@ from perdure.clients.gateway.quotas import (
     check_tasks,
     check_turns,
 )
-from perdure.clients.gateway.rest.batches import AtOnce, BatchTask, budgets_of
+from perdure.clients.gateway.rest.batches import (
+    AtOnce,
+    BatchTask,
+    WatchResults,
+    budgets_of,
+    messages_of,
+)
 from perdure.clients.gateway.rest.turns import TurnList
 from perdure.clients.gateway.streams import EventStream, begun
 from perdure.clients.schedules.definition import OnFailure
 from perdure.clients.schedules.handle import Schedule
 from perdure.clients.schedules.status import (
     ScheduleEntry,
-    ScheduleResult,
     ScheduleStatus,
     listed_entry,
 )
@@ -196,18 +198,8 @@ async def get_scheduled_turns(call: Call, query: Paged) -> TurnList:
     return TurnList(turns=page.entries, next=page.next)
 
 
-class WatchRuns(Query):
-    """Which results.
-
-    Attributes:
-        after: The id of the last known result, where a client cannot send `Last-Event-ID`.
-    """
-
-    after: str | None = None
-
-
 @operation("GET", "/v1/schedules/{id:path}/results", may="read")
-async def watch_runs(call: Call, query: WatchRuns) -> EventStream | None:
+async def watch_runs(call: Call, query: WatchResults) -> EventStream | None:
     """Stream what a schedule has started, each turn or batch as soon as it is over.
 
     It begins with the last ten turns that were started. The id of each message is the cursor of its
@@ -218,15 +210,7 @@ async def watch_runs(call: Call, query: WatchRuns) -> EventStream | None:
         held.enter_context(call.stay_open())
         await _schedule(call).check()
         items = await begun(_schedule(call).results(after), held)
-        return None if items is None else EventStream(_messages(items), held.pop_all())
-
-
-async def _messages(
-    items: AsyncGenerator[ScheduleResult, None],
-) -> AsyncGenerator[ServerSentEvent, None]:
-    async with contextlib.aclosing(items):
-        async for result in items:
-            yield ServerSentEvent(to_json(result).decode(), id=result.cursor)
+        return None if items is None else EventStream(messages_of(items), held.pop_all())
 
 
 @operation("GET", "/v1/schedules/{id:path}", may="read")

@@ -22,16 +22,16 @@ from perdure.clients.sessions import listing as session_listing
 from perdure.clients.sessions.listing import SessionEntry
 from perdure.clients.turns import listing, waiting
 from perdure.clients.turns.entries import TurnEntry
-from perdure.clients.turns.filters import Filter, member
+from perdure.clients.turns.filters import Filter, member, turn_state
 from perdure.clients.turns.forks import Forks
 from perdure.clients.turns.handle import Turn
 from perdure.temporal import access
 from perdure.temporal.names import SESSION
-from perdure.temporal.search_attributes import State
 from perdure.temporal.search_marks import Marks
 from perdure.text import word
 from perdure.values.approvals import PendingApproval
 from perdure.values.reports import AgentReport, Outcome
+from perdure.values.states import State
 
 logger = logging.getLogger("perdure")
 _AgentFilter = Annotated[
@@ -105,7 +105,7 @@ class Finder:
         filters = Filter(
             agent=name,
             outcome=member(Outcome, outcome),
-            state=member(State, state),
+            state=turn_state(state),
             labels=dict(labels or {}),
             parent=parent,
             task_queue=task_queue,

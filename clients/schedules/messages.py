@@ -10,7 +10,7 @@ from temporalio.api.enums.v1 import WorkflowExecutionStatus
 from temporalio.client import Client, WorkflowFailureError
 from temporalio.common import RawValue
 from temporalio.converter import WorkflowSerializationContext
-from temporalio.service import RPCError
+from temporalio.service import RPCError, RPCStatusCode
 
 from perdure import errors, limits, validation
 from perdure.clients.sessions.handle import session_request
@@ -119,7 +119,31 @@ async def check_session(client: Client, request: TurnRequest) -> None:
 
 async def turns_of(client: Client, session_id: str) -> dict[str, str]:
     """Return the ids of the turns that were given messages, by the ids of these."""
+    return _turns_in(await _state(client, session_id))
+
+
+async def is_forgotten(client: Client, session_id: str, message_id: str) -> bool:
+    """Whether a message was sent, and no turn of the session is known that reads it, or will.
+
+    The session has forgotten it after 50 turns, or was closed before a turn read it.
+
+    Raises:
+        RPCError: The server does not answer.
+        ServerUnreachableError: The server does not answer.
+    """
+    try:
+        info = (await describe(client, message_id, retry=True)).workflow_execution_info
+        if info.status in _RUNNING:
+            return False
+    except RPCError as error:
+        if error.status is not RPCStatusCode.NOT_FOUND:
+            raise
     state = await _state(client, session_id)
+    is_queued = state.closed is None and message_id in {message.id for message in state.queue}
+    return not is_queued and message_id not in _turns_in(state)
+
+
+def _turns_in(state: SessionState) -> dict[str, str]:
     turns = {message: turn.turn_id for turn in state.turns for message in turn.messages}
     if state.running is not None:
         turns |= {given_message.id: state.running.turn_id for given_message in state.given}

@@ -160,6 +160,7 @@ async def definition_of(
         account=request.account,
         batch=request.schedule.batch if request.schedule else None,
         updates=(request.schedule.updates if request.schedule else None) or (),
+        log=(request.schedule.log if request.schedule else None) or (),
     )
 
 

@@ -25,11 +25,11 @@ from temporalio.service import RPCError
 from perdure import errors, limits, validation
 from perdure.agents.agent import Agent
 from perdure.base import T
+from perdure.clients.sessions.forks import until
 from perdure.clients.sessions.readable import ReadableSession
 from perdure.clients.sessions.receipts import closed_before
 from perdure.clients.turns import cancelling, updates
 from perdure.clients.turns.handle import Turn
-from perdure.session.state import SessionState
 from perdure.session.wire import (
     Disposition,
     IfBusy,
@@ -39,7 +39,6 @@ from perdure.session.wire import (
     Say,
     SessionReason,
     SessionRequest,
-    SessionSnapshot,
     Unqueue,
     UpdateResult,
 )
@@ -382,7 +381,11 @@ class Session(ReadableSession[T]):
 
     @validation.arguments("the fork")
     async def fork(
-        self, at_turn: validation.CountOrZero | None = None, *, id: validation.Text
+        self,
+        at_turn: validation.CountOrZero | None = None,
+        *,
+        id: validation.Text,
+        by: validation.By | None = None,
     ) -> Session[T]:
         """Start another session with the messages of this session, which is not changed.
 
@@ -392,6 +395,8 @@ class Session(ReadableSession[T]):
         Args:
             at_turn: The number of the last turn whose messages are taken over; None for all.
             id: The new session's id; the same id is the same session.
+            by: The person or program that forks it: one line, at most 200 characters. It is
+                recorded, not checked, in `forked_from` of the status of the new session.
 
         Raises:
             InvalidRequestError: The session has no such turn that is over, or no longer has its
@@ -400,7 +405,7 @@ class Session(ReadableSession[T]):
         """
         state = await self._current()
         request = (state.request or SessionRequest(agent="")).model_copy(update={"on_done": None})
-        snapshot = _until(state, at_turn, request)
+        snapshot = until(self.id, state, at_turn, request, by)
         started = await access.start(
             self._client,
             access.SESSION,
@@ -470,25 +475,3 @@ def session_request(agent: Agent[Any] | str, **options: Any) -> SessionRequest:
             "the budget of a session has no time: give it to the agent, for each turn"
         )
     return request
-
-
-def _until(state: SessionState, at_turn: int | None, request: SessionRequest) -> SessionSnapshot:
-    """Return the input of a fork with the messages up to a turn.
-
-    Raises:
-        InvalidRequestError: There is no such turn, or its messages are left out.
-    """
-    known = len(state.starts)
-    last = state.dropped + known
-    number = last if at_turn is None else at_turn
-    if not state.dropped <= number <= last:
-        raise errors.InvalidRequestError(
-            f"the session has the messages of its turns {state.dropped + 1} to {last} that are"
-            f" over, and not up to turn {number}",
-            context={"at_turn": number, "last": last},
-        )
-    turns = number - state.dropped
-    end = state.starts[turns] if turns < known else len(state.messages)
-    return SessionSnapshot.of_fork(
-        request, state.agent, state.named, state.messages[:end], state.starts[:turns]
-    )

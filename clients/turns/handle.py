@@ -211,6 +211,7 @@ class Turn(ReadableTurn[T]):
         at_step: validation.CountOrZero | None = None,
         *,
         id: validation.Text | None = None,
+        by: validation.By | None = None,
         **given: Unpack[ForkOptions],
     ) -> Turn[Any]:
         """Start a new turn that continues from a complete step of this turn, which is not changed.
@@ -239,6 +240,8 @@ class Turn(ReadableTurn[T]):
             labels: The labels of the new turn, in place of this turn's.
             on_done: The URL of its webhook, as for `AgentClient.start`. That of this turn is not
                 taken over.
+            by: The person or program that forks it, such as an e-mail address: one line, at most
+                200 characters. It is recorded, not checked, in `forked_from` of the new turn.
 
         Raises:
             InvalidRequestError: The turn has no such complete step, the step is an answer and there
@@ -256,7 +259,7 @@ class Turn(ReadableTurn[T]):
             access.TURN.new_id(id)
         point = await self._forks.point(self.id, await self._last_known(), at_step)
         changes: dict[str, Any] = {name: value for name, value in options.items() if name != "say"}
-        turn = await self._forks.start(point, options["say"] or "", id, **changes)
+        turn = await self._forks.start(point, options["say"] or "", id, by=by, **changes)
         agent = options["agent"]
         output, request = self._output, point.state.request
         if agent is not None and request is not None and request.output_schema is None:

@@ -305,6 +305,7 @@ def note_of(request: BatchRequest, progress: BatchProgress | None, *, over: bool
         spent=request.spent,
         is_priced=request.is_priced,
         budget=request.budget,
+        retried_by=request.by,
     )
     if progress is None:
         return note

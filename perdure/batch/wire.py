@@ -160,7 +160,8 @@ class BatchRequest(Wire):
 
     `before` has the earlier rounds, `answered` the number of their answers, and `spent` what they
     spent. `progress` is set in a later run of the workflow, and `schedule` if a schedule has
-    started the batch: what it spends counts in the total budget of that.
+    started the batch: what it spends counts in the total budget of that. `by` is who has started a
+    further round.
     """
 
     agent: str
@@ -176,6 +177,7 @@ class BatchRequest(Wire):
     is_priced: bool = True
     progress: BatchProgress | None = None
     schedule: ScheduledBy | None = None
+    by: str | None = None
 
     @property
     def rounds(self) -> tuple[Round, ...]:
@@ -188,7 +190,7 @@ class BatchNote(Wire):
 
     `items` and the counters are about the batch as a whole. `running` are the turns that have
     started and not ended. A batch that a schedule has started has no `rounds` before its tasks are
-    stored.
+    stored. `retried_by` is who has started the current round with a retry.
     """
 
     agent: str
@@ -207,6 +209,7 @@ class BatchNote(Wire):
     reason: str = ""
     lost: int = 0
     over: bool = False
+    retried_by: str | None = None
 
 
 class StoreCall(Wire):

@@ -31,7 +31,14 @@ from perdure.session.facts import (
     TurnOver,
     TurnRecorded,
 )
-from perdure.session.wire import Queued, SessionRequest, SessionSnapshot, SessionTurn, TurnEnd
+from perdure.session.wire import (
+    Queued,
+    SessionFork,
+    SessionRequest,
+    SessionSnapshot,
+    SessionTurn,
+    TurnEnd,
+)
 from perdure.turn import carry
 from perdure.turn.ledger import Ledger
 from perdure.turn.wire import TurnRequest
@@ -63,6 +70,7 @@ class SessionState:
         is_parked: Whether the queue waits for the next message, because a turn was cancelled.
         is_interrupted: Whether the running turn was asked to stop.
         goes_on: Whether a turn reads the queue even if the running turn ends as cancelled.
+        forked_from: The point in another session from which it goes on; None for other sessions.
         closed: The reason why the session takes no more messages; None while it does.
     """
 
@@ -84,6 +92,7 @@ class SessionState:
     is_parked: bool = False
     is_interrupted: bool = False
     goes_on: bool = False
+    forked_from: SessionFork | None = None
 
     @property
     def is_busy(self) -> bool:
@@ -174,6 +183,7 @@ class SessionState:
                 "dropped": self.dropped,
                 "ledger": self.ledger,
                 "answered": answered,
+                "forked_from": self.forked_from,
             }
         )
 
@@ -221,6 +231,7 @@ def _continued(snapshot: SessionSnapshot) -> SessionState:
         dropped=snapshot.dropped,
         ledger=snapshot.ledger,
         is_parked=snapshot.is_parked,
+        forked_from=snapshot.forked_from,
     )
 
 

@@ -165,6 +165,20 @@ class Answered(Wire):
     receipt: Receipt
 
 
+class SessionFork(Wire):
+    """The point in another session from which a session goes on.
+
+    Attributes:
+        session_id: The id of the other session.
+        at_turn: The number of its last turn whose messages were taken over.
+        by: Who forked the other session; None without a name.
+    """
+
+    session_id: str
+    at_turn: int
+    by: str | None = None
+
+
 class SessionSnapshot(Wire):
     """The input of a later run of a session: everything that it takes over from the run before.
 
@@ -184,6 +198,8 @@ class SessionSnapshot(Wire):
         dropped: The number of turns whose messages are not among them any more.
         ledger: The budget and what was spent of it.
         answered: The last messages, which the server may repeat.
+        forked_from: The point in another session from which the session goes on; None for other
+            sessions, and for one that an earlier release has forked.
     """
 
     session: SessionRequest
@@ -198,6 +214,7 @@ class SessionSnapshot(Wire):
     dropped: int = 0
     ledger: Ledger = Ledger()
     answered: tuple[Answered, ...] = ()
+    forked_from: SessionFork | None = None
 
     @classmethod
     def of_fork(
@@ -207,6 +224,7 @@ class SessionSnapshot(Wire):
         named: str,
         messages: tuple[Message, ...],
         starts: tuple[int, ...],
+        forked_from: SessionFork | None,
     ) -> SessionSnapshot:
         """Return the input of a fork, which takes over messages, and who answers next."""
         return cls(
@@ -217,11 +235,12 @@ class SessionSnapshot(Wire):
             messages=messages,
             starts=starts,
             ledger=Ledger(session.budget),
+            forked_from=forked_from,
         )
 
     @property
     def is_of_a_fork(self) -> bool:
         """Whether it has only what a fork takes over."""
         return self == SessionSnapshot.of_fork(
-            self.session, self.agent, self.named, self.messages, self.starts
+            self.session, self.agent, self.named, self.messages, self.starts, self.forked_from
         )

@@ -21,7 +21,6 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
-from enum import StrEnum
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -34,6 +33,7 @@ from temporalio.common import (
 
 from perdure.text import head, size
 from perdure.values.reports import Outcome
+from perdure.values.states import OfTurn, State
 
 _KEYWORD_BYTES = 255
 _LABELS_BYTES = 2_000
@@ -59,19 +59,6 @@ TYPES: Mapping[str, str] = {
 """Types by name, as in Temporal's command line: `{"PerdureAgent": "Keyword", …}`."""
 
 Updates = list[SearchAttributeUpdate[Any]]
-
-
-class State(StrEnum):
-    """The state of a turn. `waiting` and `paused` turns have not ended.
-
-    One waits for an approval, until a provider is asked again, or until it begins. The other waits
-    for budget or more iterations, or for a person who resumes it.
-    """
-
-    RUNNING = "running"
-    WAITING = "waiting"
-    PAUSED = "paused"
-    ENDED = "ended"
 
 
 def at_start(
@@ -105,12 +92,12 @@ def made_up_for(present: TypedSearchAttributes, agent: str, labels: Mapping[str,
     return [pair.key.value_set(pair.value) for pair in at_start(agent, labels)]
 
 
-def in_state(state: State) -> Updates:
+def in_state(state: OfTurn) -> Updates:
     """Return the update for a turn that begins or ends a wait."""
     return [STATE.value_set(state.value)]
 
 
-def state_of(waits_for: str) -> State:
+def state_of(waits_for: str) -> OfTurn:
     """Return the state of a turn that waits for something of this kind."""
     return State.PAUSED if waits_for in ("budget", "iterations", "resume") else State.WAITING
 

@@ -68,7 +68,8 @@ class Origin(Wire):
     With `preceding`, the turn begins without them, and readers that need them read them there.
     A fork of a turn whose agent checks answers takes over a mark in the place of each answer before
     the last step; with `withheld`, also in the place of an answer of the last step, because the
-    checks had not let it pass when the fork was started. `by` is who resumed the other turn.
+    checks had not let it pass when the fork was started. `by` is who forked or resumed the other
+    turn.
     """
 
     turn_id: str

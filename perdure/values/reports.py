@@ -145,7 +145,7 @@ class ForkedFrom(Value):
     Attributes:
         turn_id: The id of the other turn.
         step: The number of its last step whose messages were taken over; 0 for the task alone.
-        by: Who resumed the other turn; None for a fork, and without a name.
+        by: Who forked or resumed the other turn; None without a name.
     """
 
     turn_id: str

@@ -15,12 +15,12 @@ from perdure.clients.reading.events import Event
 from perdure.clients.turns.entries import TurnEntry
 from perdure.clients.turns.status import TurnStatus, Wait
 from perdure.delivery import push
-from perdure.temporal.search_attributes import State
 from perdure.text import quoted
 from perdure.turn.facts import ModelAnswered, Said, TurnStarted
 from perdure.turn.waiting import PEOPLE
 from perdure.values.approvals import PendingApproval
 from perdure.values.reports import AgentReport, Outcome
+from perdure.values.states import State
 
 OVER = frozenset(
     {

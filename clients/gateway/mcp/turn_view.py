@@ -7,8 +7,8 @@ from decimal import Decimal
 
 from perdure.base import Value
 from perdure.clients.turns.status import TurnStatus
-from perdure.temporal.search_attributes import State
 from perdure.turn.waiting import PEOPLE
+from perdure.values import states
 from perdure.values.reports import Outcome
 
 
@@ -54,7 +54,7 @@ class TurnView(Value):
     turn: str
     agent: str
     task: str
-    state: State
+    state: states.OfTurn
     doing: str
     steps: int
     cost_usd: Decimal | None = None

@@ -35,7 +35,7 @@ from perdure.clients.turns.status import TurnStatus
 from perdure.errors import ErrorInfo
 from perdure.temporal import access
 from perdure.temporal.priorities import LAST_PRIORITY
-from perdure.temporal.search_attributes import State
+from perdure.values import states
 from perdure.values.approvals import PendingApproval
 from perdure.values.budgets import Budget, Iterations, Remaining
 from perdure.values.messages import Message
@@ -101,7 +101,7 @@ class TurnMessages(Value):
 class ListTurns(LabelledPages):
     """Which turns to list. `parent` and `schedule` are ids."""
 
-    state: State | None = None
+    state: states.OfTurn | None = None
     outcome: Outcome | None = None
     parent: str | None = None
     schedule: str | None = None
@@ -425,6 +425,7 @@ async def fork_turn(call: Call, body: ForkTurn) -> Accepted[TurnReference]:
         max_iterations=body.max_iterations,
         model_retry=body.model_retry,
         on_done=body.on_done,
+        by=call.caller.subject,
     )
     return await _reference(call, turn)
 

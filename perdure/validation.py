@@ -3,7 +3,7 @@
 An error names the argument, what it must be and what was given. `Given` is the base of values that
 users build; `arguments` validates the arguments of a function, and `check_fields` the fields of
 dataclasses, by their annotations. Values read from history are not validated this way: an older
-release may have written them, and its turn has to go on.
+release may have written them, and its turn has to continue.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Must:
 def stays_in_urls(text: str) -> bool:
     """Whether a URL whose path has this text leads to the same text everywhere.
 
-    Browsers, proxies and clients resolve empty parts, `.` and `..`, also encoded ones, and take a
+    Browsers, proxies and clients resolve empty parts, `.` and `..`, also if encoded, and take a
     backslash for a slash.
     """
     decoded = unquote(text)

@@ -158,8 +158,14 @@ async def results(batch: Batch[Any], display: Display, out: Path | None, as_csv:
     help="At most this many turns at the same time (default: as before).",
 )
 @options.BUDGET
+@options.BY
 async def retry(
-    batch: Batch[Any], display: Display, out: Path | None, at_once: int | None, **limits: Any
+    batch: Batch[Any],
+    display: Display,
+    out: Path | None,
+    at_once: int | None,
+    by: str | None,
+    **limits: Any,
 ) -> int:
     """Run the tasks without an answer again, and follow the batch.
 
@@ -168,7 +174,7 @@ async def retry(
     from perdure.clients.cli.drawing.amounts import budget_of
     from perdure.clients.cli.running import batch_results
 
-    await batch.retry(budget_of(limits), at_once=at_once)
+    await batch.retry(budget_of(limits), at_once=at_once, by=sender(by))
     return await batch_results.follow(batch, out, as_json=display.as_json)
 
 

@@ -200,10 +200,17 @@ async def say(
     metavar="N",
     help="The last turn whose messages are taken over (default: all).",
 )
+@options.BY
 @options.json_lines("Print the id of the new session as a line of JSON.")
 @options.CONNECTION
 async def fork(
-    session: str, id: str, at_turn: int | None, as_json: bool, address: str | None, task_queue: str
+    session: str,
+    id: str,
+    at_turn: int | None,
+    by: str | None,
+    as_json: bool,
+    address: str | None,
+    task_queue: str,
 ) -> int:
     """Begin a session with the messages of another session.
 
@@ -213,7 +220,7 @@ async def fork(
     from perdure.text import word
 
     client = await connected(address, task_queue)
-    new = await client.session(session).fork(at_turn, id=id)
+    new = await client.session(session).fork(at_turn, id=id, by=sender(by))
     text = f"session {word(new.id)} begins with the messages of {word(session)}"
     return Display(as_json).report({"session": new.id, "forked_from": session}, text)
 

@@ -269,6 +269,7 @@ async def steer(
 @options.EVENTS
 @options.BUDGET
 @options.LIMITS
+@options.BY
 @options.ANY_QUEUE
 async def fork(
     turn: str,
@@ -276,6 +277,7 @@ async def fork(
     is_agreed: bool,
     no_follow: bool,
     stream: bool,
+    by: str | None,
     as_json: bool,
     address: str | None,
     **values: Any,
@@ -289,7 +291,8 @@ async def fork(
 
     display = Display(as_json=as_json, stream=stream, address=address)
     start = forking.ForkStart(display, is_agreed, follows=not no_follow)
-    return await forking.fork(await connected(address), turn, start, at_step, values)
+    given = {**values, "by": sender(by)}
+    return await forking.fork(await connected(address), turn, start, at_step, given)
 
 
 @turns.command(

@@ -66,7 +66,7 @@ async def send_message(call: MessageCall) -> MessageDelivery:
 
 
 async def _check_last(session: Session, message_id: str) -> None:
-    """Refuse to go on after a turn that failed.
+    """Refuse to continue after a turn that failed.
 
     Raises:
         ApplicationError: The turn that read this message has failed.

@@ -1,4 +1,4 @@
-"""Starts turns, or finds the existing ones with their ids.
+"""Starts turns, or finds existing turns with their ids.
 
 It returns where a turn is and makes no `Turn`, so a `Turn` can use it as well as the client.
 """
@@ -19,9 +19,9 @@ from temporalio.common import (
 )
 
 from perdure import errors, limits, validation
-from perdure.clients.reading.feed import failed_unknown, runs_of
+from perdure.clients.reading.recorded import failed_unknown, runs_of
 from perdure.temporal import access, start_request, trace_ids
-from perdure.temporal.history import first_request
+from perdure.temporal.histories.turn_history import first_request
 from perdure.temporal.names import TURN
 from perdure.temporal.payloads import pack
 from perdure.temporal.search_marks import Marks
@@ -73,7 +73,7 @@ class Starter:
         if_exists: IfExists = "attach",
         priority: Priority = Priority.default,
     ) -> Started:
-        """Start a turn, or find the existing one.
+        """Start a turn, or find the existing turn.
 
         Args:
             request: The input of the turn.
@@ -144,7 +144,7 @@ class Starter:
             ),
             **start_request.introduced(request, trace_ids.memo_of_caller()),
             priority=priority,
-            request_eager_start=True,  # by a worker on this connection, if there is one
+            request_eager_start=True,  # by a worker on this connection, if any
         )
 
     async def _begun_before(

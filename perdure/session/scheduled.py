@@ -34,7 +34,7 @@ class MessageCall(Wire):
 class MessageDelivery(Wire):
     """What the session did with a message; without a disposition, it was skipped.
 
-    `turn_id` is the turn that was to read it, or the one that ran.
+    `turn_id` is the turn that was to read it, or the turn that ran.
     """
 
     id: str

@@ -52,7 +52,7 @@ def _refused(error: ValidationError) -> errors.InvalidRequestError:
     """Return the error for an input that a program gave."""
     places = [problem["loc"] for problem in error.errors(include_url=False)]
     first = next((location for location in places if location[0:1] == ("history",)), ())
-    if len(first) > 1:  # the reasons are those of each kind of message
+    if len(first) > 1:  # each kind of message has its reasons
         reason = (
             f"history[{first[1]}] is no message of Perdure: give UserMessage, AssistantMessage and"
             " ToolMessage, report.messages of another turn, or what MessagesTypeAdapter reads"
@@ -107,11 +107,11 @@ def fields_of(arguments: Mapping[str, Any]) -> dict[str, Any]:
 def fork_of(
     request: TurnRequest, origin: Origin, *, said: Sequence[UserMessage] = (), **changes: Any
 ) -> TurnRequest:
-    """Return the input of a turn that goes on from a point of another, whose input is `request`.
+    """Return the input of a turn that continues another turn, whose input is `request`.
 
     `changes` has the fields that differ; None keeps what the other turn was given, except for
-    `on_done`. The limits of a budget override those of the other turn one by one. `said` are
-    messages that the other turn's model has not read.
+    `on_done`. The limits of a budget override each limit of the other turn. `said` are messages
+    that the other turn's model has not read.
 
     Raises:
         TooLargeError: The message to the fork, or the labels, are too large.
@@ -168,7 +168,7 @@ def introduced(request: TurnRequest, trace: Mapping[str, Any]) -> dict[str, Any]
 
 
 def forked_from(request: TurnRequest | None) -> dict[str, Any]:
-    """Return the field of the memo that says from where a fork goes on; empty for other turns."""
+    """Return the field of the memo that says from where a fork continues; empty for other turns."""
     origin = request and request.forked_from
     return {"forked_from": origin.model_dump(exclude_none=True)} if origin else {}
 

@@ -68,7 +68,8 @@ class Origin(Wire):
     With `preceding`, the turn begins without them, and readers that need them read them there.
     A fork of a turn whose agent checks answers takes over a mark in the place of each answer before
     the last step; with `withheld`, also in the place of an answer of the last step, because the
-    checks had not let it pass when the fork was started. `by` is who resumed the other turn.
+    checks had not let it pass when the fork was started. `by` is who forked or resumed the other
+    turn.
     """
 
     turn_id: str
@@ -178,8 +179,8 @@ class TurnRequest(StoredOptions, Wire):
         """Refuse a delay or a deadline that makes no sense for a turn that is started at `start`.
 
         Raises:
-            InvalidRequestError: The deadline has passed, is not after the delay, or one of them is
-                too far away.
+            InvalidRequestError: The deadline has passed, is not after the delay, or either is too
+                far away.
         """
         begins, ends = self.begins_at(start), self.ends_at(start)
         for name, moment in (("delay", begins), ("deadline", ends)):
@@ -205,12 +206,12 @@ class TurnRequest(StoredOptions, Wire):
         return absolute(self.delay, start)
 
     def ends_at(self, start: datetime) -> datetime | None:
-        """Return the deadline of a turn that is started at `start`; None without one."""
+        """Return the deadline of a turn that is started at `start`; None without a deadline."""
         return absolute(self.deadline, start)
 
     @property
     def forked_from(self) -> ForkedFrom | None:
-        """The point in another turn from which the turn goes on; None if it is not a fork."""
+        """The point in another turn from which the turn continues; None if it is not a fork."""
         if self.origin is None or self.origin.is_session:
             return None
         origin = self.origin
@@ -223,12 +224,12 @@ class TurnRequest(StoredOptions, Wire):
 
     @property
     def account(self) -> ScheduleAccount | None:
-        """The budget of all turns of the schedule that starts the turn; None without one."""
+        """The budget of all turns of the schedule that starts the turn; None without a limit."""
         return self.schedule.account if self.schedule else None
 
     @property
     def given_budget(self) -> Budget | None:
-        """The budget set at the start, over that of the task."""
+        """The budget set at the start, over the task's."""
         return self.budget.over(self.task.budget) if self.budget else self.task.budget
 
     def info(self, turn_id: str) -> TurnInfo:
@@ -328,7 +329,7 @@ class HookCall(Wire):
 class ObserverCall(Wire):
     """Input of the observers' activity.
 
-    It covers the steps after `seen` up to `steps`, then a wait or the end, if there is one.
+    It covers the steps after `seen` up to `steps`, then a wait or the end, if there is either.
     """
 
     agent: str
@@ -374,7 +375,7 @@ class ToolRun(Wire):
         """Return the idempotency key of the call.
 
         It is the same for every attempt, after a reset and after a continue-as-new. A new turn with
-        the same id has another one.
+        the same id has another run id.
         """
         parts = (turn_id, self.run, str(step), str(index), name, self.arguments)
         return hashlib.sha256("\n".join(parts).encode("utf-8", "replace")).hexdigest()[:32]
@@ -418,7 +419,7 @@ class ChildNews(Wire):
 
 
 class ChildRun(Wire):
-    """Input of the activity that reads one run of a delegate's turn.
+    """Input of the activity that reads a run of a delegate's turn.
 
     With `parent`, the id of a workflow, the turn must have been begun by that workflow, and be
     over; with `only_parent`, nothing else is read.
@@ -439,7 +440,7 @@ class ParentRead(Wire):
 class Steer(Wire):
     """A message to the running turn. Its id is the id of the update; a signal has it in `id`.
 
-    The fields are those of `perdure.turn.facts.Said`.
+    The fields are as in `perdure.turn.facts.Said`.
     """
 
     text: str

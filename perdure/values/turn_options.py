@@ -1,4 +1,4 @@
-"""The options of a turn, common to everything that starts one.
+"""The options of a turn, common to everything that starts a turn.
 
 A new option is written in five places: here twice, as callers give it and as it is stored; in the
 docstring of `AgentClient.start`; and as an option of the command line and an argument of the tool

@@ -56,6 +56,7 @@ from perdure.clients import (
     Sent,
     Session,
     SessionEntry,
+    State,
     Status,
     TextBegins,
     TextVoid,
@@ -414,7 +415,7 @@ def all_entries(
 async def with_any_handle(handle: Handle[Status], name: str) -> None:
     """What can be done with each of them."""
     status = await handle.wait(timeout=timedelta(minutes=1))
-    assert_type(status.state, str)
+    assert_type(status.state, State)
     assert_type(await handle.cancel("enough", by=name), bool)
     if status.spent.usd is not None and status.budget is not None:
         await handle.add_budget(status.budget, by=name)

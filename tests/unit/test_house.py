@@ -10,6 +10,7 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -103,7 +104,6 @@ PUBLIC = {
         "BatchEntry",
         "BatchOf",
         "BatchResult",
-        "BatchState",
         "BatchStatus",
         "CaughtUp",
         "Change",
@@ -118,6 +118,7 @@ PUBLIC = {
         "Page",
         "Schedule",
         "ScheduleEntry",
+        "ScheduleResult",
         "ScheduleStatus",
         "ScheduledTurn",
         "Sent",
@@ -126,6 +127,7 @@ PUBLIC = {
         "SessionEvent",
         "SessionStatus",
         "Spent",
+        "State",
         "Status",
         "TaskState",
         "TextBegins",
@@ -341,6 +343,29 @@ def test_class_names_of_activities_workers_and_values_are_used_once() -> None:
 def test_package_itself_has_few_modules() -> None:
     """The top level stays easy to survey."""
     assert len(list((ROOT / "perdure").glob("*.py"))) <= 10
+
+
+def test_no_file_is_longer_than_500_lines() -> None:
+    """Take a file apart by meaning, so that a newcomer guesses which half a thing is in."""
+    lines = {
+        str(path): len((ROOT / path).read_text(encoding="utf-8").splitlines())
+        for path, _ in product()
+    }
+    to_be_split = {
+        "perdure/validation.py",
+        "clients/gateway/rest/turns.py",
+        "clients/schedules/handle.py",
+    }
+
+    assert {path for path, count in lines.items() if count > 500} <= to_be_split
+
+
+def test_folders_have_at_most_25_files() -> None:
+    """The rules of a turn and its activities are a list of equals, which folders would not help."""
+    files = Counter(str(path.parent) for path, _ in product())
+    crowded = {folder for folder, count in files.items() if count > 25}
+
+    assert crowded <= {"perdure/turn", "activities"}
 
 
 def test_every_limit_is_used() -> None:

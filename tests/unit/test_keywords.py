@@ -125,8 +125,8 @@ def test_options_are_described_where_they_are_said_to_be() -> None:
             "a turn has no option 'bugdet'; did you mean 'budget'?",
         ),
         (
-            lambda: UNCHECKED["session"](AgentClient.__new__(AgentClient), "s", bugdet=None),
-            "a session has no option 'bugdet'; did you mean 'budget'?",
+            lambda: UNCHECKED["session"](AgentClient.__new__(AgentClient), "s", delay=None),
+            "a session has no option 'delay'; there are labels, budget, max_iterations",
         ),
         (
             lambda: UNCHECKED["stdio"]("time", ["x"], trust=True),

@@ -53,9 +53,9 @@ async def run_turn(
         task: The task.
         output: The type of the answer; overrides the agent's own.
         id: The turn's id; by default your workflow's id followed by `/<agent>-<12 characters>`.
-        task_queue: The task queue of the agent's workers; by default that of your workflow.
-        priority: From 1, the first, to 5, the last; by default that of your workflow.
-        fairness: The fairness key; by default that of your workflow.
+        task_queue: The task queue of the agent's workers; by default your workflow's.
+        priority: From 1, the first, to 5, the last; by default your workflow's.
+        fairness: The fairness key; by default your workflow's.
         weight: The share of the key beside others, from 0.001 to 1000.
 
     The options that are not described here are as for `AgentClient.start`.

@@ -1,6 +1,6 @@
 """The turns of delegates: child workflows, each with a lease on the budget.
 
-Their ends become facts; the last one completes the call.
+Their ends become facts; the last end completes the call.
 """
 
 from __future__ import annotations
@@ -245,7 +245,7 @@ class Children:
     async def _until_over(
         self, keys: list[ChildKey], tasks: list[asyncio.Task[None]], agent: AgentDefinition
     ) -> None:
-        """Wait for the tasks. The first failure, or the deadline, stops the others."""
+        """Wait for the tasks. The first failure, or the deadline, stops the other tasks."""
         board = self._board
         while not all(task.done() for task in tasks):
             time_left = None if self._waits else board.time_for_calls

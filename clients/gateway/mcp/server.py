@@ -40,8 +40,7 @@ from perdure.clients.gateway.mcp.tasks import Tasks
 from perdure.clients.gateway.mcp.turn_tools import TurnTools
 from perdure.clients.gateway.mcp.turn_view import TurnView
 from perdure.clients.turns.entries import TurnEntry
-from perdure.temporal.search_attributes import State
-from perdure.values import keywords
+from perdure.values import keywords, states
 
 DEFAULT_WAIT_S = 45
 """Clients commonly abandon a call after a minute."""
@@ -238,7 +237,7 @@ async def turn_result(
 async def list_turns(
     ctx: Ctx,
     agent: Annotated[str | None, Field(description="Only turns of this agent.")] = None,
-    state: Annotated[State | None, Field(description="Only turns in this state.")] = None,
+    state: Annotated[states.OfTurn | None, Field(description="Only turns in this state.")] = None,
     limit: Annotated[int, Field(ge=1, le=_LONGEST_LIST)] = 20,
 ) -> list[TurnEntry]:
     """The turns there are: first those that are not over, then the last that ended."""
@@ -307,7 +306,7 @@ async def resume_turn(turn: TurnId, consent: LetsResume, ctx: Ctx) -> TurnView:
                 f"turn {handle.id!r} is over; start a new turn, or ask the user to run `perdure"
                 " resume`"
             )
-        await handle.resume(by=who(served, ctx.session))
+        await handle.resume(by=who(served, ctx.session), start=False)
         return await served.look(handle)
 
 

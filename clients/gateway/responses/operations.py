@@ -144,6 +144,7 @@ async def _forked(call: Call, body: CreateResponse, previous: str) -> Turn[Any]:
         agent=None if same else body.model,
         labels=body.metadata or None,
         budget=_budget(call.caller, body),
+        by=call.caller.subject,
     )
 
 

@@ -11,7 +11,9 @@ from pydantic_core import to_json
 from sse_starlette.event import ServerSentEvent
 
 from perdure import limits
+from perdure.base import Value
 from perdure.clients.batches.handle import described
+from perdure.clients.batches.listing import BatchEntry
 from perdure.clients.batches.status import BatchResult, BatchStatus
 from perdure.clients.gateway.ids import checked
 from perdure.clients.gateway.inputs import Body, Query
@@ -20,12 +22,14 @@ from perdure.clients.gateway.options import (
     AddBudget,
     Cancelled,
     CommonOptions,
+    Paged,
     Reason,
     budget_of,
     check_limits,
 )
 from perdure.clients.gateway.quotas import check_batches
 from perdure.clients.gateway.streams import EventStream, begun
+from perdure.clients.schedules.status import ScheduleResult
 from perdure.values.batch_items import OnError
 from perdure.values.budgets import Budget, Remaining
 from perdure.values.tasks import Task
@@ -79,6 +83,22 @@ class RetryBatch(Body):
     at_once: AtOnce | None = None
 
 
+class ListBatches(Paged):
+    """Which batches to list: all, or those of an agent."""
+
+    agent: str | None = None
+
+
+class BatchList(Value):
+    """Batches in a list: those that are not over first, then the last ended.
+
+    `next` is the cursor of the next page; null if there is none.
+    """
+
+    batches: tuple[BatchEntry, ...]
+    next: str | None = None
+
+
 class WatchResults(Query):
     """Which results.
 
@@ -114,6 +134,14 @@ async def start_batch(call: Call, body: StartBatch) -> Accepted[BatchStatus]:
     return await batch.status()
 
 
+@operation("GET", "/v1/batches", may="read")
+async def list_batches(call: Call, query: ListBatches) -> BatchList:
+    """List batches, page by page. The list may lag a second behind."""
+    listing = call.client.batches(query.agent, id_prefix=call.caller.prefix or None)
+    page = await listing.page(query.after, size=query.limit)
+    return BatchList(batches=page.entries, next=page.next)
+
+
 @operation("GET", "/v1/batches/{id:path}/results", may="read")
 async def watch_results(call: Call, query: WatchResults) -> EventStream | None:
     """Stream the results of a batch, each as soon as its turn is over, until the batch is over.
@@ -129,12 +157,13 @@ async def watch_results(call: Call, query: WatchResults) -> EventStream | None:
         items = await begun(results, held, is_over=info.HasField("close_time"))
         if items is None:
             return None
-        return EventStream(_messages(items), held.pop_all())
+        return EventStream(messages_of(items), held.pop_all())
 
 
-async def _messages(
-    items: AsyncGenerator[BatchResult[Any], None],
+async def messages_of(
+    items: AsyncGenerator[BatchResult[Any] | ScheduleResult, None],
 ) -> AsyncGenerator[ServerSentEvent, None]:
+    """Yield the message of each result of a batch or a schedule; its id is the cursor."""
     async with contextlib.aclosing(items):
         async for result in items:
             data = to_json(result, inf_nan_mode="null").decode()
@@ -173,5 +202,5 @@ async def retry_batch(call: Call, body: RetryBatch) -> Accepted[BatchStatus]:
         unanswered = status.total - status.done
         if status.ended_at is not None and unanswered:  # otherwise nothing is started
             await check_batches(call.client, call.caller, None, unanswered)
-    await batch.retry(body.budget, at_once=body.at_once)
+    await batch.retry(body.budget, at_once=body.at_once, by=call.caller.subject)
     return await batch.status()

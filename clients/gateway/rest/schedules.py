@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from datetime import datetime, timedelta
 from typing import Annotated, Any, ClassVar
 
@@ -32,11 +33,22 @@ from perdure.clients.gateway.quotas import (
     check_tasks,
     check_turns,
 )
-from perdure.clients.gateway.rest.batches import AtOnce, BatchTask, budgets_of
+from perdure.clients.gateway.rest.batches import (
+    AtOnce,
+    BatchTask,
+    WatchResults,
+    budgets_of,
+    messages_of,
+)
 from perdure.clients.gateway.rest.turns import TurnList
+from perdure.clients.gateway.streams import EventStream, begun
 from perdure.clients.schedules.definition import OnFailure
 from perdure.clients.schedules.handle import Schedule
-from perdure.clients.schedules.status import ScheduleEntry, ScheduleStatus, listed_entry
+from perdure.clients.schedules.status import (
+    ScheduleEntry,
+    ScheduleStatus,
+    listed_entry,
+)
 from perdure.temporal.access import SCHEDULE
 from perdure.turn.slot import IfRunning
 from perdure.values.batch_items import OnError
@@ -186,6 +198,21 @@ async def get_scheduled_turns(call: Call, query: Paged) -> TurnList:
     return TurnList(turns=page.entries, next=page.next)
 
 
+@operation("GET", "/v1/schedules/{id:path}/results", may="read")
+async def watch_runs(call: Call, query: WatchResults) -> EventStream | None:
+    """Stream what a schedule has started, each turn or batch as soon as it is over.
+
+    It begins with the last ten turns that were started. The id of each message is the cursor of its
+    result. A client that sends the last one as `Last-Event-ID` gets the results after it.
+    """
+    after = call.request.headers.get("last-event-id") or query.after
+    with contextlib.ExitStack() as held:
+        held.enter_context(call.stay_open())
+        await _schedule(call).check()
+        items = await begun(_schedule(call).results(after), held)
+        return None if items is None else EventStream(messages_of(items), held.pop_all())
+
+
 @operation("GET", "/v1/schedules/{id:path}", may="read")
 async def get_schedule(call: Call) -> ScheduleStatus:
     """Return the definition of a schedule, its next times, and its last turns."""
@@ -225,7 +252,7 @@ async def delete_schedule(call: Call) -> None:
 async def run_schedule(call: Call) -> Accepted[Reference]:
     """Start a turn now, outside the schedule. A request that is repeated starts another one."""
     await _check_starts(call, 1)
-    return Reference(id=await _schedule(call).run_now())
+    return Reference(id=await _schedule(call).run_now(by=call.caller.subject))
 
 
 @operation("POST", "/v1/schedules/{id:path}/pause", may="control")

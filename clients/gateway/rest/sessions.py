@@ -252,5 +252,5 @@ async def fork_session(call: Call, body: ForkSession) -> Accepted[SessionStatus]
     session = call.client.session(call.id, fairness=call.caller.tenant)
     fork_id = checked(call, body.id)
     await check_sessions(call.client, call.caller, fork_id)
-    fork = await session.fork(body.at_turn, id=fork_id)
+    fork = await session.fork(body.at_turn, id=fork_id, by=call.caller.subject)
     return await fork.status()

@@ -34,7 +34,7 @@ from perdure.clients.turns.handle import Turn
 from perdure.clients.turns.status import TurnStatus
 from perdure.errors import ErrorInfo
 from perdure.temporal import access
-from perdure.temporal.search_attributes import State
+from perdure.values import states
 from perdure.values.approvals import PendingApproval
 from perdure.values.budgets import Budget, Iterations, Remaining
 from perdure.values.messages import Message
@@ -95,7 +95,7 @@ class TurnMessages(Value):
 class ListTurns(LabelledPages):
     """Which turns to list. `parent` and `schedule` are ids."""
 
-    state: State | None = None
+    state: states.OfTurn | None = None
     outcome: Outcome | None = None
     parent: str | None = None
     schedule: str | None = None
@@ -143,7 +143,7 @@ class TurnResult(Value):
     forked_from: ForkedFrom | None = None
 
 
-class Approve(Body):
+class ApproveCall(Body):
     """A call to approve.
 
     Attributes:
@@ -160,7 +160,7 @@ class Approve(Body):
     arguments: dict[str, JsonValue] | None = None
 
 
-class Deny(Body):
+class DenyCall(Body):
     """A call to deny; the model sees the reason.
 
     The call is denied only if its token is still that of the call that was reviewed.
@@ -348,7 +348,7 @@ async def cancel_turn(call: Call, body: Reason) -> Accepted[Cancelled]:
 
 
 @operation("POST", "/v1/turns/{id:path}/approve", may="decide")
-async def approve_call(call: Call, body: Approve) -> None:
+async def approve_call(call: Call, body: ApproveCall) -> None:
     """Approve a call that waits, with its own arguments or with others."""
     await call.client.turn(call.id).approve(
         body.call_id,
@@ -360,7 +360,7 @@ async def approve_call(call: Call, body: Approve) -> None:
 
 
 @operation("POST", "/v1/turns/{id:path}/deny", may="decide")
-async def deny_call(call: Call, body: Deny) -> None:
+async def deny_call(call: Call, body: DenyCall) -> None:
     """Deny a call that waits."""
     await call.client.turn(call.id).deny(
         body.call_id, body.reason, token=body.token, by=call.caller.subject
@@ -415,6 +415,7 @@ async def fork_turn(call: Call, body: ForkTurn) -> Accepted[TurnReference]:
         max_iterations=body.max_iterations,
         model_retry=body.model_retry,
         on_done=body.on_done,
+        by=call.caller.subject,
     )
     return await _reference(call, turn)
 
@@ -427,7 +428,9 @@ async def resume_turn(call: Call, body: ResumeTurn) -> Accepted[TurnReference]:
     """
     check_limits(call.caller, body)
     turn, own_id = call.client.turn(call.id), _optional_id(call, body.id)
-    if call.caller.tenant is not None and await turn.resume_step() is not None:
+    is_limited = call.caller.tenant is not None
+    starts = not is_limited or await turn.resume_step() is not None
+    if starts and is_limited:
         await check_turns(call.client, call.caller, own_id)
     turn = await turn.resume(
         body.budget,
@@ -435,6 +438,7 @@ async def resume_turn(call: Call, body: ResumeTurn) -> Accepted[TurnReference]:
         model_retry=body.model_retry,
         id=own_id,
         by=call.caller.subject,
+        start=starts,  # a turn that ends now would start one that was not counted
     )
     return await _reference(call, turn)
 

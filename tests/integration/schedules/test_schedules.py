@@ -27,11 +27,11 @@ from perdure.clients import AgentClient
 from perdure.clients.schedules.definition import turn_id_of
 from perdure.clients.schedules.stored import definition_of, schedule_of
 from perdure.temporal import schedule_updates, search_attributes
-from perdure.temporal.search_attributes import State
 from perdure.testing import Runtime as PlainRuntime
 from perdure.testing import ScriptedModel, fails, says
 from perdure.turn.facts import TurnStarted
 from perdure.values.messages import UserMessage
+from perdure.values.states import State
 from perdure.worker import AgentWorker
 
 from ...conftest import Runtime

@@ -10,7 +10,7 @@ import pytest
 from perdure import errors
 from perdure.__main__ import run as command
 from perdure.clients import AgentClient, Turn
-from perdure.temporal.runs import describe, runs_up_to
+from perdure.temporal.histories.runs import describe, runs_up_to
 from perdure.testing import ScriptedModel, call, calls, fails, says
 from perdure.testing.runtime import local_runtime
 

@@ -429,7 +429,7 @@ async def recorded(
 
     An event of two facts comes twice.
 
-    `is_worker` is that of `HistoryReader`.
+    `is_worker` is as in `HistoryReader`.
     """
     reader = HistoryReader(client.data_converter, is_worker=is_worker)
     async for event in client.get_workflow_handle(turn_id, run_id=run_id).fetch_history_events(
@@ -477,7 +477,7 @@ async def first_request(client: Client, turn_id: str, run_id: str) -> tuple[Turn
     In a later run of a turn, the input is without its history.
 
     Raises:
-        InvalidRequestError: The input is not that of a turn.
+        InvalidRequestError: The input is not the input of a turn.
     """
     event = await first_event(client, turn_id, run_id)
     match await HistoryReader(client.data_converter).facts(event):

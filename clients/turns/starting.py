@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Literal, NamedTuple
 
-from pydantic import JsonValue
 from temporalio.client import Client
 from temporalio.common import (
     Priority,
@@ -38,7 +36,6 @@ IfExists = Literal["attach", "restart", "error"]
 class StartOptions(TurnOptions, total=False):
     """The options of `AgentClient.start`, which describes them."""
 
-    output_schema: Mapping[str, JsonValue] | None
     id: str | None
     live: bool
     if_exists: IfExists

@@ -114,12 +114,12 @@ class ScheduleResults:
         Raises:
             PerdureError: As `Schedule.results` does.
         """
-        position = None if cursor is None else SchedulePosition.of(cursor)
-        if position is not None and any(slot_of(self._id, id) is None for id in position.open):
+        known = None if cursor is None else SchedulePosition.of(cursor)
+        if known is not None and any(slot_of(self._id, id) is None for id in known.open):
             raise no_cursor(cursor or "", SchedulePosition.subject)  # of what others started
         description: DescribeScheduleResponse | None = await self._describe()
         assert description is not None
-        position = position or SchedulePosition.begin(description.info)
+        position = known or SchedulePosition.begin(description.info)
         if position.created != SchedulePosition.begin(description.info).created:
             raise errors.StaleCursorError(
                 f"the cursor belongs to another schedule than {self._id!r}, or to one of this id"

@@ -307,6 +307,7 @@ async def test_names_lists_and_results_stay_within_the_tenant(runtime: Runtime) 
     ]
     assert (refused.status_code, forked.status_code) == (422, 202)
     assert fork["by"] == "anna@example.com"
+    assert session.status_code == 202, session.text
     assert session.json()["forked_from"] == {
         "session_id": "@acme/s1",
         "at_turn": 0,

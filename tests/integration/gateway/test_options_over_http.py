@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from perdure import Agent
-from perdure.temporal.runs import describe
+from perdure.temporal.histories.runs import describe
 from perdure.testing import FunctionModel, ModelRequest, Reply, says
 
 from ...conftest import Runtime

@@ -12,8 +12,9 @@ import functools
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
+from pydantic import AwareDatetime, Field
 from temporalio.api.schedule.v1 import ScheduleInfo
 from temporalio.api.workflowservice.v1 import DescribeScheduleResponse
 from temporalio.client import Client
@@ -34,7 +35,7 @@ from perdure.clients.schedules.stored import definition_of
 from perdure.clients.turns.filters import Filter
 from perdure.clients.turns.listing import Workflows
 from perdure.temporal import schedule_updates
-from perdure.temporal.access import SCHEDULE
+from perdure.temporal.access import SCHEDULE, no_cursor
 from perdure.temporal.names import BATCHES, SCHEDULED_MESSAGE, TURN
 from perdure.temporal.namespace_check import Index
 
@@ -61,11 +62,11 @@ class SchedulePosition(StoredPosition):
 
     subject: ClassVar[str] = "the results of a schedule"
 
-    created: datetime
+    created: AwareDatetime
     number: int = 0
     last: str = ""
-    at: datetime
-    open: dict[str, datetime] = {}
+    at: AwareDatetime
+    open: Annotated[dict[str, AwareDatetime], Field(max_length=_OPEN)] = {}
 
     @classmethod
     def begin(cls, info: ScheduleInfo) -> SchedulePosition:
@@ -113,11 +114,14 @@ class ScheduleResults:
         Raises:
             PerdureError: As `Schedule.results` does.
         """
-        position = None if cursor is None else SchedulePosition.of(cursor)
+        known = None if cursor is None else SchedulePosition.of(cursor)
+        if known is not None and any(slot_of(self._id, id) is None for id in known.open):
+            raise no_cursor(cursor or "", SchedulePosition.subject)  # of what others started
         description: DescribeScheduleResponse | None = await self._describe()
         assert description is not None
-        position = position or SchedulePosition.begin(description.info)
-        if position.created != SchedulePosition.begin(description.info).created:
+        beginning = SchedulePosition.begin(description.info)
+        position = known or beginning
+        if position.created != beginning.created:
             raise errors.StaleCursorError(
                 f"the cursor belongs to another schedule than {self._id!r}, or to one of this id"
                 " that was deleted; read the results from the beginning",

@@ -408,6 +408,9 @@ async def _turn_or_batch(client: Client, info: WorkflowExecutionInfo) -> TurnEnt
 
 def slot_of(schedule_id: str, turn_id: str) -> datetime | None:
     """Return the slot of a turn from its id; None if the id has none."""
+    prefix = f"{schedule_id}-"
+    if not turn_id.startswith(prefix):
+        return None
     with contextlib.suppress(ValueError):
-        return datetime.fromisoformat(turn_id.removeprefix(f"{schedule_id}-"))
+        return datetime.fromisoformat(turn_id.removeprefix(prefix))
     return None

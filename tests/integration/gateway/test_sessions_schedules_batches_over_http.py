@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from datetime import UTC, datetime
 from typing import Any
 
 import httpx
@@ -13,6 +14,7 @@ from temporalio.client import Client
 from perdure import Agent
 from perdure.clients import AgentClient
 from perdure.clients.reading.cursors import Cursor
+from perdure.clients.schedules.results import SchedulePosition
 from perdure.session.facts import MessageSent
 from perdure.temporal.histories.runs import describe
 from perdure.testing import FunctionModel, ModelRequest, Reply, says
@@ -268,7 +270,13 @@ async def test_names_lists_and_results_stay_within_the_tenant(runtime: Runtime) 
         await http.post(f"{path}/pause", json={"reason": "holiday"})
         seen = await first_messages(http, f"{path}/results", 2)
         [after] = await first_messages(http, f"{path}/results", 1, seen[0][0])
-        bad = await http.get(f"{path}/results", params={"after": "bad"})
+        foreign = SchedulePosition.of(seen[0][0]).model_copy(
+            update={"open": {turn: datetime.now(UTC) for turn in ("@other/o1", "2026-01-01")}}
+        )
+        bad = [
+            await http.get(f"{path}/results", params={"after": after})
+            for after in ("bad", foreign.cursor())
+        ]
         others = await http.get(f"{path}/results", headers=as_("otto"))
         status = (await http.get(path)).json()
         forged = {"id": "copy", "at_step": 0, "by": "otto@example.com"}
@@ -290,7 +298,8 @@ async def test_names_lists_and_results_stay_within_the_tenant(runtime: Runtime) 
     assert [data["id"] for _, data in seen] == started
     assert after == seen[1]
     assert [data["by"] for _, data in seen] == ["anna@example.com"] * 2
-    assert (told(bad), told(others)) == ((422, "INVALID_REQUEST"), (404, "SCHEDULE_NOT_FOUND"))
+    assert [told(one) for one in bad] == [(422, "INVALID_REQUEST")] * 2
+    assert told(others) == (404, "SCHEDULE_NOT_FOUND")
     assert [(entry["verb"], entry["by"]) for entry in status["log"]] == [
         ("paused", "anna@example.com"),
         ("run", "anna@example.com"),

@@ -165,8 +165,11 @@ async def test_results_end_with_the_schedule_and_refuse_the_cursor_of_another_on
         again = await client.create_schedule(daily.id, REPORTER, "go", **DAILY)
         with pytest.raises(errors.StaleCursorError, match="was deleted"):
             await first(again, 1, result.cursor)
-        with pytest.raises(errors.InvalidRequestError, match="is not a cursor of the results"):
-            await first(again, 1, "bad")
+        known = SchedulePosition.of(result.cursor)
+        foreign = [{"of-another-one": known.at}, {"2026-01-01": known.at}]
+        for after in ("bad", *(known.model_copy(update={"open": one}).cursor() for one in foreign)):
+            with pytest.raises(errors.InvalidRequestError, match="is not a cursor of the results"):
+                await first(again, 1, after)
         await again.delete()
 
     assert ids(until_deleted) == [result.id]

@@ -34,8 +34,8 @@ from perdure import Agent, AgentReport, ModelRetryPolicy, Outcome, Registry, lim
 from perdure.clients import AgentClient, Turn
 from perdure.clients.reading.feed import Feed, Feeds
 from perdure.errors import PerdureError
-from perdure.temporal.history import HistoryReader
-from perdure.temporal.runs import run_after
+from perdure.temporal.histories.runs import run_after
+from perdure.temporal.histories.turn_history import HistoryReader
 from perdure.testing import ScriptedModel
 from perdure.text import clip
 from perdure.turn import carry

@@ -1,4 +1,4 @@
-"""The images and files of tool results as one model gets them. Pure; the transcript stays whole.
+"""The images and files of tool results as a model gets them. Pure; the transcript stays whole.
 
 A model may not take a medium, and a provider refuses requests of more than some megabytes. Neither
 ends a turn: a sentence is in the place of what is not sent.
@@ -48,7 +48,8 @@ def _lack(media: Media, sizes: Sizes | None) -> str:
 def _old(messages: Sequence[Message], most_bytes: int) -> int:
     """Return the number of oldest media to leave out.
 
-    It follows from the beginning of the messages: a longer transcript never sends an old one again.
+    It follows from the beginning of the messages: a longer transcript never sends an old image or
+    file again.
     """
     weights = [
         len(media.data or "")

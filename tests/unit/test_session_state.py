@@ -26,7 +26,7 @@ from perdure.session.facts import (
     TurnRecorded,
 )
 from perdure.session.state import SessionState, apply, fold
-from perdure.session.wire import SessionRequest, SessionSnapshot, TurnEnd, TurnPart
+from perdure.session.wire import SessionFork, SessionRequest, SessionSnapshot, TurnEnd, TurnPart
 from perdure.temporal.payloads import pack, unpack
 from perdure.values.budgets import Budget, Spending
 from perdure.values.messages import AssistantMessage, Text, UserMessage
@@ -186,3 +186,18 @@ def test_queue_waits_after_a_cancelled_turn_until_a_message_or_a_resume_comes() 
     }
 
     assert {facts: fold([*begun, *facts]).may_start for facts in starts} == starts
+
+
+@pytest.mark.accepts("A16")
+def test_each_run_of_a_fork_knows_who_made_it() -> None:
+    """Also a later run, which is no fork by itself; a fork of an earlier release knows nothing."""
+    origin = SessionFork(session_id="first", at_turn=2, by="anna@example.com")
+    begun = SessionSnapshot.of_fork(REQUEST, "clerk", "clerk", (), (), origin)
+    state = fold([SessionContinued(unpack(pack(begun), SessionSnapshot))])
+    after = fold([SessionContinued(replace(state, count=1).snapshot(()))])
+    old = SessionSnapshot.model_validate(begun.model_dump(exclude={"forked_from"}))
+    before = fold([SessionContinued(old)])
+
+    assert (begun.is_of_a_fork, old.is_of_a_fork) == (True, True)
+    assert not replace(state, count=1).snapshot(()).is_of_a_fork
+    assert (state.forked_from, after.forked_from, before.forked_from) == (origin, origin, None)

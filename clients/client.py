@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Unpack
 
-from pydantic import JsonValue
 from temporalio.client import Client
 from temporalio.converter import DataConverter
 
@@ -113,7 +112,6 @@ class AgentClient(Finder):
         task: str | Task,
         *,
         output: type[R] | None = None,
-        output_schema: Mapping[str, JsonValue] | None = None,
         id: str | None = None,
         live: bool = False,
         if_exists: IfExists = "attach",
@@ -175,11 +173,8 @@ class AgentClient(Finder):
             ConfigurationError: The output type cannot be enforced on a model.
             ServerUnreachableError: Temporal does not answer.
         """
-        is_typed = output_schema is None
-        output_type = start_request.type_of(agent, output) if is_typed else None
-        request = start_request.turn_request(
-            agent, task, output=output, output_schema=output_schema, live=live, **given
-        )
+        output_type = start_request.type_of(agent, output, given.get("output_schema"))
+        request = start_request.turn_request(agent, task, output=output, live=live, **given)
         order = priority_of(priority, fairness, weight)
         started = await self._starter.start(request, id, if_exists=if_exists, priority=order)
         turn = self._turn(started.turn_id, started.runs)
@@ -255,6 +250,7 @@ class AgentClient(Finder):
         output: type[R] | None = None,
         idle: timedelta | None = None,
         live: bool = False,
+        priority: int | None = None,
         fairness: str | None = None,
         **given: Unpack[SharedOptions],
     ) -> Session[R]:
@@ -273,8 +269,9 @@ class AgentClient(Finder):
                 agent has for each. It has no limit of time.
             labels: The labels of the session and of its turns.
             live: Whether `Turn.text` yields the text of its turns while it is generated.
-            fairness: As for `start`, for all turns of the session, or of one that is forked from
+            priority: As for `start`, for all turns of the session, or of one that is forked from
                 it. It counts when a session begins.
+            fairness: As `priority`.
 
         The options that are not described here are as for `start`, for each turn.
 
@@ -289,7 +286,6 @@ class AgentClient(Finder):
         if agent is not None:
             access.SESSION.new_id(id)
             request = session_request(agent, output=output, idle=idle, live=live, **given)
-        priority_of(fairness=fairness)
         return Session(
             self._client,
             self._task_queue,
@@ -297,8 +293,10 @@ class AgentClient(Finder):
             id,
             request,
             self.turn,
-            fairness,
-            output if agent is None else start_request.type_of(agent, output),
+            priority_of(priority, fairness),
+            output
+            if agent is None
+            else start_request.type_of(agent, output, given.get("output_schema")),
         )
 
     @keywords.shows(TurnOptions)
@@ -464,4 +462,4 @@ class AgentClient(Finder):
             output=output,
             **given,
         )
-        return self._batch(id, start_request.type_of(agent, output))
+        return self._batch(id, start_request.type_of(agent, output, given.get("output_schema")))

@@ -29,9 +29,9 @@ from perdure.clients.batches.uploading import Uploader, Work
 from perdure.clients.reading.timeouts import Timeout, at_most
 from perdure.clients.turns import cancelling, updates
 from perdure.temporal import access, cancellations, search_attributes
+from perdure.temporal.histories.fetching import first_event
 from perdure.temporal.histories.part_history import PartReader
 from perdure.temporal.histories.runs import describe
-from perdure.temporal.histories.turn_history import first_event
 from perdure.temporal.names import ADD_BUDGET, BATCHES, MEMO_BATCH, TURN
 from perdure.temporal.payloads import decoded, pack, unpack
 from perdure.values import states

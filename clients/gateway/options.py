@@ -14,6 +14,7 @@ from perdure.base import Value
 from perdure.clients.client import AgentClient
 from perdure.clients.gateway.auth import Caller
 from perdure.clients.gateway.inputs import Body, Query
+from perdure.temporal.priorities import LAST_PRIORITY
 from perdure.values.budgets import Budget
 from perdure.values.model_retry import ModelRetryPolicy
 from perdure.values.options import RequestOptions
@@ -74,10 +75,16 @@ class CommonOptions(StoredOptions, Body):
         description="Temperature and the like; `max_output_tokens` needs the permission `budget`.",
     )
     model_retry: ModelRetry | None = None
+    priority: Annotated[int, Field(ge=1, le=LAST_PRIORITY)] | None = Field(
+        default=None,
+        description="From 1, the first, to 5, the last, where work waits for workers; 3 by default."
+        " It needs the permission `override`.",
+    )
 
     def common(self) -> dict[str, Any]:
         """Return the options as arguments of the client."""
-        return {**self.passed_on(), "options": self.options and self.options.options}
+        options = self.options and self.options.options
+        return {**self.passed_on(), "options": options, "priority": self.priority}
 
 
 class Limit(Query):
@@ -146,8 +153,10 @@ def check_limits(caller: Caller, body: BaseModel, *budgets: Budget | None) -> No
         budgets: Other budgets in it.
 
     Raises:
-        RefusedError: The caller lacks the permission `budget`.
+        RefusedError: The caller lacks the permission `budget`, or `override` for a priority.
     """
+    if getattr(body, "priority", None) is not None:
+        caller.require("override")
     options = getattr(body, "options", None)
     limits_ = (getattr(body, name, None) for name in marked(OptionMark.LIMIT))
     tokens = options.max_output_tokens if options else None

@@ -119,8 +119,9 @@ class ScheduleResults:
             raise no_cursor(cursor or "", SchedulePosition.subject)  # of what others started
         description: DescribeScheduleResponse | None = await self._describe()
         assert description is not None
-        position = known or SchedulePosition.begin(description.info)
-        if position.created != SchedulePosition.begin(description.info).created:
+        beginning = SchedulePosition.begin(description.info)
+        position = known or beginning
+        if position.created != beginning.created:
             raise errors.StaleCursorError(
                 f"the cursor belongs to another schedule than {self._id!r}, or to one of this id"
                 " that was deleted; read the results from the beginning",

@@ -14,6 +14,7 @@ from temporalio.client import (
     WithStartWorkflowOperation,
 )
 from temporalio.common import (
+    Priority,
     RawValue,
     TypedSearchAttributes,
     WorkflowIDConflictPolicy,
@@ -55,10 +56,9 @@ from perdure.temporal.names import (
     UNQUEUE,
 )
 from perdure.temporal.payloads import pack, unpack
-from perdure.temporal.priorities import priority_of
 from perdure.temporal.search_marks import Marks
 from perdure.text import one_line
-from perdure.turn.wire import Resume
+from perdure.turn.wire import Resume, check_output_schema
 from perdure.values.budgets import ABudget, BudgetUpdate
 from perdure.values.reports import AgentReport
 
@@ -120,12 +120,12 @@ class Session(ReadableSession[T]):
         session_id: str,
         request: SessionRequest | None,
         turn: Callable[[str], Turn[Any]],
-        fairness: str | None = None,
+        order: Priority = Priority.default,
         output: Any = None,
     ) -> None:
         super().__init__(client, session_id, turn)
         self._output = output
-        self._fairness = fairness
+        self._order = order
         self._task_queue = task_queue
         self._marks = marks
         self._request = request
@@ -285,7 +285,7 @@ class Session(ReadableSession[T]):
             "task_queue": self._task_queue,
             "id_conflict_policy": WorkflowIDConflictPolicy.USE_EXISTING,
             "id_reuse_policy": WorkflowIDReusePolicy.REJECT_DUPLICATE,
-            "priority": priority_of(fairness=self._fairness),
+            "priority": self._order,
             "memo": {MEMO: {"agent": request.agent}},
             "task_timeout": limits.TASK_TIMEOUT,
             "static_summary": f"session with {one_line(request.agent, limits.NAME_CHARACTERS)}",
@@ -424,7 +424,7 @@ class Session(ReadableSession[T]):
             id,
             request,
             self._turn,
-            self._fairness,
+            self._order,
             self._output,
         )
 
@@ -474,4 +474,5 @@ def session_request(agent: Agent[Any] | str, **options: Any) -> SessionRequest:
         raise errors.InvalidRequestError(
             "the budget of a session has no time: give it to the agent, for each turn"
         )
+    check_output_schema(request)
     return request

@@ -23,9 +23,9 @@ from perdure.clients.reading.recorded import state_of
 from perdure.clients.turns.starting import Started, Starter
 from perdure.clients.turns.status import in_words
 from perdure.temporal import access, start_request
+from perdure.temporal.histories.fetching import recorded
 from perdure.temporal.histories.origins import points
 from perdure.temporal.histories.runs import describe_last, runs_up_to
-from perdure.temporal.histories.turn_history import recorded
 from perdure.temporal.search_marks import Marks
 from perdure.turn import carry, withheld
 from perdure.turn.carry import Carried, may_be_asked

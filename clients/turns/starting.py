@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Literal, NamedTuple
 
-from pydantic import JsonValue
 from temporalio.client import Client
 from temporalio.common import (
     Priority,
@@ -23,7 +21,7 @@ from temporalio.common import (
 from perdure import errors, limits, validation
 from perdure.clients.reading.recorded import failed_unknown, runs_of
 from perdure.temporal import access, start_request, trace_ids
-from perdure.temporal.histories.turn_history import first_request
+from perdure.temporal.histories.fetching import first_request
 from perdure.temporal.names import TURN
 from perdure.temporal.payloads import pack
 from perdure.temporal.search_marks import Marks
@@ -38,7 +36,6 @@ IfExists = Literal["attach", "restart", "error"]
 class StartOptions(TurnOptions, total=False):
     """The options of `AgentClient.start`, which describes them."""
 
-    output_schema: Mapping[str, JsonValue] | None
     id: str | None
     live: bool
     if_exists: IfExists

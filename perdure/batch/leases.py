@@ -46,8 +46,8 @@ def left_of(ledger: Ledger) -> Spending:
 def share_of(ledger: Ledger, places: int) -> Spending:
     """Return an equal share of what is left for each free place."""
     remaining = left_of(ledger)
-    return Spending(
-        **{name: _share(getattr(remaining, name), places) for name in limited(ledger.budget)}
+    return Spending.model_validate(
+        {name: _share(getattr(remaining, name), places) for name in limited(ledger.budget)}
     )
 
 
@@ -58,8 +58,8 @@ def even_share(share: Spending, ledger: Ledger, held: Spending, places: int) -> 
     the first place that is free would take all that was added. `places` are all, free or not.
     """
     unspent = left_of(ledger) + held
-    return Spending(
-        **{
+    return Spending.model_validate(
+        {
             name: min(getattr(share, name), _share(getattr(unspent, name), places))
             for name in limited(ledger.budget)
         }

@@ -146,7 +146,6 @@ class SessionState:
             agent=named,
             handed_to=None if agent == named else agent,
             task=Task(content=first.text),
-            output_schema=self.request.output_schema,
             live=self.request.live,
             said=tuple(UserMessage.of(message.text, id=message.id) for message in following)
             or None,

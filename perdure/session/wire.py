@@ -11,7 +11,6 @@ from pydantic import Field
 
 from perdure import limits
 from perdure.base import Wire
-from perdure.schemas.strict_schema import Schema
 from perdure.turn.ledger import Ledger
 from perdure.values.budgets import Spending
 from perdure.values.messages import Message
@@ -45,7 +44,6 @@ class SessionRequest(StoredOptions, Wire):
 
     agent: str = Field(min_length=1, max_length=limits.NAME_CHARACTERS)
     idle: timedelta | None = None
-    output_schema: Schema | None = None
     live: bool = False
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Unpack
 
-from pydantic import ValidationError
+from pydantic import JsonValue, ValidationError
 
 from perdure import errors, limits, validation
 from perdure.agents.agent import Agent
@@ -25,7 +25,6 @@ def turn_request(
     task: str | Task,
     *,
     output: Any = None,
-    output_schema: Mapping[str, Any] | None = None,
     model: str | None = None,
     live: bool = False,
     **options: Unpack[TurnOptions],
@@ -39,12 +38,8 @@ def turn_request(
         ConfigurationError: The output type is not supported.
     """
     keywords.check("a turn", options, TurnOptions)
-    if output is not None and output_schema is not None:
-        raise errors.InvalidRequestError("the turn: give output or output_schema, not both")
     arguments = {"agent": agent, "task": task, "output": output, **options}
     fields = {**fields_of(arguments), "model": model, "live": live}
-    if output_schema is not None:
-        fields["output_schema"] = output_schema
     try:
         request = TurnRequest.model_validate(fields)
         request.check()
@@ -84,7 +79,12 @@ def changed(request: TurnRequest, changes: Mapping[str, Any]) -> TurnRequest:
 
 
 def fields_of(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return arguments of `turn_request`, or of a session, as fields of the input."""
+    """Return arguments of `turn_request`, or of a session, as fields of the input.
+
+    Raises:
+        InvalidRequestError: There is an output type as well as a schema.
+        ConfigurationError: The output type is not supported.
+    """
     fields = dict(arguments)
     agent, context = arguments.get("agent"), arguments.get("context")
     if isinstance(agent, Agent):
@@ -93,8 +93,11 @@ def fields_of(arguments: Mapping[str, Any]) -> dict[str, Any]:
         fields["context"] = {"blocks": dict(context)}
     if arguments.get("labels", ()) is None:
         fields["labels"] = {}
-    if "output" in arguments:
-        fields["output_schema"] = output_type.schema_of(fields.pop("output"))
+    output, schema = fields.pop("output", None), arguments.get("output_schema")
+    if output is not None and schema is not None:
+        raise errors.InvalidRequestError("give output or output_schema, not both")
+    if "output" in arguments and schema is None:
+        fields["output_schema"] = output_type.schema_of(output)
     return {
         name: _listed(value) if name in ("history", "allowed_tools") else value
         for name, value in fields.items()
@@ -170,9 +173,14 @@ def forked_from(request: TurnRequest | None) -> dict[str, Any]:
     return {"forked_from": origin.model_dump(exclude_none=True)} if origin else {}
 
 
-def type_of(agent: Agent[Any] | str, output: Any) -> Any:
-    """Return the type of the answer: the requested one, else the agent's; None if unknown."""
-    if output is not None:
+def type_of(
+    agent: Agent[Any] | str, output: Any, output_schema: Mapping[str, JsonValue] | None = None
+) -> Any:
+    """Return the type of the answer: the requested one, else the agent's; None if unknown.
+
+    With a schema in place of a type, it is None, for JSON values.
+    """
+    if output is not None or output_schema is not None:
         return output
     return agent.output or str if isinstance(agent, Agent) else None
 

@@ -18,7 +18,7 @@ from perdure import errors, limits, validation
 from perdure.agents.delegates import InheritedTool, Lineage
 from perdure.base import Wire
 from perdure.errors import ErrorInfo
-from perdure.schemas.strict_schema import Schema, strict
+from perdure.schemas.strict_schema import strict
 from perdure.text import one_line, size
 from perdure.turn.context_window import NO_CUT, Cut
 from perdure.turn.schedule_account import ScheduleAccount
@@ -88,23 +88,22 @@ class TurnRequest(StoredOptions, Wire):
 
     From other languages and the Temporal CLI: `{"agent": "researcher", "task": "…"}`.
 
-    `output_schema` is the schema of the answer, and `model` the model to ask; both override the
-    agent's own. `lineage` is set by a turn that delegates. `live` streams the text of the model
-    while it is generated. A fork begins with the messages of its `origin`, which include the task
-    and the context. `said` has messages of the user that the model reads with its first call, after
-    the task. `session` is the id of the session that the turn belongs to: the budget is then a
-    limit besides that of the agent. `schedule` is set by a schedule that starts turns; with a
-    `session`, it sends messages to that instead. The turn begins after `delay`, and ends at its
-    `deadline` at the latest; either is a date, or a time after the start. The rules of `agent`
-    hold; `handed_to` is the agent that has the turn at its start instead, because a turn before it
-    was handed over: `model` is then for that one.
+    `model` is the model to ask, and overrides the agent's own. `lineage` is set by a turn that
+    delegates. `live` streams the text of the model while it is generated. A fork begins with the
+    messages of its `origin`, which include the task and the context. `said` has messages of the
+    user that the model reads with its first call, after the task. `session` is the id of the
+    session that the turn belongs to: the budget is then a limit besides that of the agent.
+    `schedule` is set by a schedule that starts turns; with a `session`, it sends messages to that
+    instead. The turn begins after `delay`, and ends at its `deadline` at the latest; either is a
+    date, or a time after the start. The rules of `agent` hold; `handed_to` is the agent that has
+    the turn at its start instead, because a turn before it was handed over: `model` is then for
+    that one.
     """
 
     agent: str = Field(min_length=1, max_length=limits.NAME_CHARACTERS)
     task: Task
     context: Context | None = None
     history: tuple[Message, ...] = ()
-    output_schema: Schema | None = None
     model: str | None = None
     lineage: Lineage | None = None
     live: bool = False
@@ -174,12 +173,7 @@ class TurnRequest(StoredOptions, Wire):
                     f"{subject} are {bytes_} bytes, more than {limit}; {hint}",
                     context={"bytes": bytes_, "limit": limit},
                 )
-        try:
-            strict({"type": "string"} if self.output_schema is None else self.output_schema)
-        except ValueError as error:
-            raise errors.InvalidRequestError(
-                f"the output schema: {one_line(str(error), 300)}"
-            ) from None
+        check_output_schema(self)
 
     def check_moments(self, start: datetime) -> None:
         """Refuse a delay or a deadline that makes no sense for a turn that is started at `start`.
@@ -241,6 +235,19 @@ class TurnRequest(StoredOptions, Wire):
     def info(self, turn_id: str) -> TurnInfo:
         """Return the information about the turn that is passed to a factory."""
         return TurnInfo(turn_id=turn_id, agent=self.agent, task=self.task, labels=self.labels)
+
+
+def check_output_schema(options: StoredOptions) -> None:
+    """Refuse an output schema that no model can be held to.
+
+    Raises:
+        InvalidRequestError: It is recursive, or allows any value somewhere.
+    """
+    try:
+        strict({"type": "string"} if options.output_schema is None else options.output_schema)
+    except ValueError as error:
+        reason = one_line(str(error), 300)
+        raise errors.InvalidRequestError(f"the output schema: {reason}") from None
 
 
 class AgentCall(Wire):

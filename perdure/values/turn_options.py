@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Annotated, Any, TypedDict
 
-from pydantic import BaseModel
+from pydantic import BaseModel, JsonValue
 
 from perdure.values.budgets import Budget, Iterations
 from perdure.values.messages import Message
@@ -32,6 +32,7 @@ class SharedOptions(TypedDict, total=False):
     options: RequestOptions | None
     model_retry: ModelRetryPolicy | None
     allowed_tools: Sequence[str] | None
+    output_schema: Mapping[str, JsonValue] | None
     on_done: str | None
 
 
@@ -71,6 +72,7 @@ class StoredOptions(BaseModel):
     options: RequestOptions | None = None
     model_retry: Annotated[ModelRetryPolicy | None, OptionMark.LIMIT, OptionMark.DELEGATED] = None
     allowed_tools: tuple[str, ...] | None = None
+    output_schema: dict[str, JsonValue] | None = None
     on_done: WebhookUrl | None = None
 
     def passed_on(self, mark: OptionMark | None = None) -> dict[str, Any]:

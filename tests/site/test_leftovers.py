@@ -46,3 +46,11 @@ def test_leftover_is_noticed(page: str, problem: str) -> None:
     """Each kind, once, and the same in code is not."""
     assert [one.split(":")[0] for one in leftovers(page)] == [problem]
     assert leftovers(f"```text\n{page}\n```") == []
+
+
+def test_heading_below_another_heading_is_another_one() -> None:
+    """As in a changelog, where each release has *Added*."""
+    page = "# Changes\n\n## 0.2.0\n\n### Added\n\nA.\n\n## 0.1.0\n\n### Added\n\nB."
+
+    assert leftovers(page) == []
+    assert leftovers(f"{page}\n\n### Added\n\nC.") == ["a heading twice: ### Added"]

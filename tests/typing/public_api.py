@@ -350,6 +350,9 @@ async def typed(client: AgentClient) -> str:
     assert_type(client.session("chat-1", "clerk"), Session[Any])
     assert_type(client.session("chat-1"), Session[Any])
     assert_type(client.session("chat-1", researcher), Session[str])
+    client.session("chat-1", researcher, labels={"customer": "4711"}, on_done="https://…")
+    client.session("chat-1", researcher, labels=[])  # type: ignore[arg-type]
+    client.session("chat-1", researcher, delay=None)  # type: ignore[call-arg]
     session = client.session("chat-1", clerk)
     sent = await session.say("…")
     assert_type(sent, Sent[Invoice])

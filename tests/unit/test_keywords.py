@@ -126,7 +126,7 @@ def test_options_are_described_where_they_are_said_to_be() -> None:
         ),
         (
             lambda: UNCHECKED["session"](AgentClient.__new__(AgentClient), "s", delay=None),
-            "a session has no option 'delay'; did you mean 'labels'?",
+            "a session has no option 'delay'; there are labels, budget, max_iterations",
         ),
         (
             lambda: UNCHECKED["stdio"]("time", ["x"], trust=True),

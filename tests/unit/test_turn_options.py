@@ -51,24 +51,26 @@ VALUES: dict[str, Any] = {
     "options": RequestOptions(temperature=0.5),
     "model_retry": ModelRetryPolicy(maximum_elapsed=timedelta(seconds=9)),
     "allowed_tools": ("look",),
+    "output_schema": {"type": "object", "properties": {"euros": {"type": "integer"}}},
     "on_done": "https://hooks.example.com/perdure",
 }
 """A value of each option that a session takes as well, other than its default."""
 BUDGET = {"usd", "time", "tokens", "model_calls", "tool_calls"}
 SESSION_BUDGET = BUDGET - {"time"}
 
+NOT_ON_COMMAND_LINE = {"context", "history", "options", "allowed_tools", "output_schema"}
 MISSING: dict[str, set[str]] = {
     "HTTP: turns": set(),
     "HTTP: sessions": {"context", "history", "delay", "deadline"},
     "HTTP: batches": {"history", "delay", "deadline"},
     "HTTP: new schedules": {"history", "delay", "deadline"},
     "HTTP: changed schedules": {"history", "delay", "deadline"},
-    "run": {"context", "history", "options", "allowed_tools"},
-    "batch run": {"context", "history", "options", "allowed_tools", "delay", "deadline"},
-    "schedule create": {"context", "history", "options", "allowed_tools", "delay", "deadline"},
-    "schedule change": {"context", "history", "options", "allowed_tools", "delay", "deadline"},
-    "chat": {"context", "history", "options", "allowed_tools", "delay", "deadline"},
-    "MCP": {"context", "history", "labels", "options", "allowed_tools", "on_done"},
+    "run": NOT_ON_COMMAND_LINE,
+    "batch run": {*NOT_ON_COMMAND_LINE, "delay", "deadline"},
+    "schedule create": {*NOT_ON_COMMAND_LINE, "delay", "deadline"},
+    "schedule change": {*NOT_ON_COMMAND_LINE, "delay", "deadline"},
+    "chat": {*NOT_ON_COMMAND_LINE, "delay", "deadline"},
+    "MCP": {"context", "history", "labels", "options", "allowed_tools", "output_schema", "on_done"},
 }
 """The options that a surface does not take."""
 BODIES: dict[str, type[CommonOptions]] = {
@@ -179,7 +181,7 @@ def test_body_passes_every_option_to_the_client(body: type[CommonOptions]) -> No
     values["options"].pop("extra")  # not over HTTP
     read = body.model_validate_json(json.dumps({**named, **values}))
 
-    assert read.common() == VALUES
+    assert read.common() == {**VALUES, "priority": None}
 
 
 def _as_json(value: Any) -> Any:
@@ -221,7 +223,6 @@ DIGESTS: dict[str, tuple[dict[str, Any], str]] = {
 """Inputs, and their digests as the release before has them."""
 HOW: dict[str, Any] = {
     **{name: _as_json(value) for name, value in VALUES.items() if name != "allowed_tools"},
-    "output_schema": {"type": "object"},
     "live": True,
     "delay": "PT1S",
     "deadline": "PT9S",

@@ -72,7 +72,8 @@ async def run_turn(
     if id and not validation.stays_in_urls(id) and workflow.patched(_CHECKED_ID):
         validation.new_id("turn", id, limits.TURN_ID_CHARACTERS)
     ended = await _ended(turn_id, request, task_queue, order)
-    return _read(turn_id, request, ended, start_request.type_of(agent, output))
+    output_type = start_request.type_of(agent, output, options.get("output_schema"))
+    return _read(turn_id, request, ended, output_type)
 
 
 async def _ended(

@@ -12,7 +12,7 @@ from perdure.values import states
 from perdure.values.reports import Outcome
 
 
-class WaitingCall(Value):
+class PendingCall(Value):
     """A tool call that waits for a person.
 
     An approval is bound to `digest`, which names the run, the call and its arguments. `call` is
@@ -58,7 +58,7 @@ class TurnView(Value):
     doing: str
     steps: int
     cost_usd: Decimal | None = None
-    waiting_calls: tuple[WaitingCall, ...] = ()
+    waiting_calls: tuple[PendingCall, ...] = ()
     waiting_delegates: tuple[str, ...] = ()
     outcome: Outcome | None = None
     output: str | None = None
@@ -81,7 +81,7 @@ def view(status: TurnStatus) -> TurnView:
         steps=status.steps,
         cost_usd=status.spent.usd,
         waiting_calls=tuple(
-            WaitingCall(
+            PendingCall(
                 call_id=wait.call_id,
                 call=wait.call_id,
                 tool=wait.tool,

@@ -56,7 +56,7 @@ from perdure.values.budgets import Budget
 from perdure.values.tasks import Task
 from perdure.values.turn_options import StoredOptions
 
-_FREE = frozenset({"labels", "on_done"})
+_FREE = frozenset({"labels", "on_done", "output_schema"})
 """The options of turns that a caller may change without the permission `budget`."""
 _LIMITS = {"batch", *StoredOptions.model_fields} - _FREE
 
@@ -229,6 +229,8 @@ async def change_schedule(call: Call, body: ChangeSchedule) -> ScheduleStatus:
     schedule = _schedule(call)
     if body.model_fields_set & _LIMITS:
         call.caller.require("budget")
+    if "priority" in body.model_fields_set:
+        call.caller.require("override")
     has_task = "task" in body.model_fields_set
     if has_task and (await schedule.status()).tasks is not None:
         call.caller.require("budget")

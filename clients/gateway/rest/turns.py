@@ -34,7 +34,6 @@ from perdure.clients.turns.handle import Turn
 from perdure.clients.turns.status import TurnStatus
 from perdure.errors import ErrorInfo
 from perdure.temporal import access
-from perdure.temporal.priorities import LAST_PRIORITY
 from perdure.values import states
 from perdure.values.approvals import PendingApproval
 from perdure.values.budgets import Budget, Iterations, Remaining
@@ -58,9 +57,6 @@ class StartTurn(CommonOptions):
         deadline: The time after which it ends at the latest, from its start, or a date.
         live: Whether its events have the text of the model while it is generated.
         history: Messages of an earlier turn to continue from, as `/messages` returns them.
-        output_schema: The JSON schema of the answer; it overrides the type of the agent's.
-        priority: From 1, the first, to 5, the last, where work waits for workers; 3 by default. It
-            needs the permission `override`.
     """
 
     agent: str
@@ -71,8 +67,6 @@ class StartTurn(CommonOptions):
     deadline: AMoment | None = None
     live: bool = False
     history: Annotated[tuple[Message, ...], Field(fail_fast=True)] = ()
-    output_schema: dict[str, JsonValue] | None = None
-    priority: Annotated[int, Field(ge=1, le=LAST_PRIORITY)] | None = None
 
 
 class TurnReference(Value):
@@ -149,7 +143,7 @@ class TurnResult(Value):
     forked_from: ForkedFrom | None = None
 
 
-class Approve(Body):
+class ApproveCall(Body):
     """A call to approve.
 
     Attributes:
@@ -166,7 +160,7 @@ class Approve(Body):
     arguments: dict[str, JsonValue] | None = None
 
 
-class Deny(Body):
+class DenyCall(Body):
     """A call to deny; the model sees the reason.
 
     The call is denied only if its token is still that of the call that was reviewed.
@@ -259,8 +253,6 @@ async def start_turn(call: Call, body: StartTurn) -> Accepted[TurnReference]:
     """
     caller = call.caller
     check_limits(caller, body, budget_of(body.task))
-    if body.priority is not None:
-        caller.require("override")
     turn_id = new_id(call, body.id, body.agent)
     await check_turns(call.client, caller, turn_id)
     turn = await call.client.start(
@@ -273,8 +265,6 @@ async def start_turn(call: Call, body: StartTurn) -> Accepted[TurnReference]:
         delay=body.delay,
         deadline=body.deadline,
         history=body.history,
-        output_schema=body.output_schema,
-        priority=body.priority,
         **body.common(),
     )
     return await _reference(call, turn)
@@ -358,7 +348,7 @@ async def cancel_turn(call: Call, body: Reason) -> Accepted[Cancelled]:
 
 
 @operation("POST", "/v1/turns/{id:path}/approve", may="decide")
-async def approve_call(call: Call, body: Approve) -> None:
+async def approve_call(call: Call, body: ApproveCall) -> None:
     """Approve a call that waits, with its own arguments or with others."""
     await call.client.turn(call.id).approve(
         body.call_id,
@@ -370,7 +360,7 @@ async def approve_call(call: Call, body: Approve) -> None:
 
 
 @operation("POST", "/v1/turns/{id:path}/deny", may="decide")
-async def deny_call(call: Call, body: Deny) -> None:
+async def deny_call(call: Call, body: DenyCall) -> None:
     """Deny a call that waits."""
     await call.client.turn(call.id).deny(
         body.call_id, body.reason, token=body.token, by=call.caller.subject

@@ -712,14 +712,19 @@ async def test_cancel_does_not_reach_the_turn_of_another_caller(perdure_server: 
 async def skip(client: AgentClient, workflow_id: str, by: timedelta) -> None:
     """Skip time in a workflow that waits."""
     found = (await describe(client.temporal, workflow_id)).workflow_execution_info
-    await skip_time(client, Waiting(workflow_id, found.execution.run_id), by)  # type: ignore[arg-type]  # any workflow has ids
+    waiting = Waiting(workflow_id, found.execution.run_id)
+    await skip_time(client, waiting, by)  # type: ignore[arg-type]  # any workflow has ids
 
 
 class Waiting(NamedTuple):
     """The ids of a workflow, as a turn has them."""
 
     id: str
-    run_id: str
+    run: str
+
+    async def first_run(self) -> str:
+        """It has one run."""
+        return self.run
 
 
 @pytest.mark.accepts("Y53")

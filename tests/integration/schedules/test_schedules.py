@@ -196,7 +196,7 @@ async def test_same_definition_is_the_same_schedule_and_another_one_is_a_conflic
         status = await made.status()
 
     assert (made.id, again.id) == (name, name)
-    assert raised.value.context["differs"] == ["task", "labels", "timezone", "catch_up", "output"]
+    assert raised.value.context["differs"] == ["labels", "task", "timezone", "catch_up", "output"]
     assert "Schedule.change" in raised.value.message
     told_of = status.model_dump(include=set(wanted))
     assert told_of == {name: value for name, value in wanted.items() if name in told_of} | {

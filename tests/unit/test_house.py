@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -37,12 +38,15 @@ FILES = sorted(
 )
 
 
-def product() -> Iterator[tuple[Path, ast.Module]]:
+@cache
+def product() -> list[tuple[Path, ast.Module]]:
     """Every module of the product, once: those behind links by their real folders."""
     links = {ROOT / "perdure" / room for room in ROOMS}
-    for path in FILES:
-        if not links & set(path.parents):
-            yield path.relative_to(ROOT), ast.parse(path.read_text(encoding="utf-8"))
+    return [
+        (path.relative_to(ROOT), ast.parse(path.read_text(encoding="utf-8")))
+        for path in FILES
+        if not links & set(path.parents)
+    ]
 
 
 PUBLIC = {

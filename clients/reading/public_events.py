@@ -76,7 +76,7 @@ def _of_start(fact: TurnStarted, include: frozenset[str]) -> Shown:
     request, slot = fact.request, fact.slot
     yield from _asked_for(include, task=headline(request.task))
     if "task" in include:
-        yield "text", request.task.text
+        yield "text", request.task.brief
     if slot is not None and request.schedule is not None:
         yield "schedule", {"id": request.schedule.id, "at": slot.at}
     if request.forked_from is not None:

@@ -35,7 +35,7 @@ from perdure.turn.snapshot import (
 )
 from perdure.turn.state import Accounts, Handoffs, TurnState
 from perdure.turn.token_estimate import Estimate
-from perdure.turn.transcript import TokenCount
+from perdure.turn.transcript import TokenCount, Transcript
 from perdure.turn.wire import Origin, Preceding
 from perdure.values.messages import (
     AssistantMessage,
@@ -328,16 +328,32 @@ def begin(state: TurnState, carried: Carried, say: str) -> TurnState:
     """
     request, first = state.request, carried.opening
     added = (UserMessage.of(say),) if say else ()
-    if request is not None and request.origin is not None and request.origin.is_session:
+    is_after_session = bool(request and request.origin and request.origin.is_session)
+    if request is not None and is_after_session:
         added, first = (opening(request.task, request.context),), len(carried.messages)
     for message in (*carried.messages, *added):
         state = steps.append(state, message)
     transcript, tokens = state.transcript, state.tokens
+    if is_after_session:
+        transcript = _with_own_media(transcript, first)
     return replace(
         state,
         transcript=replace(transcript, opening=first),
         tokens=replace(tokens, asked_bound=tokens.bound),
     )
+
+
+def _with_own_media(transcript: Transcript, first: int) -> Transcript:
+    """Return the transcript of a turn of a session, which begins at place `first`.
+
+    Only the images and files from there on keep a model from being asked: a message that no model
+    of the agent takes would otherwise end every later turn of its session.
+    """
+    own = transcript.messages[first - transcript.absent :]
+    media = (
+        message.media for message in own if isinstance(message, UserMessage) and not message.id
+    )
+    return replace(transcript, media=tuple(joined.from_iterable(media)))
 
 
 def after_session(session_id: str, run_id: str, messages: Sequence[Message]) -> Origin | None:
@@ -359,7 +375,7 @@ def after_session(session_id: str, run_id: str, messages: Sequence[Message]) -> 
         steps=len(messages),
         digest=state.transcript.digest,
         is_session=True,
-        preceding=None if state.transcript.media else preceding,
+        preceding=preceding,
     )
 
 
@@ -404,12 +420,15 @@ def restore(state: TurnState, carried: Carried) -> TurnState:
         messages = messages[:-1]
     for message in messages:
         state = steps.append(state, message)
+    transcript = state.transcript
+    if state.request is not None and state.request.session is not None:
+        transcript = _with_own_media(transcript, snapshot.opening)
     return replace(
         state,
         agent=carried.agent,
         handoffs=Handoffs(snapshot.handed_by, snapshot.worked, snapshot.handed_at),
         transcript=replace(
-            state.transcript,
+            transcript,
             opening=snapshot.opening,
             left_before=snapshot.left_out,
             left_out=snapshot.left_out,

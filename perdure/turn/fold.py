@@ -209,7 +209,7 @@ def _said(state: TurnState, message: Said) -> TurnState:
             call_id=call.id,
             digest=approvals.digest_of(call, gate.reason),
             approve=False,
-            reason=message.text,
+            reason=UserMessage.of(message.text, parts=message.parts).text,
             by=message.by,
         )
         state = gates.decided(state, decision)

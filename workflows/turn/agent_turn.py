@@ -64,7 +64,7 @@ from perdure.turn.wire import Origin, Summary, TurnRequest
 from perdure.values.approvals import Decision
 from perdure.values.moments import in_words
 from perdure.values.reports import Outcome
-from perdure.workflows import ancestors, schedule_total
+from perdure.workflows import ancestors, schedule_total, storage
 from perdure.workflows.turn import local_lookup, log_events, visibility, waits
 from perdure.workflows.turn.calls import Calls
 from perdure.workflows.turn.children import Children
@@ -432,7 +432,7 @@ class AgentTurn:
             return
         with failures.typed():
             message = self._said(payload)
-            self._board.state.inbox.check(message)
+            self._board.state.inbox.check(message, storage.most_unread_bytes())
             if self._is_ending:
                 raise errors.TurnOverError("the turn has its answer, and is about to end")
 

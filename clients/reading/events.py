@@ -128,7 +128,7 @@ class Event:
         Args:
             include: Private values to include: the `task`, the `arguments` of tool calls, the
                 `results` of tools, and the messages of `errors` with the reasons that people
-                and policies gave.
+                and policies gave, and with the names of these people.
 
         Raises:
             InvalidRequestError: A name in `include` is none of these.

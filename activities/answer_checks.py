@@ -1,8 +1,8 @@
 """Checks the type of final answers.
 
-The agent's own type with its validators is used as long as its schema is the one that the turn
+The agent's own type with its validators is used as long as its schema is the schema that the turn
 requires, whether the turn is pinned to it or its caller passed it. For a different type of a
-caller, and for one that a later deploy has changed, the worker has only the schema; the caller's
+caller, and for a type that a later deploy has changed, the worker has only the schema; the caller's
 type validates the answer once the caller receives it.
 """
 
@@ -27,7 +27,7 @@ from perdure.errors import PerdureError
 from perdure.schemas import output_type
 from perdure.schemas.strict_schema import Schema
 from perdure.text import described
-from perdure.turn.fold import runs_tools
+from perdure.turn.calls import runs_tools
 from perdure.turn.state import TurnState
 from perdure.values.answers import ModelAnswer
 from perdure.values.messages import AssistantMessage
@@ -64,7 +64,7 @@ class Answers:
         schema = state.output_schema(state.agent)
         if schema is None:
             return Check(_anything)
-        # the agent is gone, and the turn goes on without it
+        # the agent is gone, and the turn continues without it
         with contextlib.suppress(PerdureError):
             output: Any = (await self._agents.of_this_activity(_promised_by(state))).output
             if output_type.schema_of(output) == schema:
@@ -82,7 +82,7 @@ class Answers:
 
 
 async def checked(answer: ModelAnswer, state: TurnState, check: Check) -> ModelAnswer:
-    """Return the answer, with an objection if it is the final one and does not fit.
+    """Return the answer, with an objection if it is the final answer and does not fit.
 
     Raises:
         ConfigurationError: A validator of the agent's type takes too long, or tries to end the

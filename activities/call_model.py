@@ -111,8 +111,8 @@ class ModelActivities:
     ) -> ModelAnswer:
         """Send the request, and return the answer with its duration, its model and its cost.
 
-        `plain` returns the request to send instead of one that the provider rejected, if there is
-        one.
+        `plain` returns the request to send instead of a request that the provider rejected; None if
+        there is none.
 
         Raises:
             LLMError: The provider's error, with the cost if it is known.
@@ -215,8 +215,8 @@ async def _answer(answering: Awaitable[ModelAnswer], model: str) -> ModelAnswer:
     """Await the provider's answer within the time limit.
 
     Raises:
-        LLMError: The provider's error. Whatever else it raises becomes one, even what would stop
-            the worker, and the attempt may have been billed.
+        LLMError: The provider's error. Whatever else it raises becomes such an error, even what
+            would stop the worker, and the attempt may have been billed.
     """
     try:
         async with asyncio.timeout(limits.MODEL_CALL.total_seconds()):

@@ -3,11 +3,10 @@
 A failing tool is data for the model, so these activities return an error result instead of failing.
 
 Each tool name is its own activity type: sync functions run in the worker's threads, where they can
-be interrupted, async ones on the tool loop. Tools that were unknown when the worker started, such
-as those made by a factory, and local calls, run under `perdure.call_tool` or
-`perdure.call_sync_tool`. Tools of MCP
-servers run under their own names through the worker's single dynamic activity, if an agent has
-servers when the worker starts.
+be interrupted, async functions on the tool loop. Tools that were unknown when the worker started,
+such as those made by a factory, and local calls, run under `perdure.call_tool` or
+`perdure.call_sync_tool`. Tools of MCP servers run under their own names through the worker's single
+dynamic activity, if an agent has servers when the worker starts.
 """
 
 from __future__ import annotations

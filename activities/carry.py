@@ -6,9 +6,9 @@ from temporalio import activity
 from temporalio.client import Client
 
 from perdure import errors
-from perdure.temporal.origins import read_origin
+from perdure.temporal.histories.origins import read_origin
+from perdure.temporal.histories.session_history import messages_before
 from perdure.temporal.recent import Recent
-from perdure.temporal.session_history import messages_before
 from perdure.turn import carry, withheld
 from perdure.turn.continuation import CarryCall
 from perdure.turn.snapshot import CarriedPart
@@ -24,7 +24,7 @@ class Carrier:
         self._recent = Recent[Origin, tuple[CarriedPart, ...]](_ORIGINS)
 
     async def carry(self, call: CarryCall) -> CarriedPart:
-        """Return one part of what an origin holds.
+        """Return a part of what an origin holds.
 
         Raises:
             TurnNotFoundError: The history of the run is gone.

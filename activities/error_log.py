@@ -70,7 +70,7 @@ def logged() -> Iterator[None]:
 
 
 def log_cause(error: PerdureError) -> None:
-    """Log the exception of user code that caused an error, if there is one."""
+    """Log the exception of user code that caused an error, if user code caused it."""
     cause = error.__cause__
     while cause is not None and not place_of(cause):
         cause = cause.__cause__

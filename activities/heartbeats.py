@@ -1,15 +1,15 @@
 """Heartbeats for Perdure's own activities.
 
 They reveal a dead worker within seconds, and deliver a cancellation. Temporal Cloud bills each, so
-there are few: one every few seconds, and some at once when a turn of this process cancels its
-activity (docs/decisions/archive/0093). This is an interceptor, because only there the event loop is
-available for sync activities too. The user's own activities are not affected, and local ones have
-none: they take a second at most.
+there are few: a heartbeat every few seconds, and some at once when a turn of this process cancels
+its activity (docs/decisions/archive/0093). This is an interceptor, because only there the event
+loop is available for sync activities too. The user's own activities are not affected, and local
+activities have none: they take a second at most.
 
 It also refuses attempts that the workflow has not scheduled. An activity of a turn has one attempt,
 but the server dispatches it again after an operator has paused, unpaused or reset it, and after a
-reset of the turn while it ran. The previous attempt may have had its effect, so this one counts as
-lost: the workflow decides what that means, as it does for a worker that died
+reset of the turn while it ran. The previous attempt may have had its effect, so this attempt counts
+as lost: the workflow decides what that means, as it does for a worker that died
 (docs/decisions/archive/0030). An activity that only reads, or that does the same when it is
 repeated, as the one with which a session records a turn, may have any number of attempts.
 """

@@ -44,7 +44,7 @@ class Hooks:
         self._transcripts = transcripts
 
     async def run_middleware(self, call: HookCall) -> Noted:
-        """Call one middleware.
+        """Call a middleware.
 
         Raises:
             GuardrailError: It refuses.
@@ -83,10 +83,10 @@ class Hooks:
 
 
 def _deployed(agent: Agent[Any], pinned: Sequence[str], index: int) -> Middleware:
-    """Return the deployed middleware for the one that a turn is pinned to.
+    """Return the deployed middleware for the middleware that a turn is pinned to.
 
     It is matched by class: the first to the first, and so on. If there is none of that class, it is
-    the one at the same place, provided that the list is as long as before.
+    the middleware at the same place, provided that the list is as long as before.
 
     Raises:
         ConfigurationError: The agent no longer has it.

@@ -23,7 +23,7 @@ from perdure.agents.agent import Agent
 from perdure.agents.definitions import AgentDefinition
 from perdure.agents.skills import Skill, loader, unknown
 from perdure.agents.tools import Tool
-from perdure.temporal.history import recorded
+from perdure.temporal.histories.fetching import recorded
 from perdure.temporal.recent import Recent
 from perdure.text import size
 from perdure.turn.facts import AgentResolved, HandedOver, PartCarried, Recorded
@@ -66,7 +66,7 @@ class PinnedSkills:
     def loader(
         self, client: Client, info: activity.Info, owner: str, deployed: Agent | None
     ) -> Tool:
-        """Return the tool of the agent `owner` for one call.
+        """Return the tool of the agent `owner` for a call.
 
         `deployed` is the agent as this worker has it.
         """
@@ -82,7 +82,7 @@ class PinnedSkills:
         return loader(find)
 
     async def _from_history(self, client: Client, turn_id: str, run_id: str, owner: str) -> Pins:
-        """Return the pins of an agent of the turn from its history, the last ones."""
+        """Return the last pins of an agent of the turn from its history."""
         pins: Pins = {}
         async with contextlib.aclosing(
             recorded(client, turn_id, run_id, is_worker=True, page_size=_PAGE)
@@ -98,7 +98,7 @@ class PinnedSkills:
         return pins
 
     async def _anew(self, name: str, digest: str, deployed: Agent | None) -> Skill:
-        """Return the deployed agent's skill, if it still is the one that was pinned."""
+        """Return the deployed agent's skill, if it still is the pinned skill."""
         if deployed is not None:
             self._keep(await asyncio.to_thread(skill_folders.read, deployed))
         text = self._text(digest)
@@ -128,7 +128,7 @@ class PinnedSkills:
 
 
 def _agent_in(fact: Recorded | None) -> AgentDefinition | None:
-    """Return the definition in a fact; None for one without."""
+    """Return the definition in a fact; None for a fact without a definition."""
     match fact:
         case AgentResolved(_, agent) | HandedOver(_, agent):
             return agent

@@ -196,7 +196,6 @@ class _Keywords:
         self._wrong = wrong
 
     def checks(self) -> dict[str, Keyword]:
-        """Return the checks by keyword."""
         return {
             "$ref": self._reference,
             "uniqueItems": self._unique,

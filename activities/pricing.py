@@ -95,7 +95,7 @@ class Prices:
     ) -> Decimal | None:
         """Return the cost of a call in US dollars; None if the price is unknown or usage is absurd.
 
-        The price is that of the model that `served`, or of `target` if `served` is empty or
+        The price is the price of the model that `served`, or of `target` if `served` is empty or
         unknown. A negative or unreported token count is 0; whether everything was reported is for
         the caller to judge.
         """
@@ -182,7 +182,7 @@ def dearest(
 def _standard(model: ModelInfo, since: datetime) -> Iterator[ModelPrice]:
     """Yield the prices that are valid at `since` or later.
 
-    Prices that a later one has replaced for good are omitted.
+    Prices that a later price has replaced for good are omitted.
     """
     from genai_prices.types import ModelPrice, StartDateConstraint
 

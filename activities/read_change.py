@@ -10,7 +10,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from perdure.activities.read_child import unread
 from perdure.delivery.push import ASKS, ChangeCall, PushCall, PushMessage, TaskChange, end_of_task
-from perdure.temporal.runs import Read, end_of_run, last_recorded, last_run
+from perdure.temporal.histories.runs import Read, end_of_run, last_recorded, last_run
 from perdure.turn import ending
 from perdure.turn.fold import apply
 from perdure.turn.state import TurnState
@@ -57,5 +57,5 @@ def _message(push: PushCall, state: str, event: HistoryEvent) -> PushMessage:
 
 
 def _place(event: HistoryEvent) -> str:
-    """Return what tells an event from those of other runs, too: its time and its id."""
+    """Return what tells an event from all other events, also of other runs: its time and its id."""
     return f"{event.event_time.ToNanoseconds()}-{event.event_id}"

@@ -11,9 +11,9 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.service import RPCError, RPCStatusCode
 
 from perdure import errors
+from perdure.temporal.histories.read_turn import read_turn
+from perdure.temporal.histories.runs import describe_last
 from perdure.temporal.names import TURN
-from perdure.temporal.read_turn import read_turn
-from perdure.temporal.runs import describe_last
 from perdure.turn.wire import ChildRun, ParentRead, TurnRead
 
 

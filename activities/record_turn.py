@@ -8,8 +8,8 @@ from temporalio.service import RPCError
 from perdure import errors
 from perdure.activities.read_child import unread
 from perdure.session.wire import RecordCall, TurnPart
+from perdure.temporal.histories.turn_records import parts_of
 from perdure.temporal.recent import Recent
-from perdure.temporal.turn_records import parts_of
 
 _TURNS = 4
 
@@ -21,7 +21,7 @@ class TurnRecorder:
         self._recent = Recent[str, tuple[TurnPart, ...]](_TURNS)
 
     async def record_turn(self, call: RecordCall) -> TurnPart:
-        """Return one part of the messages of a turn.
+        """Return a part of the messages of a turn.
 
         Raises:
             TurnNotFoundError: The history of the turn is gone.

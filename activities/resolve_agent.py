@@ -31,7 +31,7 @@ from perdure.agents.skills import LOAD_SKILL
 from perdure.agents.tools import Tool
 from perdure.agents.turn_rules import Approval
 from perdure.errors import PerdureError
-from perdure.temporal.history import first_request
+from perdure.temporal.histories.fetching import first_request
 from perdure.temporal.names import GENERATE
 from perdure.temporal.namespace_check import Index
 from perdure.temporal.recent import Recent
@@ -96,7 +96,6 @@ class Agents:
         return handoffs.taken_over(await self._defined(other), definition)
 
     async def _defined(self, call: AgentCall) -> AgentDefinition:
-        """Return the definition of the agent that `call` names."""
         client, info = activity.client(), activity.info()
         agent = await self._servers.read(
             await self._skills.read(await self._asked(client, info, call)), call.allowed
@@ -254,7 +253,7 @@ class Agents:
             return None
 
     async def _asked(self, client: Client, info: activity.Info, call: AgentCall) -> Agent:
-        """Return the agent for a turn: with a different model, or the one behind `generate`."""
+        """Return the agent for a turn: with a different model, or the agent behind `generate`."""
         if call.agent == GENERATE:
             return Agent(name="generate", model=call.model or "")
         agent = await self._agent(client, info, call.agent)

@@ -24,9 +24,9 @@ from perdure import errors, limits
 from perdure.activities.read_child import read_child
 from perdure.activities.spent_of_batch import spent_of_batch
 from perdure.temporal import schedule_updates
+from perdure.temporal.histories.runs import describe_last
 from perdure.temporal.names import BATCHES
 from perdure.temporal.payloads import pack
-from perdure.temporal.runs import describe_last
 from perdure.turn.schedule_account import ScheduleAccount, SettleCall
 from perdure.turn.wire import ChildRun, Noted, TurnRequest
 from perdure.values.budgets import Spending

@@ -10,8 +10,8 @@ from temporalio.service import RPCError, RPCStatusCode
 from perdure.activities.read_child import read_child
 from perdure.batch import leases as batch_leases
 from perdure.batch.wire import BatchNote, part_id
+from perdure.temporal.histories.part_history import PartReader, TurnOfPart
 from perdure.temporal.names import MEMO_BATCH
-from perdure.temporal.part_history import PartReader, TurnOfPart
 from perdure.temporal.payloads import decoded
 from perdure.turn.wire import ChildRun
 from perdure.values.budgets import NOTHING, Spending

@@ -53,7 +53,6 @@ class _Telling:
             self._due.cancel()
 
     def hear(self, text: str) -> None:
-        """Add text."""
         self._said.append(clean(text))
         if self._due is None:
             self._due = asyncio.get_running_loop().call_later(EVERY_S, self._tell)

@@ -39,7 +39,7 @@ def refused(run: ToolRun, item: Tool, reason: str) -> ToolOutput:
 
 
 def held_back(run: ToolRun, item: Tool, approval: Approval) -> ToolOutput | None:
-    """Return the result of a call that fits its tool but must not run; None for one that may run.
+    """Return the result of a call that fits its tool but must not run; None if it may run.
 
     Args:
         run: The call.

@@ -227,7 +227,6 @@ class _Job(Generic[T]):
             self._task.cancel()
 
     def result(self) -> T:
-        """Return its result, or raise its exception."""
         assert self._task is not None
         return self._task.result()
 

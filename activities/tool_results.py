@@ -82,7 +82,7 @@ def most_bytes(output: ToolOutput, *, has_storage: bool) -> int:
 
 
 def _mixed(value: object) -> Sequence[Any]:
-    """Return the parts of a value with media; nothing for one without."""
+    """Return the parts of a value with media; nothing for a value without media."""
     if isinstance(value, Media):
         return (value,)
     if isinstance(value, list | tuple) and any(isinstance(item, Media) for item in value):

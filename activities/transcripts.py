@@ -20,12 +20,14 @@ from temporalio.client import Client
 
 from perdure import errors, limits
 from perdure.temporal import outcomes
-from perdure.temporal.history import HistoryReader, backwards, key_of, recorded
-from perdure.temporal.origins import with_session
+from perdure.temporal.histories.fetching import backwards, recorded
+from perdure.temporal.histories.origins import with_session
+from perdure.temporal.histories.turn_history import HistoryReader, key_of
 from perdure.temporal.recent import Recent
-from perdure.turn import carry, steps
+from perdure.turn import steps, take_over
+from perdure.turn.calls import asks_again, ready_for, runs_tools
 from perdure.turn.facts import ModelAnswered, Recorded, Scheduled
-from perdure.turn.fold import apply, asks_again, ready_for, runs_tools
+from perdure.turn.fold import apply
 from perdure.turn.keys import AgentKey, Key, ModelKey, ToolKey, parse_key
 from perdure.turn.state import TurnState
 from perdure.turn.transcript import Transcript
@@ -71,7 +73,7 @@ class Transcripts:
     def remember_answer(
         self, run_id: str, state: TurnState, key: ModelKey, answer: ModelAnswer
     ) -> None:
-        """Cache the state after an answer that was made here, unless it is the turn's last one."""
+        """Cache the state after an answer that was made here, unless that is the turn's last."""
         answered = apply(state, ModelAnswered(key, answer))
         with self._lock:
             if runs_tools(answer) or asks_again(answered):
@@ -118,7 +120,7 @@ class Transcripts:
         with self._lock:
             before = self._sessions.get(origin.digest)
         if before is not None:
-            return carry.complete(state, before.messages)
+            return take_over.complete(state, before.messages)
         assert info.workflow_id
         transcript = (
             await with_session(client, info.workflow_id, state, is_worker=True)

@@ -1,8 +1,8 @@
 """Calls user functions that are not tools: policies, checks, observers, factories.
 
 Sync functions run in a thread of their own: blocking the worker's loop would stop the heartbeats of
-all its activities, and every turn of the worker would lose its calls. The threads are daemons, so
-one that never ends does not keep the process alive.
+all its activities, and every turn of the worker would lose its calls. The threads are daemons, so a
+thread that never ends does not keep the process alive.
 """
 
 from __future__ import annotations

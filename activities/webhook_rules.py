@@ -40,7 +40,7 @@ class Host:
 
     Attributes:
         name: A name, an IP address, or `*.` and the end of names.
-        port: The port; None for the one of the scheme.
+        port: The port; None for the port of the scheme.
         is_private: Whether it may have addresses that are not public.
     """
 
@@ -82,7 +82,7 @@ class WebhookRules:
         """Return the rules of the settings of a worker.
 
         Raises:
-            ConfigurationError: A host or a secret is not valid, or only one of both is set.
+            ConfigurationError: A host or a secret is not valid, or only either of them is set.
         """
         if bool(hosts) != bool(secrets):
             raise errors.ConfigurationError(

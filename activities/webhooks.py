@@ -30,8 +30,8 @@ from perdure.delivery.webhook import (
     WebhookMessage,
     message_about,
 )
+from perdure.temporal.histories.runs import end_of_run, last_recorded
 from perdure.temporal.names import WEBHOOK_FAILED
-from perdure.temporal.runs import end_of_run, last_recorded
 from perdure.turn.fold import apply
 from perdure.turn.state import TurnState
 from perdure.turn.wire import ChildRun, Noted
@@ -203,7 +203,7 @@ def _not_delivered(receiver: Receiver, status: int, headers: Mapping[str, str]) 
 def _failure(
     reason: str, *, is_last: bool = False, wait_s: float | None = None
 ) -> ApplicationError:
-    """Return the failure of an attempt; unless `is_last`, there is another one.
+    """Return the failure of an attempt; unless `is_last`, there is another attempt.
 
     `wait_s` is the pause that the receiver asks for.
     """

@@ -1,6 +1,6 @@
 """Pauses in long-running threads, for the sake of other turns.
 
-Python runs one thread at a time, and takes the interpreter from a busy one only after 5 ms. A
+Python runs one thread at a time, and takes the interpreter from a busy thread only after 5 ms. A
 worker's event loop releases it at every network wait, dozens of times per turn, so one busy thread
 makes turns several times slower. Work whose length depends on a model, a provider or a tool
 therefore pauses by itself (docs/decisions/archive/0049).
@@ -23,7 +23,7 @@ class Yielder:
         self._slice_s = _SLICE_S
 
     def __call__(self) -> None:
-        """Let other threads run if this one has not paused for a while.
+        """Let other threads run if this thread has not paused for a while.
 
         Not for use on the thread of an event loop.
         """

@@ -35,7 +35,7 @@ from benchmarks.run import versions, write
 from benchmarks.with_perdure_long import SLOW_S
 from perdure import limits
 from perdure.clients import AgentClient
-from perdure.temporal.runs import describe_last, runs_up_to
+from perdure.temporal.histories.runs import describe_last, runs_up_to
 from perdure.worker.dev.server import DevServer
 
 OUT = Path(__file__).parent / "out" / "long.json"

@@ -25,7 +25,7 @@ from benchmarks.bench import HANDWRITTEN, PERDURE, Bench, opened
 from benchmarks.job import PROMPT
 from benchmarks.measures import medians, ratio, size
 from perdure.clients import AgentClient
-from perdure.temporal.runs import describe, runs_up_to
+from perdure.temporal.histories.runs import describe, runs_up_to
 
 OUT = Path(__file__).parent / "out" / "latest.json"
 KINDS = (HANDWRITTEN, PERDURE)

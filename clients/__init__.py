@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from perdure.clients.batches.handle import Batch
     from perdure.clients.batches.items import BatchOf
     from perdure.clients.batches.listing import BatchEntry
-    from perdure.clients.batches.status import BatchResult, BatchState, BatchStatus, TaskState
+    from perdure.clients.batches.status import BatchResult, BatchStatus, TaskState
     from perdure.clients.client import AgentClient
     from perdure.clients.handles import Entry, Handle, Status
     from perdure.clients.reading.events import CaughtUp, Event
@@ -17,7 +17,12 @@ if TYPE_CHECKING:
     from perdure.clients.reading.live_text import TextBegins, TextVoid
     from perdure.clients.reading.tool_progress import ToolProgress
     from perdure.clients.schedules.handle import Schedule
-    from perdure.clients.schedules.status import ScheduledTurn, ScheduleEntry, ScheduleStatus
+    from perdure.clients.schedules.status import (
+        ScheduledTurn,
+        ScheduleEntry,
+        ScheduleResult,
+        ScheduleStatus,
+    )
     from perdure.clients.sessions.handle import Sent, Session
     from perdure.clients.sessions.listing import SessionEntry
     from perdure.clients.sessions.readable import (
@@ -31,6 +36,7 @@ if TYPE_CHECKING:
     from perdure.clients.turns.forks import Effect
     from perdure.clients.turns.handle import Turn
     from perdure.clients.turns.status import ChildStatus, Spent, TurnStatus, Wait
+    from perdure.values.states import State
 else:
     from perdure import lazy_exports
 
@@ -44,7 +50,6 @@ else:
             "perdure.clients.batches.listing": ["BatchEntry"],
             "perdure.clients.batches.status": [
                 "BatchResult",
-                "BatchState",
                 "BatchStatus",
                 "TaskState",
             ],
@@ -65,12 +70,14 @@ else:
             "perdure.clients.schedules.handle": ["Schedule"],
             "perdure.clients.schedules.status": [
                 "ScheduleEntry",
+                "ScheduleResult",
                 "ScheduleStatus",
                 "ScheduledTurn",
             ],
             "perdure.clients.turns.status": ["ChildStatus", "Spent", "TurnStatus", "Wait"],
             "perdure.clients.reading.tool_progress": ["ToolProgress"],
             "perdure.clients.turns.handle": ["Turn"],
+            "perdure.values.states": ["State"],
         },
     )
 
@@ -80,7 +87,6 @@ __all__ = [
     "BatchEntry",
     "BatchOf",
     "BatchResult",
-    "BatchState",
     "BatchStatus",
     "CaughtUp",
     "Change",
@@ -95,6 +101,7 @@ __all__ = [
     "Page",
     "Schedule",
     "ScheduleEntry",
+    "ScheduleResult",
     "ScheduleStatus",
     "ScheduledTurn",
     "Sent",
@@ -103,6 +110,7 @@ __all__ = [
     "SessionEvent",
     "SessionStatus",
     "Spent",
+    "State",
     "Status",
     "TaskState",
     "TextBegins",

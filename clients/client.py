@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Unpack
 
-from pydantic import JsonValue
 from temporalio.client import Client
 from temporalio.converter import DataConverter
 
@@ -38,7 +37,7 @@ from perdure.values.model_retry import ModelRetryPolicy
 from perdure.values.options import RequestOptions
 from perdure.values.reports import AgentReport
 from perdure.values.tasks import Task
-from perdure.values.turn_options import TurnOptions
+from perdure.values.turn_options import SharedOptions, TurnOptions
 
 
 class AgentClient(Finder):
@@ -113,7 +112,6 @@ class AgentClient(Finder):
         task: str | Task,
         *,
         output: type[R] | None = None,
-        output_schema: Mapping[str, JsonValue] | None = None,
         id: str | None = None,
         live: bool = False,
         if_exists: IfExists = "attach",
@@ -175,11 +173,8 @@ class AgentClient(Finder):
             ConfigurationError: The output type cannot be enforced on a model.
             ServerUnreachableError: Temporal does not answer.
         """
-        is_typed = output_schema is None
-        output_type = start_request.type_of(agent, output) if is_typed else None
-        request = start_request.turn_request(
-            agent, task, output=output, output_schema=output_schema, live=live, **given
-        )
+        output_type = start_request.type_of(agent, output, given.get("output_schema"))
+        request = start_request.turn_request(agent, task, output=output, live=live, **given)
         order = priority_of(priority, fairness, weight)
         started = await self._starter.start(request, id, if_exists=if_exists, priority=order)
         turn = self._turn(started.turn_id, started.runs)
@@ -246,21 +241,18 @@ class AgentClient(Finder):
         turn = self._turn(started.turn_id, started.runs)
         return (await turn.typed(output).result()).output
 
+    @keywords.shows(SharedOptions)
     def session(
         self,
         id: str,
         agent: Agent[R] | str | None = None,
         *,
         output: type[R] | None = None,
-        budget: Budget | None = None,
         idle: timedelta | None = None,
-        labels: Mapping[str, str] | None = None,
-        max_iterations: int | None = None,
-        options: RequestOptions | None = None,
-        model_retry: ModelRetryPolicy | None = None,
-        allowed_tools: Sequence[str] | None = None,
         live: bool = False,
+        priority: int | None = None,
         fairness: str | None = None,
+        **given: Unpack[SharedOptions],
     ) -> Session[R]:
         """Return a conversation with an agent, which its first message begins. Asks no server.
 
@@ -271,40 +263,29 @@ class AgentClient(Finder):
                 itself, the answers have its type.
             output: The type of the answers; it overrides the agent's. Its schema is sent with the
                 message that begins the session.
-            budget: What all turns of the session may spend together, besides the budget that its
-                agent has for each. It has no limit of time.
             idle: The time without a turn and without a message after which the session is closed;
                 None for never.
+            budget: What all turns of the session may spend together, besides the budget that its
+                agent has for each. It has no limit of time.
             labels: The labels of the session and of its turns.
-            max_iterations: The largest number of steps of each turn.
-            options: Temperature, output limit and the like, for each turn.
-            model_retry: As for `start`, for each turn.
-            allowed_tools: The only tools that are offered.
             live: Whether `Turn.text` yields the text of its turns while it is generated.
-            fairness: As for `start`, for all turns of the session, or of one that is forked from
+            priority: As for `start`, for all turns of the session, or of one that is forked from
                 it. It counts when a session begins.
+            fairness: As `priority`.
+
+        The options that are not described here are as for `start`, for each turn.
 
         Raises:
+            TypeError: There is no such option.
             InvalidRequestError: The id or an option is not valid.
             ConfigurationError: The output type cannot be enforced on a model.
         """
         access.SESSION.known_id(id)
+        keywords.check("a session", given, SharedOptions)
         request = None
         if agent is not None:
             access.SESSION.new_id(id)
-            request = session_request(
-                agent,
-                output=output,
-                budget=budget,
-                idle=idle,
-                labels={} if labels is None else labels,
-                max_iterations=max_iterations,
-                options=options,
-                model_retry=model_retry,
-                allowed_tools=None if allowed_tools is None else tuple(allowed_tools),
-                live=live,
-            )
-        priority_of(fairness=fairness)
+            request = session_request(agent, output=output, idle=idle, live=live, **given)
         return Session(
             self._client,
             self._task_queue,
@@ -312,8 +293,10 @@ class AgentClient(Finder):
             id,
             request,
             self.turn,
-            fairness,
-            output if agent is None else start_request.type_of(agent, output),
+            priority_of(priority, fairness),
+            output
+            if agent is None
+            else start_request.type_of(agent, output, given.get("output_schema")),
         )
 
     @keywords.shows(TurnOptions)
@@ -354,9 +337,8 @@ class AgentClient(Finder):
             cron: A cron expression of five fields, such as `0 7 * * 1-5`.
             timezone: The IANA name of its time zone, such as `Europe/Berlin` or `UTC`.
             session: The id of a session that gets the task as a message at each time, instead of a
-                turn of its own. If there is none, the first message begins it, with `labels`,
-                `budget`, `max_iterations`, `options`, `model_retry` and `allowed_tools` as for
-                `session`.
+                turn of its own. If there is none, the first message begins it, with the options
+                that `session` has as well.
             batch: The tasks of a batch that is run at each time, instead of one turn. Each turn is
                 told the time. The batch has the id that a turn would have.
             if_running: What to do at a time at which a turn is running: `skip` that time (default);
@@ -379,15 +361,10 @@ class AgentClient(Finder):
             priority: As for `start`.
             fairness: As for `start`.
             context: As for `start`. The blocks `schedule` and `last_output` are Perdure's.
-            history: As for `start`.
-            labels: As for `start`.
             budget: As for `start`: the limits of each turn. With a session, of all its turns; with
                 a batch, of each batch.
-            max_iterations: As for `start`.
-            options: As for `start`.
-            model_retry: As for `start`.
-            allowed_tools: As for `start`.
-            on_done: As for `start`. Not with a session.
+
+        The options that are not described here are as for `start`.
 
         Raises:
             ScheduleConflictError: A schedule of this id has another definition: `Schedule.change`
@@ -459,16 +436,10 @@ class AgentClient(Finder):
                 `stop` to start no more.
             priority: As for `start`.
             fairness: As for `start`.
-            context: Named blocks that are placed before each task.
-            history: Messages that each turn continues from.
-            labels: Labels of all turns.
             budget: The limits of what all turns together may spend. Its time is that of the whole
                 batch.
-            max_iterations: The largest number of steps of each turn.
-            options: Temperature, output limit and the like.
-            model_retry: As for `start`, for each turn.
-            allowed_tools: The only tools that are offered.
-            on_done: As for `start`, for each turn.
+
+        The options that are not described here are as for `start`, for each turn.
 
         Raises:
             BatchConflictError: A batch of this id has another agent or other tasks, or the id is
@@ -491,4 +462,4 @@ class AgentClient(Finder):
             output=output,
             **given,
         )
-        return self._batch(id, start_request.type_of(agent, output))
+        return self._batch(id, start_request.type_of(agent, output, given.get("output_schema")))

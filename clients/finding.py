@@ -22,16 +22,16 @@ from perdure.clients.sessions import listing as session_listing
 from perdure.clients.sessions.listing import SessionEntry
 from perdure.clients.turns import listing, waiting
 from perdure.clients.turns.entries import TurnEntry
-from perdure.clients.turns.filters import Filter, member
+from perdure.clients.turns.filters import Filter, member, turn_state
 from perdure.clients.turns.forks import Forks
 from perdure.clients.turns.handle import Turn
 from perdure.temporal import access
 from perdure.temporal.names import SESSION
-from perdure.temporal.search_attributes import State
 from perdure.temporal.search_marks import Marks
 from perdure.text import word
 from perdure.values.approvals import PendingApproval
 from perdure.values.reports import AgentReport, Outcome
+from perdure.values.states import State
 
 logger = logging.getLogger("perdure")
 _AgentFilter = Annotated[
@@ -80,7 +80,7 @@ class Finder:
     ) -> Listing[TurnEntry]:
         """List the turns of the namespace, of all task queues.
 
-        Turns that are not over come first, then the others, the last ended first. They are
+        Turns that are not over come first, then ended turns, the last ended first. They are
         iterated, or read by `page`. Temporal's list may lag a second behind.
 
         Args:
@@ -105,7 +105,7 @@ class Finder:
         filters = Filter(
             agent=name,
             outcome=member(Outcome, outcome),
-            state=member(State, state),
+            state=turn_state(state),
             labels=dict(labels or {}),
             parent=parent,
             task_queue=task_queue,
@@ -191,7 +191,7 @@ class Finder:
         id_prefix: validation.Unicode | None = None,
         limit: validation.Count | None = None,
     ) -> Listing[SessionEntry]:
-        """List the sessions of the namespace, open ones first, then the last ended first.
+        """List the sessions of the namespace, open sessions first, then the last ended first.
 
         They are iterated, or read by `page`. Temporal's list may lag a second behind.
 

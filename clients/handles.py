@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from decimal import Decimal
 from typing import Any, Protocol, TypeVar
 
 from perdure.clients.reading.timeouts import Timeout
+from perdure.errors import ErrorInfo
 from perdure.values.budgets import Budget
+from perdure.values.states import State
 
 S_co = TypeVar("S_co", bound="Status", covariant=True)
 
@@ -43,7 +46,7 @@ class Status(Protocol):
         """The name of the agent."""
 
     @property
-    def state(self) -> str:
+    def state(self) -> State:
         """The state, in one word."""
 
     @property
@@ -67,8 +70,24 @@ class Entry(Protocol):
         """The name of the agent; empty if it is not known."""
 
     @property
-    def state(self) -> str | None:
-        """The state, in one word; None for a batch that is over if it is not known how."""
+    def state(self) -> State | None:
+        """The state, in one word; None for what is over if it is not known how."""
+
+    @property
+    def started_at(self) -> datetime:
+        """The time it was started; of a schedule, the time it was created."""
+
+    @property
+    def ended_at(self) -> datetime | None:
+        """The time it ended; None before, and for a schedule."""
+
+    @property
+    def error(self) -> ErrorInfo | None:
+        """Why it ended other than by its own work, or why the entry lacks values; else None.
+
+        A list reads no history: the code says what happened, and the message is that of the code.
+        `status` has the whole error of a turn.
+        """
 
 
 class Handle(Protocol[S_co]):
@@ -77,7 +96,8 @@ class Handle(Protocol[S_co]):
     A handle asks the server nothing when it is made. Each method raises the error of an id that is
     not there, such as `TurnNotFoundError`, and `ServerUnreachableError` if Temporal does not
     answer. What only some of them have is not here: a turn and a session have `events(after)` and
-    `fork`, a batch has `results(after)` and `retry`, and all but a batch have `resume`.
+    `fork`, a batch and a schedule have `results(after)`, a batch has `retry`, and all but a batch
+    have `resume`.
 
     Attributes:
         id: The id.

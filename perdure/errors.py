@@ -58,11 +58,10 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import JsonValue
-from pydantic_core import PydanticSerializationError, to_json
 
 from perdure import limits
 from perdure.base import Wire
-from perdure.text import clean, clip
+from perdure.text import clean, clip, clip_values
 
 if TYPE_CHECKING:
     from perdure.values.reports import AgentReport
@@ -158,7 +157,7 @@ class PerdureError(Exception):
     ) -> None:
         self.message = clip(clean(message or (self.__doc__ or "").strip()), limits.ERROR_TEXT_BYTES)
         self.severity = severity or self.default_severity
-        self.context: dict[str, JsonValue] = _bounded(context or {})
+        self.context: dict[str, JsonValue] = clip_values(context or {}, limits.ERROR_TEXT_BYTES)
         self.report = report
         super().__init__(self.message)
 
@@ -176,18 +175,6 @@ class PerdureError(Exception):
     def to_dict(self) -> dict[str, JsonValue]:
         """Return code, severity, message, context and cause as JSON values, but no stack trace."""
         return self.info().model_dump(mode="json")
-
-
-def _bounded(context: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    """Return a context that fits into history.
-
-    Values that cannot be encoded or are too long are replaced by a note.
-    """
-    try:
-        fits = len(to_json(context)) <= limits.ERROR_TEXT_BYTES
-    except PydanticSerializationError:
-        fits = False
-    return dict(context) if fits else {"context": "left out: too long, or no JSON"}
 
 
 class TurnBudgetExceededError(PerdureError):

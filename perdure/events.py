@@ -1,4 +1,4 @@
-"""What the events of a turn hold: one class for each kind of fact, and the values in them.
+"""What the events of a turn hold: a class for each kind of fact, and the values in them.
 
 `async for event in turn.events()` yields `perdure.clients.Event`; `event.fact` is one of these.
 docs/backends.md describes their JSON.

@@ -1,7 +1,7 @@
-"""Providers of models, and what it takes to write one.
+"""Providers of models, and what it takes to write a provider.
 
-`AgentWorker(providers={"name": OpenAIChat(base_url=…)})` adds one to those that every worker has.
-`connect("openai:gpt-5-mini")` asks a model without Temporal.
+`AgentWorker(providers={"name": OpenAIChat(base_url=…)})` adds a provider to those that every worker
+has. `connect("openai:gpt-5-mini")` asks a model without Temporal.
 """
 
 from perdure.activities.provider import Heard, ModelRequest, Provider

@@ -19,10 +19,13 @@ only through these functions:
 import itertools
 import json
 import re
+from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
+from urllib.parse import unquote
 
-from pydantic_core import to_json
+from pydantic import JsonValue
+from pydantic_core import PydanticSerializationError, to_json
 
 _IGNORABLE = (
     "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e"
@@ -33,6 +36,8 @@ _IGNORABLE = (
 _BLANK = "\u2800\U00016fe4\U0001d159"
 """Characters with an empty glyph that are not default-ignorable."""
 _UNSEEN = re.compile(f"[{_IGNORABLE}{_BLANK}]")
+_SEPARATORS = re.compile(r"[/\\]")
+_CHANGED_IN_URLS = ("", ".", "..")
 _JOINERS = "\u200c\u200d"
 _FORMS = "\ufe0e\ufe0f"
 _KEYCAP = "\u20e3"
@@ -126,6 +131,15 @@ def clip_recorded(text: str, max_bytes: int) -> str:
     return beginning + _note(size(beginning), total)
 
 
+def clip_values(values: Mapping[str, JsonValue], max_bytes: int) -> dict[str, JsonValue]:
+    """Return JSON values, or a note in their place if they are larger, or cannot be encoded."""
+    try:
+        fits = len(to_json(values)) <= max_bytes
+    except PydanticSerializationError:
+        fits = False
+    return dict(values) if fits else {"context": "left out: too long, or no JSON"}
+
+
 def _note(kept_bytes: int, total: int) -> str:
     return f"\n[clipped: {kept_bytes} of {total} bytes]"
 
@@ -157,7 +171,7 @@ def harmless(text: str) -> str:
     """Escape prose like `exact`, but keep emoji and scripts with joiners readable.
 
     A single joiner between two visible characters outside ASCII is kept, and so is a single
-    variation selector for emoji after one.
+    variation selector for emoji after it.
     """
     if text.isprintable() and not _UNSEEN.search(text):
         return text
@@ -255,6 +269,18 @@ class _Raw(str):
     """A part of JSON that is shown as written: a number, or a value that was cut."""
 
     __slots__ = ()
+
+
+def stays_in_urls(text: str) -> bool:
+    """Whether a URL whose path has this text leads to the same text everywhere.
+
+    Browsers, proxies and clients resolve empty parts, `.` and `..`, also if encoded, and take a
+    backslash for a slash.
+    """
+    decoded = unquote(text)
+    while decoded != text:
+        text, decoded = decoded, unquote(decoded)
+    return not any(part in _CHANGED_IN_URLS for part in _SEPARATORS.split(text))
 
 
 def _read(arguments: str) -> Any:

@@ -2,7 +2,7 @@
 which statements have no test yet.
 
 `make acceptance` prints the list; `--check` only fails if a test names an id that is not in the
-document, or if two statements have the same id.
+document, if two statements have the same id or name, or if a statement has no name.
 """
 
 import ast
@@ -11,15 +11,37 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).parent.parent
-STATEMENT = re.compile(r"^- ([A-Z]\d+) (.*)$", re.MULTILINE)
+STATEMENT = re.compile(r"^- ([A-Z]\d+) (?:`([a-z0-9-]+\.[a-z0-9-]+)` )?(.*)$", re.MULTILINE)
 
 
-def statements() -> list[tuple[str, str]]:
-    """The ids and the statements of the document, in its order."""
+class Statement(NamedTuple):
+    """A statement of the document. `name` says what it is about; empty if it is missing."""
+
+    id: str
+    name: str
+    text: str
+
+
+def statements() -> list[Statement]:
+    """The statements of the document, in its order."""
     text = (ROOT / "docs/acceptance.md").read_text(encoding="utf-8")
-    return STATEMENT.findall(text)
+    return [Statement(*found) for found in STATEMENT.findall(text)]
+
+
+def mistakes(found: list[Statement]) -> Iterator[str]:
+    """What is wrong with the ids and the names of statements."""
+    for accepted, count in Counter(statement.id for statement in found).items():
+        if count > 1:
+            yield f"{accepted} is the id of several statements in docs/acceptance.md"
+    for name, count in Counter(statement.name for statement in found).items():
+        if name and count > 1:
+            yield f"{name} is the name of several statements in docs/acceptance.md"
+    for statement in found:
+        if not statement.name:
+            yield f"{statement.id} has no name, such as `fork.prefix`, in docs/acceptance.md"
 
 
 def marked(path: Path) -> Iterator[tuple[str, str]]:
@@ -40,10 +62,10 @@ def marked(path: Path) -> Iterator[tuple[str, str]]:
 
 def main() -> int:
     found = statements()
-    known = dict(found)
-    twice = [accepted for accepted, count in Counter(one for one, _ in found).items() if count > 1]
-    for accepted in twice:
-        print(f"{accepted} is the id of several statements in docs/acceptance.md")
+    known = {statement.id: statement for statement in found}
+    wrong = list(mistakes(found))
+    for mistake in wrong:
+        print(mistake)
     shown: dict[str, list[str]] = defaultdict(list)
     for path in sorted((ROOT / "tests").rglob("*.py")):
         for accepted, test in marked(path):
@@ -53,7 +75,7 @@ def main() -> int:
         print(f"{accepted} is not in docs/acceptance.md, named by {', '.join(tests)}")
     if "--check" not in sys.argv:
         for accepted, statement in known.items():
-            print(f"{accepted:4} {statement}")
+            print(f"{accepted:4} {statement.name}: {statement.text}")
             for test in shown[accepted]:
                 print(f"       {test}")
         missing = [accepted for accepted in known if not shown[accepted]]
@@ -61,7 +83,7 @@ def main() -> int:
             f"\n{len(known) - len(missing)} of {len(known)} statements are shown by a test. Not"
             f" yet: {' '.join(missing)}"
         )
-    return 1 if unknown or twice else 0
+    return 1 if unknown or wrong else 0
 
 
 if __name__ == "__main__":

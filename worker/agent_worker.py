@@ -89,9 +89,9 @@ class AgentWorker:
             may stand for a fallback chain, given as a list.
         providers: Providers by the prefix of a model name, in addition to `openai`,
             `openai-responses`, `anthropic`, `ollama` and `offline`.
-        prices: Prices of models that Perdure does not know, or that differ from the known ones:
+        prices: Prices of models that Perdure does not know, or that differ from the known prices:
             `{"vllm:qwen3": Price(input="0.5", output="2")}` in US dollars per million tokens;
-            `"vllm:*"` for all models of a provider, `Price.free()` for free ones.
+            `"vllm:*"` for all models of a provider, `Price.free()` for free models.
         profiles: Capabilities of models that Perdure does not know:
             `{"vllm:qwen3": ModelProfile(window=32_768, media={})}`, with keys as in `prices`.
         model_retry: How long turns keep retrying an unavailable provider; an agent's own policy
@@ -99,7 +99,7 @@ class AgentWorker:
         queues: Separate task queues for the model calls of some providers, with a rate limit:
             `{"openai": ModelQueue(per_second=5)}`.
         telemetry: The destination of spans and metrics; without it, `run` uses the environment's
-            configuration, if there is one.
+            configuration, if any.
         data_converter: Temporal's data converter for the client that `run` creates; without it, the
             one that `PERDURE_DATA_CONVERTER` names.
     """
@@ -127,7 +127,7 @@ class AgentWorker:
 
     @property
     def polled_queue(self) -> str:
-        """The task queue from the environment, else the one in the code."""
+        """The task queue from the environment, else the task queue in the code."""
         return WorkerSettings.from_environment().task_queue or self.task_queue
 
     def all_providers(self) -> dict[str, Provider]:
@@ -232,7 +232,7 @@ def _begin(app: AgentWorker, on_start: Callable[[], None] | None) -> None:
 
 @contextlib.asynccontextmanager
 async def _telemetry(app: AgentWorker, settings: WorkerSettings) -> AsyncIterator[Telemetry | None]:
-    """Yield the telemetry of the code, or the one configured by the environment."""
+    """Yield the telemetry of the code, or the telemetry that the environment configures."""
     if app.telemetry is not None or not settings.otlp:
         yield app.telemetry
         return

@@ -111,7 +111,7 @@ class Activities(Container[str]):
 
     @cached_property
     def names(self) -> frozenset[str]:
-        """The names of the activities; empty for the dynamic one."""
+        """The names of the activities; empty for the dynamic activity."""
         return frozenset(map(internals.activity_name, self.all))
 
     @cached_property
@@ -141,7 +141,7 @@ class Activities(Container[str]):
 
 
 def build(app: AgentWorker, settings: WorkerSettings) -> Activities:
-    """Put the activities together. Each agent is defined once, so that a wrong one fails here.
+    """Put the activities together. Each agent is defined once, so that a wrong agent fails here.
 
     Raises:
         ConfigurationError: A queue or a model has no provider, or an agent cannot be defined.

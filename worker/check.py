@@ -126,7 +126,7 @@ async def _servers(app: AgentWorker, failed: set[str]) -> list[Finding]:
 
 
 def _settings() -> Iterator[Finding]:
-    """Check the settings from the environment; those of webhooks are shown if there are any."""
+    """Check the settings from the environment; settings of webhooks are shown if there are any."""
     try:
         settings = WorkerSettings.from_environment()
         WebhookRules.of(settings.webhook_hosts, settings.webhook_secrets)

@@ -164,7 +164,6 @@ async def _agents_run(
 
 
 async def _check(app: str, address: str | None) -> int:
-    """Run `perdure worker --check`."""
     from perdure.worker.check import findings
 
     tried = [finding async for finding in findings(app, address)]
@@ -277,7 +276,7 @@ def _prepare(*, attached: bool) -> None:
 async def _server(
     folder: Path, port: int, *, ui: bool
 ) -> AsyncIterator[tuple[ServerAddress, bool]]:
-    """Yield the address of the server on a folder, and whether it is a new one that ends here."""
+    """Yield the address of the server on a folder, and whether the server is new and ends here."""
     from perdure.worker.dev.server import DevServer, running
 
     where = await running(folder)
@@ -289,7 +288,7 @@ async def _server(
 
 
 def _serves_page(app: str | None, *, is_new: bool, is_hidden: bool) -> bool:
-    """Whether to serve a page: a server that runs already has one, but not of these agents."""
+    """Whether to serve a page: a server that runs already has a page, but not of these agents."""
     return not is_hidden and (is_new or app is not None)
 
 
@@ -345,7 +344,7 @@ async def _serve(app: str | None, state: Path, address: str, parent: int | None)
     try:
         agents = _loaded(app)
     except PerdureError as error:
-        reload.admitted(parent)  # it is the one to be mended
+        reload.admitted(parent)  # it is the file to be mended
         return _until_mended(error, watcher)
     with only_worker(state, agents.polled_queue, app):
         reload.admitted(parent)

@@ -5,7 +5,7 @@ continues, and may end differently. In both cases the SDK evicts the workflow, a
 reason distinguishes them. Records of a closing task are therefore kept until then, and discarded if
 the task was rejected. If the server's response is lost, the server reports for the repeated
 completion that there is no such task, just as if another worker had taken over. Nothing is written
-then: a missing record is better than one that another worker's record contradicts.
+then: a missing record is better than a record that another worker's record contradicts.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _CLOSING = (
 
 
 class TakenTasks(WrappedRunner):
-    """A workflow runner that wraps another one and delays the records of turns."""
+    """A workflow runner that wraps another runner and delays the records of turns."""
 
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
         """Return the workflow instance of one run."""

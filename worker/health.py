@@ -4,9 +4,9 @@ The server supports just enough HTTP/1.1 for kubelet, Docker and curl: one reque
 no body, with limits on bytes, time and connections. It runs on the event loop that also polls
 Temporal, so a response proves that the loop is running. Responses contain no secrets.
 
-The port is open to anyone who can reach the machine. With too many connections, the one that has
-been silent for the longest time is closed, not the new one: a probe sends its request at once, so
-silent connections never keep it from a response.
+The port is open to anyone who can reach the machine. With too many connections, the connection that
+has been silent for the longest time is closed, not the new one: a probe sends its request at once,
+so silent connections never keep it from a response.
 """
 
 from __future__ import annotations

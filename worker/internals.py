@@ -15,14 +15,14 @@ from temporalio.worker import Worker
 
 
 def workflow_name(cls: type[Any]) -> str | None:
-    """The name that a workflow class is registered under; None for a dynamic one."""
+    """The name that a workflow class is registered under; None for a dynamic workflow."""
     return workflow._Definition.must_from_class(cls).name  # noqa: SLF001
 
 
 def activity_name(function: Callable[..., object]) -> str:
     """The name that an activity is registered under.
 
-    Empty for a dynamic one, or for a function that is not an activity.
+    Empty for a dynamic activity, or for a function that is not an activity.
     """
     definition = activity._Definition.from_callable(function)  # noqa: SLF001
     return definition.name or "" if definition else ""

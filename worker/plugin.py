@@ -1,4 +1,4 @@
-"""Perdure as a plugin of a Temporal worker: the user's own, or one built by `AgentWorker`."""
+"""Perdure as a plugin of a Temporal worker: the user's own, or a worker built by `AgentWorker`."""
 
 from __future__ import annotations
 
@@ -79,10 +79,10 @@ class PerdurePlugin(Plugin):
 
     Args:
         app: The agents, with everything that they need.
-        settings: The settings of the worker; by default those of the environment.
+        settings: The settings of the worker; by default from the environment.
         max_model_calls: The maximum number of concurrent model calls, for which the worker's limit
-            of concurrent activities does not apply; by default that of `settings`. In a worker with
-            a tuner, the tuner's limit applies to model calls too.
+            of concurrent activities does not apply; by default the limit of `settings`. In a worker
+            with a tuner, the tuner's limit applies to model calls too.
     """
 
     def __init__(

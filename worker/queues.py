@@ -20,7 +20,7 @@ from perdure.worker import internals
 class ModelQueue:
     """The task queue for the model calls of one provider.
 
-    Its name is that of the worker's task queue, a dot, and that of the provider.
+    Its name is the name of the worker's task queue, a dot, and the provider's name.
 
     Attributes:
         per_second: The maximum number of model calls that start per second, across all workers of
@@ -51,7 +51,7 @@ async def beside(worker: Worker, additional: Sequence[Worker]) -> AsyncIterator[
     They stop when `worker` is stopped, and it stops when one of them fails.
 
     Raises:
-        Exception: The failure of one of them.
+        Exception: The failure of any of them.
     """
     if not additional:
         yield

@@ -30,7 +30,7 @@ class WorkerSettings:
     """The settings.
 
     Attributes:
-        task_queue: `PERDURE_TASK_QUEUE`: overrides the one in the code.
+        task_queue: `PERDURE_TASK_QUEUE`: overrides the task queue in the code.
         grace: `PERDURE_GRACE_S`: how long running work may continue after SIGTERM before it is
             cancelled.
         max_activities: `PERDURE_MAX_ACTIVITIES`: the number of concurrent activities except for

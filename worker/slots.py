@@ -78,7 +78,6 @@ class _Waiter(asyncio.Future[None]):
     is_cancelled = False
 
     def wake(self) -> None:
-        """End the wait."""
         with contextlib.suppress(RuntimeError):  # the loop is closed
             self.get_loop().call_soon_threadsafe(self._end)
 
@@ -124,7 +123,7 @@ class ActivitySlots(CustomSlotSupplier):
                 raise asyncio.CancelledError
 
     def try_reserve_slot(self, ctx: SlotReserveContext) -> SlotPermit | None:
-        """Return a slot for an eager activity, if there is one."""
+        """Return a slot for an eager activity; None without a free slot."""
         with self._lock:
             return self._reserve() if self._has_slot() else None
 

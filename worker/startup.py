@@ -18,7 +18,7 @@ def prepare(agents: Iterable[Agent]) -> None:
 
     The imports block the event loop for up to a second. A full collection visits all objects of the
     process while no other thread runs: 60 ms for the modules alone, and an answer with many values
-    triggers one (docs/decisions/archive/0049).
+    triggers a collection (docs/decisions/archive/0049).
     """
     servers = any(agent.servers for agent in agents)
     for name in (_FOR_MODELS, *([_FOR_SERVERS] if servers else [])):

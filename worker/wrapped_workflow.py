@@ -1,4 +1,4 @@
-"""Workflow instances and runners that wrap those of the SDK."""
+"""Workflow instances and runners that wrap instances and runners of the SDK."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from temporalio.worker import WorkflowInstance, WorkflowRunner
 
 
 class WrappedWorkflow(WorkflowInstance):
-    """A workflow instance that delegates everything to another one."""
+    """A workflow instance that delegates everything to another instance."""
 
     def __init__(self, inner: WorkflowInstance) -> None:
         self._inner = inner
@@ -35,7 +35,7 @@ class WrappedWorkflow(WorkflowInstance):
 
 
 class WrappedRunner(WorkflowRunner):
-    """A workflow runner that delegates to another one; `create_instance` is left to subclasses."""
+    """A workflow runner that delegates to another runner; subclasses add `create_instance`."""
 
     def __init__(self, inner: WorkflowRunner) -> None:
         self._inner = inner

@@ -48,7 +48,7 @@ def check(lineage: Lineage | None) -> None:
 
 
 def check_continued(subject: str, *, patch: str = "") -> None:
-    """Reject what only a run may pass to the next one of its workflow.
+    """Reject what only a run may pass to the next run of its workflow.
 
     `patch` is the patch since which that is rejected. Only such an input asks for it, so that it
     costs no other workflow an event of its history.
@@ -85,7 +85,7 @@ async def tell_added(state: TurnState, more: Budget) -> None:
 
 
 async def _tell(ancestor: Ancestor, news: ChildNews) -> None:
-    """Signal an ancestor and wait until its history has it; one that has ended is skipped.
+    """Signal an ancestor and wait until its history has it; an ancestor that has ended is skipped.
 
     A cancellation ends the wait, and the signal is sent nevertheless.
     """

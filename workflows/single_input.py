@@ -1,6 +1,6 @@
 """Ensures that a turn or a batch, and its updates and signals, get exactly one input.
 
-The SDK would pass any number, and a wrong one would not cause a typed error.
+The SDK would pass any number, and a wrong input would not cause a typed error.
 """
 
 from __future__ import annotations

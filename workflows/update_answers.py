@@ -29,7 +29,7 @@ class UpdateAnswers:
             self._last = workflow.info().get_current_history_length()
 
     def check_open(self) -> None:
-        """Refuse the current update if the run is about to go on in a new one.
+        """Refuse the current update if the run is about to continue in a new run.
 
         Raises:
             ApplicationError: The update is to be sent again.
@@ -41,7 +41,7 @@ class UpdateAnswers:
         """Wait until the answer to every update is in history, before a continue-as-new.
 
         An answer in the same workflow task as the continue-as-new may be lost
-        (temporalio/temporal#6375), so one task passes after the last one. Until then the run takes
+        (temporalio/temporal#6375), so a task passes after the last answer. Until then the run takes
         in no more updates: a stream of them would keep it from ending.
         """
         info = workflow.info()

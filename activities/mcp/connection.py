@@ -150,7 +150,7 @@ class ServerConnection:
             raise
 
     def retire(self) -> None:
-        """Accept no new calls, and close when the last one has ended."""
+        """Accept no new calls, and close when the last call has ended."""
         self._retired = True
         if not self._in_use:
             self._closing.set()
@@ -301,7 +301,7 @@ class ServerConnection:
         return self.without_secrets("; ".join(parts))
 
     def _text_of(self, error: BaseException) -> str:
-        """Return the message of an exception, or of the first one in a group."""
+        """Return the message of an exception, or of the first exception in a group."""
         while isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
         return one_line(

@@ -13,7 +13,7 @@ _CONNECT_S = 10.0
 
 
 def http_client(headers: Mapping[str, str], silence: timedelta) -> httpx2.AsyncClient:
-    """Return a client for one server. `silence` limits the time between two reads of an answer."""
+    """Return a client for a server. `silence` limits the time between two reads of an answer."""
     limit = httpx2.Timeout(_CONNECT_S, read=silence.total_seconds() + _CONNECT_S)
     return httpx2.AsyncClient(
         headers={"accept-encoding": "identity", **headers},
@@ -45,5 +45,4 @@ class _Bounded(httpx2.AsyncByteStream):
             yield chunk
 
     async def aclose(self) -> None:
-        """Close the underlying stream."""
         await self._inner.aclose()

@@ -1,4 +1,4 @@
-"""The connections of a worker to its servers, one per server, on one event loop.
+"""The connections of a worker to its servers, one per server, on a single event loop.
 
 The list of tools is fetched before each call: that costs a round trip, and shows whether the server
 is alive and what has changed.

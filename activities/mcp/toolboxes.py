@@ -82,7 +82,7 @@ class Servers:
         return (await self._toolboxes([server]))[server.name]
 
     def tool(self, agent: Agent[Any], name: str, pinned: str) -> Tool | None:
-        """Return the tool for one call, which checks its digest first; None if no server has it."""
+        """Return the tool for a call, which checks its digest first; None if no server has it."""
         server = _server(agent, name)
         return (
             None

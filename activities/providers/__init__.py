@@ -68,7 +68,7 @@ def connect(
 
     Args:
         model: `provider:model`.
-        providers: Additional providers by prefix, merged over those of `defaults`.
+        providers: Additional providers by prefix, merged over the providers of `defaults`.
         timeout: The time limit of each answer.
 
     Raises:

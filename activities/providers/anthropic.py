@@ -18,8 +18,8 @@ output" if the body has content or reports usage.
 The API rejects parts of some transcripts, mostly those written by another vendor's model. They are
 converted as follows:
 
-- consecutive messages of one role are merged into one: the API would merge them itself, but servers
-  compatible with it reject them
+- consecutive messages of a role are merged: the API would merge them itself, but servers compatible
+  with it reject them
 - thinking is sent unchanged with its signature, redacted thinking unchanged; thinking without a
   signature comes from another vendor and is omitted
 - arguments that are not a JSON object are sent as `{"invalid_arguments": "…"}`, so that the model
@@ -121,8 +121,8 @@ class Anthropic(HttpProvider):
         api_key_env: The environment variable that holds the key, read with each request; None sends
             no key.
         name: The name used in error texts.
-        max_output_tokens: The output limit of requests whose options set none; the API requires
-            one. Longer answers are truncated.
+        max_output_tokens: The output limit of requests whose options set none; the API requires a
+            limit. Longer answers are truncated.
         caching: Whether to request prompt caching (`prompt_cache`). Use False for servers that
             reject it.
 
@@ -350,7 +350,8 @@ def _choice(request: ModelRequest) -> dict[str, Any]:
 def answer_of(body: Mapping[str, Any], model: str) -> ModelAnswer:
     """Return the answer in the body of a 200.
 
-    Blocks that a transcript cannot represent, such as those of the vendor's own tools, are omitted.
+    Blocks that a transcript cannot represent, such as blocks of the vendor's own tools, are
+    omitted.
 
     Raises:
         LLMUnavailableError: The body does not hold a complete answer.

@@ -1,8 +1,8 @@
 """Assembles a streamed answer of the chat completions API into the body of a whole reply.
 
-The answer is complete once its choice has a `finish_reason`: without one it was cut off, even if
-`[DONE]` follows, which some gateways write in any case. The chunk with the usage comes after it, so
-reading continues to `[DONE]` or the end of the stream.
+The answer is complete once its choice has a `finish_reason`: without a `finish_reason` it was cut
+off, even if `[DONE]` follows, which some gateways write in any case. The chunk with the usage comes
+after it, so reading continues to `[DONE]` or the end of the stream.
 
 Servers implement the format loosely. A call without an index, or with the index of another call but
 a different id, is a separate call: Gemini gives parallel calls the same index. The id and the name
@@ -136,7 +136,7 @@ class _StreamedCall:
     arguments: list[str] = field(default_factory=list)
 
     def take(self, item: dict[str, Any]) -> None:
-        """Add a piece. A name stops growing once it is longer than that of any tool."""
+        """Add a piece. A name stops growing once it is longer than the name of any tool."""
         function = mapping(item.get("function"))
         name = text(function.get("name"))
         self.id = self.id or text(item.get("id"))

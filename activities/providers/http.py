@@ -13,8 +13,8 @@ empty. Failures after the connection was made, or in the body of a 2xx, may have
 
 A stream of events is assembled into the body of a whole reply (`Parts`), so that code that reads
 replies need not distinguish the two. Reading stops at the event that completes the body, and the
-connection is then closed: some servers keep it open, and a reused one can break under the next
-request.
+connection is then closed: some servers keep it open, and a reused connection can break under the
+next request.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ class HttpClient:
         """Post `body` and pass the events of the reply to `parts` as they arrive.
 
         `data` of the result is the body that `parts` assembled. A reply that is not a stream is
-        read like that of `post_json`: an error status, or the answer of a server that cannot
+        read like the reply of `post_json`: an error status, or the answer of a server that cannot
         stream.
 
         Raises:
@@ -160,7 +160,7 @@ class HttpClient:
         return await self._safely(path, body, headers, read)
 
     async def close(self) -> None:
-        """Close all connections. A later request opens new ones."""
+        """Close all connections. A later request opens new connections."""
         client, self._client = self._client, None
         if client is not None:
             await client.aclose()
@@ -292,7 +292,7 @@ def _until(value: str | None) -> float | None:
 
 
 def _check_address(url: str, name: str) -> None:
-    """Validate a base URL, as httpx raises no specific exception for some invalid ones.
+    """Validate a base URL, as httpx raises no specific exception for some invalid URLs.
 
     Raises:
         ConfigurationError: It is not a valid address, or it contains a user name or a password,
@@ -345,14 +345,13 @@ def _certificates(file: str | None, folder: str | None) -> ssl.SSLContext:
 
 
 async def _read(response: httpx.Response, name: str) -> bytes:
-    """Return the decoded body."""
     return b"".join([chunk async for chunk in _chunks(response, name)])
 
 
 async def _chunks(response: httpx.Response, name: str) -> AsyncGenerator[bytes, None]:
     """Yield the decoded body, up to the size limit.
 
-    Only a single content encoding is accepted: with two nested ones, a chunk could grow a
+    Only a single content encoding is accepted: with two nested encodings, a chunk could grow a
     millionfold before it is counted.
     """
     encoding = response.headers.get("content-encoding", "").strip().lower()

@@ -117,7 +117,7 @@ def billed(usage: Usage | None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def about(model: str) -> Iterator[None]:
-    """Add `model` to errors of the block, and convert a `RecursionError` into one."""
+    """Add `model` to errors of the block, and convert a `RecursionError` into such an error."""
     try:
         yield
     except LLMError as error:

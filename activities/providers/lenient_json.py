@@ -143,7 +143,7 @@ def arguments(value: Any) -> str:
 def stop(known: Mapping[str, StopReason], reason: str, *, has_calls: bool) -> StopReason:
     """Map a vendor's stop reason.
 
-    An unknown one is `OTHER`; a missing one is derived from the content.
+    An unknown reason is `OTHER`; a missing reason is derived from the content.
     """
     known_reason = known.get(reason, StopReason.OTHER) if reason else StopReason.END
     return StopReason.TOOL_CALLS if known_reason is StopReason.END and has_calls else known_reason

@@ -263,7 +263,7 @@ def _extended(
 
 
 def _blocks(lines: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """Yield (begin, end) of each paragraph; one that is too long for an answer is split by line."""
+    """Yield (begin, end) of each paragraph; paragraphs too long for an answer are split by line."""
     for is_text, group in itertools.groupby(
         range(len(lines)), key=lambda number: bool(lines[number].strip())
     ):

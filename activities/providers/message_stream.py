@@ -4,7 +4,7 @@ The answer is complete with `message_stop`, if every call in it has ended. Block
 from their deltas: text, thinking and its signature, and the JSON of a call's input, which remains
 text if it is invalid (an answer cut off at its limit may end inside it).
 
-`message_start` reports the input and a first count of the output, `message_delta` the final one.
+`message_start` reports the input and a first count of the output, `message_delta` the final count.
 The output therefore counts as unknown before `message_delta`.
 """
 
@@ -104,7 +104,6 @@ class _Block:
 
     @property
     def is_open_call(self) -> bool:
-        """Whether it is a call that has not ended."""
         return self.is_open and self.start.get("type") == "tool_use"
 
     def take(self, delta: dict[str, Any]) -> str:

@@ -172,7 +172,7 @@ def _codes(error: Any) -> list[str]:
 
 
 def _words(error: Any) -> str:
-    """Return the provider's message. OpenRouter also quotes that of the server behind it."""
+    """Return the provider's message. OpenRouter also quotes the message of the server behind it."""
     message, behind = (
         http_errors.words_of(error),
         mapping(mapping(error).get("metadata")).get("raw"),

@@ -4,12 +4,12 @@ Such servers are Azure, xAI, OpenRouter, vLLM, llama.cpp and Ollama.
 
 Nothing is stored at the provider: every request carries the whole transcript. Encrypted reasoning
 is sent back unchanged and in its original position (`reasoning`). The API requires the call or text
-that it led to after it, so reasoning at the end of an answer is omitted, as is that of other
+that it led to after it, so reasoning at the end of an answer is omitted, as is reasoning of other
 vendors. OpenAI's non-reasoning models reject a request for encrypted reasoning; with
 `extra={"include": []}` it is not requested from any model.
 
 `openai` documents how replies are mapped to errors. A 200 with status `failed` is an error; it
-counts as "after output" if the body has output or reports usage. An unfinished one (`queued`,
+counts as "after output" if the body has output or reports usage. An unfinished response (`queued`,
 `in_progress`) is not an answer.
 
 This API has no stop sequences: a request that sets some is rejected, because its answer would not
@@ -149,7 +149,6 @@ def body_of(request: ModelRequest, *, is_own: bool = False) -> dict[str, Any]:
 
 
 def _tools(request: ModelRequest) -> dict[str, Any]:
-    """Return the tools and the tool choice."""
     if not request.tools:
         return {}
     wish = options.choice(request)

@@ -10,7 +10,8 @@ and costs a quarter more for nothing if no such request follows:
 | offers no tools, or rules them out: it is the only or the last one of its turn | none |
 | has `cache_control` in `extra`: the caller places breakpoints | none |
 | tools and system prompt are long enough | after them, for other turns and truncated views |
-| the messages are long enough | after the last message, and after that of the request before |
+| the messages are long enough | after the last message, and after the last message of the request
+before |
 
 The breakpoint of the request before is for steps with many calls: from a breakpoint, the API looks
 back at most 20 blocks for a cached prefix. That makes at most three; the API allows four. The API
@@ -37,7 +38,7 @@ _MARK = {_FIELD: {"type": "ephemeral"}}
 
 
 def pay_off(request: ModelRequest) -> bool:
-    """Return whether a later request likely begins like this one, and `extra` sets no cache."""
+    """Return whether a later request likely begins like this request, and `extra` sets no cache."""
     return (
         bool(request.tools)
         and request.options.tool_choice != "none"

@@ -21,7 +21,7 @@ Codes and statuses are mapped as in `openai` and `http_errors`. `UserError` and
 
 The vendor's message is quoted only for a status, and not if it is about the key. Values of
 environment variables that look like keys, tokens, secrets or passwords are removed from it.
-Transport exceptions quote headers, so their texts are never shown, nor are those of unknown
+Transport exceptions quote headers, so their texts are never shown, nor are the texts of unknown
 exceptions.
 """
 

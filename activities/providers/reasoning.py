@@ -38,7 +38,7 @@ def thought_of(item: Mapping[str, Any]) -> Thinking | None:
 
 
 def item_of(thought: Thinking) -> dict[str, Any] | None:
-    """Return the item for a thought; None for one that cannot be sent back."""
+    """Return the item for a thought; None for a thought that cannot be sent back."""
     try:
         item = mapping(json.loads(thought.signature or "null"))
     except (ValueError, RecursionError):

@@ -4,7 +4,7 @@ OpenAI's own servers enforce a schema strictly only if it has no optional fields
 and no union at its top level; strict mode must not be requested for other schemas, or the request
 is rejected. Servers that constrain output by a grammar (vLLM, llama.cpp, Ollama) enforce any
 schema. Anthropic's API has a format of its own, which supports few schemas. A forced tool supports
-nearly all, except for a union at the top level, which is therefore nested one level down.
+nearly all, except for a union at the top level, which is therefore nested a level down.
 """
 
 from __future__ import annotations

@@ -38,7 +38,6 @@ def _why(error: BaseException) -> str:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield the error and its causes."""
     waiting = [error]
     for _ in range(_DEPTH):
         if not waiting:

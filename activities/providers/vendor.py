@@ -101,7 +101,7 @@ class HttpProvider(abc.ABC):
             return self._answer(reply.data, request)
 
     def _fault(self, data: dict[str, Any]) -> dict[str, Any] | None:
-        """Return the part of a 2xx reply that contains an error; None without one."""
+        """Return the part of a 2xx reply that contains an error; None without an error."""
         return data if data.get("error") else None
 
     @abc.abstractmethod

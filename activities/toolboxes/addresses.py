@@ -1,12 +1,12 @@
-"""Distinguishes public IP addresses from internal ones: of the machine, its networks, its cloud.
+"""Distinguishes public IP addresses from those of the machine, its networks and its cloud.
 
 The internal networks are those of IANA's registries of special-purpose addresses (RFC 6890),
 multicast, and one address of Azure that is formally public, but used internally. They are listed
 here because `ipaddress.is_global` differs between versions of Python.
 
-An IPv6 address that wraps an IPv4 address is treated like that one: mapped (::ffff:0:0/96), and
-NAT64 (64:ff9b::/96, RFC 6052), through which networks without IPv4 reach it. The local prefix of
-NAT64 (64:ff9b:1::/48), 6to4 and Teredo are never public, whatever they wrap.
+An IPv6 address that wraps an IPv4 address is treated like the IPv4 address: mapped (::ffff:0:0/96),
+and NAT64 (64:ff9b::/96, RFC 6052), through which networks without IPv4 reach it. The local prefix
+of NAT64 (64:ff9b:1::/48), 6to4 and Teredo are never public, whatever they wrap.
 """
 
 from __future__ import annotations

@@ -93,7 +93,6 @@ class _Evaluator:
         self._text = text
 
     def result(self) -> Decimal:
-        """Return the value of the expression."""
         try:
             tree = ast.parse(self._text, mode="eval")
         except (SyntaxError, RecursionError, MemoryError):

@@ -172,7 +172,7 @@ class Web:
     async def _answer(self, target: FetchTarget) -> AsyncIterator[httpx.Response]:
         """Yield the response of the first reachable address.
 
-        Each request has its own client, as a shared one would keep cookies.
+        Each request has its own client, as a shared client would keep cookies.
         """
         import httpx
 
@@ -303,7 +303,7 @@ def _is_text(kind: str) -> bool:
 def _charset(response: httpx.Response) -> str:
     """Return the encoding in the reply if it is a known text encoding, else UTF-8.
 
-    Python accepts any codec by name, so only known ones are allowed.
+    Python accepts any codec by name, so only known codecs are allowed.
     """
     for parameter in str(response.headers.get("content-type", "")).split(";")[1:]:
         name, _, value = parameter.partition("=")

@@ -98,7 +98,7 @@ def _parts(path: str) -> tuple[str, ...]:
 
 @contextlib.contextmanager
 def _opened(root: Path, parts: tuple[str, ...]) -> Iterator[int]:
-    """Open the folder `parts` below `root`, creating missing ones."""
+    """Open the folder `parts` below `root`, creating missing folders."""
     fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
     try:
         for part in parts:

@@ -165,7 +165,7 @@ class Folder:
         return files, ". ".join(notes)
 
     def walk(self) -> Iterator[str]:
-        """Yield regular files, those of a folder before those of its subfolders.
+        """Yield regular files, the files of a folder before the files of its subfolders.
 
         Links are skipped: their targets within the folder are listed anyway.
         """

@@ -146,7 +146,7 @@ def _behind_remark(page: str, begin: int) -> int:
 def _unescaped(text: str) -> str:
     """Return `text` with entities replaced.
 
-    Longer numbers are replaced first, as Python raises for those of more than 4,300 digits.
+    Longer numbers are replaced first, as Python raises for more than 4,300 digits.
     """
     return html.unescape(
         _NO_CHARACTER.sub("\ufffd", _ZEROS.sub(r"\1", text)) if "&#" in text else text

@@ -2,8 +2,8 @@
 
 Passages are ranked by SQLite's FTS5, with BM25 over an index in memory. Its `porter` tokenizer
 removes English suffixes, so that `retries` finds `retry`. A word in the passage's own heading
-counts three times, one in the headings above it or in its path once. Passages with all query words
-come first. Stop words (`the`, `how`) are ignored.
+counts three times, a word in the headings above it or in its path once. Passages with all query
+words come first. Stop words (`the`, `how`) are ignored.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _STOP_WORDS = frozenset(_COMMON.split())
 class Match(Value):
     """A passage that has some of the query words.
 
-    `line` is the number of its first line; `heading` is the one above it.
+    `line` is the number of its first line; `heading` is the heading above it.
     """
 
     path: str

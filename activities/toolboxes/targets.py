@@ -34,7 +34,7 @@ _NUMBER = re.compile(r"(0x[0-9a-f]*|[0-9]+)")
 class FetchTarget:
     """A checked URL.
 
-    `host` is a name or an IP address; `addresses` are the allowed ones, in order.
+    `host` is a name or an IP address; `addresses` are the allowed addresses, in order.
     """
 
     url: httpx.URL

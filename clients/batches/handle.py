@@ -24,27 +24,29 @@ from perdure.batch.wire import BatchNote, BatchRequest, BatchStopReason, PartReq
 from perdure.clients.batches.places import Place, place_of
 from perdure.clients.batches.reading import Results, Whole
 from perdure.clients.batches.spool import Spool
-from perdure.clients.batches.status import BatchResult, BatchState, BatchStatus, TaskState
+from perdure.clients.batches.status import BatchResult, BatchStatus, TaskState
 from perdure.clients.batches.uploading import Uploader, Work
 from perdure.clients.reading.timeouts import Timeout, at_most
 from perdure.clients.turns import cancelling, updates
-from perdure.temporal import access, search_attributes
-from perdure.temporal.history import first_event
+from perdure.temporal import access, cancellations, search_attributes
+from perdure.temporal.histories.fetching import first_event
+from perdure.temporal.histories.part_history import PartReader
+from perdure.temporal.histories.runs import describe
 from perdure.temporal.names import ADD_BUDGET, BATCHES, MEMO_BATCH, TURN
-from perdure.temporal.part_history import PartReader
 from perdure.temporal.payloads import decoded, pack, unpack
-from perdure.temporal.runs import describe
+from perdure.values import states
 from perdure.values.budgets import ABudget, BudgetUpdate, Remaining, usd
+from perdure.values.states import State
 
 V = TypeVar("V")
 
 _PAUSE_S = 1.0
 _NO_MEMO = "its description is missing"
-_STATES = {
-    None: BatchState.COMPLETED,
-    BatchStopReason.FAILED: BatchState.STOPPED,
-    BatchStopReason.BUDGET: BatchState.BUDGET_EXHAUSTED,
-    BatchStopReason.CANCELLED: BatchState.CANCELLED,
+_STATES: dict[BatchStopReason | None, states.OfBatch] = {
+    None: State.COMPLETED,
+    BatchStopReason.FAILED: State.STOPPED,
+    BatchStopReason.BUDGET: State.BUDGET_EXHAUSTED,
+    BatchStopReason.CANCELLED: State.CANCELLED,
 }
 
 
@@ -112,7 +114,13 @@ class Batch(Generic[T]):
             BatchNotFoundError: Temporal does not have the batch, or no longer has it.
             ServerUnreachableError: Temporal does not answer.
         """
-        status = status_of(*await self._described())
+        info, note = await self._described()
+        status = status_of(info, note)
+        if note.stop == BatchStopReason.CANCELLED:
+            run_id = info.execution.run_id
+            asking = cancellations.last_name(self._client, self.id, run_id)
+            by = await access.BATCH.asked(self.id, asking)
+            status = status.model_copy(update={"by": by})
         if status.ended_at is not None:
             return status
         return status.model_copy(update={"waiting": await self._waiting()})
@@ -160,7 +168,7 @@ class Batch(Generic[T]):
 
     @validation.arguments("what is added")
     async def add_budget(self, more: ABudget, *, by: validation.By | None = None) -> Remaining:
-        """Add to the budget of a batch that runs. `retry` adds to that of a batch that is over.
+        """Add to the budget of a batch that runs. After its end, `retry` adds to it.
 
         Turns that run keep their budgets. Needs a worker.
 
@@ -197,7 +205,11 @@ class Batch(Generic[T]):
 
     @validation.arguments("the retry")
     async def retry(
-        self, more: ABudget | None = None, *, at_once: validation.Count | None = None
+        self,
+        more: ABudget | None = None,
+        *,
+        at_once: validation.Count | None = None,
+        by: validation.By | None = None,
     ) -> Batch[T]:
         """Run the tasks again that have no answer: those that failed, and those not started.
 
@@ -207,11 +219,13 @@ class Batch(Generic[T]):
         Args:
             more: The amounts to add to the limits of the budget, of which the spent part stays
                 spent. A limit of time counts anew.
-            at_once: The number of turns at once, if it is to be another one.
+            at_once: The number of turns at once, if it is to change.
+            by: The person or program that runs them again: one line, at most 200 characters. It is
+                recorded, not checked.
 
         Raises:
             InvalidRequestError: The batch is not over, was run too often, or has no limit to which
-                `more` could be added.
+                `more` could be added; or an argument is not valid.
             BatchNotFoundError: Temporal does not have the batch, or no longer has all of it.
         """
         check_at_once(at_once or 1)
@@ -224,7 +238,11 @@ class Batch(Generic[T]):
                 note = note.model_copy(update={"spent": spent})
             if spool.count:
                 budget = note.budget.plus(more) if note.budget and more else note.budget
-                changes = {"budget": budget, "at_once": at_once or note.at_once}
+                changes = {
+                    "budget": budget,
+                    "at_once": at_once or note.at_once,
+                    "retried_by": by,
+                }
                 await self._run_again(note.model_copy(update=changes), spool, digest, info)
         return self
 
@@ -294,6 +312,7 @@ class Batch(Generic[T]):
             answered=note.items - spool.count,
             spent=note.spent,
             is_priced=note.is_priced,
+            by=note.retried_by,
         )
         await uploader.start(work, request)
 
@@ -312,7 +331,6 @@ class Batch(Generic[T]):
         )
 
     async def _until_over(self) -> None:
-        """Wait until the batch is over, however it ends."""
         handle = self._client.get_workflow_handle(self.id, result_type=RawValue)
         with contextlib.suppress(WorkflowFailureError):
             await access.BATCH.patiently(self.id, handle.result)
@@ -358,7 +376,7 @@ def status_of(info: WorkflowExecutionInfo, note: BatchNote) -> BatchStatus:
     return BatchStatus(
         id=info.execution.workflow_id,
         agent=note.agent,
-        state=_state(note) if is_over else BatchState.RUNNING,
+        state=_state(note) if is_over else State.RUNNING,
         total=note.items,
         done=note.done,
         failed=note.failed,
@@ -373,6 +391,7 @@ def status_of(info: WorkflowExecutionInfo, note: BatchNote) -> BatchStatus:
         left=_left(note),
         round=max(len(note.rounds), 1),
         reason=note.reason,
+        retried_by=note.retried_by,
         started_at=note.began or info.start_time.ToDatetime(tzinfo=UTC),
         ended_at=info.close_time.ToDatetime(tzinfo=UTC) if is_over else None,
     )
@@ -435,11 +454,11 @@ async def note_in(client: Client, info: WorkflowExecutionInfo) -> BatchNote:
     return BatchNote.model_validate(memo)
 
 
-def _state(note: BatchNote) -> BatchState:
+def _state(note: BatchNote) -> states.OfBatch:
     if not note.over:
-        return BatchState.TERMINATED
+        return State.TERMINATED
     stop = BatchStopReason.LOST if note.lost and note.stop is None else note.stop
-    return _STATES.get(stop, BatchState.STOPPED)
+    return _STATES.get(stop, State.STOPPED)
 
 
 def _rest(note: BatchNote) -> int:

@@ -41,7 +41,8 @@ class BatchOf:
         tasks: The tasks, as for `AgentClient.start_batch`. They are read when the schedule is
             created or changed, and stored with it.
         at_once: The largest number of turns that run at the same time, at most 500.
-        turn_budget: The limits of each turn; the `budget` of the schedule is that of each batch.
+        turn_budget: The limits of each turn; the `budget` of the schedule is the budget of each
+            batch.
         on_error: What to do after a turn without an answer: `go on` with the others, or `stop` to
             start no more.
     """

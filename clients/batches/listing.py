@@ -11,43 +11,53 @@ from temporalio.client import Client
 from perdure import errors
 from perdure.base import Value
 from perdure.clients.batches.handle import note_in, status_of
-from perdure.clients.batches.status import BatchState
 from perdure.clients.reading.lists import Listing
 from perdure.clients.turns.filters import Filter
 from perdure.clients.turns.listing import Workflows
 from perdure.errors import ErrorInfo
 from perdure.temporal.access import BATCH
+from perdure.temporal.histories.runs import describe
 from perdure.temporal.names import BATCHES
 from perdure.temporal.namespace_check import Index
-from perdure.temporal.runs import describe
+from perdure.values import states
+from perdure.values.states import State
 
-_ENDS = {
-    Status.WORKFLOW_EXECUTION_STATUS_CANCELED: BatchState.CANCELLED,
-    Status.WORKFLOW_EXECUTION_STATUS_TERMINATED: BatchState.TERMINATED,
+_ENDS: dict[Status.ValueType, states.OfBatch] = {
+    Status.WORKFLOW_EXECUTION_STATUS_CANCELED: State.CANCELLED,
+    Status.WORKFLOW_EXECUTION_STATUS_TERMINATED: State.TERMINATED,
 }
 """The states that the server knows. A batch whose workflow completed may have stopped early."""
+
+
+_WORDS = {
+    State.STOPPED: "a turn of the batch failed, or a part of it is gone",
+    State.BUDGET_EXHAUSTED: "the budget of the batch is spent",
+    State.CANCELLED: "the batch was cancelled",
+    State.TERMINATED: "the batch was terminated",
+}
 
 
 class BatchEntry(Value):
     """A batch in a list. A batch that was run again is listed with its last round.
 
     Attributes:
-        id: The batch's id; `client.batch(entry.id)` goes on with it.
+        id: The batch's id; `client.batch(entry.id)` returns its handle.
         agent: The name of its agent; empty if this process cannot decode it.
-        state: The state of the batch. None for one that is over if this process cannot decode how.
+        state: The state of the batch. None for a batch that is over if this process cannot decode
+            how.
         total: The number of its tasks.
         done: The number of tasks with an answer, of all rounds so far.
         failed: The number of tasks whose latest turn ended without one.
         round: The number of the round.
         started_at: When the round was started.
         ended_at: When it ended; None before.
-        error: The reason why the entry lacks the agent and the numbers: this process cannot decode
-            them. None for all other entries.
+        error: Why tasks of a batch that is over were not started; or why the entry lacks the agent
+            and the numbers: this process cannot decode them. None for all other entries.
     """
 
     id: str
     agent: str = ""
-    state: BatchState | None
+    state: states.OfBatch | None
     total: int = 0
     done: int = 0
     failed: int = 0
@@ -94,10 +104,20 @@ async def _entry_of(client: Client, info: WorkflowExecutionInfo) -> BatchEntry:
         is_over = info.HasField("close_time")
         return BatchEntry(
             id=info.execution.workflow_id,
-            state=_ENDS.get(info.status) if is_over else BatchState.RUNNING,
+            state=_ENDS.get(info.status) if is_over else State.RUNNING,
             started_at=info.start_time.ToDatetime(tzinfo=UTC),
             ended_at=info.close_time.ToDatetime(tzinfo=UTC) if is_over else None,
             error=error.info(),
         )
     fields = BatchEntry.model_fields.keys() - {"error"}
-    return BatchEntry(**{name: getattr(status, name) for name in fields})
+    values = {name: getattr(status, name) for name in fields}
+    return BatchEntry(**values, error=error_of(status.state))
+
+
+def error_of(state: State) -> ErrorInfo | None:
+    """Return why a batch has not tried all of its tasks."""
+    why = _WORDS.get(state)
+    if why is None:
+        return None
+    message = f"tasks were not started: {why}"
+    return errors.TaskNotStartedError(message, context={"reason": state}).info()

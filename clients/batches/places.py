@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from pydantic import Field, ValidationError
+from typing import ClassVar
+
+from pydantic import Field
 
 from perdure import errors
-from perdure.base import Wire
-from perdure.temporal.access import cursor_of, no_cursor, position_in
+from perdure.clients.reading.cursors import StoredPosition
 
 _DIGITS = 12
-_OF_RESULTS = "a batch's results"
 
 
-class Place(Wire):
+class Place(StoredPosition):
     """A place in the results of a batch.
 
-    The parts of the round before `part` were read whole, and of a later one the number of results
+    The parts of the round before `part` were read whole, and of a later part the number of results
     in `seen`. `batch` is the beginning of the digest of its tasks.
     """
+
+    subject: ClassVar[str] = "a batch's results"
 
     batch: str
     round: int = Field(default=1, ge=1)
@@ -29,25 +31,9 @@ class Place(Wire):
         """Return the beginning of the results of a batch, by the digest of its tasks."""
         return cls(batch=digest[:_DIGITS])
 
-    @classmethod
-    def of(cls, cursor: str) -> Place:
-        """Return the place of a cursor.
-
-        Raises:
-            InvalidRequestError: The value is not a cursor.
-        """
-        try:
-            return cls.model_validate_json(position_in(cursor, _OF_RESULTS))
-        except ValidationError:
-            raise no_cursor(cursor, _OF_RESULTS) from None
-
-    def cursor(self) -> str:
-        """Return the place as a cursor."""
-        return cursor_of(self.model_dump_json().encode())
-
 
 def place_of(cursor: str | None, digest: str) -> Place:
-    """Return the place of a cursor; without one, the beginning.
+    """Return the place of a cursor; without a cursor, the beginning.
 
     Raises:
         StaleCursorError: The cursor belongs to another batch.

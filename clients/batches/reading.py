@@ -1,7 +1,7 @@
 """Reads the results of a batch from the histories of its parts. It needs no worker.
 
-Parts run one after the other and overlap, so several are read at the same time. What has been read
-is not kept.
+Parts run in order and overlap, so several are read at the same time. What has been read is not
+kept.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from perdure.schemas import output_type
 from perdure.schemas.strict_schema import Schema
 from perdure.temporal import access
 from perdure.temporal.follow import Follower
-from perdure.temporal.part_history import PartOrdered, PartReader
+from perdure.temporal.histories.part_history import PartOrdered, PartReader
 from perdure.text import size
 from perdure.turn import ending
 from perdure.turn.facts import ChildEnded, TurnEnded
@@ -49,7 +49,7 @@ _WORDS = {
 
 
 class _Begun:
-    """The part has begun, so the next one may follow."""
+    """The part has begun, so the next part may follow."""
 
 
 class _Gone:
@@ -86,7 +86,8 @@ class Results:
     async def after(self, position: Place) -> AsyncGenerator[Found, None]:
         """Yield the results after a place as they come, each task once, until the batch is over.
 
-        Tasks without an answer are those of the last round. The cost is that of all rounds.
+        Tasks without an answer are reported for the last round. The cost is the sum over all
+        rounds.
         """
         note = await self._note()
         costs = await self._costs_before(note, position)
@@ -145,7 +146,7 @@ class Results:
     async def of_part(
         self, note: BatchNote, number: int, part: int, *, waits: bool
     ) -> AsyncIterator[Found | _Begun]:
-        """Yield the results of one part in a fixed order: ended turns first, then the others.
+        """Yield the results of one part in a fixed order: ended turns first, then running turns.
 
         Without `waits`, the part is read as far as it is recorded.
         """
@@ -309,7 +310,6 @@ class _Window:
                     yield item, result.model_copy(update={"cursor": self._place().cursor()})
 
     async def _found(self) -> tuple[int, Any]:
-        """Return the next message of a part."""
         if self._waits and self._is_gone.is_set():
             return 0, _Gone()
         getting = asyncio.create_task(self._queue.get())
@@ -365,14 +365,12 @@ class _Window:
             await queue.put((part, error))
 
     async def close(self) -> None:
-        """Stop reading."""
         for task in self._open.values():
             task.cancel()
         await asyncio.gather(*self._open.values(), return_exceptions=True)
 
 
 def _error_of(end: ChildEnded) -> PerdureError:
-    """Return the error of a turn without an answer."""
     summary = end.summary
     if summary is None:
         cls = errors.TurnTerminatedError if end.began else errors.TurnExistsError

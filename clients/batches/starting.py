@@ -1,4 +1,4 @@
-"""Starts batches, or finds the existing ones with their ids."""
+"""Starts batches, or finds existing batches with their ids."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class BatchStarter:
         """Read and check all tasks, store them, and start the batch, unless it exists.
 
         Raises:
-            BatchConflictError: The id is that of another batch, or of a turn.
+            BatchConflictError: The id is the id of another batch, or of a turn.
             InvalidRequestError: A task or an option is not valid; nothing was started.
             TooLargeError: A task is too large; nothing was started.
             ServerUnreachableError: Temporal does not answer.
@@ -76,7 +76,7 @@ class BatchStarter:
         """Return whether the batch exists.
 
         Raises:
-            BatchConflictError: Its id is that of another batch, or of a turn.
+            BatchConflictError: Its id is the id of another batch, or of a turn.
         """
         try:
             _, note = await described(self._client, batch)

@@ -9,23 +9,9 @@ from typing import Generic
 
 from perdure.base import T, Value
 from perdure.errors import ErrorInfo
+from perdure.values import states
 from perdure.values.budgets import Budget, Remaining, Spending
 from perdure.values.reports import Outcome
-
-
-class BatchState(StrEnum):
-    """The state of a batch. All except `running` are final, until `retry`.
-
-    A batch that is `completed` has tried every task. In the other final states some were not
-    started.
-    """
-
-    RUNNING = "running"
-    COMPLETED = "completed"
-    STOPPED = "stopped"
-    BUDGET_EXHAUSTED = "budget_exhausted"
-    CANCELLED = "cancelled"
-    TERMINATED = "terminated"
 
 
 class TaskState(StrEnum):
@@ -42,7 +28,8 @@ class BatchStatus(Value):
     Attributes:
         id: The batch's id.
         agent: The name of its agent.
-        state: The state of the batch.
+        state: The state of the batch. All except `running` are final, until `retry`. A batch that
+            is `completed` has tried every task; in the other final states some were not started.
         total: The number of its tasks.
         done: The number of tasks with an answer, of all rounds.
         failed: The number of tasks whose latest turn ended without one.
@@ -59,13 +46,17 @@ class BatchStatus(Value):
         left: What is left of it, including what running turns may still spend.
         round: The number of the current round: 1, and one more for each `retry`.
         reason: The reason of a cancellation.
+        by: The person or program that has cancelled it; None otherwise, without a name, and in the
+            status of a schedule.
+        retried_by: The person or program that has started the current round with `retry`; None
+            in the first round, and without a name.
         started_at: When the current round was started.
         ended_at: When it ended; None before.
     """
 
     id: str
     agent: str
-    state: BatchState
+    state: states.OfBatch
     total: int
     done: int = 0
     failed: int = 0
@@ -80,6 +71,8 @@ class BatchStatus(Value):
     left: Remaining = Remaining()
     round: int = 1
     reason: str = ""
+    by: str | None = None
+    retried_by: str | None = None
     started_at: datetime
     ended_at: datetime | None = None
 

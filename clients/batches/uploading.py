@@ -18,9 +18,9 @@ from perdure import errors, limits
 from perdure.batch import plan as batch_plan
 from perdure.batch.wire import BatchRequest, PartRequest, part_id
 from perdure.temporal import access
+from perdure.temporal.histories.runs import describe
 from perdure.temporal.names import BATCH, BATCH_PART, MEMO_BATCH
 from perdure.temporal.payloads import pack
-from perdure.temporal.runs import describe
 from perdure.text import counted, markdown, word
 from perdure.turn.wire import TurnRequest
 from perdure.values.batch_items import BatchItem
@@ -40,8 +40,8 @@ class Work:
         common: The input of its turns, with an empty task.
         indexed: Whether the namespace has Perdure's search attributes.
         priority: As for `AgentClient.start`.
-        fairness: As for `AgentClient.start`; the turns have that of their part.
-        schedule: The id of the schedule that runs the batch; empty without one.
+        fairness: As for `AgentClient.start`; the turns have their part's.
+        schedule: The id of the schedule that runs the batch; empty without a schedule.
     """
 
     batch: str
@@ -174,7 +174,7 @@ class Uploader:
 
 
 async def _some(tasks: set[asyncio.Task[None]]) -> set[asyncio.Task[None]]:
-    """Wait for one of the tasks, and return the others."""
+    """Wait for one of the tasks, and return the other tasks."""
     done, pending = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     for task in done:
         task.result()
@@ -182,7 +182,7 @@ async def _some(tasks: set[asyncio.Task[None]]) -> set[asyncio.Task[None]]:
 
 
 def _split(work: Work, items: Iterable[BatchItem]) -> Iterator[PartRequest]:
-    """Yield the parts. Their size includes what each turn has in common with the others."""
+    """Yield the parts. Their size includes what all turns have in common."""
     number, part, bytes_ = 0, list[BatchItem](), 0
     common = len(work.common.model_dump_json())
     for item in items:

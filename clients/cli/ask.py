@@ -32,7 +32,7 @@ _QUESTION = options.together(
         metavar="URL",
         help="A server with OpenAI's API, such as http://localhost:11434/v1.",
     ),
-    click.option(
+    options.temporal(
         "--address",
         metavar="HOST:PORT",
         help="Use this Temporal server instead of an embedded one.",

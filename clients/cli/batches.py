@@ -74,13 +74,9 @@ def batch() -> None:
     metavar="HOW",
     help="After a turn without an answer: 'go on' with the others, or stop (default: go on).",
 )
-@click.option("--turn-usd", metavar="AMOUNT", help="Money for each turn, such as 0.05.")
-@options.labels("A label of every turn; may be repeated.")
-@options.ON_DONE
+@options.limit("--turn-usd", metavar="AMOUNT", help="Money for each turn, such as 0.05.")
+@options.turn("A label of every turn; may be repeated.")
 @options.json_lines(_LINES)
-@options.BUDGET
-@options.iterations("--max-iterations")
-@options.MODEL_RETRY
 @options.CONNECTION
 async def run(
     file: Path,
@@ -162,8 +158,14 @@ async def results(batch: Batch[Any], display: Display, out: Path | None, as_csv:
     help="At most this many turns at the same time (default: as before).",
 )
 @options.BUDGET
+@options.BY
 async def retry(
-    batch: Batch[Any], display: Display, out: Path | None, at_once: int | None, **limits: Any
+    batch: Batch[Any],
+    display: Display,
+    out: Path | None,
+    at_once: int | None,
+    by: str | None,
+    **limits: Any,
 ) -> int:
     """Run the tasks without an answer again, and follow the batch.
 
@@ -172,7 +174,7 @@ async def retry(
     from perdure.clients.cli.drawing.amounts import budget_of
     from perdure.clients.cli.running import batch_results
 
-    await batch.retry(budget_of(limits), at_once=at_once)
+    await batch.retry(budget_of(limits), at_once=at_once, by=sender(by))
     return await batch_results.follow(batch, out, as_json=display.as_json)
 
 

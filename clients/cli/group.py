@@ -27,26 +27,6 @@ GROUPS = {
     "More": ("mcp", "completion"),
 }
 """The commands, in the order of the help."""
-_SECTIONS = {
-    **dict.fromkeys(
-        (
-            *("usd", "time", "tokens", "model_calls", "tool_calls"),
-            *("max_iterations", "iterations", "model_retry"),
-            *("total_usd", "total_tokens", "turn_usd"),
-        ),
-        "Limits",
-    ),
-    **dict.fromkeys(
-        (
-            *("cron", "timezone", "if_running", "catch_up", "on_failure", "remember_last"),
-            *("jitter", "starts", "ends"),
-        ),
-        "Schedule",
-    ),
-    **dict.fromkeys(("delay", "deadline", "fairness", "weight"), "When it runs"),
-    **dict.fromkeys(("address", "namespace", "task_queue"), "Temporal"),
-}
-"""The sections of options that several commands share."""
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
@@ -98,7 +78,7 @@ class Command(FirstSentence):
                 continue
             record = parameter.get_help_record(ctx)
             if record is not None:
-                section = _SECTIONS.get(parameter.name or "", "Options")
+                section = getattr(parameter, "section", "Options")
                 sections.setdefault(section, []).append(record)
         for title, records in sections.items():
             with formatter.section(title):

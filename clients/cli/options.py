@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -100,8 +101,20 @@ class Label(click.ParamType[tuple[str, str]]):
         return name, text
 
 
+class SectionOption(click.Option):
+    """An option that the help lists in a section of its own."""
+
+    def __init__(self, *args: Any, section: str, **attributes: Any) -> None:
+        """Create the option; `attributes` are those of `click.Option`."""
+        super().__init__(*args, **attributes)
+        self.section = section
+
+
 DAYS = click.IntRange(1, _MOST_DAYS - 1)
 FOLDER = click.Path(path_type=Path, file_okay=False)
+limit = functools.partial(click.option, cls=SectionOption, section="Limits")
+when = functools.partial(click.option, cls=SectionOption, section="When it runs")
+temporal = functools.partial(click.option, cls=SectionOption, section="Temporal")
 
 
 def together(*decorators: Decorator[Function]) -> Decorator[Function]:
@@ -116,7 +129,7 @@ def together(*decorators: Decorator[Function]) -> Decorator[Function]:
 
 
 AGENT: Decorator[Any] = click.argument("agent", help="The agent's name.")
-ADDRESS: Decorator[Any] = click.option(
+ADDRESS: Decorator[Any] = temporal(
     "--address",
     metavar="HOST:PORT",
     help="Temporal's address (default: its environment, or localhost:7233).",
@@ -131,7 +144,7 @@ BY: Decorator[Any] = click.option(
 )
 CONNECTION = together(
     ADDRESS,
-    click.option(
+    temporal(
         "--task-queue",
         metavar="NAME",
         envvar="PERDURE_TASK_QUEUE",
@@ -142,29 +155,24 @@ CONNECTION = together(
 """Temporal's address, and the task queue of the workers."""
 ONE_OR_ALL_QUEUES = together(
     ADDRESS,
-    click.option(
+    temporal(
         "--task-queue", metavar="NAME", help="Only turns of this task queue (default: of all)."
     ),
 )
 """Temporal's address, for a command that lists turns."""
-ANY_QUEUE = together(ADDRESS, click.option("--task-queue", hidden=True, expose_value=False))
+ANY_QUEUE = together(ADDRESS, temporal("--task-queue", hidden=True, expose_value=False))
 """Temporal's address, for a command that needs no task queue.
 
 Scripts may pass a task queue to every command.
 """
-_USD: Decorator[Any] = click.option(
-    "--usd", metavar="AMOUNT", help="Money in US dollars, such as 0.50."
-)
-_TIME_LIMIT: Decorator[Any] = click.option(
+_USD: Decorator[Any] = limit("--usd", metavar="AMOUNT", help="Money in US dollars, such as 0.50.")
+_TIME_LIMIT: Decorator[Any] = limit(
     "--time", metavar="TIME", type=Duration(), help="Such as 90s, 10m or 1h30m."
 )
 _COUNTS = together(
-    click.option("--tokens", metavar="N", type=int, help="Input and output together."),
-    click.option("--model-calls", metavar="N", type=int, help="Requests to models."),
-    click.option("--tool-calls", metavar="N", type=int, help="Calls of tools."),
-)
-ON_DONE: Decorator[Any] = click.option(
-    "--on-done", metavar="URL", help="An https URL that gets a signed webhook when a turn is over."
+    limit("--tokens", metavar="N", type=int, help="Input and output together."),
+    limit("--model-calls", metavar="N", type=int, help="Requests to models."),
+    limit("--tool-calls", metavar="N", type=int, help="Calls of tools."),
 )
 REASON: Decorator[Any] = click.option(
     "--reason", default="", metavar="TEXT", help="The reason, for people; in one line."
@@ -176,7 +184,7 @@ SESSION_BUDGET = together(_USD, _COUNTS)
 
 def iterations(name: str) -> Decorator[Any]:
     """Return the option for the limit of steps, or for an addition to it."""
-    return click.option(
+    return limit(
         name,
         metavar="N",
         type=Count(min=1),
@@ -184,29 +192,33 @@ def iterations(name: str) -> Decorator[Any]:
     )
 
 
-MODEL_RETRY: Decorator[Any] = click.option(
-    "--model-retry",
-    metavar="TIME",
-    type=Retries(),
-    help="How long a provider that is unavailable is tried again, such as 10s.",
+LIMITS = together(
+    iterations("--max-iterations"),
+    limit(
+        "--model-retry",
+        metavar="TIME",
+        type=Retries(),
+        help="How long a provider that is unavailable is tried again, such as 10s.",
+    ),
 )
+"""The limits of a turn besides its budget."""
 START = together(
-    click.option(
+    when(
         "--delay",
         metavar="WHEN",
         type=When(),
         help="When it begins: 2h after its start, or a date such as 2030-12-01T18:00:00+01:00.",
     ),
-    click.option(
+    when(
         "--deadline",
         metavar="WHEN",
         type=When(),
         help="When it ends at the latest, waits for people included.",
     ),
-    click.option(
+    when(
         "--fairness", metavar="KEY", help="The key, such as a tenant, that takes turns with others."
     ),
-    click.option("--weight", metavar="N", type=float, help="The share of that key (default: 1)."),
+    when("--weight", metavar="N", type=float, help="The share of that key (default: 1)."),
 )
 """The options about when a new turn runs."""
 FORK = together(
@@ -245,4 +257,21 @@ def labels(text: str) -> Decorator[Any]:
         multiple=True,
         callback=lambda _context, _parameter, pairs: dict(pairs),
         help=text,
+    )
+
+
+def turn(labelled: str, budget: Decorator[Any] = BUDGET) -> Decorator[Any]:
+    """Return the options of a turn, for a command that starts turns.
+
+    `labelled` is the help of `--label`, and `budget` has the limits of what may be spent.
+    """
+    return together(
+        labels(labelled),
+        click.option(
+            "--on-done",
+            metavar="URL",
+            help="An https URL that gets a signed webhook when a turn is over.",
+        ),
+        budget,
+        LIMITS,
     )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import click
 
-from perdure.clients.cli.options import Count, Decorator, Duration, together
+from perdure.clients.cli.options import Count, Decorator, Duration, SectionOption, limit, together
 
 NEVER = "none"
 
@@ -33,6 +34,7 @@ class ScheduleTime(click.ParamType[datetime | str]):
 
 
 _GO_ON = "go on"
+_timing = functools.partial(click.option, cls=SectionOption, section="Schedule")
 
 
 def definition(*, is_new: bool) -> Decorator[Any]:
@@ -42,10 +44,10 @@ def definition(*, is_new: bool) -> Decorator[Any]:
 
 def _times(*, is_new: bool) -> Decorator[Any]:
     return together(
-        click.option(
+        _timing(
             "--cron", metavar="CRON", required=is_new, help="Its times, such as '0 7 * * 1-5'."
         ),
-        click.option(
+        _timing(
             "--timezone",
             metavar="ZONE",
             required=is_new,
@@ -72,7 +74,7 @@ _STARTED = together(
         metavar="N",
         help="At most this many turns of the batch at the same time (default: 10).",
     ),
-    click.option("--turn-usd", metavar="AMOUNT", help="Money for each turn of the batch."),
+    limit("--turn-usd", metavar="AMOUNT", help="Money for each turn of the batch."),
     click.option(
         "--on-error",
         type=click.Choice([_GO_ON, "stop"]),
@@ -81,35 +83,35 @@ _STARTED = together(
     ),
 )
 _RULES = together(
-    click.option(
+    _timing(
         "--if-running",
         type=click.Choice(["skip", "queue", "cancel", "allow"]),
         metavar="HOW",
         help="At a time at which a turn is running: skip, queue, cancel or allow.",
     ),
-    click.option(
+    _timing(
         "--on-failure",
         type=click.Choice([_GO_ON, "pause"]),
         metavar="HOW",
         help="After a turn that failed: 'go on' or pause.",
     ),
-    click.option(
+    _timing(
         "--remember-last/--no-remember-last",
         default=None,
         help="Give each turn the output of the last one.",
     ),
-    click.option(
+    _timing(
         "--catch-up", metavar="TIME", type=Duration(), help="How late a missed time may be run."
     ),
-    click.option(
+    _timing(
         "--jitter", metavar="TIME", type=Duration(), help="The largest random delay; 0s for none."
     ),
 )
 _TOTAL = together(
-    click.option("--total-usd", metavar="AMOUNT", help="Money for all turns together, such as 20."),
-    click.option("--total-tokens", metavar="N", type=int, help="Tokens for all turns together."),
+    limit("--total-usd", metavar="AMOUNT", help="Money for all turns together, such as 20."),
+    limit("--total-tokens", metavar="N", type=int, help="Tokens for all turns together."),
 )
 _PERIOD = together(
-    click.option("--starts", metavar="WHEN", type=ScheduleTime(), help="No turn starts before it."),
-    click.option("--ends", metavar="WHEN", type=ScheduleTime(), help="No turn starts after it."),
+    _timing("--starts", metavar="WHEN", type=ScheduleTime(), help="No turn starts before it."),
+    _timing("--ends", metavar="WHEN", type=ScheduleTime(), help="No turn starts after it."),
 )

@@ -48,12 +48,8 @@ def schedule() -> None:
 @options.AGENT
 @click.argument("task", default="", help="The task of each turn; none with --batch.")
 @schedule_options.definition(is_new=True)
-@options.labels("A label of its turns; may be repeated.")
-@options.ON_DONE
+@options.turn("A label of its turns; may be repeated.")
 @options.json_lines("Print the schedule as a line of JSON.")
-@options.BUDGET
-@options.iterations("--max-iterations")
-@options.MODEL_RETRY
 @options.CONNECTION
 async def create(
     schedule: str,
@@ -96,12 +92,38 @@ async def show(schedule: Schedule, display: Display) -> int:
     return await schedules.show(schedule, as_json=display.as_json)
 
 
+@schedule.for_id(
+    "perdure schedule results digest",
+    "perdure schedule results digest --limit 1 --json | jq .outcome",
+    json="Print a line of JSON for each result.",
+)
+@click.option("--after", metavar="CURSOR", help="Only results after this one (see --json).")
+@click.option(
+    "--limit",
+    type=options.Count(min=1),
+    metavar="N",
+    help="End after this many (default: follow the schedule until Ctrl-C).",
+)
+async def results(
+    schedule: Schedule, display: Display, after: str | None, limit: int | None
+) -> int:
+    """Print what a schedule has started, and follow it.
+
+    It begins with the last turns that were started; each is printed when it is over. Needs no
+    worker.
+    """
+    from perdure.clients.cli.drawing import schedules
+
+    return await schedules.follow(schedule, after, limit, as_json=display.as_json)
+
+
 @schedule.for_id("perdure schedule run digest", json="Print the id of the turn as a line of JSON.")
-async def run(schedule: Schedule, display: Display) -> int:
+@options.BY
+async def run(schedule: Schedule, display: Display, by: str | None) -> int:
     """Start a turn now, also while the schedule is paused."""
     from perdure.clients.cli.drawing.hints import CommandHints
 
-    started = await schedule.run_now()
+    started = await schedule.run_now(by=sender(by))
     hints, kind = CommandHints(display.address), "turn"
     following = hints.of("show", started)
     if (await schedule.status()).tasks is not None:
@@ -209,11 +231,7 @@ async def backfill(
 @click.option("--agent", metavar="NAME", help="The agent's name.")
 @click.option("--task", metavar="TEXT", help="The task of each turn.")
 @schedule_options.definition(is_new=False)
-@options.labels("A label in place of those of its turns; may be repeated.")
-@options.ON_DONE
-@options.BUDGET
-@options.iterations("--max-iterations")
-@options.MODEL_RETRY
+@options.turn("A label in place of those of its turns; may be repeated.")
 async def change(schedule: Schedule, display: Display, **values: Any) -> int:
     """Change a schedule; what is not named stays.
 

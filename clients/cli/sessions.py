@@ -46,12 +46,9 @@ def _handle(client: AgentClient, id: str) -> Session:
     metavar="TIME",
     help="Close a new session after this time without a message (default: never).",
 )
-@options.labels("A label of a new session and its turns; may be repeated.")
 @options.BY
 @options.json_lines("Print lines of JSON: the session, and for each message its turn and report.")
-@options.SESSION_BUDGET
-@options.iterations("--max-iterations")
-@options.MODEL_RETRY
+@options.turn("A label of a new session and its turns; may be repeated.", options.SESSION_BUDGET)
 @options.CONNECTION
 async def chat(
     agent: str,
@@ -66,14 +63,13 @@ async def chat(
 
     The session stays open afterwards. On a terminal, `/help` lists what else may be typed, and
     Ctrl-C interrupts the running turn. From a pipe, each line waits for the answer to the line
-    before it. Budget, idle time, labels, iterations and retries apply to a session that this
+    before it. Its idle time and the options of its turns apply to a session that this
     command begins.
     """
     from perdure.clients.cli.chatting.chat import ChatOptions, chat
     from perdure.clients.cli.drawing.amounts import with_budget
 
-    start = with_budget({**values, "labels": values["labels"] or None})
-    chosen = ChatOptions(agent, session_id, start, by, as_json, address)
+    chosen = ChatOptions(agent, session_id, with_budget(values), by, as_json, address)
     return await chat(await connected(address, task_queue), chosen)
 
 
@@ -121,7 +117,7 @@ async def show(session: Session, display: Display) -> int:
     epilog=examples(
         'perdure session say ticket-4711 "And for a flat?"',
         'perdure session say ticket-4711 "Use the new price list." --if-busy steer',
-        'perdure session say ticket-4712 "Hello." --begin support --follow > answer.txt',
+        'perdure session say ticket-4712 "Hello." --begin support --usd 2 --follow > answer.txt',
     ),
 )
 @_ID
@@ -141,11 +137,15 @@ async def show(session: Session, display: Display) -> int:
 @click.option("--follow", is_flag=True, help="Follow the turn that reads it, as `perdure run`.")
 @options.BY
 @options.json_lines("Print what happens to it as a line of JSON; with --follow, then as `run`.")
+@options.turn("A label of a new session and its turns; may be repeated.", options.SESSION_BUDGET)
 @options.CONNECTION
 async def say(
     session: str,
     text: str,
     begin: str | None,
+    agent: str | None,
+    if_busy: Any,
+    id: str | None,
     follow: bool,
     by: str | None,
     as_json: bool,
@@ -155,13 +155,23 @@ async def say(
 ) -> int:
     """Send a message to a session.
 
-    Once the message is accepted, a turn reads it.
+    Once the message is accepted, a turn reads it. Labels, limits and `--on-done` are those of a
+    session that `--begin` begins.
     """
+    from perdure import errors
+    from perdure.clients.cli.drawing.amounts import with_budget
     from perdure.clients.cli.drawing.hints import CommandHints
     from perdure.clients.cli.running import following
 
+    start = with_budget(values)
+    if begin is None and any(start.values()):
+        raise errors.InvalidRequestError(
+            "labels, limits and --on-done are those of a new session; name its agent with --begin"
+        )
     client = await connected(address, task_queue)
-    sent = await client.session(session, begin).say(text, by=sender(by), **values)
+    sent = await client.session(session, begin, **start).say(
+        text, id=id, if_busy=if_busy, by=sender(by), agent=agent
+    )
     turn = await sent.turn() if follow else None
     display = Display(as_json=as_json, address=address)
     if turn is None or as_json:
@@ -190,10 +200,17 @@ async def say(
     metavar="N",
     help="The last turn whose messages are taken over (default: all).",
 )
+@options.BY
 @options.json_lines("Print the id of the new session as a line of JSON.")
 @options.CONNECTION
 async def fork(
-    session: str, id: str, at_turn: int | None, as_json: bool, address: str | None, task_queue: str
+    session: str,
+    id: str,
+    at_turn: int | None,
+    by: str | None,
+    as_json: bool,
+    address: str | None,
+    task_queue: str,
 ) -> int:
     """Begin a session with the messages of another session.
 
@@ -203,7 +220,7 @@ async def fork(
     from perdure.text import word
 
     client = await connected(address, task_queue)
-    new = await client.session(session).fork(at_turn, id=id)
+    new = await client.session(session).fork(at_turn, id=id, by=sender(by))
     text = f"session {word(new.id)} begins with the messages of {word(session)}"
     return Display(as_json).report({"session": new.id, "forked_from": session}, text)
 

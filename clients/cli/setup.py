@@ -32,7 +32,7 @@ from perdure.clients.cli.group import Command, examples
 )
 @options.json_lines("Print a line of JSON for what was found or done.")
 @options.ADDRESS
-@click.option(
+@options.temporal(
     "--namespace",
     metavar="NAME",
     help="Temporal's namespace (default: its environment, or default).",

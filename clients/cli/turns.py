@@ -57,11 +57,8 @@ def turns() -> None:
 )
 @options.STREAM
 @options.EVENTS
-@options.BUDGET
-@options.iterations("--max-iterations")
-@options.MODEL_RETRY
+@options.turn("A label of the turn; may be repeated.")
 @options.START
-@options.ON_DONE
 @options.CONNECTION
 async def run(
     agent: str,
@@ -271,8 +268,8 @@ async def steer(
 @options.FORK
 @options.EVENTS
 @options.BUDGET
-@options.iterations("--max-iterations")
-@options.MODEL_RETRY
+@options.LIMITS
+@options.BY
 @options.ANY_QUEUE
 async def fork(
     turn: str,
@@ -280,6 +277,7 @@ async def fork(
     is_agreed: bool,
     no_follow: bool,
     stream: bool,
+    by: str | None,
     as_json: bool,
     address: str | None,
     **values: Any,
@@ -293,7 +291,8 @@ async def fork(
 
     display = Display(as_json=as_json, stream=stream, address=address)
     start = forking.ForkStart(display, is_agreed, follows=not no_follow)
-    return await forking.fork(await connected(address), turn, start, at_step, values)
+    given = {**values, "by": sender(by)}
+    return await forking.fork(await connected(address), turn, start, at_step, given)
 
 
 @turns.command(
@@ -305,8 +304,7 @@ async def fork(
 @options.FORK
 @options.EVENTS
 @options.BUDGET
-@options.iterations("--max-iterations")
-@options.MODEL_RETRY
+@options.LIMITS
 @options.BY
 @options.ANY_QUEUE
 async def resume(

@@ -29,12 +29,12 @@ class Connections:
     """The connections of a process.
 
     Attributes:
-        most: The largest number of them.
+        limit: The largest number of them.
         waiting: Those without a request, the one that has waited longest first.
     """
 
     def __init__(self, limit: int) -> None:
-        self.most = min(limit, _files(limit + _OTHER_FILES) - _OTHER_FILES)
+        self.limit = min(limit, _files(limit + _OTHER_FILES) - _OTHER_FILES)
         self.waiting: dict[TimedConnection, None] = {}
 
     def protocol(self, **options: Any) -> TimedConnection:
@@ -47,9 +47,9 @@ class TimedConnection(H11Protocol):
 
     A request that comes before the answer to the last one is not answered, and the connection is
     closed: thousands of such requests fit into one packet, and no client in use sends them. A
-    request that comes before the last answer is read waits for that.
-    Beyond the largest number, the connection that has waited longest without a request is closed.
-    If all have one, the new one is refused.
+    request that comes before the last answer is read waits for that. Beyond the largest number, the
+    connection that has waited longest without a request is closed. If all have a request, the new
+    connection is refused.
     """
 
     def __init__(self, of: Connections, **options: Any) -> None:
@@ -64,7 +64,7 @@ class TimedConnection(H11Protocol):
         """Admit the connection, or refuse it."""
         super().connection_made(transport)
         transport.set_write_buffer_limits(0)  # writing is paused while anything is unread
-        if len(self.connections) > self._of.most:
+        if len(self.connections) > self._of.limit:
             oldest = next(iter(self._of.waiting), None)
             if oldest is None:
                 transport.write(_FULL)
@@ -181,7 +181,6 @@ class _Requests(h11.Connection):
     """Reads requests, and refuses one with two lengths: a proxy may have read the other one."""
 
     def next_event(self) -> Any:
-        """Return what comes next."""
         event = super().next_event()
         if isinstance(event, h11.Request) and {name for name, _ in event.headers} >= _LENGTHS:
             raise h11.RemoteProtocolError("both Content-Length and Transfer-Encoding")

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field
+import docstring_parser
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from perdure import limits
 from perdure.base import Value
+from perdure.clients.client import AgentClient
 from perdure.clients.gateway.auth import Caller
 from perdure.clients.gateway.inputs import Body, Query
-from perdure.values.budgets import Budget, Iterations
+from perdure.temporal.priorities import LAST_PRIORITY
+from perdure.values.budgets import Budget
 from perdure.values.content import parts_after
 from perdure.values.messages import UserParts
 from perdure.values.model_retry import ModelRetryPolicy
 from perdure.values.options import RequestOptions
 from perdure.values.tasks import Task
+from perdure.values.turn_options import OptionMark, StoredOptions, marked
 
 
 class ModelOptions(Body):
@@ -45,37 +51,42 @@ ModelRetry = Annotated[ModelRetryPolicy, AfterValidator(_not_too_often)]
 """The retries while a provider is unavailable."""
 
 
-class CommonOptions(Body):
-    """What every operation takes that starts turns of an agent.
+@functools.cache
+def _descriptions() -> dict[str, str]:
+    """Return the descriptions of the options, from the docstring of `AgentClient.start`."""
+    docstring = docstring_parser.parse(inspect.getdoc(AgentClient.start) or "")
+    texts = {item.arg_name: " ".join((item.description or "").split()) for item in docstring.params}
+    needs = dict.fromkeys(marked(OptionMark.LIMIT), " It needs the permission `budget`.")
+    return {name: texts.get(name, "") + needs.get(name, "") for name in StoredOptions.model_fields}
 
-    Attributes:
-        labels: Labels that turns can be found by.
-        budget: The limits of what a turn may spend; each overrides the agent's. It needs the
-            permission `budget`.
-        max_iterations: The largest number of steps; it needs the permission `budget`.
-        options: Temperature and the like; `max_output_tokens` needs the permission `budget`.
-        model_retry: The retries while a provider is unavailable, instead of those of the agent; it
-            needs the permission `budget`.
-        allowed_tools: The only tools that are offered; null for every tool.
-    """
 
-    labels: dict[str, str] = {}
-    budget: Budget | None = None
-    max_iterations: Iterations | None = None
-    options: ModelOptions | None = None
+def _describe(schema: dict[str, Any], body: type[BaseModel]) -> None:
+    """Add the descriptions to the schema of a body, unless its docstring has another one."""
+    for name, text in _descriptions().items():
+        if f" {name}: " not in (body.__doc__ or ""):
+            schema["properties"][name].setdefault("description", text)
+
+
+class CommonOptions(StoredOptions, Body):
+    """What every operation takes that starts turns of an agent."""
+
+    model_config = ConfigDict(json_schema_extra=_describe)
+
+    options: ModelOptions | None = Field(  # type: ignore[assignment]  # without `extra`
+        default=None,
+        description="Temperature and the like; `max_output_tokens` needs the permission `budget`.",
+    )
     model_retry: ModelRetry | None = None
-    allowed_tools: tuple[str, ...] | None = None
+    priority: Annotated[int, Field(ge=1, le=LAST_PRIORITY)] | None = Field(
+        default=None,
+        description="From 1, the first, to 5, the last, where work waits for workers; 3 by default."
+        " It needs the permission `override`.",
+    )
 
     def common(self) -> dict[str, Any]:
         """Return the options as arguments of the client."""
-        return {
-            "labels": self.labels,
-            "budget": self.budget,
-            "max_iterations": self.max_iterations,
-            "options": self.options and self.options.options,
-            "model_retry": self.model_retry,
-            "allowed_tools": self.allowed_tools,
-        }
+        options = self.options and self.options.options
+        return {**self.passed_on(), "options": options, "priority": self.priority}
 
 
 class Limit(Query):
@@ -139,22 +150,27 @@ def content_of(text: str, parts: UserParts) -> str | UserParts:
     return parts_after(text, parts) or text
 
 
-def check_limits(
-    caller: Caller,
-    budget: Budget | None,
-    max_iterations: int | None = None,
-    task: str | Task | None = None,
-    options: ModelOptions | RequestOptions | None = None,
-    model_retry: ModelRetryPolicy | None = None,
-) -> None:
+def check_limits(caller: Caller, body: BaseModel, *budgets: Budget | None) -> None:
     """Refuse limits from a caller that may not set them, because they override those of the agent.
 
+    Args:
+        caller: The caller.
+        body: The body of the request. Its fields of the names of limits count, and the output limit
+            in its `options`.
+        budgets: Other budgets in it.
+
     Raises:
-        RefusedError: The caller lacks the permission `budget`.
+        RefusedError: The caller lacks the permission `budget`, or `override` for a priority.
     """
-    of_task = task.budget if isinstance(task, Task) else None
-    of_answers = options.max_output_tokens if options else None
-    if any(
-        limit is not None for limit in (budget, max_iterations, of_task, of_answers, model_retry)
-    ):
+    if getattr(body, "priority", None) is not None:
+        caller.require("override")
+    options = getattr(body, "options", None)
+    limits_ = (getattr(body, name, None) for name in marked(OptionMark.LIMIT))
+    tokens = options.max_output_tokens if options else None
+    if any(limit is not None for limit in (*limits_, *budgets, tokens)):
         caller.require("budget")
+
+
+def budget_of(task: str | Task) -> Budget | None:
+    """Return the budget that a task has itself."""
+    return task.budget if isinstance(task, Task) else None

@@ -20,8 +20,8 @@ from perdure.clients.gateway.problems import RefusedError
 from perdure.clients.schedules.status import listed_entry
 from perdure.temporal import access
 from perdure.temporal.access import Resource
+from perdure.temporal.histories.runs import describe
 from perdure.temporal.names import BATCHES, SESSION, TURN
-from perdure.temporal.runs import describe
 
 if TYPE_CHECKING:
     from perdure.clients.client import AgentClient

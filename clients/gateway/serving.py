@@ -148,14 +148,12 @@ class _Server(uvicorn.Server):
         self._say = say
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to serve."""
         await super().startup(sockets)
         for line in self._greeting:
             self._say(line)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Handle signals during the block."""
         loop, numbers = asyncio.get_running_loop(), (signal.SIGTERM, signal.SIGINT)
         for number in numbers:
             loop.add_signal_handler(number, self.handle_exit, number, None)

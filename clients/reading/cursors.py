@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import re
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple, Self
 
+from pydantic import ValidationError
+
+from perdure.base import Wire
 from perdure.temporal.access import cursor_of, no_cursor, position_in
 
 _PLACE = re.compile(
@@ -42,6 +45,31 @@ class Cursor(NamedTuple):
         return cursor_of(text.encode())
 
 
+class StoredPosition(Wire):
+    """A position whose cursor has all of its fields. `subject` is what it belongs to, for errors.
+
+    Anybody can read and make such a cursor, so its fields are validated.
+    """
+
+    subject: ClassVar[str]
+
+    @classmethod
+    def of(cls, cursor: str) -> Self:
+        """Return the position of a cursor.
+
+        Raises:
+            InvalidRequestError: The value is not a cursor.
+        """
+        try:
+            return cls.model_validate_json(position_in(cursor, cls.subject))
+        except ValidationError:
+            raise no_cursor(cursor, cls.subject) from None
+
+    def cursor(self) -> str:
+        """Return the position as a cursor."""
+        return cursor_of(self.model_dump_json().encode())
+
+
 def read(text: str, subject: str = "turn events") -> Cursor:
     """Return the cursor with this text, of `subject`.
 
@@ -66,7 +94,7 @@ def of_token(token: bytes, query: str) -> str | None:
 
 
 def token_in(cursor: str | None, query: str) -> bytes:
-    """Return Temporal's token from the cursor of a page; empty without one.
+    """Return Temporal's token from the cursor of a page; empty without a cursor.
 
     Raises:
         InvalidRequestError: It is not a cursor of a list with this filter.

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from perdure.turn.calls import runs_tools
 from perdure.turn.facts import (
     AgentResolved,
     Decided,
@@ -24,7 +25,6 @@ from perdure.turn.facts import (
     TurnEnded,
     TurnStarted,
 )
-from perdure.turn.fold import runs_tools
 from perdure.turn.keys import CallKey, HookKey, Key, ModelKey
 from perdure.turn.snapshot import CarriedPart, Snapshot
 from perdure.turn.wire import TurnRequest

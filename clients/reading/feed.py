@@ -7,27 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
-from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple, Self, TypeVar
+from datetime import timedelta
+from typing import Any, Self, TypeVar
 from weakref import WeakValueDictionary
 
-from temporalio.api.enums.v1 import (
-    EventType,
-    PendingActivityState,
-    PendingWorkflowTaskState,
-    TaskQueueType,
-    WorkflowExecutionStatus,
-)
-from temporalio.api.history.v1 import HistoryEvent
-from temporalio.api.taskqueue.v1 import TaskQueue
-from temporalio.api.workflowservice.v1 import (
-    DescribeTaskQueueRequest,
-    DescribeWorkflowExecutionResponse,
-)
+from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionResponse
 from temporalio.client import Client
-from temporalio.service import RPCError
 
 from perdure import errors
 from perdure.clients.reading import cursors
@@ -35,25 +21,17 @@ from perdure.clients.reading.cursors import Cursor
 from perdure.clients.reading.event_context import EventContext
 from perdure.clients.reading.events import CaughtUp, Event, is_event
 from perdure.clients.reading.live_output import Ear
-from perdure.errors import ErrorInfo, PerdureError
+from perdure.clients.reading.recorded import runs_of, time_of
+from perdure.clients.reading.unclaimed import warn_when_unclaimed
+from perdure.errors import PerdureError
 from perdure.temporal import access
 from perdure.temporal.follow import Follower, Read
-from perdure.temporal.history import HistoryReader
-from perdure.temporal.names import TURN
-from perdure.temporal.origins import with_session
-from perdure.temporal.runs import (
-    describe,
-    describe_last,
-    last_recorded,
-    runs_up_to,
-)
+from perdure.temporal.histories.origins import with_session
+from perdure.temporal.histories.runs import describe, describe_last
+from perdure.temporal.histories.turn_history import HistoryReader
 from perdure.text import described
-from perdure.turn.facts import AgentResolved, Recorded, TurnEnded
-from perdure.turn.fold import fold
+from perdure.turn.facts import Recorded, TurnEnded
 from perdure.turn.state import TurnState
-from perdure.turn.wire import Summary
-
-logger = logging.getLogger("perdure")
 
 V = TypeVar("V")
 
@@ -61,11 +39,10 @@ _Place = tuple[int, tuple[int, bool]]
 """A position in the events that were read: the place of the run, and that in its history."""
 
 _SHORT = timedelta(seconds=3)
-_UNCLAIMED_S = 5.0
 
 
 class _Restarted:
-    """One task at a time: each start cancels the one before, and leaving cancels the last."""
+    """One task at a time: each start cancels the task before, and leaving cancels the last."""
 
     def __init__(self) -> None:
         self._task: asyncio.Task[None] | None = None
@@ -117,7 +94,7 @@ class Feed:
     async def watch(
         self, after: Cursor | None = None, *, until: Cursor | None = None
     ) -> AsyncGenerator[Event | CaughtUp, None]:
-        """Yield every event after a position, future ones included, until the turn is over.
+        """Yield every event after a position, future events included, until the turn is over.
 
         Args:
             after: The position; None for the beginning.
@@ -179,14 +156,14 @@ class Feed:
         return news.is_set()
 
     def _join(self) -> None:
-        """Add a watcher. The first one starts the poll."""
+        """Add a watcher. The first watcher starts the poll."""
         self._watchers += 1
         if self._pump is None or self._pump.done():
             self._error = None
             self._pump = asyncio.create_task(self._follow())
 
     async def _leave(self) -> None:
-        """Remove a watcher. The last one ends the poll."""
+        """Remove a watcher. The last watcher ends the poll."""
         self._watchers -= 1
         if self._watchers == 0 and self._pump is not None:
             pump, self._pump = self._pump, None
@@ -284,7 +261,11 @@ class Feed:
                         self._store(read)
                         self._tell()
                         if read.is_last:
-                            unclaimed.start(self._say_when_unclaimed(read.event))
+                            unclaimed.start(
+                                warn_when_unclaimed(
+                                    self._client, self._turn_id, read.event, self._describe
+                                )
+                            )
             if not self._is_over:
                 self._error = errors.TurnNotFoundError(
                     f"the history of {self._turn_id} ends without an end of the turn"
@@ -319,7 +300,7 @@ class Feed:
             run, is_within = self.runs[read.run], number < len(read.facts)
             cursor = Cursor(self._first, run, read.event.event_id, is_within)
             before, self._hidden = tuple(self._hidden), []
-            at = _time(read.event)
+            at = time_of(read.event)
             self._events.append(
                 Event(str(cursor), at, fact, self._turn_id, before=before, **context)
             )
@@ -329,34 +310,6 @@ class Feed:
         """Wake all watchers; each waits on the `asyncio.Event` that was current when it looked."""
         self._news.set()
         self._news = asyncio.Event()
-
-    async def _say_when_unclaimed(self, last: HistoryEvent) -> None:
-        """Warn when no worker takes the pending work.
-
-        Only a queue that no worker polls certainly needs one.
-        """
-        waiting = _waiting_in(last)
-        if waiting is None:
-            return
-        await asyncio.sleep(_UNCLAIMED_S)
-        name, kind = waiting
-        request = DescribeTaskQueueRequest(
-            namespace=self._client.namespace, task_queue=TaskQueue(name=name), task_queue_type=kind
-        )
-        service = self._client.workflow_service
-        try:
-            is_left = _is_left(await self._describe(), kind)
-            pollers = (await service.describe_task_queue(request, timeout=_SHORT)).pollers
-        except RPCError:
-            return
-        if is_left:
-            logger.warning(
-                "nothing has happened in turn %s for %d s: the task queue %r has work and %s",
-                self._turn_id,
-                _UNCLAIMED_S,
-                name,
-                _heard_of([poller.last_access_time.ToDatetime(tzinfo=UTC) for poller in pollers]),
-            )
 
     async def _describe(self) -> DescribeWorkflowExecutionResponse:
         run = self.runs[self._follower.run]
@@ -384,156 +337,3 @@ class Feeds:
             PerdureError: As `runs_of` does.
         """
         return self.of(turn_id, await runs_of(self._client, turn_id))
-
-
-async def runs_of(client: Client, turn_id: str) -> tuple[str, ...]:
-    """Return Temporal's ids of the runs of the latest turn with an id, in order.
-
-    Runs whose retention is over are left out.
-
-    Raises:
-        TurnNotFoundError: Temporal does not have the turn, no longer has it, or has another
-            workflow with this id.
-        PerdureError: Temporal cannot be asked.
-    """
-    with access.TURN.asking(turn_id):
-        description = await describe(client, turn_id, retry=True)
-        kind = description.workflow_execution_info.type.name
-        if kind == TURN:
-            return await runs_up_to(client, description)
-    raise errors.TurnNotFoundError(
-        f"{turn_id!r} is a workflow of type {kind}, not a turn", context={"turn_id": turn_id}
-    )
-
-
-async def state_of(client: Client, turn_id: str, run_id: str) -> TurnState:
-    """Return the state of a turn, from the history so far of its last run.
-
-    Args:
-        client: Temporal's client.
-        turn_id: The turn's id.
-        run_id: Temporal's id of any of its runs.
-
-    Raises:
-        PerdureError: The history cannot be read.
-    """
-    read = await past(client, turn_id, run_id)
-    state = TurnState()
-    for event in read.events:
-        state = event.onto(state)
-    return fold(read.after, state)
-
-
-async def failed_unknown(client: Client, turn_id: str) -> bool:
-    """Whether the latest turn of this id failed because no worker knew its agent.
-
-    Such a turn has made no model call and no tool call.
-
-    Raises:
-        PerdureError: The history cannot be read.
-    """
-    describing = describe(client, turn_id, retry=True)
-    info = (await access.TURN.asked(turn_id, describing)).workflow_execution_info
-    if (
-        info.type.name != TURN
-        or info.status != WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_FAILED
-    ):
-        return False
-    for event in (await past(client, turn_id, info.execution.run_id)).events:
-        match event.fact:
-            case AgentResolved():
-                return False
-            case TurnEnded(summary=Summary(error=ErrorInfo(code=errors.UnknownAgentError.code))):
-                return True
-    return False
-
-
-class LastRun(NamedTuple):
-    """What the last run of a turn has recorded so far.
-
-    Attributes:
-        events: The events. They have no cursor.
-        after: The facts after the last event that are none of the turn's own: a later run that only
-            waits has recorded what it took over, and no event.
-        at: The time at which the last of all facts was recorded.
-    """
-
-    events: Sequence[Event]
-    after: Sequence[Recorded]
-    at: datetime
-
-
-async def past(client: Client, turn_id: str, run_id: str) -> LastRun:
-    """Read what the last run of a turn has recorded so far.
-
-    `run_id` is that of any of its runs.
-
-    Raises:
-        PerdureError: The history cannot be read.
-    """
-    with access.TURN.asking(turn_id):
-        history = await last_recorded(client, turn_id, run_id)
-    events: list[Event] = []
-    hidden: list[Recorded] = []
-    at = datetime.min.replace(tzinfo=UTC)
-    for event, fact in history:
-        if fact is None:
-            continue
-        at = _time(event)
-        if is_event(fact):
-            events.append(Event("", at, fact, turn_id, before=tuple(hidden)))
-            hidden = []
-        else:
-            hidden.append(fact)
-    return LastRun(events, hidden, at)
-
-
-def _waiting_in(last: HistoryEvent) -> tuple[str, TaskQueueType.ValueType] | None:
-    """Return the queue, with its kind, into which the last event put work."""
-    if last.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED:
-        queue = last.workflow_task_scheduled_event_attributes.task_queue
-        return queue.normal_name or queue.name, TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW
-    if last.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
-        return (
-            last.activity_task_scheduled_event_attributes.task_queue.name,
-            TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY,
-        )
-    return None
-
-
-def _is_left(description: DescribeWorkflowExecutionResponse, kind: TaskQueueType.ValueType) -> bool:
-    """Whether no worker has taken the pending work.
-
-    History has the start of an activity only after its end. A workflow that an operator paused, or
-    that is over, has no pending work.
-    """
-    if (
-        description.workflow_execution_info.status
-        != WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING
-    ):
-        return False
-    if kind == TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW:
-        return (
-            description.pending_workflow_task.state
-            == PendingWorkflowTaskState.PENDING_WORKFLOW_TASK_STATE_SCHEDULED
-        )
-    scheduled = PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
-    return any(pending.state == scheduled for pending in description.pending_activities)
-
-
-def _heard_of(polls: Sequence[datetime]) -> str:
-    """Describe the workers of a queue by their last polls.
-
-    A busy worker does not poll, so it cannot be distinguished from one that has stopped.
-    """
-    if not polls:
-        return "no worker polls it; start a worker with `perdure worker module:name`"
-    ago = max((datetime.now(UTC) - max(polls)).total_seconds(), 0)
-    return (
-        f"no worker has taken it; one asked for work {ago:.0f} s ago, so its workers are busy, or"
-        " have stopped since"
-    )
-
-
-def _time(event: HistoryEvent) -> datetime:
-    return event.event_time.ToDatetime(tzinfo=UTC)

@@ -50,7 +50,7 @@ async def told(
                     yield item
                 continue
             is_new = is_new or isinstance(event, CaughtUp) or feed.is_after(event, after)
-            for item in listener.see(event):  # the listener sees the old ones, too
+            for item in listener.see(event):  # the listener sees the old events, too
                 if is_new:
                     yield item
 
@@ -82,7 +82,6 @@ class _Listener:
         yield event
 
     def hear(self, heard: Heard | HeartbeatDetails) -> Iterator[Told]:
-        """Yield the new output."""
         if isinstance(heard, Heard):
             yield from self._speech.hear(heard)
         elif self._hears_tools:

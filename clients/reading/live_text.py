@@ -67,7 +67,7 @@ class Speech:
         return self._is_live and self._key is not None
 
     def see(self, fact: Fact) -> Iterator[Piece]:
-        """Yield the text and marks that follow from one more fact."""
+        """Yield the text and marks that follow from another fact."""
         match fact:
             case TurnStarted(request):
                 self._is_live = request.live

@@ -50,7 +50,7 @@ class RunningTools:
         return bool(self._running)
 
     def see(self, event: Event) -> None:
-        """Apply one more event."""
+        """Apply another event."""
         match event.fact:
             case Scheduled(ToolKey() as key) if event.call is not None:
                 call = event.call

@@ -28,7 +28,7 @@ class Node:
         since: The start of its current activity.
         children: The turns that it delegated to, in order.
         told_at: The time of the last signal from each turn below it, by turn id: that it waits or
-            goes on.
+            continues.
         run_id: Temporal's id of the run; empty if it is not needed.
     """
 
@@ -46,7 +46,7 @@ class Node:
     _stood: timedelta = timedelta()
 
     def see(self, event: Event) -> None:
-        """Apply one more event of the turn."""
+        """Apply another event of the turn."""
         self._begin_runs(event.before)
         self.began = self.began or event.at
         self.state = event.onto(self.state)
@@ -87,7 +87,7 @@ class Node:
 
     @property
     def deadline(self) -> datetime | None:
-        """The time at which the turn ends at the latest; None without one."""
+        """The time at which the turn ends at the latest; None without a deadline."""
         request = self.state.request
         return request.ends_at(self.began) if request and self.began else None
 
@@ -103,7 +103,7 @@ class Node:
                 self._go_on(fact.continuation)
 
     def _go_on(self, continuation: Continuation) -> None:
-        """Begin a later run of the turn: its time is that of the whole turn."""
+        """Begin a later run of the turn: its time is the whole turn's."""
         self.began = continuation.began
         self._stood, self._stands_since = continuation.waited, continuation.waits_since
 

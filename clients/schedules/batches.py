@@ -23,7 +23,7 @@ _GIVEN: dict[str, Any] = {
 
 
 async def with_tasks(arguments: Any) -> Any:
-    """Return the arguments of a schedule with the tasks of its batch, if there is one, as stored.
+    """Return the arguments of a schedule with the tasks of any batch, as stored.
 
     Raises:
         InvalidRequestError: It is no batch, an option or a task of it is not valid, or there are no
@@ -50,8 +50,8 @@ def check(batch_id: str, request: TurnRequest) -> None:
     """Reject tasks that cannot be run. `request` is the input of a batch with this id.
 
     Raises:
-        InvalidRequestError: There is a task beside those of the batch, or the id of one is too
-            long.
+        InvalidRequestError: There is a task beside the tasks of the batch, or an id of a task is
+            too long.
         TooLargeError: A task is too large.
     """
     if request.task.content:

@@ -26,7 +26,7 @@ _PART = re.compile(r"(?P<all>\*)|(?P<first>\w+)(?:-(?P<last>\w+))?")
 class Field(NamedTuple):
     """A field of a cron expression.
 
-    `*` is from its `least` to its `most` number. `names` are those of the numbers from `least`.
+    `*` is from its `least` to its `most` number. `names` are the names of the numbers from `least`.
     `largest` is the largest number that may be written.
     """
 
@@ -81,7 +81,7 @@ class Cron:
         minutes: The minutes, from 0 to 59.
         hours: The hours, from 0 to 23.
         months: The months, from 1 to 12.
-        days: The days: those that match one of these match.
+        days: The days: days that match either of these match.
     """
 
     text: str
@@ -107,7 +107,8 @@ def parse(text: str) -> Cron:
     """Parse a cron expression.
 
     Raises:
-        InvalidRequestError: It is not one; the message names the field. Or its times never come.
+        InvalidRequestError: It is not a cron expression; the message names the field. Or its times
+            never come.
     """
     parts = text.split()
     if len(parts) != len(_FIELDS):
@@ -130,7 +131,7 @@ def _ranges(text: str, field: Field, field_text: str) -> Ranges:
 
 
 def _range(text: str, field: Field, part: str) -> Range:
-    """Parse one of `*`, `5`, `5-9`, `MON`, `MON-FRI`, and any but a single one with `/step`."""
+    """Parse one of `*`, `5`, `5-9`, `MON`, `MON-FRI`, and all but single values with `/step`."""
     span, slash, steps = part.partition("/")
     match = _PART.fullmatch(span)
     is_one = match is None or not (match["all"] or match["last"])

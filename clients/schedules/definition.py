@@ -19,7 +19,7 @@ from perdure.temporal.access import SCHEDULE
 from perdure.temporal.priorities import Fairness, Priorities
 from perdure.text import size
 from perdure.turn.schedule_account import ScheduleAccount
-from perdure.turn.slot import BLOCK, LAST_BLOCK, IfRunning, ScheduledBy
+from perdure.turn.slot import BLOCK, LAST_BLOCK, IfRunning, ScheduledBy, ScheduleLogEntry, logged
 from perdure.turn.wire import TurnRequest
 from perdure.validation import Must
 from perdure.values import keywords
@@ -92,8 +92,9 @@ class Definition:
     """What a schedule starts, and when. `AgentClient.create_schedule` describes the values.
 
     `request` is the input of its turns, without the schedule. With a session, it is the input of
-    the workflows that send its messages; with a batch, it is that of the batch, and has no task.
-    `updates` are the ids of the last updates. `account` is what is stored about `total`.
+    the workflows that send its messages; with a batch, it is the input of the batch, and has no
+    task. `updates` are the ids of the last updates. `account` is what is stored about `total`.
+    `log` has the last requests that had a name.
     """
 
     id: str
@@ -114,6 +115,7 @@ class Definition:
     fairness: str | None = None
     account: ScheduleAccount | None = None
     updates: tuple[str, ...] = ()
+    log: tuple[ScheduleLogEntry, ...] = ()
 
     def input(self, now: datetime) -> TurnRequest:
         """Return the input of the turns, with the schedule."""
@@ -125,6 +127,7 @@ class Definition:
             updates=self.updates or None,
             account=self._account(now),
             batch=self.batch,
+            log=self.log or None,
             pauses=self.on_failure == "pause" if self.batch is not None else None,
         )
         if self.request.session is not None:
@@ -137,6 +140,10 @@ class Definition:
             return None
         account = self.account or ScheduleAccount(total=self.total, since=now)
         return account.model_copy(update={"total": self.total})
+
+    def with_entry(self, entry: ScheduleLogEntry) -> Definition:
+        """Return the definition with another entry in its log."""
+        return replace(self, log=logged(self.log, entry))
 
     def changed(self, changes: ScheduleChanges) -> Definition:
         """Return the definition with other values.
@@ -285,7 +292,7 @@ def _values(definition: Definition) -> dict[str, Any]:
     own_values = {
         field.name: getattr(definition, field.name)
         for field in fields(definition)
-        if field.name not in ("id", "request", "account", "updates")
+        if field.name not in ("id", "request", "account", "updates", "log")
     }
     request_values = definition.request.model_dump(mode="json")
     output = request_values.pop("output_schema")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -16,7 +17,6 @@ from temporalio.api.workflowservice.v1 import (
     ListScheduleMatchingTimesRequest,
 )
 from temporalio.client import (
-    Client,
     ScheduleBackfill,
     ScheduleDescription,
     ScheduleOverlapPolicy,
@@ -24,8 +24,6 @@ from temporalio.client import (
 from temporalio.service import RPCError
 
 from perdure import errors, limits, validation
-from perdure.clients.reading.lists import Listing
-from perdure.clients.reading.timeouts import Timeout, at_most
 from perdure.clients.schedules import batches, messages, server, zones
 from perdure.clients.schedules.definition import (
     MOMENT,
@@ -33,34 +31,32 @@ from perdure.clients.schedules.definition import (
     ScheduleChanges,
     turn_id_of,
 )
-from perdure.clients.schedules.status import ScheduleStatus, note_of, status
-from perdure.clients.schedules.stored import STARTED, definition_of, request_of, schedule_of
-from perdure.clients.turns import cancelling, listing
-from perdure.clients.turns.entries import TurnEntry
-from perdure.clients.turns.filters import Filter
+from perdure.clients.schedules.readable import ReadableSchedule
+from perdure.clients.schedules.status import note_of
+from perdure.clients.schedules.stored import definition_of, request_of, schedule_of
+from perdure.clients.turns import cancelling
 from perdure.temporal import schedule_updates
 from perdure.temporal.access import SCHEDULE
+from perdure.temporal.histories.runs import describe
 from perdure.temporal.names import SCHEDULED_MESSAGE
-from perdure.temporal.runs import describe
-from perdure.temporal.search_marks import Marks
 from perdure.text import one_line
-from perdure.turn.slot import Slot
+from perdure.turn.slot import ScheduleLogEntry, ScheduleVerb, Slot
 from perdure.values import keywords
 from perdure.values.budgets import ABudget
-from perdure.values.tasks import Task
+
+logger = logging.getLogger("perdure")
 
 _TICK = timedelta(seconds=1)
 _MINUTE = timedelta(minutes=1)
 _INSTANT = timedelta(milliseconds=1)
 """The beginning of a range is not part of it, for the server."""
 _POLL_S = 0.1
-_WAIT_S = 1.0
 _TRIES = 10
 _STARTS_WITHIN_S = 10.0
 _ONE_AFTER_ANOTHER = (ScheduleOverlapPolicy.BUFFER_ONE, ScheduleOverlapPolicy.CANCEL_OTHER)
 
 
-class Schedule:
+class Schedule(ReadableSchedule):
     """A schedule that starts turns. It lives in Temporal, and needs no process of its own.
 
     Every method raises `ScheduleNotFoundError` if the schedule was deleted, and
@@ -70,53 +66,23 @@ class Schedule:
         id: The schedule's id.
     """
 
-    def __init__(self, client: Client, marks: Marks, schedule_id: str) -> None:
-        self.id = schedule_id
-        self._client = client
-        self._marks = marks
-        self._handle = client.get_schedule_handle(schedule_id)
-
-    def __repr__(self) -> str:
-        return f"Schedule({self.id!r})"
-
-    async def check(self) -> None:
-        """Check that the schedule exists and starts turns. It asks once, and decodes nothing."""
-        await self._described()
-
-    async def status(self) -> ScheduleStatus:
-        """Return the definition of the schedule, its next times, and its last turns.
-
-        Raises:
-            ScheduleConflictError: Another program has created or changed the schedule.
-            PayloadDecodeError: This process lacks the codec or the key of the schedule.
-        """
-        return await status(self._client, self.id, await self._described())
-
-    @validation.arguments("the list")
-    def turns(self, limit: validation.Count | None = None) -> Listing[TurnEntry]:
-        """List the turns of the schedule: those that are not over first, then the last ended first.
-
-        With a session there are none: `Session.turns` has those of the session.
-        Temporal's list may lag a second behind.
-
-        Args:
-            limit: The largest number of turns; without it, all that are retained.
-
-        Raises:
-            InvalidRequestError: The limit is below 1.
-        """
-        return listing.turns(self._client, self._marks.index, Filter(schedule=self.id), limit)
-
-    async def run_now(self) -> str:
+    @validation.arguments("the run")
+    async def run_now(self, *, by: validation.By | None = None) -> str:
         """Start a turn now, outside the schedule, also while it is paused. Returns its id.
 
         With a session, a message is sent, and its id is returned.
 
         If a turn is running, the schedule's `if_running` says what happens. With `queue`, the new
-        turn starts when the running one is over, and this returns before that.
+        turn starts when the running turn is over, and this returns before that.
+
+        Args:
+            by: The person or program that runs it: one line, at most 200 characters. It is
+                recorded, not checked: in the `log` of the status.
 
         Raises:
-            ScheduleBusyError: A turn is running and `if_running` is `skip`, or one waits already.
+            ScheduleBusyError: A turn is running and `if_running` is `skip`, or a turn waits
+                already.
+            InvalidRequestError: `by` is not valid.
         """
         before = await self._described()
         overlap = before.schedule.policies.overlap_policy
@@ -132,11 +98,12 @@ class Schedule:
         waits = overlap in map(int, _ONE_AFTER_ANOTHER)
         if not (waits and before.info.running_workflows):
             await self._until_started(turn_id, before)
+        await self._log("run", by, id=turn_id)
         return turn_id
 
     @validation.arguments("the pause")
     async def pause(self, why: str = "", *, by: validation.By | None = None) -> None:
-        """Start no more turns until `resume`; a turn that runs goes on.
+        """Start no more turns until `resume`; a turn that runs continues.
 
         Args:
             why: The reason, for people: one line of at most 200 visible characters. It is not
@@ -152,6 +119,7 @@ class Schedule:
             validation.check("the pause", {"why": why}, types, errors.InvalidRequestError)
         await self._described()
         await self._pause(note_of(why or "paused", by))
+        await self._log("paused", by, why)
 
     @validation.arguments("the resume")
     async def resume(self, *, by: validation.By | None = None) -> None:
@@ -163,6 +131,7 @@ class Schedule:
         await self._described()
         resumed = SchedulePatch(unpause=note_of("resumed", by))
         await server.patch(self._client, self.id, resumed)
+        await self._log("resumed", by)
 
     @validation.arguments("the cancel")
     async def cancel(
@@ -170,7 +139,7 @@ class Schedule:
     ) -> bool:
         """Cancel the turns that run, and start no more until `resume`.
 
-        Turns that `if_running="allow"` started beside another one are not known, and go on.
+        Turns that `if_running="allow"` started beside another turn are not known, and continue.
 
         Args:
             reason: The reason, for people; it is not encrypted.
@@ -188,13 +157,29 @@ class Schedule:
         why = one_line(reason, limits.BY_CHARACTERS) or "cancelled"
         await self._pause(note_of(why, by))
         running = (await self._described()).info.running_workflows
-        for one in running:
-            asking = cancelling.request(self._client, one.workflow_id, reason, by)
+        for workflow in running:
+            asking = cancelling.request(self._client, workflow.workflow_id, reason, by)
             await SCHEDULE.asked_if_known(self.id, asking)
+        await self._log("cancelled", by, one_line(reason, limits.BY_CHARACTERS))
         return bool(running) or not was_paused
 
     async def _pause(self, note: str) -> None:
         await server.patch(self._client, self.id, SchedulePatch(pause=note))
+
+    async def _log(
+        self, verb: ScheduleVerb, by: str | None, reason: str = "", *, id: str = ""
+    ) -> None:
+        """Record who has asked for something that was done, if there is a name.
+
+        What was asked for is done already, so a failure to record it is no error.
+        """
+        if by is None:
+            return
+        entry = ScheduleLogEntry(at=datetime.now(UTC), verb=verb, by=by, reason=reason, id=id)
+        try:
+            await self._change(lambda definition: definition.with_entry(entry), may_differ=True)
+        except errors.PerdureError as error:
+            logger.warning("schedule %r has no record of %s: %s", self.id, verb, error.message)
 
     @validation.arguments("what is added")
     async def add_budget(self, more: ABudget, *, by: validation.By | None = None) -> None:
@@ -218,26 +203,13 @@ class Schedule:
                     f"schedule {self.id!r} has no total budget, so nothing can be added to it",
                     context=SCHEDULE.context(self.id),
                 )
-            return definition.changed({"total": definition.total.plus(more)})
+            changed = definition.changed({"total": definition.total.plus(more)})
+            if by is None:
+                return changed
+            now = datetime.now(UTC)
+            return changed.with_entry(ScheduleLogEntry(at=now, verb="budget_added", by=by))
 
         await self._change(added, by=by)
-
-    async def wait(self, timeout: Timeout = None) -> ScheduleStatus:
-        """Wait until no turn of the schedule runs, and return its status.
-
-        Turns that `if_running="allow"` started beside another one are not known.
-
-        Args:
-            timeout: The longest wait, as a timedelta or in seconds. Without it, the wait is
-                unlimited.
-
-        Raises:
-            InvalidRequestError: The timeout is not valid.
-        """
-        async with at_most(timeout):
-            while (await self._described()).info.running_workflows:  # noqa: ASYNC110
-                await asyncio.sleep(_WAIT_S)
-        return await self.status()
 
     @validation.arguments("the backfill")
     async def backfill(
@@ -251,7 +223,7 @@ class Schedule:
         Args:
             start: The beginning of the range, included, with a time zone.
             end: The end of the range, included, with a time zone.
-            at_once: Whether the turns run at once. Otherwise each begins when the one before is
+            at_once: Whether the turns run at once. Otherwise each begins when the turn before is
                 over.
 
         Raises:
@@ -289,14 +261,9 @@ class Schedule:
         definition = await definition_of(self._client, self.id, await self._described())
         return tuple(slot.at for slot in await self._missing(definition, start, end))
 
-    async def task(self) -> Task:
-        """Return the task of each turn."""
-        definition = await definition_of(self._client, self.id, await self._described())
-        return definition.request.task
-
     @keywords.shows(ScheduleChanges)
     async def change(self, **changes: Unpack[ScheduleChanges]) -> None:
-        """Change the schedule; the arguments are those of `AgentClient.create_schedule`.
+        """Change the schedule; the arguments are as for `AgentClient.create_schedule`.
 
         What is not named stays. Turns that run already are not affected.
 
@@ -319,9 +286,12 @@ class Schedule:
         change: Callable[[Definition], Definition],
         *,
         has_other_session: bool = False,
+        may_differ: bool = False,
         by: str | None = None,
     ) -> None:
         """Change the definition. `by` is who has added to its budget.
+
+        With `may_differ`, another caller may change it at the same moment.
 
         Raises:
             PerdureError: As `change` does.
@@ -331,7 +301,7 @@ class Schedule:
             found = await SCHEDULE.asked(self.id, self._handle.describe())
             self._check_kind(found.raw_description)
             definition = await definition_of(self._client, self.id, found.raw_description)
-            if seen is not None:
+            if seen is not None and not may_differ:
                 self._refuse_other(seen, definition)
             seen, new = definition, change(definition)
             if has_other_session:
@@ -362,31 +332,9 @@ class Schedule:
         )
 
     async def delete(self) -> None:
-        """Delete the schedule. Its turns stay, and one that runs goes on."""
+        """Delete the schedule. Its turns stay, and a turn that runs continues."""
         await self._described()
         await SCHEDULE.asked(self.id, self._handle.delete())
-
-    async def _described(self) -> DescribeScheduleResponse:
-        """Return the server's description.
-
-        Raises:
-            ScheduleNotFoundError: There is no such schedule that starts turns.
-        """
-        description = await server.described(self._client, self.id)
-        self._check_kind(description)
-        return description
-
-    def _check_kind(self, found: DescribeScheduleResponse) -> None:
-        """Check that a schedule starts turns.
-
-        Raises:
-            ScheduleNotFoundError: It does not.
-        """
-        if found.schedule.action.start_workflow.workflow_type.name not in STARTED:
-            raise errors.ScheduleNotFoundError(
-                f"schedule {self.id!r} starts no turns of Perdure",
-                context=SCHEDULE.context(self.id),
-            )
 
     async def _update(
         self, description: ScheduleDescription, new: Definition, by: str | None
@@ -438,7 +386,7 @@ class Schedule:
         )
 
     async def _free_second(self) -> datetime:
-        """Return a second, now or soon, that tells the turn apart from those of the schedule.
+        """Return a second, now or soon, that tells the turn apart from turns of the schedule.
 
         Times of a cron expression have no seconds.
         """

@@ -1,4 +1,4 @@
-"""Schedules that send messages to a session: what goes with that, and whether there is one."""
+"""Schedules that send messages to a session: what goes with that, and if a session exists."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from temporalio.api.enums.v1 import WorkflowExecutionStatus
 from temporalio.client import Client, WorkflowFailureError
 from temporalio.common import RawValue
 from temporalio.converter import WorkflowSerializationContext
-from temporalio.service import RPCError
+from temporalio.service import RPCError, RPCStatusCode
 
 from perdure import errors
 from perdure.clients.sessions.handle import session_request
@@ -17,10 +17,10 @@ from perdure.session.facts import MessageSent
 from perdure.session.scheduled import MessageDelivery, message_of, session_of
 from perdure.session.state import SessionState
 from perdure.temporal import access, failures
+from perdure.temporal.histories.runs import describe
+from perdure.temporal.histories.session_history import read_session
 from perdure.temporal.names import MEMO, SESSION
 from perdure.temporal.payloads import decoded, unpack
-from perdure.temporal.runs import describe
-from perdure.temporal.session_history import read_session
 from perdure.turn.slot import Slot
 from perdure.turn.wire import TurnRequest
 from perdure.values.content import check_message
@@ -59,7 +59,6 @@ def _not_for_sessions(request: TurnRequest) -> Iterator[str]:
         "history": bool(request.history),
         "delay": request.delay is not None,
         "deadline": request.deadline is not None,
-        "on_done": request.on_done is not None,
         "requires_human_approval": request.task.requires_human_approval,
     }
     yield from (name for name, is_given in options.items() if is_given)
@@ -70,7 +69,7 @@ async def check_session(client: Client, request: TurnRequest) -> None:
 
     Raises:
         SessionClosedError: It is closed.
-        TurnConflictError: It belongs to another agent, or the id is not that of a session.
+        TurnConflictError: It belongs to another agent, or the id is not the id of a session.
         PayloadDecodeError: This process lacks the codec or the key of the session.
         ServerUnreachableError: Temporal does not answer.
     """
@@ -109,7 +108,31 @@ async def check_session(client: Client, request: TurnRequest) -> None:
 
 async def turns_of(client: Client, session_id: str) -> dict[str, str]:
     """Return the ids of the turns that were given messages, by the ids of these."""
+    return _turns_in(await _state(client, session_id))
+
+
+async def is_forgotten(client: Client, session_id: str, message_id: str) -> bool:
+    """Whether a message was sent, and no turn of the session is known that reads it, or will.
+
+    The session has forgotten it after 50 turns, or was closed before a turn read it.
+
+    Raises:
+        RPCError: The server does not answer.
+        ServerUnreachableError: The server does not answer.
+    """
+    try:
+        info = (await describe(client, message_id, retry=True)).workflow_execution_info
+        if info.status in _RUNNING:
+            return False
+    except RPCError as error:
+        if error.status is not RPCStatusCode.NOT_FOUND:
+            raise
     state = await _state(client, session_id)
+    is_queued = state.closed is None and message_id in {message.id for message in state.queue}
+    return not is_queued and message_id not in _turns_in(state)
+
+
+def _turns_in(state: SessionState) -> dict[str, str]:
     turns = {message: turn.turn_id for turn in state.turns for message in turn.messages}
     if state.running is not None:
         turns |= {given_message.id: state.running.turn_id for given_message in state.given}
@@ -123,7 +146,7 @@ async def running_in(client: Client, session_id: str) -> str:
 
 
 async def _state(client: Client, session_id: str) -> SessionState:
-    """Return the state of a session; an empty one if Temporal does not have it.
+    """Return the state of a session; an empty state if Temporal does not have it.
 
     Raises:
         ServerUnreachableError: Temporal does not answer.

@@ -14,6 +14,7 @@ from perdure.clients.turns.handle import Turn
 from perdure.session.scheduled import MessageCall, MessageDelivery
 from perdure.session.wire import Say
 from perdure.temporal import failures
+from perdure.temporal.priorities import priority_of
 from perdure.temporal.search_marks import Marks
 from perdure.values.reports import Outcome
 
@@ -47,9 +48,8 @@ async def send_message(call: MessageCall) -> MessageDelivery:
     """
     client = activity.client()
     queue = activity.info().task_queue
-    session = Session(
-        client, queue, Marks(client), call.session_id, call.request, _no_turn, call.fairness
-    )
+    order = priority_of(fairness=call.fairness)
+    session = Session(client, queue, Marks(client), call.session_id, call.request, _no_turn, order)
     message = Say(
         text=call.text,
         if_busy=call.if_busy,
@@ -72,7 +72,7 @@ async def send_message(call: MessageCall) -> MessageDelivery:
 
 
 async def _check_last(session: Session, message_id: str) -> None:
-    """Refuse to go on after a turn that failed.
+    """Refuse to continue after a turn that failed.
 
     Raises:
         ApplicationError: The turn that read this message has failed.

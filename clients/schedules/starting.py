@@ -21,7 +21,7 @@ from perdure.temporal.search_marks import Marks
 
 
 class Schedules:
-    """The schedules of a namespace. New ones start turns on one task queue."""
+    """The schedules of a namespace. New schedules start turns on a given task queue."""
 
     def __init__(self, client: Client, task_queue: str, marks: Marks) -> None:
         self._client = client
@@ -29,7 +29,7 @@ class Schedules:
         self._marks = marks
 
     async def create(self, schedule_id: str, arguments: ScheduleChanges) -> Schedule:
-        """Create a schedule, or find the existing one with this id and the same definition.
+        """Create a schedule, or find the existing schedule with this id and the same definition.
 
         `arguments` has an agent, a task, a cron expression and a time zone at least.
 

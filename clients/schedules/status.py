@@ -7,30 +7,33 @@ import contextlib
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta, tzinfo
 from decimal import Decimal
-from typing import Literal
+from typing import NamedTuple
 
 from temporalio.api.schedule.v1 import ScheduleActionResult, ScheduleInfo
+from temporalio.api.workflow.v1 import WorkflowExecutionInfo
 from temporalio.api.workflowservice.v1 import DescribeScheduleResponse
 from temporalio.client import Client
 from temporalio.converter import decode_typed_search_attributes
-from temporalio.service import RPCError
+from temporalio.service import RPCError, RPCStatusCode
 
 from perdure import errors
 from perdure.base import Value
 from perdure.clients.batches.handle import note_in, status_of
+from perdure.clients.batches.listing import error_of
 from perdure.clients.batches.status import BatchStatus
 from perdure.clients.schedules import messages, server, zones
 from perdure.clients.schedules.definition import Definition, OnFailure
 from perdure.clients.schedules.stored import definition_of, request_of
 from perdure.clients.turns.entries import TurnEntry, entry_of
 from perdure.errors import ErrorInfo
-from perdure.temporal.names import BATCHES
-from perdure.temporal.runs import describe_last
-from perdure.temporal.search_attributes import State
-from perdure.turn.slot import IfRunning, Slot
+from perdure.temporal.histories.runs import describe_last
+from perdure.temporal.names import BATCHES, SCHEDULED_MESSAGE
+from perdure.turn.slot import IfRunning, ScheduleLogEntry, Slot
+from perdure.values import states
 from perdure.values.batch_items import OnError
 from perdure.values.budgets import NOTHING, Budget, Spending
 from perdure.values.reports import Outcome
+from perdure.values.states import State
 from perdure.values.tasks import headline
 
 _BY = "\nby "
@@ -46,15 +49,19 @@ class ScheduledTurn(Value):
         at: The time for which it was scheduled, in the time zone of the schedule.
         is_by_hand: Whether it was started by hand, outside the schedule.
         started_at: The time it was started.
-        state: The state of the turn; None if its retention is over, and for a batch.
+        state: The state of the turn or batch; None if its retention is over, and for a message that
+            no turn has read.
         outcome: The outcome; None before the end, if its retention is over, and for a batch.
         spent: The cost in USD; None before the end, and if it is unknown.
         ended_at: The time it ended; None before the end, and if its retention is over.
         message: The id of the message to the session; empty without a session.
         is_skipped: Whether the message was not sent because a turn of the session ran.
         error: The reason why the session did not get the message, or why the schedule paused
-            instead; None otherwise.
+            instead; or why the turn or batch has no answer, as lists say it. None otherwise.
         batch: The status of the batch; None for a turn, and if its retention is over.
+        agent: The name of the agent; empty if it is not known.
+        by: The person or program that has started it by hand; None otherwise, without a name, and
+            if that was more than ten requests ago.
     """
 
     id: str
@@ -69,6 +76,45 @@ class ScheduledTurn(Value):
     is_skipped: bool = False
     error: ErrorInfo | None = None
     batch: BatchStatus | None = None
+    agent: str = ""
+    by: str | None = None
+
+
+class ScheduleResult(ScheduledTurn):
+    """A turn or a batch of a schedule that is over, or a message that was refused or skipped.
+
+    Attributes:
+        cursor: The place of this result, to read on after it.
+    """
+
+    cursor: str = ""
+
+
+class Start(NamedTuple):
+    """A start of a schedule, as Temporal keeps it.
+
+    Attributes:
+        id: The id of the workflow.
+        run_id: Temporal's id of its first run; empty for the latest.
+        started_at: The time at which it was started.
+        scheduled: The time for which it was started, if its id does not have it.
+    """
+
+    id: str
+    run_id: str
+    started_at: datetime
+    scheduled: datetime | None = None
+
+    @classmethod
+    def of(cls, action: ScheduleActionResult) -> Start:
+        """Return the start that an action of the schedule has made."""
+        run = action.start_workflow_result
+        return cls(
+            run.workflow_id,
+            run.run_id,
+            action.actual_time.ToDatetime(tzinfo=UTC),
+            action.schedule_time.ToDatetime(tzinfo=UTC),
+        )
 
 
 class ScheduleEntry(Value):
@@ -81,6 +127,8 @@ class ScheduleEntry(Value):
         cron: The cron expression.
         timezone: The IANA name of the time zone.
         state: Whether it starts turns: `active`, or `paused`.
+        started_at: The time it was created.
+        ended_at: None: a schedule does not end, it is deleted.
         is_paused: Whether it is paused.
         reason: The reason why it is paused; empty otherwise.
         by: The person or program that has paused it; None otherwise, and without a name.
@@ -101,7 +149,9 @@ class ScheduleEntry(Value):
     task: str = ""
     cron: str = ""
     timezone: str = ""
-    state: Literal["active", "paused"] = "active"
+    state: states.OfSchedule = State.ACTIVE
+    started_at: datetime
+    ended_at: datetime | None = None
     is_paused: bool = False
     reason: str = ""
     by: str | None = None
@@ -136,6 +186,8 @@ class ScheduleStatus(ScheduleEntry):
         skipped: The number of times that were skipped because a turn was running.
         missed: The number of times that were missed for longer than `catch_up`.
         created_at: The time it was created.
+        log: The last requests to it that had a name, at most ten, the newest first: pauses,
+            resumes, cancels, runs by hand, and additions to its budget.
     """
 
     task_queue: str = ""
@@ -158,6 +210,7 @@ class ScheduleStatus(ScheduleEntry):
     skipped: int = 0
     missed: int = 0
     created_at: datetime
+    log: tuple[ScheduleLogEntry, ...] = ()
 
 
 def note_of(text: str, by: str | None) -> str:
@@ -187,12 +240,12 @@ async def listed_entry(client: Client, schedule_id: str) -> ScheduleEntry | None
 async def _entry(
     client: Client, schedule_id: str, description: DescribeScheduleResponse
 ) -> ScheduleEntry:
-    """Return the entry of a schedule."""
     state, info = description.schedule.state, description.info
     reason, by = _read_note(state.notes) if state.paused else ("", None)
     known = ScheduleEntry(
         id=schedule_id,
-        state="paused" if state.paused else "active",
+        state=State.PAUSED if state.paused else State.ACTIVE,
+        started_at=info.create_time.ToDatetime(tzinfo=UTC),
         is_paused=state.paused,
         reason=reason,
         by=by,
@@ -214,7 +267,8 @@ async def _entry(
     times = {
         "cron": definition.cron.text,
         "timezone": definition.timezone,
-        "next": () if state.paused else _next(info, _place(definition)),
+        "started_at": known.started_at.astimezone(zone_of(definition)),
+        "next": () if state.paused else _next(info, zone_of(definition)),
     }
     return known.model_copy(update=times)
 
@@ -230,11 +284,12 @@ async def status(
         RPCError: The server does not answer.
     """
     definition = await definition_of(client, schedule_id, description)
-    time_zone, info, batch = _place(definition), description.info, definition.batch
+    time_zone, info, batch = zone_of(definition), description.info, definition.batch
     session_id = definition.request.session
     read = await messages.turns_of(client, session_id) if session_id is not None else None
+    names = names_of(definition)
     recent = (
-        _turn(client, schedule_id, time_zone, action, read)
+        run_of(client, schedule_id, time_zone, Start.of(action), read, names)
         for action in reversed(info.recent_actions)
     )
     return ScheduleStatus(
@@ -259,10 +314,16 @@ async def status(
         skipped=info.overlap_skipped,
         missed=info.missed_catchup_window,
         created_at=info.create_time.ToDatetime(tzinfo=UTC).astimezone(time_zone),
+        log=definition.log[::-1],
     )
 
 
-def _place(definition: Definition) -> tzinfo:
+def names_of(definition: Definition) -> Mapping[str, str]:
+    """Return who has started turns by hand, by the ids of what was started."""
+    return {entry.id: entry.by for entry in definition.log if entry.id}
+
+
+def zone_of(definition: Definition) -> tzinfo:
     """Return the time zone, or UTC if this machine does not know it."""
     try:
         return zones.zone(definition.timezone)
@@ -271,67 +332,85 @@ def _place(definition: Definition) -> tzinfo:
 
 
 def _next(info: ScheduleInfo, time_zone: tzinfo) -> tuple[datetime, ...]:
-    """Return the next times; the server may still name one that has just passed."""
+    """Return the next times; the server may still name a time that has just passed."""
     now = datetime.now(UTC)
     times = (at.ToDatetime(tzinfo=UTC) for at in info.future_action_times)
     return tuple(at.astimezone(time_zone) for at in times if at > now)
 
 
-async def _turn(
+async def run_of(
     client: Client,
     schedule_id: str,
     time_zone: tzinfo,
-    action: ScheduleActionResult,
+    start: Start,
     read: Mapping[str, str] | None,
+    names: Mapping[str, str],
 ) -> ScheduledTurn:
-    """Return a turn of the schedule, with what its own memo says about its end.
+    """Return what a start of the schedule has become, with what its own memo says about its end.
 
-    `read` has the turns that read the messages to the session, if there is one.
+    `read` has the turns that read the messages to the session, if there is one. `names` has who has
+    started what by hand.
+
+    Raises:
+        RPCError: The server does not answer.
     """
-    run = action.start_workflow_result
-    at = _slot(schedule_id, run.workflow_id) or action.schedule_time.ToDatetime(tzinfo=UTC)
+    at = slot_of(schedule_id, start.id) or start.scheduled or start.started_at
     turn = ScheduledTurn(
-        id=run.workflow_id,
+        id=start.id,
         at=at.astimezone(time_zone),
         is_by_hand=Slot(at=at).is_by_hand,
-        started_at=action.actual_time.ToDatetime(tzinfo=UTC).astimezone(time_zone),
+        started_at=start.started_at.astimezone(time_zone),
+        by=names.get(start.id),
     )
-    if read is None:
-        entry = await _turn_or_batch(client, run.workflow_id, run.run_id)
-    else:
-        turn_id = read.get(run.workflow_id, "")
-        turn = turn.model_copy(update={"id": turn_id, "message": run.workflow_id})
+    info = await _info_of(client, start.id, start.run_id)
+    if read is not None and (info is None or info.type.name == SCHEDULED_MESSAGE):
+        turn_id = read.get(start.id, "")
+        turn = turn.model_copy(update={"id": turn_id, "message": start.id})
         if not turn_id:
-            return turn.model_copy(
-                update=await messages.fate_of(client, run.workflow_id, run.run_id)
-            )
-        entry = await _turn_or_batch(client, turn_id, "")
-    if entry is None:
+            return turn.model_copy(update=await messages.fate_of(client, start.id, start.run_id))
+        info = await _info_of(client, turn_id, "")
+    if info is None:
         return turn
-    if isinstance(entry, BatchStatus):
-        spent, ended_at = entry.cost if entry.ended_at else None, entry.ended_at
-        ended_at = ended_at and ended_at.astimezone(time_zone)
-        return turn.model_copy(update={"batch": entry, "spent": spent, "ended_at": ended_at})
-    fields = {name: getattr(entry, name) for name in ("state", "outcome", "spent")}
+    return turn.model_copy(update=_known(await _turn_or_batch(client, info), time_zone))
+
+
+def _known(entry: TurnEntry | BatchStatus, time_zone: tzinfo) -> Mapping[str, object]:
+    """Return the fields of `ScheduledTurn` about a turn or a batch."""
     ended_at = entry.ended_at and entry.ended_at.astimezone(time_zone)
-    return turn.model_copy(update={**fields, "ended_at": ended_at})
+    fields: dict[str, object] = {"agent": entry.agent, "state": entry.state, "ended_at": ended_at}
+    if isinstance(entry, BatchStatus):
+        spent = entry.cost if entry.ended_at else None
+        return {**fields, "batch": entry, "spent": spent, "error": error_of(entry.state)}
+    return {**fields, "outcome": entry.outcome, "spent": entry.spent, "error": entry.error}
 
 
-async def _turn_or_batch(
-    client: Client, turn_id: str, run_id: str
-) -> TurnEntry | BatchStatus | None:
-    """Return the entry of a turn, or the status of a batch; None if its retention is over."""
-    with contextlib.suppress(RPCError):
-        info = (await describe_last(client, turn_id, run_id, retry=True)).workflow_execution_info
-        if info.type.name in BATCHES:
-            return status_of(info, await note_in(client, info))
-        attributes = decode_typed_search_attributes(info.search_attributes)
-        return await entry_of(client, info, attributes)
-    return None
+async def _info_of(client: Client, id: str, run_id: str) -> WorkflowExecutionInfo | None:
+    """Return what the server knows of a workflow; None if its retention is over.
+
+    Raises:
+        RPCError: The server does not answer.
+    """
+    try:
+        return (await describe_last(client, id, run_id, retry=True)).workflow_execution_info
+    except RPCError as error:
+        if error.status is RPCStatusCode.NOT_FOUND:
+            return None
+        raise
 
 
-def _slot(schedule_id: str, turn_id: str) -> datetime | None:
+async def _turn_or_batch(client: Client, info: WorkflowExecutionInfo) -> TurnEntry | BatchStatus:
+    """Return the entry of a turn, or the status of a batch."""
+    if info.type.name in BATCHES:
+        return status_of(info, await note_in(client, info))
+    attributes = decode_typed_search_attributes(info.search_attributes)
+    return await entry_of(client, info, attributes)
+
+
+def slot_of(schedule_id: str, turn_id: str) -> datetime | None:
     """Return the slot of a turn from its id; None if the id has none."""
+    prefix = f"{schedule_id}-"
+    if not turn_id.startswith(prefix):
+        return None
     with contextlib.suppress(ValueError):
-        return datetime.fromisoformat(turn_id.removeprefix(f"{schedule_id}-"))
+        return datetime.fromisoformat(turn_id.removeprefix(prefix))
     return None

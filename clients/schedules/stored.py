@@ -160,11 +160,12 @@ async def definition_of(
         account=request.account,
         batch=request.schedule.batch if request.schedule else None,
         updates=(request.schedule.updates if request.schedule else None) or (),
+        log=(request.schedule.log if request.schedule else None) or (),
     )
 
 
 def cron_of(spec: StoredSpec) -> Cron | None:
-    """Return the cron expression of a schedule; None if its times are other ones."""
+    """Return the cron expression of a schedule; None if its times are of another kind."""
     if not spec.structured_calendar or not spec.structured_calendar[0].comment:
         return None
     try:

@@ -61,7 +61,7 @@ def offsets(name: str, now: datetime) -> tuple[tuple[int, int], ...]:
 
 
 def _change(time_zone: ZoneInfo, before: int, after: int) -> int:
-    """Return the first second with another offset than that of `before`."""
+    """Return the first second with another offset than `before` has."""
     old = _offset(time_zone, datetime.fromtimestamp(before, UTC))
     while after - before > 1:
         middle = (before + after) // 2

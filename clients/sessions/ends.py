@@ -14,8 +14,8 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from perdure.session.facts import TurnRecorded
 from perdure.session.state import SessionState, fold
-from perdure.temporal.runs import describe_last
-from perdure.temporal.turn_records import parts_of
+from perdure.temporal.histories.runs import describe_last
+from perdure.temporal.histories.turn_records import parts_of
 
 
 async def with_end(client: Client, session_id: str, state: SessionState) -> SessionState:

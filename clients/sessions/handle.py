@@ -14,6 +14,7 @@ from temporalio.client import (
     WithStartWorkflowOperation,
 )
 from temporalio.common import (
+    Priority,
     RawValue,
     TypedSearchAttributes,
     WorkflowIDConflictPolicy,
@@ -25,13 +26,12 @@ from temporalio.service import RPCError
 from perdure import errors, limits, validation
 from perdure.agents.agent import Agent
 from perdure.base import T
+from perdure.clients.sessions.forks import until
 from perdure.clients.sessions.readable import ReadableSession
 from perdure.clients.sessions.receipts import closed_before
 from perdure.clients.turns import cancelling, updates
 from perdure.clients.turns.handle import Turn
 from perdure.clients.turns.updates import packed_message
-from perdure.schemas import output_type
-from perdure.session.state import SessionState
 from perdure.session.wire import (
     Disposition,
     IfBusy,
@@ -41,11 +41,11 @@ from perdure.session.wire import (
     Say,
     SessionReason,
     SessionRequest,
-    SessionSnapshot,
     Unqueue,
     UpdateResult,
 )
-from perdure.temporal import access
+from perdure.temporal import access, start_request
+from perdure.temporal.histories.runs import describe
 from perdure.temporal.names import (
     ADD_BUDGET,
     CLOSE,
@@ -57,11 +57,9 @@ from perdure.temporal.names import (
     UNQUEUE,
 )
 from perdure.temporal.payloads import pack, unpack
-from perdure.temporal.priorities import priority_of
-from perdure.temporal.runs import describe
 from perdure.temporal.search_marks import Marks
 from perdure.text import one_line
-from perdure.turn.wire import Resume
+from perdure.turn.wire import Resume, check_output_schema
 from perdure.values.budgets import ABudget, BudgetUpdate
 from perdure.values.content import Content, MessageContent
 from perdure.values.messages import Media, Text
@@ -81,7 +79,7 @@ class Sent(Generic[T]):
             `interrupting`.
         turn_id: The id of the turn that reads it. For a message that is queued, or that waits for
             an interrupted turn to end, that turn begins later. If a turn that is not of the session
-            has that id, the session chooses another one, and `turn()` returns its turn.
+            has that id, the session chooses another id, and `turn()` returns its turn.
     """
 
     def __init__(
@@ -111,7 +109,7 @@ class Sent(Generic[T]):
 
 
 class Session(ReadableSession[T]):
-    """A conversation with an agent, which may go on for weeks.
+    """A conversation with an agent, which may last for weeks.
 
     Attributes:
         id: The session's id, which is also the id of its workflow.
@@ -125,12 +123,12 @@ class Session(ReadableSession[T]):
         session_id: str,
         request: SessionRequest | None,
         turn: Callable[[str], Turn[Any]],
-        fairness: str | None = None,
+        order: Priority = Priority.default,
         output: Any = None,
     ) -> None:
         super().__init__(client, session_id, turn)
         self._output = output
-        self._fairness = fairness
+        self._order = order
         self._task_queue = task_queue
         self._marks = marks
         self._request = request
@@ -165,7 +163,7 @@ class Session(ReadableSession[T]):
         by: validation.By | None = None,
         agent: validation.Unicode | None = None,
     ) -> Sent[Any]:
-        """Send a message of the user. The first one begins the session.
+        """Send a message of the user. The first message begins the session.
 
         Once this returns, the message is recorded, and a turn reads it, in the order of sending.
         One that is steered goes before those that wait. Needs a worker.
@@ -175,16 +173,17 @@ class Session(ReadableSession[T]):
                 most 256 KiB of text with those that wait, and 1 MB together with images and files;
                 with an external storage, 20 MiB.
             id: The message's id: one line, at most 100 characters. The same id is the same message,
-                so a call that was interrupted can be repeated. Without it, a random one.
-            if_busy: What happens if a turn runs. `queue`: the next turn reads it, together with
-                the others that wait. `steer`: it is sent to the running turn, as by `Turn.steer`;
-                if that turn ends without an answer to it, the next one reads it. `interrupt`: the
-                running turn is cancelled, and the next one reads it. `reject`: it is refused.
+                so a call that was interrupted can be repeated. Without it, a random id.
+            if_busy: What happens if a turn runs. `queue`: the next turn reads it, together with the
+                other messages that wait. `steer`: it is sent to the running turn, as by
+                `Turn.steer`; if that turn ends without an answer to it, the next turn reads it.
+                `interrupt`: the running turn is cancelled, and the next turn reads it. `reject`: it
+                is refused.
             by: The person or program that sends it: one line, at most 200 characters.
-            agent: The agent that answers this message and those after it. Without it, the one that
-                answered last: the session's own, or the one that it handed over to. It does not go
-                with `steer`. Its answer has the type of the session only if that was given as
-                `output`; otherwise it is text or JSON values.
+            agent: The agent that answers this message and those after it. Without it, the agent
+                that answered last: the session's own, or the agent that it handed over to. It does
+                not go with `steer`. Its answer has the type of the session only if that was given
+                as `output`; otherwise it is text or JSON values.
 
         Raises:
             SessionBusyError: A turn runs and `if_busy` is `reject`, or too many messages wait.
@@ -202,7 +201,7 @@ class Session(ReadableSession[T]):
         return await self.deliver(said, id or uuid4().hex)
 
     async def deliver(self, said: Say, message_id: str) -> Sent[Any]:
-        """Send a message that was validated before, such as one of a schedule.
+        """Send a message that was validated before, such as a message of a schedule.
 
         Raises:
             PerdureError: As `say` does.
@@ -292,7 +291,7 @@ class Session(ReadableSession[T]):
             "task_queue": self._task_queue,
             "id_conflict_policy": WorkflowIDConflictPolicy.USE_EXISTING,
             "id_reuse_policy": WorkflowIDReusePolicy.REJECT_DUPLICATE,
-            "priority": priority_of(fairness=self._fairness),
+            "priority": self._order,
             "memo": {MEMO: {"agent": request.agent}},
             "task_timeout": limits.TASK_TIMEOUT,
             "static_summary": f"session with {one_line(request.agent, limits.NAME_CHARACTERS)}",
@@ -302,7 +301,7 @@ class Session(ReadableSession[T]):
     async def interrupt(
         self, reason: validation.Unicode = "", *, by: validation.By | None = None
     ) -> bool:
-        """Cancel the running turn. Messages that wait go on waiting, until the next one comes.
+        """Cancel the running turn. Messages that wait stay waiting, until the next message comes.
 
         Args:
             reason: The reason, for people.
@@ -319,8 +318,8 @@ class Session(ReadableSession[T]):
     ) -> bool:
         """Cancel the running turn, and close the session: it takes no more messages.
 
-        Messages that no turn has read stay in its queue, as does one that comes before a worker has
-        taken the request.
+        Messages that no turn has read stay in its queue, as does a message that comes before a
+        worker has taken the request.
 
         Args:
             reason: The reason, for people; it is not encrypted.
@@ -340,8 +339,7 @@ class Session(ReadableSession[T]):
     async def unqueue(self, id: str) -> bool:
         """Take a message out of the queue.
 
-        Returns:
-            Whether it was there: False for one that a turn has been given.
+        Returns: Whether it was there: False for a message that a turn has been given.
         """
         return await self._done(UNQUEUE, Unqueue(id=id))
 
@@ -374,7 +372,7 @@ class Session(ReadableSession[T]):
     async def close(
         self, reason: validation.Unicode = "", *, by: validation.By | None = None
     ) -> tuple[Queued, ...]:
-        """Close the session: it takes no more messages. A running turn goes on to its end.
+        """Close the session: it takes no more messages. A running turn continues to its end.
 
         Args:
             reason: The reason, for people.
@@ -389,15 +387,22 @@ class Session(ReadableSession[T]):
 
     @validation.arguments("the fork")
     async def fork(
-        self, at_turn: validation.CountOrZero | None = None, *, id: validation.Text
+        self,
+        at_turn: validation.CountOrZero | None = None,
+        *,
+        id: validation.Text,
+        by: validation.By | None = None,
     ) -> Session[T]:
-        """Start another session with the messages of this one, which is not changed.
+        """Start another session with the messages of this session, which is not changed.
 
-        It has the same agent and options, and a budget of its own.
+        It has the same agent and options, and a budget of its own. The webhook of this one is not
+        taken over, as for a fork of a turn.
 
         Args:
             at_turn: The number of the last turn whose messages are taken over; None for all.
             id: The new session's id; the same id is the same session.
+            by: The person or program that forks it: one line, at most 200 characters. It is
+                recorded, not checked, in `forked_from` of the status of the new session.
 
         Raises:
             InvalidRequestError: The session has no such turn that is over, or no longer has its
@@ -405,8 +410,8 @@ class Session(ReadableSession[T]):
             SessionNotFoundError: Temporal does not have the session, or no longer has it.
         """
         state = await self._current()
-        request = state.request or SessionRequest(agent="")
-        snapshot = _until(state, at_turn, request)
+        request = (state.request or SessionRequest(agent="")).model_copy(update={"on_done": None})
+        snapshot = until(self.id, state, at_turn, request, by)
         started = await access.start(
             self._client,
             access.SESSION,
@@ -425,7 +430,7 @@ class Session(ReadableSession[T]):
             id,
             request,
             self._turn,
-            self._fairness,
+            self._order,
             self._output,
         )
 
@@ -460,14 +465,12 @@ def session_request(agent: Agent[Any] | str, **options: Any) -> SessionRequest:
         InvalidRequestError: An option is not valid.
         ConfigurationError: The output type cannot be enforced on a model.
     """
-    if options.get("output") is not None:
-        options["output_schema"] = output_type.schema_of(options["output"])
-    options.pop("output", None)
-    name = agent.name if isinstance(agent, Agent) else agent
     idle, time = {"idle": options.get("idle")}, {"idle": validation.Time | None}
     validation.check("the session", idle, time, errors.InvalidRequestError)
     try:
-        request = SessionRequest.model_validate({"agent": name, **options})
+        request = SessionRequest.model_validate(
+            start_request.fields_of({"agent": agent, **options})
+        )
     except ValidationError as error:
         raise errors.InvalidRequestError(
             f"the session cannot be started: "
@@ -477,26 +480,5 @@ def session_request(agent: Agent[Any] | str, **options: Any) -> SessionRequest:
         raise errors.InvalidRequestError(
             "the budget of a session has no time: give it to the agent, for each turn"
         )
+    check_output_schema(request)
     return request
-
-
-def _until(state: SessionState, at_turn: int | None, request: SessionRequest) -> SessionSnapshot:
-    """Return the input of a fork with the messages up to a turn.
-
-    Raises:
-        InvalidRequestError: There is no such turn, or its messages are left out.
-    """
-    known = len(state.starts)
-    last = state.dropped + known
-    number = last if at_turn is None else at_turn
-    if not state.dropped <= number <= last:
-        raise errors.InvalidRequestError(
-            f"the session has the messages of its turns {state.dropped + 1} to {last} that are"
-            f" over, and not up to turn {number}",
-            context={"at_turn": number, "last": last},
-        )
-    turns = number - state.dropped
-    end = state.starts[turns] if turns < known else len(state.messages)
-    return SessionSnapshot.of_fork(
-        request, state.agent, state.named, state.messages[:end], state.starts[:turns]
-    )

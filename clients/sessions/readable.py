@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
-from typing import Any, Generic, Literal
+from typing import Any, Generic
 
 from temporalio.api.workflow.v1 import WorkflowExecutionInfo
 from temporalio.client import (
@@ -26,21 +26,22 @@ from perdure.session.facts import SessionFact
 from perdure.session.state import SessionState, apply
 from perdure.session.wire import (
     Queued,
+    SessionFork,
     SessionTurn,
 )
 from perdure.temporal import access
 from perdure.temporal.follow import Follower
+from perdure.temporal.histories.runs import describe
+from perdure.temporal.histories.session_history import SessionReader, read_session
 from perdure.temporal.names import (
     SESSION,
 )
-from perdure.temporal.runs import describe
-from perdure.temporal.session_history import SessionReader, read_session
+from perdure.values import states
 from perdure.values.budgets import Budget, Spending
 from perdure.values.messages import Message
+from perdure.values.states import State
 
 _PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0
-
-State = Literal["idle", "running", "closed"]
 
 
 class SessionStatus(Value):
@@ -57,17 +58,19 @@ class SessionStatus(Value):
         turns: The number of turns that were started.
         spent: What its turns were charged with.
         budget: What they may spend together; None without a limit.
+        forked_from: The point in another session from which it goes on; None for other sessions.
     """
 
     id: str
     agent: str
     last_agent: str
-    state: State
+    state: states.OfSession
     turn: str | None = None
     queue: tuple[Queued, ...] = ()
     turns: int = 0
     spent: Spending = Spending()
     budget: Budget | None = None
+    forked_from: SessionFork | None = None
 
 
 class ConversationPart(Value):
@@ -163,6 +166,7 @@ class ReadableSession(Generic[T]):
             turns=state.count,
             spent=state.ledger.spent,
             budget=state.ledger.budget,
+            forked_from=state.forked_from,
         )
 
     async def wait(self, timeout: Timeout = None) -> SessionStatus:
@@ -191,7 +195,7 @@ class ReadableSession(Generic[T]):
                 for fact in read.facts:
                     state = apply(state, fact)
                 is_now = read.run > 0 or read.event.event_id >= info.history_length
-                if is_now and state.running is None and _state_of(state) != "running":
+                if is_now and state.running is None and _state_of(state) is not State.RUNNING:
                     return
 
     async def messages(self) -> tuple[Message, ...]:
@@ -291,9 +295,9 @@ class ReadableSession(Generic[T]):
             )
 
     async def find(self, message_id: str) -> MessageStatus | None:
-        """Return the status of a message; None for one that the session does not know.
+        """Return the status of a message; None if the session does not know it.
 
-        It knows those of its last 50 turns, and those that wait. Needs no worker.
+        It knows the messages of its last 50 turns, and messages that wait. Needs no worker.
 
         Raises:
             SessionNotFoundError: Temporal does not have the session, or no longer has it.
@@ -333,9 +337,8 @@ class ReadableSession(Generic[T]):
     async def begun(self, turn_id: str) -> Turn[Any] | None:
         """Return the turn of a `TurnBegan`, as soon as it exists.
 
-        Returns:
-            The turn; None if a turn that is not of this session has the id. The session then starts
-            its turn with another one.
+        Returns: The turn; None if a turn that is not of this session has the id. The session then
+            starts its turn with another id.
 
         Raises:
             TurnNotFoundError: It does not exist after some seconds.
@@ -359,7 +362,7 @@ class ReadableSession(Generic[T]):
         return await access.SESSION.asked(self.id, with_end(self._client, self.id, state))
 
     async def _state(self, run_id: str = "") -> SessionState:
-        """Return the state of a run; by default, of the last one."""
+        """Return the state of a run; by default, of the last run."""
         run_id = run_id or await self._last_run()
         return await access.SESSION.asked(self.id, read_session(self._client, self.id, run_id))
 
@@ -388,14 +391,14 @@ class ReadableSession(Generic[T]):
         )
 
 
-def _state_of(state: SessionState) -> State:
+def _state_of(state: SessionState) -> states.OfSession:
     if state.closed is not None:
-        return "closed"
-    return "running" if state.running is not None or state.may_start else "idle"
+        return State.CLOSED
+    return State.RUNNING if state.running is not None or state.may_start else State.IDLE
 
 
 def _turns_of(state: SessionState) -> tuple[SessionTurn, ...]:
-    """Return the last turns that are over and the running one, with the messages that it has."""
+    """Return the last turns that are over and the running turn, with the messages that it has."""
     if state.running is None:
         return state.turns
     message_ids = tuple(message.id for message in state.given)

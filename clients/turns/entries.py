@@ -26,8 +26,9 @@ from perdure.errors import ErrorInfo
 from perdure.temporal import search_attributes
 from perdure.temporal.names import MEMO, MEMO_WAIT
 from perdure.temporal.payloads import decoded
-from perdure.temporal.search_attributes import State
+from perdure.values import states
 from perdure.values.reports import Outcome
+from perdure.values.states import State
 
 _ENDS = {
     Status.WORKFLOW_EXECUTION_STATUS_COMPLETED: Outcome.COMPLETED,
@@ -37,6 +38,14 @@ _ENDS = {
     Status.WORKFLOW_EXECUTION_STATUS_TIMED_OUT: Outcome.TIMED_OUT,
 }
 """The outcome of a turn that could not record it itself."""
+
+_STOPPED: Mapping[Outcome, type[errors.PerdureError]] = {
+    Outcome.FAILED: errors.PerdureError,
+    Outcome.CANCELLED: errors.TurnCancelledError,
+    Outcome.TERMINATED: errors.TurnTerminatedError,
+    Outcome.TIMED_OUT: errors.TurnTimeoutError,
+}
+"""The error of a turn that has recorded no code."""
 
 E = TypeVar("E", bound=StrEnum)
 
@@ -61,8 +70,9 @@ class TurnEntry(Value):
         parent: The id of the turn that delegated to it, or of its batch; empty for other turns.
         started_at: The time it was started.
         ended_at: The time it ended; None before the end.
-        error: The reason why the entry lacks values that the turn recorded itself, such as its
-            task: this process cannot decode them. None for all other entries.
+        error: Why the turn ended without an answer, as its code with the general message of the
+            code; or why the entry lacks values that the turn recorded itself, such as its task:
+            this process cannot decode them. None for all other entries.
         last_agent: The name of the agent that had it at the end, another one than `agent` if it was
             handed over; `agent` before the end.
     """
@@ -71,7 +81,7 @@ class TurnEntry(Value):
     run_id: str
     agent: str
     task: str
-    state: State
+    state: states.OfTurn
     waits_for: str = ""
     outcome: Outcome | None = None
     steps: int | None = None
@@ -91,6 +101,7 @@ class _Note(Wire):
     last_agent: str = ""
     task: str = ""
     outcome: str = ""
+    error: str = ""
     steps: int = 0
     cost: Decimal | None = None
     began: datetime | None = None
@@ -105,11 +116,12 @@ async def entry_of(
     client: Client, info: WorkflowExecutionInfo, attributes: TypedSearchAttributes
 ) -> TurnEntry:
     """Return the entry of a workflow that is a turn."""
-    memo, error = await _memo(client, info)
+    memo, undecodable = await _memo(client, info)
     note = _note(memo.get(MEMO))
     agent = note.agent or search_attributes.value_of(attributes.get(search_attributes.AGENT, ""))
     is_over = info.status in _ENDS
     spent = attributes.get(search_attributes.SPENT)
+    outcome = _outcome(info, note, attributes.get(search_attributes.OUTCOME, ""))
     return TurnEntry(
         id=info.execution.workflow_id,
         run_id=info.execution.run_id,
@@ -119,28 +131,38 @@ async def entry_of(
         if is_over
         else _state(info, memo.get(MEMO_WAIT), attributes.get(search_attributes.STATE, "")),
         waits_for="" if is_over else _waits_for(memo.get(MEMO_WAIT)),
-        outcome=(
-            _known(Outcome, note.outcome or attributes.get(search_attributes.OUTCOME, ""))
-            or _ENDS[info.status]
-        )
-        if is_over
-        else None,
+        outcome=outcome,
         steps=note.steps if note.outcome else attributes.get(search_attributes.STEPS),
         spent=note.cost if note.outcome or spent is None else Decimal(str(spent)),
         labels=search_attributes.labels_of(attributes.get(search_attributes.LABELS, ())),
         parent=search_attributes.value_of(attributes.get(search_attributes.PARENT, "")),
         started_at=note.began or info.start_time.ToDatetime(tzinfo=UTC),
         ended_at=info.close_time.ToDatetime(tzinfo=UTC) if is_over else None,
-        error=error,
+        error=undecodable or _error(outcome, note.error),
         last_agent=note.last_agent or agent,
     )
 
 
-def _state(info: WorkflowExecutionInfo, waits_for: object, state_name: str) -> State:
+def _state(info: WorkflowExecutionInfo, waits_for: object, state_name: str) -> states.OfTurn:
     if info.status != Status.WORKFLOW_EXECUTION_STATUS_RUNNING:
         return State.PAUSED
     kind = _waits_for(waits_for)
-    return search_attributes.state_of(kind) if kind else _known(State, state_name) or State.RUNNING
+    return search_attributes.state_of(kind) if kind else states.of_turn(state_name) or State.RUNNING
+
+
+def _outcome(info: WorkflowExecutionInfo, note: _Note, name: str) -> Outcome | None:
+    """Return the outcome; None before the end."""
+    if info.status not in _ENDS:
+        return None
+    return _known(Outcome, note.outcome or name) or _ENDS[info.status]
+
+
+def _error(outcome: Outcome | None, code: str) -> ErrorInfo | None:
+    """Return the error of a turn by its code; a turn that was stopped may have recorded none."""
+    if code:
+        return next((e for e in errors.tree() if e.code == code), errors.PerdureError)().info()
+    error = _STOPPED.get(outcome) if outcome else None
+    return None if error is None else error().info()
 
 
 def _waits_for(memo: object) -> str:

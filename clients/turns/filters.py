@@ -18,8 +18,9 @@ from perdure import errors
 from perdure.clients.turns.entries import TurnEntry
 from perdure.temporal import search_attributes
 from perdure.temporal.names import TURN
-from perdure.temporal.search_attributes import State
+from perdure.values import states
 from perdure.values.reports import Outcome
+from perdure.values.states import State
 
 _STATUS = {
     Outcome.COMPLETED: "Completed",
@@ -53,7 +54,7 @@ class Filter:
 
     agent: str | None = None
     outcome: Outcome | None = None
-    state: State | None = None
+    state: states.OfTurn | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     parent: str | None = None
     task_queue: str | None = None
@@ -134,8 +135,22 @@ class Filter:
         return {search_attributes.label(name, value) for name, value in self.labels.items()}
 
 
+def turn_state(name: str | None) -> states.OfTurn | None:
+    """Return a state of turns by its name.
+
+    Raises:
+        InvalidRequestError: No turn has such a state.
+    """
+    state = None if name is None else states.of_turn(name)
+    if name is not None and state is None:
+        raise errors.InvalidRequestError(
+            f"there is no state {name!r} of turns; there are {', '.join(_STATES)}"
+        )
+    return state
+
+
 def member(cls: type[E], name: str | None) -> E | None:
-    """Return a state or an outcome by its name.
+    """Return an outcome by its name.
 
     Raises:
         InvalidRequestError: The name is unknown.

@@ -1,4 +1,4 @@
-"""Forks of a turn: new turns that go on from one of its complete steps.
+"""Forks of a turn: new turns that continue from a complete step of it.
 
 The client reads the turn's history up to that step, and the new turn is started with the digest of
 its messages. The worker reads them again, from the same run, and records them in the new turn.
@@ -19,13 +19,13 @@ from temporalio.common import Priority
 from perdure import errors, limits
 from perdure.agents.agent import Agent
 from perdure.base import Value
-from perdure.clients.reading.feed import state_of
+from perdure.clients.reading.recorded import state_of
 from perdure.clients.turns.starting import Started, Starter
 from perdure.clients.turns.status import in_words
 from perdure.temporal import access, start_request
-from perdure.temporal.history import recorded
-from perdure.temporal.origins import points
-from perdure.temporal.runs import describe_last, runs_up_to
+from perdure.temporal.histories.fetching import recorded
+from perdure.temporal.histories.origins import points
+from perdure.temporal.histories.runs import describe_last, runs_up_to
 from perdure.temporal.search_marks import Marks
 from perdure.turn import carry, withheld
 from perdure.turn.carry import Carried, may_be_asked
@@ -119,8 +119,8 @@ class Point:
     def request(self) -> TurnRequest:
         """The input of a fork that keeps the agent at the point, also after a handoff.
 
-        The rules stay those of the agent that the turn was started with. The agent that a model has
-        handed over to since then has its own model.
+        The rules stay the rules of the agent that the turn was started with. The agent that a model
+        has handed over to since then has its own model.
         """
         state, request = self.state, self.state.request
         assert request is not None
@@ -182,7 +182,7 @@ class Forks:
         return await self._with_checks(await self._last_point(turn_id, run_id, fits, step))
 
     async def _with_checks(self, point: Point) -> Point:
-        """Return the point with whether the answer at the point has passed, if there is one."""
+        """Return the point with whether any answer at the point has passed."""
         if not point.has_answers:
             return point
         return _checked(point, await state_of(self._client, point.turn_id, point.run_id))
@@ -190,7 +190,7 @@ class Forks:
     async def resume_point(self, turn_id: str, run_id: str) -> Point | None:
         """Return the last point after which a model can be asked; None for a turn that waits.
 
-        Such a turn waits for a provider, or to be resumed, and goes on as itself.
+        Such a turn waits for a provider, or to be resumed, and continues as itself.
 
         Raises:
             InvalidRequestError: The turn completed, or is running.
@@ -226,7 +226,7 @@ class Forks:
     ) -> Point:
         """Return the last point that fits, up to `step` if it is given.
 
-        A later run is read before the one that it continues, because it is retained longer.
+        A later run is read before the run that it continues, because it is retained longer.
         """
         described, runs = await self._runs(turn_id, run_id)
         info = described.workflow_execution_info
@@ -275,10 +275,10 @@ class Forks:
         by: str | None = None,
         **changes: Any,
     ) -> Turn[Any]:
-        """Start a fork, or find the existing one with this id.
+        """Start a fork, or find the existing fork with this id.
 
-        `by` is who resumed the turn. `changes` are those of `start_request.fork_of`. Without an id,
-        it is the first free one of `<id>~1`, `<id>~2` and so on.
+        `by` is who forked or resumed the turn. `changes` are as for `start_request.fork_of`.
+        Without an id, it is the first that is free of `<id>~1`, `<id>~2` and so on.
 
         Raises:
             InvalidRequestError: No model could be asked, or an argument is not valid.

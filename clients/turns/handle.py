@@ -18,9 +18,9 @@ from perdure.clients.turns import cancelling, updates, waiting
 from perdure.clients.turns.forks import UNCHANGED, ForkOptions
 from perdure.clients.turns.readable import ReadableTurn
 from perdure.temporal import access, start_request
+from perdure.temporal.histories.runs import describe_last
 from perdure.temporal.names import ADD_BUDGET, DECIDE, RESUME, STEER
 from perdure.temporal.payloads import pack, unpack
-from perdure.temporal.runs import describe_last
 from perdure.turn.wire import Resume, Steer
 from perdure.values import keywords
 from perdure.values.approvals import Decision, PendingApproval
@@ -87,7 +87,7 @@ class Turn(ReadableTurn[T]):
             InvalidRequestError: The reason is not a string, or `by` is not valid.
         """
         run_id = await self._last_known()
-        while True:  # a turn that goes on in a new run meanwhile is cancelled there
+        while True:  # a turn that continues in a new run meanwhile is cancelled there
             info = await self._last_run(run_id)
             if info.HasField("close_time"):  # a server accepts the request for such a run as well
                 return False
@@ -114,7 +114,7 @@ class Turn(ReadableTurn[T]):
     ) -> Remaining:
         """Add to the budget, to the limit of iterations, or to both.
 
-        A turn that waits for that goes on. Needs a worker that runs the turn.
+        A turn that waits for that continues. Needs a worker that runs the turn.
 
         Args:
             more: The amounts to add to the limits of the budget.
@@ -152,16 +152,16 @@ class Turn(ReadableTurn[T]):
 
         Once this returns, the model reads the message with its next call, after the results of the
         tools that are running; or the turn ends before that, and its report lists the message under
-        `unread`. If the model is done when the message comes, the turn goes on. At the limit of
-        iterations it makes one more step, once. Nothing is added to its budget. A turn that waits
-        for a person goes on waiting. Needs a worker that runs the turn.
+        `unread`. If the model is done when the message comes, the turn continues. At the limit of
+        iterations it makes another step, once. Nothing is added to its budget. A turn that waits
+        for a person keeps waiting. Needs a worker that runs the turn.
 
         Args:
             content: The message: text, or a list of `Text` and `Media` with images and files. At
                 most 256 KiB of text with those that are unread, and 1 MB of those with images and
                 files; with an external storage, 20 MiB.
             id: The message's id: one line, at most 100 characters. The same id is the same message,
-                so a call that was interrupted can be repeated. Without it, a random one.
+                so a call that was interrupted can be repeated. Without it, a random id.
             now: Whether a running model call is stopped, so that the model reads the message at
                 once. The call is charged at the most that it may have cost. Tools are not stopped.
             deny_pending: Whether calls that wait for approval are denied, with the text as the
@@ -215,15 +215,16 @@ class Turn(ReadableTurn[T]):
         at_step: validation.CountOrZero | None = None,
         *,
         id: validation.Text | None = None,
+        by: validation.By | None = None,
         **given: Unpack[ForkOptions],
     ) -> Turn[Any]:
-        """Start a new turn that goes on from a complete step of this one, which is not changed.
+        """Start a new turn that continues from a complete step of this turn, which is not changed.
 
-        The new turn begins with the messages of this one up to that step. It has its own steps from
-        1, and nothing that this turn spent counts for it. Task, options, output type and allowed
-        tools are the same; so are agent, model, labels and limits unless they are given. Its agent
-        is the one that is deployed now; after a handoff, the one that had the turn at that step,
-        with its own model. It is started on the task queue of this turn.
+        The new turn begins with the messages of this turn up to that step. It has its own steps
+        from 1, and nothing that this turn spent counts for it. Task, options, output type and
+        allowed tools are the same; so are agent, model, labels and limits unless they are given.
+        Its agent is the agent that is deployed now; after a handoff, the agent that had the turn at
+        that step, with its own model. It is started on the task queue of this turn.
 
         Calls after that step may happen again, with other idempotency keys: see `effects_after`.
 
@@ -238,11 +239,13 @@ class Turn(ReadableTurn[T]):
                 this turn was given.
             max_iterations: The largest number of steps of the new turn.
             model_retry: The retries of the new turn while a provider is unavailable.
-            id: The new turn's id; the same id is the same turn. Without it, the first free one of
-                `<id>~1`, `<id>~2` and so on.
-            labels: The labels of the new turn, in place of those of this one.
+            id: The new turn's id; the same id is the same turn. Without it, the first that is free
+                of `<id>~1`, `<id>~2` and so on.
+            labels: The labels of the new turn, in place of this turn's.
             on_done: The URL of its webhook, as for `AgentClient.start`. That of this turn is not
                 taken over.
+            by: The person or program that forks it, such as an e-mail address: one line, at most
+                200 characters. It is recorded, not checked, in `forked_from` of the new turn.
 
         Raises:
             InvalidRequestError: The turn has no such complete step, the step is an answer and there
@@ -260,7 +263,7 @@ class Turn(ReadableTurn[T]):
             access.TURN.new_id(id)
         point = await self._forks.point(self.id, await self._last_known(), at_step)
         changes: dict[str, Any] = {name: value for name, value in options.items() if name != "say"}
-        turn = await self._forks.start(point, options["say"] or "", id, **changes)
+        turn = await self._forks.start(point, options["say"] or "", id, by=by, **changes)
         agent = options["agent"]
         output, request = self._output, point.state.request
         if agent is not None and request is not None and request.output_schema is None:
@@ -276,33 +279,34 @@ class Turn(ReadableTurn[T]):
         model_retry: APolicy | None = None,
         id: validation.Text | None = None,
         by: validation.By | None = None,
+        start: validation.Flag = True,
     ) -> Turn[T]:
-        """Let a turn go on that ended without an answer, or that waits for a provider.
+        """Let a turn continue that ended without an answer, or that waits for a provider.
 
-        A turn that is over goes on as a new one, a fork from its last step after which a model can
-        be asked (see `resume_step`). A last answer that the turn gave because its budget was spent,
-        or that was not valid, is left out. A turn that waits for a provider, or is paused because a
-        provider was unavailable, asks its model again at once: its `ModelRetryPolicy` starts over.
-        This needs a worker that runs the turn, and takes no arguments but `by`.
+        A turn that is over continues as a new turn, a fork from its last step after which a model
+        can be asked (see `resume_step`). A last answer that the turn gave because its budget was
+        spent, or that was not valid, is left out. A turn that waits for a provider, or is paused
+        because a provider was unavailable, asks its model again at once: its `ModelRetryPolicy`
+        starts over. This needs a worker that runs the turn, and takes no arguments but `by`.
 
         Args:
             budget: The limits of what the new turn may spend. Each limit overrides the one that
                 this turn was given; what this turn spent does not count.
-            max_iterations: The largest number of steps of the new turn, instead of that of this
-                one.
+            max_iterations: The largest number of steps of the new turn, instead of this turn's .
             model_retry: The retries of the new turn while a provider is unavailable, instead of
-                those of this one.
+                this turn's.
             id: The new turn's id, as for `fork`.
             by: The person or program that resumes it, such as an e-mail address: one line, at most
                 200 characters. It is recorded, not checked: in the event of a turn that waits, and
                 in `forked_from` of a new turn.
+            start: Whether a new turn may be started. With False, only a turn that waits goes on.
 
-        Returns:
-            The new turn; for a turn that waits, this one.
+        Returns: The new turn; for a turn that waits, this turn.
 
         Raises:
-            InvalidRequestError: The turn completed, runs, or waits for something else; it waits for
-                a provider and arguments are given; or an argument is not valid.
+            InvalidRequestError: The turn completed, runs, or waits for something else; it is over
+                and may not start a new one; it waits for a provider and arguments are given; or an
+                argument is not valid.
             PerdureError: As `fork` raises it for a turn that is over.
             ServerUnreachableError: Temporal does not answer, or no worker accepted it within 30 s;
                 one may still do so later.
@@ -318,6 +322,11 @@ class Turn(ReadableTurn[T]):
         point = await self._forks.resume_point(self.id, await self._last_known())
         if point is None:
             return await self._ask_again({**new_limits, "id": id}, by)
+        if not start:
+            raise errors.InvalidRequestError(
+                f"turn {self.id!r} is over and goes on only as a new turn, which was not asked for",
+                context={"turn_id": self.id},
+            )
         turn = await self._forks.start(point, "", id, by=by, **new_limits)
         return turn.typed(self._output)
 
@@ -353,10 +362,10 @@ class Turn(ReadableTurn[T]):
         Args:
             call: The call, from `pending_approvals`, or its id.
             token: The call's token, from `pending_approvals`; a call itself has it. The call runs
-                only if it is still the one that was reviewed, in the same run. A program that shows
-                calls to people gives it. Without it, the call that waits now is approved, whoever
-                reviewed what; it is required for a turn that was restarted or reset, and for a call
-                whose tool changed.
+                only if it is still the call that was reviewed, in the same run. A program that
+                shows calls to people gives it. Without it, the call that waits now is approved,
+                whoever reviewed what; it is required for a turn that was restarted or reset, and
+                for a call whose tool changed.
             reason: The reason for the decision.
             arguments: Arguments that replace the call's own.
             by: The person or program that approves it, such as an e-mail address: one line, at most
@@ -364,7 +373,7 @@ class Turn(ReadableTurn[T]):
 
         Raises:
             ApprovalConflictError: No such call waits, it was already decided, has expired, has
-                other arguments than the one that was reviewed, or has another token than `token`.
+                other arguments than the call that was reviewed, or has another token than `token`.
             InvalidRequestError: The turn is over, the arguments are not JSON, or `by` is not valid.
             ServerUnreachableError: No worker accepted it within 30 s; one may still do so later.
             TurnNotFoundError: Temporal does not have the turn.
@@ -379,7 +388,7 @@ class Turn(ReadableTurn[T]):
         token: str | None = None,
         by: str | None = None,
     ) -> None:
-        """Refuse a call; the model sees the reason. The arguments are those of `approve`.
+        """Refuse a call; the model sees the reason. The arguments are as for `approve`.
 
         Raises:
             PerdureError: As `approve` does.

@@ -76,7 +76,7 @@ class Workflows:
 def turns(client: Client, index: Index, filters: Filter, limit: int | None) -> Listing[TurnEntry]:
     """Return the turns that match a filter.
 
-    Turns that are not over come first, then the others, the last ended first.
+    Turns that are not over come first, then ended turns, the last ended first.
 
     Raises:
         ConfigurationError: The namespace lacks the search attributes that the filter needs, or

@@ -110,7 +110,7 @@ class ReadableTurn(Generic[T]):
         return feed, feed.place(after)
 
     async def check_cursor(self, after: str | None) -> None:
-        """Refuse a cursor that is not one of this turn, as `events` does when it is iterated.
+        """Refuse a cursor that is not a cursor of this turn, as `events` does when it is iterated.
 
         Raises:
             PerdureError: As `events` does.
@@ -160,8 +160,8 @@ class ReadableTurn(Generic[T]):
     async def status(self) -> TurnStatus:
         """Return the current status of the turn, from its history.
 
-        Needs no worker, and works after the end. It reads the history of the turn, and those of the
-        turns below it that are not over.
+        Needs no worker, and works after the end. It reads the history of the turn, and the
+        histories of the turns below it that are not over.
 
         Raises:
             TurnNotFoundError: Temporal does not have the turn, or no longer has it.
@@ -172,8 +172,8 @@ class ReadableTurn(Generic[T]):
     async def wait(self, timeout: Timeout = None) -> TurnStatus:
         """Wait until the turn is over or needs a person, and return its status.
 
-        A turn below it that needs a person counts too. If one needs a person already, `wait`
-        returns at once. `result` waits for the end only.
+        A turn below it that needs a person counts too. If such a turn needs a person already,
+        `wait` returns at once. `result` waits for the end only.
 
         Args:
             timeout: The longest wait, as a timedelta or in seconds; when it is over, the state in
@@ -207,13 +207,13 @@ class ReadableTurn(Generic[T]):
     async def result(self, *, on_step: OnStep | None = None) -> AgentReport[T]:
         """Wait for the end and return the report.
 
-        The report's output is an instance of the requested type; without one it is text, or JSON
+        The report's output is an instance of the requested type; without a type it is text, or JSON
         values if the agent has a type.
 
         Args:
             on_step: Called with every completed step, in order; may be async. Its exceptions are
                 logged and have no other effect. An answer that the agent checks comes after the
-                checks; a mark is in the place of one that they have not let pass.
+                checks; a mark is in the place of an answer that they have not let pass.
 
         Raises:
             PerdureError: The turn ended without an answer. The subclass depends on the outcome;
@@ -241,9 +241,9 @@ class ReadableTurn(Generic[T]):
         return (await self._forks.point(self.id, await self._last_known(), None)).step
 
     async def resume_step(self) -> int | None:
-        """Return the number of the step from which `resume` lets a turn go on that is over.
+        """Return the number of the step from which `resume` lets a turn continue that is over.
 
-        None for a turn that waits for a provider, or to be resumed: it goes on as itself.
+        None for a turn that waits for a provider, or to be resumed: it continues as itself.
 
         Raises:
             InvalidRequestError: The turn completed, runs, or waits for something else.
@@ -255,7 +255,7 @@ class ReadableTurn(Generic[T]):
 
     @validation.arguments("the effects")
     async def effects_after(self, step: validation.CountOrZero | None = None) -> tuple[Effect, ...]:
-        """Return the calls after a step that were run, except those of read-only tools.
+        """Return the calls after a step that were run, except calls of read-only tools.
 
         They may happen again in a fork from that step. Calls that were denied are not among them;
         calls of delegates are, as one call each.

@@ -1,4 +1,4 @@
-"""Starts turns, or finds the existing ones with their ids.
+"""Starts turns, or finds existing turns with their ids.
 
 It returns where a turn is and makes no `Turn`, so a `Turn` can use it as well as the client.
 """
@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Literal, NamedTuple
 
-from pydantic import JsonValue
 from temporalio.client import Client
 from temporalio.common import (
     Priority,
@@ -21,9 +19,9 @@ from temporalio.common import (
 )
 
 from perdure import errors, limits, validation
-from perdure.clients.reading.feed import failed_unknown, runs_of
+from perdure.clients.reading.recorded import failed_unknown, runs_of
 from perdure.temporal import access, start_request, trace_ids
-from perdure.temporal.history import first_request
+from perdure.temporal.histories.fetching import first_request
 from perdure.temporal.names import TURN
 from perdure.temporal.payloads import pack
 from perdure.temporal.search_marks import Marks
@@ -38,7 +36,6 @@ IfExists = Literal["attach", "restart", "error"]
 class StartOptions(TurnOptions, total=False):
     """The options of `AgentClient.start`, which describes them."""
 
-    output_schema: Mapping[str, JsonValue] | None
     id: str | None
     live: bool
     if_exists: IfExists
@@ -76,7 +73,7 @@ class Starter:
         if_exists: IfExists = "attach",
         priority: Priority = Priority.default,
     ) -> Started:
-        """Start a turn, or find the existing one.
+        """Start a turn, or find the existing turn.
 
         Args:
             request: The input of the turn.
@@ -147,7 +144,7 @@ class Starter:
             ),
             **start_request.introduced(request, trace_ids.memo_of_caller()),
             priority=priority,
-            request_eager_start=True,  # by a worker on this connection, if there is one
+            request_eager_start=True,  # by a worker on this connection, if any
         )
 
     async def _begun_before(

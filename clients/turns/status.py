@@ -14,14 +14,15 @@ from perdure.clients.reading.current_activity import doing
 from perdure.clients.reading.tree import Node
 from perdure.errors import ErrorInfo
 from perdure.temporal import search_attributes
-from perdure.temporal.search_attributes import State
 from perdure.text import clip
 from perdure.turn import ending
 from perdure.turn.keys import ChildKey, ReadKey
 from perdure.turn.state import TurnState
+from perdure.values import states
 from perdure.values.approvals import PendingApproval
 from perdure.values.budgets import Budget, Spending
 from perdure.values.reports import ChildReport, ForkedFrom, Outcome
+from perdure.values.states import State
 from perdure.values.tasks import headline
 
 UNTAKEN = ", as soon as a worker takes it"
@@ -89,7 +90,7 @@ class ChildStatus(Value):
     id: str
     agent: str
     task: str = ""
-    state: State = State.RUNNING
+    state: states.OfTurn = State.RUNNING
     outcome: Outcome | None = None
     steps: int = 0
     spent: Spent = Spent()
@@ -139,7 +140,7 @@ class TurnStatus(Value):
     agent: str
     task: str = ""
     labels: dict[str, str] = {}
-    state: State
+    state: states.OfTurn
     outcome: Outcome | None = None
     error: ErrorInfo | None = None
     step: int = 0
@@ -209,7 +210,7 @@ def status(
     )
 
 
-def where(state: TurnState) -> State:
+def where(state: TurnState) -> states.OfTurn:
     """Return the state of a turn."""
     if state.ended is not None:
         return State.ENDED
@@ -309,7 +310,7 @@ def _in_time(spent: Spending, usd: Decimal | None, time: timedelta) -> Spent:
 
 
 def _children(node: Node, now: datetime) -> tuple[ChildStatus, ...]:
-    """Return the children: ended ones from the parent's history, others from their own."""
+    """Return the children: ended turns from the parent's history, others from their own."""
     below = {child.turn_id: child for child in node.children}
     return tuple(
         _child(below[child_state.turn_id], now)

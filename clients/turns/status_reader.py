@@ -1,4 +1,4 @@
-"""The current state of a turn: its history, and those of the turns below it that are not over.
+"""The current state of a turn, from its history and those of running turns below it.
 
 It is read without a worker.
 """
@@ -15,11 +15,11 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from perdure import errors
-from perdure.clients.reading.feed import past, runs_of
+from perdure.clients.reading.recorded import past, runs_of
 from perdure.clients.reading.tree import Node
 from perdure.clients.turns.status import TurnStatus, status
 from perdure.temporal import access
-from perdure.temporal.runs import describe_last, runs_up_to
+from perdure.temporal.histories.runs import describe_last, runs_up_to
 
 _PAUSED = WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_PAUSED
 _SCHEDULED = PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED

@@ -29,9 +29,9 @@ from temporalio.service import RPCError, RPCStatusCode
 from perdure import errors, limits
 from perdure.temporal import failures
 from perdure.temporal.access import Resource
+from perdure.temporal.histories.runs import last_run
 from perdure.temporal.names import MEMO
 from perdure.temporal.payloads import pack
-from perdure.temporal.runs import last_run
 from perdure.temporal.unretried import unretried
 from perdure.values.content import MEDIA_ELSEWHERE
 
@@ -96,7 +96,7 @@ async def ask(
 ) -> RawValue:
     """Send an update to the last run of a turn or a session and wait for its answer.
 
-    If it goes on in a new run meanwhile, it gets the update again, with the same id, which counts
+    If it continues in a new run meanwhile, it gets the update again, with the same id, which counts
     once.
 
     Args:
@@ -174,7 +174,7 @@ async def ask_and_start(
     Raises:
         PerdureError: The workflow refused the update.
         ServerUnreachableError: No worker accepted it.
-        WorkflowAlreadyStartedError: The policy of the operation does not allow another one.
+        WorkflowAlreadyStartedError: The policy of the operation does not allow another run.
         RPCError: Temporal does not answer, or refused it.
     """
     caller = asyncio.current_task()
@@ -199,7 +199,7 @@ async def ask_and_start(
     return answer
 
 
-class _Over(Exception):  # noqa: N818 - the turn may go on in another run
+class _Over(Exception):  # noqa: N818 - the turn may continue in another run
     """The run is over, so it does not answer the update."""
 
 

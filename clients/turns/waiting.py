@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 from temporalio.client import Client
 
 from perdure import errors
-from perdure.clients.reading.feed import runs_of, state_of
+from perdure.clients.reading.recorded import runs_of, state_of
 from perdure.clients.turns.entries import TurnEntry
 from perdure.clients.turns.status import pending
 from perdure.temporal import access
-from perdure.temporal.runs import describe_last, runs_up_to
+from perdure.temporal.histories.runs import describe_last, runs_up_to
 from perdure.values.approvals import PendingApproval
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 async def calls_that_wait(client: Client, turn_id: str, run_id: str) -> tuple[PendingApproval, ...]:
-    """Return the calls of a turn that wait for a person now. `run_id` is that of any of its runs.
+    """Return the calls of a turn that wait for a person now. `run_id` is the id of any of its runs.
 
     Raises:
         PerdureError: As `Turn.pending_approvals` does.

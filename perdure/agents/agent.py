@@ -60,7 +60,7 @@ class Agent(Generic[T_co]):
     Attributes:
         name: 1 to 64 characters of A-Z, a-z, 0-9, _ and -.
         model: `provider:model`, or an alias that the worker resolves; or several of them, a chain:
-            each is a fallback for the one before.
+            each is a fallback for the model before it.
         description: The purpose of the agent, in one line.
         instructions: The system prompt.
         tools: Tools or plain functions, offered in this order.
@@ -82,8 +82,8 @@ class Agent(Generic[T_co]):
         model_retry: The retries while a provider is unavailable; the default is the worker's.
         parallel_tools: Whether to run the calls of one answer in parallel; their results keep the
             order of the calls.
-        approval: The calls that wait for a person: those of `marked` tools, also those of tools
-            that are not read-only (`changes`), or `all`.
+        approval: The calls that wait for a person: calls of `marked` tools, also of tools that are
+            not read-only (`changes`), or `all`.
         policy: A function that allows, denies or requires approval for each call, in the worker.
         middleware: Checks, timeouts and log lines around the turn; the first is the outermost.
         delegates: Agents to which it may delegate, by name, as `Delegate` or as agents; `"all"` for

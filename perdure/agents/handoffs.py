@@ -61,7 +61,7 @@ def check_known(handoffs: Sequence[Handoff], agent: str, known: Iterable[str]) -
     """Refuse a handoff to an agent that is not among the `known` ones.
 
     Raises:
-        UnknownAgentError: There is one.
+        UnknownAgentError: The agent has such a handoff.
     """
     names = set(known)
     for item in handoffs:

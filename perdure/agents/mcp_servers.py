@@ -194,7 +194,7 @@ class MCPServer:
 
     @property
     def connection(self) -> tuple[object, ...]:
-        """The key of the connection: servers with the same key share one in a worker."""
+        """The key of the connection: servers with the same key share a connection in a worker."""
         how = (
             self.name,
             self.command,
@@ -402,7 +402,7 @@ def _check_digest(server: MCPServer, tools: Sequence[ListedTool]) -> None:
     """Check that the tools are those that the agent accepts.
 
     Raises:
-        ConfigurationError: They have another digest than the required one.
+        ConfigurationError: They do not have the required digest.
     """
     digest = digest_of(tools, trusted=server.trusted)
     if server.digest is not None and server.digest != digest:

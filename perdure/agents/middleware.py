@@ -4,7 +4,7 @@ The first in an agent's list is the outermost.
 
 A `Timeout` and a `Logger` are values that the turn itself interprets. User code runs in the worker,
 each call as an activity: `before` gets the task, `after` the report of a turn that has an answer.
-Their exceptions end the turn: a `GuardrailError` unchanged, any other one converted to a
+Their exceptions end the turn: a `GuardrailError` unchanged, any other error converted to a
 `PerdureError` (`Recovery` stands for this conversion, which is always on). A cancel is never
 suppressed.
 """
@@ -112,7 +112,7 @@ class Timeout(Middleware):
 
 @dataclass(frozen=True)
 class Logger(Middleware):
-    """Writes a line to the worker's log when a turn enters it, and one when the turn leaves it.
+    """Writes lines to the worker's log when a turn enters it, and when the turn leaves it.
 
     Its position in the list determines when that is.
 

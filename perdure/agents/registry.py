@@ -86,8 +86,8 @@ class Registry:
     def descriptions(self) -> dict[str, str]:
         """Return the purpose of each agent, in one line, by its name, sorted.
 
-        It is the agent's description, or the first paragraph of its factory's docstring; empty
-        without one.
+        It is the agent's description, or the first paragraph of its factory's docstring; empty if
+        neither exists.
         """
         with self._lock:
             return {name: described_in(entry) for name, entry in sorted(self._entries.items())}

@@ -42,7 +42,7 @@ class Skill:
         instructions: The text for the model.
         description: The purpose of the skill, in one line. For a skill on demand, the prompt
             contains only this and the name.
-        tools: Tools or plain functions, offered after those of the agent's toolboxes.
+        tools: Tools or plain functions, offered after the tools of the agent's toolboxes.
         on_demand: Whether to leave the instructions out of the prompt; the model reads them with
             `load_skill`.
         files: Texts that `load_skill` reads too, by path, as in `{"forms/letter.md": "…"}`; only

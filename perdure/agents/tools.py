@@ -86,7 +86,7 @@ class ToolContext(Generic[Deps]):
     A parameter annotated with it is filled in and hidden from the model.
 
     Attributes:
-        deps: The value that the worker's lifespan yielded; None without one.
+        deps: The value that the worker's lifespan yielded; None without a lifespan.
         turn_id: The id of the calling turn.
         call_id: The id of the call that the model knows.
         idempotency_key: A key that is the same for every attempt of this call, also after a crash

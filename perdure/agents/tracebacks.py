@@ -43,7 +43,7 @@ def raised_unquoted(error: BaseException) -> str:
 
 
 def place_of(error: BaseException) -> str:
-    """Return the innermost line of the user's code in a traceback; empty without one."""
+    """Return the innermost line of the user's code in a traceback; empty without such a line."""
     return _innermost(traceback.walk_tb(error.__traceback__))
 
 

@@ -43,20 +43,39 @@ def left_of(ledger: Ledger) -> Spending:
     )
 
 
-def wanted(ledger: Ledger, places: int, peak: Spending, own_budget: Budget | None) -> Spending:
+def share_of(ledger: Ledger, places: int) -> Spending:
+    """Return an equal share of what is left for each free place."""
+    remaining = left_of(ledger)
+    return Spending.model_validate(
+        {name: _share(getattr(remaining, name), places) for name in limited(ledger.budget)}
+    )
+
+
+def even_share(share: Spending, ledger: Ledger, held: Spending, places: int) -> Spending:
+    """Return a share that is no larger than an equal one of all that is not spent.
+
+    After an addition to the budget, the turns that run hold less than their share: without this,
+    the first place that is free would take all that was added. `places` are all, free or not.
+    """
+    unspent = left_of(ledger) + held
+    return Spending.model_validate(
+        {
+            name: min(getattr(share, name), _share(getattr(unspent, name), places))
+            for name in limited(ledger.budget)
+        }
+    )
+
+
+def wanted(ledger: Ledger, share: Spending, peak: Spending, own_budget: Budget | None) -> Spending:
     """Return the lease that the next turn should have.
 
-    It has its own limit if there is one, otherwise an equal share of what is left for each free
-    place, or as much as the turn that spent most if that is more.
+    It has its own limit if its task sets a limit, otherwise its share, or as much as the turn that
+    spent most if that is more.
     """
     amounts = {}
     for name in limited(ledger.budget):
-        remaining = ledger.remaining(name)
-        assert remaining is not None
         limit = getattr(own_budget, name, None)
-        amounts[name] = (
-            max(_share(remaining, places), getattr(peak, name)) if limit is None else limit
-        )
+        amounts[name] = max(getattr(share, name), getattr(peak, name)) if limit is None else limit
     return Spending(**amounts)
 
 
@@ -124,6 +143,6 @@ def total(amounts: Iterable[Spending]) -> Spending:
 
 
 def budget_for(lease: Spending, limits: Budget | None, own_budget: Budget | None) -> dict[str, Any]:
-    """Return the limits of a turn without its time: its own ones, and its lease."""
+    """Return the limits of a turn without its time: its own limits, and its lease."""
     mine = {name: value for name, value in own_budget or () if value is not None and name != "time"}
     return {**mine, **{name: getattr(lease, name) for name in limited(limits)}}

@@ -23,7 +23,7 @@ class PartState:
 
     Attributes:
         done: The number of turns with an answer.
-        failed: The number of turns that ended without one.
+        failed: The number of turns that ended without an answer.
     """
 
     def __init__(self, request: PartRequest) -> None:
@@ -69,7 +69,7 @@ class PartState:
         return len(self._request.items) - self._next
 
     def take(self, order: PartOrder) -> None:
-        """Take an order of the batch, or one that is repeated."""
+        """Take an order of the batch, which may be a repeated order."""
         before = self._order
         stays = before.stop is not None and order.stop != BatchStopReason.CANCELLED
         changes = {
@@ -128,7 +128,11 @@ class PartState:
         is_all_here = self._order.taken == self._returned and not self._order.others
         is_last = is_all_here and not self._leases
         places = self._order.slots - self._freed - len(self._leases)
-        needed = batch_leases.wanted(ledger, places, self._most, turn_budget)
+        share = batch_leases.share_of(ledger, places)
+        if self._order.even:
+            held = batch_leases.total(self._leases.values())
+            share = batch_leases.even_share(share, ledger, held, places + len(self._leases))
+        needed = batch_leases.wanted(ledger, share, self._most, turn_budget)
         lease = batch_leases.lease(ledger, needed, is_last=is_last)
         if lease is None:
             self._wanted = needed
@@ -160,7 +164,7 @@ class PartState:
         self._give_back()
 
     def _learn(self, item: BatchItem, ended: ChildEnded, lease: Spending) -> None:
-        """Give the next turns more, if the lease of this one did not suffice."""
+        """Give the next turns more, if the lease of this turn did not suffice."""
         error = ended.summary.error if ended.summary else None
         if ended.summary is None or ended.summary.outcome != Outcome.BUDGET_EXHAUSTED:
             return
@@ -209,7 +213,7 @@ class PartState:
 
     @property
     def is_urgent(self) -> bool:
-        """Whether the batch needs the report now: it goes on with it, or stops."""
+        """Whether the batch needs the report now: it continues with it, or stops."""
         news, reported = self._news, self._told
         first_failure = news.failed and not reported.failed and self._order.on_error == "stop"
         names = ("freed", "waits", "exhausted", "over")

@@ -1,8 +1,7 @@
 """What a batch does next: which part gets places and money, and which part is told to stop. Pure.
 
-Parts begin one after the other. The last one that has begun gets every free place, and all the
-money that is left. It gives places back when it has fewer tasks than places, and then the next part
-begins.
+Parts begin in order. The last part that has begun gets every free place, and all the money that is
+left. It gives places back when it has fewer tasks than places, and then the next part begins.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ def heard(
     *,
     is_reset: bool = False,
 ) -> BatchProgress:
-    """Return the state after news from a part. News of other parts, and old ones, are ignored.
+    """Return the state after news from a part. News of other parts, and old news, are ignored.
 
     A part that was reset numbers its news anew (`is_reset`). It does not know what it has given
     back since, which other parts may have.
@@ -113,8 +112,10 @@ def topped_up(request: BatchRequest, progress: BatchProgress, more: Budget | Non
     """Return the batch with an addition to its budget.
 
     Raises:
-        InvalidRequestError: It starts no more turns, or has no such limit.
+        InvalidRequestError: It is over, starts no more turns, or has no such limit.
     """
+    if is_over(request, progress):
+        raise errors.InvalidRequestError("the batch is over, so nothing can be added")
     if progress.stop is not None:
         raise errors.InvalidRequestError(
             f"the batch starts no more turns ({progress.stop.value}); add to its budget with"
@@ -168,6 +169,7 @@ def ordered(
             "budget": request.budget,
             "on_error": request.on_error,
             "until": _until(request, progress),
+            "even": True,
         }
     )
     if not order.slots or _is_known(account, order):
@@ -198,14 +200,17 @@ def _suffices(
 
 
 def _is_known(account: PartAccount | None, order: PartOrder) -> bool:
-    """Return whether a part has an order already. The largest spending alone is no news."""
+    """Return whether a part has an order already.
+
+    The largest spending alone is no news, nor is how a batch of this release shares money.
+    """
     return account is not None and account.order == order.model_copy(
-        update={"most": account.order.most}
+        update={"most": account.order.most, "even": account.order.even}
     )
 
 
 def _front(request: BatchRequest, progress: BatchProgress) -> int | None:
-    """Return the part that gets free places: the last one, or the next if that has enough."""
+    """Return the part that gets free places: the last, or the next if the last has enough."""
     last = progress.active.get(progress.next_part - 1)
     if last is not None and not last.news.freed:
         return progress.next_part - 1
@@ -300,6 +305,7 @@ def note_of(request: BatchRequest, progress: BatchProgress | None, *, over: bool
         spent=request.spent,
         is_priced=request.is_priced,
         budget=request.budget,
+        retried_by=request.by,
     )
     if progress is None:
         return note

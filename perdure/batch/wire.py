@@ -1,11 +1,11 @@
 """Values of a batch that are stored in Temporal: its input, its parts, and their messages.
 
-A batch runs its tasks in rounds: the first one runs all of them, and each further one those that
-have no answer yet. A round has parts, which hold the tasks and run their turns. The batch itself
-holds no task. It gives places and money to one part after the other, and takes them back.
+A batch runs its tasks in rounds: the first round runs all of them, and each further round those
+that have no answer yet. A round has parts, which hold the tasks and run their turns. The batch
+itself holds no task. It gives places and money to the parts in turn, and takes them back.
 
 Amounts in messages are totals since the beginning of the round. So it does not matter if a message
-comes twice, or crosses one of the other side.
+comes twice, or crosses a message of the other side.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class PartRequest(Wire):
     """The input of a part. `common` is the input of its turns, with an empty task.
 
     `indexed` is set if the namespace has Perdure's search attributes. `schedule` is the id of the
-    schedule that has started the batch; empty without one.
+    schedule that has started the batch; empty without a schedule.
     """
 
     batch: str
@@ -76,8 +76,9 @@ class PartOrder(Wire):
     `slots` and `given` are the places and the money that the part was given in all, and `taken` is
     the money that it gave back, as far as the batch knew. `others` is set while other parts hold
     money that may come back. `most` is the largest spending of a turn so far. `budget` and
-    `on_error` are those of the batch. Nothing starts after `until`. With `stop`, nothing more
-    starts; `reason` is that of a cancellation, which also stops the turns that run.
+    `on_error` are the batch's. Nothing starts after `until`. With `stop`, nothing more starts;
+    `reason` is the reason of a cancellation, which also stops the turns that run. `even` is not set
+    by batches of earlier releases: a share is then a share of the free money alone.
     """
 
     slots: int = 0
@@ -90,6 +91,7 @@ class PartOrder(Wire):
     until: datetime | None = None
     stop: BatchStopReason | None = None
     reason: str = ""
+    even: bool = False
 
 
 class PartNews(Wire):
@@ -99,7 +101,7 @@ class PartNews(Wire):
     what its turns spent. `waits` is set while a task waits for money, and `wanted` is the amount
     that it needs; meanwhile all money that no turn needs is given back. `exhausted` is set if a
     turn could not be paid for, with nothing left anywhere. `run` is the run of the part: after a
-    reset there is another one, which counts its news from the point of the reset.
+    reset there is another run, which counts its news from the point of the reset.
     """
 
     part: int
@@ -136,7 +138,7 @@ class BatchProgress(Wire):
     """The state of a batch, which its later runs take over.
 
     `next_part` is the first part that has not begun; the parts in `active` have. The other counters
-    are those of parts that are over. `updates` are the ids of the last additions to the budget.
+    count parts that are over. `updates` are the ids of the last additions to the budget.
     """
 
     began: datetime
@@ -157,8 +159,9 @@ class BatchRequest(Wire):
     """The input of a batch.
 
     `before` has the earlier rounds, `answered` the number of their answers, and `spent` what they
-    spent. `progress` is set in a later run of the workflow, and `schedule` if one has started the
-    batch: what it spends counts in the total budget of that.
+    spent. `progress` is set in a later run of the workflow, and `schedule` if a schedule has
+    started the batch: what it spends counts in the total budget of that. `by` is who has started a
+    further round.
     """
 
     agent: str
@@ -174,19 +177,20 @@ class BatchRequest(Wire):
     is_priced: bool = True
     progress: BatchProgress | None = None
     schedule: ScheduledBy | None = None
+    by: str | None = None
 
     @property
     def rounds(self) -> tuple[Round, ...]:
-        """All rounds, the current one last."""
+        """All rounds, the current round last."""
         return (*self.before, Round(digest=self.digest, parts=self.parts))
 
 
 class BatchNote(Wire):
     """The description of a batch in its memo.
 
-    `items` and the counters are those of the batch as a whole. `running` are the turns that have
+    `items` and the counters are about the batch as a whole. `running` are the turns that have
     started and not ended. A batch that a schedule has started has no `rounds` before its tasks are
-    stored.
+    stored. `retried_by` is who has started the current round with a retry.
     """
 
     agent: str
@@ -205,6 +209,7 @@ class BatchNote(Wire):
     reason: str = ""
     lost: int = 0
     over: bool = False
+    retried_by: str | None = None
 
 
 class StoreCall(Wire):

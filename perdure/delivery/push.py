@@ -30,7 +30,7 @@ class PushCall(Wire):
     Attributes:
         id: The id of the configuration, as its client knows it.
         url: The address of the receiver.
-        token: What the receiver recognizes a message by; None without one.
+        token: What the receiver recognizes a message by; None if the receiver needs nothing.
         turn_id: The turn of the task; empty if only the address is to be checked.
         task: The id of the task, as its client knows it.
         context: The id of its context.
@@ -113,7 +113,7 @@ def end_of_task(outcome: Outcome | None, code: str | None) -> str:
 
     Args:
         outcome: The outcome of its turn.
-        code: The code of the error of the turn; None for one with an answer.
+        code: The code of the error of the turn; None for a turn with an answer.
     """
     if outcome is Outcome.CANCELLED:
         return "TASK_STATE_CANCELED"

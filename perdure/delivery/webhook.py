@@ -55,7 +55,7 @@ class WebhookTurn(Wire):
         cost: The cost in US dollars, delegates included; null if a price is unknown.
         duration_ms: The time from its start to its end.
         labels: Its labels.
-        schedule: The id of the schedule that started it; null without one.
+        schedule: The id of the schedule that started it; null without a schedule.
     """
 
     id: str
@@ -96,7 +96,7 @@ class WebhookMessage(Wire):
 class Notification(Wire):
     """Input of the activity that sends a message.
 
-    `id` is that of the message. `token` is sent with a message about a task of A2A.
+    `id` is the id of the message. `token` is sent with a message about a task of A2A.
     """
 
     id: str
@@ -115,7 +115,7 @@ class Delivered(Wire):
 def message_about(
     turn_id: str, state: TurnState, summary: Summary, ended_at: datetime
 ) -> WebhookMessage:
-    """Return the message about the end of a turn. Its error is that of a caller."""
+    """Return the message about the end of a turn. Its error is the error that a caller gets."""
     request, ended = state.request, state.ended
     assert request is not None
     assert ended is not None

@@ -19,7 +19,7 @@ _DEFINITIONS = ("$defs", "definitions")
 def schema_of(
     tools: Sequence[ToolDefinition], answer: Mapping[str, JsonValue] | None
 ) -> dict[str, JsonValue]:
-    """Return the schema of a reply; `answer` is the schema of an answer, None to rule one out."""
+    """Return the schema of a reply; `answer` is the schema of an answer, None to rule it out."""
     definitions: dict[str, JsonValue] = {}
     parts = [_call(tool, definitions) for tool in tools]
     parts += (

@@ -106,7 +106,7 @@ def _split_reasoning(text: str) -> tuple[str, str]:
 
 
 def _first_reply(text: str, prompt: Prompt) -> ToolCall | Text | None:
-    """Return the call or the answer of the first object that holds one."""
+    """Return the call or the answer of the first object that holds either."""
     places = itertools.islice(re.finditer(r"\{", text), _PLACES)
     objects = (object_in(text, brace.start()) for brace in places)
     return next(

@@ -1,12 +1,11 @@
 """A lenient parser for replies in the ReAct format. It never raises.
 
 Markers are at the beginning of a line, in any case, with or without bold, headings or numbers
-(`**Action 2:**`). The first one with content decides: after an Action the rest is invented, and
+(`**Action 2:**`). The first marker with content decides: after an Action the rest is invented, and
 after a Final Answer all of the rest is the answer. These forms of small models are understood as
-well: no Thought, `Answer:`, the Final Answer in the middle of a line, `Action: none`,
-`Action: Final Answer`, `Action: search[words]`, the name and the input as one JSON object, names
-that differ from a tool's only in case and separators, and `<think>` around the thoughts of
-reasoning models.
+well: no Thought, `Answer:`, the Final Answer in the middle of a line, `Action: none`, `Action:
+Final Answer`, `Action: search[words]`, the name and the input as one JSON object, names that differ
+from a tool's only in case and separators, and `<think>` around the thoughts of reasoning models.
 """
 
 from __future__ import annotations
@@ -183,7 +182,7 @@ class _RequestedAction:
 
 
 def _action(requested: _RequestedAction, tools: Sequence[ToolDefinition]) -> ParsedReply:
-    """Return the requested action, or an answer given as one; neither if nothing is named."""
+    """Return the requested action, or an answer given as an action; neither if nothing is named."""
     name = _name(requested.name, tools)
     tool = next((tool for tool in tools if tool.name == name), None)
     plain = _plain(name)

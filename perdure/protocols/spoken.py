@@ -1,8 +1,8 @@
 """Renders a transcript as text: calls as the model would write them, results as user messages.
 
 The user and the model alternate, because some small models' chat templates reject anything else.
-Several calls of one answer, which may be another model's, are rendered one after the other. The
-result only grows at its end as the transcript grows.
+Several calls of one answer, which may be another model's, are rendered in order. The result only
+grows at its end as the transcript grows.
 """
 
 from __future__ import annotations

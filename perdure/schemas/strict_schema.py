@@ -4,7 +4,7 @@ Both vendors accept a subset for structured outputs. Every property of an object
 others are allowed, the root is an object, no type contains itself, and most constraints are not
 supported (`minimum`, `maxLength`, `pattern`, …). A schema is converted as follows:
 
-- a property with a default becomes required; an optional one may be null
+- a property with a default becomes required; an optional property may be null
 - a map becomes a list of entries: `{"a": 1}` is written as `[{"key": "a", "value": 1}]`
 - a root that is not an object, such as a list, is wrapped: `{"value": …}`
 - `oneOf` becomes `anyOf`; a tuple becomes a list of its element types
@@ -177,7 +177,7 @@ class _StrictWriter:
     def _count(self, made: dict[str, Any], where: Where) -> None:
         """Add the size of one schema, without the schemas inside it, which are counted already."""
         contents = [made.get("description"), made.get("enum", ()), [*made.get("properties", ())]]
-        # a field occurs in the properties and in the required ones
+        # a field occurs in `properties` and in `required`
         self._values += len(made) + len(contents[1]) + 2 * len(contents[2])
         self._bytes += len(json.dumps(contents, ensure_ascii=False))
         if self._values > limits.SCHEMA_VALUES or self._bytes > limits.TASK_BYTES:
@@ -299,7 +299,7 @@ class _StrictReader:
         self._places: dict[tuple[int, ...], _Allowed] = {}
 
     def is_record(self, node: Any) -> bool:
-        """Return whether it is an object with named properties, or a reference to one."""
+        """Return whether it is, or refers to, an object with named properties."""
         while isinstance(node, dict) and "$ref" in node:
             node = self._definitions.get(_name(node["$ref"]))
         return isinstance(node, dict) and _is_record(node)

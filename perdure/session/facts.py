@@ -38,7 +38,7 @@ class SessionStarted:
 
 @dataclass(frozen=True, slots=True)
 class SessionContinued:
-    """The session goes on in a new run of its workflow."""
+    """The session continues in a new run of its workflow."""
 
     snapshot: SessionSnapshot
 

@@ -35,7 +35,7 @@ class MessageCall(Wire):
 class MessageDelivery(Wire):
     """What the session did with a message; without a disposition, it was skipped.
 
-    `turn_id` is the turn that was to read it, or the one that ran.
+    `turn_id` is the turn that was to read it, or the turn that ran.
     """
 
     id: str
@@ -50,12 +50,5 @@ def message_of(request: TurnRequest, slot: Slot | None) -> UserMessage:
 
 def session_of(request: TurnRequest) -> SessionRequest:
     """Return the input of the session that the first message begins."""
-    return SessionRequest(
-        agent=request.agent,
-        labels=request.labels,
-        budget=request.given_budget,
-        max_iterations=request.max_iterations,
-        options=request.options,
-        model_retry=request.model_retry,
-        allowed_tools=request.allowed,
-    )
+    of_task = {"budget": request.given_budget, "allowed_tools": request.allowed}
+    return SessionRequest(**{**request.passed_on(), **of_task}, agent=request.agent)

@@ -31,7 +31,14 @@ from perdure.session.facts import (
     TurnOver,
     TurnRecorded,
 )
-from perdure.session.wire import Queued, SessionRequest, SessionSnapshot, SessionTurn, TurnEnd
+from perdure.session.wire import (
+    Queued,
+    SessionFork,
+    SessionRequest,
+    SessionSnapshot,
+    SessionTurn,
+    TurnEnd,
+)
 from perdure.turn import carry
 from perdure.turn.ledger import Ledger
 from perdure.turn.media import without_oldest
@@ -49,7 +56,7 @@ class SessionState:
 
     Attributes:
         request: The input of the session.
-        agent: The agent that answers the next message: the one that answered last.
+        agent: The agent that answers the next message: the agent that answered last.
         named: The agent that a caller named last, whose rules hold in the turns.
         count: The number of turns that were started.
         turns: The last turns that are over, with their ends.
@@ -64,7 +71,8 @@ class SessionState:
         parts: The messages of the turn that is being recorded, so far.
         is_parked: Whether the queue waits for the next message, because a turn was cancelled.
         is_interrupted: Whether the running turn was asked to stop.
-        goes_on: Whether a turn reads the queue even if the running one ends as cancelled.
+        goes_on: Whether a turn reads the queue even if the running turn ends as cancelled.
+        forked_from: The point in another session from which it goes on; None for other sessions.
         closed: The reason why the session takes no more messages; None while it does.
     """
 
@@ -86,6 +94,7 @@ class SessionState:
     is_parked: bool = False
     is_interrupted: bool = False
     goes_on: bool = False
+    forked_from: SessionFork | None = None
 
     @property
     def is_busy(self) -> bool:
@@ -140,22 +149,16 @@ class SessionState:
     def next_turn(self, session_id: str, run_id: str) -> TurnRequest:
         """Return the input of a turn that reads the messages of the queue.
 
-        The first one is its task.
+        The first message is its task.
         """
         assert self.request is not None
         first, *following = self.queue
         named, agent = self.chosen
         return TurnRequest(
+            **{**self.request.passed_on(), "budget": self._left},
             agent=named,
             handed_to=None if agent == named else agent,
             task=Task(content=first.parts or first.text),
-            labels=self.request.labels,
-            budget=self._left,
-            max_iterations=self.request.max_iterations,
-            options=self.request.options,
-            model_retry=self.request.model_retry,
-            allowed_tools=self.request.allowed_tools,
-            output_schema=self.request.output_schema,
             live=self.request.live,
             said=tuple(queued.message for queued in following) or None,
             session=session_id,
@@ -164,7 +167,7 @@ class SessionState:
 
     @property
     def chosen(self) -> tuple[str, str]:
-        """The agent whose rules hold in the next turn, and the one that begins it."""
+        """The agent whose rules hold in the next turn, and the agent that begins it."""
         chosen = [message.agent for message in self.queue if message.agent is not None]
         return (chosen[-1], chosen[-1]) if chosen else (self.named, self.agent)
 
@@ -205,6 +208,7 @@ class SessionState:
                 "dropped": self.dropped,
                 "ledger": self.ledger,
                 "answered": answered,
+                "forked_from": self.forked_from,
             }
         )
 
@@ -215,7 +219,7 @@ def fold(facts: Iterable[SessionFact], state: SessionState | None = None) -> Ses
 
 
 def apply(state: SessionState, fact: SessionFact) -> SessionState:
-    """Return the state after one more fact."""
+    """Return the state after another fact."""
     match fact:
         case SessionStarted(request):
             ledger = Ledger(request.budget)
@@ -252,6 +256,7 @@ def _continued(snapshot: SessionSnapshot) -> SessionState:
         dropped=snapshot.dropped,
         ledger=snapshot.ledger,
         is_parked=snapshot.is_parked,
+        forked_from=snapshot.forked_from,
     )
 
 
@@ -320,7 +325,7 @@ def _begun(state: SessionState, number: int, turn_id: str) -> SessionState:
 
 
 def _not_begun(state: SessionState) -> SessionState:
-    """Return the state after a turn that could not be started: another one reads its messages."""
+    """Return the state after a turn that could not be started: another turn reads its messages."""
     assert state.running is not None
     return replace(
         state,

@@ -12,13 +12,11 @@ from pydantic import Field
 
 from perdure import limits
 from perdure.base import Wire
-from perdure.schemas.strict_schema import Schema
 from perdure.turn.ledger import Ledger
-from perdure.values.budgets import Budget, Iterations, Spending
+from perdure.values.budgets import Spending
 from perdure.values.messages import Message, UserMessage, UserParts
-from perdure.values.model_retry import ModelRetryPolicy
-from perdure.values.options import RequestOptions
 from perdure.values.reports import Outcome
+from perdure.values.turn_options import StoredOptions
 
 IfBusy = Literal["queue", "steer", "interrupt", "reject"]
 """What happens to a message that comes while a turn of the session runs."""
@@ -37,28 +35,21 @@ class Disposition(StrEnum):
     INTERRUPTING = "interrupting"
 
 
-class SessionRequest(Wire):
+class SessionRequest(StoredOptions, Wire):
     """The input of a session.
 
     `budget` is what all of its turns may spend together. `idle` is the time after which a session
-    without a turn and without a message is closed; None for never. The other fields are those of
-    its turns.
+    without a turn and without a message is closed; None for never. The other fields are about its
+    turns.
     """
 
     agent: str = Field(min_length=1, max_length=limits.NAME_CHARACTERS)
-    labels: dict[str, str] = {}
-    budget: Budget | None = None
     idle: timedelta | None = None
-    max_iterations: Iterations | None = None
-    options: RequestOptions | None = None
-    model_retry: ModelRetryPolicy | None = None
-    allowed_tools: tuple[str, ...] | None = None
-    output_schema: Schema | None = None
     live: bool = False
 
 
 class Say(Wire):
-    """A message to a session. Its id is that of the update.
+    """A message to a session. Its id is the update's.
 
     `agent` answers it, and the messages after it; None for the agent that answered last. `expects`
     is the agent that the sender thinks the session was begun with; None for any. `parts` are the
@@ -164,8 +155,8 @@ class RecordCall(Wire):
 class TurnEnd(Wire):
     """The end of a turn, from its history.
 
-    `unread` are the ids of messages that it has not answered. `agent` is the one that had the turn
-    at its end; empty if that is unknown.
+    `unread` are the ids of messages that it has not answered. `agent` is the agent that had the
+    turn at its end; empty if that is unknown.
     """
 
     outcome: Outcome
@@ -176,7 +167,7 @@ class TurnEnd(Wire):
 
 
 class TurnPart(Wire):
-    """A part of the messages of a turn; the last one has its end."""
+    """A part of the messages of a turn; the last part has its end."""
 
     number: int
     count: int
@@ -191,10 +182,24 @@ class Answered(Wire):
     receipt: Receipt
 
 
+class SessionFork(Wire):
+    """The point in another session from which a session goes on.
+
+    Attributes:
+        session_id: The id of the other session.
+        at_turn: The number of its last turn whose messages were taken over.
+        by: Who forked the other session; None without a name.
+    """
+
+    session_id: str
+    at_turn: int
+    by: str | None = None
+
+
 class SessionSnapshot(Wire):
     """The input of a later run of a session: everything that it takes over from the run before.
 
-    A fork of a session begins with one as well, of which it has a part.
+    A fork of a session begins with a conversation as well, of which it has a part.
 
     Attributes:
         session: The input of the session.
@@ -210,6 +215,8 @@ class SessionSnapshot(Wire):
         dropped: The number of turns whose messages are not among them any more.
         ledger: The budget and what was spent of it.
         answered: The last messages, which the server may repeat.
+        forked_from: The point in another session from which the session goes on; None for other
+            sessions, and for one that an earlier release has forked.
     """
 
     session: SessionRequest
@@ -224,6 +231,7 @@ class SessionSnapshot(Wire):
     dropped: int = 0
     ledger: Ledger = Ledger()
     answered: tuple[Answered, ...] = ()
+    forked_from: SessionFork | None = None
 
     @classmethod
     def of_fork(
@@ -233,8 +241,9 @@ class SessionSnapshot(Wire):
         named: str,
         messages: tuple[Message, ...],
         starts: tuple[int, ...],
+        forked_from: SessionFork | None,
     ) -> SessionSnapshot:
-        """Return the input of a fork, which takes over messages, and who answers the next one."""
+        """Return the input of a fork, which takes over messages, and who answers next."""
         return cls(
             session=session,
             count=0,
@@ -243,11 +252,12 @@ class SessionSnapshot(Wire):
             messages=messages,
             starts=starts,
             ledger=Ledger(session.budget),
+            forked_from=forked_from,
         )
 
     @property
     def is_of_a_fork(self) -> bool:
         """Whether it has only what a fork takes over."""
         return self == SessionSnapshot.of_fork(
-            self.session, self.agent, self.named, self.messages, self.starts
+            self.session, self.agent, self.named, self.messages, self.starts, self.forked_from
         )

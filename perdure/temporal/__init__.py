@@ -1,1 +1,1 @@
-"""Temporal code shared by the other packages: names, payloads, failures, history, connections."""
+"""Temporal code shared by other rooms: names, payloads, failures, history, connections."""

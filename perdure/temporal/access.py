@@ -238,7 +238,7 @@ async def start(
         id: Its id.
         marks: The search attributes, with the request that they describe; None for a workflow
             without search attributes.
-        about: The id for errors, if it is another one.
+        about: The id for errors, if it is not the id of the workflow.
         options: The other options of Temporal's client.
 
     Returns:

@@ -31,7 +31,7 @@ def log_core() -> None:
     """Route the logs of Temporal's core to Python's logging, once per process.
 
     By default they are printed to standard output, in colours. This sets the process's default
-    `Runtime`; one that the program has set is kept. At exit it is stopped.
+    `Runtime`; a `Runtime` that the program has set is kept. At exit it is stopped.
     """
     stop_core_at_exit()
     forwarding = LogForwardingConfig(
@@ -42,7 +42,7 @@ def log_core() -> None:
             logging=LoggingConfig(filter=LoggingConfig.default.filter, forwarding=forwarding)
         )
     )
-    with contextlib.suppress(RuntimeError):  # there is one already
+    with contextlib.suppress(RuntimeError):  # there is a runtime already
         Runtime.set_default(runtime)
 
 

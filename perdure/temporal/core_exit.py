@@ -2,8 +2,8 @@
 
 Core runs threads of its own, which call into Python when an answer has arrived. One that does so
 while the interpreter shuts down aborts the process, after its work: Temporal's library has no way
-to close a client. So its handles are let go at exit, while Python is whole. The last one ends the
-threads and waits for them.
+to close a client. So its handles are let go at exit, while Python is whole. The last handle ends
+the threads and waits for them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The data converter of Perdure's connections, for encryption and external storage.
 
-`PERDURE_DATA_CONVERTER=module:name` names one for workers, clients, all commands and tests; an
-argument in code overrides it.
+`PERDURE_DATA_CONVERTER=module:name` names a converter for workers, clients, all commands and tests;
+an argument in code overrides it.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ _WORDS = 300
 def chosen(data_converter: DataConverter | None = None) -> DataConverter:
     """Return the converter of a new connection.
 
-    It is `data_converter`, else the one in the environment, else Temporal's default. With a codec,
-    failures are encoded too, as their messages quote tools and guardrails.
+    It is `data_converter`, else the converter in the environment, else Temporal's default. With a
+    codec, failures are encoded too, as their messages quote tools and guardrails.
 
     Raises:
         ConfigurationError: It cannot be loaded, is not a data converter, or cannot carry Perdure's

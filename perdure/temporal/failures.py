@@ -62,8 +62,8 @@ def typed(final: Final = PerdureError) -> Iterator[None]:
     """Convert exceptions of an activity into failures that hold an `ErrorInfo`.
 
     Cancellations are passed on. Errors that are not `final` are tried again if the workflow allows
-    it. An exception of another class is a bug of a workflow, and final: those of activities are
-    `PerdureError` already.
+    it. An exception of another class is a bug of a workflow, and final: exceptions of activities
+    are `PerdureError` already.
     """
     try:
         yield
@@ -116,7 +116,7 @@ def error_in(failure: BaseException) -> ErrorInfo:
 def is_by_operator(failure: BaseException) -> bool:
     """Return whether a failure comes from `temporal activity fail`.
 
-    Perdure's failures have a type, and the SDK's only failure without one has a fixed message.
+    Perdure's failures have a type, and the SDK's only failure without a type has a fixed message.
     """
     return (
         isinstance(failure, ApplicationError)

@@ -24,7 +24,7 @@ from temporalio.client import Client
 
 from perdure import errors
 from perdure.temporal.access import FIRST_PAUSE_S, LONGEST_PAUSE_S, Resource
-from perdure.temporal.runs import describe, run_after
+from perdure.temporal.histories.runs import describe, run_after
 
 logger = logging.getLogger("perdure")
 
@@ -66,7 +66,7 @@ class Read(Generic[F]):
 
 
 class Follower(Generic[F]):
-    """Follows a workflow. It may be stopped, and goes on after the last event that it yielded.
+    """Follows a workflow. If it is stopped, it continues after the last event that it yielded.
 
     Attributes:
         runs: Temporal's ids of the runs, in order, as far as they are known.
@@ -93,7 +93,7 @@ class Follower(Generic[F]):
             id: The id of the workflow.
             runs: Temporal's ids of the known runs, in order; empty text for the latest.
             reader: Returns the reader of a run.
-            about: The id for errors, if it is another one.
+            about: The id for errors, if it is not the id of the workflow.
             waits: Whether to wait for future events.
         """
         self.runs = list(runs)
@@ -111,7 +111,7 @@ class Follower(Generic[F]):
     async def events(self) -> AsyncGenerator[Read[F], None]:
         """Yield the events that were not yielded before, until the workflow is over.
 
-        It goes on after an outage of the server of any length.
+        It continues after an outage of the server of any length.
 
         Raises:
             PerdureError: The history cannot be read.
@@ -134,9 +134,9 @@ class Follower(Generic[F]):
             request.next_page_token = page.next_page_token
 
     def _pass(self, event: HistoryEvent) -> None:
-        """Note that an event was read, and go on to the next run after the last event of a run.
+        """Note that an event was read, and after the last of a run begin with the next run.
 
-        A reset may have made a next run other than the one that the event names.
+        A reset may have made a next run other than the run that the event names.
         """
         self.event_id = event.event_id
         self._is_over = event.event_type in _ENDS

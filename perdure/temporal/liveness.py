@@ -1,4 +1,4 @@
-"""How often a running activity sends a heartbeat, and when it counts as lost without one.
+"""How often a running activity sends a heartbeat, and when it counts as lost without heartbeats.
 
 The worker of a turn sets the timeout of its activities, and the worker of an activity derives the
 interval from that, so that they agree also if their settings differ.
@@ -32,11 +32,11 @@ def interval_for(
 ) -> timedelta:
     """Return the interval at which an activity with this timeout sends heartbeats.
 
-    A worker with less tolerance, such as one of an earlier release, sets a timeout that leaves less
-    time, so heartbeats are more frequent then.
+    A worker with less tolerance, such as a worker of an earlier release, sets a timeout that leaves
+    less time, so heartbeats are more frequent then.
 
-    The server shortens the timeout to the time limit of the activity, which then ends it. The one
-    heartbeat before that proves that its worker is not lost.
+    The server shortens the timeout to the time limit of the activity, which then ends it. The
+    single heartbeat before that proves that its worker is not lost.
     """
     if timeout is None:
         return INTERVAL

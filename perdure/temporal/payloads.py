@@ -152,7 +152,7 @@ def _named(encoding: bytes) -> str:
 
 
 def raw_input(args: Sequence[Any]) -> RawValue:
-    """Return the single input of an activity. The SDK passes a dynamic one its inputs as a list."""
+    """Return the single input of an activity. A dynamic activity gets its inputs as a list."""
     first: Any = args[0]
     return raw_input(first) if isinstance(first, list) else cast("RawValue", first)
 

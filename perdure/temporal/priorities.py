@@ -67,7 +67,7 @@ def priority_of(
 
     Args:
         priority: From 1, the first, to 5, the last.
-        fairness: The key whose turns share the workers with those of other keys.
+        fairness: The key whose turns share the workers with turns of other keys.
         weight: The share of the key, from 0.001 to 1000.
 
     Raises:

@@ -46,7 +46,7 @@ class Recent(Generic[K, V]):
         return self._values[key][0]
 
     def put(self, key: K, value: V) -> None:
-        """Store a value, replacing that of the same key."""
+        """Store a value, replacing any value of the same key."""
         self.drop(key)
         weight = self._weigh(value)
         self._values[key] = value, weight
@@ -55,6 +55,6 @@ class Recent(Generic[K, V]):
             self.drop(next(iter(self._values)))
 
     def drop(self, key: K) -> None:
-        """Remove the value of a key, if there is one."""
+        """Remove the value of a key, if the key has a value."""
         _, weight = self._values.pop(key, (None, 0))
         self._weight -= weight

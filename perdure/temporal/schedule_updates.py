@@ -31,7 +31,7 @@ _CONFLICTS = (RPCStatusCode.FAILED_PRECONDITION, RPCStatusCode.ABORTED)
 
 
 def following(updates: tuple[str, ...] | None) -> tuple[str, ...]:
-    """Return the ids of the last updates of a schedule with that of a new one, the last."""
+    """Return the ids of the last updates of a schedule, with the id of a new update as the last."""
     return (*(updates or ()), secrets.token_hex(4))[-_KEPT:]
 
 
@@ -49,7 +49,7 @@ async def input_of(client: Client, description: DescribeScheduleResponse) -> Tur
     """Return the input of what a schedule of Perdure starts.
 
     Raises:
-        InvalidRequestError: It is not one of Perdure.
+        InvalidRequestError: It is not a schedule of Perdure.
         PayloadDecodeError: This process lacks the codec or the key of the schedule.
     """
     payloads = description.schedule.action.start_workflow.input.payloads

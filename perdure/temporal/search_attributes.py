@@ -8,7 +8,7 @@ Facts behind the design, found by running it, or in the schemas of the stores:
   or a line break finds nothing or is a syntax error, however it is escaped. Values therefore
   contain no characters that need quoting: these are percent-encoded, both in records and in
   queries.
-- SQLite splits keyword lists at ♡, and PostgreSQL stores no NUL: the record of a turn with one
+- SQLite splits keyword lists at ♡, and PostgreSQL stores no NUL: the record of a turn with NUL
   would be missing for ever.
 - PostgreSQL and MySQL keep 255 characters of a keyword. Longer values end in a digest.
 - The server accepts 2,048 bytes of JSON for one attribute. More is rejected at the start, and
@@ -21,7 +21,6 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
-from enum import StrEnum
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -34,6 +33,7 @@ from temporalio.common import (
 
 from perdure.text import head, size
 from perdure.values.reports import Outcome
+from perdure.values.states import OfTurn, State
 
 _KEYWORD_BYTES = 255
 _LABELS_BYTES = 2_000
@@ -61,26 +61,13 @@ TYPES: Mapping[str, str] = {
 Updates = list[SearchAttributeUpdate[Any]]
 
 
-class State(StrEnum):
-    """The state of a turn. `waiting` and `paused` turns have not ended.
-
-    One waits for an approval, until a provider is asked again, or until it begins. The other waits
-    for budget or more iterations, or for a person who resumes it.
-    """
-
-    RUNNING = "running"
-    WAITING = "waiting"
-    PAUSED = "paused"
-    ENDED = "ended"
-
-
 def at_start(
     agent: str, labels: Mapping[str, str], parent: str = "", schedule: str = ""
 ) -> TypedSearchAttributes:
     """Return the attributes of a new turn.
 
     `parent` is the id of the turn that delegates to it, or of its batch. `schedule` is the id of
-    the schedule that has started its batch; the server sets that of all other turns.
+    the schedule that has started its batch; the server sets the attribute of all other turns.
     """
     pairs: list[SearchAttributePair[Any]] = [
         SearchAttributePair(AGENT, keyword(agent)),
@@ -105,12 +92,12 @@ def made_up_for(present: TypedSearchAttributes, agent: str, labels: Mapping[str,
     return [pair.key.value_set(pair.value) for pair in at_start(agent, labels)]
 
 
-def in_state(state: State) -> Updates:
+def in_state(state: OfTurn) -> Updates:
     """Return the update for a turn that begins or ends a wait."""
     return [STATE.value_set(state.value)]
 
 
-def state_of(waits_for: str) -> State:
+def state_of(waits_for: str) -> OfTurn:
     """Return the state of a turn that waits for something of this kind."""
     return State.PAUSED if waits_for in ("budget", "iterations", "resume") else State.WAITING
 

@@ -1,6 +1,6 @@
 """The search attributes that a client sets on the turns that it starts.
 
-A namespace without the search attributes refuses a start that sets one. Then turns run without
+A namespace without the search attributes refuses a start that sets any. Then turns run without
 them, and the client logs a warning once.
 """
 

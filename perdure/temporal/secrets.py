@@ -87,8 +87,8 @@ def without(text: str, named: Mapping[str, str]) -> str:
     """Return `text` with each secret replaced by its name in brackets, such as `[key]`.
 
     A secret is found literally, percent-encoded, escaped as in JSON or HTML, in hexadecimal digits
-    and in base64, each also with white space in it, as of a line that was wrapped. A short one is
-    found only literally, as its encodings are too short to be distinguished from other text.
+    and in base64, each also with white space in it, as of a line that was wrapped. A short secret
+    is found only literally, as its encodings are too short to be distinguished from other text.
     """
     for name, secret in named.items():
         text = text.replace(secret, f"[{name}]") if secret else text
@@ -132,7 +132,7 @@ def _pattern(secret: str) -> re.Pattern[str]:
 def _in_base64(data: bytes) -> Iterator[str]:
     """Yield base64 forms of the data that do not depend on what surrounds it.
 
-    There is one for each offset of the data.
+    There is a form for each offset of the data.
     """
     for offset, first in enumerate((0, 2, 3)):
         yield base64.b64encode(bytes(offset) + data).decode().rstrip("=")[first:-1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Unpack
 
-from pydantic import ValidationError
+from pydantic import JsonValue, ValidationError
 
 from perdure import errors, limits, validation
 from perdure.agents.agent import Agent
@@ -25,7 +25,6 @@ def turn_request(
     task: str | Task,
     *,
     output: Any = None,
-    output_schema: Mapping[str, Any] | None = None,
     model: str | None = None,
     live: bool = False,
     **options: Unpack[TurnOptions],
@@ -39,12 +38,8 @@ def turn_request(
         ConfigurationError: The output type is not supported.
     """
     keywords.check("a turn", options, TurnOptions)
-    if output is not None and output_schema is not None:
-        raise errors.InvalidRequestError("the turn: give output or output_schema, not both")
     arguments = {"agent": agent, "task": task, "output": output, **options}
-    fields = {**_fields(arguments), "model": model, "live": live}
-    if output_schema is not None:
-        fields["output_schema"] = output_schema
+    fields = {**fields_of(arguments), "model": model, "live": live}
     try:
         request = TurnRequest.model_validate(fields)
         request.check()
@@ -57,7 +52,7 @@ def _refused(error: ValidationError) -> errors.InvalidRequestError:
     """Return the error for an input that a program gave."""
     places = [problem["loc"] for problem in error.errors(include_url=False)]
     first = next((location for location in places if location[0:1] == ("history",)), ())
-    if len(first) > 1:  # the reasons are those of each kind of message
+    if len(first) > 1:  # each kind of message has its reasons
         reason = (
             f"history[{first[1]}] is no message of Perdure: give UserMessage, AssistantMessage and"
             " ToolMessage, report.messages of another turn, or what MessagesTypeAdapter reads"
@@ -76,15 +71,20 @@ def changed(request: TurnRequest, changes: Mapping[str, Any]) -> TurnRequest:
         ConfigurationError: The output type is not supported.
     """
     try:
-        new = TurnRequest.model_validate({**dict(request), **_fields(changes)})
+        new = TurnRequest.model_validate({**dict(request), **fields_of(changes)})
         new.check()
     except ValidationError as error:
         raise _refused(error) from None
     return new
 
 
-def _fields(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return arguments of `turn_request` as fields of the input."""
+def fields_of(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments of `turn_request`, or of a session, as fields of the input.
+
+    Raises:
+        InvalidRequestError: There is an output type as well as a schema.
+        ConfigurationError: The output type is not supported.
+    """
     fields = dict(arguments)
     agent, context = arguments.get("agent"), arguments.get("context")
     if isinstance(agent, Agent):
@@ -93,8 +93,11 @@ def _fields(arguments: Mapping[str, Any]) -> dict[str, Any]:
         fields["context"] = {"blocks": dict(context)}
     if arguments.get("labels", ()) is None:
         fields["labels"] = {}
-    if "output" in arguments:
-        fields["output_schema"] = output_type.schema_of(fields.pop("output"))
+    output, schema = fields.pop("output", None), arguments.get("output_schema")
+    if output is not None and schema is not None:
+        raise errors.InvalidRequestError("give output or output_schema, not both")
+    if "output" in arguments and schema is None:
+        fields["output_schema"] = output_type.schema_of(output)
     return {
         name: _listed(value) if name in ("history", "allowed_tools") else value
         for name, value in fields.items()
@@ -104,11 +107,11 @@ def _fields(arguments: Mapping[str, Any]) -> dict[str, Any]:
 def fork_of(
     request: TurnRequest, origin: Origin, *, said: Sequence[UserMessage] = (), **changes: Any
 ) -> TurnRequest:
-    """Return the input of a turn that goes on from a point of another, whose input is `request`.
+    """Return the input of a turn that continues another turn, whose input is `request`.
 
     `changes` has the fields that differ; None keeps what the other turn was given, except for
-    `on_done`. The limits of a budget override those of the other turn one by one. `said` are
-    messages that the other turn's model has not read.
+    `on_done`. The limits of a budget override each limit of the other turn. `said` are messages
+    that the other turn's model has not read.
 
     Raises:
         TooLargeError: The message to the fork, or the labels, are too large.
@@ -165,14 +168,19 @@ def introduced(request: TurnRequest, trace: Mapping[str, Any]) -> dict[str, Any]
 
 
 def forked_from(request: TurnRequest | None) -> dict[str, Any]:
-    """Return the field of the memo that says from where a fork goes on; empty for other turns."""
+    """Return the field of the memo that says from where a fork continues; empty for other turns."""
     origin = request and request.forked_from
     return {"forked_from": origin.model_dump(exclude_none=True)} if origin else {}
 
 
-def type_of(agent: Agent[Any] | str, output: Any) -> Any:
-    """Return the type of the answer: the requested one, else the agent's; None if unknown."""
-    if output is not None:
+def type_of(
+    agent: Agent[Any] | str, output: Any, output_schema: Mapping[str, JsonValue] | None = None
+) -> Any:
+    """Return the type of the answer: the requested one, else the agent's; None if unknown.
+
+    With a schema in place of a type, it is None, for JSON values.
+    """
+    if output is not None or output_schema is not None:
         return output
     return agent.output or str if isinstance(agent, Agent) else None
 

@@ -31,7 +31,7 @@ from temporalio.common import RawValue
 from temporalio.converter import WorkflowSerializationContext
 
 from perdure.base import Wire
-from perdure.temporal.history import first_event
+from perdure.temporal.histories.fetching import first_event
 from perdure.temporal.payloads import unpack
 from perdure.temporal.recent import Recent
 
@@ -109,7 +109,7 @@ def span_of_turn(
 
 
 def memo_of_caller() -> dict[str, str]:
-    """Return the memo with the client's current span for turns that it starts, if there is one."""
+    """Return the memo with the client's current span, if any, for turns that it starts."""
     if "opentelemetry.trace" not in sys.modules:
         return {}
     from opentelemetry import trace

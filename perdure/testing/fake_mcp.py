@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class FakeMCPServer:
-    """A fake MCP server that replaces one of an agent's.
+    """A fake MCP server that replaces a server of an agent.
 
     `local_runtime(agent, mcp={"github": FakeMCPServer(list_issues)})`.
 

@@ -66,10 +66,10 @@ async def local_runtime(
             `generate`, by the model's name.
         deps: The value of `ctx.deps` in tools; replaces the lifespan.
         mcp: Fakes for the agents' MCP servers, by server name.
-        address: The address of a running server; by default, one is started in memory and stopped
-            at the end.
-        data_converter: The data converter of worker and client; by default the worker's, or the one
-            that `PERDURE_DATA_CONVERTER` names.
+        address: The address of a running server; by default, a server is started in memory and
+            stopped at the end.
+        data_converter: The data converter of worker and client; by default the worker's, or the
+            converter that `PERDURE_DATA_CONVERTER` names.
     """
     worker = _with(app, model, deps, mcp)
     async with contextlib.AsyncExitStack() as stack:

@@ -38,7 +38,7 @@ class Reply:
 def call(name: str, /, *, call_id: str = "", **arguments: object) -> ToolCall:
     """Return a tool call with JSON arguments.
 
-    Without a `call_id`, the turn generates one, as for models that provide none.
+    Without a `call_id`, the turn generates an id, as for models that provide none.
     """
     return ToolCall(id=call_id, name=name, arguments=json.dumps(arguments))
 

@@ -71,7 +71,7 @@ PATHS = ("/chat/completions", "/responses", "/v1/messages")
 class LoggedRequest:
     """A logged request with its bill.
 
-    `at` is in seconds since 1970; `sha256` is that of the messages as JSON with sorted keys;
+    `at` is in seconds since 1970; `sha256` is the digest of the messages as JSON with sorted keys;
     `limit` is the output limit in tokens.
     """
 

@@ -19,7 +19,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from perdure import errors
 from perdure.clients import AgentClient, Turn
-from perdure.temporal.runs import last_run
+from perdure.temporal.histories.runs import last_run
 
 SETTING = "frontend.WorkflowTimeSkippingEnabled"
 """The dynamic configuration that enables it on a server. Other workflows are not affected."""

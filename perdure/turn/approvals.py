@@ -53,7 +53,7 @@ class Ruling(Wire):
 def decision_about(call_id: str, decisions: Sequence[Decision]) -> Decision | None:
     """Return the effective decision about a call.
 
-    It is the last one, because a person may be asked again after a deploy.
+    It is the last decision, because a person may be asked again after a deploy.
     """
     return next((decision for decision in reversed(decisions) if decision.call_id == call_id), None)
 

@@ -1,8 +1,10 @@
 """Carries the state of a turn over to another run: a later run of the same turn, or a fork. Pure.
 
-Both runs compute the same digest of what is carried over: the old one from its state, the new one
+Both runs compute the same digest of what is carried over: the old run from its state, the new run
 from the parts that it received. What the models were not sent any more, because the transcript is
 too long for them, stays behind; a report reads it in the history of the old run.
+
+`take_over` is the other side: what the new run begins with.
 """
 
 from __future__ import annotations
@@ -20,9 +22,7 @@ from perdure.agents.definitions import AgentDefinition
 from perdure.turn import guards, handoffs, reservations, steps
 from perdure.turn.child import Child
 from perdure.turn.context_window import NO_CUT, kept
-from perdure.turn.facts import CallFailed
-from perdure.turn.keys import parse_key
-from perdure.turn.open_step import Attempts, OpenCall, OpenStep
+from perdure.turn.open_step import Attempts, OpenStep
 from perdure.turn.snapshot import (
     VERSION,
     AttemptsRecord,
@@ -33,21 +33,17 @@ from perdure.turn.snapshot import (
     Snapshot,
     TokenRecord,
 )
-from perdure.turn.state import Accounts, Handoffs, TurnState
-from perdure.turn.token_estimate import Estimate
-from perdure.turn.transcript import TokenCount, Transcript
+from perdure.turn.state import TurnState
 from perdure.turn.wire import Origin, Preceding
 from perdure.values.messages import (
     AssistantMessage,
     Message,
     ToolMessage,
     ToolResult,
-    UserMessage,
     closed,
     digest_of,
 )
 from perdure.values.reports import Step
-from perdure.values.tasks import opening
 
 _Item = Message | Child | AgentDefinition | Snapshot
 
@@ -57,7 +53,7 @@ _CHILDREN: TypeAdapter[tuple[Child, ...]] = TypeAdapter(tuple[Child, ...])
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """What is carried over. A fork has only messages, and the place of the one with the task."""
+    """What is carried over. A fork has only messages, and the place of its task."""
 
     messages: tuple[Message, ...]
     opening: int
@@ -83,9 +79,10 @@ class Carried:
 def messages_of(state: TurnState) -> Carried:
     """Return the messages for a fork, as the first model of the turn's agent would be sent them.
 
-    The message that announces the end of the budget is left out if it is the last one: a fork has a
-    budget of its own. Calls in a last answer that was cut off get a result that says so. Thoughts
-    from before a handoff are left out, because the agent of the fork does not get them either.
+    The message that announces the end of the budget is left out if it is the last message: a fork
+    has a budget of its own. Calls in a last answer that was cut off get a result that says so.
+    Thoughts from before a handoff are left out, because the agent of the fork does not get them
+    either.
     """
     carried = _sent(replace(state, transcript=handoffs.without_earlier_thoughts(state)))
     messages = carried.messages
@@ -288,7 +285,7 @@ def _items(carried: Carried) -> Iterator[tuple[_Item, int]]:
 
 
 def _merged(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """Join the results of tool messages in a row: only a split message has more than one."""
+    """Join the results of tool messages in a row: only a split message has several."""
     out: list[Message] = []
     results: list[ToolResult] = []
     for message in messages:
@@ -321,41 +318,6 @@ def join(parts: Sequence[CarriedPart]) -> Carried:
     )
 
 
-def begin(state: TurnState, carried: Carried, say: str) -> TurnState:
-    """Return the state of a fork with its messages, and what the user says after them.
-
-    A turn of a session has its own task after them.
-    """
-    request, first = state.request, carried.opening
-    added = (UserMessage.of(say),) if say else ()
-    is_after_session = bool(request and request.origin and request.origin.is_session)
-    if request is not None and is_after_session:
-        added, first = (opening(request.task, request.context),), len(carried.messages)
-    for message in (*carried.messages, *added):
-        state = steps.append(state, message)
-    transcript, tokens = state.transcript, state.tokens
-    if is_after_session:
-        transcript = _with_own_media(transcript, first)
-    return replace(
-        state,
-        transcript=replace(transcript, opening=first),
-        tokens=replace(tokens, asked_bound=tokens.bound),
-    )
-
-
-def _with_own_media(transcript: Transcript, first: int) -> Transcript:
-    """Return the transcript of a turn of a session, which begins at place `first`.
-
-    Only the images and files from there on keep a model from being asked: a message that no model
-    of the agent takes would otherwise end every later turn of its session.
-    """
-    own = transcript.messages[first - transcript.absent :]
-    media = (
-        message.media for message in own if isinstance(message, UserMessage) and not message.id
-    )
-    return replace(transcript, media=tuple(joined.from_iterable(media)))
-
-
 def after_session(session_id: str, run_id: str, messages: Sequence[Message]) -> Origin | None:
     """Return the origin of a turn that follows these messages of a session; None without any."""
     if not messages:
@@ -376,159 +338,4 @@ def after_session(session_id: str, run_id: str, messages: Sequence[Message]) -> 
         digest=state.transcript.digest,
         is_session=True,
         preceding=preceding,
-    )
-
-
-def begin_after(state: TurnState, origin: Origin) -> TurnState:
-    """Return the state of a turn that begins without the messages of its session before it.
-
-    Any other turn has no messages until those of its origin are carried over.
-    """
-    before, request = origin.preceding, state.request
-    if before is None or request is None:
-        return state
-    transcript = replace(
-        state.transcript,
-        absent=origin.steps,
-        digest=origin.digest,
-        size_bytes=before.size_bytes,
-        opening=origin.steps,
-        call_ids=frozenset(before.call_ids),
-    )
-    tokens = TokenCount(bound=before.token_bound, estimate=Estimate(messages=before.token_estimate))
-    state = replace(state, transcript=transcript, tokens=tokens)
-    state = steps.append(state, opening(request.task, request.context))
-    return replace(state, tokens=replace(state.tokens, asked_bound=state.tokens.bound))
-
-
-def complete(state: TurnState, preceding: tuple[Message, ...]) -> TurnState:
-    """Return the state with the messages of the session before the turn, which it lacked."""
-    transcript = replace(
-        state.transcript, messages=(*preceding, *state.transcript.messages), absent=0
-    )
-    return replace(state, transcript=transcript)
-
-
-def restore(state: TurnState, carried: Carried) -> TurnState:
-    """Return the state of a turn that goes on in a new run. `state` has the request."""
-    snapshot = carried.snapshot
-    assert snapshot is not None
-    messages = carried.messages
-    results: tuple[ToolResult, ...] = ()
-    if snapshot.open.gates and isinstance(messages[-1], ToolMessage):
-        results = messages[-1].results
-        messages = messages[:-1]
-    for message in messages:
-        state = steps.append(state, message)
-    transcript = state.transcript
-    if state.request is not None and state.request.session is not None:
-        transcript = _with_own_media(transcript, snapshot.opening)
-    return replace(
-        state,
-        agent=carried.agent,
-        handoffs=Handoffs(snapshot.handed_by, snapshot.worked, snapshot.handed_at),
-        transcript=replace(
-            transcript,
-            opening=snapshot.opening,
-            left_before=snapshot.left_out,
-            left_out=snapshot.left_out,
-        ),
-        tokens=_restored_tokens(snapshot.tokens, state.tokens),
-        steps=tuple(_last_steps(messages, snapshot)),
-        carried=replace(
-            state.carried,
-            steps=snapshot.steps - len(snapshot.last),
-            recorded=snapshot.steps,
-            messages=len(messages),
-            warned_of_loop=snapshot.warned_of_loop,
-        ),
-        open_step=_open_step(messages, results, snapshot.open),
-        attempts=_attempts(snapshot.attempts),
-        accounts=Accounts(
-            ledger=snapshot.ledger,
-            usage=snapshot.usage,
-            model_calls=snapshot.model_calls,
-            closed_calls=snapshot.closed_calls,
-            more_iterations=snapshot.more_iterations,
-            unpriced=snapshot.unpriced,
-        ),
-        children=carried.children,
-        inbox=snapshot.inbox,
-        waiting=snapshot.waiting,
-        finishing=snapshot.finishing,
-    )
-
-
-def _restored_tokens(record: TokenRecord, counted: TokenCount) -> TokenCount:
-    """Return the count for these messages, which `counted` has counted without a base."""
-    return replace(
-        counted,
-        base=record.base,
-        asked_bound=record.asked_bound,
-        known=record.known,
-        known_at=counted.bound - record.grown,
-        known_by=record.known_by,
-        estimate=replace(
-            counted.estimate.on(record.base), told=record.told, told_of=record.told_of
-        ),
-    )
-
-
-def _last_steps(messages: Sequence[Message], snapshot: Snapshot) -> Iterator[Step]:
-    """Yield the last closed steps, with their messages and results."""
-    answers = [
-        position
-        for position, message in enumerate(messages)
-        if isinstance(message, AssistantMessage)
-    ]
-    if snapshot.open.gates:  # the last answer belongs to the open step
-        answers.pop()
-    if not snapshot.last:
-        return
-    for last, position in zip(snapshot.last, answers[-len(snapshot.last) :], strict=True):
-        following = messages[position + 1] if last.ran else None
-        message = messages[position]
-        assert isinstance(message, AssistantMessage)
-        results = following.results if isinstance(following, ToolMessage) else ()
-        yield last.step.model_copy(update={"message": message, "results": results})
-
-
-def _open_step(
-    messages: Sequence[Message], results: Sequence[ToolResult], record: OpenRecord
-) -> OpenStep:
-    answer = record.answer
-    calls: tuple[OpenCall, ...] = ()
-    if answer is not None:
-        message = next(each for each in reversed(messages) if isinstance(each, AssistantMessage))
-        answer = answer.model_copy(update={"message": message})
-        by_call = {result.call_id: result for result in results}
-        calls = tuple(
-            OpenCall(call, gate, by_call.get(call.id))
-            for call, gate in zip(message.calls, record.gates, strict=False)
-        )
-    return OpenStep(
-        answer=answer,
-        calls=calls,
-        decisions=record.decisions,
-        objections=record.objections,
-        tried=record.tried,
-        bill=record.bill,
-        unpassed=record.unpassed,
-        broken=record.broken,
-    )
-
-
-def _attempts(record: AttemptsRecord) -> Attempts:
-    failures = []
-    for failure in record.failures:
-        key = parse_key(failure.key)
-        if key is not None:
-            failures.append(CallFailed(key, failure.error, failure.lost, failure.model))  # type: ignore[arg-type]  # its own key
-    return Attempts(
-        failures=tuple(failures),
-        pardoned=record.pardoned,
-        rounds=record.rounds,
-        round_at=record.round_at,
-        passed=record.passed,
-        stopped=record.stopped,
     )

@@ -47,7 +47,7 @@ def of_answer(ledger: Ledger, key: ModelKey, answer: ModelAnswer, price: Price |
 
 
 def _known_cost(answer: ModelAnswer) -> Decimal | None:
-    """Return the cost that the worker has determined; None without one, or if it is absurd."""
+    """Return the cost that the worker has determined; None without a cost, or if it is absurd."""
     is_known = answer.cost is not None and Decimal(0) <= answer.cost < MOST_USD
     return answer.cost if is_known else None
 

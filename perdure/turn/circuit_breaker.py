@@ -1,6 +1,6 @@
 """A circuit breaker: models are benched for a while after failures.
 
-Pure: the caller passes the time, in seconds by any one clock.
+Pure: the caller passes the time, in seconds by any single clock.
 
 A worker process keeps one `Health` for all its turns. Each turn also keeps its own, by the
 workflow's clock, so that it survives restarts.
@@ -27,7 +27,7 @@ class Record:
 class Health:
     """The health of models. Two consecutive failures bench a model.
 
-    The first bench lasts 5 s. Each further one lasts twice as long, up to 5 min. A success resets
+    The first bench lasts 5 s. Each further bench lasts twice as long, up to 5 min. A success resets
     this.
     """
 
@@ -42,7 +42,7 @@ class Health:
     def failed(self, model: str, now_s: float, pause_s: float = 0.0) -> None:
         """Record a transient failure of a call.
 
-        `pause_s` is the pause that the provider asked for; a long one benches the model at once.
+        `pause_s` is the pause that the provider asked for; a long pause benches the model at once.
         """
         record = self._records.setdefault(model, Record())
         record.asked_until_s = now_s + pause_s
@@ -70,7 +70,7 @@ class Health:
         return max(record.until_s - now_s, 0.0) if record else 0.0
 
     def asked_s(self, model: str, now_s: float) -> float:
-        """Return the remaining seconds of the pause that the provider asked for; 0 without one."""
+        """Return the remaining seconds of the pause that the provider asked for; 0 without it."""
         record = self._records.get(model)
         return max(record.asked_until_s - now_s, 0.0) if record else 0.0
 

@@ -101,8 +101,8 @@ def cut_for(
         estimate: The estimate for the transcript. The messages are read only if it is too high.
         window_tokens: The window for input and output together; None if it is unknown.
         opening: The place of the message with the task.
-        output_tokens: The output limit of the request, if it has one. At most half of the window is
-            kept for it.
+        output_tokens: The output limit of the request; None without a limit. At most half of the
+            window is kept for it.
 
     Returns:
         The cut; None if even the messages that must stay are too long for the model.
@@ -119,7 +119,7 @@ def fits(
 ) -> bool:
     """Return whether messages with this cut are short enough for a model with this window.
 
-    The arguments are those of `cut_for`.
+    The arguments are as for `cut_for`.
     """
     if window_tokens is None:
         return True
@@ -236,7 +236,7 @@ def _first(places: Sequence[int], left_by: Callable[[int], int], most_left: floa
 
 
 def _untouched(messages: Sequence[Message], opening: int) -> int:
-    """Return the place where the last steps begin, or that of the task before any answer."""
+    """Return the place where the last steps begin, or the place of the task before any answer."""
     answers = [
         position
         for position, message in enumerate(messages)

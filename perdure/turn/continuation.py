@@ -26,8 +26,9 @@ class Continuation(Wire):
         ledger: The spending so far, in case the state cannot be carried over.
         began: The time when the turn began.
         waited: The time that the turn has waited for people.
-        waits_since: The beginning of the current wait for people; None without one.
-        failing_since: The time of the first of the model's failures that count; None without one.
+        waits_since: The beginning of the current wait for people; None without a wait.
+        failing_since: The time of the first of the model's failures that count; None without such
+            failures.
         health: The health of the models, by model.
         observed: The number of steps that observers were notified of.
         notified: The number of notifications of observers.

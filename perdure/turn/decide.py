@@ -6,17 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from pydantic_core import to_json
-
 from perdure import errors, limits
 from perdure.agents.definitions import AgentDefinition
 from perdure.errors import PerdureError
 from perdure.text import counted
 from perdure.turn import delegation_plan, guards, handoffs, leases, outages, reservations
 from perdure.turn.approvals import Asked
+from perdure.turn.calls import asks_again, reads_on, ready_for, runs_tools
 from perdure.turn.delegation_plan import Errand
 from perdure.turn.fallback import Choice, Fallback
-from perdure.turn.fold import asks_again, reads_on, ready_for, runs_tools
 from perdure.turn.keys import HandoffKey, ModelKey, PolicyKey, ToolKey
 from perdure.turn.ledger import Ledger
 from perdure.turn.open_step import OpenCall
@@ -30,9 +28,6 @@ from perdure.values.answers import ModelAnswer
 from perdure.values.budgets import ONE_TOOL_CALL
 from perdure.values.messages import ToolCall
 from perdure.values.reports import Outcome, StopReason
-
-_ESCAPED = 6
-"""The most bytes of JSON for one byte of text, as in `\\u0000`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,7 +275,7 @@ def _call(situation: Situation) -> Move:
 
 
 def _time_for_calls(situation: Situation) -> timedelta | None:
-    """Return the time left without that of the last answer; None without a limit.
+    """Return the time left without the time for the last answer; None without a limit.
 
     Raises:
         TurnBudgetExceededError: There is none.
@@ -358,111 +353,12 @@ def moves_at_once(state: TurnState, agent: AgentDefinition) -> tuple[Act | Start
 
 
 def _may_finish(situation: Situation) -> bool:
-    """Return whether time and budget cover a last answer, of an agent that finishes with one."""
+    """Return whether the agent finishes with a last answer, which time and budget cover."""
     state, agent, time_left = situation.state, situation.agent, situation.time_left
     if agent.on_exhausted != "finish" or state.finishing:
         return False
     has_time = time_left is None or time_left > timedelta()
     return has_time and reservations.can_finish(state, agent)
-
-
-def check_history(size_bytes: int, events: int) -> None:
-    """End a turn with a typed error before the server terminates its workflow for its size.
-
-    Raises:
-        TooLargeError: The history is close to the limit of the server.
-    """
-    if size_bytes > limits.HISTORY_BYTES or events > limits.HISTORY_EVENTS:
-        raise errors.TooLargeError(
-            f"the turn's history has {size_bytes} bytes in {events} events, close to what the"
-            " server allows; turn.resume() goes on in a new turn",
-            context={"bytes": size_bytes, "events": events},
-        )
-
-
-def check_batch(state: TurnState, moves: Sequence[Act | StartDelegates], size_bytes: int) -> None:
-    """End a turn with a typed error if calls made at once exceed what the server accepts.
-
-    Their inputs go to the server in one message; their results add to the history.
-
-    Raises:
-        TooLargeError: The inputs or the results do not fit.
-    """
-    input_bytes = _given(state, moves)
-    if input_bytes > limits.COMMANDS_BYTES:
-        raise errors.TooLargeError(
-            f"{len(moves)} tool calls at once are given {input_bytes} bytes, more than"
-            f" {limits.COMMANDS_BYTES}; have the agent run its tools one after the other",
-            context={"calls": len(moves), "bytes": input_bytes, "limit": limits.COMMANDS_BYTES},
-        )
-    result_bytes = _brought(state, moves)
-    if size_bytes + result_bytes > limits.SERVER_BYTES:
-        raise errors.TooLargeError(
-            f"the turn's history has {size_bytes} bytes, and {len(moves)} tool calls at once may"
-            f" bring {result_bytes} more, beyond what the server allows; turn.resume() goes on in a"
-            " new turn, or have the agent run its tools one after the other",
-            context={
-                "bytes": size_bytes,
-                "calls": len(moves),
-                "may_bring": result_bytes,
-                "limit": limits.SERVER_BYTES,
-            },
-        )
-
-
-def media_room(
-    state: TurnState, moves: Sequence[Act | StartDelegates], agent: AgentDefinition, size_bytes: int
-) -> int:
-    """Return the most bytes of images and files that each of these calls may add to history.
-
-    It is 0 in a turn whose tool results are text alone: before rules 3, or with a transcript that
-    is too large already.
-    """
-    if agent.rules < 3 or state.transcript.size_bytes > limits.TRANSCRIPT_BYTES:
-        return 0
-    room = limits.SERVER_BYTES - size_bytes - _brought(state, moves)
-    return max(min(limits.RESULT_MEDIA_BYTES, room // len(moves)), 0)
-
-
-def _given(state: TurnState, moves: Sequence[Act | StartDelegates]) -> int:
-    """Return the bytes of the inputs of these calls."""
-    labels = len(to_json(state.request.labels)) if state.request else 0
-    return sum(limits.CALL_BYTES + labels + len(to_json(move.call.arguments)) for move in moves)
-
-
-def _brought(state: TurnState, moves: Sequence[Act | StartDelegates]) -> int:
-    """Return the most bytes that these calls add to history, without images and files."""
-    return _given(state, moves) + sum(map(_may_return, moves))
-
-
-def _may_return(move: Act | StartDelegates) -> int:
-    """Return the most bytes of JSON for a call: its result, or a summary for each delegate."""
-    if isinstance(move, Act):
-        return _ESCAPED * limits.TOOL_RESULT_BYTES
-    return len(move.errands) * (limits.CALL_BYTES + _ESCAPED * limits.SUMMARY_BYTES)
-
-
-def replayable_events(
-    task_timeout: timedelta, per_second: int = limits.EVENTS_PER_TASK_SECOND
-) -> int:
-    """Return the most events of a history that can be replayed within one workflow task."""
-    return int(per_second * task_timeout.total_seconds())
-
-
-def run_events(task_timeout: timedelta) -> int:
-    """Return the events of a run after which it ends, to be replayed in time by another worker."""
-    return int(replayable_events(task_timeout) * limits.RUN_SHARE)
-
-
-def too_long(steps: int, events: int, task_timeout: timedelta, limit: int) -> errors.TooLargeError:
-    """Return the error of a turn with more than `limit` events."""
-    return errors.TooLargeError(
-        f"the turn ended after {steps} steps because its history has {events} events; more than "
-        f"{limit} may take too long to be replayed within its workflow task timeout of "
-        f"{task_timeout.total_seconds():g} s; turn.resume() goes on in a new turn, or "
-        "split the task",
-        context={"steps": steps, "events": events, "limit": limit},
-    )
 
 
 def _check_iterations(state: TurnState, agent: AgentDefinition) -> None:

@@ -34,7 +34,7 @@ _WELL = (Outcome.COMPLETED, Outcome.TRUNCATED, Outcome.BUDGET_EXHAUSTED)
 
 
 def apply(state: TurnState, fact: ChildScheduled | ChildEnded | ChildRead | ChildTold) -> TurnState:
-    """Return the state after one more fact about the turns of delegates."""
+    """Return the state after another fact about the turns of delegates."""
     match fact:
         case ChildScheduled():
             return _scheduled(state, fact)

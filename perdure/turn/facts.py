@@ -1,6 +1,6 @@
 """The facts about a turn that history has recorded.
 
-The workflow makes them as they happen, and every reader makes the same ones from history.
+The workflow makes them as they happen, and every reader makes the same facts from history.
 
 A fact about an activity or about the turn of a delegate has its key (see `perdure.turn.keys`).
 """

@@ -1,21 +1,21 @@
 """The model of a fallback chain to ask next. Pure.
 
 A transient error (overloaded, rate limited, too slow, unreachable) is retried once after a pause.
-Then the model is benched, and the next one is asked. A pause that the provider asks for and that is
-longer than a bench benches the model for that long at once, if there is another model.
+Then the model is benched, and the next model is asked. A pause that the provider asks for and that
+is longer than a bench benches the model for that long at once, if there is another model.
 
 If all models failed and some are unavailable, the chain begins again with these after a pause. Each
 is asked once, and not before the time that its provider named. If they failed for other reasons or
 for too long, the turn fails with `ModelChainExhaustedError`, or with the only model's own error.
 
-The next model is asked without a penalty for the current one:
+The next model is asked without a penalty for the current model:
 
 - after an answer without text or calls, or with more calls than are allowed in one answer;
 - after the provider rejects the request or does not know the model;
 - if the model cannot take the input. It is then not asked at all.
 
-A benched model is not asked while there is another one, and the step records that. An invalid key,
-an unusable setup and a refusal end the turn.
+A benched model is not asked while there is another model, and the step records that. An invalid
+key, an unusable setup and a refusal end the turn.
 """
 
 from __future__ import annotations
@@ -230,7 +230,7 @@ class Fallback:
         ]
 
     def _asked_s(self, target: Target) -> float:
-        """Return the rest of the pause that the provider of a model asked for; 0 without one."""
+        """Return the rest of the pause that the provider of a model asked for; 0 without it."""
         return self.situation.outage.asked_s.get(target.model, 0.0)
 
     def _next_round(self, unfit: Mapping[str, str]) -> Choice:
@@ -369,7 +369,7 @@ def _exhausted(
 def for_target(messages: tuple[Message, ...], model: str) -> Iterator[Message]:
     """Yield the messages to send to `model`.
 
-    They contain its own thoughts, whose signatures it checks, and not those of other models.
+    They contain its own thoughts, whose signatures it checks, and not the thoughts of other models.
     """
     for message in messages:
         if not isinstance(message, AssistantMessage) or not any(
@@ -387,7 +387,7 @@ def _is_foreign(part: object, model: str) -> bool:
 
 
 def with_author(message: AssistantMessage, model: str) -> AssistantMessage:
-    """Return the message with its thoughts marked as those of `model`, as `provider:model`."""
+    """Return the message with its thoughts marked as thoughts of `model`, as `provider:model`."""
     if not any(isinstance(part, Thinking) for part in message.parts):
         return message
     marked = (
@@ -405,7 +405,7 @@ def target_of(state: TurnState, key: Key) -> Target | None:
 
 
 def tried(state: TurnState) -> tuple[Tried, ...]:
-    """Return the models that did not answer before the one that did.
+    """Return the models that did not answer before the model that did.
 
     Models that failed or were benched come first, in order, then those that were passed over.
     """

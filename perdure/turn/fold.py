@@ -5,6 +5,8 @@ apply the same function to the history they read, so they get the same state as 
 Decisions that the workflow makes on its own (a tool that does not exist, a call with an unknown
 outcome) are made here, because history does not record them. The texts are part of the digest: a
 change after a release breaks the turns that run while workers of both releases share a queue.
+
+What model calls and tool calls do is in `calls`; here is what begins, ends and directs the turn.
 """
 
 from __future__ import annotations
@@ -14,24 +16,19 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import reduce
 
-from perdure import limits
-from perdure.agents.definitions import AgentDefinition, Target
-from perdure.errors import InvalidRequestError, TranscriptMismatchError
+from perdure.agents.definitions import AgentDefinition
+from perdure.errors import InvalidRequestError
 from perdure.turn import (
     approvals,
+    calls,
     carry,
-    charges,
     delegation,
-    delegation_plan,
-    fallback,
     gates,
-    guards,
     handoffs,
     reservations,
     steps,
+    take_over,
 )
-from perdure.turn.carry import Carried
-from perdure.turn.context_window import NO_CUT
 from perdure.turn.continuation import Continuation
 from perdure.turn.facts import (
     AgentResolved,
@@ -62,28 +59,16 @@ from perdure.turn.facts import (
     WaitEnded,
 )
 from perdure.turn.inbox import Inbox
-from perdure.turn.keys import CarryKey, HandoffKey, Key, ModelKey, PolicyKey, ToolKey
-from perdure.turn.ledger import Bill, Ledger
-from perdure.turn.open_step import Attempts, OpenCall, OpenStep
+from perdure.turn.keys import CarryKey
+from perdure.turn.ledger import Ledger
+from perdure.turn.open_step import Attempts
 from perdure.turn.slot import Slot, with_slot
 from perdure.turn.snapshot import CarriedPart
-from perdure.turn.state import Accounts, CarriedOver, TurnState
-from perdure.turn.transcript import TokenCount
-from perdure.turn.waiting import PROVIDER, Waiting
+from perdure.turn.state import CarriedOver, TurnState
+from perdure.turn.waiting import Waiting
 from perdure.turn.wire import TurnRequest
-from perdure.values.answers import ModelAnswer
 from perdure.values.approvals import Decision
-from perdure.values.budgets import ONE_TOOL_CALL
-from perdure.values.messages import (
-    AssistantMessage,
-    ToolCall,
-    ToolMessage,
-    ToolResult,
-    UserMessage,
-    closed,
-    with_unique_ids,
-)
-from perdure.values.reports import StopReason
+from perdure.values.messages import UserMessage, closed
 from perdure.values.tasks import opening
 
 _Outside = Decided | BudgetAdded | Resumed | Said
@@ -96,7 +81,7 @@ def fold(facts: Iterable[Recorded], state: TurnState | None = None) -> TurnState
 
 
 def apply(state: TurnState, fact: Recorded) -> TurnState:
-    """Return the state after one more fact.
+    """Return the state after another fact.
 
     Raises:
         TranscriptMismatchError: What was carried over from another run is not what its origin says.
@@ -107,24 +92,15 @@ def apply(state: TurnState, fact: Recorded) -> TurnState:
         case Scheduled(CarryKey()) | CallFailed(CarryKey()) | PartCarried():
             return _of_carry(state, fact)
         case Scheduled():
-            return _scheduled(state, fact)
+            return calls.scheduled(state, fact)
         case AgentResolved() | HandedOver():
             return _agent_known(state, fact)
-        case ModelAnswered(key, answer):
-            return _answered(state, key, answer, fallback.target_of(state, key))
+        case ModelAnswered():
+            return calls.answered(state, fact)
         case CallFailed():
-            return _failed(state, fact)
-        case ToolReturned(key) | ToolLost(key) | ApprovalNeeded(key):
-            ledger, key_text = state.accounts.ledger, str(key)
-            ledger = (
-                ledger.release(key_text)
-                if isinstance(fact, ApprovalNeeded)
-                else ledger.charge(key_text)
-            )
-            state = replace(
-                state, in_flight=state.without(key), accounts=replace(state.accounts, ledger=ledger)
-            )
-            return _tool_ended(state, fact) if steps.is_open(state, key) else state
+            return calls.failed(state, fact)
+        case ToolReturned() | ToolLost() | ApprovalNeeded():
+            return calls.tool_ended(state, fact)
         case HookEnded() | PolicyAnswered():
             return _user_code_ended(state, fact)
         case ChildScheduled() | ChildEnded() | ChildRead() | ChildTold():
@@ -134,12 +110,12 @@ def apply(state: TurnState, fact: Recorded) -> TurnState:
 
 
 def _user_code_ended(before: TurnState, fact: HookEnded | PolicyAnswered) -> TurnState:
-    state = _landed(before, fact.key)
+    state = calls.landed(before, fact.key)
     match fact:
         case HookEnded(key, error):
             return _passed(state) if key.moment == "after" and error is None else state
         case PolicyAnswered(key, ruling):
-            return _settled(gates.ruled(state, key, ruling.verdict))
+            return calls.settled(gates.ruled(state, key, ruling.verdict))
 
 
 def _of_the_turn(
@@ -173,7 +149,7 @@ def _of_the_turn(
                 ),
             )
         case WaitEnded(ids):
-            return _settled(gates.expired(replace(_pardoned(state), waiting=None), ids))
+            return calls.settled(gates.expired(replace(_pardoned(state), waiting=None), ids))
         case CancelRequested(reason):
             return replace(state, cancel_reason=reason)
         case TurnEnded():
@@ -183,7 +159,7 @@ def _of_the_turn(
 def _of_a_caller(state: TurnState, fact: _Outside) -> TurnState:
     match fact:
         case Decided(decision):
-            return _settled(gates.decided(state, decision))
+            return calls.settled(gates.decided(state, decision))
         case BudgetAdded():
             return _added(state, fact)
         case Resumed():
@@ -195,8 +171,8 @@ def _of_a_caller(state: TurnState, fact: _Outside) -> TurnState:
 def _said(state: TurnState, message: Said) -> TurnState:
     """Keep a message of the user for the next model call, and deny the calls that wait.
 
-    These are the ones that the turn has recorded as waiting: the workflow may know a message before
-    an answer that history has before the message.
+    These are the calls that the turn has recorded as waiting: the workflow may know a message
+    before an answer that history has before the message.
     """
     state = replace(state, inbox=state.inbox.plus(message))
     if not message.deny_pending or state.waiting is None:
@@ -213,7 +189,7 @@ def _said(state: TurnState, message: Said) -> TurnState:
             by=message.by,
         )
         state = gates.decided(state, decision)
-    return _settled(state)
+    return calls.settled(state)
 
 
 def _pardoned(state: TurnState) -> TurnState:
@@ -227,18 +203,11 @@ def _passed(state: TurnState) -> TurnState:
     return replace(state, open_step=replace(step, unpassed=max(step.unpassed - 1, 0)))
 
 
-def _waiting_on(state: TurnState, otherwise: Waiting | None) -> Waiting | None:
-    """Return the wait for a provider, which lasts until a model answers, or else `otherwise`."""
-    return (
-        state.waiting if state.waiting is not None and state.waiting.kind == PROVIDER else otherwise
-    )
-
-
 def _begin(state: TurnState, request: TurnRequest, slot: Slot | None) -> TurnState:
     state = replace(state, request=request, inbox=Inbox(request.said or ()))
     state = state.with_ledger(Ledger(request.given_budget))
     if request.origin is not None:
-        return carry.begin_after(state, request.origin)
+        return take_over.begin_after(state, request.origin)
     context = with_slot(request.context, request.schedule, slot)
     for message in (*closed(request.history), opening(request.task, context)):
         state = steps.append(state, message)
@@ -269,7 +238,7 @@ def _continued(state: TurnState, continuation: Continuation) -> TurnState:
     if past is None:
         return begun
     whole_state = carry.state_of(state)
-    return _taken_over(replace(begun, carried=replace(carried, is_ahead=True)), whole_state)
+    return take_over.apply(replace(begun, carried=replace(carried, is_ahead=True)), whole_state)
 
 
 def _updated(state: TurnState, fact: _Outside) -> TurnState:
@@ -307,39 +276,19 @@ def _of_carry(state: TurnState, fact: Scheduled | CallFailed | PartCarried) -> T
 
 
 def _after_retry(state: TurnState) -> Waiting | None:
-    """Return the wait of the turn, unless it is one before another attempt."""
+    """Return the wait of the turn, unless it is the pause before another attempt."""
     return None if state.waiting is not None and state.waiting.kind == "retry" else state.waiting
 
 
 def _carried(state: TurnState, part: CarriedPart) -> TurnState:
-    """Take over one more part of another run's state; the last one completes it."""
+    """Take over another part of an earlier run's state; the last part completes it."""
     parts = (*state.carried.parts, part)
     carried = replace(state.carried, parts=parts)
     if len(parts) < part.count:
         return replace(state, carried=carried)
     carried = replace(carried, parts=(), waiting_facts=())
     facts = state.carried.waiting_facts
-    return reduce(_late, facts, _taken_over(replace(state, carried=carried), carry.join(parts)))
-
-
-def _taken_over(state: TurnState, taken: Carried) -> TurnState:
-    """Take over the state of another run.
-
-    Raises:
-        TranscriptMismatchError: It is not what the origin says.
-    """
-    origin = state.origin
-    assert origin is not None
-    if taken.digest != origin.digest:
-        raise TranscriptMismatchError(
-            f"the state carried over from {origin.turn_id!r} has the digest {taken.digest[:16]},"
-            f" and not {origin.digest[:16]}, as its run {origin.run_id} recorded; nothing was sent"
-        )
-    if state.transcript.absent:
-        return carry.complete(state, taken.messages)
-    if taken.snapshot is None:
-        return carry.begin(state, taken, origin.say)
-    return carry.restore(state, taken)
+    return reduce(_late, facts, take_over.apply(replace(state, carried=carried), carry.join(parts)))
 
 
 def _late(state: TurnState, fact: _Outside) -> TurnState:
@@ -369,7 +318,7 @@ def _is_refused(state: TurnState, fact: _Outside) -> bool:
 def _agent_known(state: TurnState, fact: AgentResolved | HandedOver) -> TurnState:
     if isinstance(fact, HandedOver):
         return handoffs.apply(state, fact)
-    return _resolved(_landed(state, fact.key), fact.agent)
+    return _resolved(calls.landed(state, fact.key), fact.agent)
 
 
 def _resolved(state: TurnState, agent: AgentDefinition) -> TurnState:
@@ -409,280 +358,3 @@ def _added(state: TurnState, added: BudgetAdded) -> TurnState:
     with suppress(InvalidRequestError):
         return state.with_added(added)
     return state
-
-
-def _scheduled(state: TurnState, fact: Scheduled) -> TurnState:
-    """Reserve the most that a call may cost.
-
-    The budget was checked before: history records that the call was made.
-    """
-    key = fact.key
-    call, state = fact.call, ready_for(state, key)
-    accounts, ledger, model = state.accounts, state.accounts.ledger, ""
-    attempts, transcript, tokens = state.attempts, state.transcript, state.tokens
-    if isinstance(key, ModelKey) and state.agent is not None:
-        target = state.agent.target(call.model if call else "")
-        reserved = (
-            reservations.for_call(state, state.agent, target).amount
-            if call is None
-            else reservations.of_call(state, state.agent, call)
-        )
-        ledger, model = ledger.hold(str(key), reserved), target.model
-        attempts = attempts if call is None else attempts.of_call(call.round, call.passed)
-        cut = call.cut if call else NO_CUT
-        tokens = tokens.asked_with(cut, transcript.messages)
-        transcript = transcript.with_cut(model, cut)
-    elif isinstance(key, ToolKey):
-        ledger = ledger.hold(str(key), ONE_TOOL_CALL)
-    accounts = replace(
-        accounts, ledger=ledger, model_calls=accounts.model_calls + isinstance(key, ModelKey)
-    )
-    return replace(
-        state,
-        transcript=transcript,
-        tokens=tokens,
-        attempts=attempts,
-        accounts=accounts,
-        in_flight=state.with_begun(key, model),
-        waiting=_waiting_on(state, None),
-    )
-
-
-def ready_for(state: TurnState, key: Key) -> TurnState:
-    """Return the state for the call with this key.
-
-    The model reads the messages of the user. Before a last answer, for which the budget is kept, it
-    reads none; every call without a result gets one, and a message announces the end.
-    """
-    if not isinstance(key, ModelKey) or state.finishing:
-        return state
-    if not key.is_last:
-        return _with_read(state)
-    if state.open_step.calls:
-        calls = tuple(
-            open_call
-            if open_call.result
-            else replace(open_call, result=steps.not_run(open_call.call))
-            for open_call in state.open_step.calls
-        )
-        state = steps.settle(
-            replace(state, open_step=replace(state.open_step, calls=calls)), state.step_count + 1
-        )
-    state = steps.append(state, reservations.LAST_WORDS)
-    return replace(
-        state, finishing=True, open_step=replace(state.open_step, answer=None), attempts=Attempts()
-    )
-
-
-def _with_read(state: TurnState) -> TurnState:
-    """Append the unread messages of the user. Calls that were not run get a result before them."""
-    inbox = state.inbox
-    if not inbox.unread:
-        return state
-    limit = state.max_iterations
-    grants = limit is not None and state.step_count >= limit
-    last = state.transcript.messages[-1]
-    unanswered = closed((last,))[1:] if isinstance(last, AssistantMessage) else ()
-    for message in (*unanswered, *inbox.unread):
-        state = steps.append(state, message)
-    attempts = state.attempts.interrupted() if inbox.interrupts else state.attempts
-    return replace(
-        state,
-        inbox=inbox.emptied(grants=grants),
-        open_step=replace(state.open_step, answer=None),
-        attempts=attempts,
-    )
-
-
-def _failed(before: TurnState, fact: CallFailed) -> TurnState:
-    if isinstance(fact.key, HandoffKey):
-        return handoffs.failed(before, fact, fact.key)
-    target = fallback.target_of(before, fact.key) if isinstance(fact.key, ModelKey) else None
-    state = _landed(before, fact.key)
-    if target is not None:
-        is_sent = not fallback.is_skip(fact) and not _is_unsent(before, fact)
-        accounts = _after_failure(state.accounts, fact, target, is_sent=is_sent)
-        state = replace(state, accounts=accounts)
-    if _is_late(state, fact.key):
-        return state
-    attempts = state.attempts.plus(replace(fact, model=target.model if target else ""))
-    waiting = _waiting_on(state, Waiting("retry", fact.error.message))
-    return replace(state, attempts=attempts, waiting=waiting)
-
-
-def _after_failure(
-    accounts: Accounts, fact: CallFailed, target: Target, *, is_sent: bool
-) -> Accounts:
-    """Book a failed model call; one that was not sent costs nothing and does not count."""
-    if not is_sent:
-        ledger = accounts.ledger.release(str(fact.key))
-        return replace(accounts, ledger=ledger, model_calls=accounts.model_calls - 1)
-    ledger = charges.settle_failure(accounts.ledger, fact, target.price)
-    return replace(accounts, ledger=ledger, unpriced=accounts.unpriced or target.price is None)
-
-
-def _is_unsent(state: TurnState, fact: CallFailed) -> bool:
-    """Return whether the request did not reach a server.
-
-    In a turn of an earlier release, it counts as a call nevertheless.
-    """
-    return (
-        state.agent is not None
-        and state.agent.model_retry is not None
-        and fact.error.context.get("sent") is False
-    )
-
-
-def _landed(state: TurnState, key: Key) -> TurnState:
-    return replace(state, in_flight=state.without(key))
-
-
-def _is_late(state: TurnState, key: Key) -> bool:
-    """Return whether this ends a model or policy call that was abandoned for the last answer."""
-    return state.finishing and (
-        isinstance(key, PolicyKey) or (isinstance(key, ModelKey) and not key.is_last)
-    )
-
-
-def _answered(
-    before: TurnState, key: ModelKey, answer: ModelAnswer, target: Target | None
-) -> TurnState:
-    price = target.price if target else None
-    bill = charges.of_answer(before.accounts.ledger, key, answer, price)
-    state = _charged(before, key, answer, bill, is_priced=price is not None)
-    if _is_late(state, key):
-        return state
-    message = with_unique_ids(answer.message, state.transcript.call_ids, f"call_{key.step}")
-    model = answer.model or (target.name if target else "")
-    answer = answer.model_copy(update={"message": message, "model": model})
-    is_final = state.finishing or not runs_tools(answer)
-    state = replace(
-        state,
-        tokens=_tokens_after(state, answer, bill, target),
-        open_step=_opened_step(state, answer, bill, is_final=is_final),
-        attempts=Attempts(),
-    )
-    state = steps.append(state, message)
-    if is_final:
-        return _objected(steps.close(state, key.step), answer)
-    if state.agent is not None and guards.violation(state.agent, message.calls):
-        return state
-    return _settled(steps.settle(state, key.step))
-
-
-def _charged(
-    state: TurnState, key: ModelKey, answer: ModelAnswer, bill: Bill, *, is_priced: bool
-) -> TurnState:
-    """Book an answer, which is no longer in flight."""
-    accounts = replace(
-        state.accounts,
-        ledger=state.accounts.ledger.settle(str(key), bill.amount),
-        usage=state.accounts.usage + answer.usage,
-        unpriced=state.accounts.unpriced or not is_priced,
-    )
-    return replace(state, accounts=accounts, in_flight=state.without(key))
-
-
-def _tokens_after(
-    state: TurnState, answer: ModelAnswer, bill: Bill, target: Target | None
-) -> TokenCount:
-    """Return the estimate of the next call, corrected by what the model has counted."""
-    if target is None or state.finishing or not bill.is_told:
-        return state.tokens
-    cut = state.transcript.cut(target.model)
-    return state.tokens.reported(answer.usage.input_tokens, target.model, cut)
-
-
-def _opened_step(state: TurnState, answer: ModelAnswer, bill: Bill, *, is_final: bool) -> OpenStep:
-    """Return the open step after an answer. A final answer has checks in place of calls."""
-    checks = state.agent.answer_checks if state.agent else 0
-    return OpenStep(
-        answer=answer,
-        calls=() if is_final else _opened(state, answer.message.calls),
-        objections=state.open_step.objections + 1 if answer.objection else 0,
-        tried=fallback.tried(state),
-        bill=bill,
-        unpassed=checks if is_final else 0,
-    )
-
-
-def _settled(state: TurnState) -> TurnState:
-    """Give a result to every open call of the turn's own tools that cannot be carried out."""
-    return delegation_plan.settle(handoffs.settle(state))
-
-
-def _opened(state: TurnState, calls: tuple[ToolCall, ...]) -> tuple[OpenCall, ...]:
-    """Return the open calls of an answer.
-
-    If this turn does not allow one of them, none has a result or a gate.
-    """
-    if state.agent is not None and guards.violation(state.agent, calls):
-        return tuple(map(OpenCall, calls))
-    beside = handoffs.refused_beside(state.agent, calls)
-    return tuple(
-        (
-            OpenCall(call, result=beside[index])
-            if index in beside
-            else OpenCall(call, gates.gate_of(state, call), steps.known_result(state.agent, call))
-        )
-        for index, call in enumerate(calls)
-    )
-
-
-def _objected(state: TurnState, answer: ModelAnswer) -> TurnState:
-    """Append the objection to an answer, if the model is asked again.
-
-    Calls in the answer were not run; the objection is the result of each.
-    """
-    if not asks_again(state):
-        return state
-    calls, objection = answer.message.calls, answer.objection
-    results = tuple(
-        ToolResult(call_id=call.id, name=call.name, content=objection, is_error=True)
-        for call in calls
-    )
-    return steps.append(
-        state, ToolMessage(results=results) if results else UserMessage.of(objection)
-    )
-
-
-def reads_on(state: TurnState) -> bool:
-    """Return whether the turn goes on after an answer, because a message of the user is unread."""
-    answer = state.open_step.answer
-    if answer is None or answer.objection or answer.stop is StopReason.REFUSED:
-        return False
-    return bool(state.inbox.unread) and not state.finishing
-
-
-def asks_again(state: TurnState) -> bool:
-    """Return whether the last answer was objected to and the model is asked again.
-
-    An answer that was cut off is not requested again, because it would be cut off again.
-    """
-    step = state.open_step
-    if step.answer is None or not step.answer.objection or state.finishing:
-        return False
-    return step.objections <= limits.OUTPUT_REASKS and step.answer.stop is not StopReason.MAX_TOKENS
-
-
-def runs_tools(answer: ModelAnswer) -> bool:
-    """Return whether the calls of an answer are run.
-
-    They are not run after a stop sequence, or if the answer was cut off, declined or objected to.
-    """
-    return (
-        bool(answer.message.calls)
-        and not answer.objection
-        and answer.stop in (StopReason.TOOL_CALLS, StopReason.END, StopReason.OTHER)
-    )
-
-
-def _tool_ended(state: TurnState, fact: ToolReturned | ToolLost | ApprovalNeeded) -> TurnState:
-    if isinstance(fact, ApprovalNeeded):
-        return gates.asked_again(state, fact)
-    if isinstance(fact, ToolReturned):
-        output = fact.output
-        return steps.give(state, fact.key, output.content, output.is_error, output.media)
-    broken = fact.error if state.agent is not None and state.agent.rules >= 1 else None
-    step = replace(state.open_step, broken=state.open_step.broken or broken)
-    return steps.lose(replace(state, open_step=step), fact.key, fact.loss, fact.message)

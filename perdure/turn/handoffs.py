@@ -1,7 +1,7 @@
 """Handoffs: a call that hands the turn over to another agent, its result, and what follows. Pure.
 
-The turn stays the same: its transcript, ledger, steps, deadline and limits go on. Instructions,
-tools, skills, models and the rules about them are those of the other agent from the next step on.
+The turn stays the same: its transcript, ledger, steps, deadline and limits continue. Instructions,
+tools, skills, models and the rules about them are the other agent's from the next step on.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ def handoff_to(agent: AgentDefinition, name: str) -> PinnedHandoff | None:
 def apply(state: TurnState, fact: HandedOver) -> TurnState:
     """Return the state after the turn was handed over.
 
-    The result of the call closes the step; the other agent makes the next one.
+    The result of the call closes the step; the other agent makes the next step.
     """
     state = replace(state, in_flight=state.without(fact.key))
     if not _is_open(state, fact.key) or state.agent is None:
@@ -185,7 +185,7 @@ def without_earlier_thoughts(state: TurnState) -> Transcript:
     """Return the transcript without the thoughts from before the last handoff.
 
     A provider may check that nothing before a thought has changed, including the instructions and
-    the tools. Every message stays in its place. The digest is that of the whole transcript.
+    the tools. Every message stays in its place. The digest covers the whole transcript.
     """
     position, messages = state.handoffs.place, state.transcript.messages
     if not state.handoffs.by:
@@ -207,7 +207,7 @@ def failed(state: TurnState, fact: CallFailed, key: HandoffKey) -> TurnState:
     """Return the state after the other agent could not be resolved.
 
     An attempt that was lost, or may succeed later, is repeated. Otherwise the current agent is told
-    and goes on.
+    and continues.
     """
     state = replace(state, in_flight=state.without(key))
     if not _is_open(state, key):
@@ -234,7 +234,7 @@ def _is_open(state: TurnState, key: HandoffKey) -> bool:
 
 
 def taken_over(agent: AgentDefinition, before: AgentDefinition) -> AgentDefinition:
-    """Return the definition of an agent that goes on with the limits of the turn.
+    """Return the definition of an agent that continues with the limits of the turn.
 
     `before` is the definition of an agent with these limits.
     """
@@ -250,7 +250,7 @@ def _counted(state: TurnState) -> TurnState:
 def _shown(state: TurnState, keep: str, position: int, by: str, message: str) -> TurnState:
     """Return the state in which the agent is sent what the handoff keeps.
 
-    `position` is that of the answer that handed over.
+    `position` is the place of the answer that handed over.
     """
     if keep == "task":
         position = len(state.transcript.messages)

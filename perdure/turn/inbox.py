@@ -19,7 +19,7 @@ class Inbox:
 
     Attributes:
         unread: The messages, in the order in which they were sent.
-        interrupts: Whether one of them stops the model call that is running.
+        interrupts: Whether any of them stops the model call that is running.
         has_granted: Whether the turn has made a step beyond its limit of iterations to read a
             message.
     """
@@ -34,7 +34,7 @@ class Inbox:
         return bool(self.unread) and not self.has_granted
 
     def plus(self, new_message: Said) -> Inbox:
-        """Return the inbox with one more message, unless it has one with that id."""
+        """Return the inbox with another message, unless it has a message with that id."""
         if any(message.id == new_message.id for message in self.unread):
             return self
         return replace(

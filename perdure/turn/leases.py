@@ -28,7 +28,7 @@ def leases(
 ) -> tuple[tuple[Errand, ...], ...]:
     """Return the errands of calls that are made at once, each with its lease.
 
-    A lease is the delegate's own budget, up to what is left, or else an equal share, with one share
+    A lease is the delegate's own budget, up to what is left, or else an equal share, with a share
     for the turn itself. Each lease is deducted before the next is computed. `others` is the number
     of tool calls made at the same time.
 
@@ -58,8 +58,8 @@ def leases(
 def _below_each(state: TurnState, calls: Sequence[ToolCall], starting: int) -> int | None:
     """Return the number of turns that each turn started now may have below it.
 
-    This is an equal share of what is left of the tree, with one share for the turn itself. The
-    turns planned by the other calls of the step are kept for them. None if the tree has no limit.
+    This is an equal share of what is left of the tree, with a share for the turn itself. The turns
+    planned by further calls of the step are kept for them. None if the tree has no limit.
     """
     turns_left = state.descendants_left
     if turns_left is None or state.depth_left <= 1:

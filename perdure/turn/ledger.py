@@ -121,7 +121,7 @@ class Ledger:
         return replace(self, held=held, reserved=reserved)
 
     def _others(self, key: str) -> tuple[Mapping[str, Spending], Spending]:
-        """Return the reservations except that of `key`, and their sum."""
+        """Return the reservations without the one for `key`, and their sum."""
         held = dict(self.held)
         gone = held.pop(key)
         reserved = self.reserved - gone

@@ -1,4 +1,4 @@
-"""The images and files of a transcript as one model gets them. Pure; the transcript stays whole.
+"""The images and files of a transcript as a model gets them. Pure; the transcript stays whole.
 
 A model may not take a medium, and a provider refuses requests of more than some megabytes. For tool
 results, and for messages to a running turn or a session, neither ends a turn: a sentence is in the
@@ -96,7 +96,8 @@ def _lack(media: Media, sizes: Sizes | None) -> str:
 def _old(messages: Sequence[Message], most_bytes: int) -> int:
     """Return the number of oldest media to leave out.
 
-    It follows from the beginning of the messages: a longer transcript never sends an old one again.
+    It follows from the beginning of the messages: a longer transcript never sends an old image or
+    file again.
     """
     weights = [
         len(media.data or "")

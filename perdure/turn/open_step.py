@@ -22,7 +22,7 @@ _RESULT = attrgetter("result")
 class OpenCall:
     """A call of the open step: what the model asked for, its approval, and its result.
 
-    `result` is None until there is one.
+    `result` is None until the call has a result.
     """
 
     call: ToolCall
@@ -48,7 +48,7 @@ class OpenStep:
         answer: The last answer; None before the first, and while the turn's last is requested.
         calls: Its calls; empty once the step is closed.
         decisions: The decisions of people about the calls.
-        objections: The number of consecutive answers objected to, including this one.
+        objections: The number of consecutive answers objected to, including the current answer.
         tried: The models that did not answer before this answer.
         bill: The charge for the answer.
         unpassed: The number of middlewares that have yet to let this last answer pass.
@@ -69,7 +69,7 @@ class OpenStep:
         return self.calls[position - 1] if 0 < position <= len(self.calls) else None
 
     def at(self, position: int) -> OpenCall:
-        """Return the call at a place that has one."""
+        """Return the call at a place that has a call."""
         return self.calls[position - 1]
 
     def place_of(self, call_id: str) -> int | None:
@@ -150,7 +150,7 @@ class Attempts:
         return failed if call else failed + self.stopped
 
     def plus(self, failure: CallFailed) -> Attempts:
-        """Return the attempts with one more failure."""
+        """Return the attempts with another failure."""
         return replace(self, failures=(*self.failures, failure))
 
     def without(self, call: int) -> Attempts:
@@ -161,7 +161,7 @@ class Attempts:
         return replace(self, failures=failures, pardoned=min(self.pardoned, len(failures)))
 
     def without_carries(self) -> Attempts:
-        """Return the attempts without those of activities that carried over a part of a state."""
+        """Return the attempts except of activities that carried over a part of a state."""
         failures = tuple(
             failure for failure in self.failures if not isinstance(failure.key, CarryKey)
         )

@@ -1,8 +1,8 @@
 """Outages of providers: the pauses between the rounds of a chain, and when to give up. Pure.
 
-A round asks each model of the chain that may answer. If none did, and one was unavailable, the turn
-waits and begins another round. The pauses double up to a limit. In an outage of more than half an
-hour, they keep growing, to a sixtieth of it: six hours are about 240 rounds and 2,900 events, a
+A round asks each model of the chain that may answer. If none did, and a model was unavailable, the
+turn waits and begins another round. The pauses double up to a limit. In an outage of more than half
+an hour, they keep growing, to a sixtieth of it: six hours are about 240 rounds and 2,900 events, a
 week is 470 rounds.
 """
 
@@ -62,7 +62,7 @@ def pause(policy: PinnedRetry, number: int, outage: Outage, asked_s: float = 0.0
     """Return the pause before another attempt, the first being number 1.
 
     `asked_s` is the pause that the provider asks for. The first pause is that or `initial_s`; a
-    later one is the longer of that and the backoff.
+    later pause is the longer of that and the backoff.
     """
     growth = policy.coefficient ** min(number - 1, _MOST_DOUBLINGS)
     backoff = max(

@@ -32,7 +32,7 @@ def repeats_lost(failures: Sequence[CallFailed]) -> bool:
 
 
 def may_pass(failures: Sequence[CallFailed]) -> bool:
-    """Return whether the last of these failures of one call is retried after a pause."""
+    """Return whether the last of these failures of a call is retried after a pause."""
     last = failures[-1]
     failed = sum(not failure.lost for failure in failures)
     return (
@@ -51,7 +51,7 @@ def pause_after(error: PerdureError) -> timedelta:
 
 
 def asked_pause_s(error: PerdureError, longest: timedelta = limits.RETRY_AFTER) -> float:
-    """Return the pause that a provider asked for, in seconds, at most `longest`; 0 without one."""
+    """Return the pause that a provider asked for, in seconds, at most `longest`; 0 without it."""
     seconds = error.context.get("retry_after_s")
     if not isinstance(seconds, int | float) or not seconds > 0:
         return 0.0

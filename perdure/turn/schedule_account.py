@@ -1,7 +1,7 @@
 """The budget of all turns of a schedule together. Pure.
 
 It is in the input of the turns: each turn knows what is left when it starts, and adds what it has
-spent to the input of the next one when it ends.
+spent to the input of the next turn when it ends.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class ScheduleAccount(Wire):
         return self._ledger.rest.within(budget)
 
     def limits(self, budget: Budget | None) -> bool:
-        """Return whether a limit of a turn's budget is what was left, and not a smaller one."""
+        """Return whether a limit of a turn's budget is what was left, and not a smaller limit."""
         for name in DIMENSIONS:
             remaining, limit = self._ledger.remaining(name), getattr(budget, name, None)
             if remaining is not None and limit is not None and limit >= remaining:

@@ -31,6 +31,37 @@ _DAY_S = 86_400
 _DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
 
+ScheduleVerb = Literal["paused", "resumed", "cancelled", "run", "budget_added"]
+
+_LOGGED = 10
+"""The number of requests that a schedule remembers."""
+
+
+class ScheduleLogEntry(Wire):
+    """A request to a schedule by a named person or program.
+
+    Attributes:
+        at: The time of the request, in UTC.
+        verb: What was done: `paused`, `resumed`, `cancelled`, `run` by hand, or `budget_added`.
+        by: The person or program.
+        reason: The reason that was given; empty without one.
+        id: The id of the turn, message or batch that was started by hand; empty otherwise.
+    """
+
+    at: datetime
+    verb: ScheduleVerb
+    by: str
+    reason: str = ""
+    id: str = ""
+
+
+def logged(
+    log: tuple[ScheduleLogEntry, ...] | None, entry: ScheduleLogEntry
+) -> tuple[ScheduleLogEntry, ...]:
+    """Return the log of a schedule with one more entry, the last; the oldest may be dropped."""
+    return (*(log or ()), entry)[-_LOGGED:]
+
+
 class ScheduledBy(Wire):
     """The schedule that starts a turn.
 
@@ -40,7 +71,8 @@ class ScheduledBy(Wire):
     it runs, and whether a turn of it that failed pauses the schedule. `updates` are the ids of the
     last updates of the schedule (`perdure.temporal.schedule_updates`). `account` is the budget of
     all of its turns. With a `batch`, the schedule runs that instead of a turn, and `pauses` says
-    whether a batch without all of its answers pauses it.
+    whether a batch without all of its answers pauses it. `log` are the last requests to the
+    schedule that had a name, the newest last.
     """
 
     id: str
@@ -54,6 +86,7 @@ class ScheduledBy(Wire):
     updates: tuple[str, ...] | None = None
     account: ScheduleAccount | None = None
     batch: ScheduledBatch | None = None
+    log: tuple[ScheduleLogEntry, ...] | None = None
 
     def in_words(self, at: datetime) -> str:
         """Format a time in the time zone: `Monday, 2026-11-23 07:00 Europe/Berlin (UTC+01:00)`.

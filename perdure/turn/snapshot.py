@@ -51,7 +51,7 @@ class TokenRecord(Wire):
 class OpenRecord(Wire):
     """The open step. Its message, calls and results are among the messages.
 
-    `answer` has no message. `gates` has one gate for each open call, in order; it is empty once the
+    `answer` has no message. `gates` has a gate for each open call, in order; it is empty once the
     step is closed.
     """
 
@@ -104,7 +104,7 @@ class Snapshot(Wire):
         closed_calls: The number of tool calls of closed steps.
         more_iterations: The iterations added to the limit.
         unpriced: Whether a model with an unknown price was asked.
-        waiting: The current wait; None without one.
+        waiting: The current wait; None without a wait.
         inbox: The messages of the user that the model has not read yet.
         finishing: Whether the last answer is requested, because the budget is spent.
         handed_by: The agents that handed the turn over, in order.
@@ -135,10 +135,10 @@ class Snapshot(Wire):
 
 
 class CarriedPart(Wire):
-    """A part of what is carried over: the result of one `perdure.carry` activity.
+    """A part of what is carried over: the result of a `perdure.carry` activity.
 
-    The lists of all parts are joined; results of one message may be split over several tool
-    messages in a row. A fork has messages only, with the place of the one with the task.
+    The lists of all parts are joined; results of a message may be split over several tool messages
+    in a row. A fork has messages only, with the place of the message with the task.
 
     Attributes:
         version: The version of this shape. A value that is a default is not written, so that the

@@ -68,7 +68,7 @@ class Past:
 
 @dataclass(frozen=True, slots=True)
 class CarriedOver:
-    """What this run has taken over from another one, or is taking over.
+    """What this run has taken over from another run, or is taking over.
 
     Attributes:
         origin: The end of the run before, for a later run of a turn; None in its first run.
@@ -120,12 +120,13 @@ class TurnState:
     Attributes:
         request: The input of the turn.
         agent: The definition that it is pinned to; None until that is known. After a handoff it is
-            that of the other agent, with the limits of the one that the turn was started with.
+            the definition of the other agent, with the limits of the agent that the turn was
+            started with.
         handoffs: The agents that handed the turn over.
         transcript: The messages.
         tokens: The number of their tokens.
-        steps: The closed steps; in a later run of the turn, those of this run after the last few of
-            the run before.
+        steps: The closed steps; in a later run of the turn, the steps of this run after the last
+            few of the run before.
         open_step: The last answer, and its calls until each has a result.
         attempts: The failed attempts since the last answer.
         accounts: The spending, and its limits.
@@ -133,11 +134,11 @@ class TurnState:
         in_flight: The running activities and children, in order, each with the model that it asks;
             an empty string for other activities.
         children: The turns of delegates.
-        waiting: The current wait; None without one.
+        waiting: The current wait; None without a wait.
         finishing: Whether the last answer is requested, because the budget is spent.
-        cancel_reason: The reason of a requested cancellation; None without one.
+        cancel_reason: The reason of a requested cancellation; None without a request.
         ended: The end of the turn.
-        carried: What this run has taken over from another one.
+        carried: What this run has taken over from another run.
     """
 
     request: TurnRequest | None = None
@@ -160,7 +161,7 @@ class TurnState:
 
     @property
     def origin(self) -> Origin | None:
-        """The point from which this run goes on; None for one that began with a task."""
+        """The point from which this run continues; None for a run that began with a task."""
         return self.carried.origin or (self.request.origin if self.request else None)
 
     @property
@@ -183,12 +184,12 @@ class TurnState:
 
     @property
     def step_count(self) -> int:
-        """The number of closed steps, including those of earlier runs."""
+        """The number of closed steps, including steps of earlier runs."""
         return self.carried.steps + len(self.steps)
 
     @property
     def all_steps(self) -> tuple[Step, ...]:
-        """The closed steps that are known, also those of earlier runs."""
+        """The closed steps that are known, also steps of earlier runs."""
         past, own_steps = (
             self.carried.past,
             self.steps[self.carried.recorded - self.carried.steps :],
@@ -197,7 +198,7 @@ class TurnState:
 
     @property
     def as_past(self) -> Past | None:
-        """What a reader that goes on to the next run keeps of this one and of those before it."""
+        """What a reader that continues with the next run keeps of this run and of earlier runs."""
         if self.request is None:
             return None
         past, own_messages = self.carried.past, self.transcript.messages[self.carried.messages :]
@@ -206,7 +207,7 @@ class TurnState:
 
     @property
     def all_messages(self) -> tuple[Message, ...]:
-        """The messages that are known, also those of earlier runs."""
+        """The messages that are known, also messages of earlier runs."""
         past, own_messages = self.carried.past, self.partial[self.carried.messages :]
         return self.partial if past is None else (*past.messages, *own_messages)
 
@@ -221,21 +222,18 @@ class TurnState:
         return self.tokens.most_input(model, cut, self.transcript.messages)
 
     def options(self, agent: AgentDefinition) -> RequestOptions:
-        """Return the options of the turn, which override those of the agent."""
+        """Return the options of the turn, which override the agent's options."""
         options = self.request.options if self.request else None
         return (options or NO_OPTIONS).over(agent.options)
 
     def output_schema(self, agent: AgentDefinition) -> Schema | None:
-        """Return the schema of the answer: that of the turn's input, or else that of the agent.
-
-        None for text.
-        """
+        """Return the schema of the answer: the turn's own, or else the agent's. None for text."""
         schema = self.request.output_schema if self.request else None
         return agent.output_schema if schema is None else schema
 
     @property
     def time_limit(self) -> timedelta | None:
-        """The time limit of the turn, excluding waits for people; None without one."""
+        """The time limit of the turn, excluding waits for people; None without a limit."""
         return self.accounts.ledger.budget.time if self.accounts.ledger.budget else None
 
     @property
@@ -253,7 +251,7 @@ class TurnState:
 
     @property
     def iterations_left(self) -> int | None:
-        """The number of steps that it may still make, including the current one.
+        """The number of steps that it may still make, including the current step.
 
         None without a limit.
         """
@@ -329,7 +327,7 @@ class TurnState:
 
     @property
     def descendants(self) -> int:
-        """The number of turns below this one; the highest possible number if it is unknown."""
+        """The number of turns below this turn; the highest possible number if it is unknown."""
         return sum(child.turns for child in self.children)
 
     @property
@@ -363,7 +361,7 @@ class TurnState:
 
     @property
     def tool_calls(self) -> int:
-        """The number of calls with a result, in closed steps and in the open one."""
+        """The number of calls with a result, in closed steps and in the open step."""
         return self.accounts.closed_calls + len(self.open_step.results)
 
     def child(self, key: ChildKey) -> Child | None:

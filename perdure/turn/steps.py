@@ -173,7 +173,7 @@ def close(state: TurnState, number: int, results: tuple[ToolResult, ...] = ()) -
 
 
 def _worked(handoffs: Handoffs, results: Sequence[ToolResult]) -> Handoffs:
-    """Note a step without calls, or with one that is neither a handoff nor beside one."""
+    """Note a step without calls, or with a call that is neither a handoff nor beside a handoff."""
     if handoffs.worked or not handoffs.by:
         return handoffs
     is_handoff = (

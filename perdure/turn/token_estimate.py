@@ -93,7 +93,7 @@ class Estimate:
         return replace(self, base=base_bytes // BYTES_A_TOKEN)
 
     def plus(self, message: Message) -> Estimate:
-        """Return the estimate with one more message in the transcript."""
+        """Return the estimate with another message in the transcript."""
         return replace(self, messages=self.messages + tokens(message))
 
     def counted(self, input_tokens: int, saved: int = 0) -> Estimate:

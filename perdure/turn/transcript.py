@@ -29,15 +29,15 @@ class Transcript:
     """The messages of a turn, and the parts of them that are not sent.
 
     Attributes:
-        messages: The messages. Every call in them has its result, except those of the open step.
+        messages: The messages. Every call in them has its result, except calls of the open step.
         absent: The number of messages before them that are only in the history of the session. All
             other attributes count them.
         digest: The running digest of all messages.
         size_bytes: Their size, as canonical JSON.
         opening: The place of the message with the task.
         media: The images and files that the turn was given as its task and history. A model that
-            does not take one of them cannot be asked; those of messages to the running turn and of
-            tool results are replaced by a sentence for such a model.
+            does not take them all cannot be asked; images and files of messages to the running turn
+            and of tool results are replaced by a sentence for such a model.
         call_ids: The ids of all tool calls in them.
         thinkers: The models whose thoughts are among them.
         cuts: The cuts for models whose window is too small, by model.
@@ -45,7 +45,7 @@ class Transcript:
         last_cut: The cut of the last model call.
         left_out: The summary of `last_cut` and `left_before`; None if nothing is left out.
         left_before: The part that was left out when the messages were carried over from another
-            run; None without one.
+            run; None without an origin.
     """
 
     messages: tuple[Message, ...] = ()
@@ -68,7 +68,7 @@ class Transcript:
         return self.absent + len(self.messages)
 
     def plus(self, message: Message, data: bytes) -> Transcript:
-        """Return the transcript with one more message, whose canonical bytes are `data`."""
+        """Return the transcript with another message, whose canonical bytes are `data`."""
         ids, thinkers, media = self.call_ids, self.thinkers, self.media
         if isinstance(message, AssistantMessage):
             ids = ids | {call.id for call in message.calls} if message.calls else ids
@@ -155,7 +155,7 @@ class TokenCount:
     estimate: Estimate = Estimate()
 
     def plus(self, message: Message, size_bytes: int) -> TokenCount:
-        """Return the count with one more message, whose canonical form has `size_bytes`."""
+        """Return the count with another message, whose canonical form has `size_bytes`."""
         is_text = not isinstance(message, UserMessage) and not (
             isinstance(message, ToolMessage) and message.media
         )
@@ -167,7 +167,7 @@ class TokenCount:
         return replace(self, base=base, estimate=self.estimate.on(base))
 
     def of_another(self, base: int) -> TokenCount:
-        """Return the count for another agent's requests: reports for other ones do not apply."""
+        """Return the count for another agent's requests: reports for other agents do not apply."""
         count = replace(self, known_by="", known_cut=NO_CUT).on(base)
         return replace(count, estimate=replace(count.estimate, told=0, told_of=0))
 
@@ -196,7 +196,7 @@ class TokenCount:
         """Return the most input tokens of the next call of this model.
 
         Reports for another model or with another cut are ignored. The messages are read only if the
-        cut is not that of the last call.
+        cut is not the cut of the last call.
         """
         if (model, cut) == (self.known_by, self.known_cut):
             return self.known + self.bound - self.known_at

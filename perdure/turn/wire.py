@@ -18,12 +18,12 @@ from perdure import errors, limits, validation
 from perdure.agents.delegates import InheritedTool, Lineage
 from perdure.base import Wire
 from perdure.errors import ErrorInfo
-from perdure.schemas.strict_schema import Schema, strict
+from perdure.schemas.strict_schema import strict
 from perdure.text import one_line, size
 from perdure.turn.context_window import NO_CUT, Cut
 from perdure.turn.schedule_account import ScheduleAccount
 from perdure.turn.slot import ScheduledBy
-from perdure.values.budgets import Budget, Iterations, Remaining, Spending
+from perdure.values.budgets import Budget, Remaining, Spending
 from perdure.values.messages import (
     Media,
     Message,
@@ -34,16 +34,20 @@ from perdure.values.messages import (
 )
 from perdure.values.model_retry import ModelRetryPolicy
 from perdure.values.moments import AMoment, absolute, in_words
-from perdure.values.options import RequestOptions
 from perdure.values.reports import ChildReport, ForkedFrom, Outcome, Usage
 from perdure.values.tasks import Context, Task, TurnInfo, opening
-from perdure.values.webhooks import WebhookUrl
+from perdure.values.turn_options import StoredOptions
 
 _DIGITS = 16
 """The number of digits of the digest in every model call.
 
 64 bits suffice to detect transcripts that differ by mistake; forging one has no benefit.
 """
+_CONTENT = (
+    *("agent", "task", "context", "history", "allowed_tools", "model", "lineage"),
+    *("origin", "said", "session", "schedule", "handed_to"),
+)
+"""The fields of a request that are part of its digest, in this order."""
 
 
 class Preceding(Wire):
@@ -71,7 +75,8 @@ class Origin(Wire):
     With `preceding`, the turn begins without them, and readers that need them read them there.
     A fork of a turn whose agent checks answers takes over a mark in the place of each answer before
     the last step; with `withheld`, also in the place of an answer of the last step, because the
-    checks had not let it pass when the fork was started. `by` is who resumed the other turn.
+    checks had not let it pass when the fork was started. `by` is who forked or resumed the other
+    turn.
     """
 
     turn_id: str
@@ -85,35 +90,27 @@ class Origin(Wire):
     by: str | None = None
 
 
-class TurnRequest(Wire):
+class TurnRequest(StoredOptions, Wire):
     """The input of a turn.
 
     From other languages and the Temporal CLI: `{"agent": "researcher", "task": "…"}`.
 
-    `output_schema` is the schema of the answer, and `model` the model to ask; both override the
-    agent's own. `lineage` is set by a turn that delegates. `max_iterations` overrides the limit of
-    the agent, and `model_retry` its policy. `live` streams the text of the model while it is
-    generated. A fork begins with the messages of its `origin`, which include the task and the
-    context. `said` has messages of the user that the model reads with its first call, after the
-    task. `session` is the id of the session that the turn belongs to: the budget is then a limit
-    besides that of the agent. `schedule` is set by a schedule that starts turns; with a `session`,
-    it sends messages to that instead. The turn begins after `delay`, and ends at its `deadline` at
-    the latest; either is a date, or a time after the start. `on_done` is the URL that gets a
-    webhook at its end. The rules of `agent` hold; `handed_to` is the agent that has the turn at its
-    start instead, because a turn before it was handed over: `model` is then for that one.
+    `model` is the model to ask, and overrides the agent's own. `lineage` is set by a turn that
+    delegates. `live` streams the text of the model while it is generated. A fork begins with the
+    messages of its `origin`, which include the task and the context. `said` has messages of the
+    user that the model reads with its first call, after the task. `session` is the id of the
+    session that the turn belongs to: the budget is then a limit besides that of the agent.
+    `schedule` is set by a schedule that starts turns; with a `session`, it sends messages to that
+    instead. The turn begins after `delay`, and ends at its `deadline` at the latest; either is a
+    date, or a time after the start. The rules of `agent` hold; `handed_to` is the agent that has
+    the turn at its start instead, because a turn before it was handed over: `model` is then for
+    that one.
     """
 
     agent: str = Field(min_length=1, max_length=limits.NAME_CHARACTERS)
     task: Task
     context: Context | None = None
     history: tuple[Message, ...] = ()
-    labels: dict[str, str] = {}
-    budget: Budget | None = None
-    max_iterations: Iterations | None = None
-    options: RequestOptions | None = None
-    model_retry: ModelRetryPolicy | None = None
-    allowed_tools: tuple[str, ...] | None = None
-    output_schema: Schema | None = None
     model: str | None = None
     lineage: Lineage | None = None
     live: bool = False
@@ -123,7 +120,6 @@ class TurnRequest(Wire):
     schedule: ScheduledBy | None = None
     delay: AMoment | None = None
     deadline: AMoment | None = None
-    on_done: WebhookUrl | None = None
     handed_to: str | None = None
 
     @field_validator("task", mode="before")
@@ -139,15 +135,14 @@ class TurnRequest(Wire):
     def digest(self) -> str:
         """Return the SHA-256 of the request's content, in hex.
 
-        Labels, limits, options, retries, the type of the answer, `live`, `delay`, `deadline` and
-        `on_done` are not part of it: they concern the way in which the turn runs, not its task.
-        Neither is who resumed a turn.
+        The fields in `_CONTENT` are part of it. The others concern the way in which the turn runs,
+        not its task; neither is who resumed a turn.
         """
-        how = {"labels", "budget", "max_iterations", "options", "output_schema", "live"}
-        how |= {"model_retry", "delay", "deadline", "on_done"}
-        left_out: dict[str, Any] = {**dict.fromkeys(how, True), "origin": {"by"}}
-        fields = self.model_dump(mode="json", exclude=left_out, exclude_none=True)
-        return hashlib.sha256(to_json(fields)).hexdigest()
+        fields = self.model_dump(
+            mode="json", include=set(_CONTENT), exclude={"origin": {"by"}}, exclude_none=True
+        )
+        content = {name: fields[name] for name in _CONTENT if name in fields}
+        return hashlib.sha256(to_json(content)).hexdigest()
 
     def _sizes(self) -> Iterator[tuple[str, int, int, str]]:
         """Yield each thing whose size is limited: its name, size and limit in bytes, and a hint."""
@@ -188,19 +183,14 @@ class TurnRequest(Wire):
                     f"{subject} are {bytes_} bytes, more than {limit}; {hint}",
                     context={"bytes": bytes_, "limit": limit},
                 )
-        try:
-            strict({"type": "string"} if self.output_schema is None else self.output_schema)
-        except ValueError as error:
-            raise errors.InvalidRequestError(
-                f"the output schema: {one_line(str(error), 300)}"
-            ) from None
+        check_output_schema(self)
 
     def check_moments(self, start: datetime) -> None:
         """Refuse a delay or a deadline that makes no sense for a turn that is started at `start`.
 
         Raises:
-            InvalidRequestError: The deadline has passed, is not after the delay, or one of them is
-                too far away.
+            InvalidRequestError: The deadline has passed, is not after the delay, or either is too
+                far away.
         """
         begins, ends = self.begins_at(start), self.ends_at(start)
         for name, moment in (("delay", begins), ("deadline", ends)):
@@ -226,12 +216,12 @@ class TurnRequest(Wire):
         return absolute(self.delay, start)
 
     def ends_at(self, start: datetime) -> datetime | None:
-        """Return the deadline of a turn that is started at `start`; None without one."""
+        """Return the deadline of a turn that is started at `start`; None without a deadline."""
         return absolute(self.deadline, start)
 
     @property
     def forked_from(self) -> ForkedFrom | None:
-        """The point in another turn from which the turn goes on; None if it is not a fork."""
+        """The point in another turn from which the turn continues; None if it is not a fork."""
         if self.origin is None or self.origin.is_session:
             return None
         origin = self.origin
@@ -244,17 +234,30 @@ class TurnRequest(Wire):
 
     @property
     def account(self) -> ScheduleAccount | None:
-        """The budget of all turns of the schedule that starts the turn; None without one."""
+        """The budget of all turns of the schedule that starts the turn; None without a limit."""
         return self.schedule.account if self.schedule else None
 
     @property
     def given_budget(self) -> Budget | None:
-        """The budget set at the start, over that of the task."""
+        """The budget set at the start, over the task's."""
         return self.budget.over(self.task.budget) if self.budget else self.task.budget
 
     def info(self, turn_id: str) -> TurnInfo:
         """Return the information about the turn that is passed to a factory."""
         return TurnInfo(turn_id=turn_id, agent=self.agent, task=self.task, labels=self.labels)
+
+
+def check_output_schema(options: StoredOptions) -> None:
+    """Refuse an output schema that no model can be held to.
+
+    Raises:
+        InvalidRequestError: It is recursive, or allows any value somewhere.
+    """
+    try:
+        strict({"type": "string"} if options.output_schema is None else options.output_schema)
+    except ValueError as error:
+        reason = one_line(str(error), 300)
+        raise errors.InvalidRequestError(f"the output schema: {reason}") from None
 
 
 class AgentCall(Wire):
@@ -336,7 +339,7 @@ class HookCall(Wire):
 class ObserverCall(Wire):
     """Input of the observers' activity.
 
-    It covers the steps after `seen` up to `steps`, then a wait or the end, if there is one.
+    It covers the steps after `seen` up to `steps`, then a wait or the end, if there is either.
     """
 
     agent: str
@@ -382,7 +385,7 @@ class ToolRun(Wire):
         """Return the idempotency key of the call.
 
         It is the same for every attempt, after a reset and after a continue-as-new. A new turn with
-        the same id has another one.
+        the same id has another run id.
         """
         parts = (turn_id, self.run, str(step), str(index), name, self.arguments)
         return hashlib.sha256("\n".join(parts).encode("utf-8", "replace")).hexdigest()[:32]
@@ -426,7 +429,7 @@ class ChildNews(Wire):
 
 
 class ChildRun(Wire):
-    """Input of the activity that reads one run of a delegate's turn.
+    """Input of the activity that reads a run of a delegate's turn.
 
     With `parent`, the id of a workflow, the turn must have been begun by that workflow, and be
     over; with `only_parent`, nothing else is read.
@@ -447,7 +450,7 @@ class ParentRead(Wire):
 class Steer(Wire):
     """A message to the running turn. Its id is the id of the update; a signal has it in `id`.
 
-    The fields are those of `perdure.turn.facts.Said`, but for `text`: it is empty with `parts`, so
+    The fields are as in `perdure.turn.facts.Said`, but for `text`: it is empty with `parts`, so
     that a worker of an earlier release refuses the message.
     """
 

@@ -46,9 +46,9 @@ def without_answers(state: TurnState, *, has_passed: bool = False) -> TurnState:
     """Return the state with a mark in the place of every answer that has not passed.
 
     Only an agent with checks after the turn has such answers. The checks see the last answer alone:
-    one before it, after which the model read a message of the user or was asked again, has not
-    passed. With `has_passed`, an answer of the last step has. The mark says how the turn ended, if
-    it has.
+    an answer before it, after which the model read a message of the user or was asked again, has
+    not passed. With `has_passed`, an answer of the last step has. The mark says how the turn ended,
+    if it has.
 
     A message with calls that were run is no answer.
     """
@@ -74,7 +74,7 @@ def without_answers(state: TurnState, *, has_passed: bool = False) -> TurnState:
 
 
 def _unpassed(state: TurnState, has_passed: bool) -> Sequence[AssistantMessage]:
-    """Return the answers that have not passed. One that is equal to one that has, has passed."""
+    """Return the answers that have not passed. An answer equal to one that has, has passed."""
     steps = state.all_steps
     answers = [step.message for step in steps if _is_answer(step)]
     answers += _of_unknown_steps(state)

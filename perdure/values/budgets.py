@@ -86,7 +86,7 @@ class Budget(Given):
     model_calls: Count | None = None
     tool_calls: Count | None = None
 
-    if TYPE_CHECKING:  # type checkers take the types of the fields for those of the arguments
+    if TYPE_CHECKING:  # type checkers take the types of the fields for the types of the arguments
 
         def __init__(
             self,
@@ -160,7 +160,7 @@ class BudgetUpdate(Budget):
     """The input of the update that adds to a budget, to the limit of iterations, or to both.
 
     `by` is the person who adds it. An earlier release reads the update as a `Budget`, and refuses
-    one that adds iterations only.
+    an update that adds iterations only.
     """
 
     by: str | None = None

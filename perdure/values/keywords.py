@@ -1,8 +1,8 @@
 """Keyword options that several functions share, declared once as a `TypedDict`.
 
 Type checkers and editors read the options from `**options: Unpack[Family]` (PEP 692). At run time
-such a function accepts any keyword: `check` refuses unknown ones, and `shows` makes `help` list the
-options of the family.
+such a function accepts any keyword: `check` refuses unknown keywords, and `shows` makes `help` list
+the options of the family.
 """
 
 from __future__ import annotations

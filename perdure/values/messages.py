@@ -1,6 +1,6 @@
 """The messages of a turn, made of typed parts.
 
-The system prompt is not one of them; it belongs to the agent.
+The system prompt is not a message; it belongs to the agent.
 
 The types follow the common ground of chat APIs: a user message, an assistant message that may
 request tools, and one tool message with the results of all calls of the assistant message before
@@ -298,7 +298,7 @@ def canonical(message: Message) -> bytes:
 
 
 def chain(digest: str, data: bytes) -> str:
-    """Return the digest of a transcript after one more message with the canonical bytes `data`.
+    """Return the digest of a transcript after another message with the canonical bytes `data`.
 
     It is a SHA-256, in hex.
     """
@@ -396,7 +396,7 @@ def _taken(
 ) -> ToolResult:
     """Return the first result of a call, under the id that the call has now.
 
-    Without one, return an error result.
+    Without a result, return an error result.
     """
     answers = answers_by_call.get(original.id)
     if not answers:

@@ -46,7 +46,7 @@ class ModelRetryPolicy(Given):
     on_exhausted: Literal["fail", "pause"] = "fail"
     on_limit: Literal["fail", "wait"] = "fail"
 
-    if TYPE_CHECKING:  # type checkers take the types of the fields for those of the arguments
+    if TYPE_CHECKING:  # type checkers take the types of the fields for the types of the arguments
 
         def __init__(
             self,

@@ -41,7 +41,7 @@ class RequestOptions(Given):
     extra: dict[str, JsonValue] = {}
 
     def over(self, other: RequestOptions) -> RequestOptions:
-        """Return these options, with those of `other` as defaults; `extra` is merged likewise."""
+        """Return these options, with `other` as defaults; `extra` is merged likewise."""
         mine: dict[str, Any] = {name: value for name, value in self if value is not None}
         # both may be from history, and are not validated again
         return other.model_copy(update={**mine, "extra": {**other.extra, **self.extra}})

@@ -56,7 +56,7 @@ class Price(Given):
     request: Annotated[Money, Field()] = Decimal(0)
     source: str = "named"
 
-    if TYPE_CHECKING:  # type checkers take the types of the fields for those of the arguments
+    if TYPE_CHECKING:  # type checkers take the types of the fields for the types of the arguments
 
         def __init__(
             self,

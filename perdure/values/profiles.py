@@ -20,7 +20,7 @@ class ModelProfile(Given):
 
     Attributes:
         window: The number of tokens of input and output together; None for the value of
-            genai-prices, if there is one.
+            genai-prices, if it has a value.
         media: The most bytes of one image or file, by its MIME type or a pattern such as `image/*`;
             other types are not sent. `{}` is for a model that accepts only text; None leaves the
             check to the provider.

@@ -96,11 +96,11 @@ class LeftOut(Value):
 class Step(Value):
     """One model call with the results of the tool calls that it requested.
 
-    `number` counts from 1; `model` is the one that answered, `tried` has the failed attempts before
-    that and the models that were skipped. `cost` is in US dollars, None if the price is unknown;
-    `overrun` means that the provider billed more than its upper bound. `left_out` is the part of
-    the transcript that was not sent, None if it was sent in full. `decisions` are people's
-    decisions about its calls, in order. `agent` is the agent that made it, empty for the one that
+    `number` counts from 1; `model` is the model that answered, `tried` has the failed attempts
+    before that and the models that were skipped. `cost` is in US dollars, None if the price is
+    unknown; `overrun` means that the provider billed more than its upper bound. `left_out` is the
+    part of the transcript that was not sent, None if it was sent in full. `decisions` are people's
+    decisions about its calls, in order. `agent` is the agent that made it, empty for the agent that
     the turn was started with.
     """
 
@@ -145,7 +145,7 @@ class ForkedFrom(Value):
     Attributes:
         turn_id: The id of the other turn.
         step: The number of its last step whose messages were taken over; 0 for the task alone.
-        by: Who resumed the other turn; None for a fork, and without a name.
+        by: Who forked or resumed the other turn; None without a name.
     """
 
     turn_id: str
@@ -158,19 +158,19 @@ class AgentReport(Value, Generic[T]):
 
     Attributes:
         agent: The agent that the turn was started with.
-        output: The answer, as an instance of the requested type; text without one. None in the
+        output: The answer, as an instance of the requested type; text without a type. None in the
             report of a turn without an answer.
-        last_text: Without an answer, the last text of the model, if there is one. Empty with an
+        last_text: Without an answer, the last text of the model, if it wrote any. Empty with an
             answer, and if the agent has checks after the turn.
         risk: A reason to doubt the output, such as `truncated`; otherwise None.
         steps: The completed steps.
         messages: The transcript; for a fork, after the messages that it took over, and for a turn
-            of a session, after those of the turns before, unless their history is gone. It can be
-            given to another turn as `history`. A mark is in the place of an answer that the checks
-            of the agent have not let pass.
+            of a session, after the messages of the turns before, unless their history is gone. It
+            can be given to another turn as `history`. A mark is in the place of an answer that the
+            checks of the agent have not let pass.
         messages_from: The number of the step from which `steps` and `messages` are complete: 1,
             unless the history of an earlier run of a long turn is no longer retained.
-        usage: The tokens of its own model calls; `spent` includes those of its delegates.
+        usage: The tokens of its own model calls; `spent` includes the tokens of its delegates.
         model_calls: The number of its own requests, repeated attempts included.
         tool_calls: The number of its own calls that have a result, including denied calls and calls
             that did not run.

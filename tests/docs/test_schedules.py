@@ -1,5 +1,6 @@
 """Run the code blocks of `docs/schedules.md`."""
 
+import asyncio
 from datetime import datetime, timedelta
 from decimal import Decimal
 from zoneinfo import ZoneInfo
@@ -48,7 +49,10 @@ async def test_schedule_does_what_the_page_says(tell: Tell) -> None:
         await watch.delete()
         spent = await story.up_to("A budget for all turns", "text")
         looked = await story.prints((await story.defining("look"))(client))
+        follow = (await story.defining("follow"))(client, None)
+        following = asyncio.create_task(story.prints(follow))
         await (await story.defining("manage"))(client)
+        followed = await following
         daily = await story["digest"](client)
         ran = await story.prints((await story.defining("last_week"))(daily))
         await daily.delete()
@@ -62,4 +66,5 @@ async def test_schedule_does_what_the_page_says(tell: Tell) -> None:
     assert asked[1].messages[-1].text.endswith("what has changed.")  # type: ignore[union-attr]
     assert looked.splitlines()[0] == "0 7 * * 1-5 Europe/Berlin False "
     assert f"digest-2026-11-23T06:00:00Z {SLOT} completed" in looked
+    assert "digest-2026-11-23T06:00:00Z" in followed
     assert ran == "5\n"

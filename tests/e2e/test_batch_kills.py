@@ -19,7 +19,7 @@ from temporalio.client import Client
 
 from perdure import Budget, limits
 from perdure.batch.wire import part_id
-from perdure.clients import BatchState
+from perdure.clients import State
 from perdure.temporal.names import MEMO_BATCH
 
 from ..support.e2e.stories import Process, Tell, supervised
@@ -103,7 +103,7 @@ async def test_each_task_of_a_batch_has_one_turn_when_workers_are_killed(
     )
     for one in memory:
         print(f"after {one.results} results: client {one.client_mb} MB, worker {one.worker_mb} MB")
-    assert (status.state, status.done, status.failed) == (BatchState.COMPLETED, TASKS, 0)
+    assert (status.state, status.done, status.failed) == (State.COMPLETED, TASKS, 0)
     assert found == Counter(f"t{number}" for number in range(1, TASKS + 1))
     assert set(asked) == {f"task {number}" for number in range(1, TASKS + 1)}
     assert sum(asked.values()) <= TASKS + KILLS * 20

@@ -4,15 +4,17 @@ Their worker is a process with a supervisor.
 """
 
 import asyncio
+import contextlib
+import json
 import secrets
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
 
 from perdure import Budget, errors
-from perdure.clients import AgentClient, Handle, ScheduleStatus, Status
+from perdure.clients import AgentClient, Entry, Handle, Listing, ScheduleStatus, State, Status
 
 from ..support.e2e.app import AGENT
 from ..support.e2e.stories import GONE_S, Story, Tell, asks, says, use
@@ -22,6 +24,9 @@ pytestmark = pytest.mark.skipif(
 )
 
 BUDGET = Budget(tokens=10**6)
+QUIET_S = 5.0
+"""How long nothing comes when all was read."""
+CORE = {"id", "agent", "state", "started_at", "ended_at", "error"}
 ANNA, BO = "anna@example.com", "Bo Berg"
 
 
@@ -59,23 +64,47 @@ async def schedule(client: AgentClient) -> Handle[Status]:
 
 
 Make = Callable[[AgentClient], Awaitable[Handle[Status]]]
-IDLE: dict[Make, str] = {
-    turn: "ended",
-    session: "idle",
-    batch: "completed",
-    schedule: "active",
+IDLE: dict[Make, State] = {
+    turn: State.ENDED,
+    session: State.IDLE,
+    batch: State.COMPLETED,
+    schedule: State.ACTIVE,
 }
-CANCELLED: dict[Make, str] = {
-    turn: "ended",
-    session: "closed",
-    batch: "cancelled",
-    schedule: "paused",
+CANCELLED: dict[Make, State] = {
+    turn: State.ENDED,
+    session: State.CLOSED,
+    batch: State.CANCELLED,
+    schedule: State.PAUSED,
 }
 REACH: dict[Make, Callable[[AgentClient, str], Handle[Status]]] = {
     turn: lambda client, id: client.turn(id),
     session: lambda client, id: client.session(id),
     batch: lambda client, id: client.batch(id),
     schedule: lambda client, id: client.schedule(id),
+}
+LISTED: dict[Make, Callable[[AgentClient, str], Listing[Any]]] = {
+    turn: lambda client, id: client.turns(id_prefix=id),
+    session: lambda client, id: client.sessions(id_prefix=id),
+    batch: lambda client, id: client.batches(id_prefix=id),
+    schedule: lambda client, id: client.schedules(id_prefix=id),
+}
+READ: dict[Make, Callable[[Any, str | None], AsyncIterator[Any]]] = {
+    turn: lambda handle, after: handle.events(after),
+    session: lambda handle, after: handle.events(after),
+    batch: lambda handle, after: handle.results(after),
+    schedule: lambda handle, after: handle.results(after),
+}
+LISTED_STATES: dict[Make, tuple[State, State]] = {
+    turn: (State.RUNNING, State.ENDED),
+    session: (State.OPEN, State.CLOSED),
+    batch: (State.RUNNING, State.CANCELLED),
+    schedule: (State.ACTIVE, State.PAUSED),
+}
+CODES: dict[Make, str | None] = {
+    turn: "TURN_CANCELLED",
+    session: "SESSION_CLOSED",
+    batch: "TASK_NOT_STARTED",
+    schedule: None,
 }
 MISSING: dict[Make, type[errors.PerdureError]] = {
     turn: errors.TurnNotFoundError,
@@ -106,6 +135,26 @@ async def begun(story: Story, make: Make) -> Handle[Status]:
     return handle
 
 
+async def listed(client: AgentClient, make: Make, id: str, state: State) -> Entry:
+    """The entry in the list, once it has this state."""
+    async with asyncio.timeout(GONE_S):
+        while True:
+            page = await LISTED[make](client, id).page()
+            for entry in page.entries:
+                if (entry.id, entry.state) == (id, state):
+                    return entry  # type: ignore[no-any-return]
+            await asyncio.sleep(0.1)
+
+
+async def read(make: Make, handle: Handle[Status], after: str | None = None) -> list[Any]:
+    """What is read after a cursor until nothing more comes."""
+    found, reading = [], READ[make](handle, after)
+    with contextlib.suppress(TimeoutError, StopAsyncIteration):
+        while True:
+            found.append(await asyncio.wait_for(anext(reading), QUIET_S))
+    return found
+
+
 async def refused(call: Awaitable[Any]) -> type[BaseException]:
     """The class of the error of a call."""
     with pytest.raises(errors.PerdureError) as caught:
@@ -129,7 +178,7 @@ class TestHandle:
         same = await REACH[make](story.client, handle.id).status()
 
         assert (running.id, running.agent) == (handle.id, AGENT)
-        assert running.state in ("running", "active")
+        assert running.state in (State.RUNNING, State.ACTIVE)
         assert (ended.state, same.state) == (IDLE[make], IDLE[make])
         assert (limit_of(ended), same.spent) == (10**6 + 7, ended.spent)
         assert repr(handle.id) in repr(handle)
@@ -144,6 +193,44 @@ class TestHandle:
 
         assert (was_running, is_running, ended.state) == (True, False, CANCELLED[make])
         assert [entry.what for entry in story.journal()] == ["one"]
+
+    @pytest.mark.accepts("E171")
+    async def test_entry_of_a_list_says_the_same_of_each(self, tell: Tell, make: Make) -> None:
+        """While its turn runs, and when it was cancelled: Python, JSON and status agree."""
+        story = await tell(asks(use("charge", "one", takes_s=60)), says("late"))
+        handle = await begun(story, make)
+        running, cancelled = LISTED_STATES[make]
+        before = await listed(story.client, make, handle.id, running)
+        await handle.cancel("wrong customer", by=BO)
+        status = await asyncio.wait_for(handle.wait(), GONE_S)
+        after = await listed(story.client, make, handle.id, cancelled)
+        code = after.error.code if after.error else None
+
+        assert after.state is not None
+        assert (before.agent, before.ended_at, before.error) == (AGENT, None, None)
+        assert (after.agent, after.started_at, code) == (AGENT, before.started_at, CODES[make])
+        assert (after.ended_at is None) == (make is schedule)
+        assert (after.state, after.state.is_over) == (status.state, make is not schedule)
+        assert json.loads(after.model_dump_json()).keys() >= CORE  # type: ignore[attr-defined]
+
+    @pytest.mark.accepts("E172")
+    async def test_what_happened_is_read_on_after_a_kill(self, tell: Tell, make: Make) -> None:
+        """By `events` or `results`: each once, in the same order, after any cursor."""
+        story = await tell(asks(use("fetch", "one", first_s=60)), says("done"))
+        handle = await begun(story, make)
+        await story.replace(story.workers[0])
+        await asyncio.wait_for(handle.wait(), GONE_S)
+        found = await read(make, handle)
+        after = await read(make, handle, found[0].cursor)
+        other = READ[make](REACH[make](story.client, new_id("unknown")), None)
+
+        assert found
+        assert after == found[1:]
+        assert len({item.cursor for item in found}) == len(found)
+        with pytest.raises(MISSING[make]):
+            await anext(other)
+        with pytest.raises(errors.InvalidRequestError, match="is not a cursor"):
+            await anext(READ[make](handle, "bad"))
 
     async def test_unknown_id_is_refused_by_every_verb(self, tell: Tell, make: Make) -> None:
         """With the error of its kind; an argument that is not valid is refused before."""

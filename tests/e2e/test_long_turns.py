@@ -19,13 +19,13 @@ from temporalio.client import WorkflowHistory
 from perdure import AgentReport, Outcome, limits
 from perdure.clients import Turn
 from perdure.temporal import start_request
-from perdure.temporal.history import HistoryReader
+from perdure.temporal.histories.runs import describe_last, runs_up_to
+from perdure.temporal.histories.turn_history import HistoryReader
 from perdure.temporal.names import TURN
 from perdure.temporal.payloads import pack
-from perdure.temporal.runs import describe_last, runs_up_to
-from perdure.turn.decide import replayable_events
 from perdure.turn.facts import CallFailed, Recorded, Scheduled
 from perdure.turn.fold import apply
+from perdure.turn.history_limits import replayable_events
 from perdure.turn.keys import CarryKey, ModelKey, ToolKey
 from perdure.turn.state import TurnState
 

@@ -73,6 +73,41 @@ def test_schedule_is_given_budget_and_cancelled(
     assert (shown["state"], shown["reason"], shown["by"]) == ("paused", "enough", "anna")
 
 
+@pytest.mark.accepts("A16", "E172")
+def test_results_of_a_schedule_are_printed_with_who_ran_it(
+    here: InProcess, at_work: Sequence[str], new_id: str
+) -> None:
+    """As lines for people and of JSON, from the last ones on; the log has the names."""
+    value(here, "create", new_id, "talker", "Hello.", *WHEN, *at_work)
+    turns = [value(here, "run", new_id, "--by", "anna", *at_work)["turn"]]
+    [first] = lines_of(here, "results", new_id, "--limit", "1", *at_work)
+    turns.append(value(here, "run", new_id, "--by", "bo", *at_work)["turn"])
+    [second] = lines_of(
+        here, "results", new_id, "--limit", "1", "--after", first["cursor"], *at_work
+    )
+    printed = here("schedule", "results", new_id, "--limit", "2", *at_work)
+    shown = here("schedule", "show", new_id, *at_work).stdout
+    bad = here("schedule", "results", new_id, "--after", "bad", *at_work)
+    value(here, "delete", new_id, *at_work)
+
+    assert [(one["id"], one["by"], one["outcome"]) for one in (first, second)] == [
+        (turns[0], "anna", "completed"),
+        (turns[1], "bo", "completed"),
+    ]
+    assert (first["schedule"], first["kind"]) == (new_id, "result")
+    assert [line.split()[-1] for line in printed.stdout.splitlines()] == turns
+    assert all("  completed" in line for line in printed.stdout.splitlines())
+    assert "run by bo\n" in shown
+    assert (bad.returncode, "is not a cursor" in bad.stderr) == (2, True)
+
+
+def lines_of(here: InProcess, *arguments: str) -> list[Any]:
+    """The lines of JSON of a command that succeeds."""
+    done = here("schedule", *arguments, "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
 @pytest.mark.accepts("E74")
 def test_schedule_is_created_shown_run_paused_changed_and_deleted(
     here: InProcess, at_work: Sequence[str], new_id: str

@@ -23,7 +23,7 @@ from temporalio.worker import Replayer
 
 from perdure import Media, Text, errors
 from perdure.clients import Session
-from perdure.temporal.runs import describe, runs_up_to
+from perdure.temporal.histories.runs import describe, runs_up_to
 from perdure.testing.stub_provider import StubProvider, StubReply
 from perdure.values.messages import UserMessage
 from perdure.workflows.session.agent_session import AgentSession

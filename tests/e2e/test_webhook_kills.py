@@ -55,6 +55,36 @@ async def test_webhook_is_delivered_although_its_worker_is_killed(tell: Tell) ->
 
 
 @pytest.mark.slow
+@pytest.mark.accepts("H86", "H133")
+async def test_webhook_of_a_session_is_delivered_although_its_worker_is_killed(tell: Tell) -> None:
+    """As that of a turn by itself: it comes again with the same id, and the session goes on."""
+    held = threading.Event()
+    with receiving() as receiver:
+        story = await tell(says("one"), says("two"))
+        worker = await story.worker(**_environment(receiver))
+        session = story.client.session(
+            f"hook-{secrets.token_hex(4)}",
+            AGENT,
+            on_done=receiver.url("/done", Answer(hold=held)),
+        )
+        first = await (await session.say("first")).turn()
+        await story.report(first)
+        await receiver.until("/done")
+        await story.replace(worker, **_environment(receiver))
+        second = await (await session.say("second")).turn()
+        await second.result()
+        held.set()
+        memos = [await delivered(story.client, turn) for turn in (first, second)]
+
+    assert [memo["attempts"] for memo in memos] == [2, 1]
+    ids = {turn.id: set[str]() for turn in (first, second)}
+    for hook in receiver.of("/done"):
+        ids[hook.verified()["data"]["id"]].add(hook.headers["webhook-id"])
+    assert [len(found) for found in ids.values()] == [1, 1]
+    assert story.requests() == {1: 1, 2: 1}
+
+
+@pytest.mark.slow
 @pytest.mark.accepts("H86")
 async def test_slow_receiver_is_given_up_and_asked_again(tell: Tell) -> None:
     """After 15 seconds, and 5 seconds later."""

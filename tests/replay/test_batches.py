@@ -8,7 +8,7 @@ from temporalio.converter import DataConverter
 from temporalio.worker import Replayer
 
 from perdure.batch.part import is_answered
-from perdure.temporal.part_history import PartReader, TurnOfPart
+from perdure.temporal.histories.part_history import PartReader, TurnOfPart
 from perdure.workflows import WORKFLOWS
 
 from .record import texts

@@ -10,7 +10,7 @@ from temporalio.converter import DataConverter
 from temporalio.worker import Replayer
 
 from perdure import limits
-from perdure.temporal.history import HistoryReader
+from perdure.temporal.histories.turn_history import HistoryReader
 from perdure.turn.fold import fold
 from perdure.turn.state import TurnState
 from perdure.values.messages import UserMessage

@@ -20,7 +20,7 @@ from temporalio.converter import DataConverter
 from temporalio.worker import Replayer
 
 from perdure import errors
-from perdure.temporal.history import HistoryReader
+from perdure.temporal.histories.turn_history import HistoryReader
 from perdure.turn import carry
 from perdure.turn.facts import TurnContinued
 from perdure.turn.fold import fold

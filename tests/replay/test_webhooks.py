@@ -20,6 +20,16 @@ async def test_stored_history_of_a_turn_with_a_webhook_replays() -> None:
     assert (state.children, state.request.on_done is not None) == ((), True)
 
 
+@pytest.mark.accepts("Y6", "H133")
+async def test_stored_histories_of_a_session_with_a_webhook_replay() -> None:
+    """The session's turn has the webhook."""
+    await replayed(json.loads((FOLDER / "session.json").read_text(encoding="utf-8")))
+    state = await folded(json.loads((FOLDER / "session-turn.json").read_text(encoding="utf-8")))
+
+    assert state.request is not None
+    assert (state.request.session, state.request.on_done is not None) == ("chat", True)
+
+
 @pytest.mark.accepts("Y6", "H80")
 async def test_stored_history_of_a_delivery_replays() -> None:
     """The second attempt was delivered."""

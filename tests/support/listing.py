@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
 from perdure.clients import AgentClient, TurnEntry
-from perdure.temporal.search_attributes import State
+from perdure.values.states import State
 from perdure.worker.dev.server import DevServer
 
 

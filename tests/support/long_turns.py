@@ -23,7 +23,7 @@ from temporalio.worker import (
 
 from perdure import Agent
 from perdure.clients import Event, Turn
-from perdure.clients.reading.feed import runs_of as known_runs
+from perdure.clients.reading.recorded import runs_of as known_runs
 from perdure.errors import PerdureError
 from perdure.temporal import search_attributes, start_request
 from perdure.temporal.names import CARRY, TURN

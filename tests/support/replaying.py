@@ -9,7 +9,7 @@ from temporalio.client import WorkflowHistory
 from temporalio.converter import DataConverter
 from temporalio.worker import Replayer
 
-from perdure.temporal.history import HistoryReader
+from perdure.temporal.histories.turn_history import HistoryReader
 from perdure.turn.fold import apply
 from perdure.turn.state import TurnState
 from perdure.workflows import WORKFLOWS

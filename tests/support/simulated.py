@@ -28,6 +28,7 @@ from perdure.temporal import outcomes
 from perdure.temporal.payloads import pack, unpack
 from perdure.turn import approvals, reservations
 from perdure.turn.approvals import Ruling
+from perdure.turn.calls import ready_for, runs_tools
 from perdure.turn.decide import (
     Act,
     Ask,
@@ -61,7 +62,7 @@ from perdure.turn.facts import (
     WaitBegan,
     WaitEnded,
 )
-from perdure.turn.fold import apply, ready_for, runs_tools
+from perdure.turn.fold import apply
 from perdure.turn.keys import AgentKey, ModelKey
 from perdure.turn.situation import Situation
 from perdure.turn.state import TurnState

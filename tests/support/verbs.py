@@ -51,6 +51,7 @@ READS: dict[str, dict[str, Verb]] = {
         "status": lambda schedule: schedule.status(),
         "task": lambda schedule: schedule.task(),
         "turns": lambda schedule: all_of(schedule.turns()),
+        "results": lambda schedule: anext(schedule.results()),
         "wait": lambda schedule: schedule.wait(),
     },
 }

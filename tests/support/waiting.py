@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 from perdure.clients import AgentClient, Turn
-from perdure.temporal.search_attributes import State
+from perdure.values.states import State
 
 from .spending import SOON_S
 

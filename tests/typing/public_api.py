@@ -56,6 +56,7 @@ from perdure.clients import (
     Sent,
     Session,
     SessionEntry,
+    State,
     Status,
     TextBegins,
     TextVoid,
@@ -349,6 +350,9 @@ async def typed(client: AgentClient) -> str:
     assert_type(client.session("chat-1", "clerk"), Session[Any])
     assert_type(client.session("chat-1"), Session[Any])
     assert_type(client.session("chat-1", researcher), Session[str])
+    client.session("chat-1", researcher, labels={"customer": "4711"}, on_done="https://…")
+    client.session("chat-1", researcher, labels=[])  # type: ignore[arg-type]
+    client.session("chat-1", researcher, delay=None)  # type: ignore[call-arg]
     session = client.session("chat-1", clerk)
     sent = await session.say("…")
     await session.say([Text(text="…"), Media(media_type="image/png", url="…")])
@@ -415,7 +419,7 @@ def all_entries(
 async def with_any_handle(handle: Handle[Status], name: str) -> None:
     """What can be done with each of them."""
     status = await handle.wait(timeout=timedelta(minutes=1))
-    assert_type(status.state, str)
+    assert_type(status.state, State)
     assert_type(await handle.cancel("enough", by=name), bool)
     if status.spent.usd is not None and status.budget is not None:
         await handle.add_budget(status.budget, by=name)

@@ -22,8 +22,8 @@ from perdure.clients.gateway.a2a.messages import answer_of, text_of
 from perdure.clients.gateway.a2a.tasks import TaskIds, data_part, status_of
 from perdure.clients.turns.status import TurnStatus, Wait
 from perdure.errors import Severity
-from perdure.temporal.search_attributes import State
 from perdure.values.reports import Outcome
+from perdure.values.states import State
 
 IDS = TaskIds("c/1", "c")
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

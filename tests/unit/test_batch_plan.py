@@ -57,7 +57,8 @@ class Simulation:
         """What the batch does in one workflow task; a later run may take over in between."""
         while self.news:
             self.progress = batch_plan.heard(self.request, self.progress, self.news.popleft(), NOW)
-        if self.additions and self.progress.stop is None and self.random.random() < 0.3:
+        is_open = self.progress.stop is None and not batch_plan.is_over(self.request, self.progress)
+        if self.additions and is_open and self.random.random() < 0.3:
             self.additions -= 1
             self.request = batch_plan.topped_up(self.request, self.progress, Budget(usd="0.5"))
         if self.random.random() < 0.2:
@@ -213,6 +214,24 @@ def test_turns_of_all_parts_share_equally(sizes: list[int]) -> None:
             batch.step_part(number)
 
     assert [lease.usd for _, _, lease in batch.running.values()] == [Decimal(2)] * 5
+
+
+@pytest.mark.accepts("E167")
+def test_turns_after_an_addition_share_it() -> None:
+    """The first place that is free does not take all that was added."""
+    batch = Simulation(1, [9], at_once=2, budget=Budget(usd="4"))
+    batch.drive()
+    batch.step_part(1)
+    batch.request = batch_plan.topped_up(batch.request, batch.progress, Budget(usd="96"))
+
+    batch.drive()
+    before, after = set(batch.running), dict[str, Decimal]()
+    for _ in range(7):
+        batch.end_turn(Decimal(1), 0)
+        batch.step_part(1)
+        after |= {key: lease.usd for key, (_, _, lease) in batch.running.items()}
+
+    assert all(after[key] > 45 for key in after.keys() - before)
 
 
 @pytest.mark.accepts("E80")

@@ -17,7 +17,7 @@ from perdure import errors
 from perdure.agents.definitions import AgentDefinition
 from perdure.temporal import outcomes
 from perdure.temporal.payloads import pack, unpack
-from perdure.turn import carry, guards
+from perdure.turn import carry, guards, take_over
 from perdure.turn.context_window import Cut, sent
 from perdure.turn.decide import Stop, next_move
 from perdure.turn.facts import (
@@ -186,7 +186,7 @@ def test_turn_of_a_session_counts_messages_that_it_does_not_have(
     eager = begun(origin.model_copy(update={"preceding": None}), *taken_over)
     lean = begun(origin)
     assert lean.transcript.messages == eager.transcript.messages[len(messages) :]
-    assert carry.complete(lean, messages) == eager == begun(origin, *taken_over)
+    assert take_over.complete(lean, messages) == eager == begun(origin, *taken_over)
     assert lean.transcript.length == len(eager.transcript.messages)
 
 

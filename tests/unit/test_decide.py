@@ -10,7 +10,7 @@ from pydantic import JsonValue
 from perdure import errors, limits
 from perdure.agents.definitions import AgentDefinition, ToolDefinition
 from perdure.errors import PerdureError
-from perdure.turn.decide import Act, Ask, Done, Stop, check_history, next_move
+from perdure.turn.decide import Act, Ask, Done, Stop, next_move
 from perdure.turn.facts import (
     AgentResolved,
     CallFailed,
@@ -24,6 +24,7 @@ from perdure.turn.facts import (
 )
 from perdure.turn.fallback import Choice
 from perdure.turn.fold import fold
+from perdure.turn.history_limits import check_history
 from perdure.turn.keys import AgentKey, ModelKey, ToolKey
 from perdure.turn.retries import RETRY_DELAY, retry_delay
 from perdure.turn.situation import Situation

@@ -10,7 +10,9 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -36,12 +38,15 @@ FILES = sorted(
 )
 
 
-def product() -> Iterator[tuple[Path, ast.Module]]:
+@cache
+def product() -> list[tuple[Path, ast.Module]]:
     """Every module of the product, once: those behind links by their real folders."""
     links = {ROOT / "perdure" / room for room in ROOMS}
-    for path in FILES:
-        if not links & set(path.parents):
-            yield path.relative_to(ROOT), ast.parse(path.read_text(encoding="utf-8"))
+    return [
+        (path.relative_to(ROOT), ast.parse(path.read_text(encoding="utf-8")))
+        for path in FILES
+        if not links & set(path.parents)
+    ]
 
 
 PUBLIC = {
@@ -103,7 +108,6 @@ PUBLIC = {
         "BatchEntry",
         "BatchOf",
         "BatchResult",
-        "BatchState",
         "BatchStatus",
         "CaughtUp",
         "Change",
@@ -118,6 +122,7 @@ PUBLIC = {
         "Page",
         "Schedule",
         "ScheduleEntry",
+        "ScheduleResult",
         "ScheduleStatus",
         "ScheduledTurn",
         "Sent",
@@ -126,6 +131,7 @@ PUBLIC = {
         "SessionEvent",
         "SessionStatus",
         "Spent",
+        "State",
         "Status",
         "TaskState",
         "TextBegins",
@@ -341,6 +347,25 @@ def test_class_names_of_activities_workers_and_values_are_used_once() -> None:
 def test_package_itself_has_few_modules() -> None:
     """The top level stays easy to survey."""
     assert len(list((ROOT / "perdure").glob("*.py"))) <= 10
+
+
+def test_no_file_is_longer_than_500_lines() -> None:
+    """Take a file apart by meaning, so that a newcomer guesses which half a thing is in."""
+    lines = {
+        str(path): len((ROOT / path).read_text(encoding="utf-8").splitlines())
+        for path, _ in product()
+    }
+    to_be_split = {"perdure/validation.py"}
+
+    assert {path for path, count in lines.items() if count > 500} <= to_be_split
+
+
+def test_folders_have_at_most_25_files() -> None:
+    """The rules of a turn and its activities are a list of equals, which folders would not help."""
+    files = Counter(str(path.parent) for path, _ in product())
+    crowded = {folder for folder, count in files.items() if count > 25}
+
+    assert crowded <= {"perdure/turn", "activities"}
 
 
 def test_every_limit_is_used() -> None:

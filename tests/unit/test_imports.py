@@ -227,6 +227,9 @@ PLANTED = [
     ("perdure.workflows.turn.planted", "perdure.workflows.session.details"),
     ("perdure.workflows.batch.planted", "perdure.workflows.session.details"),
     ("perdure.workflows.heartbeats", "perdure.workflows.turn.clock"),
+    # the folder of temporal
+    ("perdure.temporal.access", "perdure.temporal.histories.runs"),
+    ("perdure.temporal.histories.planted", "perdure.temporal.follow"),
     # workers
     ("perdure.worker.agent_worker", "perdure.clients.cli.turns"),
     ("perdure.worker.assembly", "click"),

@@ -20,7 +20,7 @@ from perdure.clients.turns.forks import ForkOptions
 from perdure.clients.turns.starting import StartOptions
 from perdure.temporal import start_request
 from perdure.turn.wire import TurnRequest
-from perdure.values.turn_options import TurnOptions
+from perdure.values.turn_options import SharedOptions, TurnOptions
 from perdure.workflows import run_turn
 
 FAMILIES: dict[Callable[..., Any], type] = {
@@ -28,6 +28,9 @@ FAMILIES: dict[Callable[..., Any], type] = {
     AgentClient.run: StartOptions,
     Turn.fork: ForkOptions,
     Schedule.change: ScheduleChanges,
+    AgentClient.session: SharedOptions,
+    AgentClient.start_batch: TurnOptions,
+    AgentClient.create_schedule: TurnOptions,
     run_turn: TurnOptions,
     tool: ToolOptions,
     Tool.__init__: ToolOptions,
@@ -41,6 +44,7 @@ UNCHECKED: Any = {
     "tool": tool,
     "Tool": Tool,
     "turn": start_request.turn_request,
+    "session": AgentClient.session,
     "stdio": MCPServer.stdio,
 }
 """Calls through these names are not seen by the type checker."""
@@ -75,13 +79,12 @@ def test_help_shows_defaults() -> None:
 
 
 def test_options_are_described_where_they_are_said_to_be() -> None:
-    """Those of a turn in `start` and `run_turn`, of a fork in `Turn.fork`, of a tool in `tool`, and
-    of a server in its class.
+    """Those of a turn in `start`, of a fork in `Turn.fork`, of a tool in `tool`, and of a server in
+    its class.
     """
     described: dict[Any, type] = {
         AgentClient.start: StartOptions,
         Turn.fork: ForkOptions,
-        run_turn: TurnOptions,
         tool: ToolOptions,
         MCPServer: MCPServerOptions,
     }
@@ -120,6 +123,10 @@ def test_options_are_described_where_they_are_said_to_be() -> None:
         (
             lambda: UNCHECKED["turn"]("clerk", "go", bugdet=None),
             "a turn has no option 'bugdet'; did you mean 'budget'?",
+        ),
+        (
+            lambda: UNCHECKED["session"](AgentClient.__new__(AgentClient), "s", delay=None),
+            "a session has no option 'delay'; there are labels, budget, max_iterations",
         ),
         (
             lambda: UNCHECKED["stdio"]("time", ["x"], trust=True),

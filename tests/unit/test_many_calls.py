@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 
 from perdure import errors, limits
 from perdure.agents.definitions import AgentDefinition, ToolDefinition
-from perdure.turn.decide import check_batch, moves_at_once
+from perdure.turn.decide import moves_at_once
 from perdure.turn.facts import AgentResolved, ModelAnswered, Scheduled, ToolReturned, TurnStarted
 from perdure.turn.fold import apply, fold
+from perdure.turn.history_limits import check_batch
 from perdure.turn.keys import AgentKey, ModelKey
 from perdure.turn.state import TurnState
 from perdure.turn.wire import ToolOutput, TurnRequest

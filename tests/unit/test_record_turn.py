@@ -2,7 +2,7 @@
 
 import pytest
 
-from perdure.temporal.turn_records import own_messages
+from perdure.temporal.histories.turn_records import own_messages
 from perdure.turn.facts import TurnStarted
 from perdure.turn.fold import apply
 from perdure.turn.state import TurnState

@@ -18,7 +18,7 @@ from perdure.clients.gateway.responses.composing import Composer
 from perdure.clients.gateway.responses.refusals import refusal
 from perdure.clients.reading.event_context import EventContext
 from perdure.clients.reading.events import Event, is_event
-from perdure.temporal.history import HistoryReader
+from perdure.temporal.histories.turn_history import HistoryReader
 from perdure.turn.facts import Recorded
 from perdure.values.reports import Outcome
 

@@ -35,7 +35,8 @@ from perdure.protocols import Prompt
 from perdure.temporal.payloads import pack
 from perdure.turn import guards
 from perdure.turn.context_window import Cut, sent
-from perdure.turn.decide import Act, check_batch, media_room
+from perdure.turn.decide import Act
+from perdure.turn.history_limits import check_batch, media_room
 from perdure.turn.keys import ToolKey
 from perdure.turn.media import for_model
 from perdure.turn.state import TurnState

@@ -15,7 +15,7 @@ from temporalio.common import SearchAttributePair, TypedSearchAttributes
 from perdure import Outcome
 from perdure.temporal import search_attributes
 from perdure.temporal.namespace_check import Findings
-from perdure.temporal.search_attributes import State
+from perdure.values.states import State
 
 TEXTS = st.text(st.characters(), max_size=80)
 SHORT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)

@@ -31,12 +31,13 @@ from perdure.session.state import SessionState, apply, fold
 from perdure.session.wire import (
     Queued,
     Say,
+    SessionFork,
     SessionRequest,
     SessionSnapshot,
     TurnEnd,
     TurnPart,
 )
-from perdure.temporal import session_history
+from perdure.temporal.histories import session_history
 from perdure.temporal.payloads import pack, unpack
 from perdure.turn.wire import Steer
 from perdure.values.budgets import Budget, Spending
@@ -212,6 +213,21 @@ def test_queue_waits_after_a_cancelled_turn_until_a_message_or_a_resume_comes() 
     assert {facts: fold([*begun, *facts]).may_start for facts in starts} == starts
 
 
+@pytest.mark.accepts("A16")
+def test_each_run_of_a_fork_knows_who_made_it() -> None:
+    """Also a later run, which is no fork by itself; a fork of an earlier release knows nothing."""
+    origin = SessionFork(session_id="first", at_turn=2, by="anna@example.com")
+    begun = SessionSnapshot.of_fork(REQUEST, "clerk", "clerk", (), (), origin)
+    state = fold([SessionContinued(unpack(pack(begun), SessionSnapshot))])
+    after = fold([SessionContinued(replace(state, count=1).snapshot(()))])
+    old = SessionSnapshot.model_validate(begun.model_dump(exclude={"forked_from"}))
+    before = fold([SessionContinued(old)])
+
+    assert (begun.is_of_a_fork, old.is_of_a_fork) == (True, True)
+    assert not replace(state, count=1).snapshot(()).is_of_a_fork
+    assert (state.forked_from, after.forked_from, before.forked_from) == (origin, origin, None)
+
+
 # Images and files
 
 
@@ -222,7 +238,7 @@ def sent_image(number: int, bytes_: int = 900) -> MessageSent:
     return MessageSent(f"m-{number}", f"{number} [image/png]", parts=parts)
 
 
-@pytest.mark.accepts("E173")
+@pytest.mark.accepts("E183")
 def test_messages_without_images_are_recorded_as_before() -> None:
     """Byte for byte: as updates, as signals, in the queue of a later run, and in a turn's input."""
     queued = Queued(id="1", text="a")
@@ -237,7 +253,7 @@ def test_messages_without_images_are_recorded_as_before() -> None:
     }
 
 
-@pytest.mark.accepts("E173")
+@pytest.mark.accepts("E183")
 def test_worker_of_an_earlier_release_refuses_a_message_with_an_image() -> None:
     """It does not know the parts, and the text alone is none."""
     for sent in (Say(text="", parts=(IMAGE,)), Steer(text="", parts=(IMAGE,))):
@@ -246,7 +262,7 @@ def test_worker_of_an_earlier_release_refuses_a_message_with_an_image() -> None:
         assert not validation.accepts(validation.Message, earlier)
 
 
-@pytest.mark.accepts("E170")
+@pytest.mark.accepts("E180")
 def test_text_before_the_parts_is_a_part() -> None:
     """As a program may send them that builds JSON itself."""
     payload = pack(Say(text="What is it?", parts=(IMAGE,)))
@@ -256,7 +272,7 @@ def test_text_before_the_parts_is_a_part() -> None:
     )
 
 
-@pytest.mark.accepts("E174")
+@pytest.mark.accepts("E184")
 def test_images_are_left_out_before_turns_are() -> None:
     """Of the oldest messages of the user first; the text of each message stays, as does the last
     turn.
@@ -278,7 +294,7 @@ def test_images_are_left_out_before_turns_are() -> None:
     assert (state.dropped, state.starts) == (0, (0, 2, 4, 6))
 
 
-@pytest.mark.accepts("E174")
+@pytest.mark.accepts("E184")
 def test_input_of_a_later_run_has_room_for_the_messages_that_wait() -> None:
     """Images of the conversation make room for them, also those of tools."""
     shown = Media(media_type="image/png", data="a" * 900_000)
@@ -304,7 +320,7 @@ def test_input_of_a_later_run_has_room_for_the_messages_that_wait() -> None:
     assert pack(state.snapshot((), 10**9), most_bytes=10**9).payload.data.count(b"aaaaa") > 0
 
 
-@pytest.mark.accepts("E171")
+@pytest.mark.accepts("E181")
 @pytest.mark.parametrize("waiting", [0, 1, 2])
 def test_room_of_a_queue_counts_text_and_images(waiting: int) -> None:
     facts = [MessageSent(f"{number}", "x", parts=(IMAGE,)) for number in range(waiting)]

@@ -15,7 +15,8 @@ from perdure.testing.simulation.choices import Choices
 from perdure.testing.simulation.history import attributes, name_of
 from perdure.testing.simulation.shrinking import shrink
 
-SEEDS = 100
+SEEDS = (*range(40), 93)
+"""In the last one, a close is rejected, which is rare; `make simulate` tries a thousand."""
 ENDS = {"closed: completed", "closed: failed", "closed: canceled", "closed: continued_as_new"}
 FAULTS = {
     *("lost before its effect", "lost after its effect", "frozen", "shut down", "too slow"),
@@ -46,7 +47,7 @@ def events_of(made: Simulation) -> list[bytes]:
 @pytest.fixture(scope="module")
 def simulated() -> list[Simulation]:
     """Turns of all kinds of agents, one for each seed."""
-    return [simulate(seed) for seed in range(SEEDS)]
+    return [simulate(seed) for seed in SEEDS]
 
 
 @pytest.mark.accepts("Y110")

@@ -17,7 +17,7 @@ from perdure import Outcome
 from perdure.clients import TurnEntry
 from perdure.clients.cli.drawing import table, turns
 from perdure.clients.cli.drawing.blocks import blocks
-from perdure.temporal.search_attributes import State
+from perdure.values.states import State
 
 NOW = datetime(2030, 1, 2, 12, tzinfo=UTC)
 

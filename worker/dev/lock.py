@@ -1,6 +1,6 @@
 """A lock that allows one program of agents for each task queue of a development folder.
 
-Two programs that poll the same task queue get each other's turns, and fail those of agents that
+Two programs that poll the same task queue get each other's turns, and fail turns of agents that
 they do not have. The process that runs the worker holds the lock, so it is released however the
 process ends.
 """

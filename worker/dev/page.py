@@ -25,13 +25,13 @@ async def page(
 ) -> AsyncIterator[str | None]:
     """Serve the page during the block, and yield its address; None without the extra `http`.
 
-    The address has the token, unless it is that of `PERDURE_TOKEN`.
+    The address has the token, unless it is the token of `PERDURE_TOKEN`.
 
     Args:
         where: The server.
         agents: The agents of this process, if they are known, for their task queue and their data
             converter.
-        any_port: Whether any port is taken, and not the first free one from `PORT` on.
+        any_port: Whether any port is taken, and not the first free port from `PORT` on.
 
     Raises:
         ServerUnreachableError: The server does not answer.

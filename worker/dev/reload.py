@@ -31,10 +31,10 @@ Stamp = tuple[int, int]
 
 
 class Watcher:
-    """Watches Python files below a folder: those of imported modules, or all of them.
+    """Watches Python files below a folder: files of imported modules, or all of them.
 
     Attributes:
-        changed: The file that has changed, once one has.
+        changed: The file that has changed, once a file has.
         seen: The files so far, with time and size.
     """
 
@@ -47,7 +47,7 @@ class Watcher:
     def wait(self, *, for_all: bool = False) -> Path:
         """Block until a file changes, and return it.
 
-        With `for_all`, every Python file below the folder counts, also a new one.
+        With `for_all`, every Python file below the folder counts, also a new file.
         """
         while self.changed is None:
             began = time.thread_time()
@@ -115,10 +115,10 @@ def admitted(to_parent: int) -> None:
 
 
 async def supervise(command: Sequence[str], introduce: Callable[[], None]) -> int:
-    """Run a worker process, and the next one when its code has changed, until SIGTERM or Ctrl-C.
+    """Run a worker process, and another when its code has changed, until SIGTERM or Ctrl-C.
 
     The worker process is not in the terminal's process group, so this process passes Ctrl-C on.
-    `introduce` is called once, when the first one was `admitted`, and before it says anything.
+    `introduce` is called once, when the first process was `admitted`, and before it says anything.
 
     Returns:
         The exit code.

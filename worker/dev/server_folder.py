@@ -50,10 +50,10 @@ class ServerAddress:
 
     Attributes:
         address: The host and port of gRPC, such as "127.0.0.1:7233".
-        ui: The URL of the web UI, such as "http://127.0.0.1:8233"; None without one.
+        ui: The URL of the web UI, such as "http://127.0.0.1:8233"; None without a UI.
         pid: The server's process.
         namespace: The namespace that exists from the start.
-        moved_from: The requested port, if it was taken and the next free one is used instead.
+        moved_from: The requested port, if it was taken and the next free port is used instead.
         binary: The server's program: version, path and origin.
     """
 
@@ -69,7 +69,7 @@ _ADDRESS = TypeAdapter(ServerAddress)
 
 
 async def running(folder: Path) -> ServerAddress | None:
-    """Return the address of the server that runs on this state folder, if there is one.
+    """Return the address of the server that runs on this state folder; None if none runs.
 
     The note of a server that has ended is removed.
 
@@ -129,7 +129,7 @@ class StateFolder:
         return lock
 
     def abandoned(self) -> bool:
-        """Return whether no server uses this folder; if so, remove the note of a previous one."""
+        """Return whether no server uses this folder; if so, remove the note of the last server."""
         if not self.path.exists():
             return True
         lock = self._try_lock()
@@ -140,7 +140,7 @@ class StateFolder:
         return True
 
     def noted(self) -> ServerAddress | None:
-        """Return the content of the note, if there is a readable one."""
+        """Return the content of the note; None if there is no readable note."""
         try:
             return _ADDRESS.validate_json(self.note.read_bytes())
         except (OSError, ValueError):
@@ -154,7 +154,7 @@ class StateFolder:
         part.replace(self.note)
 
     def new_log(self) -> BinaryIO:
-        """Replace the log by an empty one, open for writing."""
+        """Replace the log by an empty file, open for writing."""
         return _new_file(self.log)
 
     def log_text(self) -> str:

@@ -3,7 +3,7 @@
 Temporal's UI responds to any `Host`. A page on the internet whose name resolves to 127.0.0.1 after
 it was loaded has the UI's origin then, and could approve calls. It cannot forge the host name: its
 requests have `Host: evil.example`. The UI therefore listens on an address that no page knows, and
-this proxy, which rejects host names of other machines, on the published one.
+this proxy, which rejects host names of other machines, on the published port.
 
 A connection carries one request: the UI is asked to close it after its response, so that nothing
 that follows is read as another request.

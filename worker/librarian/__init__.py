@@ -6,8 +6,8 @@ environment: `PERDURE_ASK_FOLDER`, `PERDURE_ASK_MODEL`, `PERDURE_ASK_BASE_URL`, 
 before it begins.
 
 Its default model, `offline:librarian`, is a provider of every worker, and is in
-`perdure.activities.providers` with the others. The commands that start the worker are `ask` and
-`demo` in `perdure.clients.cli`.
+`perdure.activities.providers` with the other providers. The commands that start the worker are
+`ask` and `demo` in `perdure.clients.cli`.
 """
 
 from perdure.worker.librarian.app import make

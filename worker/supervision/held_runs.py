@@ -179,7 +179,7 @@ class HeldRuns:
                 self._mark(run_id, entry)
 
     def _entry(self, workflow_id: str, run_id: str) -> _HeldSlot | None:
-        """Return the entry of a run, a new one if necessary; None if there is no room for it."""
+        """Return the entry of a run, a new entry if necessary; None if there is no room for it."""
         entry, name = self._entries.get(run_id), workflow_id.encode(errors="replace")
         if entry is not None or not self._free or len(name) > _ID_BYTES:
             return entry

@@ -214,7 +214,7 @@ def workflow_task_token(
     """Return the token of a workflow task, which the SDK keeps to itself.
 
     It is the server's message `temporal.server.api.token.v1.Task`, in the encoding of protobuf. A
-    server that expects another one refuses it, and the task's timeout ends the task.
+    server that expects another token refuses it, and the task's timeout ends the task.
     """
     texts = ((1, namespace_id), (2, execution.workflow_id), (3, execution.run_id))
     numbers = ((4, scheduled), (5, attempt), (10, started))

@@ -160,7 +160,6 @@ class _WatchedRunner(WrappedRunner):
         self._held = held
 
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
-        """Return the workflow instance of one run."""
         self._held.keep(det.info.workflow_id, det.info.run_id)
         return _WatchedWorkflow(self._inner.create_instance(det), self._held)
 

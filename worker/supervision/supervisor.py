@@ -1,9 +1,9 @@
-"""Runs worker processes, starts them again, and reports what a dead one had in flight.
+"""Runs worker processes, starts them again, and reports what a dead process had in flight.
 
 A supervisor knows at once that its child has died. Temporal would wait for a heartbeat timeout, or
 for the timeout of a workflow task.
 
-It imports little: its memory comes on top of that of the workers.
+It imports little: its memory comes on top of the workers' memory.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class _End:
 
 
 class Supervisor:
-    """Runs worker processes with one command, until SIGTERM or SIGINT, or until one gives up.
+    """Runs worker processes with one command, until SIGTERM or SIGINT, or until a process gives up.
 
     Args:
         command: The command of a worker process, without the option `--supervised`.
@@ -163,7 +163,7 @@ class Supervisor:
                     child.ended.set_result(child.process.returncode)
 
     async def _keep(self) -> int:
-        """Keep one process running, and return the exit code of the last one."""
+        """Keep one process running, and return the exit code of the last process."""
         deaths = 0
         while True:
             child = self._start()
@@ -200,7 +200,7 @@ class Supervisor:
         return child
 
     async def _pause(self, child: _WorkerProcess, code: int, deaths: int) -> bool:
-        """Say that a process has ended, and wait before the next one if it dies again and again.
+        """Say that a process has ended, and wait before the next start if it dies again and again.
 
         Returns whether the supervisor is to stop.
         """
@@ -260,7 +260,6 @@ class Supervisor:
 
 
 async def _end_of(child: _WorkerProcess) -> _End:
-    """Wait for the end of a worker process."""
     watch = asyncio.create_task(_kill_if_frozen(child))
     code = await child.ended
     watch.cancel()
@@ -282,7 +281,7 @@ async def _kill_if_frozen(child: _WorkerProcess) -> None:
 
 
 def _exit_code(code: int) -> int:
-    """The exit code of a program for that of its child, as a shell has it."""
+    """The exit code of a program for the exit code of its child, as a shell has it."""
     return code if code >= 0 else 128 - code
 
 

@@ -1,8 +1,8 @@
 """The names and attributes of turns' spans and metrics.
 
 They follow OpenTelemetry's semantic conventions for GenAI, version 1.41.0, the latest published
-one. The conventions are not stable yet, and a successor renames some metrics. Anything without a
-name there begins with `perdure.`.
+version. The conventions are not stable yet, and a successor renames some metrics. Anything without
+a name there begins with `perdure.`.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class Instruments:
 
 
 def of_call(key: ModelKey | ToolKey, turn_id: str, run_id: str) -> Attributes:
-    """Return the attributes of a call and its turn. The event is that of the log record."""
+    """Return the attributes of a call and its turn. The event is the log record's."""
     event = "llm_call" if isinstance(key, ModelKey) else "tool_call"
     return {
         CONVERSATION: turn_id,

@@ -168,7 +168,7 @@ class _TracedActivities(ActivityInboundInterceptor):
 
 @dataclass
 class _TracedCall:
-    """A model call or a tool call in progress. `labels` are those of its metrics."""
+    """A model call or a tool call in progress. `labels` are the labels of its metrics."""
 
     key: ModelKey | ToolKey
     span: Span
@@ -177,7 +177,6 @@ class _TracedCall:
     began: float = field(default_factory=time.monotonic)
 
     def asked(self, provider: str, request: ModelRequest) -> None:
-        """Record the provider and the request."""
         with _harmless():
             self.labels |= {by.PROVIDER: provider, by.MODEL: request.model}
             self.span.update_name(f"{by.CHAT} {request.model}")
@@ -187,7 +186,6 @@ class _TracedCall:
             )
 
     def add(self, attributes: Attributes) -> None:
-        """Add attributes to the span."""
         self.span.set_attributes(attributes)
 
 
@@ -266,7 +264,6 @@ class _Recorder:
             self._end(call, by.TOOL_ERROR if output.is_error else "")
 
     def failed(self, call: _TracedCall, error: BaseException) -> None:
-        """Record the exception of an activity."""
         with _harmless():
             self._end(call, _error_type(error))
 
@@ -362,7 +359,7 @@ class _Recorder:
     def _turn(self, turn_span: TurnSpan, agent: str, attributes: Attributes, began_ns: int) -> Span:
         """Start the span of a turn.
 
-        A copy of the tracer gives it the ids of `turn_span`; those of other spans remain random.
+        A copy of the tracer gives it the ids of `turn_span`; ids of other spans remain random.
         """
         tracer = copy.copy(self._tracer)
         if isinstance(tracer, Tracer):
@@ -393,7 +390,7 @@ class _Recorder:
         )
 
     def _is_sampled(self, turn_span: TurnSpan, agent: str) -> bool:
-        """Return the caller's sampling decision, else that of the sampler for the turn.
+        """Return the caller's sampling decision, else the sampler's decision for the turn.
 
         The sampler's decision is the same everywhere if it only depends on the trace id.
         """
@@ -420,13 +417,13 @@ class _TurnIds(IdGenerator):
 
 
 def _asking(key: ModelKey | ToolKey, args: Sequence[Any], origin: TraceOrigin) -> str:
-    """Return the agent that asks a model; for a tool, that of the turn."""
+    """Return the agent that asks a model; for a tool, the agent of the turn."""
     agent = unpack(raw_input(args), ModelCall).agent if isinstance(key, ModelKey) else ""
     return agent or origin.agent
 
 
 def _alone(state: TurnState, summary: Summary) -> Summary:
-    """Return a turn's own spending, including that of terminated delegates.
+    """Return a turn's own spending, including the spending of terminated delegates.
 
     No code of those runs to count it.
     """

@@ -1,8 +1,9 @@
-"""A batch: many tasks of one agent, with a limit of turns at once and one budget for all.
+"""A batch: many tasks of one agent, with a limit of turns at once and a common budget.
 
 This workflow holds no task. Its parts hold them, and start the turns. It tells them by signals how
 many turns they may run and what these may spend, and they report by signals. `batch_plan` decides
-what it tells them. When its history is long it goes on in a new run, which takes over the counters.
+what it tells them. When its history is long it continues in a new run, which takes over the
+counters.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ from perdure.workflows.batch.details import card
 
 KNOWS_RESETS = "parts-are-reset"
 """The patch since which a batch takes the news of a part that was reset, whatever their number."""
+_ORDERS_FIRST = "orders-first"
+"""The patch since which an addition to the budget is answered once the parts know it."""
 _REASON_CHARACTERS = 200
 
 
@@ -47,6 +50,7 @@ class AgentBatch:
         self._progress = BatchProgress(began=workflow.now())
         self._news: list[PartNews] = []
         self._changed = True
+        self._has_driven = False
         self._shown: BatchNote | None = None
 
     @workflow.run
@@ -87,7 +91,7 @@ class AgentBatch:
 
     @workflow.update(name=ADD_BUDGET)
     async def add_budget(self, payload: RawValue = NOTHING) -> RawValue:
-        """Add to the budget, and return the description of the batch."""
+        """Add to the budget, and return the description of the batch, once its parts know it."""
         await workflow.wait_condition(lambda: self._request is not None)
         update = workflow.current_update_info()
         assert update is not None
@@ -97,6 +101,8 @@ class AgentBatch:
                 self._request = batch_plan.topped_up(self._known, self._progress, more)
             self._progress = batch_plan.with_update(self._progress, update.id)
             self._changed = True
+        if workflow.patched(_ORDERS_FIRST):
+            await workflow.wait_condition(lambda: not self._changed or self._has_driven)
         return pack(batch_plan.note_of(self._known, self._progress, over=False))
 
     @add_budget.validator
@@ -116,7 +122,7 @@ class AgentBatch:
         Returns:
             Whether it is over.
         """
-        task = asyncio.create_task(self._drive())
+        task = asyncio.create_task(self._drive_and_answer())
         checking = asyncio.create_task(self._check())
         while not task.done():
             try:
@@ -129,6 +135,13 @@ class AgentBatch:
                 self._changed = True
         checking.cancel()
         return task.result()
+
+    async def _drive_and_answer(self) -> bool:
+        try:
+            return await self._drive()
+        finally:
+            self._has_driven = True
+            await workflow.wait_condition(workflow.all_handlers_finished)
 
     async def _drive(self) -> bool:
         """Send the orders that are due, and wait for news, in turns."""

@@ -128,7 +128,7 @@ class AgentBatchPart:
         return part.is_over
 
     async def _is_told(self, request: PartRequest) -> bool:
-        """Wait for the first order. Returns False if there is no batch to give one."""
+        """Wait for the first order. Returns False if there is no batch to give an order."""
         while not self._orders:
             try:
                 await workflow.wait_condition(
@@ -144,7 +144,6 @@ class AgentBatchPart:
     async def _turn(
         self, request: PartRequest, part: PartState, item: BatchItem, turn_request: TurnRequest
     ) -> None:
-        """Run one turn from its start to its end."""
         try:
             handle = self._handles[item.id] = await _start(request, item, turn_request)
             if part.is_cancelled:
@@ -223,7 +222,7 @@ async def _read(run: ChildRun, activity_id: str, summary: str) -> RawValue:
     """Read a turn, which is tried again until it can be read.
 
     Raises:
-        ActivityError: The turn is not one of this part, or cannot be read.
+        ActivityError: The turn is not a turn of this part, or cannot be read.
     """
     result: RawValue = await workflow.execute_activity(
         READ_CHILD,

@@ -1,4 +1,4 @@
-"""A batch that a schedule starts: its tasks are stored, and then it goes on as a batch."""
+"""A batch that a schedule starts: its tasks are stored, and then it continues as a batch."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _REASON_CHARACTERS = 200
 
 @workflow.defn(name=SCHEDULED_BATCH, sandboxed=False, failure_exception_types=[PerdureError])
 class AgentScheduledBatch:
-    """The first run of a batch of a schedule. Its id is that of the batch."""
+    """The first run of a batch of a schedule. Its id is the batch's."""
 
     @workflow.run
     async def run(self, start: RawValue = NOTHING) -> RawValue:
@@ -51,7 +51,7 @@ class AgentScheduledBatch:
             raise failures.of_activity(PerdureError(described(error))) from error
 
     async def _begin(self, request: TurnRequest) -> RawValue:
-        """Return the description of a batch that was cancelled; all others go on in a new run."""
+        """Return the description of a batch that was cancelled; others continue in a new run."""
         try:
             schedule_total.check(request)
             following = await _stored(request)

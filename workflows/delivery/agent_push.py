@@ -81,7 +81,7 @@ class AgentPush:
             raise self._refusal from error
 
     async def _follow(self, call: PushCall) -> None:
-        """Send each change of the task until it is over, or go on so in a new run."""
+        """Send each change of the task until it is over, or continue so in a new run."""
         is_following, pause = False, _FIRST_PAUSE
         while True:
             is_following = is_following or await self._ask_for_news(call.turn_id)
@@ -143,8 +143,8 @@ class AgentPush:
         """Return once the receiver is accepted.
 
         Raises:
-            PerdureError: The worker does not send to it, or this configuration differs from the one
-                with the same id.
+            PerdureError: The worker does not send to it, or this configuration differs from the
+                configuration with the same id.
         """
         with self._answers.answering(), failures.typed():
             call = unpack(payload, PushCall)
@@ -159,5 +159,5 @@ class AgentPush:
 
     @begin.validator
     def check_begin(self, payload: RawValue = NOTHING) -> None:
-        """Refuse an update that comes while the run is about to go on in a new one."""
+        """Refuse an update that comes while the run is about to continue in a new run."""
         self._answers.check_open()

@@ -1,6 +1,7 @@
 """The delivery of a turn's webhook, which may take longer than the turn's caller wants to wait.
 
-It is a workflow of its own (docs/decisions/0101). Its status in Temporal is that of the delivery.
+It is a workflow of its own (docs/decisions/0101). Its status in Temporal is the status of the
+delivery.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ def failing(turn_id: str) -> Iterator[None]:
 
 
 def _failure(error: ActivityError) -> ApplicationError:
-    """Return the failure of a delivery: that of the last attempt."""
+    """Return the failure of a delivery: the failure of the last attempt."""
     cause = error.cause
     if isinstance(cause, ApplicationError):
         message, kind = cause.message, cause.type

@@ -2,7 +2,7 @@
 
 Its state is the fold of its facts (`perdure.session.state`). It waits for messages, starts a turn
 with those that came, and records the messages of each turn in its own history, which the next turn
-begins with. When no turn runs, it may go on in a new run of its workflow.
+begins with. When no turn runs, it may continue in a new run of its workflow.
 """
 
 from __future__ import annotations
@@ -51,7 +51,9 @@ from perdure.session.wire import (
     Unqueue,
     UpdateResult,
 )
-from perdure.temporal import failures, outcomes, session_history, start_request, trace_ids
+from perdure.temporal import failures, outcomes, start_request, trace_ids
+from perdure.temporal.histories import session_history
+from perdure.temporal.histories.session_history import record_key
 from perdure.temporal.names import (
     ADD_BUDGET,
     CLOSE,
@@ -65,8 +67,7 @@ from perdure.temporal.names import (
     UNQUEUE,
 )
 from perdure.temporal.payloads import NOTHING, pack, unpack
-from perdure.temporal.session_history import record_key
-from perdure.turn.decide import run_events
+from perdure.turn.history_limits import run_events
 from perdure.turn.wire import Steer
 from perdure.values.budgets import BudgetUpdate
 from perdure.values.content import check_message, parts_size
@@ -131,7 +132,8 @@ class AgentSession:
         """Note the input of the run after validation.
 
         Raises:
-            InvalidRequestError: It is not the input of a session, or it is that of a later run.
+            InvalidRequestError: It is not the input of a session, or it is the input of a later
+                run.
         """
         fact = session_history.started(start)
         if isinstance(fact, SessionContinued):
@@ -154,7 +156,7 @@ class AgentSession:
         workflow.set_current_details(card(self._state))
 
     def _begin_task(self) -> None:
-        """Forget the facts of the workflow task before, if this is another one."""
+        """Forget the facts of the workflow task before, if this is another task."""
         length = workflow.info().get_current_history_length()
         if length != self._length:
             self._length, self._before, self._news = length, self._state, []
@@ -291,7 +293,7 @@ class AgentSession:
                 )
                 fact = session_history.recorded_turn(number, result)
             except ActivityError as error:
-                # a cancel of the session arrives as that of the activity, and would be lost here
+                # a cancel of the session arrives as one of the activity, and would be lost here
                 if is_cancelled_exception(error) and workflow.patched(_CANCELLED_WHILE_RECORDING):
                     raise asyncio.CancelledError from error
                 fact = TurnRecorded(number, None)
@@ -439,7 +441,7 @@ class AgentSession:
 
     @workflow.update(name=INTERRUPT)
     async def interrupt(self, payload: RawValue = NOTHING) -> RawValue:
-        """Cancel the running turn. The messages of the queue wait for the next one."""
+        """Cancel the running turn. The messages of the queue wait for the next turn."""
         async with self._answering():
             asked = unpack(payload, SessionReason)
             is_running = self._turn is not None and self._state.is_busy
@@ -492,7 +494,7 @@ class AgentSession:
 
     @workflow.update(name=CLOSE)
     async def close(self, payload: RawValue = NOTHING) -> RawValue:
-        """Take no more messages. A running turn goes on to its end.
+        """Take no more messages. A running turn continues to its end.
 
         What a turn that is over has left unread is in the queue once the turn is recorded.
         """

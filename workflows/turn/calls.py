@@ -38,8 +38,8 @@ Handle = workflow.ActivityHandle[RawValue]
 async def has_ended(handle: asyncio.Task[Any]) -> bool:
     """Return whether an activity or a child has ended, including in this very moment.
 
-    Cancelling one whose result arrived in the same workflow task, before its own asyncio task has
-    processed it, would lose a result that is in history.
+    Cancelling an activity whose result arrived in the same workflow task, before its own asyncio
+    task has processed it, would lose a result that is in history.
     """
     for _ in range(_TASKS_TO_A_RESULT):
         if handle.done():
@@ -81,9 +81,9 @@ class Calls:
     ) -> Recorded | None:
         """Run one activity, fold its result and return it.
 
-        Returns None for one that was abandoned, or came too late to be started. A cancellation is
-        passed on, and an abandoned activity's end is still folded. Resolving the agent and
-        notifying about the end have no deadline.
+        Returns None for an activity that was abandoned, or came too late to be started. A
+        cancellation is passed on, and an abandoned activity's end is still folded. Resolving the
+        agent and notifying about the end have no deadline.
         """
         has_deadline = has_deadline and self._board.state.agent is not None
         # for the last answer there is time that is kept

@@ -16,6 +16,7 @@ from perdure.temporal import outcomes, start_request, trace_ids
 from perdure.temporal.names import TURN
 from perdure.temporal.payloads import pack
 from perdure.temporal.priorities import priority_of
+from perdure.text import stays_in_urls
 from perdure.turn import ending
 from perdure.turn.facts import ChildEnded, TurnEnded
 from perdure.turn.keys import ChildKey
@@ -53,21 +54,12 @@ async def run_turn(
         task: The task.
         output: The type of the answer; overrides the agent's own.
         id: The turn's id; by default your workflow's id followed by `/<agent>-<12 characters>`.
-        context: Named blocks that precede the task.
-        history: Messages of an earlier turn, to continue from.
-        labels: Key-value pairs that are visible to tools and usable for listing turns.
-        budget: What the turn may spend, including delegates.
-        max_iterations: The number of steps it may make, from 1; overrides the agent's own.
-        options: Temperature, output limit and so on.
-        model_retry: The retries while a provider is unavailable; overrides the agent's own.
-        allowed_tools: The only tools that are offered; a call of any other ends the turn.
-        delay: The time after which the turn begins, or a date with its time zone.
-        deadline: The time after which the turn ends at the latest, or a date with its time zone.
-        on_done: An https URL that gets a signed webhook when the turn is over.
-        task_queue: The task queue of the agent's workers; by default that of your workflow.
-        priority: From 1, the first, to 5, the last; by default that of your workflow.
-        fairness: The fairness key; by default that of your workflow.
+        task_queue: The task queue of the agent's workers; by default your workflow's.
+        priority: From 1, the first, to 5, the last; by default your workflow's.
+        fairness: The fairness key; by default your workflow's.
         weight: The share of the key beside others, from 0.001 to 1000.
+
+    The options that are not described here are as for `AgentClient.start`.
 
     Raises:
         InvalidRequestError: An argument is not valid.
@@ -78,10 +70,11 @@ async def run_turn(
     request.check_moments(workflow.now())
     order = priority_of(priority, fairness, weight)
     turn_id = id or f"{workflow.info().workflow_id}/{request.agent}-{workflow.uuid4().hex[:12]}"
-    if id and not validation.stays_in_urls(id) and workflow.patched(_CHECKED_ID):
+    if id and not stays_in_urls(id) and workflow.patched(_CHECKED_ID):
         validation.new_id("turn", id, limits.TURN_ID_CHARACTERS)
     ended = await _ended(turn_id, request, task_queue, order)
-    return _read(turn_id, request, ended, start_request.type_of(agent, output))
+    output_type = start_request.type_of(agent, output, options.get("output_schema"))
+    return _read(turn_id, request, ended, output_type)
 
 
 async def _ended(

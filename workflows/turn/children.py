@@ -1,6 +1,6 @@
 """The turns of delegates: child workflows, each with a lease on the budget.
 
-Their ends become facts; the last one completes the call.
+Their ends become facts; the last end completes the call.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from perdure.turn.state import TurnState
 from perdure.turn.wire import ChildRun, TurnRequest
 from perdure.values.budgets import Budget
 from perdure.values.tasks import Task, headline
+from perdure.values.turn_options import OptionMark
 from perdure.workflows import ancestors, heartbeats
 from perdure.workflows.turn import log_events
 from perdure.workflows.turn.calls import has_ended
@@ -226,17 +227,16 @@ class Children:
         )
         task = state.request.task
         return TurnRequest(
+            **state.request.passed_on(OptionMark.DELEGATED),
             agent=errand.agent,
             task=Task(
                 content=errand.task,
                 type=task.type,
                 requires_human_approval=task.requires_human_approval,
             ),
-            labels=state.request.labels,
             budget=_with_time(
                 errand.budget, delegate.budget if delegate else None, self._board.time_for_calls
             ),
-            model_retry=state.request.model_retry,
             allowed_tools=delegate.allowed_tools if delegate else None,
             lineage=lineage,
             deadline=self._board.deadline,
@@ -245,7 +245,7 @@ class Children:
     async def _until_over(
         self, keys: list[ChildKey], tasks: list[asyncio.Task[None]], agent: AgentDefinition
     ) -> None:
-        """Wait for the tasks. The first failure, or the deadline, stops the others."""
+        """Wait for the tasks. The first failure, or the deadline, stops the other tasks."""
         board = self._board
         while not all(task.done() for task in tasks):
             time_left = None if self._waits else board.time_for_calls

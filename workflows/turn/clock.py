@@ -25,9 +25,9 @@ class Clock:
     Attributes:
         began: The time when the turn began, in its first run.
         waited: The time of the waits that are over.
-        waits_since: The beginning of the current wait; None without one.
+        waits_since: The beginning of the current wait; None without a wait.
         is_taken_over: Whether an earlier run of the turn began that wait.
-        alarm: The timer; None without one.
+        alarm: The timer; None if it is not set.
     """
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class Clock:
 
     @property
     def elapsed(self) -> timedelta:
-        """The time since the start of the turn, without waits, including the current one."""
+        """The time since the start of the turn, without waits, including the current wait."""
         now = workflow.now()
         return (self.waits_since or now) - self.began - self.waited
 

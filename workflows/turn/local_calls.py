@@ -47,7 +47,7 @@ class LocalCalls:
     def admit(self, moves: Sequence[Act | StartDelegates]) -> timedelta | None:
         """Return the time that calls made at once have; None if they are not local.
 
-        They are local if all of them are: another call would begin only after the local ones. Only
+        They are local if all of them are: another call would begin only after the local calls. Only
         the first attempt is local.
         """
         agent = self._board.state.agent
@@ -61,7 +61,7 @@ class LocalCalls:
     def _time_for(self, count: int) -> timedelta | None:
         """Return the time that another `count` calls have; None if there is none.
 
-        A call that begins when the last one ended is in the same workflow task: the workflow's
+        A call that begins when the last call ended is in the same workflow task: the workflow's
         clock stands still in between.
         """
         now = workflow.time()
@@ -78,11 +78,11 @@ class LocalCalls:
     async def run(
         self, key: ToolKey, run: ToolRun, summary: str, timeout: timedelta, *, is_async: bool
     ) -> bool:
-        """Run a tool and fold its result; return whether there is one.
+        """Run a tool and fold its result; return whether there is a result.
 
-        Without one, history has no fact of the call either, and it has to be made as an ordinary
-        activity. A cancellation waits for the end, which is less than a second away: the result may
-        be in history.
+        Without a result, history has no fact of the call either, and it has to be made as an
+        ordinary activity. A cancellation waits for the end, which is less than a second away: the
+        result may be in history.
         """
         activity = CALL_TOOL if is_async else CALL_SYNC_TOOL
         handle = workflow.start_local_activity(
@@ -102,7 +102,7 @@ class LocalCalls:
         return has_result
 
     def _fold_result(self, key: ToolKey, handle: Handle) -> bool:
-        """Fold the result as readers of the history do: with the call's beginning, if there is one.
+        """Fold the result as readers of the history do: with the call's beginning, if it has begun.
 
         A replay raises the failure of a local activity without Temporal's `ActivityError` around
         it.

@@ -1,8 +1,8 @@
 """Resolves the agent within the first workflow task of a turn, if the worker has it at hand.
 
 A local activity needs no task on a queue, and no second workflow task for its result. It is for
-work that takes no time. If it fails, the ordinary activity does the same, and its error is that of
-the turn (docs/decisions/archive/0087).
+work that takes no time. If it fails, the ordinary activity does the same, and its error is the
+turn's (docs/decisions/archive/0087).
 """
 
 from __future__ import annotations

@@ -194,7 +194,7 @@ def _results(state: TurnState) -> Sequence[ToolResult | None]:
 
 
 def _decided_by(state: TurnState, call_id: str) -> dict[str, Any]:
-    """Return who decided about a call of the open step or the last one, if known."""
+    """Return who decided about a call of the open step or the last step, if known."""
     decisions = state.open_step.decisions or (state.steps[-1].decisions if state.steps else ())
     decision = approvals.decision_about(call_id, decisions)
     return {"decided_by": decision.by} if decision and decision.by is not None else {}

@@ -84,7 +84,7 @@ class Pipeline:
         Returns whether there were any besides those that the turn began with.
 
         Raises:
-            GuardrailError: A middleware rejected one.
+            GuardrailError: A middleware rejected a message.
             PerdureError: A middleware failed.
         """
         stages = [(position, stage) for position, stage in enumerate(agent.middleware)]
@@ -179,7 +179,7 @@ class Pipeline:
             attempt += 1
 
     async def _logged(self, agent: AgentDefinition, position: int, level: int, inner: Turn) -> Done:
-        """Log the end of `inner`. A continue-as-new is not one."""
+        """Log the end of `inner`. A continue-as-new is not an end."""
         began = self.entered[position]
         try:
             done = await inner()

@@ -20,6 +20,7 @@ from perdure.temporal.names import (
 from perdure.text import arguments_in_brief
 from perdure.turn import approvals, fallback, outages, reservations
 from perdure.turn.approvals import PolicyCall
+from perdure.turn.calls import ready_for
 from perdure.turn.circuit_breaker import Health
 from perdure.turn.decide import (
     Act,
@@ -32,8 +33,6 @@ from perdure.turn.decide import (
     HandOver,
     Move,
     StartDelegates,
-    check_batch,
-    media_room,
     moves_at_once,
 )
 from perdure.turn.facts import (
@@ -41,7 +40,7 @@ from perdure.turn.facts import (
     ModelAnswered,
 )
 from perdure.turn.fallback import Choice
-from perdure.turn.fold import ready_for
+from perdure.turn.history_limits import check_batch, media_room
 from perdure.turn.keys import HandoffKey, ModelKey, PolicyKey, ToolKey
 from perdure.turn.outages import Outage
 from perdure.turn.reservations import Reservation
@@ -79,7 +78,7 @@ class Moves:
         """Make a move, and wait for its end.
 
         Raises:
-            RunIsFull: The turn has to go on in a new run while it waits.
+            RunIsFull: The turn has to continue in a new run while it waits.
             TooLargeError: The calls are too large to be made at once.
         """
         match move:
@@ -159,7 +158,6 @@ class Moves:
     def _model_call(
         self, state: TurnState, agent: AgentDefinition, choice: Choice, reservation: Reservation
     ) -> ModelCall:
-        """Return the input of the activity that calls a model."""
         model = choice.target.model
         return ModelCall.of(
             state.transcript.digest,
@@ -260,7 +258,6 @@ class Moves:
     def _tool_run(
         self, move: Act, agent: AgentDefinition, tool: ToolDefinition, media_bytes: int
     ) -> ToolRun:
-        """Return the input of a tool's activity."""
         info, state = workflow.info(), self._board.state
         request = state.request
         approved, only_reads = approvals.consent_of(
@@ -284,12 +281,11 @@ class Moves:
         )
 
     def _approver_of(self, move: Act) -> str:
-        """Return who approved a call, if known."""
         decision = approvals.decision_about(move.call.id, self._board.state.open_step.decisions)
         return f", {decision.in_words}" if decision and decision.by else ""
 
     async def _hand_over(self, move: HandOver) -> None:
-        """Hand the turn over to another agent, which is resolved once, as the first one is."""
+        """Hand the turn over to another agent, which is resolved once, as the first agent is."""
         if move.delay and not await self._sleep(move.delay, "before the handoff is tried again"):
             return
         request = self._board.state.request
@@ -299,7 +295,6 @@ class Moves:
         await self._calls.perform(move.key, RESOLVE_AGENT, call, limits.TOOL_CALL, summary)
 
     async def _consult(self, move: Consult, agent: AgentDefinition) -> None:
-        """Ask the policies about a call."""
         if move.delay and not await self._sleep(move.delay, "before the policy is asked again"):
             return
         tool, request = agent.tool(move.call.name), self._board.state.request

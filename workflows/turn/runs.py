@@ -1,6 +1,6 @@
-"""The runs of a turn: when one ends, what the next one takes over, and which updates it answered.
+"""The runs of a turn: when one ends, what the next run takes over, and which updates it answered.
 
-A history that is too long takes too long to be replayed. A turn therefore goes on in a new run of
+A history that is too long takes too long to be replayed. A turn therefore continues in a new run of
 its workflow, by continue-as-new, at a moment at which nothing of it runs.
 """
 
@@ -19,8 +19,8 @@ from perdure.temporal.payloads import pack
 from perdure.turn import carry
 from perdure.turn.circuit_breaker import Health
 from perdure.turn.continuation import CarryCall, Continuation
-from perdure.turn.decide import run_events
 from perdure.turn.facts import CallFailed
+from perdure.turn.history_limits import run_events
 from perdure.turn.keys import CarryKey
 from perdure.turn.wire import Origin
 from perdure.workflows.turn.calls import Calls
@@ -112,7 +112,7 @@ class Runs:
         return _is_cancelled() or self._board.is_too_late
 
     def is_full(self) -> bool:
-        """Return whether the turn has to go on in a new run, and can."""
+        """Return whether the turn has to continue in a new run, and can."""
         info = workflow.info()
         events = info.get_current_history_length() - self._began_events
         is_due = (
@@ -164,7 +164,7 @@ class Runs:
         )
 
     def _memo(self) -> dict[str, Any]:
-        """Return the memo with the time when the turn began: the server has that of the last run.
+        """Return the memo with the time when the turn began: the server knows the last run's.
 
         The server would take over the memo as it was at the start of this run.
         """
@@ -174,7 +174,7 @@ class Runs:
     def has_answered(self) -> bool:
         """Return whether an earlier run has answered the current update.
 
-        The server recognizes the id of an update within one run only.
+        The server recognizes the id of an update within a run only.
         """
         update = workflow.current_update_info()
         return update is not None and update.id in self._answered

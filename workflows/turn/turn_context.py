@@ -27,8 +27,9 @@ class Board:
     Attributes:
         state: The state.
         clock: The time of the turn.
-        failing_since: The time of the first of the model's failures that count; None without one.
-        is_full: Whether the turn has to go on in a new run, also out of a wait.
+        failing_since: The time of the first of the model's failures that count; None without such
+            failures.
+        is_full: Whether the turn has to continue in a new run, also out of a wait.
     """
 
     def __init__(self) -> None:
@@ -83,9 +84,9 @@ class Board:
 
     @property
     def time_for_calls(self) -> timedelta | None:
-        """The time until the next deadline; None without one.
+        """The time until the next deadline; None without a deadline.
 
-        It is the turn's, or that of an agent that reserves time for its last answer.
+        It is the turn's, or the deadline of an agent that reserves time for its last answer.
         """
         time_left = self.time_left
         reserved = time_kept(self.state, self.state.agent) if self.state.agent else timedelta()
@@ -93,7 +94,7 @@ class Board:
 
     @property
     def deadline(self) -> datetime | None:
-        """The moment at which the turn ends at the latest; None without one."""
+        """The moment at which the turn ends at the latest; None without a deadline."""
         request = self.state.request
         return request.ends_at(self.clock.began) if request else None
 

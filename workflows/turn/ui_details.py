@@ -101,7 +101,7 @@ def _cell(figure: Decimal | int | None) -> str:
 
 
 def _children(state: TurnState) -> list[str]:
-    """Return a row for each turn of a delegate, limited to the last ones."""
+    """Return a row for each turn of a delegate, limited to the last turns."""
     rows = [f"| delegated to{_GAP} | state{_GAP} | spent{_GAP} | task |", "|---|---|---|---|"]
     for child in state.children[-_MOST_CHILDREN:]:
         report = child.report
@@ -161,7 +161,6 @@ def _asked(pending: PendingApproval, arguments: str) -> str:
 
 
 def _decided(decision: Decision, state: TurnState) -> str:
-    """Return a person's decision about a call of this step."""
     position = state.open_step.place_of(decision.call_id)
     tool = "a call" if position is None else state.open_step.at(position).call.name
     edited = ", with other arguments" if decision.arguments is not None else ""

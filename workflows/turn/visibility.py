@@ -16,6 +16,7 @@ from perdure.turn.state import TurnState
 from perdure.turn.waiting import PROVIDER
 from perdure.turn.wire import Summary
 from perdure.values.approvals import PendingApproval
+from perdure.values.states import State
 from perdure.values.tasks import headline
 
 _FOUND_EARLY = "search-attributes-without-an-agent"
@@ -79,9 +80,7 @@ def end_wait(state: TurnState, ended: WaitEnded) -> None:
     """Record the end of a wait."""
     workflow.upsert_memo({MEMO_WAIT: {"expired": list(ended.expired)} if ended.expired else None})
     if _has_attributes(state):
-        workflow.upsert_search_attributes(
-            search_attributes.in_state(search_attributes.State.RUNNING)
-        )
+        workflow.upsert_search_attributes(search_attributes.in_state(State.RUNNING))
 
 
 def _told(pending: PendingApproval) -> PendingApproval:

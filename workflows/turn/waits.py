@@ -120,7 +120,7 @@ async def for_limit(board: Board, choice: Choice, key: ModelKey) -> None:
 
 
 def provider_is_back(board: Board) -> None:
-    """End the wait for a provider, if there is one, after a model has answered."""
+    """End any wait for a provider after a model has answered."""
     if board.state.waiting is not None and board.state.waiting.kind == PROVIDER:
         ended = WaitEnded()
         visibility.end_wait(board.state, ended)
@@ -131,13 +131,13 @@ async def for_approval(board: Board, calls: Asked) -> None:
     """Wait until each of these calls is approved or denied, or its approval has expired."""
     pending = calls.pending(workflow.now(), limits.APPROVAL_EXPIRY)
     if board.clock.is_taken_over and board.state.waiting is not None:
-        pending = board.state.waiting.pending  # of the run before: the time goes on
+        pending = board.state.waiting.pending  # of the run before: the time continues
     names = ", ".join(f"{approval.tool} ({approval.call_id})" for approval in pending)
     late: set[str] = set()
     expired: list[str] = []
 
     def all_answered() -> bool:
-        """Return whether no call is open; expired ones count as denied."""
+        """Return whether no call is open; expired calls count as denied."""
         return {call.id for call, _ in board.state.asked.calls} <= late
 
     why = "".join(

@@ -30,7 +30,7 @@ class ChatOptions:
 
     Attributes:
         agent: The name of the agent.
-        session_id: The id of the session; None for a new one.
+        session_id: The id of the session; None for a new session.
         session_options: The options of a session that is begun.
         by: The sender's name from the command line.
         as_json: Whether to print lines of JSON.
@@ -45,7 +45,7 @@ class ChatOptions:
     address: str | None
 
     def to_come_back(self, session_id: str) -> str:
-        """Return the command that goes on with a session."""
+        """Return the command that continues a session."""
         named = {} if self.by is None else {"by": self.by}
         return CommandHints(self.address).of("chat", self.agent, session=session_id, **named)
 
@@ -54,7 +54,7 @@ async def chat(client: AgentClient, options: ChatOptions) -> int:
     """Have the conversation, and return the exit code.
 
     Raises:
-        PerdureError: The session cannot go on, or a message of a pipe has no answer.
+        PerdureError: The session cannot continue, or a message of a pipe has no answer.
     """
     session_id = options.session_id or f"{options.agent}-{secrets.token_hex(4)}"
     session = client.session(session_id, options.agent, live=True, **options.session_options)
@@ -93,7 +93,7 @@ async def _status(session: Session, options: ChatOptions) -> SessionStatus | Non
 
 
 async def _answer_lines(client: AgentClient, session: Session, options: ChatOptions) -> int:
-    """Send each line when the one before is answered; return the first exit code that is not 0.
+    """Send each line when the line before is answered; return the first exit code that is not 0.
 
     Raises:
         PerdureError: A message was refused, or has no answer.

@@ -47,7 +47,7 @@ _DISPOSED = {
 
 @dataclass(frozen=True)
 class Hints:
-    """Commands to copy: those for waits, and the one that comes back to the session."""
+    """Commands to copy: commands for waits, and the command that comes back to the session."""
 
     commands: CommandHints
     back: str
@@ -92,7 +92,7 @@ class Dialogue:
 
     @contextlib.asynccontextmanager
     async def _leaving_by_keys(self) -> AsyncIterator[None]:
-        """Have Ctrl-C interrupt the running turn; without one, or the second time, it leaves."""
+        """Have Ctrl-C interrupt the running turn; without a turn, or the second time, it leaves."""
         task, loop = asyncio.current_task(), asyncio.get_running_loop()
         assert task is not None
         loop.add_signal_handler(signal.SIGINT, self._interrupt_or, task)
@@ -239,7 +239,7 @@ class Dialogue:
     # --- the keys
 
     def _interrupt_or(self, leaving: asyncio.Task[Any]) -> None:
-        """Interrupt the running turn. Without one, or the second time, leave."""
+        """Interrupt the running turn. Without a turn, or the second time, leave."""
         is_first = self._interruption is None or self._interruption.done()
         is_unsent = self._sending is not None and not self._sending.done()
         if (

@@ -67,7 +67,7 @@ class Keyboard:
 
     The terminal does not echo, so that nothing lands in the middle of that text. What is typed
     meanwhile is kept: `ask` draws it after the prompt, from where on each key is shown. The keys
-    are those of the terminal's own line: erase, Ctrl-W, Ctrl-U, Enter and Ctrl-D.
+    are as on the terminal's own line: erase, Ctrl-W, Ctrl-U, Enter and Ctrl-D.
     """
 
     def __init__(self, prompt: str, out: TextIO) -> None:
@@ -159,7 +159,7 @@ class Keyboard:
             self._echo(key)
 
     def _skip(self, key: str) -> None:
-        """Read over an escape sequence, such as that of an arrow key."""
+        """Read over an escape sequence, such as the sequence of an arrow key."""
         self._sequence += key
         begins = len(self._sequence) < 2 or (len(self._sequence) == 2 and key in "[O")
         if not begins and (len(self._sequence) == 2 or "@" <= key <= "~"):

@@ -50,7 +50,7 @@ class SessionFollower:
         self._hide = hide
 
     async def follow(self, seen: int) -> None:
-        """Show every turn after the first `seen` ones, until the session is closed."""
+        """Show every turn after the first `seen` turns, until the session is closed."""
         async for event in self._session.events():
             self.state = apply(self.state, event.fact)
             if self.state.count <= seen:

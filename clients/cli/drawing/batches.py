@@ -18,7 +18,7 @@ from rich.text import Text
 from perdure import errors
 from perdure.clients.batches.handle import Batch
 from perdure.clients.batches.listing import BatchEntry
-from perdure.clients.batches.status import BatchResult, BatchState, BatchStatus
+from perdure.clients.batches.status import BatchResult, BatchStatus
 from perdure.clients.cli.drawing import details, json_lines
 from perdure.clients.cli.drawing.amounts import budget_in_words, time_in_words
 from perdure.clients.cli.drawing.amounts import in_words as remaining_in_words
@@ -27,12 +27,13 @@ from perdure.clients.cli.drawing.screen import Live, lines_of, note
 from perdure.clients.cli.drawing.table import ago
 from perdure.clients.cli.exits import DONE
 from perdure.text import harmless, money, one_line, word
+from perdure.values.states import State
 
 _POLL_S = 1.0
 _NOTE_S = 10.0
 _BAR_COLUMNS = 24
 _LINE_CHARACTERS = 200
-_COLOURS = {BatchState.RUNNING: "cyan", BatchState.COMPLETED: "green"}
+_COLOURS = {State.RUNNING: "cyan", State.COMPLETED: "green"}
 """The colours of states; the others are yellow."""
 
 
@@ -42,13 +43,13 @@ def entry_table(entries: AsyncIterator[BatchEntry]) -> EntryTable[BatchEntry]:
 
 
 def _row(entry: BatchEntry, now: datetime) -> Mapping[str, Text]:
-    done = f"{entry.done} of {entry.total}" if entry.error is None else "–"
+    is_known = bool(entry.total)
     return {
         "ID": Text(word(entry.id)),
         "AGENT": Text(word(entry.agent) if entry.agent else "–"),
         "STATE": Text(_state(entry), _COLOURS.get(entry.state, "yellow") if entry.state else ""),
-        "DONE": Text(done),
-        "FAILED": Text(str(entry.failed) if entry.error is None else "–"),
+        "DONE": Text(f"{entry.done} of {entry.total}" if is_known else "–"),
+        "FAILED": Text(str(entry.failed) if is_known else "–"),
         "STARTED": Text(ago(now - entry.started_at)),
     }
 
@@ -77,6 +78,10 @@ def _properties(status: BatchStatus) -> Iterator[tuple[str, Text | str]]:
     yield "batch", Text.assemble((word(status.id), "bold"), "  ", state)
     if status.reason:
         yield "reason", harmless(status.reason)
+    if status.by is not None:
+        yield "by", harmless(status.by)
+    if status.retried_by is not None:
+        yield "retried by", harmless(status.retried_by)
     yield "agent", word(status.agent)
     yield "tasks", ", ".join([f"{status.done} of {status.total} done", *_counts(status)])
     yield "at once", str(status.at_once)
@@ -161,7 +166,7 @@ class _ProgressDisplay:
     def tick(self) -> None:
         """Draw the bar, or print a line every ten seconds."""
         status = self._status
-        if status is None or status.state != BatchState.RUNNING:
+        if status is None or status.state != State.RUNNING:
             return
         if self._is_terminal:
             row = Table.grid(padding=(0, 1))

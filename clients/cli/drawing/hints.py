@@ -1,4 +1,4 @@
-"""The spending of a turn, and commands with which a person can let it go on."""
+"""The spending of a turn, and commands with which a person can let it continue."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class CommandHints:
         return " ".join([exact(shlex.join(["perdure", name, turn_id, *arguments])), *more])
 
     def that_help(self, turn_id: str, state: TurnState) -> str:
-        """Return the commands that let a turn go on that waits for a person."""
+        """Return the commands that let a turn continue that waits for a person."""
         assert state.waiting is not None
         if state.waiting.kind == "approval":
             return self.of("approvals", turn_id)
@@ -62,10 +62,10 @@ class CommandHints:
         return self.of("add-budget", turn_id, *_limits(state))
 
     def to_resume(self, turn_id: str, state: TurnState) -> str:
-        """Return the command after which a turn that is over goes on; empty if there is none.
+        """Return the command after which a turn that is over continues; empty if there is none.
 
         An answer that was cut off would be cut off again. A turn whose agent no worker knew is
-        started again, with the name of another one and the same id.
+        started again, with the name of another agent and the same id.
         """
         outcome = state.ended.outcome if state.ended else Outcome.COMPLETED
         if outcome in (Outcome.COMPLETED, Outcome.TRUNCATED):

@@ -41,7 +41,7 @@ class Margin:
             self.new_line()
 
     def interrupted(self) -> None:
-        """End the line, so that something else can be written; the text goes on below it."""
+        """End the line, so that something else can be written; the text continues below it."""
         if self._column:
             self.new_line()
         self._gap = ""

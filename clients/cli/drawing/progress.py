@@ -84,7 +84,7 @@ class Progress:
 
     With `full`, the complete text is printed below each line. With `brief`, lines have no time and
     begin at the left edge, and there are none for the task, the answer and the end of a turn that
-    has one.
+    has an answer.
 
     Attributes:
         said: The last text that was printed.
@@ -250,7 +250,7 @@ def _agent(fact: AgentResolved | HandedOver) -> Text:
 
 
 def _origin(fact: TurnStarted) -> Text:
-    """Return from where a fork goes on, or the slot of a schedule; empty for other turns."""
+    """Return from where a fork continues, or the slot of a schedule; empty for other turns."""
     origin, slot, schedule = fact.request.forked_from, fact.slot, fact.request.schedule
     if origin is not None:
         return Text(f", from step {origin.step} of {word(origin.turn_id)}", "dim")
@@ -348,7 +348,7 @@ def _full_texts(fact: Fact) -> Iterator[str]:
 
 
 def agents(started: str, last: str) -> str:
-    """Return the agent of a turn, and the one that it was last handed over to, if another."""
+    """Return the agent of a turn, and the agent that it was last handed over to, if another."""
     return " → ".join(word(name) for name in dict.fromkeys((started, last)) if name)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncIterator, Iterator, Mapping
 from datetime import datetime
 
@@ -11,10 +12,12 @@ from perdure.clients.cli.drawing import details, json_lines
 from perdure.clients.cli.drawing.amounts import budget_in_words, in_words, time_in_words
 from perdure.clients.cli.drawing.listing import EntryTable
 from perdure.clients.cli.drawing.progress import COLOURS
+from perdure.clients.cli.drawing.screen import put
 from perdure.clients.cli.exits import DONE
 from perdure.clients.schedules.handle import Schedule
 from perdure.clients.schedules.status import ScheduledTurn, ScheduleEntry, ScheduleStatus
 from perdure.text import harmless, money, word
+from perdure.turn.slot import ScheduleLogEntry
 from perdure.values.budgets import DIMENSIONS, Budget, Remaining, Spending
 
 _SHOWN_TIMES = 3
@@ -58,6 +61,33 @@ async def show(schedule: Schedule, *, as_json: bool) -> int:
     return DONE
 
 
+async def follow(schedule: Schedule, after: str | None, limit: int | None, *, as_json: bool) -> int:
+    """Print results as they come, at most `limit`, and return the exit code.
+
+    Raises:
+        PerdureError: They cannot be read.
+    """
+    count, reading = 0, schedule.results(after)
+    async with contextlib.aclosing(reading):
+        async for result in reading:
+            if as_json:
+                value = {"schedule": schedule.id, "kind": "result"}
+                json_lines.tell({**value, **result.model_dump(mode="json")})
+            else:
+                put(_line(result))
+            count += 1
+            if count == limit:
+                break
+    return DONE
+
+
+def _line(result: ScheduledTurn) -> str:
+    """Format a result in one line: the time, what became of it, its cost and its id."""
+    spent = "" if result.spent is None else f"  {money(result.spent)}"
+    state = _known(result) or "–"
+    return f"{_moment(result.at)}  {state}{spent}  {word(result.id or result.message)}"
+
+
 def _properties(status: ScheduleStatus) -> Iterator[tuple[str, Text | str]]:
     yield (
         "schedule",
@@ -89,6 +119,14 @@ def _properties(status: ScheduleStatus) -> Iterator[tuple[str, Text | str]]:
         )
     counts = f"{status.started} started, {status.skipped} skipped, {status.missed} missed"
     yield "so far", counts
+    for entry in status.log[:_SHOWN_TIMES]:
+        yield "log", _logged(entry)
+
+
+def _logged(entry: ScheduleLogEntry) -> str:
+    reason = f": {harmless(entry.reason)}" if entry.reason else ""
+    verb = entry.verb.replace("_", " ")
+    return f"{_moment(entry.at)}  {verb} by {harmless(entry.by)}{reason}"
 
 
 def _task(entry: ScheduleEntry) -> str:
@@ -135,7 +173,7 @@ def _turn(turn: ScheduledTurn) -> Mapping[str, Text]:
 
 def _known(turn: ScheduledTurn) -> str:
     """Return what is known of a turn, or of a message that no turn has read; empty for nothing."""
-    if turn.error is not None:
+    if turn.error is not None and turn.state is None:
         return "refused"
     if turn.is_skipped:
         return "skipped"

@@ -101,7 +101,7 @@ def shown(text: str, out: TextIO) -> str:
 def put(text: str | Text = "", out: TextIO | None = None, *, end: str = "\n") -> None:
     """Print text in which foreign parts have been made harmless.
 
-    The only escape sequences sent to a terminal are those of the styles of a `Text`.
+    The only escape sequences sent to a terminal come from the styles of a `Text`.
     """
     out = out or sys.stdout
     if isinstance(text, Text):

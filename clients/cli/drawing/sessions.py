@@ -55,6 +55,9 @@ def _properties(status: SessionStatus) -> Iterator[tuple[str, Text | str]]:
     yield "session", Text.assemble((word(status.id), "bold"), f"  {status.state}")
     current = f", now {word(status.last_agent)}" * (status.last_agent != status.agent)
     yield "agent", word(status.agent) + current
+    if status.forked_from is not None:
+        by = f", by {harmless(status.forked_from.by)}" if status.forked_from.by else ""
+        yield "fork of", f"{word(status.forked_from.session_id)}{by}"
     if status.turn is not None:
         yield "runs", word(status.turn)
     for message in status.queue:

@@ -16,9 +16,9 @@ from perdure.clients.cli.drawing.table import ago
 from perdure.clients.turns.entries import TurnEntry
 from perdure.clients.turns.status_reader import look
 from perdure.errors import PerdureError
-from perdure.temporal.search_attributes import State
 from perdure.text import harmless, money, word
 from perdure.values.reports import Outcome
+from perdure.values.states import State
 
 LEFT_OUT = ("SPENT", "STEPS", "STARTED", "AGENT", "TASK")
 """The columns to drop first on a narrow terminal; ids are kept, because they are copied."""
@@ -49,7 +49,7 @@ async def _so_far(client: AgentClient, entry: TurnEntry, reads: asyncio.Semaphor
 
 def row(entry: TurnEntry, now: datetime) -> Mapping[str, Text]:
     """Return the row of a turn in the table."""
-    text = entry.error.message if entry.error else entry.task
+    text = entry.task or (entry.error.message if entry.error else "")
     return {
         "ID": Text(word(entry.id)),
         "AGENT": Text(agents(entry.agent, entry.last_agent) or "–"),

@@ -30,9 +30,9 @@ from perdure.clients.turns import waiting
 from perdure.clients.turns.entries import TurnEntry
 from perdure.clients.turns.handle import Turn
 from perdure.errors import PayloadDecodeError
-from perdure.temporal.search_attributes import State
 from perdure.text import arguments_in_brief, arguments_indented, harmless, word
 from perdure.values.approvals import PendingApproval
+from perdure.values.states import State
 
 _INDENT = 4
 _LEFT_OUT = ("TASK", "AGENT", "EXPIRES")

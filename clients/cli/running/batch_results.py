@@ -11,7 +11,7 @@ from typing import Any
 
 from perdure import errors
 from perdure.clients.batches.handle import Batch
-from perdure.clients.batches.status import BatchState, BatchStatus
+from perdure.clients.batches.status import BatchStatus
 from perdure.clients.cli.drawing import batches
 from perdure.clients.cli.drawing.csv_rows import CsvRows
 from perdure.clients.cli.drawing.json_lines import tell
@@ -19,13 +19,14 @@ from perdure.clients.cli.drawing.screen import note, put
 from perdure.clients.cli.exits import DONE, FAILED, OUTCOMES
 from perdure.clients.cli.running.result_file import ResultFile
 from perdure.text import word
+from perdure.values.states import State
 
 _CHUNK_BYTES = 1024 * 1024
 _CODES = {
-    BatchState.STOPPED: FAILED,
-    BatchState.BUDGET_EXHAUSTED: OUTCOMES["budget_exhausted"],
-    BatchState.CANCELLED: OUTCOMES["cancelled"],
-    BatchState.TERMINATED: OUTCOMES["terminated"],
+    State.STOPPED: FAILED,
+    State.BUDGET_EXHAUSTED: OUTCOMES["budget_exhausted"],
+    State.CANCELLED: OUTCOMES["cancelled"],
+    State.TERMINATED: OUTCOMES["terminated"],
 }
 
 

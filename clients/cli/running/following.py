@@ -40,7 +40,7 @@ class TurnPrinter(Protocol):
 
 
 def follower(display: Display, *, answers: bool) -> TurnPrinter:
-    """Return a follower that prints lines of JSON, or one for people.
+    """Return a follower that prints lines of JSON, or a follower for people.
 
     With `answers`, standard output contains only the answer.
     """

@@ -1,4 +1,4 @@
-"""`perdure fork` and `perdure resume`: a new turn that goes on from a step of another one.
+"""`perdure fork` and `perdure resume`: a new turn that continues from a step of another turn.
 
 They print first which calls after that step may happen again, and ask on a terminal.
 """
@@ -25,7 +25,7 @@ from perdure.text import word
 
 @dataclass(frozen=True)
 class ForkStart:
-    """How a new turn is started from another one.
+    """How a new turn is started from another turn.
 
     Attributes:
         display: The form in which the new turn is shown.
@@ -64,7 +64,7 @@ async def fork(
 async def resume(
     client: AgentClient, turn_id: str, start: ForkStart, values: Mapping[str, Any]
 ) -> int:
-    """Let a turn go on, and return the exit code of the new turn; 0 for a turn that waits.
+    """Let a turn continue, and return the exit code of the new turn; 0 for a turn that waits.
 
     `values` has the other options of the command, as for `fork`.
 

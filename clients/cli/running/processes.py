@@ -76,7 +76,7 @@ class TemporalServer:
 
 
 async def embedded_server(state: Path) -> TemporalServer:
-    """Return the server of this state folder: a running one, or a new one.
+    """Return the server of this state folder: a running server, or a new one.
 
     Raises:
         ServerUnreachableError: The server did not start.

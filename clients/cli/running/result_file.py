@@ -42,8 +42,8 @@ class ResultFile:
     def __init__(self, path: Path, current_round: int) -> None:
         """Open the file.
 
-        `current_round` is that of the batch. Lines of tasks that an earlier round left without an
-        answer are removed, because their results come again.
+        `current_round` is the batch's. Lines of tasks that an earlier round left without an answer
+        are removed, because their results come again.
 
         Raises:
             InvalidRequestError: It cannot be opened, or has other content.

@@ -22,7 +22,7 @@ _TOTALS = ("total_usd", "total_tokens")
 def arguments(values: Mapping[str, Any], timezone: str = "") -> Any:
     """Return the arguments of `AgentClient.create_schedule` from the options of a command.
 
-    `timezone` is that of times without one, if the options do not name it.
+    `timezone` is the zone of times that name none, if the options do not name it.
 
     Raises:
         InvalidRequestError: A limit, or the time zone, is not valid.
@@ -61,7 +61,7 @@ def _batch(tasks: Any, options: dict[str, Any]) -> BatchOf:
 
 
 async def in_its_zone(schedule: Schedule, *moments: datetime | str) -> list[datetime]:
-    """Return times in the time zone of a schedule, unless they have one.
+    """Return times in the time zone of a schedule, unless they have a zone.
 
     Raises:
         InvalidRequestError: A time is `none`.

@@ -1,7 +1,7 @@
 """`perdure setup`: prepare a namespace for listing turns.
 
 Existing namespaces and attributes are left unchanged. Servers cache namespaces and search
-attributes for up to a minute, so new ones are used only once the server returns them.
+attributes for up to a minute, so new attributes are used only once the server returns them.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ class TaskScope:
         return self.caller.own(f"a2a/{self.agent}/")
 
     def ids(self, turn_id: str) -> TaskIds | None:
-        """Return the ids of a task for that of a turn; None if it is not one of these."""
+        """Return the ids of a task for the id of a turn; None if it has no task."""
         return TaskIds.of(turn_id.removeprefix(self.prefix))
 
     async def find(self, task_id: str) -> FoundTask:
@@ -92,7 +92,7 @@ class FoundTask:
         return self.scope.client.session(f"{self.scope.prefix}{self.ids.context}")
 
     async def is_queued(self) -> bool:
-        """Whether the next turn of the session will be this one, or it is about to exist."""
+        """Whether the next turn of the session will be this turn, or it is about to exist."""
         try:
             status = await self.session.status()
         except (errors.SessionNotFoundError, errors.InvalidRequestError):
@@ -117,7 +117,7 @@ class FoundTask:
         raise TaskNotFoundError
 
     async def let_others_begin(self) -> None:
-        """Have the next turn read the messages that wait, also if this one ends as cancelled."""
+        """Have the next turn read the messages that wait, also if this turn ends as cancelled."""
         with contextlib.suppress(errors.SessionClosedError, errors.SessionNotFoundError):
             if (await self.session.status()).queue:
                 await self.session.resume()

@@ -313,7 +313,6 @@ def _admitted(params: Params, context: ServerCallContext) -> Call:
 
 
 def _push_of(settings: SendMessageConfiguration) -> PushCall | None:
-    """Return the push notifications that a message asks for."""
     if not settings.HasField("task_push_notification_config"):
         return None
     return pushes.call_of(settings.task_push_notification_config)

@@ -49,7 +49,7 @@ async def list_tasks(scope: TaskScope, request: ListTasksRequest) -> ListTasksRe
 
 
 async def _tasks_of(scope: TaskScope, request: ListTasksRequest) -> AsyncIterator[Task]:
-    """Yield the tasks of an agent or of a context, without their parts: the latest ones."""
+    """Yield the tasks of an agent or of a context, without their parts: the latest tasks."""
     prefix = f"{scope.prefix}{request.context_id}/" if request.context_id else scope.prefix
     count = 0
     async for entry in scope.client.turns(id_prefix=prefix):

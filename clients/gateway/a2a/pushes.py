@@ -1,4 +1,4 @@
-"""Push notifications: each configuration is a workflow, with an id below that of its task."""
+"""Push notifications: each configuration is a workflow, with an id below the id of its task."""
 
 from __future__ import annotations
 

@@ -112,7 +112,6 @@ class _Contexts(ServerCallContextBuilder):
     """Gives the methods the caller of their request."""
 
     def build(self, request: Request) -> ServerCallContext:
-        """Return the context of a request."""
         state = {
             "headers": dict(request.headers),
             CALL: request.state.call,

@@ -15,12 +15,12 @@ from perdure.clients.reading.events import Event
 from perdure.clients.turns.entries import TurnEntry
 from perdure.clients.turns.status import TurnStatus, Wait
 from perdure.delivery import push
-from perdure.temporal.search_attributes import State
 from perdure.text import quoted
 from perdure.turn.facts import ModelAnswered, Said, TurnStarted
 from perdure.turn.waiting import PEOPLE
 from perdure.values.approvals import PendingApproval
 from perdure.values.reports import AgentReport, Outcome
+from perdure.values.states import State
 
 OVER = frozenset(
     {
@@ -72,7 +72,7 @@ def task_of(
     report: AgentReport[Any] | None = None,
     history: Iterable[Message] = (),
 ) -> Task:
-    """Return a task. `report` is that of a turn with an answer."""
+    """Return a task. `report` is the report of a turn with an answer."""
     return Task(
         id=ids.task,
         context_id=ids.context,
@@ -127,7 +127,7 @@ def _end(outcome: Outcome | None, error: errors.ErrorInfo | None) -> TaskState:
 
 
 def _place(status: TurnStatus) -> str:
-    """Return what tells one message of a state from another one of the same state."""
+    """Return what tells two messages of the same state apart."""
     tokens = [wait.call.token for wait in status.waits if wait.call is not None]
     return tokens[0] if tokens else str(status.steps)
 

@@ -121,7 +121,7 @@ class Wanted:
     """What a run is to do.
 
     Attributes:
-        message: The last message of the user; None without one.
+        message: The last message of the user; None without a message.
         answers: The decisions about calls.
         ignored: What is not used of the input, in words.
     """

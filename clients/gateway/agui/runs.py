@@ -68,8 +68,8 @@ async def _pass_over(
 ) -> str | None:
     """Let a run see what precedes it, and return the cursor of the last event of that.
 
-    A run that follows a new turn begins after its first event, one with a cursor after the event of
-    the cursor, and every other one after the events that history has.
+    A run that follows a new turn begins after its first event, a run with a cursor after the event
+    of the cursor, and every other run after the events that history has.
 
     Raises:
         StaleCursorError: The cursor is of another turn or of another run of it.
@@ -95,7 +95,6 @@ async def _messages(
     turn: Turn[Any],
     opening: Iterable[ServerSentEvent],
 ) -> AsyncGenerator[ServerSentEvent, None]:
-    """Yield the messages of a run until it ends."""
     async with contextlib.aclosing(items):
         for message in opening:
             yield message

@@ -37,7 +37,7 @@ def result_id(turn_id: str, call_id: str) -> str:
 
 
 def before(thread: Conversation, session_id: str, number: int) -> Iterator[Message]:
-    """Yield the messages of the turns before the one with this number."""
+    """Yield the messages of the turns before the turn with this number."""
     known = {turn.number: turn for turn in thread.turns}
     for part in thread.parts:
         if part.number < number:
@@ -52,7 +52,7 @@ def so_far(turn_id: str, ids: Sequence[str], state: TurnState) -> Iterator[Messa
 
 
 def _own(state: TurnState) -> Sequence[messages.Message]:
-    """Return the messages of a turn, without those of the session that it has taken over."""
+    """Return the messages of a turn, without the session's messages that it has taken over."""
     known, request = withheld.shown(state).all_messages, state.request
     origin = request.origin if request else None
     if request is None or origin is None or len(known) <= origin.steps:

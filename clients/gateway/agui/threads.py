@@ -46,10 +46,10 @@ class Thread:
 async def open_thread(call: Call, thread_id: str, request: Wanted) -> Thread:
     """Return the thread of a run. A message that its session does not have is sent to it.
 
-    Without such a message, the run follows the turn that has the message, or the last one.
+    Without such a message, the run follows the turn that has the message, or the last turn.
 
     Raises:
-        RefusedError: The caller may not send a message, or sends one with answers.
+        RefusedError: The caller may not send a message, or sends a message with answers.
         TurnConflictError: The thread belongs to another agent.
         SessionNotFoundError: There is no such thread, and nothing is said.
         PerdureError: As `Session.say`.
@@ -98,7 +98,7 @@ async def _known(session: Session, agent: str) -> Conversation | None:
 
 
 def _place_of(known: Conversation, message: Message | None) -> SessionTurn | None:
-    """Return the turn that was given a message, or the last one if there is no message."""
+    """Return the turn that was given a message, or the last turn if there is no message."""
     having = (turn for turn in known.turns if message is None or message.id in turn.messages)
     return max(having, key=lambda turn: turn.number, default=None)
 

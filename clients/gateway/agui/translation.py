@@ -1,4 +1,4 @@
-"""From the events of a turn to those of an AG-UI run. Pure."""
+"""From the events of a turn to the events of an AG-UI run. Pure."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class _OpenText:
 
 @dataclass(slots=True)
 class Translation:
-    """The events of a run, made of those of its turn.
+    """The events of a run, made of the events of its turn.
 
     It sees everything that the turn has recorded. The events that it yields for what precedes the
     run are dropped by its caller: `opening` yields what they amount to.
@@ -352,7 +352,7 @@ class Translation:
         )
 
     def _used(self) -> list[TokenUsage] | None:
-        """Return the tokens of the run, by model, and those of its delegates as a sum."""
+        """Return the tokens of the run, by model, and the tokens of its delegates as a sum."""
         used = [_tokens(*named, usage) for named, usage in self._usage.items()]
         if self._tokens_below:
             used.append(TokenUsage(total_tokens=self._tokens_below))
@@ -364,7 +364,6 @@ def _name(step: int) -> str:
 
 
 def _ended(child: Child) -> SubagentFinishedEvent | SubagentErrorEvent:
-    """Return the end of a delegate."""
     summary = child.summary
     if summary is None:
         return SubagentErrorEvent(

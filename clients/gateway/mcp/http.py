@@ -1,7 +1,7 @@
 """MCP over streamable HTTP, with the extra `perdure[mcp]`: the tools of `perdure mcp`, and tasks.
 
 The protocol is the SDK's, in its stateless mode: each request has a transport of its own, so any
-process answers. Callers, permissions, tenants and limits are those of the gateway.
+process answers. Callers, permissions, tenants and limits are the gateway's.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class ServedToCaller(Served):
 
     @property
     def longest_wait(self) -> timedelta:
-        """The same as that of a long poll."""
+        """The same as for a long poll."""
         return limits.HTTP_WAIT
 
     @property

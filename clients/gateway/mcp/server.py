@@ -8,7 +8,7 @@ standard output carries the protocol only. A client that disconnects does not af
 import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from importlib.metadata import version
-from typing import Annotated, Any
+from typing import Annotated, Any, Unpack
 
 from mcp.server.context import CallNext, HandlerResult, ServerMiddleware, ServerRequestContext
 from mcp.server.mcpserver import MCPServer
@@ -17,10 +17,15 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import METHOD_NOT_FOUND, ToolAnnotations
 from pydantic import Field
 
-from perdure import errors, validation
+from perdure import errors
 from perdure.clients.client import AgentClient
+from perdure.clients.gateway.mcp.options import (
+    DEFAULTS,
+    OfferedOptions,
+    arguments,
+    limits_in,
+)
 from perdure.clients.gateway.mcp.questions import (
-    Amounts,
     Ctx,
     LetsResume,
     LetsRun,
@@ -35,10 +40,7 @@ from perdure.clients.gateway.mcp.tasks import Tasks
 from perdure.clients.gateway.mcp.turn_tools import TurnTools
 from perdure.clients.gateway.mcp.turn_view import TurnView
 from perdure.clients.turns.entries import TurnEntry
-from perdure.temporal.search_attributes import State
-from perdure.values.budgets import Time
-from perdure.values.model_retry import ModelRetryPolicy
-from perdure.values.moments import AMoment
+from perdure.values import keywords, states
 
 DEFAULT_WAIT_S = 45
 """Clients commonly abandon a call after a minute."""
@@ -167,6 +169,7 @@ def _instructions(agents: Sequence[str], approvals: bool) -> str:
     return introduction + to_decide if approvals else introduction
 
 
+@keywords.shows(OfferedOptions, DEFAULTS)
 async def start_turn(
     agent: Annotated[str, Field(description="The agent's name.")],
     task: Annotated[
@@ -183,34 +186,7 @@ async def start_turn(
             )
         ),
     ] = None,
-    budget: Annotated[
-        Amounts | None, Field(description="What it may spend; without it, what its agent may.")
-    ] = None,
-    max_iterations: Annotated[
-        int | None,
-        Field(
-            strict=True,
-            gt=0,
-            le=validation.MOST,
-            description="How many steps it may make; without it, as many as its agent.",
-        ),
-    ] = None,
-    model_retry: Annotated[
-        Time | None,
-        Field(
-            description=(
-                "How long a provider of models that is down is tried again, such as PT10S; without"
-                " it, as its agent says."
-            )
-        ),
-    ] = None,
-    delay: Annotated[
-        AMoment | None, Field(description="When it begins, such as PT2H after its start.")
-    ] = None,
-    deadline: Annotated[
-        AMoment | None,
-        Field(description="When it ends at the latest, waits for people included."),
-    ] = None,
+    **options: Unpack[OfferedOptions],
 ) -> TurnView:
     """Start a turn and return at once; it runs in the background.
 
@@ -218,7 +194,7 @@ async def start_turn(
     """
     with serving(ctx, "start") as served:
         served.check(agent)
-        if any(limit is not None for limit in (budget, max_iterations, model_retry)):
+        if limits_in(options):
             served.require("budget")  # they override those of the agent
         turn_id = served.new_id(agent, id)
         await served.check_turns(turn_id)
@@ -227,11 +203,7 @@ async def start_turn(
             task,
             id=turn_id,
             fairness=served.fairness,
-            budget=budget.budget if budget else None,
-            max_iterations=max_iterations,
-            model_retry=ModelRetryPolicy(maximum_elapsed=model_retry) if model_retry else None,
-            delay=delay,
-            deadline=deadline,
+            **arguments(options),
         )
         return await served.look(turn)
 
@@ -265,7 +237,7 @@ async def turn_result(
 async def list_turns(
     ctx: Ctx,
     agent: Annotated[str | None, Field(description="Only turns of this agent.")] = None,
-    state: Annotated[State | None, Field(description="Only turns in this state.")] = None,
+    state: Annotated[states.OfTurn | None, Field(description="Only turns in this state.")] = None,
     limit: Annotated[int, Field(ge=1, le=_LONGEST_LIST)] = 20,
 ) -> list[TurnEntry]:
     """The turns there are: first those that are not over, then the last that ended."""
@@ -334,7 +306,7 @@ async def resume_turn(turn: TurnId, consent: LetsResume, ctx: Ctx) -> TurnView:
                 f"turn {handle.id!r} is over; start a new turn, or ask the user to run `perdure"
                 " resume`"
             )
-        await handle.resume(by=who(served, ctx.session))
+        await handle.resume(by=who(served, ctx.session), start=False)
         return await served.look(handle)
 
 

@@ -7,12 +7,12 @@ from decimal import Decimal
 
 from perdure.base import Value
 from perdure.clients.turns.status import TurnStatus
-from perdure.temporal.search_attributes import State
 from perdure.turn.waiting import PEOPLE
+from perdure.values import states
 from perdure.values.reports import Outcome
 
 
-class WaitingCall(Value):
+class PendingCall(Value):
     """A tool call that waits for a person.
 
     An approval is bound to `digest`, which names the run, the call and its arguments. `call` is
@@ -54,11 +54,11 @@ class TurnView(Value):
     turn: str
     agent: str
     task: str
-    state: State
+    state: states.OfTurn
     doing: str
     steps: int
     cost_usd: Decimal | None = None
-    waiting_calls: tuple[WaitingCall, ...] = ()
+    waiting_calls: tuple[PendingCall, ...] = ()
     waiting_delegates: tuple[str, ...] = ()
     outcome: Outcome | None = None
     output: str | None = None
@@ -81,7 +81,7 @@ def view(status: TurnStatus) -> TurnView:
         steps=status.steps,
         cost_usd=status.spent.usd,
         waiting_calls=tuple(
-            WaitingCall(
+            PendingCall(
                 call_id=wait.call_id,
                 call=wait.call_id,
                 tool=wait.tool,

@@ -144,6 +144,7 @@ async def _forked(call: Call, body: CreateResponse, previous: str) -> Turn[Any]:
         agent=None if same else body.model,
         labels=body.metadata or None,
         budget=_budget(call.caller, body),
+        by=call.caller.subject,
     )
 
 
@@ -199,7 +200,7 @@ async def _decided(call: Call, previous: str | None, approvals: tuple[Approval, 
 def _budget(caller: Caller, body: CreateResponse) -> Budget | None:
     limit = body.max_tool_calls
     budget = None if limit is None else Budget(tool_calls=limit)
-    check_limits(caller, budget, options=body.options)
+    check_limits(caller, body, budget)
     return budget
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable, Iterator
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
@@ -11,7 +11,9 @@ from pydantic_core import to_json
 from sse_starlette.event import ServerSentEvent
 
 from perdure import limits
+from perdure.base import Value
 from perdure.clients.batches.handle import described
+from perdure.clients.batches.listing import BatchEntry
 from perdure.clients.batches.status import BatchResult, BatchStatus
 from perdure.clients.gateway.ids import checked
 from perdure.clients.gateway.inputs import Body, Query
@@ -20,15 +22,17 @@ from perdure.clients.gateway.options import (
     AddBudget,
     Cancelled,
     CommonOptions,
+    Paged,
     Reason,
+    budget_of,
     check_limits,
 )
 from perdure.clients.gateway.quotas import check_batches
 from perdure.clients.gateway.streams import EventStream, begun
+from perdure.clients.schedules.status import ScheduleResult
 from perdure.values.batch_items import OnError
 from perdure.values.budgets import Budget, Remaining
 from perdure.values.tasks import Task
-from perdure.values.webhooks import WebhookUrl
 
 AtOnce = Annotated[int, Field(ge=1, le=limits.BATCH_AT_ONCE)]
 
@@ -39,6 +43,12 @@ class BatchTask(Body):
     task: str | Task
     id: str | None = None
     labels: dict[str, str] = {}
+
+
+def budgets_of(tasks: Iterable[str | BatchTask]) -> Iterator[Budget | None]:
+    """Yield the budgets that tasks have themselves."""
+    for task in tasks:
+        yield None if isinstance(task, str) else budget_of(task.task)
 
 
 class StartBatch(CommonOptions):
@@ -53,7 +63,6 @@ class StartBatch(CommonOptions):
         turn_budget: The limits of each turn.
         at_once: The largest number of turns that run at the same time.
         on_error: What to do after a turn without an answer: `go on`, or `stop` to start no more.
-        on_done: The URL of the webhook of each turn.
     """
 
     most_values: ClassVar[int] = limits.HTTP_BATCH_VALUES
@@ -65,7 +74,6 @@ class StartBatch(CommonOptions):
     turn_budget: Budget | None = None
     at_once: AtOnce = 10
     on_error: OnError = "go on"
-    on_done: WebhookUrl | None = None
 
 
 class RetryBatch(Body):
@@ -73,6 +81,22 @@ class RetryBatch(Body):
 
     budget: Budget | None = None
     at_once: AtOnce | None = None
+
+
+class ListBatches(Paged):
+    """Which batches to list: all, or those of an agent."""
+
+    agent: str | None = None
+
+
+class BatchList(Value):
+    """Batches in a list: those that are not over first, then the last ended.
+
+    `next` is the cursor of the next page; null if there is none.
+    """
+
+    batches: tuple[BatchEntry, ...]
+    next: str | None = None
 
 
 class WatchResults(Query):
@@ -93,15 +117,7 @@ async def start_batch(call: Call, body: StartBatch) -> Accepted[BatchStatus]:
     returned as it is.
     """
     caller = call.caller
-    check_limits(
-        caller,
-        body.budget or body.turn_budget,
-        body.max_iterations,
-        options=body.options,
-        model_retry=body.model_retry,
-    )
-    for task in body.tasks:
-        check_limits(caller, None, None, task if isinstance(task, str) else task.task)
+    check_limits(caller, body, body.turn_budget, *budgets_of(body.tasks))
     batch_id = checked(call, body.id)
     await check_batches(call.client, caller, batch_id, len(body.tasks))
     batch = await call.client.start_batch(
@@ -111,12 +127,19 @@ async def start_batch(call: Call, body: StartBatch) -> Accepted[BatchStatus]:
         at_once=body.at_once,
         turn_budget=body.turn_budget,
         on_error=body.on_error,
-        on_done=body.on_done,
         context=body.context or None,
         fairness=caller.tenant,
         **body.common(),
     )
     return await batch.status()
+
+
+@operation("GET", "/v1/batches", may="read")
+async def list_batches(call: Call, query: ListBatches) -> BatchList:
+    """List batches, page by page. The list may lag a second behind."""
+    listing = call.client.batches(query.agent, id_prefix=call.caller.prefix or None)
+    page = await listing.page(query.after, size=query.limit)
+    return BatchList(batches=page.entries, next=page.next)
 
 
 @operation("GET", "/v1/batches/{id:path}/results", may="read")
@@ -134,12 +157,13 @@ async def watch_results(call: Call, query: WatchResults) -> EventStream | None:
         items = await begun(results, held, is_over=info.HasField("close_time"))
         if items is None:
             return None
-        return EventStream(_messages(items), held.pop_all())
+        return EventStream(messages_of(items), held.pop_all())
 
 
-async def _messages(
-    items: AsyncGenerator[BatchResult[Any], None],
+async def messages_of(
+    items: AsyncGenerator[BatchResult[Any] | ScheduleResult, None],
 ) -> AsyncGenerator[ServerSentEvent, None]:
+    """Yield the message of each result of a batch or a schedule; its id is the cursor."""
     async with contextlib.aclosing(items):
         async for result in items:
             data = to_json(result, inf_nan_mode="null").decode()
@@ -171,12 +195,12 @@ async def add_to_batch(call: Call, body: AddBudget) -> Remaining:
 @operation("POST", "/v1/batches/{id:path}/retry", may="start")
 async def retry_batch(call: Call, body: RetryBatch) -> Accepted[BatchStatus]:
     """Run the tasks of a batch again that have no answer."""
-    check_limits(call.caller, body.budget)
+    check_limits(call.caller, body)
     batch = call.client.batch(call.id)
     if call.caller.tenant is not None:
         status = await batch.status()
         unanswered = status.total - status.done
         if status.ended_at is not None and unanswered:  # otherwise nothing is started
             await check_batches(call.client, call.caller, None, unanswered)
-    await batch.retry(body.budget, at_once=body.at_once)
+    await batch.retry(body.budget, at_once=body.at_once, by=call.caller.subject)
     return await batch.status()

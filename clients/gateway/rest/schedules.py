@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from datetime import datetime, timedelta
 from typing import Annotated, Any, ClassVar
 
@@ -22,6 +23,7 @@ from perdure.clients.gateway.options import (
     Paged,
     Reason,
     Reference,
+    budget_of,
     check_limits,
 )
 from perdure.clients.gateway.problems import RefusedError
@@ -31,21 +33,32 @@ from perdure.clients.gateway.quotas import (
     check_tasks,
     check_turns,
 )
-from perdure.clients.gateway.rest.batches import AtOnce, BatchTask
+from perdure.clients.gateway.rest.batches import (
+    AtOnce,
+    BatchTask,
+    WatchResults,
+    budgets_of,
+    messages_of,
+)
 from perdure.clients.gateway.rest.turns import TurnList
+from perdure.clients.gateway.streams import EventStream, begun
 from perdure.clients.schedules.definition import OnFailure
 from perdure.clients.schedules.handle import Schedule
-from perdure.clients.schedules.status import ScheduleEntry, ScheduleStatus, listed_entry
+from perdure.clients.schedules.status import (
+    ScheduleEntry,
+    ScheduleStatus,
+    listed_entry,
+)
 from perdure.temporal.access import SCHEDULE
 from perdure.turn.slot import IfRunning
 from perdure.values.batch_items import OnError
 from perdure.values.budgets import Budget
 from perdure.values.tasks import Task
-from perdure.values.webhooks import WebhookUrl
+from perdure.values.turn_options import StoredOptions
 
-_LIMITS = frozenset(
-    {"batch", "budget", "max_iterations", "allowed_tools", "options", "model_retry"}
-)
+_FREE = frozenset({"labels", "on_done", "output_schema"})
+"""The options of turns that a caller may change without the permission `budget`."""
+_LIMITS = {"batch", *StoredOptions.model_fields} - _FREE
 
 
 class ScheduledTasks(Body):
@@ -84,7 +97,6 @@ class _Timing(CommonOptions):
     jitter: timedelta | None = None
     starts: datetime | None = None
     ends: datetime | None = None
-    on_done: WebhookUrl | None = None
     batch: ScheduledTasks | None = None
 
     def given(self) -> dict[str, Any]:
@@ -111,7 +123,6 @@ class CreateSchedule(_Timing):
         jitter: The largest random delay of a turn.
         starts: No turn starts before this time.
         ends: No turn starts after this time.
-        on_done: The URL of the webhook of each turn.
         batch: The batch that is run at each time, instead of one turn; the budget is then that of
             each batch.
     """
@@ -155,9 +166,7 @@ class Slots(Value):
 @operation("POST", "/v1/schedules", may="start")
 async def create_schedule(call: Call, body: CreateSchedule) -> ScheduleStatus:
     """Create a schedule, or find the one with its id and the same definition."""
-    check_limits(
-        call.caller, body.budget, body.max_iterations, body.task, body.options, body.model_retry
-    )
+    check_limits(call.caller, body, budget_of(body.task))
     _check_batch(call.caller, body.batch)
     schedule_id = checked(call, body.id)
     known = call.gateway.schedule_ids
@@ -189,6 +198,21 @@ async def get_scheduled_turns(call: Call, query: Paged) -> TurnList:
     return TurnList(turns=page.entries, next=page.next)
 
 
+@operation("GET", "/v1/schedules/{id:path}/results", may="read")
+async def watch_runs(call: Call, query: WatchResults) -> EventStream | None:
+    """Stream what a schedule has started, each turn or batch as soon as it is over.
+
+    It begins with the last ten turns that were started. The id of each message is the cursor of its
+    result. A client that sends the last one as `Last-Event-ID` gets the results after it.
+    """
+    after = call.request.headers.get("last-event-id") or query.after
+    with contextlib.ExitStack() as held:
+        held.enter_context(call.stay_open())
+        await _schedule(call).check()
+        items = await begun(_schedule(call).results(after), held)
+        return None if items is None else EventStream(messages_of(items), held.pop_all())
+
+
 @operation("GET", "/v1/schedules/{id:path}", may="read")
 async def get_schedule(call: Call) -> ScheduleStatus:
     """Return the definition of a schedule, its next times, and its last turns."""
@@ -205,6 +229,8 @@ async def change_schedule(call: Call, body: ChangeSchedule) -> ScheduleStatus:
     schedule = _schedule(call)
     if body.model_fields_set & _LIMITS:
         call.caller.require("budget")
+    if "priority" in body.model_fields_set:
+        call.caller.require("override")
     has_task = "task" in body.model_fields_set
     if has_task and (await schedule.status()).tasks is not None:
         call.caller.require("budget")
@@ -226,7 +252,7 @@ async def delete_schedule(call: Call) -> None:
 async def run_schedule(call: Call) -> Accepted[Reference]:
     """Start a turn now, outside the schedule. A request that is repeated starts another one."""
     await _check_starts(call, 1)
-    return Reference(id=await _schedule(call).run_now())
+    return Reference(id=await _schedule(call).run_now(by=call.caller.subject))
 
 
 @operation("POST", "/v1/schedules/{id:path}/pause", may="control")
@@ -272,9 +298,7 @@ def _check_batch(caller: Caller, batch: ScheduledTasks | None) -> None:
     if batch is None:
         return
     check_tasks(caller, len(batch.tasks))
-    check_limits(caller, batch.turn_budget)
-    for task in batch.tasks:
-        check_limits(caller, None, None, task if isinstance(task, str) else task.task)
+    check_limits(caller, batch, batch.turn_budget, *budgets_of(batch.tasks))
 
 
 async def _check_backfill(call: Call, body: Backfill, schedule: Schedule) -> None:

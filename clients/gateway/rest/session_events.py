@@ -15,8 +15,8 @@ from perdure.clients.reading.events import VERSION
 from perdure.clients.sessions.readable import SessionEvent
 from perdure.session import facts
 from perdure.temporal import access
+from perdure.temporal.histories.runs import describe
 from perdure.temporal.names import SESSION
-from perdure.temporal.runs import describe
 
 SHOWN: Mapping[type, tuple[str, tuple[str, ...]]] = {
     facts.SessionStarted: ("session_started", ()),

@@ -146,13 +146,7 @@ async def send_message(call: Call, body: SendMessage) -> Accepted[SentMessage]:
 async def _session(call: Call, begin: BeginSession | None) -> Session:
     if begin is None:
         return call.client.session(call.id, fairness=call.caller.tenant)
-    check_limits(
-        call.caller,
-        begin.budget,
-        begin.max_iterations,
-        options=begin.options,
-        model_retry=begin.model_retry,
-    )
+    check_limits(call.caller, begin)
     session_id = checked(call, call.id)
     await check_sessions(call.client, call.caller, session_id)
     return call.client.session(
@@ -261,5 +255,5 @@ async def fork_session(call: Call, body: ForkSession) -> Accepted[SessionStatus]
     session = call.client.session(call.id, fairness=call.caller.tenant)
     fork_id = checked(call, body.id)
     await check_sessions(call.client, call.caller, fork_id)
-    fork = await session.fork(body.at_turn, id=fork_id)
+    fork = await session.fork(body.at_turn, id=fork_id, by=call.caller.subject)
     return await fork.status()

@@ -24,6 +24,7 @@ from perdure.clients.gateway.options import (
     Reason,
     Reference,
     Seconds,
+    budget_of,
     check_limits,
     content_of,
 )
@@ -34,8 +35,7 @@ from perdure.clients.turns.handle import Turn
 from perdure.clients.turns.status import TurnStatus
 from perdure.errors import ErrorInfo
 from perdure.temporal import access
-from perdure.temporal.priorities import LAST_PRIORITY
-from perdure.temporal.search_attributes import State
+from perdure.values import states
 from perdure.values.approvals import PendingApproval
 from perdure.values.budgets import Budget, Iterations, Remaining
 from perdure.values.messages import Message, UserParts
@@ -56,13 +56,8 @@ class StartTurn(CommonOptions):
         context: Named blocks that are placed before the task.
         delay: The time after which the turn begins, such as `PT2H`, or a date with its time zone.
         deadline: The time after which it ends at the latest, from its start, or a date.
-        on_done: An https URL that gets a signed webhook when the turn is over; the workers have to
-            allow its host.
         live: Whether its events have the text of the model while it is generated.
         history: Messages of an earlier turn to continue from, as `/messages` returns them.
-        output_schema: The JSON schema of the answer; it overrides the type of the agent's.
-        priority: From 1, the first, to 5, the last, where work waits for workers; 3 by default. It
-            needs the permission `override`.
     """
 
     agent: str
@@ -71,11 +66,8 @@ class StartTurn(CommonOptions):
     context: dict[str, str] = {}
     delay: AMoment | None = None
     deadline: AMoment | None = None
-    on_done: WebhookUrl | None = None
     live: bool = False
     history: Annotated[tuple[Message, ...], Field(fail_fast=True)] = ()
-    output_schema: dict[str, JsonValue] | None = None
-    priority: Annotated[int, Field(ge=1, le=LAST_PRIORITY)] | None = None
 
 
 class TurnReference(Value):
@@ -104,7 +96,7 @@ class TurnMessages(Value):
 class ListTurns(LabelledPages):
     """Which turns to list. `parent` and `schedule` are ids."""
 
-    state: State | None = None
+    state: states.OfTurn | None = None
     outcome: Outcome | None = None
     parent: str | None = None
     schedule: str | None = None
@@ -152,7 +144,7 @@ class TurnResult(Value):
     forked_from: ForkedFrom | None = None
 
 
-class Approve(Body):
+class ApproveCall(Body):
     """A call to approve.
 
     Attributes:
@@ -169,7 +161,7 @@ class Approve(Body):
     arguments: dict[str, JsonValue] | None = None
 
 
-class Deny(Body):
+class DenyCall(Body):
     """A call to deny; the model sees the reason.
 
     The call is denied only if its token is still that of the call that was reviewed.
@@ -263,11 +255,7 @@ async def start_turn(call: Call, body: StartTurn) -> Accepted[TurnReference]:
     A turn of this id with the same agent, task and context is returned as it is, running or over.
     """
     caller = call.caller
-    check_limits(
-        caller, body.budget, body.max_iterations, body.task, body.options, body.model_retry
-    )
-    if body.priority is not None:
-        caller.require("override")
+    check_limits(caller, body, budget_of(body.task))
     turn_id = new_id(call, body.id, body.agent)
     await check_turns(call.client, caller, turn_id)
     turn = await call.client.start(
@@ -279,10 +267,7 @@ async def start_turn(call: Call, body: StartTurn) -> Accepted[TurnReference]:
         context=body.context or None,
         delay=body.delay,
         deadline=body.deadline,
-        on_done=body.on_done,
         history=body.history,
-        output_schema=body.output_schema,
-        priority=body.priority,
         **body.common(),
     )
     return await _reference(call, turn)
@@ -366,7 +351,7 @@ async def cancel_turn(call: Call, body: Reason) -> Accepted[Cancelled]:
 
 
 @operation("POST", "/v1/turns/{id:path}/approve", may="decide")
-async def approve_call(call: Call, body: Approve) -> None:
+async def approve_call(call: Call, body: ApproveCall) -> None:
     """Approve a call that waits, with its own arguments or with others."""
     await call.client.turn(call.id).approve(
         body.call_id,
@@ -378,7 +363,7 @@ async def approve_call(call: Call, body: Approve) -> None:
 
 
 @operation("POST", "/v1/turns/{id:path}/deny", may="decide")
-async def deny_call(call: Call, body: Deny) -> None:
+async def deny_call(call: Call, body: DenyCall) -> None:
     """Deny a call that waits."""
     await call.client.turn(call.id).deny(
         body.call_id, body.reason, token=body.token, by=call.caller.subject
@@ -417,7 +402,7 @@ async def fork_turn(call: Call, body: ForkTurn) -> Accepted[TurnReference]:
 
     Calls after that step may happen again. Without an id, each request starts another turn.
     """
-    check_limits(call.caller, body.budget, body.max_iterations, model_retry=body.model_retry)
+    check_limits(call.caller, body)
     if body.model is not None:
         call.caller.require("override")
     own_id = _optional_id(call, body.id)
@@ -433,6 +418,7 @@ async def fork_turn(call: Call, body: ForkTurn) -> Accepted[TurnReference]:
         max_iterations=body.max_iterations,
         model_retry=body.model_retry,
         on_done=body.on_done,
+        by=call.caller.subject,
     )
     return await _reference(call, turn)
 
@@ -443,9 +429,11 @@ async def resume_turn(call: Call, body: ResumeTurn) -> Accepted[TurnReference]:
 
     Without an id, each request starts another turn.
     """
-    check_limits(call.caller, body.budget, body.max_iterations, model_retry=body.model_retry)
+    check_limits(call.caller, body)
     turn, own_id = call.client.turn(call.id), _optional_id(call, body.id)
-    if call.caller.tenant is not None and await turn.resume_step() is not None:
+    is_limited = call.caller.tenant is not None
+    starts = not is_limited or await turn.resume_step() is not None
+    if starts and is_limited:
         await check_turns(call.client, call.caller, own_id)
     turn = await turn.resume(
         body.budget,
@@ -453,6 +441,7 @@ async def resume_turn(call: Call, body: ResumeTurn) -> Accepted[TurnReference]:
         model_retry=body.model_retry,
         id=own_id,
         by=call.caller.subject,
+        start=starts,  # a turn that ends now would start one that was not counted
     )
     return await _reference(call, turn)
 

@@ -1,7 +1,7 @@
 """The attempts of activities, and what may go wrong with them: before, during and after them.
 
-The effect of an attempt and its result are two things: a worker may be lost between them, or go on
-after the server has given it up.
+The effect of an attempt and its result are two things: a worker may be lost between them, or
+continue after the server has given it up.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class SimulatedAttempts:
             case "lost after its effect":
                 self._work(activity)
                 later(heartbeat_s, lambda: self._lose(activity, attempt, heartbeat()))
-            case "frozen":  # and goes on when the server has given it up
+            case "frozen":  # and continues when the server has given it up
                 later(heartbeat_s, lambda: self._lose(activity, attempt, heartbeat()))
                 later(heartbeat_s + takes_s, lambda: self._act(activity))
             case "shut down":
@@ -108,7 +108,7 @@ class SimulatedAttempts:
             case _:
                 result = self._work(activity)
                 later(takes_s, lambda: self._return(activity, attempt, result))
-                if fate == "done twice":  # the server may hear of one end twice
+                if fate == "done twice":  # the server may hear of an end twice
                     later(takes_s, lambda: self._return(activity, attempt, result))
 
     def _act(self, activity: Activity) -> None:

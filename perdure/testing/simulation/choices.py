@@ -2,7 +2,7 @@
 
 Every choice is a number below the count of its options, and 0 is the option with which the least
 happens: the call succeeds, nothing is lost, nobody interferes. So a run becomes simpler when its
-choices are replaced by 0, which is how a failing one is shrunk.
+choices are replaced by 0, which is how a failing run is shrunk.
 """
 
 from __future__ import annotations

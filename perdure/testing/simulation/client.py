@@ -1,4 +1,4 @@
-"""A client whose server is the simulated one, as far as the product's activities read from it."""
+"""A client whose server is the simulated server, as far as activities read from it."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class HistoryClient:
     async def describe_workflow_execution(
         self, request: Any, **options: Any
     ) -> DescribeWorkflowExecutionResponse:
-        """Describe a run, or the last one of a workflow."""
+        """Describe a run, or the last run of a workflow."""
         run = self._run(request.execution.workflow_id, request.execution.run_id)
         response = DescribeWorkflowExecutionResponse()
         info = response.workflow_execution_info

@@ -35,7 +35,7 @@ class VirtualClock:
         heapq.heappush(self._queue, (moment_ns, self._choices.below(4), self._count, happens))
 
     def step(self) -> bool:
-        """Let the next thing happen; return whether there was one."""
+        """Let the next thing happen; return whether anything was left to happen."""
         if not self._queue:
             return False
         self.now_ns, _, _, happens = heapq.heappop(self._queue)

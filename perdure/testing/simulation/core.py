@@ -146,7 +146,7 @@ class Core:
         return made
 
     def _in_order(self, unsorted: Sequence[Job]) -> list[Job]:
-        """Return jobs in the order of an activation: the start, patches, messages, the others."""
+        """Return jobs in the order of an activation: the start, patches, messages, the rest."""
 
         def place(job: Job) -> int:
             kind = job.WhichOneof("variant")
@@ -174,7 +174,7 @@ class Core:
             if begun is not None:
                 commands.remove(begun)
                 told += [] if kind == "timer" else [jobs.never_began(kind, number)]
-            if begun is not None or kind == "signal":  # one that was sent cannot be cancelled
+            if begun is not None or kind == "signal":  # a command that was sent cannot be cancelled
                 commands.remove(command)
         return told
 
@@ -224,13 +224,12 @@ def _begins(command: Command) -> tuple[str, int] | None:
 
 
 def _closed_last(commands: Sequence[Command]) -> list[Command]:
-    """Return the commands with the first that ends the run as the last, without the others."""
+    """Return the commands up to and with the first that ends the run."""
     closing = [command for command in commands if variant(command)[0] in CLOSES]
     return [*(command for command in commands if command not in closing), *closing[:1]]
 
 
 def _is_local(event: HistoryEvent) -> bool:
-    """Return whether an event is the end of a local activity."""
     return name_of(event) == "MARKER_RECORDED" and attributes(event).marker_name == LOCAL
 
 

@@ -97,7 +97,7 @@ class WorkflowTask:
 def tasks(events: Iterable[HistoryEvent]) -> Iterator[WorkflowTask]:
     """Yield the completed workflow tasks of a history.
 
-    What came before a task that failed belongs to the next one.
+    What came before a task that failed belongs to the next task.
     """
     news: list[HistoryEvent] = []
     size_bytes = size_at_start = 0

@@ -37,7 +37,7 @@ def patch(patch_id: str) -> Job:
 
 
 def update(update_id: str, request: Any, *, is_new: bool) -> Job:
-    """Return the job of an update. Only a new one is validated."""
+    """Return the job of an update. Only a new update is validated."""
     job = Job()
     job.do_update.id = job.do_update.protocol_instance_id = update_id
     job.do_update.name = request.input.name
@@ -48,7 +48,7 @@ def update(update_id: str, request: Any, *, is_new: bool) -> Job:
 
 
 def of(event: HistoryEvent, numbers: Numbers) -> Job | None:
-    """Return the job of an event; None for one that a workflow object is not told of."""
+    """Return the job of an event; None for an event that a workflow object is not told of."""
     make = _JOBS.get(name_of(event))
     job = Job()
     return job if make is not None and make(job, attributes(event), numbers) else None

@@ -1,7 +1,7 @@
 """The people around a turn: they approve, deny, add, write, resume and cancel, at any moment.
 
 Their client sends an update again, with the same id, if the run has ended before it was answered,
-as a real one does; and at times although it was answered.
+as a real client does; and at times although it was answered.
 """
 
 from __future__ import annotations

@@ -132,7 +132,7 @@ def updates_are_answered(simulated: Simulated) -> None:
     """An update that was accepted is completed, in the run that has accepted it.
 
     One that adds to the budget may be left open by the end of the turn, but not by a run that the
-    turn goes on after.
+    turn continues after.
     """
     for run in simulated.server.runs:
         accepted: set[str] = set()
@@ -179,7 +179,7 @@ AT_THE_END: tuple[Callable[[Simulated], None], ...] = (
 
 
 def _goes_on(run: SimulatedRun) -> bool:
-    """Return whether the turn of a run goes on in a later one."""
+    """Return whether the turn of a run continues in a later run."""
     return run.closed == "WORKFLOW_EXECUTION_CONTINUED_AS_NEW"
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from temporalio.api.common.v1 import Payload
 from temporalio.api.failure.v1 import Failure
 
-from perdure.temporal.history import HistoryReader
+from perdure.temporal.histories.turn_history import HistoryReader
 from perdure.testing.simulation.commands import WrittenEvent
 from perdure.testing.simulation.core import Core
 from perdure.testing.simulation.history import Fields, SimulatedHistory, WorkflowTask
@@ -18,9 +18,9 @@ from perdure.turn.state import TurnState
 
 
 class RunStage(Enum):
-    """What a run's workflow task does: nothing, wait for a worker, or run on one.
+    """What a run's workflow task does: nothing, wait for a worker, or run on a worker.
 
-    One for updates alone is not in history while it waits, and never is if all are rejected.
+    A task for updates alone is not in history while it waits, and never is if all are rejected.
     """
 
     NONE = auto()
@@ -67,7 +67,7 @@ class Activity:
         attempt: The number of its attempt.
         is_started: Whether a worker has begun the attempt.
         is_cancelled: Whether its cancellation was requested.
-        retries: Whether another attempt follows one that fails.
+        retries: Whether another attempt follows a failed attempt.
         heartbeat_s: After how long without a heartbeat it counts as lost.
         timeout_s: How long an attempt may take; None without a limit.
     """
@@ -140,7 +140,7 @@ class SimulatedRun:
 
     @property
     def root(self) -> SimulatedRun:
-        """The first run of the turn at the root of the tree, or a later one of it."""
+        """The first run of the turn at the root of the tree, or a later run of it."""
         return self if self.parent is None else self.parent[0].root
 
     @property

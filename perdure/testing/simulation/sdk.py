@@ -2,7 +2,7 @@
 
 The SDK splits a worker in two: `sdk-core`, in Rust, reads histories and makes activations of them,
 and a workflow object, in Python, answers each activation with commands. The second half needs no
-server, no thread and no I/O. Its interface is not public, so no other module uses it: this one
+server, no thread and no I/O. Its interface is not public, so no other module uses it: this module
 names everything that a new release of the SDK may change, and `tests/unit/test_simulation_sdk.py`
 lists these names.
 """
@@ -61,7 +61,7 @@ class BegunRun:
 
     Attributes:
         at_ns: The time of the start, in nanoseconds since 1970.
-        parent: The ids of workflow and run of the parent; None without one.
+        parent: The ids of workflow and run of the parent; None without a parent.
         task_timeout: The workflow task timeout, which limits the length of a history.
         search_attributes: Those of the start.
     """

@@ -40,7 +40,7 @@ class BrokenError(Exception):
 
     Attributes:
         promise: The name of the promise.
-        run: The run that broke it; None if no single one did.
+        run: The run that broke it; None if no single run did.
     """
 
     def __init__(self, promise: str, message: str, run: SimulatedRun | None = None) -> None:
@@ -126,7 +126,7 @@ class SimulatedServer:
         return self.deliver(run, "WORKFLOW_EXECUTION_CANCEL_REQUESTED", {"cause": reason})
 
     def update(self, run: SimulatedRun, update_id: str, name: str, content: RawValue) -> Update:
-        """Send an update to a run; one that it has accepted before is the same."""
+        """Send an update to a run; an update that it has accepted before is the same."""
         known = run.updates.get(update_id)
         if known is not None and known.answer is not UpdateResponse.REJECTED:
             return known
@@ -223,7 +223,7 @@ class SimulatedServer:
             update.is_sent = False
         names = [name_of(event) for event in run.history.events[-2:]]
         if run.attempt > 1 and names == [SCHEDULED, STARTED]:
-            self._take_back(run, 2)  # of further attempts, history has only the one that succeeds
+            self._take_back(run, 2)  # of further attempts, only the last is in history
         else:
             self._write(run, f"WORKFLOW_TASK_{how}", {})
         run.attempt += 1
@@ -232,7 +232,6 @@ class SimulatedServer:
         self._need_task(run)
 
     def _end_task(self, run: SimulatedRun, is_for_updates: bool) -> None:
-        """Write what a task has done."""
         assert run.current is not None
         assert run.core is not None
         _, made = run.current
@@ -301,7 +300,6 @@ class SimulatedServer:
 
 
 def _answer(run: SimulatedRun, response: Any) -> None:
-    """Note the answer to an update."""
     update = run.updates[response.protocol_instance_id]
     match response.WhichOneof("response"):
         case "accepted":
@@ -313,7 +311,6 @@ def _answer(run: SimulatedRun, response: Any) -> None:
 
 
 def _closes(made: WrittenEvent) -> bool:
-    """Return whether an event ends the run."""
     return made.command is not None and variant(made.command)[0] in CLOSES
 
 
@@ -328,7 +325,7 @@ def _before_end(made: list[WrittenEvent]) -> list[WrittenEvent]:
 
 
 def _shows_end(made: WrittenEvent) -> bool:
-    """Return whether an event shows the end of a turn, which a reader takes for one of a wait."""
+    """Return whether an event shows the end of a turn, which a reader takes for a wait's."""
     if made.name == "UPSERT_WORKFLOW_SEARCH_ATTRIBUTES":
         return made.command is not None
     return (

@@ -18,7 +18,7 @@ def shrink(
 ) -> S:
     """Return the simplest found variant.
 
-    First the tail of its choices is cut off, then pieces of them become 0, first large ones.
+    First the tail of its choices is cut off, then pieces of them become 0, first large pieces.
     `tried` returns the variant with these choices, or None if it does not fail in the same way.
     """
     best, choices, tries = found, list(choices_of(found)), 0

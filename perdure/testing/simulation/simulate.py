@@ -1,4 +1,4 @@
-"""Simulates turns: one for each seed, with all checks, and shrinks those that break a promise."""
+"""Simulates a turn for each seed, with all checks, and shrinks turns that break a promise."""
 
 from __future__ import annotations
 
@@ -68,10 +68,10 @@ def simulate(
     Args:
         seed: The seed of all choices.
         agents: The agents; by default, some of all kinds. Their tools are not called: results are
-            made up. Their policies and the types of their answers are those of the code.
+            made up. Their policies and the types of their answers come from the code.
         request: The input of the turn, of the first of the agents by default.
-        choices: The choices to make instead of those of the seed, until they are used up. Then
-            nothing else goes wrong.
+        choices: The choices to make instead of the seed's, until they are used up. Then nothing
+            else goes wrong.
 
     Raises:
         ConfigurationError: An agent cannot be simulated: it has local tools, MCP servers,

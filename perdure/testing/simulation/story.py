@@ -41,7 +41,7 @@ def story(server: SimulatedServer, broken: BrokenError | None) -> str:
 
 
 def _told(event: HistoryEvent, keys: dict[int, str]) -> str:
-    """Return an event in words; empty for one that says nothing."""
+    """Return an event in words; empty for an event that says nothing."""
     name, content = name_of(event), attributes(event)
     if name in _SILENT:
         return ""
@@ -53,7 +53,6 @@ def _told(event: HistoryEvent, keys: dict[int, str]) -> str:
 
 
 def _about(name: str, content: Any, keys: dict[int, str]) -> str:
-    """Return what an event is about."""
     if name.startswith("ACTIVITY_TASK"):
         scheduled = getattr(content, "scheduled_event_id", 0)
         return f"{keys.get(scheduled) or content.activity_id} {_end(content)}"
@@ -61,7 +60,7 @@ def _about(name: str, content: Any, keys: dict[int, str]) -> str:
 
 
 def _end(content: Any) -> str:
-    """Return the result or the failure of an event that has one of them."""
+    """Return the result or the failure of an event that has either."""
     if hasattr(content, "result"):
         return _text(content.result)
     return str(content.failure.message) if hasattr(content, "failure") else ""

@@ -139,7 +139,7 @@ class SimulatedWorker:
 
 
 class _Loop(asyncio.SelectorEventLoop):
-    """An event loop that has no threads: what would run in one runs at once."""
+    """An event loop that has no threads: what would run in a thread runs at once."""
 
     def run_in_executor(  # type: ignore[override]
         self, executor: Executor | None, func: Callable[..., Any], *args: Any

@@ -12,7 +12,7 @@ from temporalio.api.history.v1 import HistoryEvent
 
 from perdure import Agent, MCPServer, Registry, Skill, Toolbox, TurnInfo, errors, tool
 from perdure.clients import AgentClient, Turn
-from perdure.temporal.history import key_of
+from perdure.temporal.histories.turn_history import key_of
 from perdure.testing import ScriptedModel, call, calls
 from perdure.turn.facts import CancelRequested, WaitBegan
 from perdure.turn.keys import AgentKey

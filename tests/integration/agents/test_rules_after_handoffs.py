@@ -13,9 +13,9 @@ from perdure import Agent, Budget, Delegate, OutputGuardrail, Price, Registry, T
 from perdure.activities.provider import ModelRequest
 from perdure.clients import Session, Turn
 from perdure.session.wire import Queued, SessionRequest, SessionSnapshot
+from perdure.temporal.histories.runs import describe, runs_up_to
 from perdure.temporal.names import SESSION
 from perdure.temporal.payloads import pack
-from perdure.temporal.runs import describe, runs_up_to
 from perdure.testing import FunctionModel, call, calls, local_runtime, says
 from perdure.testing.scripted import Reply
 from perdure.turn.facts import HandedOver

@@ -31,8 +31,8 @@ from perdure.clients import (
     AgentClient,
     Batch,
     BatchResult,
-    BatchState,
     BatchStatus,
+    State,
     TaskState,
 )
 from perdure.clients.batches.handle import described
@@ -41,6 +41,7 @@ from perdure.clients.batches.spool import Spool
 from perdure.clients.batches.uploading import Uploader, Work
 from perdure.clients.turns.updates import ask
 from perdure.temporal import access
+from perdure.temporal.histories.runs import describe
 from perdure.temporal.names import (
     ADD_BUDGET,
     BATCH,
@@ -51,7 +52,6 @@ from perdure.temporal.names import (
     READ_CHILD,
 )
 from perdure.temporal.payloads import pack
-from perdure.temporal.runs import describe
 from perdure.temporal.start_request import turn_request
 from perdure.testing import FunctionModel, call, calls, fails, says, skip_time
 from perdure.testing.scripted import Reply
@@ -213,7 +213,7 @@ async def test_each_task_runs_once_and_no_more_at_once_than_allowed(runtime: Run
     assert results["ticket-3"].labels == {"row": "3"}
     assert results["ticket-7"].output == answer
     assert (status.state, status.done, status.total, status.running, status.pending) == (
-        BatchState.COMPLETED,
+        State.COMPLETED,
         8,
         8,
         0,
@@ -337,7 +337,7 @@ async def test_failure_stops_a_batch_and_the_rest_is_run_again(runtime: Runtime)
         {"reason": "failed"},
     )
     assert (stopped.state, stopped.done, stopped.failed, stopped.not_started) == (
-        BatchState.STOPPED,
+        State.STOPPED,
         1,
         1,
         2,
@@ -349,7 +349,7 @@ async def test_failure_stops_a_batch_and_the_rest_is_run_again(runtime: Runtime)
     }
     assert [one.id for one in rest] == ["2", "3", "4"]
     assert (status.state, status.done, status.failed, status.round) == (
-        BatchState.COMPLETED,
+        State.COMPLETED,
         4,
         0,
         2,
@@ -384,8 +384,8 @@ async def test_budget_is_added_to_a_batch_that_runs(runtime: Runtime) -> None:
         await check(client.temporal, batch_id)
 
     assert left.usd == 100
-    assert meanwhile.state == BatchState.RUNNING
-    assert (status.state, status.done) == (BatchState.COMPLETED, 20)
+    assert meanwhile.state == State.RUNNING
+    assert (status.state, status.done) == (State.COMPLETED, 20)
     assert status.budget == Budget(usd="100")
     assert status.cost == 20 * 300 * TOKEN
     assert status.left.usd == 100 - status.cost
@@ -425,7 +425,7 @@ async def test_budget_of_a_batch_is_never_exceeded(runtime: Runtime) -> None:
         after = [one async for one in batch.results()]
         await check(client.temporal, batch_id)
 
-    assert spent.state == BatchState.BUDGET_EXHAUSTED
+    assert spent.state == State.BUDGET_EXHAUSTED
     assert spent.cost is not None
     assert Decimal("3.6") <= spent.cost <= 5
     assert spent.cost == sum(one.cost or 0 for one in before)
@@ -441,7 +441,7 @@ async def test_budget_of_a_batch_is_never_exceeded(runtime: Runtime) -> None:
         Outcome.BUDGET_EXHAUSTED
     }
     assert (status.state, status.cost, len(by_id(after))) == (
-        BatchState.COMPLETED,
+        State.COMPLETED,
         Decimal("6"),
         20,
     )
@@ -467,7 +467,7 @@ async def test_cancel_ends_running_turns_and_keeps_results(runtime: Runtime) -> 
 
     assert (asked, again) == (True, False)
     assert (status.state, status.reason, status.failed, status.not_started) == (
-        BatchState.CANCELLED,
+        State.CANCELLED,
         "wrong prompt",
         2,
         6,
@@ -499,13 +499,13 @@ async def test_terminated_batch_leaves_no_turn_running(runtime: Runtime) -> None
         await batch.retry()
         done = await batch.wait()
 
-    assert status.state == BatchState.TERMINATED
+    assert status.state == State.TERMINATED
     assert {one.id: one.state for one in found.values()} == {
         "1": TaskState.FAILED,
         "2": TaskState.FAILED,
         "3": TaskState.NOT_STARTED,
     }
-    assert (done.state, done.done) == (BatchState.COMPLETED, 3)
+    assert (done.state, done.done) == (State.COMPLETED, 3)
 
 
 @pytest.mark.slow
@@ -562,12 +562,12 @@ async def test_batch_goes_on_without_a_part_that_was_terminated(runtime: Runtime
         status = await batch.wait()
         after = by_id([one async for one in batch.results()])
 
-    assert (stopped.state, stopped.done, stopped.not_started) == (BatchState.STOPPED, 4, 4)
+    assert (stopped.state, stopped.done, stopped.not_started) == (State.STOPPED, 4, 4)
     states = Counter(one.state for one in before.values())
     assert states == {TaskState.DONE: 4, TaskState.FAILED: 2, TaskState.NOT_STARTED: 2}
     reasons = {one.error.context.get("reason") for one in before.values() if one.error}
     assert reasons == {None, "lost"}
-    assert (status.state, status.done, len(after)) == (BatchState.COMPLETED, 8, 8)
+    assert (status.state, status.done, len(after)) == (State.COMPLETED, 8, 8)
 
 
 class Halting(Crowd):
@@ -630,7 +630,7 @@ async def test_part_that_is_reset_finds_the_turns_again_that_it_had_begun(
     assert {one.id: one.output for one in results.values()} == {
         str(number): f"task {number}" for number in range(1, 9)
     }
-    assert (status.state, status.done, status.failed) == (BatchState.COMPLETED, 8, 0)
+    assert (status.state, status.done, status.failed) == (State.COMPLETED, 8, 0)
     assert status.cost == sum(one.cost or 0 for one in results.values()) == Decimal("2.4")
 
 
@@ -656,7 +656,7 @@ async def test_cancel_reaches_turns_that_a_part_has_found_again(runtime: Runtime
         results = by_id([one async for one in batch.results()])
         await check(client.temporal, batch_id)
 
-    assert (status.state, status.failed, status.not_started) == (BatchState.CANCELLED, 2, 1)
+    assert (status.state, status.failed, status.not_started) == (State.CANCELLED, 2, 1)
     assert {one.id: one.outcome for one in results.values()} == {
         "1": Outcome.CANCELLED,
         "2": Outcome.CANCELLED,
@@ -705,21 +705,26 @@ async def test_cancel_does_not_reach_the_turn_of_another_caller(perdure_server: 
         report = await other.result()
         await check(client.temporal, batch_id)
 
-    assert (status.state, status.failed) == (BatchState.CANCELLED, 1)
+    assert (status.state, status.failed) == (State.CANCELLED, 1)
     assert report.output == "done: other"
 
 
 async def skip(client: AgentClient, workflow_id: str, by: timedelta) -> None:
     """Skip time in a workflow that waits."""
     found = (await describe(client.temporal, workflow_id)).workflow_execution_info
-    await skip_time(client, Waiting(workflow_id, found.execution.run_id), by)  # type: ignore[arg-type]  # any workflow has ids
+    waiting = Waiting(workflow_id, found.execution.run_id)
+    await skip_time(client, waiting, by)  # type: ignore[arg-type]  # any workflow has ids
 
 
 class Waiting(NamedTuple):
     """The ids of a workflow, as a turn has them."""
 
     id: str
-    run_id: str
+    run: str
+
+    async def first_run(self) -> str:
+        """It has one run."""
+        return self.run
 
 
 @pytest.mark.accepts("Y53")
@@ -748,7 +753,7 @@ async def test_input_that_is_no_batch_fails_typed(runtime: Runtime, kind: str) -
         status = await batch.wait()
 
     assert failed == [errors.InvalidRequestError.code] * 4
-    assert status.state == BatchState.COMPLETED
+    assert status.state == State.COMPLETED
 
 
 @pytest.mark.slow
@@ -769,7 +774,7 @@ async def test_batch_with_a_long_history_goes_on_in_a_new_run(runtime: Runtime) 
     assert len(runs) > 1
     assert sizes[batch_id] < limits.BATCH_EVENTS + 200
     assert len(sizes) == count + 1
-    assert (status.state, status.done, len(found)) == (BatchState.COMPLETED, count, count)
+    assert (status.state, status.done, len(found)) == (State.COMPLETED, count, count)
     assert status.cost == sum(one.cost or 0 for one in found.values()) == count * 20 * TOKEN
     assert status.left.model_calls == 0
     assert (model.most, set(model.asked.values())) == (10, {1})
@@ -898,7 +903,7 @@ async def test_waiting_turn_keeps_its_place_and_status_counts_it(runtime: Runtim
         done = await batch.wait()
 
     assert (status.waiting, status.pending, status.running) == (1, 1, 1)
-    assert (done.state, done.done) == (BatchState.COMPLETED, 2)
+    assert (done.state, done.done) == (State.COMPLETED, 2)
 
 
 async def started(client: AgentClient, turn_id: str) -> None:

@@ -11,9 +11,9 @@ import pytest
 
 from perdure import Budget, ModelRetryPolicy, Outcome, RequestOptions, errors, tool
 from perdure.clients import Turn
-from perdure.temporal.search_attributes import State
 from perdure.testing import ScriptedModel, call, calls, fails, says
 from perdure.turn.facts import BudgetAdded, CallFailed, WaitBegan
+from perdure.values.states import State
 
 from ...conftest import Runtime, check_history
 from ...support.spending import (

@@ -11,7 +11,7 @@ import pytest
 
 from perdure import Agent, tool
 from perdure.clients.reading import cursors
-from perdure.temporal.runs import describe
+from perdure.temporal.histories.runs import describe
 from perdure.testing import FunctionModel, ModelRequest, Reply, ScriptedModel, calls, says
 from perdure.testing import call as wants
 

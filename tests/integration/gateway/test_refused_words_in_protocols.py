@@ -96,8 +96,15 @@ async def over_webhook(
     body = {"agent": "desk", "task": "Help.", "id": hook_id, "on_done": receiver.url("/x")}
     assert (await http.post("/v1/turns", json=body)).status_code == 202
     await denied(client, hook_id)
+    session_id = f"{TURN}-chat"
+    begin = {"agent": "desk", "on_done": receiver.url("/chat")}
+    message = {"text": "Help.", "begin": begin}
+    sent = await http.post(f"/v1/sessions/{session_id}/messages", json=message)
+    assert sent.status_code == 202
+    await denied(client, f"{session_id}/1")
     [hook, *_] = await receiver.until("/x")
-    return {"webhook": hook.body}
+    [of_session, *_] = await receiver.until("/chat")
+    return {"webhook": hook.body, "webhook of a session": of_session.body}
 
 
 async def over_agui(http: httpx.AsyncClient) -> dict[str, object]:
@@ -121,7 +128,7 @@ async def test_what_was_refused_or_denied_is_where_it_is_documented_in_each_prot
     """A2A, MCP and webhooks tell nothing of it but to who decides; Responses and AG-UI have the
     denied calls.
     """
-    models = script(POLICY, PERSON, turns=5)
+    models = script(POLICY, PERSON, turns=6)
     async with (
         runtime(app(), model=models) as client,
         served(client, a2a_agents=[A2AAgent("desk", "Pays back.")]) as http,
@@ -142,6 +149,7 @@ async def test_what_was_refused_or_denied_is_where_it_is_documented_in_each_prot
         "MCP": set(),
         "MCP, list": set(),
         "webhook": set(),
+        "webhook of a session": set(),
         "Responses, asked": ASKED,
         "Responses": ASKED,
         "Responses, stream": ASKED,

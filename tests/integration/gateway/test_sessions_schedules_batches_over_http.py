@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from datetime import UTC, datetime
 from typing import Any
 
 import httpx
@@ -12,8 +14,9 @@ from temporalio.client import Client
 from perdure import Agent
 from perdure.clients import AgentClient
 from perdure.clients.reading.cursors import Cursor
+from perdure.clients.schedules.results import SchedulePosition
 from perdure.session.facts import MessageSent
-from perdure.temporal.runs import describe
+from perdure.temporal.histories.runs import describe
 from perdure.testing import FunctionModel, ModelRequest, Reply, says
 
 from ...conftest import Runtime
@@ -291,6 +294,99 @@ async def test_batch_is_started_and_its_results_are_streamed(runtime: Runtime) -
     assert cancelled.json() == {"cancelled": False}
     assert (retried.status_code, retried.json()["round"]) == (202, 1)
     assert told(unknown) == (404, "BATCH_NOT_FOUND")
+
+
+@pytest.mark.accepts("A16", "E171", "E172", "H2", "H11")
+async def test_names_lists_and_results_stay_within_the_tenant(runtime: Runtime) -> None:
+    """The name is the caller's, whatever the body says; another tenant finds nothing."""
+    definition = {
+        "id": "digest",
+        "agent": "desk",
+        "task": "Write it.",
+        "cron": "0 3 1 1 *",
+        "timezone": "UTC",
+    }
+    async with runtime(DESK, model=FunctionModel(echo)) as client, served(client) as http:
+        await http.post("/v1/schedules", json=definition)
+        path, started = "/v1/schedules/digest", []
+        for _ in range(2):
+            started.append((await http.post(f"{path}/run")).json()["id"])
+            await _result(http, started[-1])
+        await http.post(f"{path}/pause", json={"reason": "holiday"})
+        seen = await first_messages(http, f"{path}/results", 2)
+        [after] = await first_messages(http, f"{path}/results", 1, seen[0][0])
+        foreign = SchedulePosition.of(seen[0][0]).model_copy(
+            update={"open": {turn: datetime.now(UTC) for turn in ("@other/o1", "2026-01-01")}}
+        )
+        bad = [
+            await http.get(f"{path}/results", params={"after": after})
+            for after in ("bad", foreign.cursor())
+        ]
+        others = await http.get(f"{path}/results", headers=as_("otto"))
+        status = (await http.get(path)).json()
+        forged = {"id": "copy", "at_step": 0, "by": "otto@example.com"}
+        refused = await http.post(f"/v1/turns/{started[0]}/fork", json=forged)
+        forked = await http.post(f"/v1/turns/{started[0]}/fork", json={"id": "copy", "at_step": 0})
+        fork = await _forked_from(http, "copy")
+        await http.post("/v1/sessions/s1/messages", json={"text": "a", "begin": {"agent": "desk"}})
+        session = await http.post("/v1/sessions/s1/fork", json={"id": "s2", "at_turn": 0})
+        await http.post("/v1/batches", json={"id": "b1", "agent": "desk", "tasks": ["a"]})
+        await until_listed(http, "b1")
+        lists = [
+            (await http.get("/v1/batches?agent=desk", headers=as_(name))).json()["batches"]
+            for name in ("anna", "otto")
+        ]
+        for id in ("s1", "s2"):
+            await http.post(f"/v1/sessions/{id}/close")
+        await http.delete(path)
+
+    assert [data["id"] for _, data in seen] == started
+    assert after == seen[1]
+    assert [data["by"] for _, data in seen] == ["anna@example.com"] * 2
+    assert [told(one) for one in bad] == [(422, "INVALID_REQUEST")] * 2
+    assert told(others) == (404, "SCHEDULE_NOT_FOUND")
+    assert [(entry["verb"], entry["by"]) for entry in status["log"]] == [
+        ("paused", "anna@example.com"),
+        ("run", "anna@example.com"),
+        ("run", "anna@example.com"),
+    ]
+    assert (refused.status_code, forked.status_code) == (422, 202)
+    assert fork["by"] == "anna@example.com"
+    assert session.status_code == 202, session.text
+    assert session.json()["forked_from"] == {
+        "session_id": "@acme/s1",
+        "at_turn": 0,
+        "by": "anna@example.com",
+    }
+    assert [[entry["id"] for entry in entries] for entries in lists] == [["@acme/b1"], []]
+    assert lists[0][0].keys() >= {"id", "agent", "state", "started_at", "ended_at", "error"}
+
+
+async def first_messages(
+    http: httpx.AsyncClient, path: str, count: int, after: str = ""
+) -> list[tuple[str, dict[str, Any]]]:
+    """The first messages of a stream; then the client disconnects."""
+    seen: list[tuple[str, dict[str, Any]]] = []
+    async with contextlib.aclosing(messages(http, path, after)) as stream:  # type: ignore[type-var]
+        async for one in stream:
+            seen.append(one)
+            if len(seen) == count:
+                break
+    return seen
+
+
+async def until_listed(http: httpx.AsyncClient, batch_id: str) -> None:
+    """Wait until the list has a batch."""
+    async with asyncio.timeout(60):
+        while batch_id not in (await http.get("/v1/batches")).text:  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+
+
+async def _forked_from(http: httpx.AsyncClient, turn_id: str) -> dict[str, Any]:
+    """From where a turn goes on, by its result."""
+    result = (await http.get(f"/v1/turns/{turn_id}/result?wait=60")).json()
+    origin: dict[str, Any] = result["forked_from"]
+    return origin
 
 
 @pytest.mark.accepts("H113")

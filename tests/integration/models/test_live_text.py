@@ -20,7 +20,7 @@ from perdure import Agent, AssistantMessage, Budget, Outcome, Price, Text, error
 from perdure.activities.provider import Heard, ModelRequest
 from perdure.clients import AgentClient, Event, TextBegins, TextVoid, Turn
 from perdure.clients.reading.live_text import Piece
-from perdure.temporal.runs import describe
+from perdure.temporal.histories.runs import describe
 from perdure.testing import ScriptedModel, call, calls, says, slowly
 from perdure.testing.stub_provider import StubProvider, StubReply
 from perdure.turn.facts import CallFailed, ModelAnswered

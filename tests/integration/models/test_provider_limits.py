@@ -10,10 +10,10 @@ from temporalio.api.enums.v1 import EventType
 
 from perdure import Agent, Budget, ModelRetryPolicy, Observer, TurnInfo, errors
 from perdure.agents.definitions import AgentDefinition
-from perdure.temporal.search_attributes import State
 from perdure.testing import ScriptedModel, call, calls, fails, says, skip_time
 from perdure.turn.facts import AgentResolved, ChildTold, WaitBegan, WaitEnded
 from perdure.values.model_retry import PinnedRetry
+from perdure.values.states import State
 from perdure.worker import AgentWorker
 
 from ...conftest import Runtime

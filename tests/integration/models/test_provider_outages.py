@@ -27,11 +27,11 @@ from perdure.__main__ import run
 from perdure.activities.provider import ModelRequest
 from perdure.activities.providers import OpenAIChat
 from perdure.clients import Turn
-from perdure.temporal.search_attributes import State
 from perdure.testing import FunctionModel, ScriptedModel, call, calls, fails, says
 from perdure.testing.scripted import Reply
 from perdure.testing.stub_provider import StubProvider
 from perdure.turn.facts import CallFailed, Resumed, WaitBegan, WaitEnded
+from perdure.values.states import State
 from perdure.worker import AgentWorker
 from perdure.worker.telemetry import Telemetry
 

@@ -13,7 +13,7 @@ import pytest
 
 from perdure import Agent, errors, tool
 from perdure.clients import AgentClient, Event, Turn
-from perdure.temporal.history import HistoryReader
+from perdure.temporal.histories.turn_history import HistoryReader
 from perdure.testing import ScriptedModel, call, calls, says
 from perdure.turn.facts import (
     AgentResolved,

@@ -162,7 +162,7 @@ async def test_what_was_refused_or_denied_is_where_it_is_documented_over_http(
     assert [path for path, text in lists.items() if canaries(text)] == []
 
 
-@pytest.mark.accepts("G26")
+@pytest.mark.accepts("G26", "E171")
 async def test_what_was_refused_or_denied_is_where_it_is_documented(
     runtime: Runtime, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -44,10 +44,10 @@ from perdure.clients.cli.running import setup_namespace
 from perdure.temporal import namespace_check, search_attributes
 from perdure.temporal.connect import connect_local
 from perdure.temporal.namespace_check import Index
-from perdure.temporal.search_attributes import State
 from perdure.testing import ScriptedModel, call, calls, fails, local_runtime, says
 from perdure.turn.facts import ChildScheduled
 from perdure.values.reports import StopReason
+from perdure.values.states import State
 from perdure.worker import AgentWorker
 
 from ...conftest import RecordingClient, Runtime, check_history, eventually

@@ -82,6 +82,11 @@ def reads(client: AgentClient, ids: dict[str, str]) -> dict[str, Awaitable[Any]]
     }
 
 
+def three_answers() -> ScriptedModel:
+    """A model for what is prepared."""
+    return ScriptedModel(says("one"), says("two"), says("three"))
+
+
 async def prepared(client: RecordingClient) -> dict[str, str]:
     """The ids of a turn, a session, a batch and a schedule; all but the last are over."""
     name = secrets.token_hex(4)
@@ -96,6 +101,7 @@ async def prepared(client: RecordingClient) -> dict[str, str]:
     schedule = await client.create_schedule(
         f"schedule-{name}", "spender", "a task", cron="0 3 * * *", timezone="UTC"
     )
+    await client.turn(await schedule.run_now()).result()
     return {
         "turn": sent.turn_id,
         "session": session.id,
@@ -115,7 +121,7 @@ REFUSED = (FOLLOWED, "describe_schedule")
 @pytest.mark.accepts("E152")
 async def test_error_of_the_server_has_one_class_everywhere(runtime: Runtime) -> None:
     """One that does not pass ends every read; one that passes ends none that follows."""
-    model = ScriptedModel(says("one"), says("two"))
+    model = three_answers()
     raised, refused, passed = [], [], []
     async with runtime(app(), model=model) as client:
         ids = await prepared(client)
@@ -180,6 +186,7 @@ FOLLOWING = {
     ("session", "wait"),
     ("batch", "results"),
     ("batch", "wait"),
+    ("schedule", "results"),
 }
 """The reads that go on after an error that passes, once they have found what they follow."""
 
@@ -197,7 +204,9 @@ async def test_every_verb_of_every_resource_ends_with_the_class_of_the_error(
 ) -> None:
     """Whatever the server answers: no row retries for ever."""
     expected, found, asked = dict[Any, str](), dict[Any, str | None](), 0
-    async with runtime(app(), model=ScriptedModel(says("one"), says("two"))) as client:
+    async with runtime(
+        app(), model=ScriptedModel(says("one"), says("two"), says("three"))
+    ) as client:
         ids = await prepared(client)
         for code, message, cls in REFUSALS:
             other, service = refusing(client, code)
@@ -229,7 +238,7 @@ async def test_every_verb_ends_with_an_error_of_perdure_if_a_later_request_is_re
     """From the second request on, from the third, and so on, until none is left to refuse."""
     untyped, classes = dict[Any, type[BaseException]](), dict[Any, type[BaseException] | None]()
     rows = set[tuple[str, str]]()
-    model = ScriptedModel(says("zero"), says("one"), says("two"))
+    model = ScriptedModel(says("zero"), says("one"), says("two"), says("three"))
     async with runtime(app(), model=model) as client:
         await client.run("spender", "the first task", id=EXISTING)
         ids = await prepared(client)
@@ -259,7 +268,9 @@ async def test_every_verb_ends_with_an_error_of_perdure_if_a_later_request_is_re
 async def test_error_that_passes_is_waited_out_by_those_that_follow(runtime: Runtime) -> None:
     """All other reads end with its class; a later request is refused, twice."""
     expected, ends = dict[Any, object](), dict[Any, object]()
-    async with runtime(app(), model=ScriptedModel(says("one"), says("two"))) as client:
+    async with runtime(
+        app(), model=ScriptedModel(says("one"), says("two"), says("three"))
+    ) as client:
         ids = await prepared(client)
         for code in PASSING:
             for resource in READS:

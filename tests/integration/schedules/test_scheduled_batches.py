@@ -15,10 +15,10 @@ from temporalio.worker import Replayer
 
 from perdure import Budget, Outcome, errors
 from perdure.activities.provider import ModelRequest
-from perdure.clients import AgentClient, Batch, BatchOf, BatchResult, BatchState, Schedule
+from perdure.clients import AgentClient, Batch, BatchOf, BatchResult, Schedule, State
 from perdure.clients.schedules.definition import turn_id_of
+from perdure.temporal.histories.runs import describe, runs_up_to
 from perdure.temporal.names import BATCH
-from perdure.temporal.runs import describe, runs_up_to
 from perdure.testing import FunctionModel, ScriptedModel, fails, says
 from perdure.testing import Runtime as PlainRuntime
 from perdure.values.budgets import Spending
@@ -102,7 +102,7 @@ async def test_schedule_runs_its_tasks_as_a_batch_at_each_time(runtime: Runtime)
     assert "Scheduled for Tuesday, 2026-03-03 07:00 Europe/Berlin" in str(found[1]["b"].output)
     assert "Jo" in str(found[1]["b"].output)
     assert str(found[1]["b"].output).endswith("two")
-    assert [one.state for one in over] == [BatchState.COMPLETED] * 2
+    assert [one.state for one in over] == [State.COMPLETED] * 2
     assert over[0].budget == Budget(usd="9")
     assert (last.done, last.cost) == (2, Decimal(2))
     assert info.workflow_execution_info.type.name == BATCH
@@ -157,23 +157,50 @@ async def test_batches_count_in_the_total_of_their_schedule(runtime: Runtime) ->
         await daily.delete()
 
     assert (first.state, first.budget, first.cost) == (
-        BatchState.COMPLETED,
+        State.COMPLETED,
         Budget(usd="4"),
         Decimal(2),
     )
     assert between.spent == Spending(usd=Decimal(2), tokens=2_000, model_calls=2)
     assert (second.budget, second.cost) == (Budget(usd="3"), Decimal(2))
-    assert (third.state, third.budget) == (BatchState.BUDGET_EXHAUSTED, Budget(usd="1"))
+    assert (third.state, third.budget) == (State.BUDGET_EXHAUSTED, Budget(usd="1"))
     assert (short.is_paused, short.spent.model_calls) == (True, 4)
     assert "does not suffice for another turn" in short.reason
-    assert (fourth.state, fourth.done) == (BatchState.COMPLETED, 2)
+    assert (fourth.state, fourth.done) == (State.COMPLETED, 2)
     assert paused.is_paused
     assert "is spent: 6 model calls of 6" in paused.reason
-    assert (ended.state, ended.not_started, nothing) == (BatchState.BUDGET_EXHAUSTED, 2, {})
+    assert (ended.state, ended.not_started, nothing) == (State.BUDGET_EXHAUSTED, 2, {})
     assert "the total budget of schedule" in ended.reason
     assert (again.is_paused, again.spent) == (True, paused.spent)
-    assert sixth.state is BatchState.COMPLETED
+    assert sixth.state is State.COMPLETED
     assert after.spent.model_calls == 8
+
+
+@pytest.mark.accepts("B19", "E167")
+async def test_budget_that_is_added_to_a_batch_counts_in_the_total(runtime: Runtime) -> None:
+    """A person may add more than the total has left; the schedule pauses after that."""
+    model = Held(*[says(f"{number}", usage=usage(1_000)) for number in range(3)])
+    async with runtime(app(REPORTER), model=model) as client:
+        daily = await client.create_schedule(
+            new_id("added"),
+            "reporter",
+            batch=BatchOf(["one", "two", "three"], at_once=1),
+            total=Budget(usd="2"),
+            **DAILY,
+        )
+        batch = await existing(client, await daily.run_now())
+        await eventually(lambda: len(model.requests) == 1, "the model is asked")
+        left = await batch.add_budget(Budget(usd="10"))
+        model.let_go.set()
+        over = await batch.wait()
+        status = await daily.status()
+        await daily.delete()
+
+    assert left.usd == 12
+    assert (over.state, over.done, over.cost) == (State.COMPLETED, 3, Decimal(3))
+    assert status.spent.usd == 3
+    assert status.is_paused
+    assert "is spent: $3 of $2" in status.reason
 
 
 @pytest.mark.slow
@@ -208,7 +235,7 @@ async def test_cancelled_and_terminated_batches_count_once(runtime: Runtime) -> 
         three = await daily.status()
         await daily.delete()
 
-    assert (stopped.state, stopped.reason) == (BatchState.CANCELLED, "enough")
+    assert (stopped.state, stopped.reason) == (State.CANCELLED, "enough")
     assert not one.is_paused
     assert one.spent.tokens > 1_000  # a call without an answer costs what was reserved for it
     assert two.spent.tokens > one.spent.tokens + 2_000  # so does the one that was terminated
@@ -243,7 +270,7 @@ async def test_batch_without_all_answers_pauses_a_schedule_that_asks_for_it(
         again, found = await batch.wait(), await results(batch)
         await daily.delete()
 
-    assert (ended.state, ended.done, ended.failed) == (BatchState.COMPLETED, 1, 1)
+    assert (ended.state, ended.done, ended.failed) == (State.COMPLETED, 1, 1)
     assert "1 of the 2 tasks have no answer" in str(failed.value.cause)
     assert not by_hand.is_paused  # neither a backfill nor a start by hand pauses
     assert (again.round, again.done) == (2, 2)
@@ -275,7 +302,7 @@ async def test_running_batch_is_skipped_queued_behind_or_cancelled(
         await daily.delete()
 
     assert first.id in busy.value.message
-    assert (cancelled.state, second.state) == (BatchState.CANCELLED, BatchState.COMPLETED)
+    assert (cancelled.state, second.state) == (State.CANCELLED, State.COMPLETED)
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [

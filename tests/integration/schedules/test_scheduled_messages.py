@@ -337,7 +337,7 @@ async def test_schedule_that_cannot_send_messages_is_refused_at_once(runtime: Ru
     assert (status.session, status.agent, status.remember_last) == (None, "reporter", True)
 
 
-@pytest.mark.accepts("E105", "E170")
+@pytest.mark.accepts("E105", "E180")
 async def test_message_of_a_schedule_has_the_images_of_its_task(runtime: Runtime) -> None:
     """After the slot and the text."""
     model = ScriptedModel(says("seen"))

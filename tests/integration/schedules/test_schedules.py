@@ -27,11 +27,11 @@ from perdure.clients import AgentClient
 from perdure.clients.schedules.definition import turn_id_of
 from perdure.clients.schedules.stored import definition_of, schedule_of
 from perdure.temporal import schedule_updates, search_attributes
-from perdure.temporal.search_attributes import State
 from perdure.testing import Runtime as PlainRuntime
 from perdure.testing import ScriptedModel, fails, says
 from perdure.turn.facts import TurnStarted
 from perdure.values.messages import UserMessage
+from perdure.values.states import State
 from perdure.worker import AgentWorker
 
 from ...conftest import Runtime
@@ -196,7 +196,7 @@ async def test_same_definition_is_the_same_schedule_and_another_one_is_a_conflic
         status = await made.status()
 
     assert (made.id, again.id) == (name, name)
-    assert raised.value.context["differs"] == ["task", "labels", "timezone", "catch_up", "output"]
+    assert raised.value.context["differs"] == ["labels", "task", "timezone", "catch_up", "output"]
     assert "Schedule.change" in raised.value.message
     told_of = status.model_dump(include=set(wanted))
     assert told_of == {name: value for name, value in wanted.items() if name in told_of} | {

@@ -28,7 +28,7 @@ from perdure import (
 from perdure.clients import AgentClient
 from perdure.events import Said
 from perdure.session.facts import MessageSent
-from perdure.temporal.runs import describe, runs_up_to
+from perdure.temporal.histories.runs import describe, runs_up_to
 from perdure.testing import ScriptedModel, fails, says
 from perdure.testing.runtime import local_runtime
 from perdure.worker import AgentWorker
@@ -58,7 +58,7 @@ def users(messages: Any) -> list[tuple[Any, ...]]:
     return [one.parts for one in messages if isinstance(one, UserMessage)]
 
 
-@pytest.mark.accepts("E170")
+@pytest.mark.accepts("E180")
 async def test_message_with_an_image_is_read_as_it_was_sent(runtime: Runtime) -> None:
     """By the turn that it begins and by those after it; readers name it by its kind and size."""
     model = ScriptedModel(says("a cat"), says("the same"))
@@ -82,7 +82,7 @@ async def test_message_with_an_image_is_read_as_it_was_sent(runtime: Runtime) ->
     assert events[-1] == MessageSent("m-1", BRIEF, parts=ASKED)
 
 
-@pytest.mark.accepts("E170", "E171")
+@pytest.mark.accepts("E180", "E181")
 async def test_images_wait_and_are_steered_and_read_once(runtime: Runtime) -> None:
     """A status names them by kind and size; a message of the same id is the same message."""
     model = Paced(says("one"), says("two"), says("three"))
@@ -113,7 +113,7 @@ async def test_images_wait_and_are_steered_and_read_once(runtime: Runtime) -> No
     assert PNG.data not in json.dumps([event.to_json() for event in events])
 
 
-@pytest.mark.accepts("E170", "E54")
+@pytest.mark.accepts("E180", "E54")
 async def test_images_of_an_interrupted_turn_stay_in_order(runtime: Runtime) -> None:
     """Those that it had not read are given to the next turn, with those that have come since."""
     model = Paced(says("never"), says("done"))
@@ -137,7 +137,7 @@ async def test_images_of_an_interrupted_turn_stay_in_order(runtime: Runtime) -> 
     assert [len(turn.messages) for turn in turns] == [2, 3]
 
 
-@pytest.mark.accepts("E170", "E47", "E58")
+@pytest.mark.accepts("E180", "E47", "E58")
 async def test_images_are_in_forks_and_in_resumed_turns(runtime: Runtime) -> None:
     model = Paced(says("one"), says("never"), says("forked"), says("resumed"))
     async with runtime(app(), model=model) as client:
@@ -172,7 +172,7 @@ def seers(*agents: Agent, **models: ScriptedModel) -> AgentWorker:
     return AgentWorker(*agents, providers=models, profiles={"blind:*": ModelProfile(media={})})
 
 
-@pytest.mark.accepts("E172", "M33")
+@pytest.mark.accepts("E182", "M33")
 async def test_model_without_vision_gets_sentences_for_images_that_came_later(
     runtime: Runtime,
 ) -> None:
@@ -197,7 +197,7 @@ async def test_model_without_vision_gets_sentences_for_images_that_came_later(
     assert users(report.messages)[1:3] == [ASKED, ASKED]
 
 
-@pytest.mark.accepts("E172")
+@pytest.mark.accepts("E182")
 async def test_next_model_reads_the_image_that_a_turn_begins_with(runtime: Runtime) -> None:
     """As for the task of any turn."""
     blind, seeing = ScriptedModel(says("never")), ScriptedModel(says("a cat"))
@@ -209,7 +209,7 @@ async def test_next_model_reads_the_image_that_a_turn_begins_with(runtime: Runti
     assert blind.call_count == 0
 
 
-@pytest.mark.accepts("E172", "M34")
+@pytest.mark.accepts("E182", "M34")
 async def test_broken_image_does_not_end_every_later_turn(runtime: Runtime) -> None:
     """The provider rejects it once; the next turn is asked without it."""
     rejected = errors.LLMInvalidRequestError("m: could not process image (status 400)")
@@ -230,7 +230,7 @@ async def test_broken_image_does_not_end_every_later_turn(runtime: Runtime) -> N
     ]
 
 
-@pytest.mark.accepts("E170", "U21")
+@pytest.mark.accepts("E180", "U21")
 async def test_input_guardrail_sees_text_and_images_of_messages(runtime: Runtime) -> None:
     """Of the first message, of one that waited, and of one that is steered."""
     seen: list[Any] = []
@@ -260,7 +260,7 @@ async def test_input_guardrail_sees_text_and_images_of_messages(runtime: Runtime
 # What is refused
 
 
-@pytest.mark.accepts("E171")
+@pytest.mark.accepts("E181")
 async def test_content_that_no_model_could_read_is_refused(runtime: Runtime) -> None:
     """Before anything is recorded, and by the session and the turn themselves as well."""
     bad: dict[str, Any] = {
@@ -291,7 +291,7 @@ async def test_content_that_no_model_could_read_is_refused(runtime: Runtime) -> 
         await turn.result()
 
 
-@pytest.mark.accepts("E171")
+@pytest.mark.accepts("E181")
 async def test_images_that_are_too_large_together_are_refused(runtime: Runtime) -> None:
     """At once; a session takes them again when a turn has read those before."""
     most = limits.UNREAD_MEDIA_BYTES * 3 // 4 - 2_000
@@ -318,7 +318,7 @@ async def test_images_that_are_too_large_together_are_refused(runtime: Runtime) 
     assert [len(users(one.messages)) for one in model.requests] == [1, 3, 4]
 
 
-@pytest.mark.accepts("E171", "M31")
+@pytest.mark.accepts("E181", "M31")
 async def test_large_image_of_a_message_goes_through_external_storage(
     perdure_server: str, tmp_path: Path
 ) -> None:
@@ -358,7 +358,7 @@ async def test_large_image_of_a_message_goes_through_external_storage(
 
 
 @pytest.mark.slow
-@pytest.mark.accepts("E170", "E115", "Y51")
+@pytest.mark.accepts("E180", "E115", "Y51")
 async def test_images_stay_in_later_runs_of_a_session() -> None:
     """Also those that wait. More than fits into the input of a run is read before it begins."""
     model = Paced(says("one"), says("two"), says("three"))

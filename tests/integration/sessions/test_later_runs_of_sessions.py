@@ -22,9 +22,9 @@ from temporalio.worker import (
 
 from perdure.clients import Session
 from perdure.session.wire import Queued, SessionRequest, SessionSnapshot
+from perdure.temporal.histories.runs import describe, runs_up_to
 from perdure.temporal.names import RECORD_TURN, SESSION
 from perdure.temporal.payloads import pack
-from perdure.temporal.runs import describe, runs_up_to
 from perdure.testing import ScriptedModel, says
 from perdure.testing.runtime import local_runtime
 from perdure.worker import AgentWorker, PerdurePlugin

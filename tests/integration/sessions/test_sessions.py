@@ -3,24 +3,22 @@
 import asyncio
 import contextlib
 import secrets
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from temporalio import activity
-from temporalio.api.common.v1 import Payload
-from temporalio.converter import DataConverter, PayloadCodec
+from temporalio.converter import DataConverter
 
 from perdure import Agent, Budget, Outcome, OutputGuardrail, errors, limits
 from perdure.clients import Session, SessionEntry
 from perdure.session.facts import TurnOver
 from perdure.session.state import fold
-from perdure.temporal.names import CLOSE, RECORD_TURN
+from perdure.temporal.names import CLOSE
 from perdure.testing import ScriptedModel, call, calls, fails, says
 from perdure.values.messages import AssistantMessage
 
 from ...conftest import RecordingClient, Runtime
 from ...support.conversing import Paced, session_of, texts, until_idle, until_recorded
+from ...support.held_records import HeldRecords
 from ...support.spending import SOON_S, app, look, queue, spender
 
 
@@ -621,29 +619,6 @@ async def test_end_of_a_turn_answers_its_first_message_alone(
     ]
 
 
-class Holding(PayloadCodec):
-    """Changes nothing, and can hold what the activity reads that records a turn.
-
-    Attributes:
-        is_held: Whether it has come to that.
-        let_go: Whether it may go on.
-    """
-
-    def __init__(self) -> None:
-        self.is_held, self.let_go = asyncio.Event(), asyncio.Event()
-        self.let_go.set()
-
-    async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
-        return list(payloads)
-
-    async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
-        if activity.in_activity() and activity.info().activity_type == RECORD_TURN:
-            if not self.let_go.is_set():
-                self.is_held.set()
-            await self.let_go.wait()
-        return list(payloads)
-
-
 async def accepted(client: RecordingClient, session: Session, name: str) -> list[bool]:
     """Whether each accepted update of this name is completed."""
     history = await client.temporal.get_workflow_handle(session.id).fetch_history()
@@ -662,7 +637,7 @@ async def accepted(client: RecordingClient, session: Session, name: str) -> list
 @pytest.mark.accepts("E168")
 async def test_cancel_while_a_turn_is_recorded_ends_the_session(runtime: Runtime) -> None:
     """Also a second time, and at once: it does not wait for the record."""
-    model, codec = Paced(says("one")), Holding()
+    model, codec = Paced(says("one")), HeldRecords()
     converter = DataConverter(payload_codec=codec)
     async with runtime(app(), model=model, data_converter=converter) as client:
         session = session_of(client)
@@ -686,7 +661,7 @@ async def test_cancel_while_a_turn_is_recorded_ends_the_session(runtime: Runtime
 @pytest.mark.accepts("E154")
 async def test_close_after_the_end_of_a_turn_returns_what_it_left_unread(runtime: Runtime) -> None:
     """While the session records the turn, it waits: its queue has no other message later."""
-    model, codec = Paced(says("one"), says("never")), Holding()
+    model, codec = Paced(says("one"), says("never")), HeldRecords()
     converter = DataConverter(payload_codec=codec)
     async with runtime(app(), model=model, data_converter=converter) as client:
         session = session_of(client)

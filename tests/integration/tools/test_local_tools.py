@@ -23,7 +23,7 @@ from perdure import Agent, Budget, Media, Outcome, Tool, ToolContext, errors, li
 from perdure.activities.provider import ModelRequest
 from perdure.clients import Turn
 from perdure.clients.reading.events import Event
-from perdure.temporal.history import key_of
+from perdure.temporal.histories.turn_history import key_of
 from perdure.testing import ScriptedModel, call, calls, says
 from perdure.testing.scripted import Reply
 from perdure.turn.facts import (

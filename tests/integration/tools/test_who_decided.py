@@ -9,12 +9,13 @@ import json
 import logging
 import secrets
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from temporalio.client import Client
 
 from perdure import Agent, Budget, ModelRetryPolicy, errors, tool
-from perdure.clients import AgentClient
+from perdure.clients import AgentClient, State
 from perdure.clients.cli.common import sender
 from perdure.clients.cli.drawing.progress import Progress
 from perdure.clients.cli.running.approvals import ApprovalOptions, decide
@@ -25,18 +26,28 @@ from perdure.session.facts import (
     SessionResumed,
     TurnInterrupted,
 )
-from perdure.session.wire import SessionReason
+from perdure.session.wire import SessionFork, SessionReason
 from perdure.temporal import access
-from perdure.temporal.names import ADD_BUDGET, CLOSE, DECIDE, INTERRUPT, RESUME
+from perdure.temporal.names import (
+    ADD_BUDGET,
+    BATCH,
+    CLOSE,
+    DECIDE,
+    INTERRUPT,
+    MEMO_BATCH,
+    RESUME,
+)
 from perdure.temporal.payloads import pack
-from perdure.testing import ByTask, ScriptedModel, call, calls, fails, says
+from perdure.testing import ByTask, FunctionModel, ScriptedModel, call, calls, fails, says
 from perdure.turn.facts import BudgetAdded, CancelRequested, Decided, Resumed, WaitBegan
 from perdure.turn.wire import Resume
 from perdure.values.approvals import Decision
 from perdure.values.budgets import BudgetUpdate
+from perdure.values.reports import ForkedFrom
 
 from ...conftest import Runtime
 from ...support.approving import pending
+from ...support.scheduling import entry_when, every_second
 from ...support.spending import Held, until
 from ...support.web_ui import card_of, rows_of
 
@@ -217,6 +228,152 @@ async def test_schedule_says_who_paused_it(runtime: Runtime) -> None:
         ("paused", "moving", None),
         ("paused", "two lines", "Bo Berg"),
     ]
+
+
+@pytest.mark.accepts("A16")
+async def test_schedule_remembers_who_asked_for_what(runtime: Runtime) -> None:
+    """The last ten requests with a name, the newest first. They are no part of the definition, and
+    a change at the same moment is no conflict.
+    """
+    definition: dict[str, Any] = {
+        "cron": "0 3 1 1 *",
+        "timezone": "UTC",
+        "total": Budget(tokens=10**6),
+    }
+    async with runtime(clerk, model=FunctionModel(lambda _: says("done"))) as client:
+        id = f"logged-{secrets.token_hex(4)}"
+        schedule = await client.create_schedule(id, "clerk", "go", **definition)
+        await schedule.pause("moving", by=ANNA)
+        await schedule.resume()
+        turn_id = await schedule.run_now(by="Bo Berg")
+        await client.turn(turn_id).result()
+        await schedule.wait()
+        await schedule.add_budget(Budget(tokens=5), by=ANNA)
+        await schedule.cancel("two\nlines", by="Bo Berg")
+        status = await schedule.status()
+        more = {**definition, "total": Budget(tokens=10**6 + 5)}
+        await client.create_schedule(id, "clerk", "go", **more)
+        names = [f"{number}" for number in range(9)]
+        await schedule.change(labels={"a": "b"})
+        for name in names:
+            await schedule.resume(by=name)
+        changing = schedule.change(labels={"c": "d"})
+        await asyncio.gather(changing, schedule.resume(by="9"), schedule.resume(by="10"))
+        later = await schedule.status()
+        await schedule.delete()
+
+    assert [(one.verb, one.by, one.reason, one.id) for one in status.log] == [
+        ("cancelled", "Bo Berg", "two lines", ""),
+        ("budget_added", ANNA, "", ""),
+        ("run", "Bo Berg", "", turn_id),
+        ("paused", ANNA, "moving", ""),
+    ]
+    assert [one.by for one in status.last] == ["Bo Berg"]
+    assert [one.at for one in status.log] == sorted((one.at for one in status.log), reverse=True)
+    assert {one.by for one in later.log[:2]} == {"9", "10"}
+    assert [one.by for one in later.log[2:]] == names[:0:-1]
+    assert (later.labels, later.total) == ({"c": "d"}, more["total"])
+
+
+@pytest.mark.accepts("A16")
+async def test_pause_that_cannot_be_recorded_is_made_all_the_same(
+    runtime: Runtime, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As of a schedule whose times another program has changed."""
+    async with runtime(clerk, model=ScriptedModel()) as client:
+        schedule = await client.create_schedule(
+            f"logged-{secrets.token_hex(4)}", "clerk", "go", cron="0 3 1 1 *", timezone="UTC"
+        )
+        await every_second(client.temporal, schedule.id)
+        with caplog.at_level(logging.WARNING, logger="perdure"):
+            await schedule.pause("too often", by=ANNA)
+        entry = await entry_when(client, schedule.id, paused=True)
+        await schedule.delete()
+
+    assert (entry.reason, entry.by) == ("too often", ANNA)
+    assert "has no record of paused" in caplog.text
+
+
+@pytest.mark.accepts("A16")
+async def test_fork_says_who_made_it(runtime: Runtime) -> None:
+    """A fork of the fork has a name of its own, or none. The name is no part of what is asked."""
+    async with runtime(clerk, model=FunctionModel(lambda _: says("done"))) as client:
+        turn = await client.start("clerk", "go")
+        await turn.result()
+        fork = await turn.fork(0, by=ANNA)
+        report = await fork.result()
+        same = await turn.fork(0, id=fork.id, by="Bo Berg")
+        again, unnamed = await fork.fork(0, by="Bo Berg"), await fork.fork(0)
+        ends = [await one.result() for one in (again, unnamed)]
+        status = await again.status()
+
+    assert report.forked_from == ForkedFrom(turn_id=turn.id, step=0, by=ANNA)
+    assert same.id == fork.id
+    assert [end.forked_from.by for end in ends if end.forked_from] == ["Bo Berg", None]
+    assert status.forked_from == ForkedFrom(turn_id=fork.id, step=0, by="Bo Berg")
+
+
+@pytest.mark.accepts("A16")
+async def test_fork_of_a_session_says_who_made_it(runtime: Runtime) -> None:
+    """Also a fork of the fork, and without a name; the session itself says nothing."""
+    async with runtime(clerk, model=FunctionModel(lambda _: says("done"))) as client:
+        id = f"named-{secrets.token_hex(4)}"
+        session = client.session(id, "clerk")
+        await (await session.say("go")).result()
+        fork = await session.fork(id=f"{id}-a", by=ANNA)
+        await (await fork.say("go on")).result()
+        again = await fork.fork(1, id=f"{id}-b", by="Bo Berg")
+        unnamed = await fork.fork(id=f"{id}-c")
+        points = [(await one.status()).forked_from for one in (session, fork, again, unnamed)]
+        for one in (session, fork, again, unnamed):
+            await one.cancel()
+
+    assert points == [
+        None,
+        SessionFork(session_id=session.id, at_turn=1, by=ANNA),
+        SessionFork(session_id=fork.id, at_turn=1, by="Bo Berg"),
+        SessionFork(session_id=fork.id, at_turn=2),
+    ]
+
+
+@pytest.mark.accepts("A16")
+async def test_batch_says_who_cancelled_it_and_who_ran_it_again(runtime: Runtime) -> None:
+    """The name of a cancel is that of its round, and the name of a retry stays when it is over."""
+    model = Held(says("one"), says("two"), says("three"))
+    async with runtime(clerk, model=model) as client:
+        batch = await client.start_batch(
+            f"named-{secrets.token_hex(4)}", "clerk", ["a", "b"], at_once=1
+        )
+        running = await batch.status()
+        await batch.cancel("wrong prompt", by=ANNA)
+        cancelled = await batch.wait()
+        model.let_go.set()
+        await batch.retry(by="Bo Berg")
+        done = await batch.wait()
+        with pytest.raises(errors.InvalidRequestError, match="by must be one line"):
+            await batch.retry(by="two\nlines")
+
+    assert (running.by, running.retried_by) == (None, None)
+    assert (cancelled.reason, cancelled.by, cancelled.retried_by) == ("wrong prompt", ANNA, None)
+    assert (done.state, done.by, done.retried_by) == (State.COMPLETED, None, "Bo Berg")
+
+
+@pytest.mark.accepts("A16")
+async def test_batch_of_an_earlier_release_has_no_names(runtime: Runtime) -> None:
+    """Its memo lacks the field; a cancel of Temporal's own has no name."""
+    old = {"agent": "clerk", "items": 2, "at_once": 1, "rounds": [], "stop": "cancelled"}
+    async with runtime(clerk, model=ScriptedModel()) as client:
+        id = f"old-{secrets.token_hex(4)}"
+        handle = await client.temporal.start_workflow(
+            BATCH, id=id, task_queue=f"{id}-none", memo={MEMO_BATCH: old}
+        )
+        before = await client.batch(id).status()
+        await handle.cancel()
+        after = await client.batch(id).status()
+        await handle.terminate()
+
+    assert (before.by, before.retried_by, before.agent) == (None, None, "clerk")
+    assert (after.by, after.retried_by) == (None, None)
 
 
 @pytest.mark.accepts("A13")

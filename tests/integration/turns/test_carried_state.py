@@ -28,7 +28,7 @@ from perdure.delivery.webhook import WebhookCall
 from perdure.errors import PerdureError
 from perdure.session.wire import Queued, SessionRequest, SessionSnapshot
 from perdure.temporal import start_request
-from perdure.temporal.history import HistoryReader
+from perdure.temporal.histories.turn_history import HistoryReader
 from perdure.temporal.names import ADD_BUDGET, BATCH, CHILD_NEWS, PUSH, SESSION, TURN, WEBHOOK
 from perdure.temporal.payloads import pack, unpack
 from perdure.testing import ScriptedModel, says

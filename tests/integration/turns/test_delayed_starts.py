@@ -13,9 +13,9 @@ from perdure import Agent, Budget, Outcome, errors
 from perdure.__main__ import run as command
 from perdure.activities.provider import ModelRequest
 from perdure.clients.reading.current_activity import is_stopped
-from perdure.temporal.search_attributes import State
 from perdure.testing import ScriptedModel, call, calls, says, skip_time
 from perdure.turn.facts import AgentResolved, WaitBegan, WaitEnded
+from perdure.values.states import State
 from perdure.worker import AgentWorker
 
 from ...conftest import Runtime, fold_history

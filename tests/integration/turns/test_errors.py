@@ -17,10 +17,10 @@ from perdure import AgentReport, Budget, Outcome, errors, limits, tool
 from perdure.activities.provider import ModelRequest
 from perdure.clients import AgentClient
 from perdure.errors import PerdureError
-from perdure.temporal.search_attributes import State
 from perdure.testing import ByTask, ScriptedModel, call, calls, fails, says
 from perdure.turn.facts import WaitBegan
 from perdure.values.messages import AssistantMessage, UserMessage
+from perdure.values.states import State
 
 from ...conftest import Runtime, eventually
 from ...support.ends import CASES, ELSEWHERE, FROM_OUTSIDE, End, play

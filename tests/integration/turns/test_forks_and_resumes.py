@@ -294,6 +294,8 @@ async def test_turn_that_used_its_iterations_is_resumed(runtime: Runtime) -> Non
         assert isinstance(end, errors.MaxIterationsError)
         assert end.report is not None
         assert await turn.resume_step() == 2
+        with pytest.raises(errors.InvalidRequestError, match="goes on only as a new turn"):
+            await turn.resume(max_iterations=5, start=False)
         resumed = await turn.resume(max_iterations=5)
         report = await resumed.result()
 

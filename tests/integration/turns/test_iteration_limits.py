@@ -21,7 +21,6 @@ from perdure.clients import AgentClient, Turn
 from perdure.clients.cli.drawing.hints import CommandHints
 from perdure.clients.reading.current_activity import is_stopped
 from perdure.temporal.connect import connect
-from perdure.temporal.search_attributes import State
 from perdure.testing import ByTask, ScriptedModel, call, calls, says
 from perdure.turn.facts import BudgetAdded, WaitBegan
 from perdure.turn.state import TurnState
@@ -29,6 +28,7 @@ from perdure.turn.waiting import Waiting
 from perdure.turn.wire import TurnRequest
 from perdure.values.answers import ModelAnswer
 from perdure.values.messages import AssistantMessage, Text
+from perdure.values.states import State
 from perdure.worker import AgentWorker, PerdurePlugin
 
 from ...conftest import Run, Runtime

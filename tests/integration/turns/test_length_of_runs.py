@@ -11,9 +11,9 @@ from temporalio.worker import Replayer
 
 from perdure import Agent, limits
 from perdure.testing import ScriptedModel, call, calls, says
-from perdure.turn.decide import replayable_events
+from perdure.turn.history_limits import replayable_events
 from perdure.workflows import AgentTurn
-from perdure.workflows.turn.agent_turn import REPLAY_LIMITS
+from perdure.workflows.turn.loop import REPLAY_LIMITS
 
 from ...conftest import RecordingClient, Runtime
 from ...support.delegating import delegate, editor, researcher

@@ -9,7 +9,7 @@ import pytest
 
 from perdure import Budget, Outcome, errors
 from perdure.clients import AgentClient, Turn
-from perdure.clients.reading.feed import state_of
+from perdure.clients.reading.recorded import state_of
 from perdure.testing import ScriptedModel, says
 
 from ...conftest import Runtime

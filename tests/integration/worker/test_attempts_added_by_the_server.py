@@ -11,7 +11,7 @@ from temporalio.api.enums.v1 import PendingActivityState
 from perdure import Agent, Budget, InputGuardrail, Outcome, Task, ToolContext, tool
 from perdure.activities.provider import ModelRequest
 from perdure.clients import Turn
-from perdure.temporal.runs import describe
+from perdure.temporal.histories.runs import describe
 from perdure.testing import ScriptedModel, call, calls, says
 from perdure.values.answers import ModelAnswer
 

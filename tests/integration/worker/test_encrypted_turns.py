@@ -19,7 +19,7 @@ from perdure import Agent, Budget, OutputGuardrail, errors, tool
 from perdure.__main__ import parsed
 from perdure.clients import AgentClient
 from perdure.temporal.data_converter import VARIABLE, chosen
-from perdure.temporal.runs import describe
+from perdure.temporal.histories.runs import describe
 from perdure.testing import Runtime, ScriptedModel, call, calls, says
 from perdure.workflows import AgentTurn
 from perdure.workflows.single_input import OneInput

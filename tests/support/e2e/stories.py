@@ -29,7 +29,7 @@ from perdure.activities.providers.openai_chat import body_of
 from perdure.clients import Turn
 from perdure.clients.reading.events import Event
 from perdure.temporal.connect import connect
-from perdure.temporal.history import HistoryReader
+from perdure.temporal.histories.turn_history import HistoryReader
 from perdure.testing.stub_provider import LoggedRequest, StubCall, StubProvider, StubReply, read_log
 from perdure.turn.facts import (
     CallFailed,

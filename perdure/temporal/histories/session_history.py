@@ -44,7 +44,7 @@ from perdure.session.wire import (
     Unqueue,
 )
 from perdure.temporal import cancellations, outcomes
-from perdure.temporal.history import raw_value
+from perdure.temporal.histories.turn_history import raw_value
 from perdure.temporal.names import ADD_BUDGET, CLOSE, INTERRUPT, RESUME, SAY, STEER, UNQUEUE
 from perdure.temporal.payloads import unpack
 from perdure.turn.wire import Origin, Steer

@@ -9,9 +9,9 @@ from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from perdure import errors
-from perdure.temporal.history import recorded
-from perdure.temporal.session_history import messages_before
-from perdure.turn import carry
+from perdure.temporal.histories.fetching import recorded
+from perdure.temporal.histories.session_history import messages_before
+from perdure.turn import take_over
 from perdure.turn.fold import apply
 from perdure.turn.state import TurnState
 
@@ -43,7 +43,7 @@ async def points(
 
 
 def _unreadable(turn_id: str, run_id: str, error: RPCError) -> Exception:
-    """Translate Temporal's error about a history; one that may pass is returned as it is."""
+    """Translate Temporal's error about a history; an error that may pass is returned as it is."""
     context = {"turn_id": turn_id, "run_id": run_id}
     if error.status is RPCStatusCode.NOT_FOUND:
         return errors.TurnNotFoundError(
@@ -111,7 +111,7 @@ async def with_session(
         messages = await messages_before(client, origin, turn_id, is_worker=is_worker)
     except RPCError as error:
         raise _unreadable(origin.turn_id, origin.run_id, error) from error
-    return carry.complete(state, messages)
+    return take_over.complete(state, messages)
 
 
 def _is_complete(state: TurnState) -> bool:

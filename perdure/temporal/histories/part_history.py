@@ -10,7 +10,7 @@ from temporalio.converter import DataConverter
 
 from perdure.batch.wire import PartRequest
 from perdure.temporal import outcomes
-from perdure.temporal.history import HistoryReader
+from perdure.temporal.histories.turn_history import HistoryReader
 from perdure.temporal.names import BATCH_ORDER, READ_CHILD
 from perdure.temporal.payloads import unpack
 from perdure.turn.facts import ChildEnded

@@ -1,7 +1,7 @@
-"""The runs of a turn, which goes on in a new one when its history has become long.
+"""The runs of a turn, which continues in a new run when its history has become long.
 
-A run is found from the one before by the event that closes it, and from the one after by the event
-that began that.
+A run is found from the run before by the event that closes that, and from the run after by the
+event that began that.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from temporalio.client import Client, WorkflowHistoryEventFilterType
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
-from perdure.temporal.history import first_event, recorded
+from perdure.temporal.histories.fetching import first_event, recorded
 from perdure.turn.facts import PartCarried, Recorded, TurnContinued
 
 Read = tuple[HistoryEvent, Recorded | None]
@@ -57,7 +57,7 @@ async def describe_last(
 
 
 async def last_run(client: Client, turn_id: str, run_id: str) -> str:
-    """Return the id of the last run of a turn, from that of any of its runs."""
+    """Return the id of the last run of a turn, from the id of any of its runs."""
     description = await describe_last(client, turn_id, run_id, retry=True)
     return description.workflow_execution_info.execution.run_id
 

@@ -1,8 +1,8 @@
-"""Records histories of what follows from the reset of a part of a batch, and of made-up inputs:
-`python -m tests.replay.record_resets FOLDER [NAME…]`.
+"""Records histories of what is behind a patch.
 
-`resets/` has them as this release makes them, with patches; `resets/earlier/` as a release without
-the patches made them, from the code of that release.
+`python -m tests.replay.record_patches FOLDER [NAME…]` writes them into a folder.
+`patches/` has them as this release makes them, with patches; `patches/earlier/` as a release
+without the patches made them, from the code of that release.
 """
 
 from __future__ import annotations
@@ -24,32 +24,49 @@ from temporalio.client import (
     WorkflowUpdateFailedError,
 )
 from temporalio.common import RawValue
+from temporalio.converter import DataConverter
 from temporalio.service import RPCError
 
-from perdure import Agent, Budget, Price, Usage
+from perdure import Agent, Budget, Price, Usage, tool
 from perdure.activities.provider import Heard, ModelRequest
 from perdure.batch.wire import PartNews, PartOrder, part_id
 from perdure.clients import AgentClient
 from perdure.clients.batches.handle import described
 from perdure.delivery.push import PushCall
+from perdure.errors import PerdureError
 from perdure.session.wire import Queued, SessionReason, SessionRequest, SessionSnapshot
-from perdure.temporal.names import BATCH_NEWS, BATCH_ORDER, CLOSE, PUSH, SESSION
+from perdure.temporal.names import ADD_BUDGET, BATCH_NEWS, BATCH_ORDER, CLOSE, PUSH, SESSION
 from perdure.temporal.payloads import pack
-from perdure.testing import FunctionModel, local_runtime, says
+from perdure.testing import FunctionModel, call, calls, local_runtime, says
+from perdure.testing.scripted import Reply
+from perdure.turn.facts import ChildScheduled, ChildTold
 from perdure.values.answers import ModelAnswer
-from perdure.values.budgets import Spending
+from perdure.values.budgets import BudgetUpdate, Spending
+from perdure.values.messages import UserMessage
 from perdure.worker import AgentWorker
 
+from ..support.held_records import HeldRecords
 from ..support.resets import reset_to, task_ends
 from .record import scrubbed
 
-FOLDER = Path(__file__).parent / "resets"
+FOLDER = Path(__file__).parent / "patches"
 EARLIER = FOLDER / "earlier"
 TASKS = ["one", "two", "three", "four"]
 SPENT = Usage(input_tokens=90, output_tokens=10)
 AT_ONCE = 2
 
 Histories = dict[str, WorkflowHistory]
+
+
+def answer(request: ModelRequest) -> Reply:
+    """Delegate the task "delegate", and have the task "post" posted; to all else say "done"."""
+    last = request.messages[-1]
+    text = last.text if isinstance(last, UserMessage) else ""
+    if text == "delegate":
+        return calls(call("delegate_to_agent", agent="poster", task="post"), usage=SPENT)
+    if text == "post":
+        return calls(call("post", text="hello"), usage=SPENT)
+    return says("done", usage=SPENT)
 
 
 class Holding:
@@ -64,6 +81,7 @@ class Holding:
         self._asked = 0
         self.is_full = asyncio.Event()
         self.let_go = asyncio.Event()
+        self.records = HeldRecords()
 
     async def complete(self, request: ModelRequest) -> ModelAnswer:
         """Answer."""
@@ -71,7 +89,7 @@ class Holding:
         if self._asked == AT_ONCE:
             self.is_full.set()
         await self.let_go.wait()
-        return await FunctionModel(lambda _: says("done", usage=SPENT)).complete(request)
+        return await FunctionModel(answer).complete(request)
 
     async def stream(self, request: ModelRequest, heard: Heard) -> ModelAnswer:
         """Answer."""
@@ -81,10 +99,20 @@ class Holding:
         """Do nothing."""
 
 
+@tool(requires_approval=True)
+def post(text: str) -> str:
+    """Post a text."""
+    return f"posted {text}"
+
+
 def app() -> AgentWorker:
     """The worker."""
-    agent = Agent(name="classifier", model="scripted:classifier")
-    return AgentWorker(agent, prices={"scripted:*": Price(input="1", output="1")})
+    agents = [
+        Agent(name="classifier", model="scripted:classifier"),
+        Agent(name="editor", model="scripted:editor", delegates=["poster"]),
+        Agent(name="poster", model="scripted:poster", description="Posts.", tools=[post]),
+    ]
+    return AgentWorker(agents, prices={"scripted:*": Price(input="1", output="1")})
 
 
 async def batch_with(
@@ -120,6 +148,62 @@ async def reset(client: AgentClient, model: Holding) -> Histories:
         await until_count(part, "START_CHILD_WORKFLOW_EXECUTION_FAILED", AT_ONCE)
 
     return await batch_with(client, model, "reset", to_the_first)
+
+
+async def reset_and_cancelled(client: AgentClient, model: Holding) -> Histories:
+    """A part that is reset to its first workflow task, and then cancelled with its batch."""
+
+    async def to_the_first(batch: WorkflowHandle[Any, Any], part: WorkflowHandle[Any, Any]) -> None:
+        [first, *_rest] = task_ends(await part.fetch_history())
+        await reset_to(client.temporal, part.id, "", first)
+        await until_count(part, "START_CHILD_WORKFLOW_EXECUTION_FAILED", AT_ONCE)
+        await batch.cancel()
+        await until_count(part, "EXTERNAL_WORKFLOW_EXECUTION_CANCEL_REQUESTED", AT_ONCE)
+
+    return await batch_with(client, model, "reset-cancelled", to_the_first)
+
+
+async def added(client: AgentClient, model: Holding) -> Histories:
+    """A batch whose budget is added to while its first two turns run."""
+
+    async def add(batch: WorkflowHandle[Any, Any], part: WorkflowHandle[Any, Any]) -> None:
+        await batch.execute_update(ADD_BUDGET, pack(BudgetUpdate(usd=Decimal(90))))
+        await until_count(part, "WORKFLOW_EXECUTION_SIGNALED", 2)
+
+    return await batch_with(client, model, "added", add)
+
+
+async def recording(client: AgentClient, model: Holding) -> Histories:
+    """A session that is cancelled while it records its first turn, and closed after that."""
+    session = client.session("recording", "classifier")
+    turn = await (await session.say("first", id="1")).turn()
+    model.records.let_go.clear()
+    await turn.cancel("enough")
+    await model.records.is_held.wait()
+    handle = client.temporal.get_workflow_handle(session.id)
+    before = len(task_ends(await handle.fetch_history()))
+    await handle.cancel()
+    await until_count(handle, "WORKFLOW_TASK_COMPLETED", before + 1)
+    model.records.let_go.set()
+    with contextlib.suppress(PerdureError):  # this release has closed it
+        await session.close()
+    return await made_up("session", handle)
+
+
+async def waiting(client: AgentClient, model: Holding) -> Histories:
+    """A delegate that waits for an approval."""
+    model.let_go.set()
+    turn = await client.start("editor", "delegate", id="waiting")
+    async for event in turn.events():
+        if isinstance(event.fact, ChildScheduled):
+            delegate = client.turn(event.fact.turn_id)
+        if isinstance(event.fact, ChildTold):
+            break
+    [pending] = await delegate.pending_approvals()
+    await delegate.approve(pending)
+    await turn.result()
+    handle = client.temporal.get_workflow_handle(delegate.id)
+    return {"delegate": await handle.fetch_history()}
 
 
 async def forgotten(client: AgentClient, model: Holding) -> Histories:
@@ -197,6 +281,10 @@ async def until_count(handle: WorkflowHandle[Any, Any], kind: str, count: int) -
 
 SCENARIOS = {
     "reset": (reset, ("batch", "part")),
+    "reset-cancelled": (reset_and_cancelled, ("part",)),
+    "added": (added, ("batch", "part")),
+    "recording": (recording, ("session",)),
+    "waiting": (waiting, ("delegate",)),
     "forgotten": (forgotten, ("part",)),
     "two-runs": (two_runs, ("batch",)),
     "made-up-session": (made_up_session, ("run",)),
@@ -212,7 +300,8 @@ async def main(folder: Path, names: Sequence[str]) -> None:
         model = Holding()
         if name.startswith("made-up"):
             model.let_go.set()
-        async with local_runtime(app(), model=model) as client:
+        converter = DataConverter(payload_codec=model.records)
+        async with local_runtime(app(), model=model, data_converter=converter) as client:
             histories = await scenario(client, model)
         for kind in stored:
             path = folder / f"{name}-{kind}.json"

@@ -1,4 +1,4 @@
-"""Reads the summary of a turn from its history, also of one that was terminated.
+"""Reads the summary of a turn from its history, also if the turn was terminated.
 
 A terminated turn leaves no summary. If it does not know the spending of its own delegates, their
 histories are read too. They are asked to stop when it is terminated, so this waits briefly for them
@@ -17,7 +17,7 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from perdure.temporal.runs import last_recorded
+from perdure.temporal.histories.runs import last_recorded
 from perdure.turn import ending
 from perdure.turn.child import Child
 from perdure.turn.facts import ChildRead, TurnContinued

@@ -40,14 +40,12 @@ from perdure.session.facts import (
 )
 from perdure.session.state import SessionState, apply, fold
 from perdure.session.wire import (
-    Answered,
     Disposition,
     Left,
     Receipt,
     RecordCall,
     Say,
     SessionReason,
-    SessionSnapshot,
     Unqueue,
     UpdateResult,
 )
@@ -67,11 +65,11 @@ from perdure.temporal.names import (
     UNQUEUE,
 )
 from perdure.temporal.payloads import NOTHING, pack, unpack
-from perdure.turn.history_limits import run_events
 from perdure.turn.wire import Steer
 from perdure.values.budgets import BudgetUpdate
 from perdure.values.content import check_message, parts_size
 from perdure.workflows import ancestors, heartbeats, storage
+from perdure.workflows.session import next_run
 from perdure.workflows.session.details import card
 from perdure.workflows.turn.calls import has_ended
 from perdure.workflows.update_answers import UpdateAnswers
@@ -167,36 +165,14 @@ class AgentSession:
 
     @property
     def _is_full(self) -> bool:
-        """Whether the session has to go on in a new run, and what it takes over fits into one."""
-        info = workflow.info()
-        is_due = (
-            self._turns_of_run >= limits.SESSION_RUN_TURNS
-            or info.get_current_history_length()
-            >= min(limits.SESSION_RUN_EVENTS, run_events(info.task_timeout))
-            or info.get_current_history_size() >= limits.RUN_BYTES
-            or info.is_continue_as_new_suggested()
-        )
-        return is_due and self._fits
+        """Whether the session has to go on in a new run, which can take over its state."""
+        if not next_run.is_due(self._turns_of_run):
+            return False
+        return self._state.running is not None or self._next_input is not None
 
     @property
-    def _fits(self) -> bool:
-        """Whether the next run can take over the state: queued images and files may be too large.
-
-        They are read by a turn first.
-        """
-        if self._state.running is not None:
-            return True
-        try:
-            pack(self._snapshot())
-        except errors.TooLargeError:
-            return False
-        return True
-
-    def _snapshot(self) -> SessionSnapshot:
-        answered = list(self._answered.items())[-limits.SESSION_RECEIPTS :]
-        return self._state.snapshot(
-            tuple(Answered(id=message_id, receipt=receipt) for message_id, receipt in answered)
-        )
+    def _next_input(self) -> RawValue | None:
+        return next_run.input_of(self._state, self._answered)
 
     @property
     def _goes_on_first(self) -> bool:
@@ -225,8 +201,9 @@ class AgentSession:
         await self._update_answers.until_recorded()
         if self._is_closed:
             return  # meanwhile; the session ends
-        if self._fits:  # no message with images or files has come meanwhile
-            workflow.continue_as_new(pack(self._snapshot(), "the next run's input"))
+        given = self._next_input
+        if given is not None:  # no large message has come meanwhile
+            workflow.continue_as_new(given)
 
     async def _run_turn(self) -> None:
         """Run a turn to its end, and record its messages."""

@@ -33,7 +33,7 @@ function optional(values) {
   );
 }
 
-/** What a person may say about a new turn besides its task. The values are those of `settingsOf`. */
+/** What a person may say about a new turn besides its task; `settingsOf` reads the values. */
 function settings() {
   const limits = [
     { name: "max_iterations", label: "At most so many steps", inputmode: "numeric" },

@@ -117,10 +117,10 @@ class Batch(Generic[T]):
         info, note = await self._described()
         status = status_of(info, note)
         if note.stop == BatchStopReason.CANCELLED:
-            run_id = info.execution.run_id
-            asking = cancellations.last_name(self._client, self.id, run_id)
-            by = await access.BATCH.asked(self.id, asking)
-            status = status.model_copy(update={"by": by})
+            # a name is a detail: the run that was cancelled may be gone, unlike the last one
+            with contextlib.suppress(RPCError):
+                by = await cancellations.last_name(self._client, self.id, info.execution.run_id)
+                status = status.model_copy(update={"by": by})
         if status.ended_at is not None:
             return status
         return status.model_copy(update={"waiting": await self._waiting()})

@@ -55,7 +55,7 @@ def check(request: TurnRequest) -> None:
 def _not_for_sessions(request: TurnRequest) -> Iterator[str]:
     """Yield the names of options that a session does not have for one message."""
     options = {
-        "output": request.output_schema is not None,
+        "output or output_schema": request.output_schema is not None,
         "history": bool(request.history),
         "delay": request.delay is not None,
         "deadline": request.deadline is not None,

@@ -59,7 +59,8 @@ from perdure.temporal.names import (
 from perdure.temporal.payloads import pack, unpack
 from perdure.temporal.search_marks import Marks
 from perdure.text import one_line
-from perdure.turn.wire import Resume, check_output_schema
+from perdure.turn.option_checks import check_options
+from perdure.turn.wire import Resume
 from perdure.values.budgets import ABudget, BudgetUpdate
 from perdure.values.content import Content, MessageContent
 from perdure.values.messages import Media, Text
@@ -463,6 +464,7 @@ def session_request(agent: Agent[Any] | str, **options: Any) -> SessionRequest:
 
     Raises:
         InvalidRequestError: An option is not valid.
+        TooLargeError: The labels are over their limit.
         ConfigurationError: The output type cannot be enforced on a model.
     """
     idle, time = {"idle": options.get("idle")}, {"idle": validation.Time | None}
@@ -480,5 +482,5 @@ def session_request(agent: Agent[Any] | str, **options: Any) -> SessionRequest:
         raise errors.InvalidRequestError(
             "the budget of a session has no time: give it to the agent, for each turn"
         )
-    check_output_schema(request)
+    check_options(request)
     return request

@@ -278,7 +278,7 @@ class Forks:
         """Start a fork, or find the existing fork with this id.
 
         `by` is who forked or resumed the turn. `changes` are as for `start_request.fork_of`.
-        Without an id, it is the first that is free of `<id>~1`, `<id>~2` and so on.
+        Without an id, it gets the first free id among `<id>~1`, `<id>~2` and so on.
 
         Raises:
             InvalidRequestError: No model could be asked, or an argument is not valid.

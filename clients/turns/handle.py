@@ -239,8 +239,8 @@ class Turn(ReadableTurn[T]):
                 this turn was given.
             max_iterations: The largest number of steps of the new turn.
             model_retry: The retries of the new turn while a provider is unavailable.
-            id: The new turn's id; the same id is the same turn. Without it, the first that is free
-                of `<id>~1`, `<id>~2` and so on.
+            id: The new turn's id; the same id is the same turn. Without it, the first free id among
+                `<id>~1`, `<id>~2` and so on.
             labels: The labels of the new turn, in place of this turn's.
             on_done: The URL of its webhook, as for `AgentClient.start`. That of this turn is not
                 taken over.
@@ -292,7 +292,7 @@ class Turn(ReadableTurn[T]):
         Args:
             budget: The limits of what the new turn may spend. Each limit overrides the one that
                 this turn was given; what this turn spent does not count.
-            max_iterations: The largest number of steps of the new turn, instead of this turn's .
+            max_iterations: The largest number of steps of the new turn, instead of this turn's.
             model_retry: The retries of the new turn while a provider is unavailable, instead of
                 this turn's.
             id: The new turn's id, as for `fork`.

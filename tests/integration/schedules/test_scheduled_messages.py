@@ -281,7 +281,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"if_running": "allow"}, "if_running='allow' cannot be combined with a session"),
     ({"remember_last": True}, "remember_last cannot be combined with a session"),
     ({"priority": 2}, "priority cannot be combined with a session"),
-    ({"output": int}, "output cannot be combined with a session"),
+    ({"output": int}, "output or output_schema cannot be combined with a session"),
     ({"history": [UserMessage.of("Hi.")]}, "history cannot be combined with a session"),
     ({"task": Task(content="Go.", requires_human_approval=True)}, "requires_human_approval cannot"),
     ({"task": Task(content=(Text(text="Go."),), budget=Budget(time=at(2) - at(1)))}, "no time"),

@@ -78,7 +78,10 @@ class PartOrder(Wire):
     money that may come back. `most` is the largest spending of a turn so far. `budget` and
     `on_error` are the batch's. Nothing starts after `until`. With `stop`, nothing more starts;
     `reason` is the reason of a cancellation, which also stops the turns that run. `even` is set
-    after an addition to the budget: a share is then no more than an equal part of what is unspent.
+    `on_error` are the limits and the rule of the batch. Nothing starts after `until`. With `stop`,
+    nothing more starts; `reason` is the reason of a cancellation, which also stops the turns that
+    run. `even` is set after an addition to the budget: a share is then no more than an equal part
+    of what is unspent.
     """
 
     slots: int = 0

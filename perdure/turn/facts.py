@@ -33,6 +33,7 @@ from perdure.turn.wire import ChildNews, ModelCall, Summary, ToolOutput, TurnReq
 from perdure.values.answers import ModelAnswer
 from perdure.values.approvals import Decision, PendingApproval
 from perdure.values.budgets import Budget
+from perdure.values.messages import UserParts
 from perdure.values.reports import Outcome
 
 
@@ -254,11 +255,12 @@ class Said:
 
     Attributes:
         id: The id of the message.
-        text: Its text.
+        text: Its text, with the kind and size of each image and file in its place.
         now: Whether a model call that is running is stopped.
         deny_pending: Whether the calls that wait for a person are denied, with the text as the
             reason.
         by: The sender as named by the caller; None without one.
+        parts: Its texts, images and files in order; empty for text alone.
     """
 
     id: str
@@ -266,6 +268,7 @@ class Said:
     now: bool = False
     deny_pending: bool = False
     by: str | None = None
+    parts: UserParts = ()
 
 
 @dataclass(frozen=True, slots=True)

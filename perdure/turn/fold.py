@@ -68,7 +68,7 @@ from perdure.turn.state import CarriedOver, TurnState
 from perdure.turn.waiting import Waiting
 from perdure.turn.wire import TurnRequest
 from perdure.values.approvals import Decision
-from perdure.values.messages import closed
+from perdure.values.messages import UserMessage, closed
 from perdure.values.tasks import opening
 
 _Outside = Decided | BudgetAdded | Resumed | Said
@@ -185,7 +185,7 @@ def _said(state: TurnState, message: Said) -> TurnState:
             call_id=call.id,
             digest=approvals.digest_of(call, gate.reason),
             approve=False,
-            reason=message.text,
+            reason=UserMessage.of(message.text, parts=message.parts).text,
             by=message.by,
         )
         state = gates.decided(state, decision)

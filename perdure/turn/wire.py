@@ -24,7 +24,7 @@ from perdure.turn.context_window import NO_CUT, Cut
 from perdure.turn.schedule_account import ScheduleAccount
 from perdure.turn.slot import ScheduledBy
 from perdure.values.budgets import Budget, Remaining, Spending
-from perdure.values.messages import Media, Message, UserMessage, media_weight, weight
+from perdure.values.messages import Media, Message, UserMessage, UserParts, media_weight, weight
 from perdure.values.model_retry import ModelRetryPolicy
 from perdure.values.moments import AMoment, absolute, in_words
 from perdure.values.reports import ChildReport, ForkedFrom, Outcome, Usage
@@ -158,6 +158,9 @@ class TurnRequest(StoredOptions, Wire):
             limits.MEDIA_BYTES,
             "give addresses that the provider fetches",
         )
+        unread_media = sum(map(media_weight, self.said or ()))
+        subject = "the images and files of the messages to the turn"
+        yield subject, unread_media, limits.MEDIA_BYTES, "give addresses that the provider fetches"
 
     def check(self) -> None:
         """Refuse a request that is too large, or an output type that no model can be held to.
@@ -440,7 +443,8 @@ class ParentRead(Wire):
 class Steer(Wire):
     """A message to the running turn. Its id is the id of the update; a signal has it in `id`.
 
-    The fields are as in `perdure.turn.facts.Said`.
+    The fields are as in `perdure.turn.facts.Said`, but for `text`: it is empty with `parts`, so
+    that a worker of an earlier release refuses the message.
     """
 
     text: str
@@ -448,6 +452,7 @@ class Steer(Wire):
     deny_pending: bool = False
     by: str | None = None
     id: str = ""
+    parts: UserParts = ()
 
 
 class Resume(Wire):

@@ -40,7 +40,6 @@ from perdure.session.facts import (
 )
 from perdure.session.state import SessionState, apply, fold
 from perdure.session.wire import (
-    Answered,
     Disposition,
     Left,
     Receipt,
@@ -66,15 +65,14 @@ from perdure.temporal.names import (
     UNQUEUE,
 )
 from perdure.temporal.payloads import NOTHING, pack, unpack
-from perdure.turn.history_limits import run_events
 from perdure.turn.wire import Steer
 from perdure.values.budgets import BudgetUpdate
-from perdure.workflows import ancestors, heartbeats
+from perdure.values.content import check_message, parts_size
+from perdure.workflows import ancestors, heartbeats, storage
+from perdure.workflows.session import next_run
 from perdure.workflows.session.details import card
 from perdure.workflows.turn.calls import has_ended
 from perdure.workflows.update_answers import UpdateAnswers
-
-_MESSAGE = {"id": validation.MessageId, "text": validation.Message, "by": validation.By | None}
 
 _CONTINUE_FIRST = "continue-as-new-before-a-turn"
 _EARLY_FIRST = "updates-before-a-turn"
@@ -122,7 +120,11 @@ class AgentSession:
             await self._stop_turn(reason or "the session was cancelled")
             raise
         await workflow.wait_condition(workflow.all_handlers_finished)
-        return pack(Left(unread=self._state.queue))
+        return pack(self._left)
+
+    @property
+    def _left(self) -> Left:
+        return Left(unread=tuple(queued.brief for queued in self._state.queue))
 
     def _begin(self, start: RawValue) -> None:
         """Note the input of the run after validation.
@@ -163,14 +165,14 @@ class AgentSession:
 
     @property
     def _is_full(self) -> bool:
-        info = workflow.info()
-        return (
-            self._turns_of_run >= limits.SESSION_RUN_TURNS
-            or info.get_current_history_length()
-            >= min(limits.SESSION_RUN_EVENTS, run_events(info.task_timeout))
-            or info.get_current_history_size() >= limits.RUN_BYTES
-            or info.is_continue_as_new_suggested()
-        )
+        """Whether the session has to go on in a new run, which can take over its state."""
+        if not next_run.is_due(self._turns_of_run):
+            return False
+        return self._state.running is not None or self._next_input is not None
+
+    @property
+    def _next_input(self) -> RawValue | None:
+        return next_run.input_of(self._state, self._answered)
 
     @property
     def _goes_on_first(self) -> bool:
@@ -199,11 +201,9 @@ class AgentSession:
         await self._update_answers.until_recorded()
         if self._is_closed:
             return  # meanwhile; the session ends
-        answered = list(self._answered.items())[-limits.SESSION_RECEIPTS :]
-        snapshot = self._state.snapshot(
-            tuple(Answered(id=message_id, receipt=receipt) for message_id, receipt in answered)
-        )
-        workflow.continue_as_new(pack(snapshot, "the next run's input"))
+        given = self._next_input
+        if given is not None:  # no large message has come meanwhile
+            workflow.continue_as_new(given)
 
     async def _run_turn(self) -> None:
         """Run a turn to its end, and record its messages."""
@@ -223,13 +223,16 @@ class AgentSession:
         """Start a turn; None if a turn of its id exists, whose number is then not used again."""
         info = workflow.info()
         request = self._state.next_turn(info.workflow_id, info.run_id)
+        content = sum(parts_size(queued.parts) for queued in self._state.queue)
+        is_stored = content > limits.UNREAD_MEDIA_BYTES  # only external storage lets so much in
+        most_bytes = limits.STORED_BYTES if is_stored else limits.PAYLOAD_BYTES
         plain = f"{info.workflow_id}/{number}"
         for turn_id in (plain, f"{plain}-{info.run_id[-4:]}"):
             self._note(TurnBegan(number, turn_id))
             try:
                 return await workflow.start_child_workflow(
                     TURN,
-                    pack(request, "the input of the turn"),
+                    pack(request, "the input of the turn", most_bytes=most_bytes),
                     id=turn_id,
                     result_type=RawValue,
                     parent_close_policy=workflow.ParentClosePolicy.REQUEST_CANCEL,
@@ -348,12 +351,13 @@ class AgentSession:
         """Send a message on to the running turn; returns False if that is over."""
         assert self._turn is not None
         message = next(queued for queued in self._state.queue if queued.id == message_id)
+        text = "" if message.parts else message.text
+        steer = Steer(text=text, by=message.by, id=message.id, parts=message.parts)
         self._note(MessageSteered(message_id))
         self._steering += 1
         try:
-            await self._turn.signal(
-                STEER, pack(Steer(text=message.text, by=message.by, id=message.id))
-            )
+            # larger than a payload only if the message is, which external storage then holds
+            await self._turn.signal(STEER, pack(steer, most_bytes=limits.STORED_BYTES))
         except ApplicationError:
             self._note(SteeringFailed(message_id))
             return False
@@ -371,19 +375,14 @@ class AgentSession:
             return
         with self._checked():
             message = session_history.sent(update.id, payload)
-            validation.check(
-                "the message",
-                {"id": message.id, "text": message.text, "by": message.by},
-                _MESSAGE,
-                errors.InvalidRequestError,
-            )
+            check_message({"id": message.id, "text": message.text, "by": message.by}, message.parts)
             wish = unpack(payload, Say)
             self._check_agent(wish.expects)
             if wish.agent is not None and wish.if_busy == "steer":
                 raise errors.InvalidRequestError(
                     "a message with an agent of its own cannot be steered into a running turn"
                 )
-            self._state.check_room(message.text)
+            self._state.check_room(message, storage.most_unread_bytes())
             if self._state.is_spent:
                 raise errors.TurnBudgetExceededError(
                     "the budget of the session is spent; add to it with session.add_budget(…)"
@@ -482,7 +481,7 @@ class AgentSession:
             turn = self._turn
             if turn is not None and await has_ended(turn) and workflow.patched(_CLOSE_AFTER_RECORD):
                 await workflow.wait_condition(lambda: self._turn is not turn)
-            return pack(Left(unread=self._state.queue))
+            return pack(self._left)
 
     @close.validator
     def check_close(self, payload: RawValue = NOTHING) -> None:

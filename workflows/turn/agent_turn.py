@@ -42,7 +42,7 @@ from perdure.turn.state import TurnState
 from perdure.turn.wire import Summary
 from perdure.values.approvals import Decision
 from perdure.values.reports import Outcome
-from perdure.workflows import ancestors, schedule_total
+from perdure.workflows import ancestors, schedule_total, storage
 from perdure.workflows.turn import log_events, visibility
 from perdure.workflows.turn.calls import Calls
 from perdure.workflows.turn.children import Children
@@ -289,7 +289,7 @@ class AgentTurn:
             return
         with failures.typed():
             message = self._said(payload)
-            self._board.state.inbox.check(message)
+            self._board.state.inbox.check(message, storage.most_unread_bytes())
             if self._loop.is_ending:
                 raise errors.TurnOverError("the turn has its answer, and is about to end")
 

@@ -208,7 +208,7 @@ def _value(value: object) -> object:
             return value.model_copy(update={"media": without_data(media)})
         case TurnRequest():
             return _without_data_in(value)
-        case [Text() | Media(), *_]:
+        case tuple() if value and all(isinstance(part, Text | Media) for part in value):
             return parts_without_data(value)
         case _:
             return value
@@ -222,6 +222,6 @@ def _without_data_in(request: TurnRequest) -> TurnRequest:
     changes = {
         "task": task,
         "history": tuple(map(without_media_data, request.history)),
-        "said": request.said and tuple(map(without_media_data, request.said)),
+        "said": request.said and tuple(without_media_data(message) for message in request.said),
     }
     return request.model_copy(update=changes)

@@ -307,7 +307,7 @@ def test_input_of_a_later_run_has_room_for_the_messages_that_wait() -> None:
     )
     part = TurnPart(number=1, count=1, messages=own, end=TurnEnd(outcome=Outcome.COMPLETED))
     waits = sent_image(2, 700_000)
-    began = [sent_image(0), TurnBegan(1, "s/1"), TurnOver(1)]
+    began: list[SessionFact] = [sent_image(0), TurnBegan(1, "s/1"), TurnOver(1)]
     state = fold([SessionStarted(REQUEST), *began, TurnRecorded(1, part), waits])
 
     payload = pack(state.snapshot(()))

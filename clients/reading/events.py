@@ -11,7 +11,7 @@ import dataclasses
 import re
 from collections.abc import Collection
 from datetime import datetime
-from typing import Any, Literal, TypeGuard
+from typing import Any, Literal, TypeGuard, cast
 
 from pydantic import JsonValue
 from pydantic_core import to_jsonable_python
@@ -25,8 +25,10 @@ from perdure.turn.state import TurnState
 from perdure.turn.wire import ToolOutput, TurnRequest
 from perdure.values.messages import (
     Media,
+    Message,
     Text,
     ToolCall,
+    UserParts,
     parts_without_data,
     without_data,
     without_media_data,
@@ -208,8 +210,8 @@ def _value(value: object) -> object:
             return value.model_copy(update={"media": without_data(media)})
         case TurnRequest():
             return _without_data_in(value)
-        case tuple() if value and all(isinstance(part, Text | Media) for part in value):
-            return parts_without_data(value)
+        case [Text() | Media(), *_]:
+            return parts_without_data(cast("UserParts", value))
         case _:
             return value
 
@@ -219,9 +221,11 @@ def _without_data_in(request: TurnRequest) -> TurnRequest:
     task = request.task
     if not isinstance(task.content, str):
         task = task.model_copy(update={"content": parts_without_data(task.content)})
-    changes = {
+    changes: dict[str, object] = {
         "task": task,
         "history": tuple(map(without_media_data, request.history)),
-        "said": request.said and tuple(without_media_data(message) for message in request.said),
     }
+    if request.said is not None:
+        messages: tuple[Message, ...] = request.said
+        changes["said"] = tuple(map(without_media_data, messages))
     return request.model_copy(update=changes)

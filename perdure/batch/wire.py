@@ -77,8 +77,8 @@ class PartOrder(Wire):
     the money that it gave back, as far as the batch knew. `others` is set while other parts hold
     money that may come back. `most` is the largest spending of a turn so far. `budget` and
     `on_error` are the batch's. Nothing starts after `until`. With `stop`, nothing more starts;
-    `reason` is the reason of a cancellation, which also stops the turns that run. `even` is not set
-    by batches of earlier releases: a share is then a share of the free money alone.
+    `reason` is the reason of a cancellation, which also stops the turns that run. `even` is set once
+    the budget was added to: a turn's share is then no more than an equal one of all that is left.
     """
 
     slots: int = 0

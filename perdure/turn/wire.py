@@ -24,14 +24,7 @@ from perdure.turn.context_window import NO_CUT, Cut
 from perdure.turn.schedule_account import ScheduleAccount
 from perdure.turn.slot import ScheduledBy
 from perdure.values.budgets import Budget, Remaining, Spending
-from perdure.values.messages import (
-    Media,
-    Message,
-    UserMessage,
-    UserParts,
-    media_weight,
-    weight,
-)
+from perdure.values.messages import Media, Message, UserMessage, UserParts, media_weight, weight
 from perdure.values.model_retry import ModelRetryPolicy
 from perdure.values.moments import AMoment, absolute, in_words
 from perdure.values.reports import ChildReport, ForkedFrom, Outcome, Usage

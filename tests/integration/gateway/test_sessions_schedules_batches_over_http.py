@@ -300,7 +300,7 @@ async def test_batch_is_started_and_its_results_are_streamed(runtime: Runtime) -
 async def test_names_lists_and_results_stay_within_the_tenant(runtime: Runtime) -> None:
     """The name is the caller's, whatever the body says; another tenant finds nothing."""
     definition = {
-        "id": "digest",
+        "id": "named-digest",
         "agent": "desk",
         "task": "Write it.",
         "cron": "0 3 1 1 *",
@@ -308,7 +308,7 @@ async def test_names_lists_and_results_stay_within_the_tenant(runtime: Runtime) 
     }
     async with runtime(DESK, model=FunctionModel(echo)) as client, served(client) as http:
         await http.post("/v1/schedules", json=definition)
-        path, started = "/v1/schedules/digest", []
+        path, started = "/v1/schedules/named-digest", []
         for _ in range(2):
             started.append((await http.post(f"{path}/run")).json()["id"])
             await _result(http, started[-1])
@@ -324,19 +324,25 @@ async def test_names_lists_and_results_stay_within_the_tenant(runtime: Runtime) 
         ]
         others = await http.get(f"{path}/results", headers=as_("otto"))
         status = (await http.get(path)).json()
-        forged = {"id": "copy", "at_step": 0, "by": "otto@example.com"}
+        forged = {"id": "named-copy", "at_step": 0, "by": "otto@example.com"}
         refused = await http.post(f"/v1/turns/{started[0]}/fork", json=forged)
-        forked = await http.post(f"/v1/turns/{started[0]}/fork", json={"id": "copy", "at_step": 0})
-        fork = await _forked_from(http, "copy")
-        await http.post("/v1/sessions/s1/messages", json={"text": "a", "begin": {"agent": "desk"}})
-        session = await http.post("/v1/sessions/s1/fork", json={"id": "s2", "at_turn": 0})
-        await http.post("/v1/batches", json={"id": "b1", "agent": "desk", "tasks": ["a"]})
-        await until_listed(http, "b1")
+        forked = await http.post(
+            f"/v1/turns/{started[0]}/fork", json={"id": "named-copy", "at_step": 0}
+        )
+        fork = await _forked_from(http, "named-copy")
+        await http.post(
+            "/v1/sessions/named/messages", json={"text": "a", "begin": {"agent": "desk"}}
+        )
+        session = await http.post(
+            "/v1/sessions/named/fork", json={"id": "named-fork", "at_turn": 0}
+        )
+        await http.post("/v1/batches", json={"id": "named-batch", "agent": "desk", "tasks": ["a"]})
+        await until_listed(http, "named-batch")
         lists = [
             (await http.get("/v1/batches?agent=desk", headers=as_(name))).json()["batches"]
             for name in ("anna", "otto")
         ]
-        for id in ("s1", "s2"):
+        for id in ("named", "named-fork"):
             await http.post(f"/v1/sessions/{id}/close")
         await http.delete(path)
 
@@ -354,11 +360,14 @@ async def test_names_lists_and_results_stay_within_the_tenant(runtime: Runtime) 
     assert fork["by"] == "anna@example.com"
     assert session.status_code == 202, session.text
     assert session.json()["forked_from"] == {
-        "session_id": "@acme/s1",
+        "session_id": "@acme/named",
         "at_turn": 0,
         "by": "anna@example.com",
     }
-    assert [[entry["id"] for entry in entries] for entries in lists] == [["@acme/b1"], []]
+    assert ["@acme/named-batch" in {entry["id"] for entry in entries} for entries in lists] == [
+        True,
+        False,
+    ]
     assert lists[0][0].keys() >= {"id", "agent", "state", "started_at", "ended_at", "error"}
 
 

@@ -44,6 +44,7 @@ from perdure.temporal import cancellations, failures, outcomes
 from perdure.temporal.names import ADD_BUDGET, CHILD_NEWS, DECIDE, MEMO_WAIT, RESUME, STEER, TURN
 from perdure.temporal.payloads import NOTHING, decoded, is_foreign, undecodable, unpack
 from perdure.temporal.search_attributes import SCHEDULED_FOR
+from perdure.temporal.workflow_tasks import TaskBoundaries
 from perdure.turn.facts import (
     AgentResolved,
     CancelRequested,
@@ -51,6 +52,7 @@ from perdure.turn.facts import (
     Decided,
     Recorded,
     Scheduled,
+    TaskBegan,
     TurnContinued,
     TurnEnded,
     TurnStarted,
@@ -127,11 +129,20 @@ class HistoryReader:
         self._children: dict[int, ChildKey] = {}
         self._admitted: dict[str, Input] = {}
         self._answered: frozenset[str] = frozenset()
+        self._tasks = TaskBoundaries()
 
     async def facts(self, event: HistoryEvent) -> tuple[Recorded, ...]:
-        """Return the facts of an event, in their order: none, one, or two of a local activity."""
+        """Return the facts of an event, in their order: none, one, or two of a local activity.
+
+        Before the first fact of a workflow task comes a `TaskBegan`.
+        """
+        self._tasks.see(event)
         if event.event_type in _SILENT:
             return ()
+        facts = await self._facts(event)
+        return (TaskBegan(), *facts) if facts and self._tasks.begins() else facts
+
+    async def _facts(self, event: HistoryEvent) -> tuple[Recorded, ...]:
         if event.event_type == EventType.EVENT_TYPE_MARKER_RECORDED:
             return await self._ended_locally(event)
         fact = await self._fact(event)
@@ -427,7 +438,7 @@ async def recorded(
 ) -> AsyncGenerator[tuple[HistoryEvent, Recorded | None], None]:
     """The events of a run so far, from the first, each with its fact.
 
-    An event of two facts comes twice.
+    An event of several facts comes as often.
 
     `is_worker` is that of `HistoryReader`.
     """

@@ -18,7 +18,14 @@ from pydantic_core import to_jsonable_python
 
 from perdure import errors
 from perdure.clients.reading import public_events
-from perdure.turn.facts import Fact, ModelAnswered, PartCarried, Recorded, TurnContinued
+from perdure.turn.facts import (
+    Fact,
+    ModelAnswered,
+    PartCarried,
+    Recorded,
+    TaskBegan,
+    TurnContinued,
+)
 from perdure.turn.fold import apply, fold
 from perdure.turn.keys import CarryKey, Key
 from perdure.turn.state import TurnState
@@ -63,8 +70,8 @@ class Event:
         read: The ids of the messages of the user that this model call is the first to send to the
             model; empty for other facts.
         before: The facts since the event before that are none of the turn's own: it went on in a
-            new run of its workflow, or took over the messages of another turn. They are not
-            part of its events.
+            new run of its workflow, took over the messages of another turn, or did another
+            workflow task. They are not part of its events.
     """
 
     cursor: str
@@ -182,7 +189,7 @@ class CaughtUp:
 
 def is_event(fact: Recorded) -> TypeGuard[Fact]:
     """Return whether a fact is an event of the turn, and not only about its runs."""
-    is_of_runs = isinstance(fact, TurnContinued | PartCarried)
+    is_of_runs = isinstance(fact, TurnContinued | PartCarried | TaskBegan)
     return not is_of_runs and not isinstance(key_of(fact), CarryKey)
 
 

@@ -71,6 +71,14 @@ class PartCarried:
 
 
 @dataclass(frozen=True, slots=True)
+class TaskBegan:
+    """The next facts are those of another workflow task, up to the next such fact.
+
+    Only readers of a history know it, see `perdure.turn.task_order`.
+    """
+
+
+@dataclass(frozen=True, slots=True)
 class Scheduled:
     """An activity was scheduled.
 
@@ -346,5 +354,8 @@ Fact = (
 )
 """The facts of a turn, which are its events."""
 
-Recorded = Fact | TurnContinued | PartCarried
-"""Everything that history records: the facts of a turn, and those of its runs."""
+Folded = Fact | TurnContinued | PartCarried
+"""The facts of a turn, and those of its runs."""
+
+Recorded = Folded | TaskBegan
+"""Everything that history records: the facts of a turn, those of its runs, and their tasks."""

@@ -27,7 +27,7 @@ async def recorded(
 ) -> AsyncGenerator[tuple[HistoryEvent, Recorded | None], None]:
     """The events of a run so far, from the first, each with its fact.
 
-    An event of two facts comes twice.
+    An event of several facts comes as often.
 
     `is_worker` is as in `HistoryReader`.
     """

@@ -38,6 +38,7 @@ from temporalio.exceptions import (
 
 from perdure.errors import PerdureError
 from perdure.temporal import cancellations, failures, outcomes
+from perdure.temporal.histories.workflow_tasks import TaskBoundaries
 from perdure.temporal.names import ADD_BUDGET, CHILD_NEWS, DECIDE, MEMO_WAIT, RESUME, STEER, TURN
 from perdure.temporal.payloads import NOTHING, decoded, is_foreign, undecodable, unpack
 from perdure.temporal.search_attributes import SCHEDULED_FOR
@@ -48,6 +49,7 @@ from perdure.turn.facts import (
     Decided,
     Recorded,
     Scheduled,
+    TaskBegan,
     TurnContinued,
     TurnEnded,
     WaitBegan,
@@ -121,11 +123,20 @@ class HistoryReader:
         self._children: dict[int, ChildKey] = {}
         self._admitted: dict[str, Input] = {}
         self._answered: frozenset[str] = frozenset()
+        self._tasks = TaskBoundaries()
 
     async def facts(self, event: HistoryEvent) -> tuple[Recorded, ...]:
-        """Return the facts of an event, in their order: none, one, or two of a local activity."""
+        """Return the facts of an event, in their order: none, one, or two of a local activity.
+
+        Before the first fact of a workflow task comes a `TaskBegan`.
+        """
+        self._tasks.see(event)
         if event.event_type in _SILENT:
             return ()
+        facts = await self._facts(event)
+        return (TaskBegan(), *facts) if facts and self._tasks.begins() else facts
+
+    async def _facts(self, event: HistoryEvent) -> tuple[Recorded, ...]:
         if event.event_type == EventType.EVENT_TYPE_MARKER_RECORDED:
             return await self._ended_locally(event)
         fact = await self._fact(event)

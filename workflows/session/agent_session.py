@@ -79,6 +79,8 @@ _EARLY_FIRST = "updates-before-a-turn"
 _CLOSE_AFTER_RECORD = "close-after-the-record"
 _CANCELLED_WHILE_RECORDING = "cancelled-while-recording"
 """The patch since which a cancel that comes while a turn is recorded is not lost."""
+_ANSWERS_AT_CANCEL = "answers-at-cancel"
+"""The patch since which a cancelled session answers the updates that it has accepted."""
 
 Handle = workflow.ChildWorkflowHandle[Any, RawValue]
 
@@ -96,6 +98,7 @@ class AgentSession:
         self._length = -1
         self._update_answers = UpdateAnswers()
         self._early = 0
+        self._is_stopped = False
         self._turns_of_run = 0
         self._answered: dict[str, Receipt] = {}
 
@@ -118,6 +121,7 @@ class AgentSession:
             reason = workflow.cancellation_reason() or ""
             self._note(session_history.cancelled(reason))
             await self._stop_turn(reason or "the session was cancelled")
+            await self._answer_updates()
             raise
         await workflow.wait_condition(workflow.all_handlers_finished)
         return pack(self._left)
@@ -286,6 +290,12 @@ class AgentSession:
         with contextlib.suppress(ChildWorkflowError):
             await workflow.wait([turn])
 
+    async def _answer_updates(self) -> None:
+        """Answer the updates that wait for what a cancelled session does not do any more."""
+        if not workflow.all_handlers_finished() and workflow.patched(_ANSWERS_AT_CANCEL):
+            self._is_stopped = True
+            await workflow.wait_condition(workflow.all_handlers_finished)
+
     async def _until_begun(self) -> None:
         """Wait until the run has its input: the SDK runs the first handlers before `run`.
 
@@ -309,10 +319,13 @@ class AgentSession:
         self._update_answers.check_open()
         with failures.typed():
             if self._is_closed:
-                raise errors.SessionClosedError(
-                    f"session {workflow.info().workflow_id!r} is closed: {self._state.closed or ''}"
-                )
+                raise self._closed_error()
             yield
+
+    def _closed_error(self) -> errors.SessionClosedError:
+        return errors.SessionClosedError(
+            f"session {workflow.info().workflow_id!r} is closed: {self._state.closed or ''}"
+        )
 
     # --- messages
 
@@ -336,7 +349,12 @@ class AgentSession:
         following = f"{workflow.info().workflow_id}/{self._state.count + 1}"
         if not was_busy:
             return Receipt(disposition=Disposition.STARTED, turn_id=following)
-        await workflow.wait_condition(lambda: self._turn is not None or not self._state.is_busy)
+        await workflow.wait_condition(
+            lambda: self._turn is not None or not self._state.is_busy or self._is_stopped
+        )
+        if self._is_stopped:
+            with failures.typed():
+                raise self._closed_error()
         if self._turn is None or not self._state.is_busy:
             return Receipt(disposition=Disposition.QUEUED, turn_id=following)
         if if_busy == "steer" and await self._steer(message_id):
@@ -480,7 +498,7 @@ class AgentSession:
             self._note(SessionClosed(asked.reason, asked.by))
             turn = self._turn
             if turn is not None and await has_ended(turn) and workflow.patched(_CLOSE_AFTER_RECORD):
-                await workflow.wait_condition(lambda: self._turn is not turn)
+                await workflow.wait_condition(lambda: self._turn is not turn or self._is_stopped)
             return pack(self._left)
 
     @close.validator

@@ -21,7 +21,7 @@ from perdure.turn.facts import TaskBegan
 from perdure.turn.fold import apply, fold
 from perdure.turn.state import TurnState
 
-SEEDS = 60
+SEEDS = (*range(60), 93)  # in the last one, a close is rejected, which is rare
 SESSIONS = 15
 FOUND = {
     116: "budget is added to a delegate that ends in the same workflow task",
@@ -59,7 +59,7 @@ def events_of(made: Simulation) -> list[bytes]:
 @pytest.fixture(scope="module")
 def simulated() -> list[Simulation]:
     """Turns of all kinds of agents, one for each seed."""
-    return [simulate(seed) for seed in range(SEEDS)]
+    return [simulate(seed) for seed in SEEDS]
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 from temporalio import workflow
-from temporalio.common import RawValue, RetryPolicy
+from temporalio.common import RawValue
 from temporalio.exceptions import (
     ActivityError,
     ApplicationError,
@@ -51,12 +51,10 @@ from perdure.session.wire import (
 )
 from perdure.temporal import failures, outcomes, start_request, trace_ids
 from perdure.temporal.histories import session_history
-from perdure.temporal.histories.session_history import record_key
 from perdure.temporal.names import (
     ADD_BUDGET,
     CLOSE,
     INTERRUPT,
-    RECORD_TURN,
     RESUME,
     SAY,
     SESSION,
@@ -68,8 +66,8 @@ from perdure.temporal.payloads import NOTHING, pack, unpack
 from perdure.turn.wire import Steer
 from perdure.values.budgets import BudgetUpdate
 from perdure.values.content import check_message, parts_size
-from perdure.workflows import ancestors, heartbeats, storage
-from perdure.workflows.session import next_run
+from perdure.workflows import ancestors, storage
+from perdure.workflows.session import next_run, recording
 from perdure.workflows.session.details import card
 from perdure.workflows.turn.calls import has_ended
 from perdure.workflows.update_answers import UpdateAnswers
@@ -252,8 +250,6 @@ class AgentSession:
     async def _record(self, number: int, run_id: str) -> None:
         """Record the messages of a turn that is over, part by part.
 
-        An activity of a server or worker that is away is tried again for as long as it takes.
-
         Raises:
             CancelledError: The session was cancelled meanwhile.
         """
@@ -262,17 +258,7 @@ class AgentSession:
         while self._state.running is not None:
             call = RecordCall(turn_id=turn_id, run_id=run_id, part=part)
             try:
-                result: RawValue = await workflow.execute_activity(
-                    RECORD_TURN,
-                    pack(call),
-                    result_type=RawValue,
-                    activity_id=record_key(number, part),
-                    start_to_close_timeout=limits.CARRY_CALL,
-                    heartbeat_timeout=heartbeats.timeout(),
-                    retry_policy=RetryPolicy(maximum_interval=limits.BENCH),
-                    summary=f"the messages of turn {number}",
-                )
-                fact = session_history.recorded_turn(number, result)
+                fact = await recording.recorded(number, call)
             except ActivityError as error:
                 # a cancel of the session arrives as one of the activity, and would be lost here
                 if is_cancelled_exception(error) and workflow.patched(_CANCELLED_WHILE_RECORDING):

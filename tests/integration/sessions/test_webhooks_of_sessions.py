@@ -98,9 +98,10 @@ async def test_turn_that_its_session_cancels_sends_its_webhook(
 async def until_a_second_run(client: AgentClient, id: str) -> None:
     """Wait until a workflow has gone on in a new run; a session records its turn first."""
     async with asyncio.timeout(SOON_S):
-        while (info := await describe(client.temporal, id)) and (
-            len(await runs_up_to(client.temporal, info)) < 2
-        ):
+        while True:
+            info = await describe(client.temporal, id)
+            if len(await runs_up_to(client.temporal, info)) > 1:
+                return
             await asyncio.sleep(0.05)
 
 

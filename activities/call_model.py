@@ -24,7 +24,7 @@ from perdure.protocols import Prompt
 from perdure.schemas import output_type
 from perdure.schemas.strict_schema import strict
 from perdure.text import size
-from perdure.turn import fallback, handoffs, result_media
+from perdure.turn import fallback, handoffs, media
 from perdure.turn.circuit_breaker import Health
 from perdure.turn.context_window import sent, shortened
 from perdure.turn.keys import ModelKey, parse_key
@@ -75,7 +75,7 @@ class ModelActivities:
         check = await self._answers.check_of(state)
 
         def plain(error: errors.LLMInvalidRequestError) -> ModelRequest | None:
-            less = _without_results_media(prompt, error)
+            less = _without_rejected_media(prompt, state, error)
             if less is None:
                 return None
             return _request(call, state, model, name, protocol.ask(less))
@@ -241,8 +241,8 @@ async def _answer(answering: Awaitable[ModelAnswer], model: str) -> ModelAnswer:
 def _prompt(call: ModelCall, state: TurnState, model: str) -> Prompt:
     """Return the prompt: the whole transcript, or as much as the budget pays for.
 
-    Media of tool results that the model does not take are replaced by sentences. No tools are
-    offered for a final answer.
+    Media that the model does not take are replaced by sentences, except those of the task. No tools
+    are offered for a final answer.
     """
     assert state.agent is not None
     options = state.options(state.agent)
@@ -256,7 +256,7 @@ def _prompt(call: ModelCall, state: TurnState, model: str) -> Prompt:
         messages = shortened(messages, call.most_input, keep=1)
     return Prompt(
         system=state.agent.instructions,
-        messages=result_media.for_model(messages, state.agent.target(model).media),
+        messages=media.for_model(messages, state.agent.target(model).media),
         tools=() if state.finishing else state.agent.tools,
         options=options,
         response_schema=None if schema is None else strict(schema),
@@ -271,13 +271,16 @@ def _demands_a_tool_of_another_agent(wish: str | None, state: TurnState) -> bool
     return state.agent is not None and state.agent.tool(wish) is None
 
 
-def _without_results_media(prompt: Prompt, error: errors.LLMInvalidRequestError) -> Prompt | None:
-    """Return the prompt without media of tool results, after a provider rejected it.
+def _without_rejected_media(
+    prompt: Prompt, state: TurnState, error: errors.LLMInvalidRequestError
+) -> Prompt | None:
+    """Return the prompt without media that came later than the task, after a provider rejected it.
 
-    A tool's broken image would otherwise fail every further request of the turn. None if the prompt
-    has no such media, or if the rejected request may have been billed.
+    A broken image, of a tool or in a message of the user, would otherwise fail every further
+    request of the turn or the session. None if the prompt has no such media, or if the rejected
+    request may have been billed.
     """
-    messages = result_media.without_results_media(prompt.messages)
+    messages = media.without_rejected(prompt.messages, state.transcript.media)
     if messages == prompt.messages or error.context.get("charged"):
         return None
     return replace(prompt, messages=messages)

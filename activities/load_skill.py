@@ -23,7 +23,7 @@ from perdure.agents.agent import Agent
 from perdure.agents.definitions import AgentDefinition
 from perdure.agents.skills import Skill, loader, unknown
 from perdure.agents.tools import Tool
-from perdure.temporal.histories.turn_history import recorded
+from perdure.temporal.histories.fetching import recorded
 from perdure.temporal.recent import Recent
 from perdure.text import size
 from perdure.turn.facts import AgentResolved, HandedOver, PartCarried, Recorded

@@ -15,7 +15,7 @@ from temporalio.service import RPCError
 
 from perdure.activities.transcripts import Transcripts
 from perdure.temporal import failures
-from perdure.temporal.histories.turn_history import backwards
+from perdure.temporal.histories.fetching import backwards
 from perdure.temporal.recent import Recent
 from perdure.turn.keys import ToolKey, parse_key
 

@@ -31,7 +31,7 @@ from perdure.agents.skills import LOAD_SKILL
 from perdure.agents.tools import Tool
 from perdure.agents.turn_rules import Approval
 from perdure.errors import PerdureError
-from perdure.temporal.histories.turn_history import first_request
+from perdure.temporal.histories.fetching import first_request
 from perdure.temporal.names import GENERATE
 from perdure.temporal.namespace_check import Index
 from perdure.temporal.recent import Recent

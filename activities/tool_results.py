@@ -6,8 +6,6 @@ do not take it see what there was.
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import Awaitable, Sequence
 from typing import Any
 
@@ -16,7 +14,7 @@ from perdure.activities.tool_compatibility import error_result
 from perdure.agents.tools import encode
 from perdure.text import clean, clip_recorded, described, in_units, one_line, size, words_of
 from perdure.turn.wire import ToolOutput
-from perdure.values.messages import Media, in_brief, without_some
+from perdure.values.messages import Media, in_brief, is_base64, without_some
 
 _AS_WORDS = "\n[The tool ran. This is its result as str() gives it: {error}]"
 _NOTE_BYTES = 500
@@ -48,15 +46,6 @@ def output_of(value: object) -> ToolOutput:
     texts = [in_brief(item) if isinstance(item, Media) else _text(item).content for item in items]
     content = clip_recorded("\n\n".join(texts), limits.TOOL_RESULT_BYTES)
     return ToolOutput(content=content, media=media)
-
-
-def is_base64(data: str) -> bool:
-    """Return whether `data` is base64, as providers require."""
-    try:
-        base64.b64decode(data, validate=True)
-    except (binascii.Error, ValueError):
-        return False
-    return True
 
 
 def fitted(output: ToolOutput, tool: str, room: int, *, has_storage: bool) -> ToolOutput:

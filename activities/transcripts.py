@@ -20,8 +20,9 @@ from temporalio.client import Client
 
 from perdure import errors, limits
 from perdure.temporal import outcomes
+from perdure.temporal.histories.fetching import backwards, recorded
 from perdure.temporal.histories.origins import with_session
-from perdure.temporal.histories.turn_history import HistoryReader, backwards, key_of, recorded
+from perdure.temporal.histories.turn_history import HistoryReader, key_of
 from perdure.temporal.recent import Recent
 from perdure.turn import steps, take_over
 from perdure.turn.calls import asks_again, ready_for, runs_tools

@@ -82,7 +82,7 @@ class WebhookRules:
         """Return the rules of the settings of a worker.
 
         Raises:
-            ConfigurationError: A host or a secret is not valid, or only either of them is set.
+            ConfigurationError: A host or a secret is not valid, or only one of the two is set.
         """
         if bool(hosts) != bool(secrets):
             raise errors.ConfigurationError(

@@ -128,29 +128,28 @@ class AgentClient(Finder):
             task: The task. It may be empty only if there is a context.
             output: The type of the answer; it overrides the agent's. Its schema is sent to the
                 worker.
-            output_schema: The JSON schema of the answer in place of a type: the report's output is
-                then JSON values.
+            output_schema: The JSON schema of the answer; it overrides the agent's type. The
+                report's output is then JSON values.
             id: The turn's id, at most 100 characters; the same id is the same turn. Without it,
                 `<agent>/<12 random characters>`.
             context: Named blocks that are placed before the task.
             history: Messages of an earlier turn to continue from, such as `report.messages`.
-            labels: User-defined labels, available to tools as `ctx.labels` and to `turns` as a
-                filter.
+            labels: User-defined labels, for tools (`ctx.labels`) and for filters of lists.
             budget: The limits of what the turn may spend, delegates included. Each limit overrides
                 the agent's.
             max_iterations: The largest number of steps, from 1; it overrides the agent's.
             options: Temperature, output limit and the like. Each option overrides the agent's.
             model_retry: The retries while a provider is unavailable, instead of those of the agent
                 or the worker. They hold for delegates and after a handoff.
-            allowed_tools: The only tools that are offered; calling another one ends the turn. None
-                for every tool, `[]` for none.
+            allowed_tools: The only tools that are offered; calling another one ends the turn.
+                Without it, every tool is offered; with an empty list, none is.
             delay: The time after which the turn begins, or a date with its time zone. Until then it
                 exists, waits and can be cancelled; its agent is looked up afterwards. The delay is
                 not in the time of its budget.
             deadline: The time after which the turn ends at the latest, from its start, or a date
                 with its time zone. Waits for people and the delay are in it, and it holds for
                 delegates.
-            on_done: An https URL that gets a signed webhook when the turn is over, however it ends,
+            on_done: An https URL that gets a signed webhook when a turn is over, however it ends,
                 unless it is terminated. Its host has to be allowed by the workers.
             live: Whether `Turn.text` yields text while the model generates it. It has no other
                 effect.

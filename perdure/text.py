@@ -22,6 +22,7 @@ import re
 from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
+from urllib.parse import unquote
 
 from pydantic import JsonValue
 from pydantic_core import PydanticSerializationError, to_json
@@ -35,6 +36,8 @@ _IGNORABLE = (
 _BLANK = "\u2800\U00016fe4\U0001d159"
 """Characters with an empty glyph that are not default-ignorable."""
 _UNSEEN = re.compile(f"[{_IGNORABLE}{_BLANK}]")
+_SEPARATORS = re.compile(r"[/\\]")
+_CHANGED_IN_URLS = ("", ".", "..")
 _JOINERS = "\u200c\u200d"
 _FORMS = "\ufe0e\ufe0f"
 _KEYCAP = "\u20e3"
@@ -266,6 +269,18 @@ class _Raw(str):
     """A part of JSON that is shown as written: a number, or a value that was cut."""
 
     __slots__ = ()
+
+
+def stays_in_urls(text: str) -> bool:
+    """Whether a URL whose path has this text leads to the same text everywhere.
+
+    Browsers, proxies and clients resolve empty parts, `.` and `..`, also if encoded, and take a
+    backslash for a slash.
+    """
+    decoded = unquote(text)
+    while decoded != text:
+        text, decoded = decoded, unquote(decoded)
+    return not any(part in _CHANGED_IN_URLS for part in _SEPARATORS.split(text))
 
 
 def _read(arguments: str) -> Any:

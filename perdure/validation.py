@@ -11,14 +11,12 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-import re
 import typing
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, TypeVar, overload
-from urllib.parse import unquote
 
 from annotated_types import Interval, Len
 from pydantic import (
@@ -34,7 +32,7 @@ from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError, core_sc
 
 from perdure import errors, limits
 from perdure.base import Value
-from perdure.text import clean, harmless, one_line
+from perdure.text import clean, harmless, one_line, stays_in_urls
 
 LONGEST = timedelta(days=3650)
 """The longest duration: sums with longer ones would exceed the range of dates."""
@@ -44,8 +42,6 @@ MOST = 10**9
 _SHOWN = 80
 _PROBLEMS = 5
 _MUST_BE = "must_be"
-_SEPARATORS = re.compile(r"[/\\]")
-_CHANGED_IN_URLS = ("", ".", "..")
 _IN_PATHS = "without a part between slashes that is empty, '.' or '..'"
 _WORDS = {
     _MUST_BE: "{words}",
@@ -100,18 +96,6 @@ class Must:
         if not self.fits(value):
             raise ValueError(self.words)
         return value
-
-
-def stays_in_urls(text: str) -> bool:
-    """Whether a URL whose path has this text leads to the same text everywhere.
-
-    Browsers, proxies and clients resolve empty parts, `.` and `..`, also if encoded, and take a
-    backslash for a slash.
-    """
-    decoded = unquote(text)
-    while decoded != text:
-        text, decoded = decoded, unquote(decoded)
-    return not any(part in _CHANGED_IN_URLS for part in _SEPARATORS.split(text))
 
 
 def _is_visible_line(value: object, max_characters: int) -> bool:

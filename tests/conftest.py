@@ -2,14 +2,15 @@
 
 The history of each turn is folded as a reader would fold it, and compared with the summary of the
 workflow (Y12). At the end of the session a fresh process with an empty cache replays a share of the
-histories, or all of them in thorough runs (Y5). `PERDURE_KEEP_HISTORIES` names a folder where they
-are kept, under the names of their tests.
+histories, or all of them in thorough runs (Y5). `PERDURE_KEEP_HISTORIES` names a folder where all
+of them are kept, under the names of their tests.
 """
 
 import asyncio
 import contextlib
 import gc
 import io
+import itertools
 import os
 import signal
 import subprocess
@@ -46,6 +47,7 @@ from perdure.turn.wire import Summary
 from perdure.values import reports
 from perdure.worker import AgentWorker
 
+from .support.rewriting import rewrite_asserts
 from .support.thorough import every, examples
 
 Runtime = Callable[..., AbstractAsyncContextManager["RecordingClient"]]
@@ -53,6 +55,9 @@ Runtime = Callable[..., AbstractAsyncContextManager["RecordingClient"]]
 os.environ.setdefault("PERDURE_HEARTBEAT_TOLERANCE_S", "2.5")  # lost workers are waited for
 
 HISTORIES = "PERDURE_KEEP_HISTORIES"
+_SHARE = "PERDURE_SHARE_OF_HISTORIES"
+"""The temporary folder of the histories that are replayed, if not all are kept; workers of xdist
+find it by this."""
 _NO_FAILURES = {
     WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_UNHANDLED_COMMAND,
     WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_FORCE_CLOSE_COMMAND,
@@ -88,9 +93,26 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     # a higher GC percentage saves the server an eighth of its CPU time
     os.environ.setdefault("GOGC", "400")
-    if HISTORIES not in os.environ:
+    if not {HISTORIES, _SHARE} & os.environ.keys():
         config.stash[_scratch] = tempfile.TemporaryDirectory(prefix="perdure-histories-")
-        os.environ[HISTORIES] = config.stash[_scratch].name
+        os.environ[_SHARE] = config.stash[_scratch].name
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(config: pytest.Config, specs: Sequence[Any]) -> None:
+    """Rewrite the asserts of the test modules once, instead of in each worker."""
+    if not sys.dont_write_bytecode:
+        rewrite_asserts(config, len(specs))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Collect without garbage collections: nearly all that is made stays."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -99,7 +121,6 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     A full collection of them takes so long on a busy machine that Temporal takes the workflow task
     in which it falls for a deadlock.
     """
-    gc.collect()
     gc.freeze()
 
 
@@ -145,13 +166,13 @@ def _tasks() -> str:
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Replay the recorded histories in a fresh process."""
-    if hasattr(session.config, "workerinput") or not any(
-        Path(os.environ[HISTORIES]).glob("*.json")
-    ):
+    kept = os.environ.get(HISTORIES)
+    folder = kept or os.environ[_SHARE]
+    if hasattr(session.config, "workerinput") or not any(Path(folder).glob("*.json")):
         return
     script = Path(__file__).parent / "replay/fresh.py"
     done = subprocess.run(
-        [sys.executable, str(script), os.environ[HISTORIES], str(every())],
+        [sys.executable, str(script), folder, str(every() if kept else 1)],
         capture_output=True,
         text=True,
         check=False,
@@ -165,7 +186,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     """Remove temporary files."""
     if _scratch in config.stash:
         config.stash[_scratch].cleanup()
-        os.environ.pop(HISTORIES, None)
+        os.environ.pop(_SHARE, None)
 
 
 ONCE_MORE = ModelRetryPolicy(
@@ -306,13 +327,25 @@ async def check_history(client: Client, turn_id: str, run_id: str | None) -> Non
     converter = client.data_converter
     if converter.payload_codec or converter.external_storage:
         return  # the process that replays histories has neither
+    keep(history, turn_id, run_id or history.run_id)
+
+
+_counted = itertools.count()
+
+
+def keep(history: WorkflowHistory, turn_id: str, run_id: str) -> None:
+    """Write a history for its replay: all of them if they are kept, otherwise the first and every
+    nth of this process, because encoding one takes as long as folding it.
+    """
+    folder = os.environ.get(HISTORIES)
+    if not folder and next(_counted) % every():
+        return
     test = os.environ.get("PYTEST_CURRENT_TEST", "").partition(" ")[0].rpartition("::")[2]
     name = "".join(
         letter if letter.isascii() and letter.isalnum() else "-" for letter in f"{test}-{turn_id}"
     )
-    (Path(os.environ[HISTORIES]) / f"{name[:150]}-{run_id or history.run_id}.json").write_text(
-        history.to_json(), encoding="utf-8"
-    )
+    path = Path(folder or os.environ[_SHARE]) / f"{name[:150]}-{run_id}.json"
+    path.write_text(history.to_json(), encoding="utf-8")
 
 
 def assert_no_task_failed(history: WorkflowHistory) -> None:

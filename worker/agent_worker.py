@@ -89,7 +89,7 @@ class AgentWorker:
             may stand for a fallback chain, given as a list.
         providers: Providers by the prefix of a model name, in addition to `openai`,
             `openai-responses`, `anthropic`, `ollama` and `offline`.
-        prices: Prices of models that Perdure does not know, or that differ from the known prices:
+        prices: Prices of models that Perdure does not know, or that replace the known prices:
             `{"vllm:qwen3": Price(input="0.5", output="2")}` in US dollars per million tokens;
             `"vllm:*"` for all models of a provider, `Price.free()` for free models.
         profiles: Capabilities of models that Perdure does not know:

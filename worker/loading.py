@@ -18,7 +18,7 @@ def load(target: str) -> AgentWorker:
     """Return the worker for `module:name`.
 
     The name must refer to an Agent, a Registry, an AgentWorker, or a function without arguments
-    that returns either.
+    that returns one of these.
 
     Raises:
         ConfigurationError: The module cannot be imported, or has no such object.

@@ -34,6 +34,7 @@ from perdure.temporal.names import (
     BATCH,
     BATCH_PART,
     BEAT_SOON,
+    HAS_STORAGE,
     HEARTBEAT_TIMEOUT,
     IS_AT_HAND,
     PUSH,
@@ -164,6 +165,7 @@ class PerdurePlugin(Plugin):
                 self._settings.heartbeat, self._settings.heartbeat_tolerance
             ),
             BEAT_SOON: beats.beat_soon,
+            HAS_STORAGE: lambda: self._client.data_converter.external_storage is not None,
         }
         if self._settings.local_lookups:
             functions[IS_AT_HAND] = self._activities.agents.is_at_hand

@@ -18,11 +18,10 @@ from mcp_types import (
     TextResourceContents,
 )
 
-from perdure.activities.tool_results import is_base64
 from perdure.agents.tools import encode
 from perdure.text import in_units
 from perdure.turn.wire import ToolOutput
-from perdure.values.messages import Media, in_brief
+from perdure.values.messages import Media, in_brief, is_base64
 
 _TAKEN = re.compile(r"image/|application/pdf$")
 

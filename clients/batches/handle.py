@@ -29,9 +29,9 @@ from perdure.clients.batches.uploading import Uploader, Work
 from perdure.clients.reading.timeouts import Timeout, at_most
 from perdure.clients.turns import cancelling, updates
 from perdure.temporal import access, cancellations, search_attributes
+from perdure.temporal.histories.fetching import first_event
 from perdure.temporal.histories.part_history import PartReader
 from perdure.temporal.histories.runs import describe
-from perdure.temporal.histories.turn_history import first_event
 from perdure.temporal.names import ADD_BUDGET, BATCHES, MEMO_BATCH, TURN
 from perdure.temporal.payloads import decoded, pack, unpack
 from perdure.values import states
@@ -117,10 +117,10 @@ class Batch(Generic[T]):
         info, note = await self._described()
         status = status_of(info, note)
         if note.stop == BatchStopReason.CANCELLED:
-            run_id = info.execution.run_id
-            asking = cancellations.last_name(self._client, self.id, run_id)
-            by = await access.BATCH.asked(self.id, asking)
-            status = status.model_copy(update={"by": by})
+            # a name is a detail: the run that was cancelled may be gone, unlike the last one
+            with contextlib.suppress(RPCError):
+                by = await cancellations.last_name(self._client, self.id, info.execution.run_id)
+                status = status.model_copy(update={"by": by})
         if status.ended_at is not None:
             return status
         return status.model_copy(update={"waiting": await self._waiting()})

@@ -11,7 +11,8 @@ from perdure.batch.wire import StoreCall, StoredTasks, common_of
 from perdure.clients.batches.items import read
 from perdure.clients.batches.spool import Spool
 from perdure.clients.batches.uploading import Uploader, Work
-from perdure.temporal.histories.turn_history import first_event, raw_value
+from perdure.temporal.histories.fetching import first_event
+from perdure.temporal.histories.turn_history import raw_value
 from perdure.temporal.payloads import unpack
 from perdure.temporal.search_marks import Marks
 from perdure.turn.wire import TurnRequest

@@ -40,7 +40,7 @@ class Work:
         common: The input of its turns, with an empty task.
         indexed: Whether the namespace has Perdure's search attributes.
         priority: As for `AgentClient.start`.
-        fairness: As for `AgentClient.start`; the turns have their part's.
+        fairness: As for `AgentClient.start`; each turn has the key of its part.
         schedule: The id of the schedule that runs the batch; empty without a schedule.
     """
 

@@ -51,7 +51,7 @@ def of_report(report: AgentReport) -> int:
 
 
 def of_error(error: PerdureError) -> int:
-    """Return the exit code of an error: as of a turn without an answer, or of a command."""
+    """Return the exit code of a turn without an answer, or of a command that failed."""
     if error.report is not None:
         return of_report(error.report) or FAILED
     from perdure.errors import ServerUnreachableError

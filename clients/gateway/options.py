@@ -16,6 +16,8 @@ from perdure.clients.gateway.auth import Caller
 from perdure.clients.gateway.inputs import Body, Query
 from perdure.temporal.priorities import LAST_PRIORITY
 from perdure.values.budgets import Budget
+from perdure.values.content import parts_after
+from perdure.values.messages import UserParts
 from perdure.values.model_retry import ModelRetryPolicy
 from perdure.values.options import RequestOptions
 from perdure.values.tasks import Task
@@ -141,6 +143,11 @@ class Reference(Value):
     """The complete id of what was started, or the id of a message that was accepted."""
 
     id: str
+
+
+def content_of(text: str, parts: UserParts) -> str | UserParts:
+    """Return the content of a message: the text, and then the parts."""
+    return parts_after(text, parts) or text
 
 
 def check_limits(caller: Caller, body: BaseModel, *budgets: Budget | None) -> None:

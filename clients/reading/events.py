@@ -11,19 +11,35 @@ import dataclasses
 import re
 from collections.abc import Collection
 from datetime import datetime
-from typing import Any, Literal, TypeGuard
+from typing import Any, Literal, TypeGuard, cast
 
 from pydantic import JsonValue
 from pydantic_core import to_jsonable_python
 
 from perdure import errors
 from perdure.clients.reading import public_events
-from perdure.turn.facts import Fact, ModelAnswered, PartCarried, Recorded, TurnContinued
+from perdure.turn.facts import (
+    Fact,
+    ModelAnswered,
+    PartCarried,
+    Recorded,
+    TaskBegan,
+    TurnContinued,
+)
 from perdure.turn.fold import apply, fold
 from perdure.turn.keys import CarryKey, Key
 from perdure.turn.state import TurnState
-from perdure.turn.wire import ToolOutput
-from perdure.values.messages import ToolCall, without_data
+from perdure.turn.wire import ToolOutput, TurnRequest
+from perdure.values.messages import (
+    Media,
+    Message,
+    Text,
+    ToolCall,
+    UserParts,
+    parts_without_data,
+    without_data,
+    without_media_data,
+)
 
 VERSION = 1
 """The version of the JSON of events.
@@ -54,8 +70,8 @@ class Event:
         read: The ids of the messages of the user that this model call is the first to send to the
             model; empty for other facts.
         before: The facts since the event before that are none of the turn's own: it went on in a
-            new run of its workflow, or took over the messages of another turn. They are not
-            part of its events.
+            new run of its workflow, took over the messages of another turn, or did another
+            workflow task. They are not part of its events.
     """
 
     cursor: str
@@ -98,8 +114,8 @@ class Event:
     def to_json(self) -> dict[str, JsonValue]:
         """Return the event as JSON values, as `--json` prints it.
 
-        It contains the prompt, arguments and results. Images and files of tool results have no
-        data: their kind and size are in the result's text.
+        It contains the prompt, arguments and results. Images and files have no data: for those of
+        messages and tool results, the text has their kind and size.
         """
         fact = {
             field.name: getattr(self.fact, field.name) for field in dataclasses.fields(self.fact)
@@ -121,7 +137,7 @@ class Event:
         Args:
             include: Private values to include: the `task`, the `arguments` of tool calls, the
                 `results` of tools, and the messages of `errors` with the reasons that people
-                and policies gave.
+                and policies gave, and with the names of these people.
 
         Raises:
             InvalidRequestError: A name in `include` is none of these.
@@ -173,7 +189,7 @@ class CaughtUp:
 
 def is_event(fact: Recorded) -> TypeGuard[Fact]:
     """Return whether a fact is an event of the turn, and not only about its runs."""
-    is_of_runs = isinstance(fact, TurnContinued | PartCarried)
+    is_of_runs = isinstance(fact, TurnContinued | PartCarried | TaskBegan)
     return not is_of_runs and not isinstance(key_of(fact), CarryKey)
 
 
@@ -190,12 +206,33 @@ def key_of(fact: Recorded) -> Key | None:
 
 
 def _value(value: object) -> object:
-    """Return a key in its usual form, such as `step-1.call-2`, and media of results without data.
+    """Return a key in its usual form, such as `step-1.call-2`, and media without data.
 
     Other values are unchanged.
     """
     if isinstance(value, Key):
         return str(value)
-    if isinstance(value, ToolOutput) and value.media:
-        return value.model_copy(update={"media": without_data(value.media)})
-    return value
+    match value:
+        case ToolOutput(media=[_, *_] as media):
+            return value.model_copy(update={"media": without_data(media)})
+        case TurnRequest():
+            return _without_data_in(value)
+        case [Text() | Media(), *_]:
+            return parts_without_data(cast("UserParts", value))
+        case _:
+            return value
+
+
+def _without_data_in(request: TurnRequest) -> TurnRequest:
+    """Return the input of a turn, whose images and files have no data."""
+    task = request.task
+    if not isinstance(task.content, str):
+        task = task.model_copy(update={"content": parts_without_data(task.content)})
+    changes: dict[str, object] = {
+        "task": task,
+        "history": tuple(map(without_media_data, request.history)),
+    }
+    if request.said is not None:
+        messages: tuple[Message, ...] = request.said
+        changes["said"] = tuple(map(without_media_data, messages))
+    return request.model_copy(update=changes)

@@ -21,6 +21,7 @@ from perdure.turn.facts import (
     HookEnded,
     ModelAnswered,
     PolicyAnswered,
+    Resumed,
     Said,
     Scheduled,
     ToolLost,
@@ -62,7 +63,7 @@ def _shown(fact: Fact, calls: Sequence[ToolCall], include: frozenset[str]) -> Sh
             yield "to", agent.name
         case ChildScheduled() | ChildEnded() | ChildTold():
             yield from _of_child(fact, include)
-        case Decided() | BudgetAdded() | Said():
+        case Decided() | BudgetAdded() | Said() | Resumed():
             yield from _of_updates(fact, include)
         case WaitBegan() | WaitEnded() | ApprovalNeeded() | PolicyAnswered() | CancelRequested():
             yield from _of_waits(fact, include)
@@ -76,7 +77,7 @@ def _of_start(fact: TurnStarted, include: frozenset[str]) -> Shown:
     request, slot = fact.request, fact.slot
     yield from _asked_for(include, task=headline(request.task))
     if "task" in include:
-        yield "text", request.task.text
+        yield "text", request.task.brief
     if slot is not None and request.schedule is not None:
         yield "schedule", {"id": request.schedule.id, "at": slot.at}
     if request.forked_from is not None:
@@ -98,20 +99,31 @@ def _of_child(fact: ChildScheduled | ChildEnded | ChildTold, include: frozenset[
             yield from _asked_for(include, errors=news.reason)
 
 
-def _of_updates(fact: Decided | BudgetAdded | Said, include: frozenset[str]) -> Shown:
+def _of_updates(fact: Decided | BudgetAdded | Said | Resumed, include: frozenset[str]) -> Shown:
     match fact:
         case Decided(decision):
             yield "approve", decision.approve
             yield from _asked_for(include, arguments=decision.arguments, errors=decision.reason)
-        case BudgetAdded(more, iterations=iterations):
+            yield from _author(decision.by, include)
+        case BudgetAdded(more, by, iterations):
             yield "more", more
             if iterations is not None:
                 yield "iterations", iterations
-        case Said(message_id, text, now):
+            yield from _author(by, include)
+        case Said(message_id, text, now, by=by):
             yield "message_id", message_id
             yield "now", now
             if "task" in include:
                 yield "text", text
+            yield from _author(by, include)
+        case Resumed(by):
+            yield from _author(by, include)
+
+
+def _author(by: str | None, include: frozenset[str]) -> Shown:
+    """Yield who has done something, as named by the caller: a private value, like a reason."""
+    if by is not None and "errors" in include:
+        yield "by", by
 
 
 def _of_waits(
@@ -129,7 +141,10 @@ def _of_waits(
             yield "expired", expired
         case PolicyAnswered(_, ruling):
             yield "verdict", ruling.verdict.kind
-        case CancelRequested(reason) | ApprovalNeeded(_, reason):
+        case CancelRequested(reason, by):
+            yield from _asked_for(include, errors=reason)
+            yield from _author(by, include)
+        case ApprovalNeeded(_, reason):
             yield from _asked_for(include, errors=reason)
 
 

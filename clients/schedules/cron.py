@@ -81,7 +81,7 @@ class Cron:
         minutes: The minutes, from 0 to 59.
         hours: The hours, from 0 to 23.
         months: The months, from 1 to 12.
-        days: The days: days that match either of these match.
+        days: The days of the month and of the week; a day matches if one of the two does.
     """
 
     text: str

@@ -39,7 +39,7 @@ from perdure.temporal import schedule_updates
 from perdure.temporal.access import SCHEDULE
 from perdure.temporal.histories.runs import describe
 from perdure.temporal.names import SCHEDULED_MESSAGE
-from perdure.text import one_line
+from perdure.text import described, one_line
 from perdure.turn.slot import ScheduleLogEntry, ScheduleVerb, Slot
 from perdure.values import keywords
 from perdure.values.budgets import ABudget
@@ -53,6 +53,7 @@ _INSTANT = timedelta(milliseconds=1)
 _POLL_S = 0.1
 _TRIES = 10
 _STARTS_WITHIN_S = 10.0
+_LOG_S = 5.0
 _ONE_AFTER_ANOTHER = (ScheduleOverlapPolicy.BUFFER_ONE, ScheduleOverlapPolicy.CANCEL_OTHER)
 
 
@@ -171,15 +172,17 @@ class Schedule(ReadableSchedule):
     ) -> None:
         """Record who has asked for something that was done, if there is a name.
 
-        What was asked for is done already, so a failure to record it is no error.
+        What was asked for is done already, so a failure to record it is no error, and the wait is
+        short.
         """
         if by is None:
             return
         entry = ScheduleLogEntry(at=datetime.now(UTC), verb=verb, by=by, reason=reason, id=id)
         try:
-            await self._change(lambda definition: definition.with_entry(entry), may_differ=True)
-        except errors.PerdureError as error:
-            logger.warning("schedule %r has no record of %s: %s", self.id, verb, error.message)
+            async with asyncio.timeout(_LOG_S):
+                await self._change(lambda definition: definition.with_entry(entry), may_differ=True)
+        except (errors.PerdureError, RPCError, TimeoutError) as error:
+            logger.warning("schedule %r has no record of %s: %s", self.id, verb, described(error))
 
     @validation.arguments("what is added")
     async def add_budget(self, more: ABudget, *, by: validation.By | None = None) -> None:

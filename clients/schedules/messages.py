@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
-from pydantic_core import to_json
 from temporalio.api.enums.v1 import WorkflowExecutionStatus
 from temporalio.client import Client, WorkflowFailureError
 from temporalio.common import RawValue
 from temporalio.converter import WorkflowSerializationContext
 from temporalio.service import RPCError, RPCStatusCode
 
-from perdure import errors, limits, validation
+from perdure import errors
 from perdure.clients.sessions.handle import session_request
+from perdure.session.facts import MessageSent
 from perdure.session.scheduled import MessageDelivery, message_of, session_of
 from perdure.session.state import SessionState
 from perdure.temporal import access, failures
@@ -23,7 +23,7 @@ from perdure.temporal.names import MEMO, SESSION
 from perdure.temporal.payloads import decoded, unpack
 from perdure.turn.slot import Slot
 from perdure.turn.wire import TurnRequest
-from perdure.values.messages import Media
+from perdure.values.content import check_message
 
 _RUNNING = (
     WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING,
@@ -47,29 +47,18 @@ def check(request: TurnRequest) -> None:
     access.SESSION.new_id(request.session or "")
     session_request(**dict(session_of(request)))
     message = message_of(request, Slot(at=datetime.now(UTC)))
-    values = {"text": message.text}
-    validation.check(
-        "the message", values, {"text": validation.Message}, errors.InvalidRequestError
-    )
-    bytes_ = len(to_json(message.text))
-    if bytes_ > limits.UNREAD_BYTES:
-        raise errors.TooLargeError(
-            f"the message to the session is {bytes_} bytes of JSON, more than"
-            f" {limits.UNREAD_BYTES}; give the agent a tool that reads the rest",
-            context={"bytes": bytes_, "limit": limits.UNREAD_BYTES},
-        )
+    parts = message.parts if message.media else ()
+    check_message({"id": "-", "text": message.brief, "by": None}, parts)
+    SessionState().check_room(MessageSent("", message.brief, parts=parts))
 
 
 def _not_for_sessions(request: TurnRequest) -> Iterator[str]:
     """Yield the names of options that a session does not have for one message."""
     options = {
-        "output": request.output_schema is not None,
+        "output or output_schema": request.output_schema is not None,
         "history": bool(request.history),
         "delay": request.delay is not None,
         "deadline": request.deadline is not None,
-        "an image or a file": any(
-            isinstance(part, Media) for part in message_of(request, None).parts
-        ),
         "requires_human_approval": request.task.requires_human_approval,
     }
     yield from (name for name, is_given in options.items() if is_given)

@@ -163,7 +163,7 @@ class ScheduleResults:
             new = recent[-missing:]
         else:
             listed = await self._listed(position, recent)
-            is_settled = datetime.now(UTC) - recent[0].started_at > _LIST_LAGS
+            is_settled = not recent or datetime.now(UTC) - recent[0].started_at > _LIST_LAGS
             if len(listed) < missing and not is_settled:
                 return position
             new = [*listed, *recent]

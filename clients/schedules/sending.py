@@ -50,7 +50,13 @@ async def send_message(call: MessageCall) -> MessageDelivery:
     queue = activity.info().task_queue
     order = priority_of(fairness=call.fairness)
     session = Session(client, queue, Marks(client), call.session_id, call.request, _no_turn, order)
-    message = Say(text=call.text, if_busy=call.if_busy, by=call.by, expects=call.request.agent)
+    message = Say(
+        text=call.text,
+        if_busy=call.if_busy,
+        by=call.by,
+        expects=call.request.agent,
+        parts=call.parts,
+    )
     try:
         if call.last:
             await _check_last(session, call.last)

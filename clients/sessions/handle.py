@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Generic, overload
 from uuid import uuid4
 
@@ -31,6 +31,7 @@ from perdure.clients.sessions.readable import ReadableSession
 from perdure.clients.sessions.receipts import closed_before
 from perdure.clients.turns import cancelling, updates
 from perdure.clients.turns.handle import Turn
+from perdure.clients.turns.updates import packed_message
 from perdure.session.wire import (
     Disposition,
     IfBusy,
@@ -58,8 +59,11 @@ from perdure.temporal.names import (
 from perdure.temporal.payloads import pack, unpack
 from perdure.temporal.search_marks import Marks
 from perdure.text import one_line
-from perdure.turn.wire import Resume, check_output_schema
+from perdure.turn.option_checks import check_options
+from perdure.turn.wire import Resume
 from perdure.values.budgets import ABudget, BudgetUpdate
+from perdure.values.content import Content, MessageContent
+from perdure.values.messages import Media, Text
 from perdure.values.reports import AgentReport
 
 _PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0
@@ -133,7 +137,7 @@ class Session(ReadableSession[T]):
     @overload
     async def say(
         self,
-        text: str,
+        content: str | Sequence[Text | Media],
         *,
         id: str | None = None,
         if_busy: IfBusy = "queue",
@@ -143,7 +147,7 @@ class Session(ReadableSession[T]):
     @overload
     async def say(
         self,
-        text: str,
+        content: str | Sequence[Text | Media],
         *,
         id: str | None = None,
         if_busy: IfBusy = "queue",
@@ -153,7 +157,7 @@ class Session(ReadableSession[T]):
     @validation.arguments("the message")
     async def say(
         self,
-        text: validation.Message,
+        content: Content,
         *,
         id: validation.NewMessageId | None = None,
         if_busy: _IfBusy = "queue",
@@ -166,7 +170,9 @@ class Session(ReadableSession[T]):
         One that is steered goes before those that wait. Needs a worker.
 
         Args:
-            text: The message, at most 256 KiB with those that wait.
+            content: The message: text, or a list of `Text` and `Media` with images and files. At
+                most 256 KiB of text with those that wait, and 1 MB together with images and files;
+                with an external storage, 20 MiB.
             id: The message's id: one line, at most 100 characters. The same id is the same message,
                 so a call that was interrupted can be repeated. Without it, a random id.
             if_busy: What happens if a turn runs. `queue`: the next turn reads it, together with the
@@ -191,7 +197,8 @@ class Session(ReadableSession[T]):
             ServerUnreachableError: No worker accepted it within 30 s; one may still do so later.
         """
         expects = self._request.agent if self._request else None
-        said = Say(text=text, if_busy=if_busy, by=by, agent=agent, expects=expects)
+        text, parts = MessageContent.of(content)
+        said = Say(text=text, if_busy=if_busy, by=by, agent=agent, expects=expects, parts=parts)
         return await self.deliver(said, id or uuid4().hex)
 
     async def deliver(self, said: Say, message_id: str) -> Sent[Any]:
@@ -200,7 +207,7 @@ class Session(ReadableSession[T]):
         Raises:
             PerdureError: As `say` does.
         """
-        message = pack(said, "the message")
+        message = packed_message(self._client, said)
         receipt = await self._say(message, message_id, may_wait=said.if_busy == "reject")
         receipt = await self._after_turns(message_id, receipt)
         return Sent(self, message_id, receipt, self._type_of_answer(said.agent))
@@ -373,7 +380,7 @@ class Session(ReadableSession[T]):
             by: The person or program that closes it: one line, at most 200 characters.
 
         Returns:
-            The messages that no turn has read.
+            The messages that no turn has read. Images and files are named in their text.
         """
         return unpack(
             await self._ask(CLOSE, pack(SessionReason(reason=reason, by=by))), Left
@@ -457,6 +464,7 @@ def session_request(agent: Agent[Any] | str, **options: Any) -> SessionRequest:
 
     Raises:
         InvalidRequestError: An option is not valid.
+        TooLargeError: The labels are over their limit.
         ConfigurationError: The output type cannot be enforced on a model.
     """
     idle, time = {"idle": options.get("idle")}, {"idle": validation.Time | None}
@@ -474,5 +482,5 @@ def session_request(agent: Agent[Any] | str, **options: Any) -> SessionRequest:
         raise errors.InvalidRequestError(
             "the budget of a session has no time: give it to the agent, for each turn"
         )
-    check_output_schema(request)
+    check_options(request)
     return request

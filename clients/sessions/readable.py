@@ -162,7 +162,7 @@ class ReadableSession(Generic[T]):
             last_agent=state.agent,
             state=_state_of(state),
             turn=running.turn_id if running else None,
-            queue=state.queue,
+            queue=tuple(queued.brief for queued in state.queue),
             turns=state.count,
             spent=state.ledger.spent,
             budget=state.ledger.budget,

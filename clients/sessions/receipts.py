@@ -15,8 +15,8 @@ from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from perdure.session.wire import Disposition, Receipt
+from perdure.temporal.histories.fetching import backwards
 from perdure.temporal.histories.runs import describe, describe_last
-from perdure.temporal.histories.turn_history import backwards
 
 _BEHIND = (Disposition.QUEUED, Disposition.INTERRUPTING)
 _NEWEST = 200

@@ -23,9 +23,9 @@ from perdure.clients.reading.recorded import state_of
 from perdure.clients.turns.starting import Started, Starter
 from perdure.clients.turns.status import in_words
 from perdure.temporal import access, start_request
+from perdure.temporal.histories.fetching import recorded
 from perdure.temporal.histories.origins import points
 from perdure.temporal.histories.runs import describe_last, runs_up_to
-from perdure.temporal.histories.turn_history import recorded
 from perdure.temporal.search_marks import Marks
 from perdure.turn import carry, withheld
 from perdure.turn.carry import Carried, may_be_asked
@@ -278,7 +278,7 @@ class Forks:
         """Start a fork, or find the existing fork with this id.
 
         `by` is who forked or resumed the turn. `changes` are as for `start_request.fork_of`.
-        Without an id, it is the first that is free of `<id>~1`, `<id>~2` and so on.
+        Without an id, it gets the first free id among `<id>~1`, `<id>~2` and so on.
 
         Raises:
             InvalidRequestError: No model could be asked, or an argument is not valid.

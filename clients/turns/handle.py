@@ -25,6 +25,7 @@ from perdure.turn.wire import Resume, Steer
 from perdure.values import keywords
 from perdure.values.approvals import Decision, PendingApproval
 from perdure.values.budgets import ABudget, BudgetUpdate, Remaining
+from perdure.values.content import Content, MessageContent
 from perdure.values.model_retry import APolicy
 from perdure.values.reports import AgentReport
 from perdure.values.webhooks import WebhookUrl
@@ -140,7 +141,7 @@ class Turn(ReadableTurn[T]):
     @validation.arguments("the message")
     async def steer(
         self,
-        text: validation.Message,
+        content: Content,
         *,
         id: validation.NewMessageId | None = None,
         now: validation.Flag = False,
@@ -156,7 +157,9 @@ class Turn(ReadableTurn[T]):
         for a person keeps waiting. Needs a worker that runs the turn.
 
         Args:
-            text: The message, at most 256 KiB with those that are unread.
+            content: The message: text, or a list of `Text` and `Media` with images and files. At
+                most 256 KiB of text with those that are unread, and 1 MB of those with images and
+                files; with an external storage, 20 MiB.
             id: The message's id: one line, at most 100 characters. The same id is the same message,
                 so a call that was interrupted can be repeated. Without it, a random id.
             now: Whether a running model call is stopped, so that the model reads the message at
@@ -179,7 +182,8 @@ class Turn(ReadableTurn[T]):
             TurnNotFoundError: Temporal does not have the turn.
         """
         message_id = id or uuid4().hex
-        message = Steer(text=text, now=now, deny_pending=deny_pending, by=by)
+        text, parts = MessageContent.of(content)
+        message = Steer(text=text, now=now, deny_pending=deny_pending, by=by, parts=parts)
         try:
             await updates.ask(
                 self._client,
@@ -187,7 +191,7 @@ class Turn(ReadableTurn[T]):
                 (await self._feed()).runs,
                 self.id,
                 STEER,
-                pack(message, "the message"),
+                updates.packed_message(self._client, message),
                 message_id,
             )
         except errors.TurnOverError as error:
@@ -235,8 +239,8 @@ class Turn(ReadableTurn[T]):
                 this turn was given.
             max_iterations: The largest number of steps of the new turn.
             model_retry: The retries of the new turn while a provider is unavailable.
-            id: The new turn's id; the same id is the same turn. Without it, the first that is free
-                of `<id>~1`, `<id>~2` and so on.
+            id: The new turn's id; the same id is the same turn. Without it, the first free id among
+                `<id>~1`, `<id>~2` and so on.
             labels: The labels of the new turn, in place of this turn's.
             on_done: The URL of its webhook, as for `AgentClient.start`. That of this turn is not
                 taken over.
@@ -288,7 +292,7 @@ class Turn(ReadableTurn[T]):
         Args:
             budget: The limits of what the new turn may spend. Each limit overrides the one that
                 this turn was given; what this turn spent does not count.
-            max_iterations: The largest number of steps of the new turn, instead of this turn's .
+            max_iterations: The largest number of steps of the new turn, instead of this turn's.
             model_retry: The retries of the new turn while a provider is unavailable, instead of
                 this turn's.
             id: The new turn's id, as for `fork`.

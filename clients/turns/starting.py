@@ -21,7 +21,7 @@ from temporalio.common import (
 from perdure import errors, limits, validation
 from perdure.clients.reading.recorded import failed_unknown, runs_of
 from perdure.temporal import access, start_request, trace_ids
-from perdure.temporal.histories.turn_history import first_request
+from perdure.temporal.histories.fetching import first_request
 from perdure.temporal.names import TURN
 from perdure.temporal.payloads import pack
 from perdure.temporal.search_marks import Marks

@@ -14,6 +14,7 @@ from typing import Any
 from uuid import uuid4
 from weakref import WeakValueDictionary
 
+from pydantic import BaseModel
 from temporalio.client import (
     Client,
     WithStartWorkflowOperation,
@@ -25,12 +26,14 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
-from perdure import errors
+from perdure import errors, limits
 from perdure.temporal import failures
 from perdure.temporal.access import Resource
 from perdure.temporal.histories.runs import last_run
 from perdure.temporal.names import MEMO
+from perdure.temporal.payloads import pack
 from perdure.temporal.unretried import unretried
+from perdure.values.content import MEDIA_ELSEWHERE
 
 WAIT = timedelta(seconds=30)
 
@@ -61,6 +64,25 @@ _ENDED_MEANWHILE = "AcceptedUpdateCompletedWorkflow"
 """The server's type for an update that its workflow did not answer before it ended."""
 _IS_OVER = ("completed", "closing workflow")
 """The server's messages for an update that comes after the end, or at the same time."""
+
+
+def packed_message(client: Client, message: BaseModel) -> RawValue:
+    """Return a message to a turn or a session as the input of an update.
+
+    It may be larger if payloads are stored out of history.
+
+    Raises:
+        TooLargeError: It is too large.
+        InvalidRequestError: It cannot be written as JSON.
+    """
+    if client.data_converter.external_storage is not None:
+        return pack(message, "the message", most_bytes=limits.STORED_BYTES)
+    try:
+        return pack(message, "the message")
+    except errors.TooLargeError as error:
+        raise errors.TooLargeError(
+            f"{error.message}; {MEDIA_ELSEWHERE}", context=error.context
+        ) from None
 
 
 async def ask(

@@ -69,8 +69,8 @@ def even_share(share: Spending, ledger: Ledger, held: Spending, places: int) -> 
 def wanted(ledger: Ledger, share: Spending, peak: Spending, own_budget: Budget | None) -> Spending:
     """Return the lease that the next turn should have.
 
-    It has its own limit if its task sets a limit, otherwise its share, or as much as the turn that
-    spent most if that is more.
+    It has its own limit if its task sets a limit, otherwise its share, or what the costliest turn
+    spent if that is more.
     """
     amounts = {}
     for name in limited(ledger.budget):

@@ -169,7 +169,7 @@ def ordered(
             "budget": request.budget,
             "on_error": request.on_error,
             "until": _until(request, progress),
-            "even": True,
+            "even": bool(progress.updates),
         }
     )
     if not order.slots or _is_known(account, order):
@@ -202,7 +202,7 @@ def _suffices(
 def _is_known(account: PartAccount | None, order: PartOrder) -> bool:
     """Return whether a part has an order already.
 
-    The largest spending alone is no news, nor is how a batch of this release shares money.
+    A change of `most` or `even` alone does not make an order new.
     """
     return account is not None and account.order == order.model_copy(
         update={"most": account.order.most, "even": account.order.even}

@@ -76,9 +76,10 @@ class PartOrder(Wire):
     `slots` and `given` are the places and the money that the part was given in all, and `taken` is
     the money that it gave back, as far as the batch knew. `others` is set while other parts hold
     money that may come back. `most` is the largest spending of a turn so far. `budget` and
-    `on_error` are the batch's. Nothing starts after `until`. With `stop`, nothing more starts;
-    `reason` is the reason of a cancellation, which also stops the turns that run. `even` is not set
-    by batches of earlier releases: a share is then a share of the free money alone.
+    `on_error` are the limits and the rule of the batch. Nothing starts after `until`. With `stop`,
+    nothing more starts; `reason` is the reason of a cancellation, which also stops the turns that
+    run. `even` is set after an addition to the budget: a share is then no more than an equal part
+    of what is unspent.
     """
 
     slots: int = 0

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from perdure.session.wire import IfBusy, SessionRequest, SessionSnapshot, TurnPart
 from perdure.values.budgets import Budget
+from perdure.values.messages import UserParts
 
 __all__ = [
     "MessageSent",
@@ -44,13 +45,18 @@ class SessionContinued:
 
 @dataclass(frozen=True, slots=True)
 class MessageSent:
-    """A message to the session was accepted."""
+    """A message to the session was accepted.
+
+    `text` has the kind and size of each image and file in its place. `parts` are its texts, images
+    and files in order; empty for text alone.
+    """
 
     id: str
     text: str
     if_busy: IfBusy = "queue"
     by: str | None = None
     agent: str | None = None
+    parts: UserParts = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from perdure.base import Wire
 from perdure.session.wire import Disposition, IfBusy, SessionRequest
 from perdure.turn.slot import IfRunning, Slot, with_slot
 from perdure.turn.wire import TurnRequest
-from perdure.values.messages import UserMessage
+from perdure.values.messages import UserMessage, UserParts
 from perdure.values.tasks import opening
 
 IF_BUSY: dict[IfRunning, IfBusy] = {"skip": "reject", "queue": "queue", "cancel": "interrupt"}
@@ -18,7 +18,7 @@ class MessageCall(Wire):
 
     `request` begins the session if there is none. `last` is the id of the message before, if a turn
     that failed at it pauses the schedule; empty otherwise. `fairness` is the key of the schedule,
-    which a new session gets as well.
+    which a new session gets as well. `text` is empty with `parts`, as in `Say`.
     """
 
     session_id: str
@@ -29,6 +29,7 @@ class MessageCall(Wire):
     by: str
     last: str = ""
     fairness: str | None = None
+    parts: UserParts = ()
 
 
 class MessageDelivery(Wire):

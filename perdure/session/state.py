@@ -41,9 +41,11 @@ from perdure.session.wire import (
 )
 from perdure.turn import carry
 from perdure.turn.ledger import Ledger
+from perdure.turn.media import without_oldest
 from perdure.turn.wire import TurnRequest
 from perdure.values.budgets import DIMENSIONS, NOTHING, Budget, Spending
-from perdure.values.messages import Message, UserMessage, canonical
+from perdure.values.content import MEDIA_ELSEWHERE, parts_size
+from perdure.values.messages import Message, canonical
 from perdure.values.reports import Outcome
 from perdure.values.tasks import Task
 
@@ -110,26 +112,37 @@ class SessionState:
         recorded = replace(self.ledger, held={}, reserved=NOTHING)
         return any(recorded.remaining(name) == 0 for name in DIMENSIONS)
 
-    def check_room(self, text: str) -> None:
+    def check_room(self, message: MessageSent, most_bytes: int = limits.UNREAD_MEDIA_BYTES) -> None:
         """Refuse a message that does not fit into the queue.
+
+        `most_bytes` is the limit of the messages with images or files together, as JSON.
 
         Raises:
             SessionBusyError: Too many messages wait, or they are too large together.
             TooLargeError: The message alone is too large.
         """
-        if _size(text) > limits.UNREAD_BYTES:
+        text, parts = _size(message.text), parts_size(message.parts)
+        if text > limits.UNREAD_BYTES:
             raise errors.TooLargeError(
-                f"the message is {_size(text)} bytes of JSON, more than {limits.UNREAD_BYTES}; give"
+                f"the message is {text} bytes of JSON, more than {limits.UNREAD_BYTES}; give"
                 " the agent a tool that reads the rest",
-                context={"bytes": _size(text), "limit": limits.UNREAD_BYTES},
+                context={"bytes": text, "limit": limits.UNREAD_BYTES},
+            )
+        if text + parts > most_bytes:
+            raise errors.TooLargeError(
+                f"the message is {text + parts} bytes of JSON, more than {most_bytes};"
+                f" {MEDIA_ELSEWHERE}",
+                context={"bytes": text + parts, "limit": most_bytes},
             )
         waiting = (*self.queue, *self.given[1:])
-        bytes_ = _size(text) + sum(_size(message.text) for message in waiting)
-        if len(waiting) >= limits.UNREAD_MESSAGES or bytes_ > limits.UNREAD_BYTES:
+        bytes_ = text + sum(_size(queued.text) for queued in waiting)
+        with_parts = bytes_ + parts + sum(parts_size(queued.parts) for queued in waiting)
+        is_full = len(waiting) >= limits.UNREAD_MESSAGES or bytes_ > limits.UNREAD_BYTES
+        if is_full or with_parts > most_bytes:
             raise errors.SessionBusyError(
                 f"{len(waiting)} messages wait in the session, of at most"
-                f" {limits.UNREAD_MESSAGES} and {limits.UNREAD_BYTES} bytes together; send this one"
-                " again when a turn has read them",
+                f" {limits.UNREAD_MESSAGES}, {limits.UNREAD_BYTES} bytes of text, and"
+                f" {most_bytes} bytes together; send this one again when a turn has read them",
                 context={"messages": len(waiting), "limit": limits.UNREAD_MESSAGES},
             )
 
@@ -145,10 +158,9 @@ class SessionState:
             **{**self.request.passed_on(), "budget": self._left},
             agent=named,
             handed_to=None if agent == named else agent,
-            task=Task(content=first.text),
+            task=Task(content=first.parts or first.text),
             live=self.request.live,
-            said=tuple(UserMessage.of(message.text, id=message.id) for message in following)
-            or None,
+            said=tuple(queued.message for queued in following) or None,
             session=session_id,
             origin=carry.after_session(session_id, run_id, self.messages),
         )
@@ -164,8 +176,22 @@ class SessionState:
         """The rest of the budget, of which nothing may be spent."""
         return None if self.ledger.budget is None else self.ledger.rest
 
-    def snapshot(self, answered: tuple[object, ...]) -> SessionSnapshot:
-        """Return what the next run takes over. No turn may be running."""
+    def snapshot(
+        self, answered: tuple[object, ...], most_bytes: int = limits.PAYLOAD_BYTES
+    ) -> SessionSnapshot:
+        """Return what the next run takes over. No turn may be running.
+
+        Sentences are in the place of the oldest images and files of the messages where the whole
+        would have more than `most_bytes`.
+        """
+        snapshot = self._snapshot(answered)
+        excess = len(snapshot.model_dump_json()) - most_bytes
+        if excess <= 0:
+            return snapshot
+        room = sum(len(canonical(message)) for message in snapshot.messages) - excess
+        return snapshot.model_copy(update={"messages": without_oldest(snapshot.messages, room)})
+
+    def _snapshot(self, answered: tuple[object, ...]) -> SessionSnapshot:
         assert self.request is not None
         assert self.running is None
         return SessionSnapshot.model_validate(
@@ -238,8 +264,8 @@ def _of_message(
     state: SessionState, fact: MessageSent | MessageSteered | SteeringFailed | MessageUnqueued
 ) -> SessionState:
     match fact:
-        case MessageSent(message_id, text, if_busy, by, agent):
-            queued = Queued(id=message_id, text=text, by=by, agent=agent)
+        case MessageSent(message_id, text, if_busy, by, agent, parts):
+            queued = Queued(id=message_id, text=text, by=by, agent=agent, parts=parts)
             is_next = if_busy == "interrupt" or state.is_interrupted or state.is_over
             return replace(
                 state,
@@ -359,10 +385,19 @@ def _bounded(
 ) -> tuple[tuple[Message, ...], tuple[int, ...], int]:
     """Leave out the oldest turns, so that the messages have at most `SESSION_BYTES`.
 
-    The last turn stays. Returns the number of turns left out as well.
+    Before a turn is left out, sentences take the place of the images and files in messages of the
+    user. The last turn stays as it is. Returns the number of turns left out as well.
     """
     sizes = [len(canonical(message)) for message in messages]
     total, dropped = sum(sizes), 0
+    if total > limits.SESSION_BYTES and starts:
+        room = limits.SESSION_BYTES - sum(sizes[starts[-1] :])
+        messages = (
+            *without_oldest(messages[: starts[-1]], room, only_users=True),
+            *messages[starts[-1] :],
+        )
+        sizes = [len(canonical(message)) for message in messages]
+        total = sum(sizes)
     while total > limits.SESSION_BYTES and dropped + 1 < len(starts):
         total -= sum(sizes[starts[dropped] : starts[dropped + 1]])
         dropped += 1

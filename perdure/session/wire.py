@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from decimal import Decimal
 from enum import StrEnum
+from operator import not_
 from typing import Literal
 
 from pydantic import Field
@@ -13,7 +14,7 @@ from perdure import limits
 from perdure.base import Wire
 from perdure.turn.ledger import Ledger
 from perdure.values.budgets import Spending
-from perdure.values.messages import Message
+from perdure.values.messages import Message, UserMessage, UserParts
 from perdure.values.reports import Outcome
 from perdure.values.turn_options import StoredOptions
 
@@ -51,7 +52,9 @@ class Say(Wire):
     """A message to a session. Its id is the update's.
 
     `agent` answers it, and the messages after it; None for the agent that answered last. `expects`
-    is the agent that the sender thinks the session was begun with; None for any.
+    is the agent that the sender thinks the session was begun with; None for any. `parts` are the
+    texts, images and files of a message that is not only text; `text` is then empty, so that a
+    worker of an earlier release refuses the message.
     """
 
     text: str
@@ -59,6 +62,7 @@ class Say(Wire):
     by: str | None = None
     agent: str | None = None
     expects: str | None = None
+    parts: UserParts = ()
 
 
 class Receipt(Wire):
@@ -69,12 +73,27 @@ class Receipt(Wire):
 
 
 class Queued(Wire):
-    """A message that no turn has read yet."""
+    """A message that no turn has read yet.
+
+    `text` has the kind and size of each image and file in its place. `parts` are the texts, images
+    and files of a message that is not only text; a status and the answer to a close leave them out.
+    """
 
     id: str
     text: str
     by: str | None = None
     agent: str | None = None
+    parts: UserParts = Field(default=(), exclude_if=not_)
+
+    @property
+    def message(self) -> UserMessage:
+        """The message as a turn gets it."""
+        return UserMessage.of(self.text, id=self.id, parts=self.parts)
+
+    @property
+    def brief(self) -> Queued:
+        """The same without `parts`, to print."""
+        return self.model_copy(update={"parts": ()}) if self.parts else self
 
 
 class Unqueue(Wire):

@@ -21,6 +21,9 @@ LOCAL = "127.0.0.1:7233"
 HEARTBEAT_TIMEOUT = "perdure.heartbeat_timeout"
 """The extern function that returns the heartbeat timeout that this worker is set to."""
 
+HAS_STORAGE = "perdure.has_storage"
+"""The extern function that tells whether the client of this worker has an external storage."""
+
 BEAT_SOON = "perdure.beat_soon"
 """The extern function that lets an activity of this process send heartbeats: `(run, activity)`."""
 

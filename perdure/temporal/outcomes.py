@@ -64,6 +64,7 @@ from perdure.turn.snapshot import VERSION, CarriedPart
 from perdure.turn.wire import ChildNews, Resume, Steer, Summary, ToolOutput, TurnRead, TurnRequest
 from perdure.values.answers import ModelAnswer
 from perdure.values.budgets import BudgetUpdate
+from perdure.values.content import MessageContent
 
 
 class _Versioned(Wire):
@@ -129,7 +130,15 @@ def said(message_id: str, payload: RawValue) -> Said:
         InvalidRequestError: The input is not a message.
     """
     message = unpack(payload, Steer)
-    return Said(message_id, message.text, message.now, message.deny_pending, message.by)
+    content = MessageContent.recorded(message.text, message.parts)
+    return Said(
+        message_id,
+        content.brief,
+        message.now,
+        message.deny_pending,
+        message.by,
+        content.parts,
+    )
 
 
 def said_in_signal(payloads: Sequence[RawValue]) -> Said | None:
@@ -140,7 +149,7 @@ def said_in_signal(payloads: Sequence[RawValue]) -> Said | None:
         message = unpack(payloads[0], Steer)
     except PerdureError:
         return None
-    if not message.id or not message.text.strip():
+    if not message.id or not (message.text.strip() or message.parts):
         return None
     return said(message.id, payloads[0])
 

@@ -31,7 +31,7 @@ from temporalio.common import RawValue
 from temporalio.converter import WorkflowSerializationContext
 
 from perdure.base import Wire
-from perdure.temporal.histories.turn_history import first_event
+from perdure.temporal.histories.fetching import first_event
 from perdure.temporal.payloads import unpack
 from perdure.temporal.recent import Recent
 

@@ -7,21 +7,47 @@ async with local_runtime(agent, model=model) as client:
 ```
 """
 
-from perdure.activities.provider import ModelRequest
-from perdure.testing.fake_mcp import FakeMCPServer
-from perdure.testing.runtime import Runtime, local_runtime
-from perdure.testing.scripted import (
-    ByTask,
-    FunctionModel,
-    Reply,
-    ScriptedModel,
-    call,
-    calls,
-    fails,
-    says,
-    slowly,
-)
-from perdure.testing.time_skipping import skip_time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from perdure.activities.provider import ModelRequest
+    from perdure.testing.fake_mcp import FakeMCPServer
+    from perdure.testing.runtime import Runtime, local_runtime
+    from perdure.testing.scripted import (
+        ByTask,
+        FunctionModel,
+        Reply,
+        ScriptedModel,
+        call,
+        calls,
+        fails,
+        says,
+        slowly,
+    )
+    from perdure.testing.time_skipping import skip_time
+else:
+    from perdure import lazy_exports
+
+    __getattr__, __dir__ = lazy_exports(
+        __name__,
+        {
+            "perdure.activities.provider": ["ModelRequest"],
+            "perdure.testing.fake_mcp": ["FakeMCPServer"],
+            "perdure.testing.runtime": ["Runtime", "local_runtime"],
+            "perdure.testing.scripted": [
+                "ByTask",
+                "FunctionModel",
+                "Reply",
+                "ScriptedModel",
+                "call",
+                "calls",
+                "fails",
+                "says",
+                "slowly",
+            ],
+            "perdure.testing.time_skipping": ["skip_time"],
+        },
+    )
 
 __all__ = [
     "ByTask",

@@ -337,5 +337,5 @@ def after_session(session_id: str, run_id: str, messages: Sequence[Message]) -> 
         steps=len(messages),
         digest=state.transcript.digest,
         is_session=True,
-        preceding=None if state.transcript.media else preceding,
+        preceding=preceding,
     )

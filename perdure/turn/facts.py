@@ -33,6 +33,7 @@ from perdure.turn.wire import ChildNews, ModelCall, Summary, ToolOutput, TurnReq
 from perdure.values.answers import ModelAnswer
 from perdure.values.approvals import Decision, PendingApproval
 from perdure.values.budgets import Budget
+from perdure.values.messages import UserParts
 from perdure.values.reports import Outcome
 
 
@@ -67,6 +68,14 @@ class PartCarried:
 
     key: CarryKey
     part: CarriedPart
+
+
+@dataclass(frozen=True, slots=True)
+class TaskBegan:
+    """The next facts are those of another workflow task, up to the next such fact.
+
+    Only readers of a history know it, see `perdure.turn.task_order`.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,11 +263,12 @@ class Said:
 
     Attributes:
         id: The id of the message.
-        text: Its text.
+        text: Its text, with the kind and size of each image and file in its place.
         now: Whether a model call that is running is stopped.
         deny_pending: Whether the calls that wait for a person are denied, with the text as the
             reason.
         by: The sender as named by the caller; None without one.
+        parts: Its texts, images and files in order; empty for text alone.
     """
 
     id: str
@@ -266,6 +276,7 @@ class Said:
     now: bool = False
     deny_pending: bool = False
     by: str | None = None
+    parts: UserParts = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,5 +354,8 @@ Fact = (
 )
 """The facts of a turn, which are its events."""
 
-Recorded = Fact | TurnContinued | PartCarried
-"""Everything that history records: the facts of a turn, and those of its runs."""
+Folded = Fact | TurnContinued | PartCarried
+"""The facts of a turn, and those of its runs."""
+
+Recorded = Folded | TaskBegan
+"""Everything that history records: the facts of a turn, those of its runs, and their tasks."""

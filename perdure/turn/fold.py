@@ -41,6 +41,7 @@ from perdure.turn.facts import (
     ChildScheduled,
     ChildTold,
     Decided,
+    Folded,
     HandedOver,
     HookEnded,
     ModelAnswered,
@@ -50,6 +51,7 @@ from perdure.turn.facts import (
     Resumed,
     Said,
     Scheduled,
+    TaskBegan,
     ToolLost,
     ToolReturned,
     TurnContinued,
@@ -65,14 +67,18 @@ from perdure.turn.open_step import Attempts
 from perdure.turn.slot import Slot, with_slot
 from perdure.turn.snapshot import CarriedPart
 from perdure.turn.state import CarriedOver, TurnState
+from perdure.turn.task_order import TaskSoFar
 from perdure.turn.waiting import Waiting
 from perdure.turn.wire import TurnRequest
 from perdure.values.approvals import Decision
-from perdure.values.messages import closed
+from perdure.values.messages import UserMessage, closed
 from perdure.values.tasks import opening
 
 _Outside = Decided | BudgetAdded | Resumed | Said
 """The updates of callers. A run that still takes over a state applies them afterwards."""
+
+_Message = _Outside | ChildTold
+"""What the workflow receives by updates and signals, before everything else of a workflow task."""
 
 
 def fold(facts: Iterable[Recorded], state: TurnState | None = None) -> TurnState:
@@ -83,9 +89,20 @@ def fold(facts: Iterable[Recorded], state: TurnState | None = None) -> TurnState
 def apply(state: TurnState, fact: Recorded) -> TurnState:
     """Return the state after another fact.
 
+    A reader's facts are folded in the order in which the workflow learned of them.
+
     Raises:
         TranscriptMismatchError: What was carried over from another run is not what its origin says.
     """
+    if isinstance(fact, TaskBegan):
+        return replace(state, task=TaskSoFar(replace(state, task=None)))
+    if state.task is None or isinstance(fact, TurnContinued):
+        return _applied(state, fact)
+    state, task = state.task.plus(state, fact, _applied, is_message=isinstance(fact, _Message))
+    return replace(state, task=task)
+
+
+def _applied(state: TurnState, fact: Folded) -> TurnState:
     if state.carried.origin is not None and isinstance(fact, _Outside):
         return _updated(state, fact)
     match fact:
@@ -185,7 +202,7 @@ def _said(state: TurnState, message: Said) -> TurnState:
             call_id=call.id,
             digest=approvals.digest_of(call, gate.reason),
             approve=False,
-            reason=message.text,
+            reason=UserMessage.of(message.text, parts=message.parts).text,
             by=message.by,
         )
         state = gates.decided(state, decision)

@@ -5,18 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from perdure import errors, limits, validation
-from perdure.text import size
-from perdure.values.messages import UserMessage
+from perdure import errors, limits
+from perdure.values.content import MEDIA_ELSEWHERE, check_message, parts_size
+from perdure.values.messages import UserMessage, weight
 
 if TYPE_CHECKING:
     from perdure.turn.facts import Said
-
-_MESSAGE = {
-    "id": validation.MessageId,
-    "text": validation.Message,
-    "by": validation.By | None,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +39,7 @@ class Inbox:
             return self
         return replace(
             self,
-            unread=(*self.unread, UserMessage.of(new_message.text, id=new_message.id)),
+            unread=(*self.unread, _message(new_message)),
             interrupts=self.interrupts or new_message.now,
         )
 
@@ -53,25 +47,41 @@ class Inbox:
         """Return the inbox after the model call that reads the messages was scheduled."""
         return Inbox(has_granted=self.has_granted or grants)
 
-    def check(self, new_message: Said) -> None:
+    def check(self, new_message: Said, most_bytes: int = limits.UNREAD_MEDIA_BYTES) -> None:
         """Refuse a message that is not valid or does not fit.
 
+        `most_bytes` is the limit of the messages with images or files together, as JSON.
+
         Raises:
-            InvalidRequestError: Its id, its text or its sender is not valid.
+            InvalidRequestError: Its id, its content or its sender is not valid.
             TooLargeError: Too many messages are unread, or they are too large together.
         """
-        arguments = {"id": new_message.id, "text": new_message.text, "by": new_message.by}
-        validation.check("the message", arguments, _MESSAGE, errors.InvalidRequestError)
+        values = {"id": new_message.id, "text": new_message.text, "by": new_message.by}
+        check_message(values, new_message.parts)
         if len(self.unread) >= limits.UNREAD_MESSAGES:
             raise errors.TooLargeError(
                 f"{len(self.unread)} messages to the turn are unread, which is the most; send this"
                 " one again when the model has read them",
                 context={"messages": len(self.unread), "limit": limits.UNREAD_MESSAGES},
             )
-        bytes_ = sum(size(message.text) for message in self.unread) + size(new_message.text)
+        messages = (*self.unread, _message(new_message))
+        bytes_ = sum(map(weight, messages))
         if bytes_ > limits.UNREAD_BYTES:
             raise errors.TooLargeError(
                 f"the unread messages to the turn would be {bytes_} bytes, more than"
                 f" {limits.UNREAD_BYTES}; send less, or give the agent a tool that reads the rest",
                 context={"bytes": bytes_, "limit": limits.UNREAD_BYTES},
             )
+        if not new_message.parts:
+            return
+        bytes_ = sum(parts_size(message.parts) for message in messages if message.media)
+        if bytes_ > most_bytes:
+            raise errors.TooLargeError(
+                f"the unread messages to the turn with images or files would be {bytes_} bytes,"
+                f" more than {most_bytes}; {MEDIA_ELSEWHERE}",
+                context={"bytes": bytes_, "limit": most_bytes},
+            )
+
+
+def _message(said: Said) -> UserMessage:
+    return UserMessage.of(said.text, id=said.id, parts=said.parts)

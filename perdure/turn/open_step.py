@@ -69,7 +69,7 @@ class OpenStep:
         return self.calls[position - 1] if 0 < position <= len(self.calls) else None
 
     def at(self, position: int) -> OpenCall:
-        """Return the call at a place that has a call."""
+        """Return the call at a place; there must be one."""
         return self.calls[position - 1]
 
     def place_of(self, call_id: str) -> int | None:

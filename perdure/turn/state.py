@@ -15,12 +15,13 @@ from perdure.schemas.strict_schema import Schema
 from perdure.turn.approvals import Asked
 from perdure.turn.child import Child
 from perdure.turn.context_window import NO_CUT, Cut
-from perdure.turn.facts import BudgetAdded, Decided, Resumed, Said, TurnEnded
+from perdure.turn.facts import BudgetAdded, Decided, Folded, Resumed, Said, TurnEnded
 from perdure.turn.inbox import Inbox
 from perdure.turn.keys import ChildKey, Key
 from perdure.turn.ledger import Ledger
 from perdure.turn.open_step import Attempts, OpenStep
 from perdure.turn.snapshot import CarriedPart
+from perdure.turn.task_order import TaskSoFar
 from perdure.turn.transcript import TokenCount, Transcript
 from perdure.turn.waiting import DELAY, PEOPLE, PROVIDER, Waiting
 from perdure.turn.wire import Origin, TurnRequest
@@ -139,6 +140,8 @@ class TurnState:
         cancel_reason: The reason of a requested cancellation; None without a request.
         ended: The end of the turn.
         carried: What this run has taken over from another run.
+        task: What a reader of the history has of the last workflow task; the workflow itself has
+            None.
     """
 
     request: TurnRequest | None = None
@@ -158,6 +161,7 @@ class TurnState:
     cancel_reason: str | None = None
     ended: TurnEnded | None = None
     carried: CarriedOver = CarriedOver()
+    task: TaskSoFar[TurnState, Folded] | None = field(default=None, compare=False, repr=False)
 
     @property
     def origin(self) -> Origin | None:

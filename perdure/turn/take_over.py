@@ -17,7 +17,7 @@ from perdure.turn.open_step import Attempts, OpenCall, OpenStep
 from perdure.turn.snapshot import AttemptsRecord, OpenRecord, Snapshot, TokenRecord
 from perdure.turn.state import Accounts, Handoffs, TurnState
 from perdure.turn.token_estimate import Estimate
-from perdure.turn.transcript import TokenCount
+from perdure.turn.transcript import TokenCount, Transcript
 from perdure.turn.wire import Origin
 from perdure.values.messages import (
     AssistantMessage,
@@ -57,16 +57,33 @@ def _begin(state: TurnState, carried: Carried, say: str) -> TurnState:
     """
     request, first = state.request, carried.opening
     added = (UserMessage.of(say),) if say else ()
-    if request is not None and request.origin is not None and request.origin.is_session:
+    is_after_session = bool(request and request.origin and request.origin.is_session)
+    if request is not None and is_after_session:
         added, first = (opening(request.task, request.context),), len(carried.messages)
     for message in (*carried.messages, *added):
         state = steps.append(state, message)
     transcript, tokens = state.transcript, state.tokens
+    if is_after_session:
+        transcript = _with_own_media(transcript, first)
     return replace(
         state,
         transcript=replace(transcript, opening=first),
         tokens=replace(tokens, asked_bound=tokens.bound),
     )
+
+
+def _with_own_media(transcript: Transcript, first: int) -> Transcript:
+    """Return the transcript of a turn of a session, which begins at place `first`.
+
+    Only the images and files from there on keep a model from being asked: a message that no model
+    of the agent takes would otherwise end every later turn of its session.
+    """
+    own = (
+        message
+        for message in transcript.messages[first:]
+        if isinstance(message, UserMessage) and message.id is None
+    )
+    return replace(transcript, media=tuple(part for message in own for part in message.media))
 
 
 def begin_after(state: TurnState, origin: Origin) -> TurnState:
@@ -110,12 +127,15 @@ def _restore(state: TurnState, carried: Carried) -> TurnState:
         messages = messages[:-1]
     for message in messages:
         state = steps.append(state, message)
+    transcript = state.transcript
+    if state.request is not None and state.request.session is not None:
+        transcript = _with_own_media(transcript, snapshot.opening)
     return replace(
         state,
         agent=carried.agent,
         handoffs=Handoffs(snapshot.handed_by, snapshot.worked, snapshot.handed_at),
         transcript=replace(
-            state.transcript,
+            transcript,
             opening=snapshot.opening,
             left_before=snapshot.left_out,
             left_out=snapshot.left_out,

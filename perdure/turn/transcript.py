@@ -35,8 +35,9 @@ class Transcript:
         digest: The running digest of all messages.
         size_bytes: Their size, as canonical JSON.
         opening: The place of the message with the task.
-        media: The images and files of its user messages. A model that does not take them all cannot
-            be asked; images and files of tool results are replaced by a sentence for such a model.
+        media: The images and files that the turn was given as its task and history. A model that
+            does not take them all cannot be asked; images and files of messages to the running turn
+            and of tool results are replaced by a sentence for such a model.
         call_ids: The ids of all tool calls in them.
         thinkers: The models whose thoughts are among them.
         cuts: The cuts for models whose window is too small, by model.
@@ -76,8 +77,8 @@ class Transcript:
                 for part in message.parts
                 if isinstance(part, Thinking) and part.by is not None
             }
-        elif isinstance(message, UserMessage):
-            media = (*media, *(part for part in message.parts if isinstance(part, Media)))
+        elif isinstance(message, UserMessage) and message.id is None:
+            media = (*media, *message.media)
         return replace(
             self,
             messages=(*self.messages, message),

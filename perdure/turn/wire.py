@@ -18,13 +18,13 @@ from perdure import errors, limits, validation
 from perdure.agents.delegates import InheritedTool, Lineage
 from perdure.base import Wire
 from perdure.errors import ErrorInfo
-from perdure.schemas.strict_schema import strict
-from perdure.text import one_line, size
+from perdure.text import size
 from perdure.turn.context_window import NO_CUT, Cut
+from perdure.turn.option_checks import check_options
 from perdure.turn.schedule_account import ScheduleAccount
 from perdure.turn.slot import ScheduledBy
 from perdure.values.budgets import Budget, Remaining, Spending
-from perdure.values.messages import Media, Message, UserMessage, media_weight, weight
+from perdure.values.messages import Media, Message, UserMessage, UserParts, media_weight, weight
 from perdure.values.model_retry import ModelRetryPolicy
 from perdure.values.moments import AMoment, absolute, in_words
 from perdure.values.reports import ChildReport, ForkedFrom, Outcome, Usage
@@ -141,13 +141,11 @@ class TurnRequest(StoredOptions, Wire):
         """Yield each thing whose size is limited: its name, size and limit in bytes, and a hint."""
         message = opening(self.task, self.context)
         schema = b"" if self.output_schema is None else to_json(self.output_schema)
-        labels = sum(size(name) + size(value) for name, value in self.labels.items())
         say = size(self.origin.say) if self.origin else 0
         unread, reads = (
             sum(map(weight, self.said or ())),
             "give the agent a tool that reads the rest",
         )
-        yield "the labels", labels, limits.LABELS_BYTES, "they go with every tool call"
         task = weight(message) + len(schema)
         yield "task, context and output schema", task, limits.TASK_BYTES, reads
         yield "the message to a fork", say, limits.TASK_BYTES, reads
@@ -158,6 +156,9 @@ class TurnRequest(StoredOptions, Wire):
             limits.MEDIA_BYTES,
             "give addresses that the provider fetches",
         )
+        unread_media = sum(map(media_weight, self.said or ()))
+        subject = "the images and files of the messages to the turn"
+        yield subject, unread_media, limits.MEDIA_BYTES, "give addresses that the provider fetches"
 
     def check(self) -> None:
         """Refuse a request that is too large, or an output type that no model can be held to.
@@ -173,7 +174,7 @@ class TurnRequest(StoredOptions, Wire):
                     f"{subject} are {bytes_} bytes, more than {limit}; {hint}",
                     context={"bytes": bytes_, "limit": limit},
                 )
-        check_output_schema(self)
+        check_options(self)
 
     def check_moments(self, start: datetime) -> None:
         """Refuse a delay or a deadline that makes no sense for a turn that is started at `start`.
@@ -235,19 +236,6 @@ class TurnRequest(StoredOptions, Wire):
     def info(self, turn_id: str) -> TurnInfo:
         """Return the information about the turn that is passed to a factory."""
         return TurnInfo(turn_id=turn_id, agent=self.agent, task=self.task, labels=self.labels)
-
-
-def check_output_schema(options: StoredOptions) -> None:
-    """Refuse an output schema that no model can be held to.
-
-    Raises:
-        InvalidRequestError: It is recursive, or allows any value somewhere.
-    """
-    try:
-        strict({"type": "string"} if options.output_schema is None else options.output_schema)
-    except ValueError as error:
-        reason = one_line(str(error), 300)
-        raise errors.InvalidRequestError(f"the output schema: {reason}") from None
 
 
 class AgentCall(Wire):
@@ -440,7 +428,8 @@ class ParentRead(Wire):
 class Steer(Wire):
     """A message to the running turn. Its id is the id of the update; a signal has it in `id`.
 
-    The fields are as in `perdure.turn.facts.Said`.
+    The fields are as in `perdure.turn.facts.Said`, but for `text`: it is empty with `parts`, so
+    that a worker of an earlier release refuses the message.
     """
 
     text: str
@@ -448,6 +437,7 @@ class Steer(Wire):
     deny_pending: bool = False
     by: str | None = None
     id: str = ""
+    parts: UserParts = ()
 
 
 class Resume(Wire):

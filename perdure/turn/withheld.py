@@ -74,7 +74,7 @@ def without_answers(state: TurnState, *, has_passed: bool = False) -> TurnState:
 
 
 def _unpassed(state: TurnState, has_passed: bool) -> Sequence[AssistantMessage]:
-    """Return the answers that have not passed. An answer equal to one that has, has passed."""
+    """Return the answers that have not passed, and do not equal an answer that has."""
     steps = state.all_steps
     answers = [step.message for step in steps if _is_answer(step)]
     answers += _of_unknown_steps(state)

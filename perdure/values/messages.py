@@ -9,9 +9,12 @@ it.
 
 from __future__ import annotations
 
+import base64
+import binascii
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from itertools import groupby
 from operator import not_
 from typing import Annotated, Literal
 
@@ -88,6 +91,10 @@ class ToolResult(Value):
     media: tuple[Media, ...] = Field(default=(), exclude_if=not_)
 
 
+UserParts = tuple[Annotated[Text | Media, Field(discriminator="type")], ...]
+"""The texts, images and files of a message of the user, in order."""
+
+
 class UserMessage(Value):
     """A message of the user: the task, or a message to the running turn.
 
@@ -99,18 +106,28 @@ class UserMessage(Value):
     """
 
     role: Literal["user"] = "user"
-    parts: tuple[Annotated[Text | Media, Field(discriminator="type")], ...]
+    parts: UserParts
     id: str | None = None
 
     @classmethod
-    def of(cls, text: str, *, id: str | None = None) -> UserMessage:
-        """Return a message of plain text."""
-        return cls(parts=(Text(text=text),), id=id)
+    def of(cls, text: str, *, id: str | None = None, parts: UserParts = ()) -> UserMessage:
+        """Return a message of plain text, or of `parts` if there are any."""
+        return cls(parts=parts or (Text(text=text),), id=id)
 
     @property
     def text(self) -> str:
         """All text parts, joined."""
         return _joined(self.parts)
+
+    @property
+    def brief(self) -> str:
+        """Its text for people, with the kind and size of each image and file in its place."""
+        return brief_text(self.parts)
+
+    @property
+    def media(self) -> tuple[Media, ...]:
+        """Its images and files."""
+        return tuple(part for part in self.parts if isinstance(part, Media))
 
 
 class AssistantMessage(Value):
@@ -197,6 +214,17 @@ def in_brief(media: Media, note: str = "") -> str:
     return f"[{one_line(media.media_type, 80)}, {size_text}{f': {note}' if note else ''}]"
 
 
+def brief_text(parts: Iterable[Text | Media]) -> str:
+    """Return texts for people, with the kind and size of each image and file in its place."""
+    groups = groupby(parts, key=lambda part: isinstance(part, Media))
+    return " ".join(
+        " ".join(in_brief(part) for part in group if isinstance(part, Media))
+        if is_media
+        else _joined(group)
+        for is_media, group in groups
+    )
+
+
 def without_some(
     content: str, media: Iterable[Media], why: Callable[[Media], str]
 ) -> tuple[str, tuple[Media, ...]]:
@@ -221,6 +249,36 @@ def without_some(
 def without_data(media: Iterable[Media]) -> tuple[Media, ...]:
     """Return media to print: their kinds and addresses."""
     return tuple(item.model_copy(update={"data": None}) for item in media)
+
+
+def without_media_data(message: Message) -> Message:
+    """Return a message to print: its images and files have no data."""
+    match message:
+        case UserMessage() if message.media:
+            return message.model_copy(update={"parts": parts_without_data(message.parts)})
+        case ToolMessage():
+            return message.map(
+                lambda result: result.model_copy(update={"media": without_data(result.media)})
+            )
+        case _:
+            return message
+
+
+def parts_without_data(parts: UserParts) -> UserParts:
+    """Return parts to print: the kinds and addresses of images and files."""
+    return tuple(
+        part.model_copy(update={"data": None}) if isinstance(part, Media) else part
+        for part in parts
+    )
+
+
+def is_base64(data: str) -> bool:
+    """Return whether `data` is base64, as providers require."""
+    try:
+        base64.b64decode(data, validate=True)
+    except (binascii.Error, ValueError):
+        return False
+    return True
 
 
 def canonical(message: Message) -> bytes:

@@ -10,7 +10,7 @@ from perdure import text
 from perdure.base import Value
 from perdure.validation import Given, Must
 from perdure.values.budgets import Budget
-from perdure.values.messages import Media, Text, UserMessage
+from perdure.values.messages import Media, Text, UserMessage, brief_text
 
 
 class Task(Given):
@@ -41,6 +41,11 @@ class Task(Given):
         return (
             self.content if isinstance(self.content, str) else UserMessage(parts=self.content).text
         )
+
+    @property
+    def brief(self) -> str:
+        """Its text for people, with the kind and size of each image and file in its place."""
+        return self.content if isinstance(self.content, str) else brief_text(self.content)
 
 
 class Context(Given):
@@ -73,4 +78,4 @@ def opening(task: Task, context: Context | None) -> UserMessage:
 
 def headline(task: Task) -> str:
     """Return the task in one line, for lists."""
-    return text.one_line(task.text, 120)
+    return text.one_line(task.brief, 120)

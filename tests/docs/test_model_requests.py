@@ -32,13 +32,14 @@ LONG = AgentReport(
 @pytest.mark.slow
 async def test_requests_have_what_the_page_says(tell: Tell) -> None:
     """With options and a picture; and what was left out of a long transcript."""
-    model = ScriptedModel("old pond", "a card")
+    model = ScriptedModel("old pond", "a card", "a cat")
     async with tell("model-requests") as story:
         agent = await story.defining("agent")
         story.given(client=await story.works(agent, model))
         await story.through("Options: temperature, output limit, stop sequences, tool choice")
         about = await story.defining("about")
         await story["client"].run(agent, about(PICTURE))
+        await story.through("Images and files in a message")
         story.given(report=LONG)
 
     assert (model.requests[0].options.max_output_tokens, model.requests[0].options.extra) == (
@@ -50,4 +51,4 @@ async def test_requests_have_what_the_page_says(tell: Tell) -> None:
     assert message.parts[1] == Media(
         media_type="image/png", data=b64encode(PICTURE.read_bytes()).decode()
     )
-    assert story.printed == "14 12 tool results and 3 steps, 410 KB\n"
+    assert story.printed == "a cat\n14 12 tool results and 3 steps, 410 KB\n"

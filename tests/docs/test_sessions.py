@@ -83,7 +83,7 @@ async def test_session_is_begun_read_interrupted_closed_and_forked(tell: Tell) -
         client = await story.works(AgentWorker(SUPPORT, prices=PRICES), FunctionModel(answer))
         story.given(client=client)
         await story.through("Begin a session and say something")
-        await until(lambda: are_over(story["session"], 2), "both turns are recorded")
+        await until(lambda: are_over(story["session"], 3), "all turns are recorded")
         first = await story.up_to("What happens to a message while a turn runs?")
         await story.run(first)
         assert await asyncio.to_thread(begun.wait, 60)
@@ -91,9 +91,9 @@ async def test_session_is_begun_read_interrupted_closed_and_forked(tell: Tell) -
         await story.run(queued)
         interrupt = await story.up_to("Interrupt a turn")
         await story.run(interrupt)
-        await until(lambda: are_over(story["session"], 3), "the turn is over")
+        await until(lambda: are_over(story["session"], 4), "the turn is over")
         await story.through("Interrupt a turn")
-        await until(lambda: are_over(story["session"], 4), "the turn after it is recorded")
+        await until(lambda: are_over(story["session"], 5), "the turn after it is recorded")
         await story.through("Which agent answers, and whose rules hold")
         await story.through("Close a session or fork it")
         await the_screen_is_shown(story)
@@ -104,11 +104,11 @@ async def test_session_is_begun_read_interrupted_closed_and_forked(tell: Tell) -
         "queued True True",
         "True",
         "support",
-        "idle 5 0",
-        *(f"ticket-4711/{n} completed 0.0063" for n in (1, 2)),
-        "ticket-4711/3 cancelled 0.0063",
-        *(f"ticket-4711/{n} completed 0.0063" for n in (4, 5)),
-        *("user", "assistant") * 3,
+        "idle 6 0",
+        *(f"ticket-4711/{n} completed 0.0063" for n in (1, 2, 3)),
+        "ticket-4711/4 cancelled 0.0063",
+        *(f"ticket-4711/{n} completed 0.0063" for n in (5, 6)),
+        *("user", "assistant") * 4,
         *("tool", "user", "assistant", "user", "assistant"),
         *("SessionStarted", "MessageSent", "TurnBegan"),
         "You said: How long is the notice period? And for a flat? One more question.",

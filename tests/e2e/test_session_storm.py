@@ -6,6 +6,7 @@ those of kills of a worker and of the server, and `PERDURE_SESSION_SEED` the see
 """
 
 import asyncio
+import base64
 import itertools
 import os
 import random
@@ -20,7 +21,7 @@ import pytest
 from temporalio.client import Client, WorkflowHistory
 from temporalio.worker import Replayer
 
-from perdure import errors
+from perdure import Media, Text, errors
 from perdure.clients import Session
 from perdure.temporal.histories.runs import describe, runs_up_to
 from perdure.testing.stub_provider import StubProvider, StubReply
@@ -175,11 +176,12 @@ async def talk(one: Talk, is_wrecked: asyncio.Event) -> None:
     async for _ in one.session.events():
         pass
     messages, turns = await patiently(one.session.messages), await patiently(one.session.turns)
-    one.recorded = [message.text for message in messages if isinstance(message, UserMessage)]
+    one.recorded = [text_of(message) for message in messages if isinstance(message, UserMessage)]
     one.interrupted = {
         message for turn in turns if turn.outcome == "cancelled" for message in turn.messages
     }
-    one.unread = [queued.text for queued in (await patiently(one.session.status)).queue]
+    queue = (await patiently(one.session.status)).queue
+    one.unread = [queued.text.partition(" [image/png, ")[0] for queued in queue]
     one.dispositions["unread"] += len(one.unread)
 
 
@@ -198,9 +200,9 @@ async def send(one: Talk, text: str, how: Any) -> None:
 
 
 async def said(one: Talk, text: str, how: Any) -> str:
-    """Send a message, and return what the session does with it."""
+    """Send a message, every other one with an image, and return what the session does with it."""
     try:
-        sent = await patiently(lambda: one.session.say(text, id=text, if_busy=how))
+        sent = await patiently(lambda: one.session.say(content_of(text), id=text, if_busy=how))
     except errors.SessionBusyError:
         assert how == "reject"
         assert text not in one.accepted
@@ -245,9 +247,41 @@ def check_messages(one: Talk, requests: list[dict[str, Any]]) -> None:
         assert queued == [text for text in one.accepted if text in queued]
 
 
+def content_of(text: str) -> str | tuple[Text, Media]:
+    """The content of a message: of every other one, its text with an image that is its own."""
+    if len(text) % 2:
+        return text
+    return Text(text=text), Media(media_type="image/png", data=image_of(text))
+
+
+def image_of(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
+
+
+def text_of(message: UserMessage) -> str:
+    """The text of a message, whose image, if it has one, is its own."""
+    assert message.parts == UserMessage.of("", parts=parts_of(message.text)).parts
+    return message.text
+
+
+def parts_of(text: str) -> tuple[Text | Media, ...]:
+    content = content_of(text)
+    return (Text(text=content),) if isinstance(content, str) else content
+
+
 def said_in(body: dict[str, Any]) -> list[str]:
-    """The messages of the user in a request."""
-    return [message["content"] for message in body["messages"] if message["role"] == "user"]
+    """The messages of the user in a request. Each has its image."""
+    contents = [message["content"] for message in body["messages"] if message["role"] == "user"]
+    return [said_with_image(content) for content in contents]
+
+
+def said_with_image(content: str | list[dict[str, Any]]) -> str:
+    if isinstance(content, str):
+        assert isinstance(content_of(content), str)
+        return content
+    text, image = content
+    assert image["image_url"]["url"] == f"data:image/png;base64,{image_of(text['text'])}"
+    return str(text["text"])
 
 
 async def histories_of(client: Client, session_id: str) -> list[WorkflowHistory]:

@@ -72,7 +72,7 @@ async def test_webhook_of_a_session_is_delivered_although_its_worker_is_killed(t
         await receiver.until("/done")
         await story.replace(worker, **_environment(receiver))
         second = await (await session.say("second")).turn()
-        await story.report(second)
+        await second.result()
         held.set()
         memos = [await delivered(story.client, turn) for turn in (first, second)]
 

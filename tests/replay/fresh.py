@@ -1,7 +1,8 @@
 """Replay all histories of a folder, or every Nth, with an empty cache: `python
 tests/replay/fresh.py FOLDER N`.
 
-They are replayed in processes of their own, one for each core.
+They are replayed in processes of their own, one for each core, forks of this one: importing the
+workflows takes as long as a hundred replays.
 """
 
 import asyncio
@@ -46,8 +47,7 @@ def replay_some(paths: list[Path]) -> None:
 
 if __name__ == "__main__":
     found = sorted(Path(sys.argv[1]).glob("*.json"))[:: int(sys.argv[2])]
-    # starting a process takes as long as twenty replays
     cores = min(os.cpu_count() or 1, len(found) // 20 + 1)
-    with ProcessPoolExecutor(cores, mp_context=multiprocessing.get_context("spawn")) as pool:
+    with ProcessPoolExecutor(cores, mp_context=multiprocessing.get_context("fork")) as pool:
         list(pool.map(replay_some, [found[core::cores] for core in range(cores)]))
     print(f"{len(found)} histories of this session replayed in a fresh process")

@@ -13,12 +13,12 @@ import pytest
 from ..support.replaying import replayed
 from .record_patches import EARLIER, FOLDER
 
-PATCHES: dict[str, set[str]] = {
+PATCHES = {
     "reset-part": {"found-again"},
     "reset-batch": {"parts-are-reset"},
     "reset-cancelled-part": {"found-again"},
     "added-batch": {"orders-first"},
-    "added-part": set(),  # the order that it gets says how money is shared
+    "added-part": {"even-shares"},
     "recording-session": {"cancelled-while-recording"},
     "waiting-delegate": {"signal-apart"},
     "forgotten-part": {"money-taken-back"},

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from ..support.docs.files import FILES, ROOT
@@ -14,10 +12,13 @@ PAGES = [path for path in FILES if "skills" not in path.parts]
 
 
 @pytest.mark.accepts("P49")
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_page_has_no_leftovers_of_a_merge(path: Path) -> None:
+def test_page_has_no_leftovers_of_a_merge() -> None:
     """No half sentences, and no paragraph, row or heading twice."""
-    assert leftovers(path.read_text(encoding="utf-8")) == []
+    found = {
+        str(path.relative_to(ROOT)): leftovers(path.read_text(encoding="utf-8")) for path in PAGES
+    }
+
+    assert {page: what for page, what in found.items() if what} == {}
 
 
 @pytest.mark.accepts("P49")
@@ -46,3 +47,11 @@ def test_leftover_is_noticed(page: str, problem: str) -> None:
     """Each kind, once, and the same in code is not."""
     assert [one.split(":")[0] for one in leftovers(page)] == [problem]
     assert leftovers(f"```text\n{page}\n```") == []
+
+
+def test_heading_below_another_heading_is_another_one() -> None:
+    """As in a changelog, where each release has *Added*."""
+    page = "# Changes\n\n## 0.2.0\n\n### Added\n\nA.\n\n## 0.1.0\n\n### Added\n\nB."
+
+    assert leftovers(page) == []
+    assert leftovers(f"{page}\n\n### Added\n\nC.") == ["a heading twice: ### Added"]

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
 from urllib.parse import urlsplit
-
-import pytest
 
 from ..support.docs.files import FILES, ROOT
 from ..support.docs.paths import FENCED
@@ -21,6 +20,7 @@ def links(path: Path) -> list[re.Match[str]]:
     return list(_LINK.finditer(_CODE.sub("", path.read_text(encoding="utf-8"))))
 
 
+@cache
 def anchors(path: Path) -> set[str]:
     """The anchors that a forge derives from the headings of a page."""
     found: dict[str, int] = {}
@@ -50,21 +50,27 @@ def problem(path: Path, target: str) -> str:
     )
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_every_link_leads_to_a_file_and_a_heading(path: Path) -> None:
+def test_every_link_leads_to_a_file_and_a_heading() -> None:
     """Links between pages, to pictures and to other files of the repository; for external
     addresses, only the form is checked.
     """
-    broken = {link["target"]: why for link in links(path) if (why := problem(path, link["target"]))}
+    broken = {
+        f"{path.relative_to(ROOT)}: {link['target']}": why
+        for path in FILES
+        for link in links(path)
+        if (why := problem(path, link["target"]))
+    }
 
     assert broken == {}
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_every_picture_says_in_words_what_it_shows(path: Path) -> None:
+def test_every_picture_says_in_words_what_it_shows() -> None:
     """A picture needs alternative text for readers who cannot see it."""
     silent = [
-        link["target"] for link in links(path) if link["picture"] and not link["text"].strip()
+        f"{path.relative_to(ROOT)}: {link['target']}"
+        for path in FILES
+        for link in links(path)
+        if link["picture"] and not link["text"].strip()
     ]
 
     assert silent == []

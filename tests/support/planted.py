@@ -29,6 +29,7 @@ class Planted:
         after: The text instead.
         promises: The promises of which one is broken.
         seeds: In how many seeds it has to be found: as many as the product itself passes.
+        kind: What is simulated.
     """
 
     name: str
@@ -37,9 +38,11 @@ class Planted:
     after: str
     promises: tuple[str, ...]
     seeds: int = 100
+    kind: str = "turn"
 
 
 FOLD, REPLAYS = "fold is state", "every history replays"
+MESSAGES = "session messages once, in order"
 
 PLANTED = (
     Planted(
@@ -108,6 +111,76 @@ PLANTED = (
         "    if True:",
         ("nothing is stuck",),
     ),
+    Planted(
+        "readers fold the news of a workflow task in the order of history",
+        "perdure/temporal/histories/turn_history.py",
+        "        return (TaskBegan(), *facts) if facts and self._tasks.begins() else facts",
+        "        return facts",
+        (FOLD,),
+        seeds=120,
+    ),
+    Planted(
+        "an update that waits for the run before is not answered at the end",
+        "workflows/turn/agent_turn.py",
+        "        if self._waiting_updates and workflow.patched(_REFUSES_WAITING):",
+        "        if False:",
+        ("updates are answered",),
+        seeds=260,
+    ),
+    Planted(
+        "a session does not know which messages its earlier runs have taken in",
+        "workflows/session/agent_session.py",
+        "{answered.id: answered.receipt for answered in fact.snapshot.answered}",
+        "{}",
+        (FOLD, MESSAGES),
+        seeds=300,
+        kind="session",
+    ),
+    Planted(
+        "what a turn of a session has left unread is forgotten",
+        "perdure/session/state.py",
+        "        queue=(*unread, *state.queue),",
+        "        queue=state.queue,",
+        (MESSAGES,),
+        seeds=300,
+        kind="session",
+    ),
+    Planted(
+        "each turn of a session may spend the whole budget of the session",
+        "perdure/session/state.py",
+        "        return None if self.ledger.budget is None else self.ledger.rest",
+        "        return self.ledger.budget",
+        ("bill within limit",),
+        seeds=300,
+        kind="session",
+    ),
+    Planted(
+        "the record of a session has refused answers",
+        "perdure/temporal/histories/turn_records.py",
+        "    state = withheld.shown(state)\n",
+        "",
+        ("refused text leaves by no door",),
+        seeds=300,
+        kind="session",
+    ),
+    Planted(
+        "a session goes on in a new run before its updates are answered",
+        "workflows/session/agent_session.py",
+        "        await self._update_answers.until_recorded()\n",
+        "",
+        ("updates are answered", MESSAGES),
+        seeds=300,
+        kind="session",
+    ),
+    Planted(
+        "a message that comes too late for the running turn is not queued again",
+        "workflows/session/agent_session.py",
+        "            self._note(SteeringFailed(message_id))\n            return False",
+        "            return False",
+        (FOLD, MESSAGES),
+        seeds=300,
+        kind="session",
+    ),
 )
 
 
@@ -134,7 +207,7 @@ def found(fault: Planted, folder: Path) -> tuple[int, str]:
     ran = subprocess.run(
         [
             *(sys.executable, "-m", "perdure.testing.simulation"),
-            *("--seeds", str(fault.seeds), "--until-broken"),
+            *("--seeds", str(fault.seeds), "--until-broken", "--kinds", fault.kind),
         ],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(folder)},
@@ -143,5 +216,5 @@ def found(fault: Planted, folder: Path) -> tuple[int, str]:
         timeout=280,
         check=False,
     )
-    said = re.search(r"seed (\d+) breaks a promise: ([^:]+):", ran.stdout)
+    said = re.search(r"seed (\d+) of a \w+ breaks a promise: ([^:]+):", ran.stdout)
     return (int(said[1]), said[2]) if said else (-1, ran.stdout[-2000:] + ran.stderr[-2000:])

@@ -18,20 +18,21 @@ class Cell:
 
     Attributes:
         ids: Statements of `docs/acceptance.md`, each with a test of this crossing.
-        simulated: Whether the simulator has the feature, and checks the promise.
         reason: Why the promise does not apply to the feature.
         missing: What is not tested.
     """
 
     ids: tuple[str, ...] = ()
-    simulated: bool = False
     reason: str = ""
     missing: str = ""
 
 
-def by(ids: str, *, simulated: bool = False) -> Cell:
-    """Return a crossing that tests show, by the ids of their statements."""
-    return Cell(tuple(ids.split()), simulated)
+def by(ids: str) -> Cell:
+    """Return a crossing that tests show, by the ids of their statements.
+
+    Without ids, it is only simulated.
+    """
+    return Cell(tuple(ids.split()))
 
 
 def no(reason: str) -> Cell:
@@ -52,7 +53,7 @@ class Promise:
         name: The promise in a few words.
         meaning: The promise in a sentence.
         term: What the literature calls it; empty without a name.
-        checks: The checks of the simulator, by their names.
+        checks: The checks of the simulator, by their names. They hold for each feature that it has.
         cells: A cell for each feature, by its key.
     """
 
@@ -92,7 +93,7 @@ FEATURES = {
         names(
             "turn_started scheduled agent_resolved model_answered call_failed tool_returned"
             " approval_needed tool_lost policy_answered hook_ended decided budget_added said"
-            " wait_began wait_ended cancel_requested turn_ended"
+            " wait_began wait_ended cancel_requested turn_ended task_began"
         ),
         names(
             "start_turn list_turns get_turn get_turn_messages get_result watch_turn cancel_turn"
@@ -150,11 +151,17 @@ FEATURES = {
 }
 """The columns, by their keys."""
 
-SIMULATED = names("plain delegate parallel handoff carry")
+SIMULATED = names("plain delegate parallel handoff session carry")
 """The features that the simulator has."""
 
 OWN_TURN = no("a fork is a turn of its own")
 PLAIN = no("its turns are plain turns")
+
+
+def is_simulated(row: Promise, key: str) -> bool:
+    """Return whether the simulator checks a promise with a feature."""
+    return bool(row.checks) and key in SIMULATED and not row.cells[key].reason
+
 
 PROMISES = (
     Promise(
@@ -162,14 +169,14 @@ PROMISES = (
         "What the providers bill is at most the budget, over the whole tree, at every moment.",
         "safety; escrow",
         {
-            "plain": by("B3 B7 B8 B15", simulated=True),
-            "delegate": by("B12 B13 Y22", simulated=True),
-            "parallel": by("B12", simulated=True),
-            "handoff": by("D45", simulated=True),
+            "plain": by("B3 B7 B8 B15"),
+            "delegate": by("B12 B13 Y22"),
+            "parallel": by("B12"),
+            "handoff": by("D45"),
             "session": by("E56"),
             "fork": by("E31"),
             "resume": by("E31 M13"),
-            "carry": by("Y27 Y46", simulated=True),
+            "carry": by("Y27 Y46"),
             "schedule": by("E110 E111 E112 B19"),
             "batch": by("E78 E167"),
             "local": by("T38"),
@@ -184,14 +191,14 @@ PROMISES = (
         "A step whose result is recorded is never made again, and never paid again.",
         "durable execution",
         {
-            "plain": by("Y1 Y2", simulated=True),
-            "delegate": by("D12", simulated=True),
-            "parallel": by("P38", simulated=True),
-            "handoff": by("D46", simulated=True),
+            "plain": by("Y1 Y2"),
+            "delegate": by("D12"),
+            "parallel": by("P38"),
+            "handoff": by("D46"),
             "session": by("Y70"),
             "fork": by("E30"),
             "resume": by("E35 M13"),
-            "carry": by("Y45", simulated=True),
+            "carry": by("Y45"),
             "schedule": by("E73"),
             "batch": by("E75 E82 E144"),
             "local": by("T41 T42"),
@@ -206,14 +213,14 @@ PROMISES = (
         "A call of a tool that may not be repeated is started at most once.",
         "at-most-once execution",
         {
-            "plain": by("T14 Y15", simulated=True),
-            "delegate": Cell(simulated=True),
-            "parallel": by("P38", simulated=True),
-            "handoff": by("D42", simulated=True),
+            "plain": by("T14 Y15"),
+            "delegate": by(""),
+            "parallel": by("P38"),
+            "handoff": by("D42"),
             "session": by("E166"),
             "fork": no("it may repeat what came after its step, and names it (E37)"),
             "resume": no("as a fork"),
-            "carry": by("Y24 Y45", simulated=True),
+            "carry": by("Y24 Y45"),
             "schedule": by("E73 E166"),
             "batch": by("E166"),
             "local": no("local tools are read-only (T43)"),
@@ -243,6 +250,7 @@ PROMISES = (
             "reset": by("Y121"),
             "supervisor": by("Y125"),
         },
+        ("refused text leaves by no door",),
     ),
     Promise(
         "decided once",
@@ -270,14 +278,14 @@ PROMISES = (
         "A message that was accepted is answered, queued or named as unread: once, and in order.",
         "exactly-once, first-in first-out delivery",
         {
-            "plain": by("E45 E47 Y19", simulated=True),
-            "delegate": by("E45", simulated=True),
-            "parallel": Cell(simulated=True),
-            "handoff": Cell(simulated=True),
+            "plain": by("E45 E47 Y19"),
+            "delegate": by("E45"),
+            "parallel": by(""),
+            "handoff": by(""),
             "session": by("E52 E53 E54 E55 E98 E134 E154 Y52"),
             "fork": by("E47 E58"),
             "resume": by("E47"),
-            "carry": by("Y36 Y50 Y60", simulated=True),
+            "carry": by("Y36 Y50 Y60"),
             "schedule": by("E105 E106 E107"),
             "batch": no("a batch takes no messages, and its turns are plain turns"),
             "local": by("Y124"),
@@ -285,21 +293,21 @@ PROMISES = (
             "reset": by("Y124"),
             "supervisor": by("Y52 Y70"),
         },
-        ("messages once, in order", "updates are answered"),
+        ("messages once, in order", "session messages once, in order", "updates are answered"),
     ),
     Promise(
         "cancel reaches everything",
         "After a cancel nothing of the turn goes on, or the report names it.",
         "structured concurrency",
         {
-            "plain": by("E4 L11 T11", simulated=True),
-            "delegate": by("D11 Y22", simulated=True),
-            "parallel": Cell(simulated=True),
-            "handoff": by("D46", simulated=True),
+            "plain": by("E4 L11 T11"),
+            "delegate": by("D11 Y22"),
+            "parallel": by(""),
+            "handoff": by("D46"),
             "session": by("E54 E166 E168"),
             "fork": OWN_TURN,
             "resume": by("M17 M43"),
-            "carry": by("Y31 Y33", simulated=True),
+            "carry": by("Y31 Y33"),
             "schedule": by("B21 E64 E166"),
             "batch": by("E83 E84 E144 E166"),
             "local": by("T39"),
@@ -335,14 +343,14 @@ PROMISES = (
         "Whatever waits goes on by itself, or says for whom it waits, and until when.",
         "no hidden wait",
         {
-            "plain": by("A3 E13 E14 M15 O12", simulated=True),
-            "delegate": by("D13 E14 M44", simulated=True),
-            "parallel": by("A1 A3", simulated=True),
-            "handoff": by("D45 D49", simulated=True),
+            "plain": by("A3 E13 E14 M15 O12"),
+            "delegate": by("D13 E14 M44"),
+            "parallel": by("A1 A3"),
+            "handoff": by("D45 D49"),
             "session": by("E54 E166 H14"),
             "fork": by("E42"),
             "resume": by("E36 M13"),
-            "carry": by("Y30", simulated=True),
+            "carry": by("Y30"),
             "schedule": by("E66 E107 E110"),
             "batch": by("E86 Y67"),
             "local": by("T38"),
@@ -357,14 +365,14 @@ PROMISES = (
         "The fold of the history is the state of the workflow, for every reader.",
         "event sourcing; refinement",
         {
-            "plain": by("Y12", simulated=True),
-            "delegate": by("Y12 Y22", simulated=True),
-            "parallel": by("Y12", simulated=True),
-            "handoff": by("D48", simulated=True),
+            "plain": by("Y12"),
+            "delegate": by("Y12 Y22"),
+            "parallel": by("Y12"),
+            "handoff": by("D48"),
             "session": by("E51 E115"),
             "fork": by("E30 E34"),
             "resume": by("E35"),
-            "carry": by("Y25 Y28 Y36", simulated=True),
+            "carry": by("Y25 Y28 Y36"),
             "schedule": by("E62"),
             "batch": by("E76"),
             "local": by("T34"),
@@ -379,14 +387,14 @@ PROMISES = (
         "A replay of a history makes the same decisions, on this release and on the next one.",
         "determinism",
         {
-            "plain": by("Y5 Y6", simulated=True),
-            "delegate": by("Y5 Y6", simulated=True),
-            "parallel": by("Y5 Y6", simulated=True),
-            "handoff": by("Y5 Y6", simulated=True),
+            "plain": by("Y5 Y6"),
+            "delegate": by("Y5 Y6"),
+            "parallel": by("Y5 Y6"),
+            "handoff": by("Y5 Y6"),
             "session": by("E51 E115 H133"),
             "fork": by("E30"),
             "resume": by("E35"),
-            "carry": by("Y25", simulated=True),
+            "carry": by("Y25"),
             "schedule": by("B17 E106"),
             "batch": by("Y65 Y66"),
             "local": by("T40 Y5"),
@@ -422,14 +430,14 @@ PROMISES = (
         "Every turn ends, and no workflow task fails for ever.",
         "liveness",
         {
-            "plain": by("T2 U9 U12", simulated=True),
-            "delegate": by("D7 D12 D14", simulated=True),
-            "parallel": by("L14 L24", simulated=True),
-            "handoff": by("D43 D44 D46", simulated=True),
+            "plain": by("T2 U9 U12"),
+            "delegate": by("D7 D12 D14"),
+            "parallel": by("L14 L24"),
+            "handoff": by("D43 D44 D46"),
             "session": by("E116 E168 Y51"),
             "fork": by("E42"),
             "resume": by("E36 M12"),
-            "carry": by("Y32 Y59", simulated=True),
+            "carry": by("Y32 Y59"),
             "schedule": by("B19 E73"),
             "batch": by("E84 E85 Y54"),
             "local": by("T35 T42"),

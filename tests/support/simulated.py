@@ -70,7 +70,7 @@ from perdure.turn.wire import ModelCall, ToolOutput, TurnRequest
 from perdure.values.answers import ModelAnswer
 from perdure.values.approvals import Decision
 from perdure.values.budgets import Budget, BudgetUpdate
-from perdure.values.messages import ToolCall
+from perdure.values.messages import Media, Text, ToolCall
 from perdure.values.reports import Outcome, StopReason
 
 from . import drawn
@@ -242,11 +242,14 @@ class Played:
 
     def _say(self, *, may_interrupt: bool = False) -> None:
         """Send a message; the update's validator refuses one that does not fit."""
+        text = self.luck.choice(["go on", "stop that", "use the new list"])
+        image = Media(media_type="image/png", data=self.luck.choice(["YWJj", "ZGVm"]))
         said = Said(
             f"m-{len(self.facts)}",
-            self.luck.choice(["go on", "stop that", "use the new list"]),
+            text,
             now=may_interrupt and self._chance(2),
             deny_pending=self._chance(2),
+            parts=(Text(text=text), image) if self._chance(3) else (),
         )
         if not self.state.inbox.unread or self._chance(3):
             if said.deny_pending and self.state.waiting is not None:

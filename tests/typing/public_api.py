@@ -355,6 +355,7 @@ async def typed(client: AgentClient) -> str:
     client.session("chat-1", researcher, delay=None)  # type: ignore[call-arg]
     session = client.session("chat-1", clerk)
     sent = await session.say("…")
+    await session.say([Text(text="…"), Media(media_type="image/png", url="…")])
     assert_type(sent, Sent[Invoice])
     assert_type(await sent.turn(), Turn[Invoice])
     assert_type(await sent.result(), AgentReport[Invoice])

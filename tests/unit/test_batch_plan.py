@@ -60,7 +60,7 @@ class Simulation:
         is_open = self.progress.stop is None and not batch_plan.is_over(self.request, self.progress)
         if self.additions and is_open and self.random.random() < 0.3:
             self.additions -= 1
-            self.request = batch_plan.topped_up(self.request, self.progress, Budget(usd="0.5"))
+            self.add(Budget(usd="0.5"))
         if self.random.random() < 0.2:
             text = self.progress.model_dump_json()
             self.progress = BatchProgress.model_validate_json(text)
@@ -69,6 +69,11 @@ class Simulation:
             self.orders[part].append(order)
             if self.random.random() < 0.1:
                 self.orders[part].append(order)
+
+    def add(self, more: Budget) -> None:
+        """Add to the budget, as the update of the workflow does."""
+        self.request = batch_plan.topped_up(self.request, self.progress, more)
+        self.progress = batch_plan.with_update(self.progress, str(more))
 
     def step_part(self, number: int) -> None:
         part = self.parts[number]
@@ -222,7 +227,7 @@ def test_turns_after_an_addition_share_it() -> None:
     batch = Simulation(1, [9], at_once=2, budget=Budget(usd="4"))
     batch.drive()
     batch.step_part(1)
-    batch.request = batch_plan.topped_up(batch.request, batch.progress, Budget(usd="96"))
+    batch.add(Budget(usd="96"))
 
     batch.drive()
     before, after = set(batch.running), dict[str, Decimal]()

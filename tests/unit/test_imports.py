@@ -47,6 +47,7 @@ EXCEPTIONS = {
     "perdure.agents.tracebacks": {"sysconfig", "traceback"},
     "perdure.protocols.arguments": {"ast", "warnings"},  # arguments in the syntax of Python
     "perdure.schemas.tool_arguments": {"docstring_parser", "jsonschema", "warnings"},
+    "perdure.values.messages": {"base64", "binascii"},  # whether the data of an image is valid
     "perdure.temporal.trace_ids": {"sys"},  # whether a workflow is running in this thread
 }
 """What single modules may import in addition."""

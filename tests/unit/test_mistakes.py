@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from perdure import Budget, MCPServer, ModelRetryPolicy, RequireApproval, Tool, errors
+from perdure import Budget, MCPServer, ModelRetryPolicy, RequireApproval, Tool, errors, limits
 from perdure.activities.providers import connect
 from perdure.clients.batches.items import _item
 from perdure.clients.sessions.handle import session_request
@@ -39,6 +39,13 @@ def test_idle_time_of_a_session_is_a_timedelta(idle: object) -> None:
     """A number has no unit."""
     with pytest.raises(errors.InvalidRequestError, match="idle must be a timedelta"):
         session_request("desk", idle=idle)
+
+
+@pytest.mark.accepts("U15")
+def test_labels_of_a_session_are_limited_as_those_of_a_turn() -> None:
+    """They go with every tool call of its turns."""
+    with pytest.raises(errors.TooLargeError, match="they go with every tool call"):
+        session_request("desk", labels={"k": "x" * limits.LABELS_BYTES})
 
 
 @pytest.mark.accepts("D57")

@@ -6,10 +6,21 @@ from datetime import UTC, datetime
 
 import pytest
 
-from perdure import Outcome
+from perdure import Budget, Outcome
 from perdure.clients.reading.events import Event
-from perdure.turn.facts import Fact, Loss, ToolLost, TurnEnded
+from perdure.turn.facts import (
+    BudgetAdded,
+    CancelRequested,
+    Decided,
+    Fact,
+    Loss,
+    Resumed,
+    Said,
+    ToolLost,
+    TurnEnded,
+)
 from perdure.turn.keys import ToolKey
+from perdure.values.approvals import Decision
 
 AT = datetime(2026, 11, 22, tzinfo=UTC)
 WORDS = "PRIVATE"
@@ -41,3 +52,22 @@ def test_end_has_its_code_and_its_words_only_if_asked_for(
 
     assert {name: value for name, value in event.public().items() if name not in envelope} == shown
     assert (WORDS in str(event.public({"errors"}))) == (WORDS in str(fact))
+
+
+@pytest.mark.accepts("H152", "E16")
+@pytest.mark.parametrize(
+    "fact",
+    [
+        Decided(Decision(call_id="c", digest="d", approve=True, by=WORDS)),
+        BudgetAdded(Budget(usd="1"), by=WORDS),
+        Said("1", "a", by=WORDS),
+        Resumed(by=WORDS),
+        CancelRequested("", by=WORDS),
+    ],
+    ids=lambda fact: type(fact).__name__,
+)
+def test_name_of_a_person_is_shown_only_if_asked_for(fact: Fact) -> None:
+    event = Event("cursor", AT, fact, turn_id="t", agent="a")
+
+    assert event.public({"errors"})["by"] == WORDS
+    assert WORDS not in str(event.public({"task", "arguments", "results"}))

@@ -38,7 +38,7 @@ from perdure.turn.context_window import Cut, sent
 from perdure.turn.decide import Act
 from perdure.turn.history_limits import check_batch, media_room
 from perdure.turn.keys import ToolKey
-from perdure.turn.result_media import for_model
+from perdure.turn.media import for_model
 from perdure.turn.state import TurnState
 from perdure.turn.token_estimate import tokens
 from perdure.turn.transcript import TokenCount, Transcript

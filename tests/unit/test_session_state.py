@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import random
 from dataclasses import replace
 from typing import Any
@@ -10,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perdure import limits
+from perdure import errors, limits, validation
 from perdure.session.facts import (
     MessageSent,
     MessageSteered,
@@ -26,15 +28,37 @@ from perdure.session.facts import (
     TurnRecorded,
 )
 from perdure.session.state import SessionState, apply, fold
-from perdure.session.wire import SessionFork, SessionRequest, SessionSnapshot, TurnEnd, TurnPart
+from perdure.session.wire import (
+    Queued,
+    Say,
+    SessionFork,
+    SessionRequest,
+    SessionSnapshot,
+    TurnEnd,
+    TurnPart,
+)
+from perdure.temporal.histories import session_history
 from perdure.temporal.payloads import pack, unpack
+from perdure.turn.wire import Steer
 from perdure.values.budgets import Budget, Spending
-from perdure.values.messages import AssistantMessage, Text, UserMessage
+from perdure.values.content import parts_size
+from perdure.values.messages import (
+    AssistantMessage,
+    Media,
+    Text,
+    ToolCall,
+    ToolMessage,
+    ToolResult,
+    UserMessage,
+    in_brief,
+)
 from perdure.values.reports import Outcome
+from perdure.values.tasks import Task
 
 from ..support.thorough import examples
 
 MOST_FACTS = 60
+IMAGE = Media(media_type="image/png", data="YWJj")
 REQUEST = SessionRequest(agent="clerk", budget=Budget(usd="5", model_calls=1000))
 
 
@@ -55,7 +79,8 @@ def _next(state: SessionState, luck: random.Random, number: int) -> list[Session
     match luck.randrange(9):
         case 0 | 1:
             if_busy: Any = luck.choice(["queue", "steer", "interrupt"])
-            return [MessageSent(f"m-{number}", "hello", if_busy)]
+            parts = (Text(text="hello"), IMAGE) if luck.random() < 0.5 else ()
+            return [MessageSent(f"m-{number}", "hello", if_busy, parts=parts)]
         case 2 if state.queue:
             return [MessageUnqueued(luck.choice(state.queue).id)]
         case 3 | 4 if state.queue and running is None:
@@ -79,7 +104,7 @@ def _records(state: SessionState, luck: random.Random) -> list[SessionFact]:
     number = state.running.number
     if luck.random() < 0.1:
         return [TurnRecorded(number, None)]
-    first = UserMessage.of(state.given[0].text)
+    first = UserMessage.of(state.given[0].text, parts=state.given[0].parts)
     answer = AssistantMessage(parts=(Text(text="x" * luck.choice([1, 200_000])),))
     unread = tuple(one.id for one in state.given[1:] if luck.random() < 0.5)
     outcome = luck.choice([Outcome.COMPLETED, Outcome.CANCELLED])
@@ -201,3 +226,106 @@ def test_each_run_of_a_fork_knows_who_made_it() -> None:
     assert (begun.is_of_a_fork, old.is_of_a_fork) == (True, True)
     assert not replace(state, count=1).snapshot(()).is_of_a_fork
     assert (state.forked_from, after.forked_from, before.forked_from) == (origin, origin, None)
+
+
+# Images and files
+
+
+def sent_image(number: int, bytes_: int = 900) -> MessageSent:
+    """A message with an image of its own."""
+    data = base64.b64encode(bytes([number % 256]) * bytes_).decode()
+    parts = (Text(text=f"{number}"), Media(media_type="image/png", data=data))
+    return MessageSent(f"m-{number}", f"{number} [image/png]", parts=parts)
+
+
+@pytest.mark.accepts("E183")
+def test_messages_without_images_are_recorded_as_before() -> None:
+    """Byte for byte: as updates, as signals, in the queue of a later run, and in a turn's input."""
+    queued = Queued(id="1", text="a")
+    state = fold([SessionStarted(REQUEST), MessageSent("1", "a"), MessageSent("2", "b")])
+
+    assert pack(Say(text="a")).payload.data == b'{"text":"a"}'
+    assert pack(Steer(text="a", id="1")).payload.data == b'{"text":"a","id":"1"}'
+    assert queued.model_dump_json() == '{"id":"1","text":"a","by":null,"agent":null}'
+    assert state.next_turn("s", "r").model_dump(include={"task", "said"}, exclude_none=True) == {
+        "task": Task(content="a").model_dump(exclude_none=True),
+        "said": ({"role": "user", "parts": ({"type": "text", "text": "b"},), "id": "2"},),
+    }
+
+
+@pytest.mark.accepts("E183")
+def test_worker_of_an_earlier_release_refuses_a_message_with_an_image() -> None:
+    """It does not know the parts, and the text alone is none."""
+    for sent in (Say(text="", parts=(IMAGE,)), Steer(text="", parts=(IMAGE,))):
+        earlier = json.loads(pack(sent).payload.data)["text"]
+
+        assert not validation.accepts(validation.Message, earlier)
+
+
+@pytest.mark.accepts("E180")
+def test_text_before_the_parts_is_a_part() -> None:
+    """As a program may send them that builds JSON itself."""
+    payload = pack(Say(text="What is it?", parts=(IMAGE,)))
+
+    assert session_history.sent("1", payload) == MessageSent(
+        "1", "What is it? [image/png, 3 bytes]", parts=(Text(text="What is it?"), IMAGE)
+    )
+
+
+@pytest.mark.accepts("E184")
+def test_images_are_left_out_before_turns_are() -> None:
+    """Of the oldest messages of the user first; the text of each message stays, as does the last
+    turn.
+    """
+    facts: list[SessionFact] = [SessionStarted(REQUEST)]
+    for number in (1, 2, 3, 4):
+        message = sent_image(number, 260_000)
+        own = (UserMessage(parts=message.parts), AssistantMessage(parts=(Text(text="ok"),)))
+        part = TurnPart(number=1, count=1, messages=own, end=TurnEnd(outcome=Outcome.COMPLETED))
+        facts += [message, TurnBegan(number, f"s/{number}"), TurnOver(number)]
+        facts.append(TurnRecorded(number, part))
+    state = fold(facts)
+
+    said = [one for one in state.messages if isinstance(one, UserMessage)]
+    assert [len(one.media) for one in said] == [0, 0, 1, 1]
+    assert said[0].text == (
+        "1[image/png, 260 KB: left out, because newer messages fill the session]"
+    )
+    assert (state.dropped, state.starts) == (0, (0, 2, 4, 6))
+
+
+@pytest.mark.accepts("E184")
+def test_input_of_a_later_run_has_room_for_the_messages_that_wait() -> None:
+    """Images of the conversation make room for them, also those of tools."""
+    shown = Media(media_type="image/png", data="a" * 900_000)
+    result = ToolResult(call_id="c", name="look", content=in_brief(shown), media=(shown,))
+    own = (
+        UserMessage(parts=sent_image(0).parts),
+        AssistantMessage(parts=(ToolCall(id="c", name="look"),)),
+        ToolMessage(results=(result,)),
+        AssistantMessage(parts=(Text(text="ok"),)),
+    )
+    part = TurnPart(number=1, count=1, messages=own, end=TurnEnd(outcome=Outcome.COMPLETED))
+    waits = sent_image(2, 700_000)
+    began: list[SessionFact] = [sent_image(0), TurnBegan(1, "s/1"), TurnOver(1)]
+    state = fold([SessionStarted(REQUEST), *began, TurnRecorded(1, part), waits])
+
+    payload = pack(state.snapshot(()))
+    later = fold([SessionContinued(unpack(payload, SessionSnapshot))])
+
+    assert len(payload.payload.data) <= limits.PAYLOAD_BYTES
+    assert [one.parts for one in later.queue] == [waits.parts]
+    assert later.messages[2].media == ()  # type: ignore[union-attr]
+    assert len(later.messages) == 4
+    assert pack(state.snapshot((), 10**9), most_bytes=10**9).payload.data.count(b"aaaaa") > 0
+
+
+@pytest.mark.accepts("E181")
+@pytest.mark.parametrize("waiting", [0, 1, 2])
+def test_room_of_a_queue_counts_text_and_images(waiting: int) -> None:
+    facts = [MessageSent(f"{number}", "x", parts=(IMAGE,)) for number in range(waiting)]
+    state = fold([SessionStarted(REQUEST), *facts])
+    one = len(b'"x"') + parts_size((IMAGE,))
+    state.check_room(facts[0] if facts else MessageSent("1", "x", parts=(IMAGE,)), one * 3)
+    with pytest.raises(errors.SessionBusyError if waiting else errors.TooLargeError):
+        state.check_room(MessageSent("1", "x", parts=(IMAGE,)), one * (waiting + 1) - 1)

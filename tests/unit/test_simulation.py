@@ -8,14 +8,27 @@ from typing import Any
 import pytest
 
 from perdure import Agent, Allow, Budget, Deny, ProposedCall, errors, tool
+from perdure.session.facts import MessageSteered, SessionClosed, SessionContinued, TurnRecorded
 from perdure.testing import simulation
 from perdure.testing.simulation import Simulation, promises, simulate
 from perdure.testing.simulation.__main__ import main
 from perdure.testing.simulation.choices import Choices
 from perdure.testing.simulation.history import attributes, name_of
+from perdure.testing.simulation.runs import UpdateResponse
 from perdure.testing.simulation.shrinking import shrink
+from perdure.turn import carry
+from perdure.turn.facts import TaskBegan
+from perdure.turn.fold import apply, fold
+from perdure.turn.state import TurnState
 
-SEEDS = 100
+SEEDS = (*range(60), 93)  # in the last one, a close is rejected, which is rare
+SESSIONS = 15
+FOUND = {
+    116: "budget is added to a delegate that ends in the same workflow task",
+    317: "resume arrives in the workflow task of a failed call",
+    347: "resume arrives in the workflow task that takes over the run before",
+}
+"""Seeds whose turns had another state than their readers, and why."""
 ENDS = {"closed: completed", "closed: failed", "closed: canceled", "closed: continued_as_new"}
 FAULTS = {
     *("lost before its effect", "lost after its effect", "frozen", "shut down", "too slow"),
@@ -46,13 +59,83 @@ def events_of(made: Simulation) -> list[bytes]:
 @pytest.fixture(scope="module")
 def simulated() -> list[Simulation]:
     """Turns of all kinds of agents, one for each seed."""
-    return [simulate(seed) for seed in range(SEEDS)]
+    return [simulate(seed) for seed in SEEDS]
+
+
+@pytest.fixture(scope="module")
+def sessions() -> list[Simulation]:
+    """Sessions with all kinds of agents, one for each seed."""
+    return [simulate(seed, kind="session") for seed in range(SESSIONS)]
 
 
 @pytest.mark.accepts("Y110")
 def test_turns_keep_every_promise(simulated: list[Simulation]) -> None:
     """A broken promise is told with its story."""
     assert [made.story for made in simulated if made.broken] == []
+
+
+@pytest.mark.accepts("Y117")
+def test_sessions_keep_every_promise(sessions: list[Simulation]) -> None:
+    """A broken promise is told with its story."""
+    assert [made.story for made in sessions if made.broken] == []
+
+
+@pytest.mark.accepts("Y117")
+def test_everything_happens_in_some_session(sessions: list[Simulation]) -> None:
+    """People send all that a session takes, messages are steered and answers are refused."""
+    runs = [run for made in sessions for run in made.server.runs]
+    sent = {update.request.input.name for run in runs for update in run.updates.values()}
+    facts = {type(fact) for run in runs for fact in run.session_facts}
+    refused = [run for run in runs if run.read.agent and run.read.agent.answer_checks]
+
+    assert sent >= {"say", "unqueue", "interrupt", "resume", "close", "decide", "steer"}
+    assert facts >= {MessageSteered, SessionContinued, SessionClosed, TurnRecorded}
+    assert refused
+
+
+@pytest.mark.accepts("Y115")
+@pytest.mark.parametrize("seed", FOUND, ids=FOUND.__getitem__)
+def test_turns_that_differed_from_their_readers_do_not_any_more(seed: int) -> None:
+    """Folded in the order of history, the facts of one run give another state."""
+    made = simulate(seed)
+    in_order = [
+        fold(fact for fact in run.facts if not isinstance(fact, TaskBegan))
+        for run in made.server.runs
+    ]
+
+    assert made.broken is None, made.story
+    assert [run.read for run in made.server.runs] != in_order
+
+
+@pytest.mark.accepts("Y115")
+def test_next_run_would_not_find_the_state_that_is_folded_in_the_order_of_history() -> None:
+    """What a run carries over has another digest then."""
+    digests = set()
+    for run in simulate(317).server.runs:
+        ordered = in_order = TurnState()
+        for fact in run.facts:
+            ordered = apply(ordered, fact)
+            in_order = in_order if isinstance(fact, TaskBegan) else apply(in_order, fact)
+            if ordered != in_order and not ordered.in_flight and not in_order.in_flight:
+                digests |= {(carry.state_of(ordered).digest, carry.state_of(in_order).digest)}
+
+    assert digests
+    assert all(ours != theirs for ours, theirs in digests)
+
+
+@pytest.mark.accepts("Y116")
+def test_update_that_waits_for_the_run_before_is_refused_at_the_end() -> None:
+    """A delegate ends because it cannot take over its run before: a message waits for that."""
+    made = simulate(251)
+    codes = {
+        update.failure.application_failure_info.type
+        for run in made.server.runs
+        for update in run.updates.values()
+        if update.answer is UpdateResponse.FAILED and update.failure is not None
+    }
+
+    assert made.broken is None, made.story
+    assert errors.TurnOverError.code in codes
 
 
 def test_everything_happens_in_some_turn(simulated: list[Simulation]) -> None:
@@ -155,17 +238,17 @@ def test_a_turn_is_told_as_a_story(simulated: list[Simulation]) -> None:
 
 def test_the_command_simulates_and_counts(capsys: pytest.CaptureFixture[str]) -> None:
     """`python -m perdure.testing.simulation` exits with 0 if no promise was broken."""
-    code = main(["--seeds", "3", "--first", "7"])
+    code = main(["--seeds", "2", "--first", "7"])
     said = capsys.readouterr().out
 
     assert code == 0
-    assert "3 seeds in" in said
-    assert "0 of 3 seeds broke a promise" in said
+    assert "0 of 2 seeds of a turn broke a promise" in said
+    assert "0 of 2 seeds of a session broke a promise" in said
 
 
 def test_the_command_tells_a_story(capsys: pytest.CaptureFixture[str]) -> None:
     """`--story` prints the events of one seed."""
-    assert main(["--first", "3", "--story"]) == 0
+    assert main(["--first", "3", "--story", "--kinds", "turn"]) == 0
 
     assert "turn, run 1: started" in capsys.readouterr().out
 

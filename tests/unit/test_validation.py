@@ -8,6 +8,7 @@ from typing import Any, Literal
 import pytest
 
 from perdure import errors, validation
+from perdure.text import stays_in_urls
 
 
 @pytest.mark.parametrize(
@@ -34,7 +35,7 @@ from perdure import errors, validation
 @pytest.mark.accepts("H110")
 def test_id_that_a_url_would_change_is_noticed(text: str, stays: bool) -> None:
     """Parts that are empty, `.` or `..`, also encoded, twice encoded, and after a backslash."""
-    assert validation.stays_in_urls(text) is stays
+    assert stays_in_urls(text) is stays
 
 
 def _sent(

@@ -137,11 +137,10 @@ class AgentBatch:
         return task.result()
 
     async def _drive_and_answer(self) -> bool:
-        try:
-            return await self._drive()
-        finally:
-            self._has_driven = True
-            await workflow.wait_condition(workflow.all_handlers_finished)
+        is_over = await self._drive()
+        self._has_driven = True
+        await workflow.wait_condition(workflow.all_handlers_finished)
+        return is_over
 
     async def _drive(self) -> bool:
         """Send the orders that are due, and wait for news, in turns."""

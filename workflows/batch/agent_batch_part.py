@@ -49,6 +49,8 @@ FINDS_AGAIN = "found-again"
 """The patch id of parts that read the end of a turn which they had begun before a reset."""
 REMEMBERS = "money-taken-back"
 """The patch id of parts that learn from an order what they had given back before a reset."""
+EVEN = "even-shares"
+"""The patch id of parts that share money as a batch of this release asks for."""
 OWN = "own:"
 """The beginning of the id of an activity that finds out whether a turn is one of the part."""
 _UNTIL_OVER = RetryPolicy(
@@ -119,7 +121,9 @@ class AgentBatchPart:
     def _step(self, part: PartState, request: PartRequest) -> bool:
         """Take the orders, and start the turns that may start. Returns whether the part is over."""
         for order in self._orders:
-            part.take(order)
+            # a worker of an earlier release may have run this part, and did not know the mark
+            is_even = order.even and workflow.patched(EVEN)
+            part.take(order.model_copy(update={"even": is_even}))
             if part.has_forgotten(order) and workflow.patched(REMEMBERS):
                 part.remember(order)
         self._orders.clear()

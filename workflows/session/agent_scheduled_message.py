@@ -74,11 +74,14 @@ def _call(start: RawValue) -> MessageCall:
     if request.session is None or request.schedule is None:
         raise errors.InvalidRequestError("a message of a schedule needs a session and a schedule")
     at = info.typed_search_attributes.get(SCHEDULED_FOR)
+    message = message_of(request, None if at is None else Slot(at=at))
+    text, parts = ("", message.parts) if message.media else (message.text, ())
     return MessageCall(
         session_id=request.session,
         request=session_of(request),
         id=info.workflow_id,
-        text=message_of(request, None if at is None else Slot(at=at)).text,
+        text=text,
+        parts=parts,
         if_busy=IF_BUSY[request.schedule.if_running or "queue"],
         by=f"schedule {request.schedule.id}",
         last=_last() if request.schedule.pauses else "",

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 from temporalio import workflow
-from temporalio.common import RawValue, RetryPolicy
+from temporalio.common import RawValue
 from temporalio.exceptions import (
     ActivityError,
     ApplicationError,
@@ -40,7 +40,6 @@ from perdure.session.facts import (
 )
 from perdure.session.state import SessionState, apply, fold
 from perdure.session.wire import (
-    Answered,
     Disposition,
     Left,
     Receipt,
@@ -52,12 +51,10 @@ from perdure.session.wire import (
 )
 from perdure.temporal import failures, outcomes, start_request, trace_ids
 from perdure.temporal.histories import session_history
-from perdure.temporal.histories.session_history import record_key
 from perdure.temporal.names import (
     ADD_BUDGET,
     CLOSE,
     INTERRUPT,
-    RECORD_TURN,
     RESUME,
     SAY,
     SESSION,
@@ -66,21 +63,22 @@ from perdure.temporal.names import (
     UNQUEUE,
 )
 from perdure.temporal.payloads import NOTHING, pack, unpack
-from perdure.turn.history_limits import run_events
 from perdure.turn.wire import Steer
 from perdure.values.budgets import BudgetUpdate
-from perdure.workflows import ancestors, heartbeats
+from perdure.values.content import check_message, parts_size
+from perdure.workflows import ancestors, storage
+from perdure.workflows.session import next_run, recording
 from perdure.workflows.session.details import card
 from perdure.workflows.turn.calls import has_ended
 from perdure.workflows.update_answers import UpdateAnswers
-
-_MESSAGE = {"id": validation.MessageId, "text": validation.Message, "by": validation.By | None}
 
 _CONTINUE_FIRST = "continue-as-new-before-a-turn"
 _EARLY_FIRST = "updates-before-a-turn"
 _CLOSE_AFTER_RECORD = "close-after-the-record"
 _CANCELLED_WHILE_RECORDING = "cancelled-while-recording"
 """The patch since which a cancel that comes while a turn is recorded is not lost."""
+_ANSWERS_AT_CANCEL = "answers-at-cancel"
+"""The patch since which a cancelled session answers the updates that it has accepted."""
 
 Handle = workflow.ChildWorkflowHandle[Any, RawValue]
 
@@ -98,6 +96,7 @@ class AgentSession:
         self._length = -1
         self._update_answers = UpdateAnswers()
         self._early = 0
+        self._is_stopped = False
         self._turns_of_run = 0
         self._answered: dict[str, Receipt] = {}
 
@@ -120,9 +119,14 @@ class AgentSession:
             reason = workflow.cancellation_reason() or ""
             self._note(session_history.cancelled(reason))
             await self._stop_turn(reason or "the session was cancelled")
+            await self._answer_updates()
             raise
         await workflow.wait_condition(workflow.all_handlers_finished)
-        return pack(Left(unread=self._state.queue))
+        return pack(self._left)
+
+    @property
+    def _left(self) -> Left:
+        return Left(unread=tuple(queued.brief for queued in self._state.queue))
 
     def _begin(self, start: RawValue) -> None:
         """Note the input of the run after validation.
@@ -163,14 +167,14 @@ class AgentSession:
 
     @property
     def _is_full(self) -> bool:
-        info = workflow.info()
-        return (
-            self._turns_of_run >= limits.SESSION_RUN_TURNS
-            or info.get_current_history_length()
-            >= min(limits.SESSION_RUN_EVENTS, run_events(info.task_timeout))
-            or info.get_current_history_size() >= limits.RUN_BYTES
-            or info.is_continue_as_new_suggested()
-        )
+        """Whether the session has to go on in a new run, which can take over its state."""
+        if not next_run.is_due(self._turns_of_run):
+            return False
+        return self._state.running is not None or self._next_input is not None
+
+    @property
+    def _next_input(self) -> RawValue | None:
+        return next_run.input_of(self._state, self._answered)
 
     @property
     def _goes_on_first(self) -> bool:
@@ -199,11 +203,9 @@ class AgentSession:
         await self._update_answers.until_recorded()
         if self._is_closed:
             return  # meanwhile; the session ends
-        answered = list(self._answered.items())[-limits.SESSION_RECEIPTS :]
-        snapshot = self._state.snapshot(
-            tuple(Answered(id=message_id, receipt=receipt) for message_id, receipt in answered)
-        )
-        workflow.continue_as_new(pack(snapshot, "the next run's input"))
+        given = self._next_input
+        if given is not None:  # no large message has come meanwhile
+            workflow.continue_as_new(given)
 
     async def _run_turn(self) -> None:
         """Run a turn to its end, and record its messages."""
@@ -223,13 +225,16 @@ class AgentSession:
         """Start a turn; None if a turn of its id exists, whose number is then not used again."""
         info = workflow.info()
         request = self._state.next_turn(info.workflow_id, info.run_id)
+        content = sum(parts_size(queued.parts) for queued in self._state.queue)
+        is_stored = content > limits.UNREAD_MEDIA_BYTES  # only external storage lets so much in
+        most_bytes = limits.STORED_BYTES if is_stored else limits.PAYLOAD_BYTES
         plain = f"{info.workflow_id}/{number}"
         for turn_id in (plain, f"{plain}-{info.run_id[-4:]}"):
             self._note(TurnBegan(number, turn_id))
             try:
                 return await workflow.start_child_workflow(
                     TURN,
-                    pack(request, "the input of the turn"),
+                    pack(request, "the input of the turn", most_bytes=most_bytes),
                     id=turn_id,
                     result_type=RawValue,
                     parent_close_policy=workflow.ParentClosePolicy.REQUEST_CANCEL,
@@ -245,8 +250,6 @@ class AgentSession:
     async def _record(self, number: int, run_id: str) -> None:
         """Record the messages of a turn that is over, part by part.
 
-        An activity of a server or worker that is away is tried again for as long as it takes.
-
         Raises:
             CancelledError: The session was cancelled meanwhile.
         """
@@ -255,17 +258,7 @@ class AgentSession:
         while self._state.running is not None:
             call = RecordCall(turn_id=turn_id, run_id=run_id, part=part)
             try:
-                result: RawValue = await workflow.execute_activity(
-                    RECORD_TURN,
-                    pack(call),
-                    result_type=RawValue,
-                    activity_id=record_key(number, part),
-                    start_to_close_timeout=limits.CARRY_CALL,
-                    heartbeat_timeout=heartbeats.timeout(),
-                    retry_policy=RetryPolicy(maximum_interval=limits.BENCH),
-                    summary=f"the messages of turn {number}",
-                )
-                fact = session_history.recorded_turn(number, result)
+                fact = await recording.recorded(number, call)
             except ActivityError as error:
                 # a cancel of the session arrives as one of the activity, and would be lost here
                 if is_cancelled_exception(error) and workflow.patched(_CANCELLED_WHILE_RECORDING):
@@ -282,6 +275,12 @@ class AgentSession:
         turn.cancel(reason)
         with contextlib.suppress(ChildWorkflowError):
             await workflow.wait([turn])
+
+    async def _answer_updates(self) -> None:
+        """Answer the updates that wait for what a cancelled session does not do any more."""
+        if not workflow.all_handlers_finished() and workflow.patched(_ANSWERS_AT_CANCEL):
+            self._is_stopped = True
+            await workflow.wait_condition(workflow.all_handlers_finished)
 
     async def _until_begun(self) -> None:
         """Wait until the run has its input: the SDK runs the first handlers before `run`.
@@ -306,10 +305,13 @@ class AgentSession:
         self._update_answers.check_open()
         with failures.typed():
             if self._is_closed:
-                raise errors.SessionClosedError(
-                    f"session {workflow.info().workflow_id!r} is closed: {self._state.closed or ''}"
-                )
+                raise self._closed_error()
             yield
+
+    def _closed_error(self) -> errors.SessionClosedError:
+        return errors.SessionClosedError(
+            f"session {workflow.info().workflow_id!r} is closed: {self._state.closed or ''}"
+        )
 
     # --- messages
 
@@ -333,7 +335,12 @@ class AgentSession:
         following = f"{workflow.info().workflow_id}/{self._state.count + 1}"
         if not was_busy:
             return Receipt(disposition=Disposition.STARTED, turn_id=following)
-        await workflow.wait_condition(lambda: self._turn is not None or not self._state.is_busy)
+        await workflow.wait_condition(
+            lambda: self._turn is not None or not self._state.is_busy or self._is_stopped
+        )
+        if self._is_stopped:
+            with failures.typed():
+                raise self._closed_error()
         if self._turn is None or not self._state.is_busy:
             return Receipt(disposition=Disposition.QUEUED, turn_id=following)
         if if_busy == "steer" and await self._steer(message_id):
@@ -348,12 +355,13 @@ class AgentSession:
         """Send a message on to the running turn; returns False if that is over."""
         assert self._turn is not None
         message = next(queued for queued in self._state.queue if queued.id == message_id)
+        text = "" if message.parts else message.text
+        steer = Steer(text=text, by=message.by, id=message.id, parts=message.parts)
         self._note(MessageSteered(message_id))
         self._steering += 1
         try:
-            await self._turn.signal(
-                STEER, pack(Steer(text=message.text, by=message.by, id=message.id))
-            )
+            # larger than a payload only if the message is, which external storage then holds
+            await self._turn.signal(STEER, pack(steer, most_bytes=limits.STORED_BYTES))
         except ApplicationError:
             self._note(SteeringFailed(message_id))
             return False
@@ -371,19 +379,14 @@ class AgentSession:
             return
         with self._checked():
             message = session_history.sent(update.id, payload)
-            validation.check(
-                "the message",
-                {"id": message.id, "text": message.text, "by": message.by},
-                _MESSAGE,
-                errors.InvalidRequestError,
-            )
+            check_message({"id": message.id, "text": message.text, "by": message.by}, message.parts)
             wish = unpack(payload, Say)
             self._check_agent(wish.expects)
             if wish.agent is not None and wish.if_busy == "steer":
                 raise errors.InvalidRequestError(
                     "a message with an agent of its own cannot be steered into a running turn"
                 )
-            self._state.check_room(message.text)
+            self._state.check_room(message, storage.most_unread_bytes())
             if self._state.is_spent:
                 raise errors.TurnBudgetExceededError(
                     "the budget of the session is spent; add to it with session.add_budget(…)"
@@ -481,8 +484,8 @@ class AgentSession:
             self._note(SessionClosed(asked.reason, asked.by))
             turn = self._turn
             if turn is not None and await has_ended(turn) and workflow.patched(_CLOSE_AFTER_RECORD):
-                await workflow.wait_condition(lambda: self._turn is not turn)
-            return pack(Left(unread=self._state.queue))
+                await workflow.wait_condition(lambda: self._turn is not turn or self._is_stopped)
+            return pack(self._left)
 
     @close.validator
     def check_close(self, payload: RawValue = NOTHING) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 
 from temporalio import workflow
 from temporalio.common import RawValue
@@ -42,7 +43,7 @@ from perdure.turn.state import TurnState
 from perdure.turn.wire import Summary
 from perdure.values.approvals import Decision
 from perdure.values.reports import Outcome
-from perdure.workflows import ancestors, schedule_total
+from perdure.workflows import ancestors, schedule_total, storage
 from perdure.workflows.turn import log_events, visibility
 from perdure.workflows.turn.calls import Calls
 from perdure.workflows.turn.children import Children
@@ -54,6 +55,9 @@ from perdure.workflows.turn.moves import Moves
 from perdure.workflows.turn.on_done import OnDone
 from perdure.workflows.turn.runs import Runs
 from perdure.workflows.turn.turn_context import Board
+
+_REFUSES_WAITING = "refuse-waiting-updates"
+"""The patch id of turns that answer the updates that still wait when they end without an answer."""
 
 _OUTCOMES = {
     errors.TurnBudgetExceededError: Outcome.BUDGET_EXHAUSTED,
@@ -78,6 +82,8 @@ class AgentTurn:
         self._children = Children(self._board)
         self._moves = Moves(self._board, self._calls, self._pipeline, self._children)
         self._has_begun = False
+        self._waiting_updates = 0
+        self._refuses_updates = False
         self._runs = Runs(self._board)
         self._on_done = OnDone()
         self._followers = Followers(self._board)
@@ -159,8 +165,7 @@ class AgentTurn:
         The SDK runs the handlers of the first workflow task before `run`. Readers of the history
         have the input first.
         """
-        if self._board.state.request is None:
-            await workflow.wait_condition(lambda: self._board.state.request is not None)
+        await self._until(lambda: self._board.state.request is not None)
 
     @property
     def _is_taking_over(self) -> bool:
@@ -171,8 +176,29 @@ class AgentTurn:
 
     async def _until_taken_over(self) -> None:
         """Wait until this run has the state of the run before."""
-        if self._board.state.awaits_parts:
-            await workflow.wait_condition(lambda: not self._board.state.awaits_parts)
+        await self._until(lambda: not self._board.state.awaits_parts)
+
+    async def _until(self, has_come: Callable[[], bool]) -> None:
+        """Wait until the run has what a handler needs.
+
+        Raises:
+            ApplicationError: The turn ends without it, so the current update takes no effect.
+        """
+        if has_come():
+            return
+        is_update = workflow.current_update_info() is not None
+        self._waiting_updates += is_update
+        await workflow.wait_condition(lambda: has_come() or (is_update and self._refuses_updates))
+        self._waiting_updates -= is_update
+        if not has_come():
+            with failures.typed():
+                raise errors.TurnOverError("the turn is over, so this takes no effect")
+
+    async def _refuse_waiting_updates(self) -> None:
+        """Answer the updates that wait for what the turn never got, because it is about to end."""
+        if self._waiting_updates and workflow.patched(_REFUSES_WAITING):
+            self._refuses_updates = True
+            await workflow.wait_condition(lambda: not self._waiting_updates)
 
     async def _add_budget(self, added: BudgetAdded) -> RawValue:
         is_root = workflow.info().parent is None
@@ -289,7 +315,7 @@ class AgentTurn:
             return
         with failures.typed():
             message = self._said(payload)
-            self._board.state.inbox.check(message)
+            self._board.state.inbox.check(message, storage.most_unread_bytes())
             if self._loop.is_ending:
                 raise errors.TurnOverError("the turn has its answer, and is about to end")
 
@@ -373,6 +399,7 @@ class AgentTurn:
         await schedule_total.settle(self._board.state, outcome)
         await self._on_done.begin(self._board.state, error)
         await self._followers.tell_end()
+        await self._refuse_waiting_updates()
         summary = self._board.summary(outcome, self._board.state.output, error=error)
         self._close(summary, error, reason)
         return summary

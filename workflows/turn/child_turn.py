@@ -16,6 +16,7 @@ from perdure.temporal import outcomes, start_request, trace_ids
 from perdure.temporal.names import TURN
 from perdure.temporal.payloads import pack
 from perdure.temporal.priorities import priority_of
+from perdure.text import stays_in_urls
 from perdure.turn import ending
 from perdure.turn.facts import ChildEnded, TurnEnded
 from perdure.turn.keys import ChildKey
@@ -69,7 +70,7 @@ async def run_turn(
     request.check_moments(workflow.now())
     order = priority_of(priority, fairness, weight)
     turn_id = id or f"{workflow.info().workflow_id}/{request.agent}-{workflow.uuid4().hex[:12]}"
-    if id and not validation.stays_in_urls(id) and workflow.patched(_CHECKED_ID):
+    if id and not stays_in_urls(id) and workflow.patched(_CHECKED_ID):
         validation.new_id("turn", id, limits.TURN_ID_CHARACTERS)
     ended = await _ended(turn_id, request, task_queue, order)
     output_type = start_request.type_of(agent, output, options.get("output_schema"))

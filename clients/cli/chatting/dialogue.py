@@ -122,14 +122,14 @@ class Dialogue:
 
     async def _recall(self) -> None:
         """Print the last messages."""
-        messages = [
-            message
+        texts = [
+            (is_users, message.brief if isinstance(message, UserMessage) else message.text)
             for message in await self._session.messages()
-            if isinstance(message, UserMessage | AssistantMessage) and message.text.strip()
+            if isinstance(message, UserMessage | AssistantMessage)
+            for is_users in [isinstance(message, UserMessage)]
         ]
-        for message in messages[-_RECENT:]:
-            name = "user" if isinstance(message, UserMessage) else self._agent
-            remark(name, message.text, MOST_CHARACTERS)
+        for is_users, text in [(by, text) for by, text in texts if text.strip()][-_RECENT:]:
+            remark("user" if is_users else self._agent, text, MOST_CHARACTERS)
 
     # --- what is typed
 

@@ -51,7 +51,7 @@ class CommandHints:
         return " ".join([exact(shlex.join(["perdure", name, turn_id, *arguments])), *more])
 
     def that_help(self, turn_id: str, state: TurnState) -> str:
-        """Return the commands that let a turn continue that waits for a person."""
+        """Return the commands that let a turn that waits for a person continue."""
         assert state.waiting is not None
         if state.waiting.kind == "approval":
             return self.of("approvals", turn_id)

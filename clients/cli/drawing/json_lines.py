@@ -19,7 +19,7 @@ from perdure.clients.turns.handle import Turn
 from perdure.clients.turns.live_turn import Aloud
 from perdure.errors import OutputInvalidError, PerdureError
 from perdure.text import exact
-from perdure.values.messages import ToolMessage, ToolResult, without_data
+from perdure.values.messages import ToolResult, without_data, without_media_data
 from perdure.values.reports import AgentReport
 
 
@@ -75,16 +75,17 @@ def tell_error(error: PerdureError) -> None:
 
 
 def _printed(report: AgentReport[Any]) -> AgentReport[Any]:
-    """Return the report without the data of images and files in tool results."""
+    """Return the report without the data of images and files."""
     steps = (
         step.model_copy(update={"results": tuple(map(_brief, step.results))})
         for step in report.steps
     )
-    messages = (
-        message.map(_brief) if isinstance(message, ToolMessage) else message
-        for message in report.messages
-    )
-    return report.model_copy(update={"steps": tuple(steps), "messages": tuple(messages)})
+    changes = {
+        "steps": tuple(steps),
+        "messages": tuple(map(without_media_data, report.messages)),
+        "unread": tuple(map(without_media_data, report.unread)),
+    }
+    return report.model_copy(update=changes)
 
 
 def _brief(result: ToolResult) -> ToolResult:

@@ -332,7 +332,7 @@ def _full_texts(fact: Fact) -> Iterator[str]:
     """
     match fact:
         case TurnStarted(request):
-            yield request.task.text
+            yield request.task.brief
             if request.origin is not None and request.origin.say:
                 yield request.origin.say
         case ModelAnswered(_, answer) if answer.message.calls:

@@ -16,12 +16,11 @@ from perdure.clients.cli.drawing.screen import put
 from perdure.clients.cli.exits import DONE
 from perdure.clients.schedules.handle import Schedule
 from perdure.clients.schedules.status import ScheduledTurn, ScheduleEntry, ScheduleStatus
-from perdure.text import harmless, money, one_line, word
+from perdure.text import harmless, money, word
 from perdure.turn.slot import ScheduleLogEntry
 from perdure.values.budgets import DIMENSIONS, Budget, Remaining, Spending
 
 _SHOWN_TIMES = 3
-_NAME_CHARACTERS = 40
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
 
@@ -165,17 +164,11 @@ def _turn(turn: ScheduledTurn) -> Mapping[str, Text]:
     colour = COLOURS.get(turn.outcome, "red") if turn.outcome else "cyan"
     return {
         "FOR": Text(_moment(turn.at)),
-        "BY": Text(_starter(turn)),
+        "BY": Text("hand" if turn.is_by_hand else "schedule"),
         "STATE": Text(known, colour) if known else Text("–"),
         "SPENT": Text("–" if turn.spent is None else money(turn.spent)),
         "ID": Text(word(turn.id or turn.message)),
     }
-
-
-def _starter(turn: ScheduledTurn) -> str:
-    if turn.by is not None:
-        return one_line(turn.by, _NAME_CHARACTERS)
-    return "hand" if turn.is_by_hand else "schedule"
 
 
 def _known(turn: ScheduledTurn) -> str:

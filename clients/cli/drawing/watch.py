@@ -88,7 +88,7 @@ class TerminalFollower:
         """Print the figures, and the command that resumes the turn."""
         note(Text(figures(report), "dim"))
         for message in report.unread:
-            note(Text(f"not read: {one_line(message.text, 200)}", "yellow"))
+            note(Text(f"not read: {one_line(message.brief, 200)}", "yellow"))
         command = self._commands.to_resume(report.turn_id, self._progress.state)
         if command and self._may_resume:
             note(Text(f"to go on: {command}", "dim"))

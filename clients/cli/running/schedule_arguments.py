@@ -22,7 +22,7 @@ _TOTALS = ("total_usd", "total_tokens")
 def arguments(values: Mapping[str, Any], timezone: str = "") -> Any:
     """Return the arguments of `AgentClient.create_schedule` from the options of a command.
 
-    `timezone` is the zone of times that name none, if the options do not name it.
+    `timezone` applies to times without a zone, unless the options name one.
 
     Raises:
         InvalidRequestError: A limit, or the time zone, is not valid.

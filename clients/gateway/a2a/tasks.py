@@ -217,9 +217,9 @@ def given_in(ids: TaskIds, event: Event) -> Iterator[Message]:
     """Yield the messages of the user that a turn was started with, from its first event."""
     if isinstance(event.fact, TurnStarted):
         request = event.fact.request
-        yield _of_user(ids, f"{ids.task}/task", request.task.text)
+        yield _of_user(ids, f"{ids.task}/task", request.task.brief)
         for message in request.said or ():
-            yield _of_user(ids, message.id or f"{ids.task}/said", message.text)
+            yield _of_user(ids, message.id or f"{ids.task}/said", message.brief)
 
 
 def _of_user(ids: TaskIds, message_id: str, text: str) -> Message:

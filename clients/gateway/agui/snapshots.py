@@ -79,7 +79,7 @@ def of_turn(
             case messages.UserMessage():
                 message_id = message.id or (task_id if index == 0 else None)
                 if message_id is not None:
-                    yield UserMessage(id=message_id, content=message.text)
+                    yield UserMessage(id=message_id, content=message.brief)
             case messages.AssistantMessage():
                 step += 1
                 yield from _of_answer(turn_id, step, message)

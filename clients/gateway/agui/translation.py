@@ -1,4 +1,4 @@
-"""From the events of a turn to the events of an AG-UI run. Pure."""
+"""Translates the events of a turn into those of an AG-UI run. Pure."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from perdure.clients.gateway.mcp.turn_view import TurnView, view
 from perdure.clients.turns.handle import Turn
 from perdure.clients.turns.status import TurnStatus, in_words
 from perdure.temporal import access
-from perdure.temporal.histories.turn_history import first_request
+from perdure.temporal.histories.fetching import first_request
 from perdure.text import one_line, word
 from perdure.turn.state import TurnState
 from perdure.turn.wire import TurnRequest

@@ -33,6 +33,91 @@ function optional(values) {
   );
 }
 
+/** What a person may say about a new turn besides its task; `settingsOf` reads the values. */
+function settings() {
+  const limits = [
+    { name: "max_iterations", label: "At most so many steps", inputmode: "numeric" },
+    { name: "max_output_tokens", label: "Tokens of each answer, at most", inputmode: "numeric" },
+  ];
+  return {
+    title: "Labels, context and options",
+    fields: [
+      {
+        name: "labels",
+        label: "Labels",
+        type: "textarea",
+        rows: 2,
+        placeholder: "customer=4711",
+        hint: "One on a line, as name=value. They are in lists, and go with every tool call.",
+      },
+      {
+        name: "context",
+        label: "Context",
+        type: "textarea",
+        hint: "Material for the task, such as a document. It is placed before it.",
+      },
+      { name: "context_name", label: "Name of the context", value: "context" },
+      {
+        name: "allowed_tools",
+        label: "Allowed tools",
+        placeholder: "search, read_file",
+        hint: "Their names, with commas. Empty for all tools of the agent.",
+      },
+      { name: "deadline", label: "Ends after so many minutes", inputmode: "decimal" },
+      ...(may("budget") ? limits : []),
+      { name: "temperature", label: "Temperature", inputmode: "decimal" },
+      {
+        name: "tool_choice",
+        label: "Tool choice",
+        type: "select",
+        options: [
+          ["", "That of the agent"],
+          ["auto", "auto"],
+          ["required", "required"],
+          ["none", "none"],
+        ],
+      },
+    ],
+  };
+}
+
+/** The fields of `POST /v1/turns` for the values of `settings`, without those that are empty. */
+export function settingsOf(values) {
+  const { labels, context, context_name: name, allowed_tools: tools, deadline } = values;
+  const options = optional({
+    temperature: numberOf(values, "temperature"),
+    max_output_tokens: numberOf(values, "max_output_tokens"),
+    tool_choice: values.tool_choice ?? "",
+  });
+  return optional({
+    labels: labels ? labelsOf(labels) : "",
+    context: context ? { [name || "context"]: context } : "",
+    allowed_tools: tools ? tools.split(",").map((one) => one.trim()) : "",
+    deadline: deadline ? `PT${numberOf(values, "deadline") * 60}S` : "",
+    max_iterations: numberOf(values, "max_iterations"),
+    options: Object.keys(options).length ? options : "",
+  });
+}
+
+function labelsOf(text) {
+  const lines = text.split("\n").filter((line) => line.trim());
+  return Object.fromEntries(
+    lines.map((line) => {
+      const place = line.indexOf("=");
+      if (place < 1) throw new Error(`A label is name=value, and not ${line}`);
+      return [line.slice(0, place).trim(), line.slice(place + 1).trim()];
+    }),
+  );
+}
+
+function numberOf(values, name) {
+  const text = values[name] ?? "";
+  if (text === "") return "";
+  const number = Number(text.replace(",", "."));
+  if (Number.isNaN(number)) throw new Error(`${name.replaceAll("_", " ")}: ${text} is no number`);
+  return number;
+}
+
 export async function startTurn(agents) {
   const id = randomId();
   go(
@@ -46,11 +131,18 @@ export async function startTurn(agents) {
         { name: "task", label: "Task", type: "textarea" },
         ...(may("budget") ? [{ ...USD, hint: "Empty for the budget of the agent." }] : []),
       ],
+      more: settings(),
       action: "Start",
       send: ({ agent, task, ...values }) =>
         post(
           "v1/turns",
-          { agent, task, live: true, ...optional({ budget: budgetOf(values) }) },
+          {
+            agent,
+            task,
+            live: true,
+            ...optional({ budget: budgetOf(values) }),
+            ...settingsOf(values),
+          },
           `${agent}/${id}`,
         ),
     }),

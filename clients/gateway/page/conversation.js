@@ -103,6 +103,9 @@ class ToolCall {
   }
 }
 
+/** Who has done it, as the caller was named. */
+const by = (event) => (event.by ? ` by ${event.by}` : "");
+
 const SHOWN = {
   turn_started(event) {
     const from = event.forked_from;
@@ -212,7 +215,7 @@ const SHOWN = {
     this.note(
       event,
       event.tool ? h("code", null, event.tool) : "The call",
-      ` ${verdict}`,
+      ` ${verdict}${by(event)}`,
       event.message ? `: ${event.message}` : "",
     );
   },
@@ -221,7 +224,7 @@ const SHOWN = {
       h(
         "article.message.user",
         null,
-        h("header", null, "Message · ", clock(event.at)),
+        h("header", null, `Message${by(event)} · `, clock(event.at)),
         words(event.text ?? ""),
       ),
     );
@@ -233,7 +236,7 @@ const SHOWN = {
     );
     this.note(
       event,
-      "Added: ",
+      `Added${by(event)}: `,
       [
         more,
         ...rest.map(([name, value]) => `${value} ${name.replaceAll("_", " ")}`),
@@ -251,10 +254,10 @@ const SHOWN = {
     if (event.expired?.length) this.note(event, "No decision in time");
   },
   cancel_requested(event) {
-    this.note(event, "Cancel requested", event.message ? `: ${event.message}` : "");
+    this.note(event, `Cancel requested${by(event)}`, event.message ? `: ${event.message}` : "");
   },
   resumed(event) {
-    this.note(event, "Resumed");
+    this.note(event, `Resumed${by(event)}`);
   },
   handed_over(event) {
     this.note(event, `Handed over to ${event.to}`);

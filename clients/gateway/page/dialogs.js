@@ -19,11 +19,13 @@ export function problem(error) {
 /**
  * Ask for values and send them. Return what `send` returns, or null if the dialog is closed.
  *
- * Each field has a name and a label, and may have a type, a value, a hint and options. A problem is
- * shown in the dialog, which stays open.
+ * Each field has a name and a label, and may have a type, a value, a hint and options. `more` has
+ * the title and the fields of a part that is folded. A problem is shown in the dialog, which stays
+ * open.
  */
-export function ask({ title, about = [], fields = [], action, danger = false, send }) {
+export function ask({ title, about = [], fields = [], more = null, action, danger = false, send }) {
   return new Promise((resolve) => {
+    const all = [...fields, ...(more?.fields ?? [])];
     const trouble = h("div");
     const confirm = h(danger ? "button.danger" : "button.primary", { type: "submit" }, action);
     const form = h(
@@ -32,6 +34,7 @@ export function ask({ title, about = [], fields = [], action, danger = false, se
       h("h2", { id: "dialog-title" }, title),
       about.map((one) => (one instanceof Node ? one : h("p", null, one))),
       fields.map(row),
+      more ? h("details.more", null, h("summary", null, more.title), more.fields.map(row)) : null,
       trouble,
       h(
         "div.buttons",
@@ -46,7 +49,7 @@ export function ask({ title, about = [], fields = [], action, danger = false, se
       event.preventDefault();
       confirm.disabled = true;
       try {
-        result = (await send(valuesOf(form, fields))) ?? true;
+        result = (await send(valuesOf(form, all))) ?? true;
         dialog.close();
         announce(`${title}: done`);
       } catch (error) {

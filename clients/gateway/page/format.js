@@ -71,6 +71,12 @@ function rough(total) {
   return `${Math.round(total / size)} ${unit}`;
 }
 
+/** A number of bytes: 312 bytes, 5 KB, 1.2 MB. */
+export function bytes(size) {
+  if (size < 1_000) return plural(size, "byte");
+  return size < 999_500 ? `${Math.round(size / 1_000)} KB` : `${(size / 1_000_000).toFixed(1)} MB`;
+}
+
 const FULL = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
 const CLOCK = new Intl.DateTimeFormat(undefined, { timeStyle: "medium" });
 

@@ -1,6 +1,7 @@
 // Messages of turns that are over.
 
-import { h, words } from "./dom.js";
+import { h, seen, words } from "./dom.js";
+import { bytes } from "./format.js";
 import { folded, json } from "./parts.js";
 
 /** The results of calls by the id of the call. */
@@ -15,7 +16,7 @@ export function bubble(message, results) {
   const texts = parts.filter((one) => one.type === "text").map((one) => words(one.text));
   const media = parts
     .filter((one) => one.type === "media")
-    .map((one) => h("p.note", null, `[${one.media_type}]`));
+    .map((one) => h("p.note", null, seen(`[${one.media_type}, ${sizeOf(one)}]`)));
   const calls = parts
     .filter((one) => one.type === "tool_call")
     .map((one) => call(one, results.get(one.id)));
@@ -26,6 +27,11 @@ export function bubble(message, results) {
     texts.length || media.length ? h(`article.message.${kind}`, null, texts, media) : null,
     calls,
   );
+}
+
+/** The size of an image or a file, or its address. */
+function sizeOf(media) {
+  return media.data ? bytes(Math.floor((media.data.length * 3) / 4)) : (media.url ?? "no data");
 }
 
 function call(one, result) {

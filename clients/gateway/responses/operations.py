@@ -149,7 +149,7 @@ async def _forked(call: Call, body: CreateResponse, previous: str) -> Turn[Any]:
 
 
 async def _sent(call: Call, body: CreateResponse, conversation: str) -> Turn[Any] | ResponseObject:
-    text = asked_in(body.input).text
+    content = asked_in(body.input).content
     _refuse_options(body, "conversation")
     if body.max_tool_calls is not None:
         raise bad("max_tool_calls", "it does not go with conversation")
@@ -161,7 +161,7 @@ async def _sent(call: Call, body: CreateResponse, conversation: str) -> Turn[Any
         labels=body.metadata,
         fairness=call.caller.tenant,
     )
-    sent = await session.say(text, id=key_of(call.request), by=call.caller.subject)
+    sent = await session.say(content, id=key_of(call.request), by=call.caller.subject)
     try:
         async with asyncio.timeout(_first_wait(body, sent)):
             return await sent.turn()

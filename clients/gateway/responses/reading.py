@@ -11,7 +11,7 @@ from pydantic import JsonValue
 
 from perdure.clients.gateway.responses.refusals import bad
 from perdure.text import one_line
-from perdure.values.messages import AssistantMessage, Media, Text, UserMessage
+from perdure.values.messages import AssistantMessage, Media, Text, UserMessage, UserParts
 from perdure.values.tasks import Task
 
 APPROVAL = "mcpr_"
@@ -41,10 +41,18 @@ class InputMessages(NamedTuple):
     @property
     def task(self) -> str | Task:
         """The last message as a task."""
-        parts = self.message.parts
-        if all(isinstance(part, Text) for part in parts):
-            return self.message.text
-        return Task(content=parts)
+        return Task(content=self.message.parts) if self.message.media else self.message.text
+
+    @property
+    def content(self) -> str | UserParts:
+        """The message, where those before it are known.
+
+        Raises:
+            RefusedError: There are other messages.
+        """
+        if self.history:
+            raise bad("input", "give one message; those before it are known")
+        return self.message.parts if self.message.media else self.message.text
 
     @property
     def text(self) -> str:
@@ -53,11 +61,10 @@ class InputMessages(NamedTuple):
         Raises:
             RefusedError: There are other messages, images or files.
         """
-        if self.history:
-            raise bad("input", "give one message; those before it are known")
-        if not all(isinstance(part, Text) for part in self.message.parts):
-            raise bad("input", "give text: images and files can begin a response only")
-        return self.message.text
+        content = self.content
+        if not isinstance(content, str):
+            raise bad("input", "give text: images and files cannot follow a response")
+        return content
 
 
 def approvals_in(items: Input) -> tuple[Approval, ...]:

@@ -18,6 +18,7 @@ from perdure.clients.gateway.options import (
     LabelledPages,
     Reason,
     check_limits,
+    content_of,
 )
 from perdure.clients.gateway.problems import RefusedError
 from perdure.clients.gateway.quotas import check_sessions
@@ -26,7 +27,7 @@ from perdure.clients.sessions.handle import Session
 from perdure.clients.sessions.listing import SessionEntry
 from perdure.clients.sessions.readable import MessageStatus, SessionStatus
 from perdure.session.wire import Disposition, IfBusy, Queued, SessionTurn
-from perdure.values.messages import Message
+from perdure.values.messages import Message, UserParts
 
 
 class BeginSession(CommonOptions):
@@ -48,7 +49,8 @@ class SendMessage(Body):
     """A message of the user.
 
     Attributes:
-        text: The message.
+        text: The message, or its beginning.
+        parts: Images, files and texts that follow.
         id: Its id; the same id is the same message. The header `Idempotency-Key` can have it
             instead.
         if_busy: What happens if a turn runs: `queue` for the next one, `steer` the running one,
@@ -58,7 +60,8 @@ class SendMessage(Body):
         begin: What the session is begun with, if it does not exist.
     """
 
-    text: str
+    text: str = ""
+    parts: UserParts = ()
     id: str | None = None
     if_busy: IfBusy = "queue"
     agent: str | None = None
@@ -129,7 +132,7 @@ async def send_message(call: Call, body: SendMessage) -> Accepted[SentMessage]:
     if body.if_busy in ("steer", "interrupt"):
         call.caller.require("control")
     sent = await (await _session(call, body.begin)).say(
-        body.text,
+        content_of(body.text, body.parts),
         id=body.id if body.id is not None else key_of(call.request),
         if_busy=body.if_busy,
         by=call.caller.subject,

@@ -26,6 +26,7 @@ from perdure.clients.gateway.options import (
     Seconds,
     budget_of,
     check_limits,
+    content_of,
 )
 from perdure.clients.gateway.problems import RefusedError
 from perdure.clients.gateway.quotas import check_turns
@@ -37,7 +38,7 @@ from perdure.temporal import access
 from perdure.values import states
 from perdure.values.approvals import PendingApproval
 from perdure.values.budgets import Budget, Iterations, Remaining
-from perdure.values.messages import Message
+from perdure.values.messages import Message, UserParts
 from perdure.values.moments import AMoment
 from perdure.values.reports import AgentReport, ForkedFrom, Outcome, Usage
 from perdure.values.tasks import Task
@@ -182,14 +183,16 @@ class SteerTurn(Body):
     """A message to a running turn.
 
     Attributes:
-        text: The message.
+        text: The message, or its beginning.
+        parts: Images, files and texts that follow.
         id: Its id; the same id is the same message. The header `Idempotency-Key` can have it
             instead.
         now: Whether a running model call is stopped, so that the model reads it at once.
         deny_pending: Whether calls that wait for approval are denied.
     """
 
-    text: str
+    text: str = ""
+    parts: UserParts = ()
     id: str | None = None
     now: bool = False
     deny_pending: bool = False
@@ -384,7 +387,7 @@ async def steer_turn(call: Call, body: SteerTurn) -> Accepted[Reference]:
     if body.deny_pending:
         call.caller.require("decide")
     message_id = await call.client.turn(call.id).steer(
-        body.text,
+        content_of(body.text, body.parts),
         id=body.id if body.id is not None else key_of(call.request),
         now=body.now,
         deny_pending=body.deny_pending,
@@ -489,6 +492,6 @@ def _result(report: AgentReport[Any], error: ErrorInfo | None) -> TurnResult:
         usage=report.usage,
         cost=report.cost,
         duration=report.duration,
-        unread=tuple(message.text for message in report.unread),
+        unread=tuple(message.brief for message in report.unread),
         forked_from=report.forked_from,
     )

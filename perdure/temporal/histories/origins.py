@@ -9,8 +9,8 @@ from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from perdure import errors
+from perdure.temporal.histories.fetching import recorded
 from perdure.temporal.histories.session_history import messages_before
-from perdure.temporal.histories.turn_history import recorded
 from perdure.turn import take_over
 from perdure.turn.fold import apply
 from perdure.turn.state import TurnState

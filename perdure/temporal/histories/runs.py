@@ -22,7 +22,7 @@ from temporalio.client import Client, WorkflowHistoryEventFilterType
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
-from perdure.temporal.histories.turn_history import first_event, recorded
+from perdure.temporal.histories.fetching import first_event, recorded
 from perdure.turn.facts import PartCarried, Recorded, TurnContinued
 
 Read = tuple[HistoryEvent, Recorded | None]

@@ -48,6 +48,7 @@ from perdure.temporal.histories.turn_history import raw_value
 from perdure.temporal.names import ADD_BUDGET, CLOSE, INTERRUPT, RESUME, SAY, STEER, UNQUEUE
 from perdure.temporal.payloads import unpack
 from perdure.turn.wire import Origin, Steer
+from perdure.values.content import MessageContent
 from perdure.values.messages import Message, digest_of
 
 _RECORD_KEY = re.compile(r"turn-(\d+)\.part-(\d+)")
@@ -106,7 +107,10 @@ def sent(message_id: str, payload: RawValue) -> MessageSent:
         InvalidRequestError: The input is not a message.
     """
     message = unpack(payload, Say)
-    return MessageSent(message_id, message.text, message.if_busy, message.by, message.agent)
+    content = MessageContent.recorded(message.text, message.parts)
+    return MessageSent(
+        message_id, content.brief, message.if_busy, message.by, message.agent, content.parts
+    )
 
 
 def cancelled(reason: str, by: str | None = None) -> SessionClosed:

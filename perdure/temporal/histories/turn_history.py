@@ -12,11 +12,11 @@ An update that is delivered again after a reset is recorded twice: `ADMITTED` ha
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from temporalio.api.common.v1 import Payload, WorkflowExecution
+from temporalio.api.common.v1 import Payload
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.failure.v1 import Failure
 from temporalio.api.history.v1 import (
@@ -27,8 +27,6 @@ from temporalio.api.history.v1 import (
     WorkflowExecutionUpdateAcceptedEventAttributes,
 )
 from temporalio.api.update.v1 import Input
-from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryReverseRequest
-from temporalio.client import Client
 from temporalio.common import RawValue
 from temporalio.converter import DataConverter, decode_typed_search_attributes
 from temporalio.exceptions import (
@@ -38,9 +36,9 @@ from temporalio.exceptions import (
     WorkflowAlreadyStartedError,
 )
 
-from perdure import errors
 from perdure.errors import PerdureError
 from perdure.temporal import cancellations, failures, outcomes
+from perdure.temporal.histories.workflow_tasks import TaskBoundaries
 from perdure.temporal.names import ADD_BUDGET, CHILD_NEWS, DECIDE, MEMO_WAIT, RESUME, STEER, TURN
 from perdure.temporal.payloads import NOTHING, decoded, is_foreign, undecodable, unpack
 from perdure.temporal.search_attributes import SCHEDULED_FOR
@@ -51,9 +49,9 @@ from perdure.turn.facts import (
     Decided,
     Recorded,
     Scheduled,
+    TaskBegan,
     TurnContinued,
     TurnEnded,
-    TurnStarted,
     WaitBegan,
     WaitEnded,
 )
@@ -61,8 +59,6 @@ from perdure.turn.keys import ActivityKey, AgentKey, ChildKey, ModelKey, ToolKey
 from perdure.turn.wire import ModelCall, Summary, TurnRequest
 from perdure.values.approvals import Decision, PendingApproval
 from perdure.values.reports import Outcome
-
-_TAIL_PAGE = 40
 
 _LOCAL_ACTIVITY = "core_local_activity"
 _LOCAL_ABOUT, _LOCAL_RESULT = "data", "result"
@@ -127,11 +123,20 @@ class HistoryReader:
         self._children: dict[int, ChildKey] = {}
         self._admitted: dict[str, Input] = {}
         self._answered: frozenset[str] = frozenset()
+        self._tasks = TaskBoundaries()
 
     async def facts(self, event: HistoryEvent) -> tuple[Recorded, ...]:
-        """Return the facts of an event, in their order: none, one, or two of a local activity."""
+        """Return the facts of an event, in their order: none, one, or two of a local activity.
+
+        Before the first fact of a workflow task comes a `TaskBegan`.
+        """
+        self._tasks.see(event)
         if event.event_type in _SILENT:
             return ()
+        facts = await self._facts(event)
+        return (TaskBegan(), *facts) if facts and self._tasks.begins() else facts
+
+    async def _facts(self, event: HistoryEvent) -> tuple[Recorded, ...]:
         if event.event_type == EventType.EVENT_TYPE_MARKER_RECORDED:
             return await self._ended_locally(event)
         fact = await self._fact(event)
@@ -415,78 +420,6 @@ def _key_of_marker(marker: MarkerRecordedEventAttributes) -> ActivityKey | None:
     [about] = marker.details[_LOCAL_ABOUT].payloads
     key = parse_key(json.loads(about.data)["activity_id"])
     return None if isinstance(key, ChildKey) else key
-
-
-async def recorded(
-    client: Client,
-    turn_id: str,
-    run_id: str,
-    *,
-    is_worker: bool = False,
-    page_size: int | None = None,
-) -> AsyncGenerator[tuple[HistoryEvent, Recorded | None], None]:
-    """The events of a run so far, from the first, each with its fact.
-
-    An event of two facts comes twice.
-
-    `is_worker` is as in `HistoryReader`.
-    """
-    reader = HistoryReader(client.data_converter, is_worker=is_worker)
-    async for event in client.get_workflow_handle(turn_id, run_id=run_id).fetch_history_events(
-        page_size=page_size
-    ):
-        for fact in await reader.facts(event) or (None,):
-            yield event, fact
-
-
-async def backwards(
-    client: Client, turn_id: str, run_id: str
-) -> AsyncGenerator[HistoryEvent, None]:
-    """The events of a run so far, from the last."""
-    run = WorkflowExecution(workflow_id=turn_id, run_id=run_id)
-    request = GetWorkflowExecutionHistoryReverseRequest(
-        namespace=client.namespace, execution=run, maximum_page_size=_TAIL_PAGE
-    )
-    while True:
-        response = await client.workflow_service.get_workflow_execution_history_reverse(
-            request, retry=True
-        )
-        for event in response.history.events:
-            yield event
-        if not response.next_page_token:
-            return
-        request.next_page_token = response.next_page_token
-
-
-async def first_event(client: Client, turn_id: str, run_id: str) -> HistoryEvent:
-    """The event that says how a run was started.
-
-    Raises:
-        LookupError: The history is empty.
-    """
-    async for event in client.get_workflow_handle(turn_id, run_id=run_id).fetch_history_events(
-        page_size=1
-    ):
-        return event
-    raise LookupError("history is empty")
-
-
-async def first_request(client: Client, turn_id: str, run_id: str) -> tuple[TurnRequest, str]:
-    """Return the input of the turn that a run belongs to, and its digest.
-
-    In a later run of a turn, the input is without its history.
-
-    Raises:
-        InvalidRequestError: The input is not the input of a turn.
-    """
-    event = await first_event(client, turn_id, run_id)
-    match await HistoryReader(client.data_converter).facts(event):
-        case (TurnStarted(request),):
-            return request, request.digest()
-        case (TurnContinued(continuation),):
-            return continuation.request, continuation.request_digest
-        case _:
-            raise errors.InvalidRequestError(f"{turn_id!r} was not started as a turn")
 
 
 def _time_in(memo: Mapping[str, Any], name: str) -> datetime | None:

@@ -6,9 +6,9 @@ from temporalio.client import Client
 
 from perdure import limits
 from perdure.session.wire import TurnEnd, TurnPart
+from perdure.temporal.histories.fetching import recorded
 from perdure.temporal.histories.read_turn import read_turn
 from perdure.temporal.histories.runs import describe_last, runs_up_to
-from perdure.temporal.histories.turn_history import recorded
 from perdure.turn import carry, reservations, withheld
 from perdure.turn.carry import Carried
 from perdure.turn.fold import apply

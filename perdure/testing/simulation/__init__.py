@@ -1,4 +1,4 @@
-"""A simulator: the real workflows of turns on a deterministic server, and all that may happen.
+"""A simulator: the real workflows of turns and sessions on a deterministic server.
 
 ```python
 for seed in range(200):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Literal
 
@@ -11,12 +12,16 @@ from pydantic import BaseModel
 from perdure.agents.agent import Agent
 from perdure.agents.delegates import Delegate
 from perdure.agents.handoffs import Handoff
+from perdure.agents.middleware import OutputGuardrail
 from perdure.agents.policy import Allow, Deny, ProposedCall, RequireApproval
 from perdure.agents.tools import tool
+from perdure.session.wire import SessionRequest
 from perdure.testing.simulation.choices import Choices
+from perdure.testing.simulation.world import CANARY
 from perdure.turn.wire import TurnRequest
 from perdure.values.budgets import Budget
 from perdure.values.options import RequestOptions
+from perdure.values.reports import AgentReport
 from perdure.values.tasks import Task
 
 NAMES = ("first", "second", "third")
@@ -126,3 +131,28 @@ def some_request(choices: Choices, agents: Sequence[Agent[Any]]) -> TurnRequest:
         fields["max_iterations"] = 4
     task = Task(content="go", requires_human_approval=choices.happens(8))
     return TurnRequest(agent=agents[0].name, task=task, **fields)
+
+
+def has_no_canary(report: AgentReport) -> bool:
+    """Refuse the answers that a simulation watches."""
+    return CANARY not in str(report.output)
+
+
+def some_guarded_agents(choices: Choices) -> list[Agent[Any]]:
+    """Return agents of all kinds, some of them with a guardrail."""
+    return [
+        replace(agent, middleware=[OutputGuardrail(has_no_canary)]) if choices.happens(2) else agent
+        for agent in some_agents(choices)
+    ]
+
+
+def some_session(choices: Choices, agents: Sequence[Agent[Any]]) -> SessionRequest:
+    """Return the input of a session with the first agent."""
+    limits = {name: value for name, value in some_budget(choices) or () if value is not None}
+    limits.pop("time", None)
+    return SessionRequest(
+        agent=agents[0].name,
+        budget=Budget.model_validate(limits) if limits else None,
+        idle=choices.pick((timedelta(hours=1), timedelta(seconds=20))),
+        max_iterations=choices.pick((None, None, 4)),
+    )

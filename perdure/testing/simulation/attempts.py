@@ -19,6 +19,8 @@ from perdure.testing.simulation.server import SimulatedServer
 
 _DURATIONS_S = (0.05, 0.05, 0.05, 0.5, 3, 3, 40)
 
+_LONGEST_PAUSE_S = 60
+
 SOUND = 36
 """Of so many attempts, six go wrong in one of the six ways."""
 _FATES = (
@@ -128,7 +130,7 @@ class SimulatedAttempts:
             return
         if isinstance(result, Payload):
             self._end(activity, "COMPLETED", {"result": {"payloads": [result]}})
-        elif activity.retries and not result.application_failure_info.non_retryable:
+        elif self._retries(activity) and not result.application_failure_info.non_retryable:
             self._again(activity)
         else:
             self._end(activity, "FAILED", {"failure": result})
@@ -136,16 +138,21 @@ class SimulatedAttempts:
     def _lose(self, activity: Activity, attempt: int, failure: Failure) -> None:
         if activity.attempt != attempt or not self._is_open(activity):
             return
-        if activity.retries:
+        if self._retries(activity):
             self._again(activity)
         else:
             how = "TIMED_OUT" if failure.HasField("timeout_failure_info") else "FAILED"
             self._end(activity, how, {"failure": failure})
 
+    def _retries(self, activity: Activity) -> bool:
+        """Return whether another attempt follows one that fails."""
+        return activity.retries and not activity.is_cancelled
+
     def _again(self, activity: Activity) -> None:
         activity.attempt += 1
         activity.is_started = False
-        self._server.clock.later(0.2, lambda: self._begin(activity))
+        pause_s = min(0.2 * 2 ** (activity.attempt - 2), _LONGEST_PAUSE_S)
+        self._server.clock.later(pause_s, lambda: self._begin(activity))
 
     def _end(self, activity: Activity, how: str, fields: Fields) -> None:
         if not self._is_open(activity):

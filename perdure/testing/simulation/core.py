@@ -42,6 +42,8 @@ _CANCELS = {
     "cancel_signal_workflow": "signal",
 }
 _FIRST = ("signal_workflow", "do_update")
+_TRY_CANCEL = 0
+"""The cancellation type of activities whose end nobody waits for."""
 
 
 class NotDeterministicError(Exception):
@@ -63,6 +65,8 @@ class Core:
         self._begun = begun
         self.ids: dict[tuple[str, int], int] = {}
         self._numbers: dict[int, int] = {}
+        self._types: dict[int, int] = {}
+        self._given_up: set[int] = set()
         self._requests: dict[str, Any] = {}
         self._flags: list[int] = []
         self.used_flags: list[int] = []
@@ -139,6 +143,9 @@ class Core:
     def _news(self, task: WorkflowTask) -> list[Job]:
         made: list[Job] = []
         for event in task.news:
+            scheduled = getattr(attributes(event), "scheduled_event_id", 0)
+            if self._numbers.get(scheduled) in self._given_up:
+                continue
             if name_of(event) == "WORKFLOW_EXECUTION_STARTED":
                 made.append(jobs.init(event, self._begun.workflow_id, self._begun.seed))
             elif (job := jobs.of(event, self._numbers)) is not None:
@@ -166,6 +173,8 @@ class Core:
         told: list[Job] = []
         for command in list(commands):
             name, content = variant(command)
+            if name == "schedule_activity":
+                self._types[content.seq] = content.cancellation_type
             kind = _CANCELS.get(name)
             if kind is None:
                 continue
@@ -176,6 +185,9 @@ class Core:
                 told += [] if kind == "timer" else [jobs.never_began(kind, number)]
             if begun is not None or kind == "signal":  # a command that was sent cannot be cancelled
                 commands.remove(command)
+            elif kind == "activity" and self._types.get(number) == _TRY_CANCEL:
+                told += [] if number in self._given_up else [jobs.never_began(kind, number)]
+                self._given_up.add(number)
         return told
 
     def _end_locally(self, commands: list[Command], markers: deque[Any]) -> list[Job]:

@@ -51,7 +51,11 @@ def of(event: HistoryEvent, numbers: Numbers) -> Job | None:
     """Return the job of an event; None for an event that a workflow object is not told of."""
     make = _JOBS.get(name_of(event))
     job = Job()
-    return job if make is not None and make(job, attributes(event), numbers) else None
+    if make is None or not make(job, attributes(event), numbers):
+        return None
+    if job.HasField("signal_workflow"):
+        job.signal_workflow.originating_event_id = event.event_id
+    return job
 
 
 def never_began(kind: str, number: int) -> Job:

@@ -67,17 +67,22 @@ class People:
     Attributes:
         sent: What they have sent.
         cancelled: Whether they have cancelled the turn at the root.
+        adds_to_turns: Whether they add to the budgets of single turns.
+        texts: The texts of the messages to a session, by their ids.
     """
+
+    adds_to_turns = True
 
     def __init__(self, server: SimulatedServer, workflow_id: str) -> None:
         self.sent: list[SentRequest] = []
         self.cancelled = False
+        self.texts: dict[str, str] = {}
         self._server = server
         self._choices: Choices = server.choices
         self._workflow_id = workflow_id
         self._looks = 0
         server.on_event.append(self._watch)
-        server.clock.later(self._choices.pick((1, 0, 0.05)), self._look)
+        server.clock.later(self._choices.pick((1, 0, 0.05)), self.look)
 
     @property
     def _runs(self) -> list[SimulatedRun]:
@@ -89,7 +94,7 @@ class People:
             if not run.closed and run.begun.type == TURN and (run is root or run.root is root)
         ]
 
-    def _look(self) -> None:
+    def look(self) -> None:
         """Look at the turns, do what they wait for, and come again."""
         root = self._server.run_of(self._workflow_id)
         if root is None:
@@ -102,7 +107,7 @@ class People:
                 self._help(run)
         if self._looks > PATIENCE or self._choices.happens(_CANCELS):
             self.cancelled = self._server.cancel(root, "enough") or self.cancelled
-        self._server.clock.later(self._choices.pick(_PAUSES_S), self._look)
+        self._server.clock.later(self._choices.pick(_PAUSES_S), self.look)
 
     def _watch(self, run: SimulatedRun) -> None:
         """Do something in the very moment of some events."""
@@ -116,7 +121,7 @@ class People:
             case "say":
                 self._say(run)
             case "add":
-                self._add(run)
+                self.add(run)
             case "resume":
                 self._send(run, RESUME, Empty())
             case "decide":
@@ -132,7 +137,7 @@ class People:
         if kind == "approval":
             self._decide(run)
         elif kind in ("budget", "iterations"):
-            self._add(run)
+            self.add(run)
         elif kind in ("resume", "provider") and not self._choices.happens(3):
             self._send(run, RESUME, Empty())
         elif self._choices.happens(8):
@@ -154,7 +159,8 @@ class People:
             )
             self._send(run, DECIDE, decision)
 
-    def _add(self, run: SimulatedRun) -> None:
+    def add(self, run: SimulatedRun) -> None:
+        """Add to the limits of a turn."""
         budget = run.read.accounts.ledger.budget
         limits: dict[str, object] = {
             name: timedelta(seconds=60) if name == "time" else 5000

@@ -7,19 +7,31 @@ knows, or at the end of the simulation. It raises `BrokenError`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, TypeVar
 
-from perdure.temporal.names import ADD_BUDGET, STEER, TURN
+from perdure.session.state import SessionState
+from perdure.temporal.names import ADD_BUDGET, SESSION, TURN
 from perdure.testing.simulation.history import attributes, name_of
+from perdure.testing.simulation.observations import (
+    MessageFates,
+    failed_updates,
+    last_runs,
+    messages_of_session,
+    messages_of_turn,
+    public_texts,
+    sessions,
+)
 from perdure.testing.simulation.people import People
 from perdure.testing.simulation.runs import SimulatedRun, UpdateResponse
 from perdure.testing.simulation.server import BrokenError, SimulatedServer
-from perdure.testing.simulation.world import SimulatedWorld
+from perdure.testing.simulation.world import CANARY, SimulatedWorld
 from perdure.turn.keys import ModelKey, ToolKey, parse_key
 from perdure.turn.state import TurnState
 from perdure.values.messages import UserMessage
+
+S = TypeVar("S", TurnState, SessionState)
 
 
 @dataclass(frozen=True)
@@ -38,13 +50,20 @@ def fold_is_state(run: SimulatedRun) -> None:
     whole states are compared, field by field, with two exceptions. Of a cancellation, a reader
     knows at once, and the workflow notes it when what it cancels has ended. What is added to the
     budget of a delegate, the workflow notes when the turns above it have; until then, nothing is
-    compared.
+    compared, and neither is a session that stops because it was cancelled.
     """
-    core = run.core
-    board: Any = getattr(core.instance.workflow, "_board", None) if core else None
-    if board is None or (run.parent is not None and _is_adding(run)):
-        return
-    if difference := difference_of(board.state, run.read):
+    workflow: Any = run.core.instance.workflow if run.core else None
+    board = getattr(workflow, "_board", None)
+    if board is not None and not (run.parent is not None and _is_adding(run)):
+        _compare(run, board.state, run.read)
+    if run.begun.type == SESSION:
+        state = getattr(workflow, "_state", None)
+        if state is not None and not (run.is_cancelled and state.closed is not None):
+            _compare(run, state, run.session)
+
+
+def _compare(run: SimulatedRun, state: S, read: S) -> None:
+    if difference := difference_of(state, read):
         raise BrokenError("fold is state", difference, run)
 
 
@@ -52,10 +71,13 @@ def bill_within_limit(simulated: Simulated) -> None:
     """What the providers have billed is within the budget of the turn, at every moment.
 
     The whole tree of delegates counts, with attempts whose result was lost, and attempts of workers
-    that the server had given up.
+    that the server had given up. The budget of a session is that of all of its turns, unless people
+    add to the budget of a single turn.
     """
     for run in simulated.server.runs:
         budget = run.read.accounts.ledger.budget
+        if run.begun.type == SESSION and not simulated.people.adds_to_turns:
+            budget = run.session.ledger.budget
         spent = simulated.world.spent.get(run.begun.first_run_id)
         if run.parent is not None or run.buffered or budget is None or spent is None:
             continue
@@ -110,12 +132,12 @@ def messages_once_in_order(simulated: Simulated) -> None:
     """A message that was accepted is read by a model or named as unread: once, and in order.
 
     A run that ends before it has the state of the run before is not looked at: readers of the turn
-    read both.
+    read both. The messages of a session, and those of turns before it, are not those of the turn.
     """
-    for run in _ends(simulated.server):
+    for run in last_runs(simulated.server):
         if run.read.awaits_parts:
             continue
-        accepted = _accepted_messages(simulated.server, run.begun.first_run_id)
+        accepted = messages_of_turn(simulated.server, run.begun.first_run_id)
         state = run.read
         sent = [
             message.id
@@ -123,9 +145,55 @@ def messages_once_in_order(simulated: Simulated) -> None:
             if isinstance(message, UserMessage) and message.id is not None
         ]
         known = [*sent, *(message.id for message in state.inbox.unread)]
+        own = {one.id for one in simulated.people.sent if one.workflow_id == run.id}
+        known = [message_id for message_id in known if message_id in own]
         if known != accepted:
             message = f"accepted were {accepted}, and the turn knows {known}"
             raise BrokenError("messages once, in order", message, run)
+
+
+def session_messages_once_in_order(simulated: Simulated) -> None:
+    """A message that a session has accepted is read by one turn, or left: once, and in order.
+
+    One that a turn has read was sent to its model, and is once in the record that the next turn
+    begins with. The others wait in the queue, were taken back, or belong to the turn that a
+    cancelled session leaves. Messages that are sent into a running turn pass others.
+    """
+    for session_id, runs in sessions(simulated.server).items():
+        accepted, wishes = messages_of_session(runs)
+        fates = MessageFates(fact for run in runs for fact in run.session_facts)
+        refused = failed_updates(runs)
+        known = [*fates.read, *fates.left, *fates.taken_back]
+        known = [message_id for message_id in known if message_id not in refused]
+        if sorted(known) != sorted(accepted):
+            message = f"{session_id} has accepted {accepted}, and knows {fates}"
+            raise BrokenError("session messages once, in order", message)
+        plain = [one for one in accepted if wishes[one] != "steer"]
+        in_order = [one for one in (*fates.read, *fates.left) if one in plain]
+        if in_order != [one for one in plain if one in in_order]:
+            message = f"{session_id} has accepted {plain}, and reads {in_order}"
+            raise BrokenError("session messages once, in order", message)
+        _check_record(simulated, runs[-1], fates)
+
+
+def refused_text_leaves_by_no_door(simulated: Simulated) -> None:
+    """A refused text leaves by no door: no other turn's model reads it, no record or event has it.
+
+    Guarded agents answer with a text that their guardrail refuses. Only the models of the same turn
+    may see it again.
+    """
+    world = simulated.world
+    for canary, owner in world.canaries.items():
+        for request in world.requests:
+            if request.turn != owner and canary in request.text:
+                message = f"{canary} of {owner} is sent to the model of {request.turn}"
+                raise BrokenError("refused text leaves by no door", message)
+    for run in simulated.server.runs if world.canaries else ():
+        if CANARY in str(run.session.messages):
+            raise BrokenError("refused text leaves by no door", "the record has it", run)
+    for run in last_runs(simulated.server) if world.canaries else ():
+        if found := next((one for one in public_texts(simulated.server, run) if CANARY in one), ""):
+            raise BrokenError("refused text leaves by no door", f"an event has it: {found}", run)
 
 
 def updates_are_answered(simulated: Simulated) -> None:
@@ -174,6 +242,8 @@ AT_THE_END: tuple[Callable[[Simulated], None], ...] = (
     recorded_once,
     effects_at_most_once,
     messages_once_in_order,
+    session_messages_once_in_order,
+    refused_text_leaves_by_no_door,
 )
 """The checks of a whole simulation."""
 
@@ -196,39 +266,36 @@ def _place(key: str) -> str:
     return key.partition(".try-")[0]
 
 
-def _ends(server: SimulatedServer) -> Iterator[SimulatedRun]:
-    """Yield the last run of each turn."""
-    last = {run.begun.first_run_id: run for run in server.runs if run.begun.type == TURN}
-    yield from last.values()
+def _check_record(simulated: Simulated, last: SimulatedRun, fates: MessageFates) -> None:
+    """Check that each message that was read was sent to a model, and is in the record once."""
+    people = simulated.people
+    texts = [one.text for one in last.session.messages if isinstance(one, UserMessage)]
+    for message_id in fates.read:
+        text = people.texts[message_id]
+        turn = fates.turn_of.get(message_id)
+        sent = turn is None or any(
+            request.turn_id == turn and text in request.text for request in simulated.world.requests
+        )
+        if not sent:
+            message = f"{message_id} counts as read by {turn}, whose models were not sent it"
+            raise BrokenError("session messages once, in order", message)
+        if not last.session.dropped and texts.count(text) != 1:
+            message = f"{message_id} is {texts.count(text)} times in the record"
+            raise BrokenError("session messages once, in order", message)
 
 
-def _accepted_messages(server: SimulatedServer, first_run_id: str) -> list[str]:
-    """Return the ids of the messages that a turn has accepted without an error, in order."""
-    found: list[str] = []
-    for run in server.runs:
-        if run.begun.first_run_id != first_run_id:
-            continue
-        for event in run.history.events:
-            if name_of(event) == "WORKFLOW_EXECUTION_UPDATE_ACCEPTED":
-                update = run.updates[attributes(event).protocol_instance_id]
-                is_message = update.request.input.name == STEER
-                if (
-                    is_message
-                    and update.answer is not UpdateResponse.FAILED
-                    and update.id not in found
-                ):
-                    found.append(update.id)
-    return found
-
-
-def difference_of(state: TurnState, read: TurnState) -> str:
+def difference_of(state: S, read: S) -> str:
     """Describe the first field in which the states of a workflow and of a reader differ.
 
     Empty if they agree.
     """
-    if state.cancel_reason is None:
+    if isinstance(state, TurnState) and state.cancel_reason is None:
         read = replace(read, cancel_reason=None)
-    for one in fields(TurnState):
+    if isinstance(state, SessionState) and state.closed is None:
+        read = replace(read, closed=None)
+    for one in fields(state):
+        if not one.compare:
+            continue
         ours, theirs = getattr(state, one.name), getattr(read, one.name)
         if ours != theirs:
             return f"{one.name} is\n  {str(ours)[:1200]}\nand a reader has\n  {str(theirs)[:1200]}"

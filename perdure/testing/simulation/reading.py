@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from perdure.temporal.names import TURN
+from perdure.session import state
+from perdure.temporal.names import SESSION, TURN
 from perdure.testing.simulation.runs import SimulatedRun
 from perdure.turn.fold import apply
 
@@ -13,12 +14,16 @@ T = TypeVar("T")
 
 
 def catch_up(run: SimulatedRun) -> None:
-    """Fold what a turn's history has that was not read yet."""
-    if run.begun.type != TURN:
-        return
+    """Fold what the history of a turn or a session has that was not read yet."""
     for event in run.history.events[run.read_events :]:
-        for fact in _at_once(run.reader.facts(event)):
-            run.read = apply(run.read, fact)
+        if run.begun.type == TURN:
+            for fact in _at_once(run.reader.facts(event)):
+                run.facts.append(fact)
+                run.read = apply(run.read, fact)
+        elif run.begun.type == SESSION:
+            for session_fact in _at_once(run.session_reader.facts(event)):
+                run.session_facts.append(session_fact)
+                run.session = state.apply(run.session, session_fact)
     run.read_events = len(run.history)
 
 

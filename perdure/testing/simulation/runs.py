@@ -9,11 +9,15 @@ from typing import Any
 from temporalio.api.common.v1 import Payload
 from temporalio.api.failure.v1 import Failure
 
+from perdure.session.facts import SessionFact
+from perdure.session.state import SessionState
+from perdure.temporal.histories.session_history import SessionReader
 from perdure.temporal.histories.turn_history import HistoryReader
 from perdure.testing.simulation.commands import WrittenEvent
 from perdure.testing.simulation.core import Core
 from perdure.testing.simulation.history import Fields, SimulatedHistory, WorkflowTask
 from perdure.testing.simulation.sdk import CONVERTER, BegunRun
+from perdure.turn.facts import Recorded
 from perdure.turn.state import TurnState
 
 
@@ -110,7 +114,10 @@ class SimulatedRun:
         buffered: Events that happened while a task runs, and are written when it ends.
         updates: All updates, by their ids.
         closed: The name of the event that closed it; empty while it is open.
-        read: The fold of its history so far, by the product's own reader.
+        read: The fold of a turn's history so far, by the product's own reader.
+        facts: What it was folded from.
+        session: The fold of a session's history so far.
+        session_facts: What it was folded from.
     """
 
     begun: BegunRun
@@ -130,8 +137,14 @@ class SimulatedRun:
     is_cancelled: bool = False
     closed: str = ""
     read: TurnState = field(default_factory=TurnState)
+    facts: list[Recorded] = field(default_factory=list)
+    session: SessionState = field(default_factory=SessionState)
+    session_facts: list[SessionFact] = field(default_factory=list)
     read_events: int = 0
     reader: HistoryReader = field(default_factory=lambda: HistoryReader(CONVERTER, is_worker=True))
+    session_reader: SessionReader = field(
+        default_factory=lambda: SessionReader(CONVERTER, is_worker=True)
+    )
 
     @property
     def id(self) -> str:

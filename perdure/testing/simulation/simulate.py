@@ -1,4 +1,4 @@
-"""Simulates a turn for each seed, with all checks, and shrinks turns that break a promise."""
+"""Simulates turns and sessions: one for each seed, with all checks, and shrinks what it finds."""
 
 from __future__ import annotations
 
@@ -7,14 +7,20 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from traceback import format_exception
-from typing import Any
+from typing import Any, Literal, get_args
 
 from perdure import errors
 from perdure.agents.agent import Agent
-from perdure.temporal.names import TURN
+from perdure.session.wire import SessionRequest
+from perdure.temporal.names import SESSION, TURN
 from perdure.temporal.payloads import pack
 from perdure.testing.simulation import promises, shrinking
-from perdure.testing.simulation.agents import some_agents, some_request
+from perdure.testing.simulation.agents import (
+    some_agents,
+    some_guarded_agents,
+    some_request,
+    some_session,
+)
 from perdure.testing.simulation.attempts import SimulatedAttempts
 from perdure.testing.simulation.choices import Choices
 from perdure.testing.simulation.clock import VirtualClock
@@ -24,6 +30,7 @@ from perdure.testing.simulation.promises import Simulated
 from perdure.testing.simulation.reading import catch_up
 from perdure.testing.simulation.sdk import BegunRun
 from perdure.testing.simulation.server import BrokenError, SimulatedServer
+from perdure.testing.simulation.session_people import SessionPeople
 from perdure.testing.simulation.story import story
 from perdure.testing.simulation.worker import SimulatedWorker
 from perdure.testing.simulation.world import SimulatedWorld
@@ -32,12 +39,19 @@ from perdure.turn.wire import TurnRequest
 _MOST_STEPS = 30_000
 
 
+Kind = Literal["turn", "session"]
+"""What is simulated: one turn with its delegates, or a session with its turns."""
+
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+
 @dataclass(frozen=True)
 class Simulation:
-    """One simulated turn, after its end.
+    """One simulated turn or session, after its end.
 
     Attributes:
         seed: The seed.
+        kind: What was simulated.
         choices: The choices that were made.
         counts: How often what happened.
         broken: The promise that was broken; None if all were kept.
@@ -45,6 +59,7 @@ class Simulation:
     """
 
     seed: int
+    kind: Kind
     choices: tuple[int, ...]
     counts: Counter[str]
     broken: BrokenError | None
@@ -59,37 +74,42 @@ class Simulation:
 def simulate(
     seed: int,
     agents: Sequence[Agent[Any]] | None = None,
-    request: TurnRequest | None = None,
+    request: TurnRequest | SessionRequest | None = None,
     *,
+    kind: Kind = "turn",
     choices: Sequence[int] | None = None,
 ) -> Simulation:
-    """Simulate one turn with everything that may happen to it.
+    """Simulate one turn, or one session, with everything that may happen to it.
 
     Args:
         seed: The seed of all choices.
         agents: The agents; by default, some of all kinds. Their tools are not called: results are
-            made up. Their policies and the types of their answers come from the code.
-        request: The input of the turn, of the first of the agents by default.
-        choices: The choices to make instead of the seed's, until they are used up. Then nothing
-            else goes wrong.
+            made up. Their policies, guardrails and the types of their answers come from the code.
+        request: The input of the turn or of the session, of the first of the agents by default.
+        kind: What is simulated.
+        choices: The choices to make instead of the choices of the seed, until they are used up.
+            Then nothing else goes wrong.
 
     Raises:
-        ConfigurationError: An agent cannot be simulated: it has local tools, MCP servers,
-            middleware or observers.
+        ConfigurationError: An agent cannot be simulated: it has local tools, MCP servers or
+            observers.
     """
     made = Choices(seed, choices)
     _refuse(agents or ())
     server = SimulatedServer(made, VirtualClock(made))
-    agents = some_agents(made) if agents is None else agents
-    request = some_request(made, agents) if request is None else request
-    world = SimulatedWorld(made)
+    is_session = kind == "session"
+    if agents is None:
+        agents = some_guarded_agents(made) if is_session else some_agents(made)
+    if request is None:
+        request = some_session(made, agents) if is_session else some_request(made, agents)
+    world = SimulatedWorld(made, notes_messages=is_session)
     worker = SimulatedWorker(server, agents, world)
     server.on_event.append(catch_up)
     server.on_task += promises.AFTER_TASKS
     Effects(server, SimulatedAttempts(server, worker))
     broken = None
     try:
-        _run(server, world, request)
+        _run(server, world, request, [agent.name for agent in agents])
     except BrokenError as error:
         broken = error
     except Exception as error:  # noqa: BLE001 - whatever it is, its story is told
@@ -98,18 +118,28 @@ def simulate(
         worker.stop()
         for run in server.runs:
             run.evict()
-    return Simulation(seed, tuple(made.made), server.counts, broken, server)
+    return Simulation(seed, kind, tuple(made.made), server.counts, broken, server)
 
 
-def _run(server: SimulatedServer, world: SimulatedWorld, request: TurnRequest) -> None:
-    people = People(server, "turn")
+def _run(
+    server: SimulatedServer,
+    world: SimulatedWorld,
+    request: TurnRequest | SessionRequest,
+    names: Sequence[str],
+) -> None:
+    if isinstance(request, SessionRequest):
+        workflow_id, workflow_type = "session", SESSION
+        people: People = SessionPeople(server, workflow_id, names=names)
+    else:
+        workflow_id, workflow_type = "turn", TURN
+        people = People(server, workflow_id)
     simulated = Simulated(server, world, people)
     run_id = server.new_run_id()
     short, shorter = timedelta(seconds=0.3), timedelta(seconds=0.15)
     task_timeout = server.choices.pick(
         (timedelta(seconds=10), timedelta(seconds=10), short, shorter)
     )
-    begun = BegunRun("turn", run_id, run_id, TURN, 0, task_timeout=task_timeout)
+    begun = BegunRun(workflow_id, run_id, run_id, workflow_type, 0, task_timeout=task_timeout)
     server.start(begun, [pack(request).payload])
     for _ in range(_MOST_STEPS):
         if not server.clock.step():
@@ -125,14 +155,14 @@ def _run(server: SimulatedServer, world: SimulatedWorld, request: TurnRequest) -
 def shrunk(
     simulation: Simulation,
     agents: Sequence[Agent[Any]] | None = None,
-    request: TurnRequest | None = None,
+    request: TurnRequest | SessionRequest | None = None,
 ) -> Simulation:
     """Return a shorter simulation of the same agents and input that breaks the same promise."""
     assert simulation.broken is not None
-    promise = simulation.broken.promise
+    promise, kind = simulation.broken.promise, simulation.kind
 
     def tried(choices: Sequence[int]) -> Simulation | None:
-        again = simulate(simulation.seed, agents, request, choices=choices)
+        again = simulate(simulation.seed, agents, request, kind=kind, choices=choices)
         return again if again.broken is not None and again.broken.promise == promise else None
 
     return shrinking.shrink(simulation, lambda one: one.choices, tried)
@@ -141,8 +171,8 @@ def shrunk(
 def _refuse(agents: Iterable[Agent[Any]]) -> None:
     for agent in agents:
         has_local = any(tool.local for tool in agent.toolset().values())
-        if has_local or agent.servers or agent.middleware or agent.observers:
+        if has_local or agent.servers or agent.observers:
             raise errors.ConfigurationError(
-                f"agent {agent.name}: local tools, MCP servers, middleware and observers cannot be"
-                " simulated yet"
+                f"agent {agent.name}: local tools, MCP servers and observers cannot be simulated"
+                " yet"
             )

@@ -26,6 +26,9 @@ from perdure.values.reports import StopReason, Usage
 PRICE = Price.model_validate({"input": 1000, "output": 1000})
 """What every model of a simulation costs: a tenth of a cent per token."""
 
+CANARY = "canary"
+"""The beginning of the words that guardrails refuse."""
+
 _ARGUMENTS = ("{}", '{"a": 1}', '{"a": 2}', '{"a": 3}', '{"a": 4}', "[", "null")
 _FAILURES: tuple[Callable[[], PerdureError], ...] = (
     lambda: errors.LLMRateLimitError("busy", context={"status": 429}),
@@ -54,17 +57,33 @@ class ToolEffect:
     may_repeat: bool
 
 
+@dataclass(frozen=True)
+class SentMessages:
+    """What a model was sent: the messages as text, with the turn and its first run."""
+
+    turn_id: str
+    turn: str
+    text: str
+
+
 class SimulatedWorld:
     """Models and tools whose every answer is a choice.
 
     Attributes:
-        spent: What the providers have billed, by the first run of the turn at the root.
+        spent: What the providers have billed, by the first run of the turn at the root, or of the
+            session.
         effects: All effects of tools, in order.
+        requests: What models were sent, if the messages are of interest.
+        canaries: The first run of the turn whose model has given an answer that is refused, by a
+            word in that answer.
     """
 
-    def __init__(self, choices: Choices) -> None:
+    def __init__(self, choices: Choices, *, notes_messages: bool = False) -> None:
         self.spent: dict[str, SimulatedBill] = {}
         self.effects: list[ToolEffect] = []
+        self.requests: list[SentMessages] = []
+        self.canaries: dict[str, str] = {}
+        self._notes_messages = notes_messages
         self._choices = choices
 
     def answer(self, activity: Activity, request: ModelRequest) -> ModelAnswer:
@@ -77,6 +96,10 @@ class SimulatedWorld:
         """
         agent, choices = activity.run.read.agent, self._choices
         assert agent is not None
+        first_run = activity.run.begun.first_run_id
+        if self._notes_messages:
+            text = str(request.messages)
+            self.requests.append(SentMessages(activity.run.id, first_run, text))
         fails = choices.happens(14)
         failure = choices.pick(_FAILURES)() if fails else None
         if failure is not None and not isinstance(failure, errors.LLMTimeoutError):
@@ -89,7 +112,7 @@ class SimulatedWorld:
         self.spent[root] = SimulatedBill(before.tokens + tokens, before.usd + usd)
         if failure is not None:  # the provider has worked, and nobody knows
             raise failure
-        parts = self._said(agent, request)
+        parts = self._said(agent, request, first_run)
         asks = any(isinstance(part, ToolCall) for part in parts)
         stop = StopReason.TOOL_CALLS if asks else StopReason.END
         if choices.happens(30):
@@ -126,14 +149,14 @@ class SimulatedWorld:
         )
 
     def _said(
-        self, agent: AgentDefinition, request: ModelRequest
+        self, agent: AgentDefinition, request: ModelRequest, first_run: str
     ) -> tuple[Text | Thinking | ToolCall, ...]:
         how = self._choices.pick(("ends", *("calls",) * 7, "delegates", "delegates", "odd"))
         if how == "delegates":
             how = "calls" if not (agent.delegates or agent.handoffs) else how
         match how:
             case "ends":
-                return (Text(text=_final(agent)),)
+                return (Text(text=_final(agent, self._refused(agent, first_run))),)
             case "odd":
                 return self._choices.pick(((), (Text(text=""),), (Thinking(text="hm"),)))
             case "delegates":
@@ -141,6 +164,14 @@ class SimulatedWorld:
             case _:
                 count = self._choices.pick((1, 1, 2, 3))
                 return self._in_form(agent, [self._call() for _ in range(count)])
+
+    def _refused(self, agent: AgentDefinition, first_run: str) -> str:
+        """Return a word that the guardrail of an agent refuses; mostly none."""
+        if not agent.answer_checks or not self._choices.happens(3):
+            return ""
+        canary = f"{CANARY}{len(self.canaries)}x"
+        self.canaries[canary] = first_run
+        return canary
 
     def _call(self) -> ToolCall:
         name = self._choices.pick(("look", "look", "write", "write", "send", "gone"))
@@ -173,9 +204,9 @@ class SimulatedWorld:
                 return tuple(calls)
 
 
-def _final(agent: AgentDefinition) -> str:
+def _final(agent: AgentDefinition, refused: str) -> str:
     """Return a final answer in the form of the agent's protocol and type."""
-    said = "done" if agent.output_schema is None else '{"n": 1}'
+    said = f"done{refused}" if agent.output_schema is None else '{"n": 1}'
     match agent.protocol:
         case "react_text":
             return f"Thought: I know\nFinal Answer: {said}"

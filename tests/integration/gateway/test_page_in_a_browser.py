@@ -13,10 +13,10 @@ import httpx
 import pytest
 from axe_playwright_python.async_playwright import Axe
 
-from perdure import Agent, Budget, Price, UserMessage, tool
+from perdure import Agent, Budget, Context, Price, RequestOptions, UserMessage, tool
 from perdure.clients import AgentClient
 from perdure.clients.gateway import Auth, one_token
-from perdure.events import Decided
+from perdure.events import Decided, TurnStarted
 from perdure.temporal.names import TURN
 from perdure.temporal.payloads import pack
 from perdure.testing import ByTask, ScriptedModel, call, calls, says, slowly
@@ -220,6 +220,58 @@ async def test_turn_is_steered_topped_up_cancelled_forked_and_resumed_by_clicks(
         [decided] = [one for one in facts if isinstance(one, Decided)]
         assert (decided.decision.reason, decided.decision.by) == ("too much", "operator")
         assert watched.said == []
+
+
+@pytest.mark.slow
+@pytest.mark.accepts("H151", "H152")
+async def test_turn_is_started_with_labels_context_and_options_by_clicks(
+    runtime: Runtime, chromium: Browser
+) -> None:
+    """They are folded; a label that is none is refused in the dialog, which keeps the values."""
+    async with page_of(runtime, chromium, refunds("Paid.")) as (client, _, watched):
+        page = watched.page
+        await press(page, "Start a turn")
+        dialog = page.get_by_role("dialog")
+        folded = await dialog.locator("[name=labels]").is_visible()
+        await dialog.get_by_text("Labels, context and options").click()
+        fields = {
+            "agent": "desk",
+            "task": "Refund it.",
+            "labels": "customer=4711\nbroken",
+            "context": "They are a good customer.",
+            "context_name": "memory",
+            "allowed_tools": "refund, look_up",
+            "deadline": "30",
+            "max_iterations": "7",
+            "max_output_tokens": "900",
+            "temperature": "0,5",
+        }
+        for name, value in fields.items():
+            await dialog.locator(f"[name={name}]").fill(value)
+        await dialog.locator("[name=tool_choice]").select_option("auto")
+        await dialog.get_by_role("button", name="Start", exact=True).click()
+        await dialog.get_by_text("A label is name=value").wait_for()
+        widths = await page.evaluate(WIDTHS)
+        await confirm(page, "Start", labels="customer=4711\nroom=2 a")
+        await has(page, "waits for approval")
+        await page.locator(CARD).get_by_role("button", name="Approve").click()
+        await has(page, "approved by operator")
+        turn_id = page.url.partition("#/turns/")[2]
+        facts = [one.fact async for one in client.turn(turn_id).events()]
+
+    [started] = [one for one in facts if isinstance(one, TurnStarted)]
+    request = started.request
+    assert not folded
+    assert widths[0] == widths[1]
+    assert request.labels == {"customer": "4711", "room": "2 a"}
+    assert request.context == Context(blocks={"memory": "They are a good customer."})
+    assert request.allowed_tools == ("refund", "look_up")
+    assert request.deadline == timedelta(minutes=30)
+    assert request.max_iterations == 7
+    assert request.options == RequestOptions(
+        temperature=0.5, max_output_tokens=900, tool_choice="auto"
+    )
+    assert watched.said == []
 
 
 @pytest.mark.slow

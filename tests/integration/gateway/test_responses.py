@@ -22,7 +22,7 @@ from perdure.clients.gateway.operations import operations_of
 from perdure.clients.gateway.responses import operations
 from perdure.events import Decided
 from perdure.testing import ByTask, ScriptedModel, call, calls, fails, says
-from perdure.values.messages import Media, UserMessage
+from perdure.values.messages import Media, Text, UserMessage
 from perdure.values.reports import StopReason, Usage
 
 from ...conftest import Runtime
@@ -241,9 +241,19 @@ async def test_response_goes_on_after_another_and_in_a_conversation(runtime: Run
         again = await ai.responses.create(
             model="desk", input="More", previous_response_id=first.id, extra_headers=key("r3-b")
         )
+        address = "https://example.org/cat.png"
+        seen: Any = [
+            {
+                "role": "user",
+                "content": [
+                    {"type": "input_text", "text": "More"},
+                    {"type": "input_image", "image_url": address},
+                ],
+            }
+        ]
         talk = [
-            await ai.responses.create(model="desk", input=text, conversation="r3-talk")
-            for text in ("Hi", "More")
+            await ai.responses.create(model="desk", input=given, conversation="r3-talk")
+            for given in ("Hi", seen)
         ]
         said = [
             await ai.responses.create(
@@ -276,6 +286,9 @@ async def test_response_goes_on_after_another_and_in_a_conversation(runtime: Run
     assert [one.text for one in messages if one.role != "tool"] == [
         *("Hi", "One.", "More", "Two.", "Yes", "Yes."),
     ]
+    assert messages[2] == UserMessage(
+        parts=(Text(text="More"), Media(media_type="image/png", url=address))
+    )
     assert said[0] == said[1]
     assert stateless.output_text == "Bye."
     assert [one.role for one in model.requests[-1].messages] == ["user", "assistant", "user"]
@@ -448,9 +461,9 @@ REFUSED: dict[str, tuple[dict[str, Any], str | None]] = {
         {"conversation": "r6-talk", "max_tool_calls": 9},
         "max_tool_calls",
     ),
-    "images in a conversation": (
+    "images after another": (
         {
-            "conversation": "r6-talk",
+            "previous_response_id": "a",
             "input": [
                 {
                     "role": "user",

@@ -20,6 +20,7 @@ from perdure.temporal.histories.runs import describe
 from perdure.testing import FunctionModel, ModelRequest, Reply, says
 
 from ...conftest import Runtime
+from ...support.conversing import Paced
 from ...support.counting import CountingService
 from ...support.gateway.served import (
     answers_to_others,
@@ -106,6 +107,50 @@ async def test_session_is_a_conversation_over_http(runtime: Runtime) -> None:
     )
     assert (end.status_code, told(bad)) == (204, (422, "INVALID_REQUEST"))
     assert fact.by == "anna@example.com"
+
+
+@pytest.mark.accepts("H150")
+async def test_messages_with_images_over_http(runtime: Runtime) -> None:
+    """To a session, also one that waits, and to a running turn; readers name the kind and size."""
+    image = {"type": "media", "media_type": "image/png", "data": "YWJj"}
+    parts, brief = [image, {"type": "text", "text": "Be quick."}], "[image/png, 3 bytes] Be quick."
+    model = Paced(says("one"), says("two"))
+    async with runtime(DESK, model=model) as client, served(client) as http:
+        path, begin = "/v1/sessions/s9", {"agent": "desk"}
+        message = {"text": "What is it?", "parts": [image], "id": "m-1", "begin": begin}
+        sent = await http.post(f"{path}/messages", json=message)
+        again = await http.post(f"{path}/messages", json={**message, "text": "other"})
+        await model.begun.acquire()
+        steered = await http.post("/v1/turns/s9/1/steer", json={"parts": parts, "id": "m-2"})
+        queued = await http.post(f"{path}/messages", json={"parts": parts, "id": "m-3"})
+        status = (await http.get(path)).json()
+        empty = [
+            await http.post(f"{path}/messages", json={}),
+            await http.post("/v1/turns/s9/1/steer", json={"parts": [{**image, "data": "%"}]}),
+            await http.post(f"{path}/messages", json={"parts": [{"type": "media"}]}),
+        ]
+        model.let_go(2)
+        await _result(http, "@acme/s9/1")
+        stream = messages(http, "/v1/turns/s9/1/events", include="task")
+        events = [one async for one in stream]
+        told_session = await until(http, f"{path}/events", "message_sent")
+        await _result(http, "@acme/s9/2")
+        said = (await http.get("/v1/turns/s9/2/messages")).json()["messages"]
+
+    assert again.json() == sent.json()
+    assert (steered.status_code, queued.json()["disposition"]) == (202, "queued")
+    assert [(one["id"], one["text"]) for one in status["queue"]] == [("m-3", brief)]
+    assert [told(one) for one in empty] == [(422, "INVALID_REQUEST")] * 3
+    texts = {data["kind"]: data["text"] for _, data in events if "text" in data}
+    assert texts["turn_started"] == "What is it? [image/png, 3 bytes]"
+    assert texts["said"] == brief
+    assert told_session[-1][1]["text"] == "What is it? [image/png, 3 bytes]"
+    assert "YWJj" not in str([status, events, told_session])
+    assert [one["parts"] for one in said if one["role"] == "user"] == [
+        [{"type": "text", "text": "What is it?"}, {**image, "url": None}],
+        [{**image, "url": None}, parts[1]],
+        [{**image, "url": None}, parts[1]],
+    ]
 
 
 async def _result(http: httpx.AsyncClient, turn: str) -> Any:
@@ -255,7 +300,7 @@ async def test_batch_is_started_and_its_results_are_streamed(runtime: Runtime) -
 async def test_names_lists_and_results_stay_within_the_tenant(runtime: Runtime) -> None:
     """The name is the caller's, whatever the body says; another tenant finds nothing."""
     definition = {
-        "id": "digest",
+        "id": "named-digest",
         "agent": "desk",
         "task": "Write it.",
         "cron": "0 3 1 1 *",
@@ -263,7 +308,7 @@ async def test_names_lists_and_results_stay_within_the_tenant(runtime: Runtime) 
     }
     async with runtime(DESK, model=FunctionModel(echo)) as client, served(client) as http:
         await http.post("/v1/schedules", json=definition)
-        path, started = "/v1/schedules/digest", []
+        path, started = "/v1/schedules/named-digest", []
         for _ in range(2):
             started.append((await http.post(f"{path}/run")).json()["id"])
             await _result(http, started[-1])
@@ -279,19 +324,25 @@ async def test_names_lists_and_results_stay_within_the_tenant(runtime: Runtime) 
         ]
         others = await http.get(f"{path}/results", headers=as_("otto"))
         status = (await http.get(path)).json()
-        forged = {"id": "copy", "at_step": 0, "by": "otto@example.com"}
+        forged = {"id": "named-copy", "at_step": 0, "by": "otto@example.com"}
         refused = await http.post(f"/v1/turns/{started[0]}/fork", json=forged)
-        forked = await http.post(f"/v1/turns/{started[0]}/fork", json={"id": "copy", "at_step": 0})
-        fork = await _forked_from(http, "copy")
-        await http.post("/v1/sessions/s1/messages", json={"text": "a", "begin": {"agent": "desk"}})
-        session = await http.post("/v1/sessions/s1/fork", json={"id": "s2", "at_turn": 0})
-        await http.post("/v1/batches", json={"id": "b1", "agent": "desk", "tasks": ["a"]})
-        await until_listed(http, "b1")
+        forked = await http.post(
+            f"/v1/turns/{started[0]}/fork", json={"id": "named-copy", "at_step": 0}
+        )
+        fork = await _forked_from(http, "named-copy")
+        await http.post(
+            "/v1/sessions/named/messages", json={"text": "a", "begin": {"agent": "desk"}}
+        )
+        session = await http.post(
+            "/v1/sessions/named/fork", json={"id": "named-fork", "at_turn": 0}
+        )
+        await http.post("/v1/batches", json={"id": "named-batch", "agent": "desk", "tasks": ["a"]})
+        await until_listed(http, "named-batch")
         lists = [
             (await http.get("/v1/batches?agent=desk", headers=as_(name))).json()["batches"]
             for name in ("anna", "otto")
         ]
-        for id in ("s1", "s2"):
+        for id in ("named", "named-fork"):
             await http.post(f"/v1/sessions/{id}/close")
         await http.delete(path)
 
@@ -307,12 +358,16 @@ async def test_names_lists_and_results_stay_within_the_tenant(runtime: Runtime) 
     ]
     assert (refused.status_code, forked.status_code) == (422, 202)
     assert fork["by"] == "anna@example.com"
+    assert session.status_code == 202, session.text
     assert session.json()["forked_from"] == {
-        "session_id": "@acme/s1",
+        "session_id": "@acme/named",
         "at_turn": 0,
         "by": "anna@example.com",
     }
-    assert [[entry["id"] for entry in entries] for entries in lists] == [["@acme/b1"], []]
+    assert ["@acme/named-batch" in {entry["id"] for entry in entries} for entries in lists] == [
+        True,
+        False,
+    ]
     assert lists[0][0].keys() >= {"id", "agent", "state", "started_at", "ended_at", "error"}
 
 

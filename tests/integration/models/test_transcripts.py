@@ -21,7 +21,7 @@ from temporalio.worker import Worker
 from perdure import Agent, Usage, errors, tool
 from perdure.activities.provider import ModelRequest
 from perdure.activities.transcripts import RUN_BYTES, Transcripts
-from perdure.testing import ScriptedModel, call, calls, fails, says
+from perdure.testing import ScriptedModel, call, calls, fails, local_runtime, says
 from perdure.testing.scripted import Reply
 from perdure.turn.facts import Fact, ModelAnswered, Scheduled, ToolReturned
 from perdure.turn.fold import fold
@@ -231,16 +231,19 @@ class Recorded:
 STEPS = 14
 
 
-@pytest.fixture
-async def recorded(runtime: Runtime) -> AsyncIterator[Recorded]:
+@pytest.fixture(scope="module")
+async def recorded(perdure_server: str) -> AsyncIterator[Recorded]:
     """A turn of `STEPS` steps and an answer, long enough for several pages of history when it is
-    read backwards.
+    read backwards. The tests read it alone.
     """
-    async with runtime(READER, model=ScriptedModel(*pages(STEPS))) as client:
+    model = ScriptedModel(*pages(STEPS))
+    async with local_runtime(READER, model=model, address=perdure_server) as client:
         turn = await client.start(READER, "go")
         await turn.result()
         facts = [event.fact async for event in turn.events()]
-        yield Recorded(client.temporal, await client.history(turn), facts)
+        history = await client.temporal.get_workflow_handle(turn.id).fetch_history()
+        await check_history(client.temporal, turn.id, history.run_id)
+        yield Recorded(client.temporal, history, facts)
 
 
 @pytest.mark.slow

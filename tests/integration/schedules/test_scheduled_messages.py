@@ -20,7 +20,7 @@ from perdure.temporal.names import SCHEDULED_MESSAGE, SESSION
 from perdure.temporal.payloads import pack
 from perdure.testing import FunctionModel, ModelRequest, Reply, ScriptedModel, fails, says
 from perdure.testing import Runtime as PlainRuntime
-from perdure.values.messages import Text, UserMessage
+from perdure.values.messages import Media, Text, UserMessage
 from perdure.worker import AgentWorker
 from perdure.workflows import WORKFLOWS
 
@@ -291,7 +291,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"if_running": "allow"}, "if_running='allow' cannot be combined with a session"),
     ({"remember_last": True}, "remember_last cannot be combined with a session"),
     ({"priority": 2}, "priority cannot be combined with a session"),
-    ({"output": int}, "output cannot be combined with a session"),
+    ({"output": int}, "output or output_schema cannot be combined with a session"),
     ({"history": [UserMessage.of("Hi.")]}, "history cannot be combined with a session"),
     ({"task": Task(content="Go.", requires_human_approval=True)}, "requires_human_approval cannot"),
     ({"task": Task(content=(Text(text="Go."),), budget=Budget(time=at(2) - at(1)))}, "no time"),
@@ -345,6 +345,25 @@ async def test_schedule_that_cannot_send_messages_is_refused_at_once(runtime: Ru
         await plain.delete()
 
     assert (status.session, status.agent, status.remember_last) == (None, "reporter", True)
+
+
+@pytest.mark.accepts("E105", "E180")
+async def test_message_of_a_schedule_has_the_images_of_its_task(runtime: Runtime) -> None:
+    """After the slot and the text."""
+    model = ScriptedModel(says("seen"))
+    content = (Text(text="Look."), Media(media_type="image/png", data="YWJj"))
+    async with runtime(REPORTER, model=model) as client:
+        name = new_id("seen")
+        daily = await client.create_schedule(
+            name, "reporter", Task(content=content), session=f"about-{name}", **DAILY
+        )
+        sent = await daily.run_now()
+        await (await turn_with(client.session(f"about-{name}"), sent)).result()
+        await daily.delete()
+
+    [message] = model.requests[0].messages
+    assert isinstance(message, UserMessage)
+    assert message.parts[-2:] == content
 
 
 @pytest.mark.accepts("E105")

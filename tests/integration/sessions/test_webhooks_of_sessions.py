@@ -11,12 +11,13 @@ from perdure import errors
 from perdure.__main__ import run as command
 from perdure.clients import AgentClient, Turn
 from perdure.temporal.histories.runs import describe, runs_up_to
-from perdure.testing import ScriptedModel, call, calls, fails, says
+from perdure.testing import ScriptedModel, fails, says
 from perdure.testing.runtime import local_runtime
 
 from ...conftest import Runtime
 from ...support.conversing import Paced, session_of
 from ...support.gateway.served import served
+from ...support.long_turns import bulky, reader
 from ...support.receiver import SECRET, Receiver
 from ...support.scheduling import DAILY, new_id
 from ...support.session_runs import short_runs
@@ -98,13 +99,12 @@ async def test_turn_that_its_session_cancels_sends_its_webhook(
 @pytest.mark.slow
 async def test_webhook_is_sent_once_in_each_run_of_session_and_turn(receiver: Receiver) -> None:
     """The first turn has several runs, and the session begins a new one after it."""
-    steps = [calls(call("look")) for _ in range(4)]
-    model = ScriptedModel(*steps, says("one"), says("two"))
+    model = ScriptedModel(*bulky(8), says("one"), says("two"))
     async with (
         short_runs() as address,
-        local_runtime(app(), model=model, address=address) as client,
+        local_runtime(app(reader()), model=model, address=address) as client,
     ):
-        session = client.session(new_id("chat"), "spender", on_done=receiver.url("/chat"))
+        session = client.session(new_id("chat"), "reader", on_done=receiver.url("/chat"))
         turns = []
         for text in ("first", "second"):
             turns.append(await (await session.say(text)).turn())

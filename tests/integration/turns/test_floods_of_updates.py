@@ -15,7 +15,7 @@ from ...support.gateway.served import served
 from ...support.spending import queue
 
 DESK = Agent(name="desk", model="main", instructions="Be kind.")
-UPDATES, AT_ONCE = 240, 60
+UPDATES, AT_ONCE = 120, 60
 
 
 def echo(_: ModelRequest) -> Reply:

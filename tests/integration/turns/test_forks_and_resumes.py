@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import getpass
 import json
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
@@ -584,7 +585,11 @@ async def test_fork_command_says_what_would_happen_again(
         ],
     }
     assert lines[1]["kind"] == "turn_started"
-    assert lines[-1]["report"]["forked_from"] == {"turn_id": turn.id, "step": 0, "by": None}
+    assert lines[-1]["report"]["forked_from"] == {
+        "turn_id": turn.id,
+        "step": 0,
+        "by": getpass.getuser(),
+    }
     assert json.loads(only[1].splitlines()[-1]) == {"turn": new.id, "started": True}
     assert labels == {"a": "b"}
     assert "reader, from step 4 of cli-fork: go" in shown[1]

@@ -325,16 +325,16 @@ async def test_bad_messages_are_refused_and_change_nothing(runtime: Runtime) -> 
         turn = await begin(client, model)
         await until(turn, WaitBegan)
         for bad in (
-            {"text": " "},
-            {"text": "\ud800"},
-            {"text": 3},
+            {"content": " "},
+            {"content": "\ud800"},
+            {"content": 3},
             {"id": "a\nb"},
             {"id": "x" * 101},
             {"by": ""},
             {"now": 1},
         ):
             with pytest.raises(errors.InvalidRequestError):
-                await turn.steer(**{"text": NEWS, **bad})  # type: ignore[arg-type]
+                await turn.steer(**{"content": NEWS, **bad})  # type: ignore[arg-type]
         raw = client.temporal.get_workflow_handle(turn.id)
         for invalid in ({"text": ""}, {"words": "x"}, "x", {"text": 1}):
             with pytest.raises(WorkflowUpdateFailedError):

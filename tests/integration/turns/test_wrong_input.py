@@ -142,7 +142,7 @@ LISTS: list[tuple[dict[str, Any], str]] = [
     ({"limit": 0}, "the list: limit must be a whole number from 1 to 1000000000, or None, not 0"),
     (
         {"state": "Running"},
-        "there is no state 'Running'; there are running, waiting, paused, ended",
+        "there is no state 'Running' of turns; there are running, waiting, paused, ended",
     ),
 ]
 

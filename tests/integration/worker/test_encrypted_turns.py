@@ -101,7 +101,9 @@ async def test_nothing_of_a_turn_can_be_read_without_the_key(
         for words in (b"team=north", b"payer", b"GUARDRAIL", b"Encoded failure", b"pay")
     )
     assert SECRET in report.steps[0].results[0].content
-    assert (entry.task, entry.error) == (f"Task {SECRET}", None)
+    assert entry.task == f"Task {SECRET}"
+    assert entry.error is not None
+    assert (entry.error.code, SECRET in str(entry.error)) == ("GUARDRAIL", False)
     replayer = Replayer(workflows=[AgentTurn], interceptors=[OneInput()], data_converter=chosen())
     await replayer.replay_workflow(WorkflowHistory(turn.id, history.events))
     assert perdure_server

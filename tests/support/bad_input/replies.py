@@ -90,7 +90,7 @@ def has_ids(report: AgentReport) -> bool:
 
 
 OK = b"HTTP/1.1 200 OK\r\n"
-BOMB = gzip.compress(b" " * (limits.PROVIDER_BODY_BYTES * 5))
+BOMB = gzip.compress(b" " * (limits.PROVIDER_BODY_BYTES * 5), 1)
 EVENTS = {"content-type": "text/event-stream"}
 
 REPLIES = [

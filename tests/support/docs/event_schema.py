@@ -88,10 +88,10 @@ PUBLIC: dict[str, dict[str, Any]] = {
     "child_ended": {"outcome": or_null(STRING), "result": STRING, "message": STRING},
     "child_read": {},
     "child_told": {"waits_for": or_null(STRING), "message": STRING},
-    "decided": {"approve": FLAG, "arguments": STRING, "message": STRING},
-    "budget_added": {"more": or_null({"type": "object"}), "iterations": COUNT},
-    "resumed": {},
-    "said": {"message_id": STRING, "now": FLAG, "text": STRING},
+    "decided": {"approve": FLAG, "arguments": STRING, "message": STRING, "by": STRING},
+    "budget_added": {"more": or_null({"type": "object"}), "iterations": COUNT, "by": STRING},
+    "resumed": {"by": STRING},
+    "said": {"message_id": STRING, "now": FLAG, "text": STRING, "by": STRING},
     "wait_began": {
         "waits_for": STRING,
         "until": STRING,
@@ -99,7 +99,7 @@ PUBLIC: dict[str, dict[str, Any]] = {
         "message": STRING,
     },
     "wait_ended": {"expired": {"type": "array", "items": STRING}},
-    "cancel_requested": {"message": STRING},
+    "cancel_requested": {"message": STRING, "by": STRING},
     "turn_ended": {**FAILURE, "outcome": STRING, "text": STRING},
 }
 """The optional fields of the public view of each kind, besides the envelope."""

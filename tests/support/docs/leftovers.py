@@ -98,7 +98,20 @@ def _rows_again(block: str) -> list[str]:
 
 
 def _headings_again(blocks: list[str]) -> list[str]:
-    return _several(block for block in blocks if _HEADING.match(block))
+    """Return the headings that are there twice below the same headings.
+
+    In a changelog, each release has *Added* and *Fixed*.
+    """
+    above: tuple[str, ...] = ()
+    found: list[tuple[str, ...]] = []
+    for heading in (block for block in blocks if _HEADING.match(block)):
+        above = (*(one for one in above if _level(one) < _level(heading)), heading)
+        found.append(above)
+    return [path[-1] for path, count in Counter(found).items() if count > 1]
+
+
+def _level(heading: str) -> int:
+    return len(heading) - len(heading.lstrip("#"))
 
 
 def _again(blocks: list[str], length: int) -> list[str]:

@@ -13,11 +13,11 @@ from ..proof import (
     PROMISES,
     SURFACES,
     TAINTS,
-    Cell,
     Feature,
     Promise,
     Surface,
     Taint,
+    is_simulated,
 )
 
 PAGE = Path(__file__).parents[3] / "docs/proof.md"
@@ -127,16 +127,18 @@ def _table(corner: str, headings: list[str], rows: Rows, columns: Columns) -> It
     yield f"| {corner} | {' | '.join(headings)} |\n"
     yield f"|---{'|---' * len(headings)}|\n"
     for row in rows:
-        cells = (_shown(row.cells[key], numbers) for key in columns)
+        cells = (_shown(row, key, numbers) for key in columns)
         yield f"| {row.name} | {' | '.join(cells)} |\n"
 
 
-def _shown(cell: Cell, numbers: Mapping[str, int]) -> str:
+def _shown(row: Promise | Taint, key: str, numbers: Mapping[str, int]) -> str:
+    cell = row.cells[key]
     if cell.missing:
         return "**not tested**"
     if cell.reason:
         return f"n/a ({numbers[cell.reason]})"
-    return " ".join([*cell.ids, *(["`S`"] if cell.simulated else [])])
+    simulated = ["`S`"] if isinstance(row, Promise) and is_simulated(row, key) else []
+    return " ".join([*cell.ids, *simulated])
 
 
 def _distinct(rows: Rows, columns: Columns) -> list[str]:

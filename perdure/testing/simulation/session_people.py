@@ -1,0 +1,128 @@
+"""The people around a session: they write, interrupt, add to its budget, fork it and close it.
+
+They also do what its turns wait for, and cancel it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from perdure.session.wire import IfBusy, Say, SessionReason, SessionSnapshot, Unqueue
+from perdure.temporal.names import ADD_BUDGET, CLOSE, INTERRUPT, RESUME, SAY, SESSION, UNQUEUE
+from perdure.temporal.payloads import pack
+from perdure.testing.simulation.people import PATIENCE, Empty, People
+from perdure.testing.simulation.runs import SimulatedRun
+from perdure.testing.simulation.server import SimulatedServer
+from perdure.values.budgets import Budget, BudgetUpdate
+
+FORK = "fork"
+"""The id of a fork of the session."""
+
+_MOST_UNPLANNED = 5
+
+_WISHES: tuple[IfBusy, ...] = ("queue", "queue", "queue", "steer", "steer", "interrupt", "reject")
+
+
+class SessionPeople(People):
+    """Everybody who has to do with one session and its turns.
+
+    They may add to the budget of a single turn, past that of the session.
+    """
+
+    def __init__(self, server: SimulatedServer, workflow_id: str, *, names: Sequence[str]) -> None:
+        self.adds_to_turns = server.choices.happens(2)
+        self._names = names
+        self._left = server.choices.pick((1, 2, 3, 5))
+        self._is_forked = False
+        super().__init__(server, workflow_id)
+        server.on_event.append(self._watch_session)
+
+    def look(self) -> None:
+        """Talk to the session, then do what its turns wait for."""
+        session = self._server.run_of(self._workflow_id)
+        if session is not None:
+            self._talk(session)
+        super().look()
+
+    def _talk(self, session: SimulatedRun) -> None:
+        """Send a message, or close the session after the last one."""
+        if self._left > 0:
+            if not session.session.is_busy or self._choices.happens(3):
+                self._write(session)
+        elif not session.session.is_busy and not self._choices.happens(3):
+            if session.session.queue and not self._choices.happens(3):
+                self._send(session, RESUME, Empty())
+            else:
+                self._send(session, CLOSE, SessionReason(reason="enough"))
+        if self._looks > PATIENCE // 2:
+            self._send(session, CLOSE, SessionReason(reason="too long"))
+
+    def _watch_session(self, run: SimulatedRun) -> None:
+        """Do something in the very moment of some events of the session or of its turns."""
+        if run.id.startswith(self._workflow_id) and self._choices.happens(40):
+            self._server.clock.later(0, self._interfere_in_session)
+
+    def _interfere_in_session(self) -> None:
+        session = self._server.run_of(self._workflow_id)
+        if session is None:
+            return
+        does = ("write", "write", "write", "add", "resume", "interrupt", "unqueue", "fork", "close")
+        match self._choices.pick(does):
+            case "write":
+                self._write(session)
+            case "add":
+                limits = {
+                    name: 5000 for name, value in session.session.ledger.budget or () if value
+                }
+                if limits:
+                    added = BudgetUpdate.model_validate(limits)
+                    self._send(session, ADD_BUDGET, added)
+            case "resume":
+                self._send(session, RESUME, Empty())
+            case "interrupt":
+                self._send(session, INTERRUPT, SessionReason(reason="stop"))
+            case "unqueue":
+                ids = [message.id for message in session.session.queue]
+                self._send(session, UNQUEUE, Unqueue(id=self._choices.pick(ids or ["none"])))
+            case "fork":
+                self._fork(session)
+            case _ if self._choices.happens(4):
+                self._send(session, CLOSE, SessionReason(reason="now"))
+            case _:
+                pass
+
+    def _write(self, session: SimulatedRun) -> None:
+        self._left -= 1
+        if self._left < -_MOST_UNPLANNED:  # each of them causes more of what people react to
+            return
+        text = f"message {len(self.sent)} of {self._workflow_id}"
+        wish = self._choices.pick(_WISHES)
+        agent = self._choices.pick(self._names) if self._choices.happens(6) else None
+        self._send(session, SAY, Say(text=text, if_busy=wish, agent=agent))
+        self.texts[self.sent[-1].id] = text
+
+    def add(self, run: SimulatedRun) -> None:
+        """Add to the limits of a turn."""
+        if self.adds_to_turns:
+            super().add(run)
+        else:
+            self._send(run, ADD_BUDGET, BudgetUpdate(iterations=3))
+
+    def _fork(self, session: SimulatedRun) -> None:
+        """Begin another session with the messages of this one, as a client does."""
+        state = session.session
+        if self._is_forked or self._workflow_id == FORK or state.request is None:
+            return
+        self._is_forked = True
+        request = state.request.model_copy(update={"budget": Budget(usd=30)})
+        snapshot = SessionSnapshot.of_fork(
+            request, state.agent, state.named, state.messages, state.starts, None
+        )
+        run_id = self._server.new_run_id()
+        begun = replace(session.begun, workflow_id=FORK, run_id=run_id, first_run_id=run_id)
+        begun = replace(begun, type=SESSION, continued="", memo=())
+        self._server.start(begun, [pack(snapshot).payload])
+        others = SessionPeople(self._server, FORK, names=self._names)
+        others.texts = self.texts
+        others.sent = self.sent

@@ -23,7 +23,9 @@ from ..support.proof import (
     SIMULATED,
     SURFACES,
     TAINTS,
+    Feature,
     Promise,
+    Surface,
     is_simulated,
 )
 
@@ -100,7 +102,7 @@ def test_promises_that_are_simulated_are_checks_of_the_simulator() -> None:
 @pytest.mark.accepts("Y120")
 def test_columns_name_all_that_the_code_has() -> None:
     """A new workflow, kind of fact, operation or protocol needs a place in the tables."""
-    columns = [*FEATURES.values(), *SURFACES.values()]
+    columns: list[Feature | Surface] = [*FEATURES.values(), *SURFACES.values()]
     gateway = (ROOT / "clients/gateway").iterdir()
 
     assert (

@@ -22,9 +22,9 @@ SEEDS ?= 1000
 simulate: $(READY)    ## turns of random agents on a simulated server, with all that may happen to them; make simulate SEEDS=10000
 	@$(BIN)/python -m perdure.testing.simulation --seeds $(SEEDS) --workers $(WORKERS) $(ARGS)
 
-PAGES_AND_IMPORTS = -m "" -k "not contract" tests/docs/test_types.py tests/unit/test_imports.py  # lint-imports checks the contracts
+PAGES_AND_IMPORTS = -m "" -k "not contract" tests/docs/test_types.py tests/docs/test_proof.py tests/unit/test_imports.py  # lint-imports checks the contracts
 
-check: $(READY)       ## format, lint, types (of the code blocks of the pages too), layers, and that the acceptance list holds no unknown id
+check: $(READY)       ## format, lint, types (of the code blocks of the pages too), layers, that the acceptance list holds no unknown id, and docs/proof.md a column for each feature
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy & types=$$!; $(BIN)/pytest -q $(PAGES_AND_IMPORTS); rest=$$?; wait $$types && exit $$rest  # two runs of mypy, at the same time

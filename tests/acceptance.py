@@ -45,9 +45,9 @@ def mistakes(found: list[Statement]) -> Iterator[str]:
 
 
 def marked(path: Path) -> Iterator[tuple[str, str]]:
-    """Ids, each with the tests of a file that are marked with it."""
+    """Ids, each with the tests and the classes of tests of a file that are marked with it."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             continue
         for decorator in node.decorator_list:
             if (

@@ -8,11 +8,13 @@ import sys
 import time
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from temporalio.api.enums.v1 import EventType, PendingWorkflowTaskState
 from temporalio.client import Client, WorkflowExecutionDescription, WorkflowHandle
 
+from perdure import Task, errors
 from perdure.clients import Turn
 from perdure.temporal.liveness import INTERVAL, timeout_for
 from perdure.turn.facts import WaitBegan
@@ -24,6 +26,7 @@ from ..support.e2e.stories import (
     Story,
     Tell,
     asks,
+    kill,
     kill_all,
     results,
     says,
@@ -122,6 +125,59 @@ async def test_calls_of_a_dead_child_end_as_those_of_any_lost_worker(tell: Tell)
     assert sorted(story.ran()) == [("one", 1), ("three", 1), ("two", 1), ("two", 2)]
     assert len(story.keys("two")) == 1
     assert "activities=3 workflow_tasks=0" in story.said()
+
+
+@pytest.mark.accepts("Y125")
+async def test_cancel_and_decision_while_no_process_lives_count_once(tell: Tell) -> None:
+    """The only process is killed, in a call of one turn and in a wait of another one. The first is
+    cancelled and the second is approved before there is another process: what ran does not run
+    again, and what was approved runs once.
+    """
+    story = await tell(asks(use("charge", "it")), says("done"))
+    worker = await story.worker()
+    cancelled = await story.start(labels={"takes_s": "60"})
+    await story.begun("it")
+    task: Any = Task(content="go", requires_human_approval=True)
+    approved = await story.start(task)
+    await until(approved, WaitBegan)
+    [waiting] = await approved.pending_approvals()
+    os.kill(worker.pid, signal.SIGSTOP)  # so that it starts no other process yet
+    await kill(worker)
+    deciding = asyncio.create_task(approved.approve(waiting))
+    await cancelled.cancel("enough")
+    await asyncio.sleep(1)
+    os.kill(worker.pid, signal.SIGCONT)
+    await deciding
+    with pytest.raises(errors.TurnCancelledError) as caught:
+        await asyncio.wait_for(cancelled.result(), 60)
+    report = await story.report(approved)
+
+    assert results(report) == ["it by attempt 1"]
+    assert story.ran() == [("it", 1), ("it", 1)]
+    assert len(story.keys("it")) == 2
+    assert caught.value.report is not None
+    assert "charge" in str(caught.value.report.messages)
+
+
+@pytest.mark.accepts("Y125")
+async def test_answer_is_not_told_if_the_process_that_checks_it_is_killed(tell: Tell) -> None:
+    """Another process checks it, and refuses it: neither before nor afterwards has anybody seen it
+    but history.
+    """
+    story = await tell(says("The PASSWORD is hunter2."))
+    worker = await story.worker("tests.support.e2e.supervisor_app:make_guarded")
+    turn = await story.start()
+    await story.begun("check")
+    told: list[object] = [await turn.status()]
+    await kill(worker)
+    with pytest.raises(errors.GuardrailError) as caught:
+        await asyncio.wait_for(turn.result(), 60)
+    told += [caught.value.report, await turn.status(), story.said()]
+    told += [event.text async for event in turn.events()]
+
+    assert story.ran() == [("check", 1), ("check", 2)]
+    assert story.requests() == {1: 1}
+    assert [one for one in map(str, told) if "hunter2" in one] == []
 
 
 @pytest.mark.accepts("P39")

@@ -287,6 +287,7 @@ async def test_deadline_of_the_parent_is_that_of_its_children(runtime: Runtime) 
     assert ended.value.report.unstopped == ()
 
 
+@pytest.mark.accepts("B12")
 async def test_agents_and_tools_at_once_share_a_budget_too(runtime: Runtime) -> None:
     """With parallel tools: two delegations and a tool in one answer."""
     asked = calls(

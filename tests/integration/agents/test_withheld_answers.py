@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any, Literal
 
 import pytest
 from pydantic import BaseModel, create_model, field_validator
 
 from perdure import Agent, AgentReport, OutputGuardrail, errors, tool
+from perdure.activities.provider import ModelRequest
 from perdure.clients import Turn
 from perdure.session.facts import TurnRecorded
 from perdure.testing import ScriptedModel, call, calls, fails, says
 from perdure.turn.facts import TurnStarted
 from perdure.turn.withheld import MARK, OBJECTION
+from perdure.values.answers import ModelAnswer
 from perdure.values.messages import AssistantMessage, UserMessage
 from perdure.values.reports import Outcome, Step, StopReason
 
-from ...conftest import Runtime
+from ...conftest import Runtime, eventually
+from ...support.delegating import spawn
 from ...support.long_turns import begin, filling, reader, runs_of
-from ...support.spending import app, ended
+from ...support.resets import reset, task_ends
+from ...support.scheduling import DAILY, at, new_id, turns_of
+from ...support.spending import SOON_S, app, ended
 from ...support.steered import MORE, SteeredModel
 
 REFUSED = f"{MARK} The turn ended: failed (GUARDRAIL).]"
@@ -362,3 +369,103 @@ async def test_fork_in_a_later_run_has_a_mark_for_an_answer_of_an_earlier_one(
     assert len(runs) > 1
     assert answers(model.requests[-1].messages) == [f"{MARK}]", "", "", "Hello."]
     assert answers(forked.messages) == [f"{MARK}]", "", "", "Hello.", "Sure."]
+
+
+class Late(ScriptedModel):
+    """A model that answers when another one is asked for its second answer."""
+
+    def __init__(self, other: ScriptedModel, *replies: Any) -> None:
+        super().__init__(*replies)
+        self._other = other
+
+    async def complete(self, request: ModelRequest) -> ModelAnswer:
+        """Return the next reply, then."""
+        await eventually(lambda: self._other.call_count == 2, "the other delegate works")
+        return await super().complete(request)
+
+
+AT_ONCE = {
+    "spawn_agents": [spawn(("kid", "say"), ("busy", "work"))],
+    "parallel tools": [
+        calls(*(call("delegate_to_agent", agent=name, task="x") for name in ("kid", "busy")))
+    ],
+}
+"""Answers that let two delegates run at once."""
+
+
+@pytest.mark.accepts("Y121")
+@pytest.mark.parametrize("way", AT_ONCE)
+async def test_guarded_delegates_at_once_tell_nothing_of_what_was_refused(
+    runtime: Runtime, way: str
+) -> None:
+    """The answer of one is refused while the other works, which said something beside its calls.
+    `spawn_agents` cancels the other one then; otherwise it fails at its limit.
+    """
+    boss = Agent(name="boss", model="scripted:b", delegates=["kid", "busy"], parallel_tools=True)
+    busy_agent = guarded(name="busy", max_iterations=2, on_exhausted="fail")
+    busy = ScriptedModel(
+        *[calls(call("look"), text=SECRET)] * (1 if way == "spawn_agents" else 2),
+        *[says("late", delay=timedelta(seconds=60))] * (way == "spawn_agents"),
+    )
+    models = {
+        "boss": ScriptedModel(*AT_ONCE[way], says("fin")),
+        "kid": Late(busy, says(SECRET)),
+        "busy": busy,
+    }
+    async with runtime([boss, guarded(name="kid"), busy_agent], model=models) as client:
+        turn = await client.start("boss", "go")
+        report = await turn.result()
+        status = await turn.status()
+        told = [event.text async for event in turn.events()]
+        memo = await (await client.temporal.get_workflow_handle(turn.id).describe()).memo()
+
+    asked = models["boss"].requests[1]
+    assert "GUARDRAIL" in str(asked)
+    assert ("TURN_CANCELLED" if way == "spawn_agents" else "MAX_ITERATIONS") in str(asked)
+    assert [one for one in map(str, [asked, report, status, told, memo]) if "hunter2" in one] == []
+
+
+@pytest.mark.accepts("Y121")
+async def test_refused_answer_is_not_the_last_output_of_its_schedule(runtime: Runtime) -> None:
+    """The next turn gets the last answer that has passed; status, results and lists have none."""
+    model = ScriptedModel(says("Fine."), says(SECRET), says("Good."))
+    async with runtime(guarded(), model=model) as client:
+        daily = await client.create_schedule(
+            new_id("guarded"), "clerk", "Go on.", **DAILY, remember_last=True
+        )
+        slots = await daily.backfill(at(2), at(5))
+        ends = [await ended(turn) for turn in await turns_of(client, daily, slots)]
+        told = [await daily.status(), [one async for one in client.turns(schedule=daily.id)]]
+        async with asyncio.timeout(SOON_S):
+            async for result in daily.results():
+                told.append(result)
+                if len(told) == 5:
+                    break
+        await daily.delete()
+
+    assert [type(end).__name__ for end in ends] == ["AgentReport", "GuardrailError", "AgentReport"]
+    opening = model.requests[2].messages[0]
+    assert isinstance(opening, UserMessage)
+    assert "<last_output>\nFine.\n</last_output>" in opening.text
+    shown = [*told, model.requests[2], ends[2]]
+    assert [one for one in map(str, shown) if "hunter2" in one] == []
+
+
+@pytest.mark.accepts("Y121")
+async def test_refused_answer_is_not_in_the_turn_after_a_reset(runtime: Runtime) -> None:
+    """The turn is reset to before the answer, and another one passes. A fork has that one."""
+    model = ScriptedModel(calls(call("look")), says(SECRET), says("Hello."), says("Yes."))
+    async with runtime(guarded(), model=model) as client:
+        turn = await client.start("clerk", "What is it?")
+        with pytest.raises(errors.GuardrailError):
+            await turn.result()
+        before_answer = task_ends(await client.history(turn))[2]
+        again = await reset(client, turn, before_answer)
+        report = await again.result()
+        status, events = await again.status(), [event.fact async for event in again.events()]
+        forked = await (await again.fork(say="Sure?")).result()
+
+    assert answers(report.messages) == ["", "Hello."]
+    assert answers(forked.messages) == ["", "Hello.", "Yes."]
+    shown = [report, status, events, forked, *model.requests[2:]]
+    assert [one for one in map(str, shown) if "hunter2" in one] == []

@@ -3,7 +3,8 @@
 The answer of a guarded agent is refused, and an answer before it, after which it reads a message of
 its user, is not checked. Its guarded delegates have an answer refused, fail with words beside their
 calls, decline to answer, and give an answer of the wrong type; a policy and a person deny calls.
-The tables say who sees which.
+The provider of another delegate sends back its key, and a tool returns an image. The tables say who
+sees which.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ from ...support.refused_words import (
     PERSON,
     POLICY,
     REFUSED,
+    TRANSCRIPT,
     app,
     canaries,
     script,
@@ -49,14 +51,18 @@ from ...support.refused_words import (
 from ...support.web_ui import card_of
 
 STREAMS = {"watch_turn", "watch_session"}
-HTTP = {"get_turn_messages": ASKED, "get_messages": ASKED, "watch_turn": {REFUSED, EARLY}}
+HTTP = {
+    "get_turn_messages": TRANSCRIPT,
+    "get_messages": TRANSCRIPT,
+    "watch_turn": {REFUSED, EARLY},
+}
 """What the operations on a turn or on a session tell; those that are not named tell nothing of it.
 
 `watch_turn` has live text, which is not checked, unless it is left out.
 """
 INCLUDED = {"task": set(), "results": set(), "errors": set(), "arguments": ASKED}
 """What the events of a turn tell without live text, by the private fields that are included."""
-BELOW = {"kid-1": set(), "busy-2": {BESIDE}, "shy-3": set(), "counter-4": set()}
+BELOW = {"kid-1": set(), "busy-2": {BESIDE}, "shy-3": set(), "counter-4": set(), "locked-5": set()}
 """What the messages of the delegates tell: what is said beside calls is no answer."""
 
 
@@ -178,14 +184,14 @@ async def test_what_was_refused_or_denied_is_where_it_is_documented(
         told: dict[str, tuple[object, set[str]]] = {
             "approver": (scene.asked["approver"], {PERSON}),
             "approvals over HTTP": (scene.asked["approvals over HTTP"], {PERSON}),
-            "report": (scene.error.report, ASKED),
+            "report": (scene.error.report, TRANSCRIPT),
             "error": (scene.error.to_dict(), set()),
-            "messages of the session": (await session.messages(), ASKED),
-            "conversation": (await session.conversation(), ASKED),
-            "events of the session": ([one async for one in session.events()], ASKED),
-            "model, next turn": (scene.models["desk"].requests[-1], ASKED),
-            "model, same turn": (scene.models["desk"].requests[6], ASKED),
-            "model, after a message": (scene.models["desk"].requests[7], ASKED | {EARLY}),
+            "messages of the session": (await session.messages(), TRANSCRIPT),
+            "conversation": (await session.conversation(), TRANSCRIPT),
+            "events of the session": ([one async for one in session.events()], TRANSCRIPT),
+            "model, next turn": (scene.models["desk"].requests[-1], TRANSCRIPT),
+            "model, same turn": (scene.models["desk"].requests[8], TRANSCRIPT),
+            "model, after a message": (scene.models["desk"].requests[9], TRANSCRIPT | {EARLY}),
             "model of a delegate": (scene.models["kid"].requests[0], set()),
             "status": (await turn.status(), set()),
             "texts of events": ([one.text async for one in turn.events()], set()),
@@ -196,6 +202,7 @@ async def test_what_was_refused_or_denied_is_where_it_is_documented(
         }
     log = "".join(caplog.handler.format(one) + repr(vars(one)) for one in caplog.records)
     told["log"] = (log, set())
+    assert "Incorrect API key provided: [key]." in log
     told["spans"] = ("".join(one.to_json() for one in spans.get_finished_spans()), set())
 
     assert {name: canaries(seen) for name, (seen, _) in told.items()} == {

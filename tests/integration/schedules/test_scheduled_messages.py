@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from temporalio.common import WorkflowIDReusePolicy
 from temporalio.service import RPCError
+from temporalio.worker import Replayer
 
 from perdure import Agent, Budget, ModelRetryPolicy, Outcome, Task, errors
 from perdure.clients import AgentClient, Schedule, ScheduledTurn, Session
@@ -21,6 +22,7 @@ from perdure.testing import FunctionModel, ModelRequest, Reply, ScriptedModel, f
 from perdure.testing import Runtime as PlainRuntime
 from perdure.values.messages import Media, Text, UserMessage
 from perdure.worker import AgentWorker
+from perdure.workflows import WORKFLOWS
 
 from ...conftest import Runtime
 from ...support import encrypting
@@ -146,7 +148,9 @@ async def messages_until(session: Session, message_id: str) -> list[MessageSent]
 
 @pytest.mark.accepts("E106", "E107")
 async def test_message_is_skipped_queued_or_interrupts(runtime: Runtime) -> None:
-    """Any turn of the session counts. A message that would be skipped is refused by hand."""
+    """Any turn of the session counts. A message that would be skipped is refused by hand. The
+    histories of what sends the messages replay.
+    """
     model = Held(*[says(f"answer {number}") for number in range(4)])
     async with runtime(REPORTER, model=model) as client:
         session = client.session(new_id("busy"), "reporter")
@@ -171,6 +175,12 @@ async def test_message_is_skipped_queued_or_interrupts(runtime: Runtime) -> None
         await turn.result()
         read = (await session.turns())[-1].messages
         last = await last_when(often, [Outcome.COMPLETED, Outcome.COMPLETED, None])
+        for message_id in (queued, urgent, turn_id_of(often.id, skipped)):
+            handle = client.temporal.get_workflow_handle(message_id)
+            replayed = await Replayer(workflows=WORKFLOWS).replay_workflow(
+                await handle.fetch_history()
+            )
+            assert replayed.replay_failure is None
         await often.delete()
 
     assert read == (queued, urgent)

@@ -1,12 +1,16 @@
 """An approval is bound to what was shown: this run, this call, these arguments."""
 
+import asyncio
+import secrets
+
 import pytest
 
-from perdure import Outcome, errors
+from perdure import Outcome, errors, tool
 from perdure.testing import ByTask, ScriptedModel, call, calls, says
 
 from ...conftest import Runtime
-from ...support.approving import agent, pending, sent
+from ...support.approving import agent, pending, send, sent
+from ...support.spending import SOON_S, ended
 
 
 def letters(*names: str) -> ByTask:
@@ -103,3 +107,70 @@ async def test_id_of_a_call_does_where_the_turn_had_one_run(runtime: Runtime) ->
         outcomes = [(await turn.result()).outcome for turn in (one, two)]
 
     assert (outcomes, sent) == ([Outcome.COMPLETED] * 2, ["Ann", "Bob"])
+
+
+@pytest.mark.accepts("Y123")
+@pytest.mark.parametrize("way", ["fork", "resume"])
+async def test_decision_is_not_taken_over_by_what_goes_on_from_before_its_call(
+    runtime: Runtime, way: str
+) -> None:
+    """The same call, with the same id and arguments, waits again, and the token of the first one
+    decides nothing. The turn was terminated in the call after it, so its step is made again.
+    """
+    sent.clear()
+    held, let_go = asyncio.Event(), asyncio.Event()
+
+    @tool
+    async def hold() -> str:
+        """Wait."""
+        held.set()
+        await let_go.wait()
+        return "held"
+
+    step = calls(call("send", call_id="a", to="Ann"), call("hold", call_id="b"))
+    model = ScriptedModel(step, step, says("done"))
+    async with runtime(agent(tools=[send, hold]), model=model) as client:
+        turn = await client.start("clerk", "go")
+        [ann] = await pending(turn)
+        await turn.approve(ann)
+        await asyncio.wait_for(held.wait(), SOON_S)
+        await client.temporal.get_workflow_handle(turn.id).terminate()
+        await ended(turn)
+        let_go.set()
+        again = await (turn.fork(0) if way == "fork" else turn.resume())
+        [waiting] = await pending(again)
+        with pytest.raises(errors.ApprovalConflictError):
+            await again.approve("a", token=ann.token)
+        assert await again.pending_approvals() == (waiting,)
+        await again.deny(waiting, "it is sent")
+        await again.result()
+
+    assert sent == ["Ann"]
+
+
+@pytest.mark.accepts("Y123")
+async def test_decision_about_an_interrupted_turn_is_not_one_about_the_next(
+    runtime: Runtime,
+) -> None:
+    """Nor does an approval that comes too late: the call of the turn that was interrupted does not
+    run, and the equal call of the next turn waits for a decision of its own.
+    """
+    sent.clear()
+    asks = calls(call("send", call_id="c", to="Ann"))
+    model = ScriptedModel(asks, asks, says("done"))
+    async with runtime(agent(), model=model) as client:
+        session = client.session(f"decided-{secrets.token_hex(4)}", "clerk")
+        first = await (await session.say("Write to Ann.")).turn()
+        [ann] = await pending(first)
+        second = await (await session.say("And now?", if_busy="interrupt")).turn()
+        [again] = await pending(second)
+        with pytest.raises((errors.TurnOverError, errors.ApprovalConflictError)):
+            await first.approve(ann)
+        with pytest.raises(errors.ApprovalConflictError):
+            await second.approve("c", token=ann.token)
+        assert sent == []
+        await second.approve(again)
+        await second.result()
+        await session.close()
+
+    assert sent == ["Ann"]

@@ -24,7 +24,7 @@ from perdure.activities.provider import ModelRequest
 from perdure.clients import Turn
 from perdure.clients.reading.events import Event
 from perdure.temporal.histories.turn_history import key_of
-from perdure.testing import ScriptedModel, call, calls, says
+from perdure.testing import FunctionModel, ScriptedModel, call, calls, says
 from perdure.testing.scripted import Reply
 from perdure.turn.facts import (
     ApprovalNeeded,
@@ -37,6 +37,7 @@ from perdure.turn.facts import (
 )
 from perdure.turn.keys import ModelKey, ToolKey
 from perdure.values.answers import ModelAnswer
+from perdure.values.messages import UserMessage
 from perdure.worker import AgentWorker
 from perdure.workflows import AgentTurn
 from perdure.workflows.single_input import OneInput
@@ -392,6 +393,36 @@ async def test_turn_is_stopped_at_most_a_second_late(runtime: Runtime, how: str)
         Outcome.CANCELLED if how == "cancel" else Outcome.TIMED_OUT
     )
     assert took < 10  # a second, and what a busy machine needs; a cancelled activity has ten
+
+
+@pytest.mark.accepts("Y124")
+async def test_message_during_a_local_call_is_read_once(runtime: Runtime) -> None:
+    """The workflow task that makes the call hears of it afterwards."""
+    began, let_go = threading.Event(), threading.Event()
+
+    @tool(read_only=True, local=True)
+    def look() -> str:
+        """Look, for less than a second."""
+        began.set()
+        let_go.wait(0.9)
+        return "seen"
+
+    def answer(request: ModelRequest) -> Reply:
+        return says("done") if len(request.messages) > 1 else calls(call("look"))
+
+    agent = Agent(name="seer", model="scripted:x", tools=[look])
+    async with runtime(agent, model=FunctionModel(answer)) as client:
+        turn = await client.start(agent, "go")
+        await eventually(began.is_set, "the call begins")
+        said = asyncio.create_task(turn.steer("the other way", id="m-1"))
+        await asyncio.sleep(0.2)
+        let_go.set()
+        await said
+        report = await turn.result()
+
+    texts = [message.text for message in report.messages if isinstance(message, UserMessage)]
+    assert texts == ["go", "the other way"]
+    assert report.unread == ()
 
 
 async def deployed(work: Queue, before: Tool, after: Tool) -> Turn:

@@ -16,12 +16,13 @@ from perdure.activities.provider import ModelRequest
 from perdure.clients import Turn
 from perdure.events import Said, WaitBegan
 from perdure.temporal.names import STEER, TURN
-from perdure.testing import ScriptedModel, call, calls, says
+from perdure.testing import FunctionModel, ScriptedModel, call, calls, says
 from perdure.testing.scripted import Reply
 from perdure.values.answers import ModelAnswer
 from perdure.values.messages import Message, ToolMessage, UserMessage
 
 from ...conftest import RecordingClient, Runtime
+from ...support.resets import reset, task_ends
 from ...support.spending import SOON_S, app, ended, queue, spender, until
 
 NEWS = "Use the new price list."
@@ -117,6 +118,39 @@ async def test_message_is_read_after_the_results_of_the_tools(runtime: Runtime) 
     assert isinstance(request[-3], ToolMessage)
     assert texts(request[-2:]) == ["first", "second"]
     assert len(report.steps) == 2
+
+
+@pytest.mark.accepts("Y124")
+async def test_message_that_a_reset_delivers_again_is_read_once(runtime: Runtime) -> None:
+    """Whether the turn is reset to before the message or after it, and in the order of before."""
+    talking, told = asyncio.Event(), asyncio.Event()
+
+    @tool(idempotent=True)
+    async def ask() -> str:
+        """Take a while."""
+        talking.set()
+        await told.wait()
+        return "asked"
+
+    def answer(request: ModelRequest) -> Reply:
+        return says("done") if len(request.messages) > 1 else calls(call("ask"))
+
+    async with runtime(app(tools=[ask]), model=FunctionModel(answer)) as client:
+        turn = await client.start("spender", "Price it.")
+        await talking.wait()
+        for number in ("1", "2"):
+            await turn.steer(f"message {number}", id=number)
+        told.set()
+        reports = [await turn.result()]
+        for event_id in task_ends(await client.history(turn))[1:]:
+            again = await reset(client, turn, event_id)
+            reports.append(await again.result())
+
+    assert len(reports) > 2
+    assert [texts(report.messages) for report in reports] == [
+        ["Price it.", "message 1", "message 2"]
+    ] * len(reports)
+    assert [report.unread for report in reports] == [()] * len(reports)
 
 
 @pytest.mark.accepts("E46")

@@ -12,8 +12,8 @@ import base64
 import json
 import logging
 import traceback
-from collections.abc import Iterator, Mapping
-from urllib.parse import quote, quote_plus
+from collections.abc import Mapping
+from urllib.parse import quote
 
 import pytest
 from opentelemetry.sdk.metrics import MeterProvider
@@ -32,6 +32,7 @@ from perdure.worker.telemetry import Telemetry
 
 from ...conftest import RecordingClient, Runtime
 from ...support.loopback import VENDORS, Vendor, error_body
+from ...support.secret_forms import encodings
 from ...support.thorough import some
 
 PLANTED = {
@@ -43,25 +44,6 @@ PLANTED = {
 """Environment variables of the worker: the key of the provider, one that a tool reads, an unused
 one, and one that is refused.
 """
-
-
-def encodings(secret: str) -> Iterator[bytes]:
-    """A secret in all the forms in which it could be written."""
-    spelled = "".join(f"\\u{ord(letter):04x}" for letter in secret)
-    escaped = (json.dumps(secret)[1:-1], secret.replace("/", "\\/"), spelled)
-    for text in (
-        secret,
-        quote(secret, safe=""),
-        quote_plus(secret),
-        *escaped,
-        secret.encode().hex(),
-    ):
-        yield text.encode()
-    for offset in range(3):  # base64 depends on the position in the text
-        coded = base64.b64encode(b"x" * offset + secret.encode())[(0, 2, 3)[offset] :].rstrip(b"=")[
-            :-1
-        ]
-        yield from (coded, coded.replace(b"+", b"-").replace(b"/", b"_"))
 
 
 def found_in(places: Mapping[str, bytes]) -> list[tuple[str, str]]:

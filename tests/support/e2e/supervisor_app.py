@@ -1,13 +1,15 @@
 """Workers for the tests of the supervisor."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
-from perdure import ToolContext, tool
+from perdure import AgentReport, OutputGuardrail, ToolContext, tool
 from perdure.worker import AgentWorker
 
 from . import app
@@ -29,6 +31,22 @@ def make_parallel() -> AgentWorker:
 def make_leaving() -> AgentWorker:
     """An agent with a tool that starts a program."""
     return app.make((*app.TOOLS, leave_a_process))
+
+
+def _is_harmless(report: AgentReport[Any]) -> bool:
+    """Refuse a password. The first check takes long."""
+    journal = Path(os.environ["E2E_JOURNAL"])
+    is_first = not journal.exists()
+    line = {"what": "check", "attempt": 1 if is_first else 2, "key": "", "pid": os.getpid()}
+    with journal.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(line) + "\n")
+    time.sleep(60 if is_first else 0)
+    return "PASSWORD" not in str(report.output)
+
+
+def make_guarded() -> AgentWorker:
+    """An agent whose answers are checked."""
+    return app.make(middleware=[OutputGuardrail(_is_harmless)])
 
 
 def make_dying() -> AgentWorker:

@@ -1,0 +1,657 @@
+"""The table of `docs/proof.md`: what is promised, and the test of each promise with each feature.
+
+A feature that comes later is a second way around a promise that was tested without it. So a new
+feature is a column here, and each of its cells says which test shows the crossing, or that none
+does. `tests/docs/test_proof.py` compares the columns with the code, and
+`python -m tests.support.docs.proof` writes the page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What is known of a crossing.
+
+    Attributes:
+        ids: Statements of `docs/acceptance.md`, each with a test of this crossing.
+        reason: Why the promise does not apply to the feature.
+        missing: What is not tested.
+    """
+
+    ids: tuple[str, ...] = ()
+    reason: str = ""
+    missing: str = ""
+
+
+def by(ids: str) -> Cell:
+    """Return a crossing that tests show, by the ids of their statements.
+
+    Without ids, it is only simulated.
+    """
+    return Cell(tuple(ids.split()))
+
+
+def no(reason: str) -> Cell:
+    """Return a crossing that there is not."""
+    return Cell(reason=reason)
+
+
+def gap(missing: str) -> Cell:
+    """Return a crossing that no test shows."""
+    return Cell(missing=missing)
+
+
+@dataclass(frozen=True)
+class Promise:
+    """A row of the table.
+
+    Attributes:
+        name: The promise in a few words.
+        meaning: The promise in a sentence.
+        term: What the literature calls it; empty without a name.
+        checks: The checks of the simulator, by their names. They hold for each feature that it has.
+        cells: A cell for each feature, by its key.
+    """
+
+    name: str
+    meaning: str
+    term: str
+    cells: Mapping[str, Cell]
+    checks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Feature:
+    """A column of the table.
+
+    Attributes:
+        name: Its heading.
+        workflows: The types of workflows that it is made of.
+        facts: The kinds of the facts of turns and sessions that it makes.
+        operations: What it does over HTTP.
+    """
+
+    name: str
+    workflows: frozenset[str] = frozenset()
+    facts: frozenset[str] = frozenset()
+    operations: frozenset[str] = frozenset()
+
+
+def names(text: str) -> frozenset[str]:
+    """Return the words of a text."""
+    return frozenset(text.split())
+
+
+FEATURES = {
+    "plain": Feature(
+        "plain turn",
+        names("AgentTurn"),
+        names(
+            "turn_started scheduled agent_resolved model_answered call_failed tool_returned"
+            " approval_needed tool_lost policy_answered hook_ended decided budget_added said"
+            " wait_began wait_ended cancel_requested turn_ended task_began"
+        ),
+        names(
+            "start_turn list_turns get_turn get_turn_messages get_result watch_turn cancel_turn"
+            " approve_call deny_call list_approvals add_budget steer_turn get_about"
+        ),
+    ),
+    "delegate": Feature(
+        "delegate", facts=names("child_scheduled child_ended child_read child_told")
+    ),
+    "parallel": Feature("parallel tools"),
+    "handoff": Feature("handoff", facts=names("handed_over")),
+    "session": Feature(
+        "session",
+        names("AgentSession"),
+        names(
+            "session_started message_sent message_steered steering_failed message_unqueued"
+            " turn_began turn_over turn_recorded turn_interrupted session_budget_added"
+            " session_closed"
+        ),
+        names(
+            "send_message list_sessions get_session get_messages get_message get_turns"
+            " watch_session interrupt_session cancel_session unqueue_message add_to_session"
+            " close_session run_agent"
+        ),
+    ),
+    "fork": Feature("fork", operations=names("fork_turn fork_session")),
+    "resume": Feature(
+        "resume",
+        facts=names("resumed session_resumed"),
+        operations=names("resume_turn resume_session"),
+    ),
+    "carry": Feature(
+        "continue-as-new", facts=names("turn_continued part_carried session_continued")
+    ),
+    "schedule": Feature(
+        "schedule",
+        names("AgentScheduledMessage AgentScheduledBatch"),
+        operations=names(
+            "create_schedule list_schedules get_schedule get_scheduled_turns watch_runs"
+            " change_schedule delete_schedule run_schedule pause_schedule cancel_schedule"
+            " add_to_schedule resume_schedule backfill_schedule"
+        ),
+    ),
+    "batch": Feature(
+        "batch",
+        names("AgentBatch AgentBatchPart"),
+        operations=names(
+            "start_batch list_batches get_batch watch_results cancel_batch add_to_batch retry_batch"
+        ),
+    ),
+    "local": Feature("local tool"),
+    "release": Feature("later release"),
+    "reset": Feature("reset"),
+    "supervisor": Feature("supervisor"),
+}
+"""The columns, by their keys."""
+
+SIMULATED = names("plain delegate parallel handoff session carry")
+"""The features that the simulator has."""
+
+OWN_TURN = no("a fork is a turn of its own")
+PLAIN = no("its turns are plain turns")
+
+
+def is_simulated(row: Promise, key: str) -> bool:
+    """Return whether the simulator checks a promise with a feature."""
+    return bool(row.checks) and key in SIMULATED and not row.cells[key].reason
+
+
+PROMISES = (
+    Promise(
+        "bill within limit",
+        "What the providers bill is at most the budget, over the whole tree, at every moment.",
+        "safety; escrow",
+        {
+            "plain": by("B3 B7 B8 B15"),
+            "delegate": by("B12 B13 Y22"),
+            "parallel": by("B12"),
+            "handoff": by("D45"),
+            "session": by("E56"),
+            "fork": by("E31"),
+            "resume": by("E31 M13"),
+            "carry": by("Y27 Y46"),
+            "schedule": by("E110 E111 E112 B19"),
+            "batch": by("E78 E167"),
+            "local": by("T38"),
+            "release": by("Y10"),
+            "reset": no("each reset may spend the rest again, as documented"),
+            "supervisor": by("B8 B12 B15 Y46"),
+        },
+        ("bill within limit",),
+    ),
+    Promise(
+        "recorded once",
+        "A step whose result is recorded is never made again, and never paid again.",
+        "durable execution",
+        {
+            "plain": by("Y1 Y2"),
+            "delegate": by("D12"),
+            "parallel": by("P38"),
+            "handoff": by("D46"),
+            "session": by("Y70"),
+            "fork": by("E30"),
+            "resume": by("E35 M13"),
+            "carry": by("Y45"),
+            "schedule": by("E73"),
+            "batch": by("E75 E82 E144"),
+            "local": by("T41 T42"),
+            "release": by("Y10"),
+            "reset": by("Y13"),
+            "supervisor": by("Y2 Y70 P37"),
+        },
+        ("recorded once",),
+    ),
+    Promise(
+        "effects at most once",
+        "A call of a tool that may not be repeated is started at most once.",
+        "at-most-once execution",
+        {
+            "plain": by("T14 Y15"),
+            "delegate": by(""),
+            "parallel": by("P38"),
+            "handoff": by("D42"),
+            "session": by("E166"),
+            "fork": no("it may repeat what came after its step, and names it (E37)"),
+            "resume": no("as a fork"),
+            "carry": by("Y24 Y45"),
+            "schedule": by("E73 E166"),
+            "batch": by("E166"),
+            "local": no("local tools are read-only (T43)"),
+            "release": by("Y10 T31"),
+            "reset": by("Y13"),
+            "supervisor": by("P38 T14"),
+        },
+        ("effects at most once",),
+    ),
+    Promise(
+        "refused text leaves by no door",
+        "An answer that the checks of its agent have not let pass is seen by its own turn alone.",
+        "non-interference",
+        {
+            "plain": by("O14 G37 G38"),
+            "delegate": by("G24 G26 U33"),
+            "parallel": by("Y121"),
+            "handoff": by("U20 U31"),
+            "session": by("G22 G26 G36"),
+            "fork": by("G23 G36"),
+            "resume": by("G23"),
+            "carry": by("G22 G36 U32"),
+            "schedule": by("Y121"),
+            "batch": by("G26"),
+            "local": no("an answer has no calls"),
+            "release": by("X6"),
+            "reset": by("Y121"),
+            "supervisor": by("Y125"),
+        },
+        ("refused text leaves by no door",),
+    ),
+    Promise(
+        "decided once",
+        "What a person decided holds for one call with its arguments, and is used once.",
+        "one-shot capability",
+        {
+            "plain": by("A2 A3 A9"),
+            "delegate": by("E14 H42"),
+            "parallel": by("A1 A3"),
+            "handoff": by("D49"),
+            "session": by("Y123"),
+            "fork": by("Y123"),
+            "resume": by("Y123"),
+            "carry": by("Y28 Y30"),
+            "schedule": PLAIN,
+            "batch": by("E86"),
+            "local": by("T38"),
+            "release": by("T28 T32 T33"),
+            "reset": by("Y14"),
+            "supervisor": by("Y125"),
+        },
+    ),
+    Promise(
+        "messages once, in order",
+        "A message that was accepted is answered, queued or named as unread: once, and in order.",
+        "exactly-once, first-in first-out delivery",
+        {
+            "plain": by("E45 E47 Y19"),
+            "delegate": by("E45"),
+            "parallel": by(""),
+            "handoff": by(""),
+            "session": by("E52 E53 E54 E55 E98 E134 E154 Y52"),
+            "fork": by("E47 E58"),
+            "resume": by("E47"),
+            "carry": by("Y36 Y50 Y60"),
+            "schedule": by("E105 E106 E107"),
+            "batch": no("a batch takes no messages, and its turns are plain turns"),
+            "local": by("Y124"),
+            "release": gap("the release before knows no messages to running turns"),
+            "reset": by("Y124"),
+            "supervisor": by("Y52 Y70"),
+        },
+        ("messages once, in order", "session messages once, in order", "updates are answered"),
+    ),
+    Promise(
+        "cancel reaches everything",
+        "After a cancel nothing of the turn goes on, or the report names it.",
+        "structured concurrency",
+        {
+            "plain": by("E4 L11 T11"),
+            "delegate": by("D11 Y22"),
+            "parallel": by(""),
+            "handoff": by("D46"),
+            "session": by("E54 E166 E168"),
+            "fork": OWN_TURN,
+            "resume": by("M17 M43"),
+            "carry": by("Y31 Y33"),
+            "schedule": by("B21 E64 E166"),
+            "batch": by("E83 E84 E144 E166"),
+            "local": by("T39"),
+            "release": by("Y10"),
+            "reset": no("delegates of the run before go on, as documented"),
+            "supervisor": by("Y125"),
+        },
+        ("nothing is stuck",),
+    ),
+    Promise(
+        "limits of the caller hold",
+        "A limit that a caller has set holds for all that goes on from there.",
+        "attenuation of authority",
+        {
+            "plain": by("B1 E21 E93 U1 U28"),
+            "delegate": by("B12 D10 E94 U29 U33"),
+            "parallel": by("B12 L24"),
+            "handoff": by("D45 U29 U31 Y122"),
+            "session": by("E56 U29 U31 Y122"),
+            "fork": by("E31 U29 U31 Y122"),
+            "resume": by("E31 U29 U31 Y122"),
+            "carry": by("E94 U32 Y27 Y122"),
+            "schedule": by("E111 U29 Y122"),
+            "batch": by("E78 U28 Y122"),
+            "local": by("T38"),
+            "release": by("Y10"),
+            "reset": by("E23 Y14 Y122"),
+            "supervisor": by("B12 E23"),
+        },
+    ),
+    Promise(
+        "every wait ends or is shown",
+        "Whatever waits goes on by itself, or says for whom it waits, and until when.",
+        "no hidden wait",
+        {
+            "plain": by("A3 E13 E14 M15 O12"),
+            "delegate": by("D13 E14 M44"),
+            "parallel": by("A1 A3"),
+            "handoff": by("D45 D49"),
+            "session": by("E54 E166 H14"),
+            "fork": by("E42"),
+            "resume": by("E36 M13"),
+            "carry": by("Y30"),
+            "schedule": by("E66 E107 E110"),
+            "batch": by("E86 Y67"),
+            "local": by("T38"),
+            "release": by("T28 Y11 Y33"),
+            "reset": by("E23"),
+            "supervisor": by("E23 P40"),
+        },
+        ("waits are shown",),
+    ),
+    Promise(
+        "fold is state",
+        "The fold of the history is the state of the workflow, for every reader.",
+        "event sourcing; refinement",
+        {
+            "plain": by("Y12"),
+            "delegate": by("Y12 Y22"),
+            "parallel": by("Y12"),
+            "handoff": by("D48"),
+            "session": by("E51 E115"),
+            "fork": by("E30 E34"),
+            "resume": by("E35"),
+            "carry": by("Y25 Y28 Y36"),
+            "schedule": by("E62"),
+            "batch": by("E76"),
+            "local": by("T34"),
+            "release": by("Y6 Y10 Y12"),
+            "reset": by("Y14"),
+            "supervisor": by("Y2 Y45"),
+        },
+        ("fold is state",),
+    ),
+    Promise(
+        "every history replays",
+        "A replay of a history makes the same decisions, on this release and on the next one.",
+        "determinism",
+        {
+            "plain": by("Y5 Y6"),
+            "delegate": by("Y5 Y6"),
+            "parallel": by("Y5 Y6"),
+            "handoff": by("Y5 Y6"),
+            "session": by("E51 E115 H133"),
+            "fork": by("E30"),
+            "resume": by("E35"),
+            "carry": by("Y25"),
+            "schedule": by("B17 E106"),
+            "batch": by("Y65 Y66"),
+            "local": by("T40 Y5"),
+            "release": by("Y6 Y10 Y11 Y58"),
+            "reset": by("Y14 Y38"),
+            "supervisor": by("Y2 Y45"),
+        },
+        ("every history replays", "no task fails"),
+    ),
+    Promise(
+        "the records agree",
+        "Report, log, card, memo, events and bill say the same.",
+        "consistent reads",
+        {
+            "plain": by("D58 O1 O5 O10 O16 O18"),
+            "delegate": by("O9 Y18 Y22"),
+            "parallel": by("B12 Y12"),
+            "handoff": by("D48"),
+            "session": by("E56 E150 E171 Y70"),
+            "fork": by("E38"),
+            "resume": by("E38"),
+            "carry": by("Y24 Y46"),
+            "schedule": by("E68 E112 E171"),
+            "batch": by("E141 E144 E171 G30"),
+            "local": by("T34"),
+            "release": by("Y10 Y12"),
+            "reset": by("Y14"),
+            "supervisor": by("B12 Y46 Y70"),
+        },
+    ),
+    Promise(
+        "nothing is stuck",
+        "Every turn ends, and no workflow task fails for ever.",
+        "liveness",
+        {
+            "plain": by("T2 U9 U12"),
+            "delegate": by("D7 D12 D14"),
+            "parallel": by("L14 L24"),
+            "handoff": by("D43 D44 D46"),
+            "session": by("E116 E168 Y51"),
+            "fork": by("E42"),
+            "resume": by("E36 M12"),
+            "carry": by("Y32 Y59"),
+            "schedule": by("B19 E73"),
+            "batch": by("E84 E85 Y54"),
+            "local": by("T35 T42"),
+            "release": by("Y10 Y11 Y33"),
+            "reset": by("Y13 E144"),
+            "supervisor": by("P37 P44 Y70 Y82 Y86"),
+        },
+        ("nothing is stuck", "nothing raises"),
+    ),
+)
+"""The rows."""
+
+
+@dataclass(frozen=True)
+class Surface:
+    """A way out of the system, and a column of the second table.
+
+    Attributes:
+        name: Its heading.
+        folders: The folders of the gateway that it is made of.
+        workflows: The types of workflows that send it.
+    """
+
+    name: str
+    folders: frozenset[str] = frozenset()
+    workflows: frozenset[str] = frozenset()
+
+
+SURFACES = {
+    "python": Surface("Python"),
+    "rest": Surface("REST", names("rest")),
+    "sse": Surface("SSE"),
+    "responses": Surface("Responses", names("responses")),
+    "agui": Surface("AG-UI", names("agui")),
+    "a2a": Surface("A2A", names("a2a"), names("AgentPush")),
+    "mcp": Surface("MCP", names("mcp")),
+    "page": Surface("page", names("page")),
+    "cli": Surface("command line"),
+    "webhook": Surface("webhook", workflows=names("AgentWebhook")),
+    "log": Surface("log"),
+    "memo": Surface("memo"),
+    "card": Surface("card"),
+    "spans": Surface("spans"),
+}
+"""The columns, by their keys."""
+
+
+@dataclass(frozen=True)
+class Taint:
+    """A row of the second table: a text that must not leave.
+
+    Attributes:
+        name: What it is.
+        where: Where it is allowed.
+        cells: A cell for each surface, by its key.
+    """
+
+    name: str
+    where: str
+    cells: Mapping[str, Cell]
+
+
+def everywhere(
+    reads: str, protocols: str, page: str, terminal: str, /, **others: Cell
+) -> Mapping[str, Cell]:
+    """Return cells by the statements of the tests that look at many surfaces at once."""
+    return {
+        **dict.fromkeys(("python", "rest", "sse", "log", "memo", "card", "spans"), by(reads)),
+        **dict.fromkeys(("responses", "agui", "a2a", "mcp", "webhook"), by(protocols)),
+        "page": by(page),
+        "cli": by(terminal),
+        **others,
+    }
+
+
+TAINTS = (
+    Taint(
+        "a refused answer",
+        "live text, history, the turn's own model",
+        everywhere("G26", "G27", "G34", "G35", python=by("G22 G26")),
+    ),
+    Taint(
+        "a secret of the worker",
+        "nowhere",
+        everywhere(
+            "G26", "G27", "G34", "G35", **dict.fromkeys(("python", "log", "spans"), by("G1 G26"))
+        ),
+    ),
+    Taint(
+        "the argument of a denied call",
+        "whoever decides, transcripts, protocols that show calls",
+        everywhere("G26", "G27", "G34", "G35"),
+    ),
+    Taint(
+        "words of a guarded delegate",
+        "its own events and messages, if they stand beside calls",
+        everywhere("G26", "G27", "G34", "G35", python=by("G24 G26")),
+    ),
+    Taint(
+        "the data of an image",
+        "transcripts and the model",
+        everywhere("G26", "G27", "G34", "G35", python=by("G26 M38"), cli=by("G35 M38")),
+    ),
+)
+"""The rows of the second table."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """A fault that a crossing has shown.
+
+    Attributes:
+        fault: What went wrong.
+        crossing: The promise and the feature.
+        mended: The commit of the mend, and the statement that shows it.
+    """
+
+    fault: str
+    crossing: str
+    mended: str
+
+
+FOUND = (
+    Found(
+        "`resume`, `fork` and the next turns of a session went on without the guardrails and the"
+        " limits of the agent that the caller had named",
+        "limits of the caller, refused text; handoff",
+        "`1e1b1c7`, U20",
+    ),
+    Found(
+        "A refused answer was in the session, in its forks, and in the next request to the model",
+        "refused text; session, fork",
+        "`c1847c0`, G22, G23",
+    ),
+    Found(
+        "What a guarded delegate said beside its calls was told to its parent when it failed",
+        "refused text; delegate",
+        "`c1847c0`, G24",
+    ),
+    Found(
+        "An answer before the last one, after which the user wrote, was checked by nobody",
+        "refused text; message to a running turn",
+        "`dabf312`, G36",
+    ),
+    Found(
+        "Input guardrails checked the task, and not what came to the turn later",
+        "refused text; session, fork",
+        "`7e4bebf`, U21",
+    ),
+    Found(
+        "A caller without the right to set limits removed those of a schedule by `null`",
+        "limits of the caller; schedule",
+        "`9d2818e`, H113",
+    ),
+    Found(
+        "Additions to the budget of a batch went to the turn that started first",
+        "bill within limit; batch",
+        "`bca23cc`, E167",
+    ),
+    Found(
+        "A denial, or an approval by id, could reach another call than the one that was shown",
+        "decided once; a turn that was started again",
+        "`b7c2381`, `ce8f87c`, `d92ca3f`, A9",
+    ),
+    Found(
+        "A decision that a reset delivered again counted for the workflow and not for its readers",
+        "fold is state; reset",
+        "`35d9787`, Y14",
+    ),
+    Found(
+        "A message right after a cancelled turn of a session was not read",
+        "messages; session",
+        "`d7b304d`, E98",
+    ),
+    Found(
+        "A session that was closed while it recorded a turn kept messages that nobody read",
+        "messages; session",
+        "`3db8d91`, E154",
+    ),
+    Found(
+        "A turn that was cancelled before it had the messages of its session lost its message",
+        "messages, cancel; session",
+        "`f13e0e4`, Y51",
+    ),
+    Found(
+        "A stream of updates kept a run from ending, until its history was full",
+        "nothing is stuck; continue-as-new",
+        "`9be68b5`, Y59",
+    ),
+    Found(
+        "A cancel that came while a session recorded a turn was lost",
+        "cancel; session",
+        "`fc8f5bf`, E168",
+    ),
+    Found(
+        "A cancel that came while a delegate told of its wait was lost; the simulator found it",
+        "cancel; delegate",
+        "`a002fce`, Y110",
+    ),
+    Found(
+        "A cancel of a batch whose part was reset reached the turn of another caller",
+        "cancel; batch, reset",
+        "`6e9eaa1`, E144",
+    ),
+    Found(
+        "What a killed process had in flight was given up when its supervisor reported it, so a"
+        " session lost a turn and a schedule did not count one",
+        "recorded once, the records agree; supervisor",
+        "`7411f57`, Y70",
+    ),
+    Found(
+        "An activity that an operator paused or reset had a second effect",
+        "effects at most once; reset of an activity",
+        "`eec4a72`, Y15",
+    ),
+)
+"""What was found where a promise meets a feature, and is mended."""

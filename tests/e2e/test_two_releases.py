@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from temporalio.api.enums.v1 import EventType
 
-from perdure import AgentReport, Outcome, errors
+from perdure import AgentReport, Budget, Outcome, errors
 from perdure.clients import Turn
 from perdure.testing.stub_provider import StubReply, completion
 from perdure.turn.facts import CallFailed
@@ -42,6 +42,8 @@ from ..support.e2e.two_releases_app import AGENT
 
 BRIEFLY_S = 0.05
 LONGEST_S = 90.0
+MODEL_CALLS = 3
+"""The budget of turns that need more."""
 
 
 def thinks(thought: str, reply: StubReply, *, place: int) -> StubReply:
@@ -167,6 +169,15 @@ async def story_of(story: Story, turn: Turn) -> str:
     return f"{[EventType.Name(event.event_type) for event in events[-6:]]}, {failed}"
 
 
+async def requests_within_budget(story: Story, turn: Turn) -> int:
+    """The number of requests to the provider for a turn that its budget ends."""
+    with pytest.raises(errors.TurnBudgetExceededError):
+        async with asyncio.timeout(LONGEST_S):
+            await turn.result()
+    task = f"{turn.id.rpartition('/')[2]}, go"
+    return sum(task in json.dumps(body) for body in story.stub.requests)
+
+
 async def check_history_of(story: Story, turn: Turn) -> None:
     """The turn replays on this release and folds to its own summary; no workflow task failed, and
     no model call except by a kill.
@@ -204,7 +215,7 @@ async def test_turns_that_workers_of_two_releases_share_all_end_as_they_should(
     tell: Tell, previous_release: Path
 ) -> None:
     """Twenty turns on both releases, while each release loses a worker: results, effects and
-    histories are those of a single release.
+    histories are those of a single release. Four others end at their budgets.
     """
     story = await tell(*REPLIES)
     deploy = Deploy(story, previous_release)
@@ -214,9 +225,12 @@ async def test_turns_that_workers_of_two_releases_share_all_end_as_they_should(
         for number in range(2)
     ]
     first = [await start(story, f"first-{number}") for number in range(8)]
+    budget = Budget(model_calls=MODEL_CALLS)
+    poor = [await start(story, f"poor-{number}", budget=budget) for number in range(4)]
 
     async with asyncio.TaskGroup() as group:
         reports = [group.create_task(ended(story, turn)) for turn in (*held, *first)]
+        asked = [group.create_task(requests_within_budget(story, turn)) for turn in poor]
         await asyncio.gather(deploy.start(PREVIOUS), deploy.start(THIS))
         await story.asked(20)
         await deploy.replace(PREVIOUS)
@@ -237,10 +251,11 @@ async def test_turns_that_workers_of_two_releases_share_all_end_as_they_should(
     ]
     turns = [*held, *first, *then]
 
-    for turn in turns:
+    for turn in (*turns, *poor):
         await check_history_of(story, turn)
     check_journal(story)
     check_hands([await hands(story, turn) for turn in turns])
+    assert max(count.result() for count in asked) <= MODEL_CALLS
     assert [report.outcome for report in (*said, *stopped)] == [Outcome.COMPLETED] * 14 + [
         Outcome.CANCELLED
     ] * 6

@@ -58,7 +58,7 @@ memo that its workflow has written. A fresh process replays the histories at the
 
 | command | what it does |
 |---|---|
-| `make test` | all but the slow tests: among them worker processes that are killed, 100 simulated \
+| `make test` | all but the slow tests: among them worker processes that are killed, simulated \
 turns, and stored histories of earlier releases |
 | `make test-slow` | the others: kills at random moments, a server that is away, a browser, two \
 releases on one queue, all rows of long tables |

@@ -19,7 +19,6 @@ from perdure.clients.gateway.options import (
     AddBudget,
     Cancelled,
     CommonOptions,
-    Limit,
     Paged,
     Reason,
     Reference,
@@ -144,9 +143,10 @@ class ChangeSchedule(_Timing):
 
 
 class ScheduleList(Value):
-    """Schedules in a list."""
+    """A page of schedules; `next` is None after the last one."""
 
     schedules: tuple[ScheduleEntry, ...]
+    next: str | None = None
 
 
 class Backfill(Body):
@@ -178,14 +178,19 @@ async def create_schedule(call: Call, body: CreateSchedule) -> ScheduleStatus:
 
 
 @operation("GET", "/v1/schedules", may="read")
-async def list_schedules(call: Call, query: Limit) -> ScheduleList:
-    """List schedules. The list may lag behind: a second, and some if there are many schedules."""
+async def list_schedules(call: Call, query: Paged) -> ScheduleList:
+    """List schedules, page by page, in the order of their ids.
+
+    The list may lag behind: a second, and some if there are many schedules.
+    """
     entries: list[ScheduleEntry] = []
-    for schedule_id in await call.gateway.schedule_ids.of(call.client, call.caller):
+    known = sorted(await call.gateway.schedule_ids.of(call.client, call.caller))
+    ids = known if query.after is None else [id for id in known if id > query.after]
+    for schedule_id in ids:
+        if len(entries) == query.limit:
+            return ScheduleList(schedules=tuple(entries), next=entries[-1].id)
         entry = await listed_entry(call.client.temporal, schedule_id)
         entries += [] if entry is None else [entry]
-        if len(entries) == query.limit:
-            break
     return ScheduleList(schedules=tuple(entries))
 
 

@@ -205,6 +205,34 @@ async def test_schedule_runs_batches_over_http(runtime: Runtime) -> None:
     assert [one.status_code for one in refused] == [403, 403, 403]
 
 
+@pytest.mark.accepts("H11", "E171")
+async def test_schedules_are_listed_page_by_page(runtime: Runtime) -> None:
+    """In the order of their ids, each once; another tenant has none of them."""
+    ids = [f"paged-{number}" for number in (2, 3, 1)]
+    daily = {"agent": "desk", "task": "Go.", "cron": "0 3 1 1 *", "timezone": "UTC"}
+    async with runtime(DESK, model=FunctionModel(echo)) as client, served(client) as http:
+        for id in ids:
+            await http.post("/v1/schedules", json={**daily, "id": id})
+
+        async def seen(**query: str) -> tuple[list[str], str | None]:
+            page = (await http.get("/v1/schedules", params={"limit": "2", **query})).json()
+            return [one["id"] for one in page["schedules"]], page["next"]
+
+        async def listed() -> int:
+            return int((await seen(after="@acme/paged-1"))[0] == ["@acme/paged-2", "@acme/paged-3"])
+
+        await until_not(0, listed)
+        first, following = await seen(after="@acme/paged-")
+        second, _ = await seen(after=following or "")
+        others = await http.get("/v1/schedules?after=@acme/paged-", headers=as_("otto"))
+        for id in ids:
+            await http.delete(f"/v1/schedules/{id}")
+
+    assert (first, following) == (["@acme/paged-1", "@acme/paged-2"], "@acme/paged-2")
+    assert second[0] == "@acme/paged-3"  # other tests may have more after it
+    assert [one for one in others.json()["schedules"] if "paged" in one["id"]] == []
+
+
 @pytest.mark.accepts("H11", "H2")
 @pytest.mark.slow
 async def test_schedule_is_created_run_changed_and_deleted_over_http(runtime: Runtime) -> None:

@@ -15,7 +15,7 @@ from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from pydantic import BaseModel
@@ -53,7 +53,7 @@ from perdure.temporal.names import (
 )
 from perdure.temporal.payloads import pack
 from perdure.temporal.start_request import turn_request
-from perdure.testing import FunctionModel, call, calls, fails, says, skip_time
+from perdure.testing import FunctionModel, call, calls, fails, says
 from perdure.testing.scripted import Reply
 from perdure.values.answers import ModelAnswer
 from perdure.values.budgets import BudgetUpdate
@@ -66,6 +66,7 @@ from ...conftest import Runtime, assert_no_task_failed, eventually
 from ...support import encrypting
 from ...support.long_turns import Carries, holding
 from ...support.resets import reset_to, task_ends
+from ...support.skipping import skip_time_in
 from ...support.spending import SOON_S, TOKEN, app, queue, usage
 
 
@@ -526,13 +527,13 @@ async def test_interrupted_upload_starts_nothing_and_is_repeated(runtime: Runtim
         are_stored = [await exists(client.temporal, one) for one in ids]
         with pytest.raises(errors.BatchNotFoundError, match="upload was not finished"):
             await client.batch(batch_id).status()
-        await skip(client, ids[1], timedelta(hours=25))
+        await skip_time_in(client, ids[1], timedelta(hours=25))
         expired = await client.temporal.get_workflow_handle(ids[1]).result()
         assert not model.asked
 
         batch = await client.start_batch(batch_id, "classifier", TASKS, at_once=2)
         await eventually(lambda: model.running == 2, "two turns run")
-        await skip(client, ids[2], timedelta(hours=49))
+        await skip_time_in(client, ids[2], timedelta(hours=49))
         model.is_full.set()
         status = await batch.wait()
         await check(client.temporal, batch_id)
@@ -555,7 +556,7 @@ async def test_batch_goes_on_without_a_part_that_was_terminated(runtime: Runtime
         await first.terminate("by an operator")
         await eventually(lambda: model.running == 0, "its turns are cancelled")
         model.is_full.set()
-        await skip(client, batch_id, timedelta(minutes=21))
+        await skip_time_in(client, batch_id, timedelta(minutes=21))
         stopped = await batch.wait()
         before = by_id([one async for one in batch.results()])
         await batch.retry()
@@ -707,24 +708,6 @@ async def test_cancel_does_not_reach_the_turn_of_another_caller(perdure_server: 
 
     assert (status.state, status.failed) == (State.CANCELLED, 1)
     assert report.output == "done: other"
-
-
-async def skip(client: AgentClient, workflow_id: str, by: timedelta) -> None:
-    """Skip time in a workflow that waits."""
-    found = (await describe(client.temporal, workflow_id)).workflow_execution_info
-    waiting = Waiting(workflow_id, found.execution.run_id)
-    await skip_time(client, waiting, by)  # type: ignore[arg-type]  # any workflow has ids
-
-
-class Waiting(NamedTuple):
-    """The ids of a workflow, as a turn has them."""
-
-    id: str
-    run: str
-
-    async def first_run(self) -> str:
-        """It has one run."""
-        return self.run
 
 
 @pytest.mark.accepts("Y53")

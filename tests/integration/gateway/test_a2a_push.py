@@ -29,7 +29,7 @@ from perdure.clients.gateway import A2AAgent
 from perdure.delivery.push import Follow, PushCall
 from perdure.temporal.names import FOLLOW, PUSH
 from perdure.temporal.payloads import pack
-from perdure.testing import ByTask, ScriptedModel, call, calls, fails, says, skip_time
+from perdure.testing import ByTask, ScriptedModel, call, calls, fails, says
 from perdure.workflows import AgentPush
 
 from ...conftest import Runtime, assert_no_task_failed
@@ -50,6 +50,7 @@ from ...support.gateway.served import as_, served
 from ...support.long_turns import begin as start_turn
 from ...support.long_turns import filling, reader, runs_of
 from ...support.receiver import Answer, Receiver
+from ...support.skipping import skip_time_in
 from ...support.spending import look
 
 SIGNALS = EventType.EVENT_TYPE_SIGNAL_EXTERNAL_WORKFLOW_EXECUTION_INITIATED
@@ -312,8 +313,7 @@ async def test_end_of_a_turn_that_tells_no_news_is_told(
         ]
         config = (await client.temporal.get_workflow_handle(push.id).describe()).raw_description
         life = config.execution_config.workflow_execution_timeout.ToTimedelta()
-        skipped: Any = push
-        await skip_time(client, skipped, limits.A2A_PUSH_LOOK)
+        await skip_time_in(client, push.id, limits.A2A_PUSH_LOOK)
         states = [state for _, state in await told(receiver, "/lost", 2)]
         await deliveries(client, task, "desk")
 

@@ -114,6 +114,8 @@ BODIES: dict[str, dict[str, Any]] = {
     "send_message": {"text": "Hello."},
     "unqueue_message": {"id": "m-1"},
     "add_to_session": {"budget": {"tokens": 5}},
+    "add_to_batch": {"budget": {"tokens": 5}},
+    "add_to_schedule": {"budget": {"tokens": 5}},
     "fork_session": {"id": "forked"},
     "change_schedule": {"cron": "1 1 * * *"},
     "backfill_schedule": {"start": "2026-01-01T00:00:00Z", "end": "2026-01-02T00:00:00Z"},

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -244,6 +246,20 @@ def test_the_command_simulates_and_counts(capsys: pytest.CaptureFixture[str]) ->
     assert code == 0
     assert "0 of 2 seeds of a turn broke a promise" in said
     assert "0 of 2 seeds of a session broke a promise" in said
+
+
+def test_the_command_uses_several_processes() -> None:
+    """As `make simulate` does."""
+    module = [sys.executable, "-m", "perdure.testing.simulation"]
+    done = subprocess.run(
+        [*module, "--seeds", "2", "--workers", "2", "--kinds", "turn"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "0 of 2 seeds of a turn broke a promise" in done.stdout
 
 
 def test_the_command_tells_a_story(capsys: pytest.CaptureFixture[str]) -> None:

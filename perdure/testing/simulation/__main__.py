@@ -6,13 +6,11 @@ import argparse
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
+from collections.abc import Sequence
 
+from perdure.testing.simulation.many import all_of
 from perdure.testing.simulation.simulate import KINDS, Kind, Simulation, shrunk, simulate
 
-_CHUNK = 25
 _SHOWN = 3
 """So many broken simulations are shrunk and told."""
 
@@ -47,7 +45,7 @@ def _simulated(kind: Kind, seeds: range, workers: int) -> int:
     """Simulate many seeds of a kind, print what was found, and return the exit code."""
     began = time.monotonic()
     counts, broken = Counter[str](), list[int]()
-    for chunk_counts, chunk_broken in _all(kind, seeds, workers):
+    for chunk_counts, chunk_broken in all_of(kind, seeds, workers):
         counts += chunk_counts
         broken += chunk_broken
     took_s = time.monotonic() - began
@@ -67,28 +65,6 @@ def _until_broken(seeds: range, kinds: Sequence[Kind]) -> int:
                 sys.stdout.write(f"seed {seed} of a {kind} breaks a promise: {made.broken}\n")
                 return 1
     return 0
-
-
-def _all(kind: Kind, seeds: range, workers: int) -> Iterator[tuple[Counter[str], list[int]]]:
-    chunks = [(kind, seeds[at : at + _CHUNK]) for at in range(0, len(seeds), _CHUNK)]
-    if workers <= 1:
-        yield from map(_chunk, chunks)
-        return
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        yield from pool.map(_chunk, chunks)
-
-
-def _chunk(chunk: tuple[Kind, range]) -> tuple[Counter[str], list[int]]:
-    """Return the counts of these seeds, and those that broke a promise."""
-    kind, seeds = chunk
-    counts, broken = Counter[str](), list[int]()
-    for seed in seeds:
-        made = simulate(seed, kind=kind)
-        counts += made.counts
-        counts["workflow runs"] += len(made.server.runs)
-        if made.broken is not None:
-            broken.append(seed)
-    return counts, broken
 
 
 def _summary(kind: Kind, seeds: int, counts: Counter[str], took_s: float) -> str:

@@ -1,0 +1,38 @@
+"""Simulates many seeds, in several processes.
+
+A process that is spawned finds nothing in `__main__`, so this is a module of its own.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+
+from perdure.testing.simulation.simulate import Kind, simulate
+
+_CHUNK = 25
+
+
+def all_of(kind: Kind, seeds: range, workers: int) -> Iterator[tuple[Counter[str], list[int]]]:
+    """Yield the counts of some seeds at a time, and those that broke a promise, in their order."""
+    chunks = [(kind, seeds[at : at + _CHUNK]) for at in range(0, len(seeds), _CHUNK)]
+    if workers <= 1:
+        yield from map(_chunk, chunks)
+        return
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        yield from pool.map(_chunk, chunks)
+
+
+def _chunk(chunk: tuple[Kind, range]) -> tuple[Counter[str], list[int]]:
+    """Return the counts of these seeds, and those that broke a promise."""
+    kind, seeds = chunk
+    counts, broken = Counter[str](), list[int]()
+    for seed in seeds:
+        made = simulate(seed, kind=kind)
+        counts += made.counts
+        counts["workflow runs"] += len(made.server.runs)
+        if made.broken is not None:
+            broken.append(seed)
+    return counts, broken

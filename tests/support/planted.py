@@ -173,6 +173,15 @@ PLANTED = (
         kind="session",
     ),
     Planted(
+        "a session that is cancelled leaves updates without an answer",
+        "workflows/session/agent_session.py",
+        "        if not workflow.all_handlers_finished() and workflow.patched(_ANSWERS_AT_CANCEL):",
+        "        if False:",
+        ("updates are answered",),
+        seeds=70,
+        kind="session",
+    ),
+    Planted(
         "a message that comes too late for the running turn is not queued again",
         "workflows/session/agent_session.py",
         "            self._note(SteeringFailed(message_id))\n            return False",

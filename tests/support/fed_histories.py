@@ -7,12 +7,12 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.converter import decode_typed_search_attributes
 
 from perdure.temporal.names import MEMO
-from perdure.testing.simulation.core import Core
-from perdure.testing.simulation.history import attributes, name_of, tasks
 from perdure.testing.simulation.promises import difference_of
 from perdure.testing.simulation.reading import catch_up
-from perdure.testing.simulation.runs import SimulatedRun
-from perdure.testing.simulation.sdk import BegunRun
+from perdure.testing.simulation.server.core import Core
+from perdure.testing.simulation.server.history import attributes, name_of, tasks
+from perdure.testing.simulation.server.runs import SimulatedRun
+from perdure.testing.simulation.server.sdk import BegunRun
 
 CLOSES = (
     "WORKFLOW_EXECUTION_COMPLETED",

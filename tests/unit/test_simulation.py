@@ -15,8 +15,8 @@ from perdure.testing import simulation
 from perdure.testing.simulation import Simulation, promises, simulate
 from perdure.testing.simulation.__main__ import main
 from perdure.testing.simulation.choices import Choices
-from perdure.testing.simulation.history import attributes, name_of
-from perdure.testing.simulation.runs import UpdateResponse
+from perdure.testing.simulation.server.history import attributes, name_of
+from perdure.testing.simulation.server.runs import UpdateResponse
 from perdure.testing.simulation.shrinking import shrink
 from perdure.turn import carry
 from perdure.turn.facts import TaskBegan

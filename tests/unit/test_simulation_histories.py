@@ -12,8 +12,8 @@ import pytest
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import WorkflowHistory
 
-from perdure.testing.simulation.core import Core, NotDeterministicError
-from perdure.testing.simulation.history import tasks
+from perdure.testing.simulation.server.core import Core, NotDeterministicError
+from perdure.testing.simulation.server.history import tasks
 
 from ..support.fed_histories import begun_of, differences
 

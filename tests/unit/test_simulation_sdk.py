@@ -11,7 +11,7 @@ from temporalio.worker import UnsandboxedWorkflowRunner
 from temporalio.workflow import _Definition
 
 from perdure.testing import simulation
-from perdure.testing.simulation import sdk
+from perdure.testing.simulation.server import sdk
 
 FOLDER = Path(simulation.__file__).parent
 PRIVATE = {
@@ -43,7 +43,7 @@ def private_names(path: Path) -> set[str]:
 
 def test_one_module_uses_private_names_of_the_sdk() -> None:
     """No other module of the simulator would notice that the SDK has changed inside."""
-    used = {path.name: private_names(path) for path in FOLDER.glob("*.py")}
+    used = {path.name: private_names(path) for path in FOLDER.rglob("*.py")}
 
     assert {name: names for name, names in used.items() if names} == {"sdk.py": PRIVATE}
 

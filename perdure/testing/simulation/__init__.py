@@ -7,7 +7,7 @@ for seed in range(200):
 ```
 """
 
-from perdure.testing.simulation.server import BrokenError
+from perdure.testing.simulation.server.server import BrokenError
 from perdure.testing.simulation.simulate import Simulation, shrunk, simulate
 
 __all__ = ["BrokenError", "Simulation", "shrunk", "simulate"]

@@ -15,9 +15,9 @@ from temporalio.api.workflowservice.v1 import (
 )
 from temporalio.service import RPCError, RPCStatusCode
 
-from perdure.testing.simulation.runs import SimulatedRun
-from perdure.testing.simulation.sdk import CONVERTER, NAMESPACE
-from perdure.testing.simulation.server import SimulatedServer
+from perdure.testing.simulation.server.runs import SimulatedRun
+from perdure.testing.simulation.server.sdk import CONVERTER, NAMESPACE
+from perdure.testing.simulation.server.server import SimulatedServer
 
 _PAGE = 40
 _STATUS = {

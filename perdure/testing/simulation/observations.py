@@ -14,9 +14,9 @@ from perdure.session.state import SessionState, apply
 from perdure.session.wire import Say
 from perdure.temporal.names import SAY, SESSION, STEER, TURN
 from perdure.temporal.payloads import unpack
-from perdure.testing.simulation.history import attributes, name_of
-from perdure.testing.simulation.runs import SimulatedRun, UpdateResponse
-from perdure.testing.simulation.server import SimulatedServer
+from perdure.testing.simulation.server.history import attributes, name_of
+from perdure.testing.simulation.server.runs import SimulatedRun, UpdateResponse
+from perdure.testing.simulation.server.server import SimulatedServer
 
 
 def last_runs(server: SimulatedServer) -> Iterator[SimulatedRun]:

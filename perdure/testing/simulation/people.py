@@ -15,8 +15,8 @@ from perdure.temporal import failures
 from perdure.temporal.names import ADD_BUDGET, DECIDE, RESUME, STEER, TURN
 from perdure.temporal.payloads import pack
 from perdure.testing.simulation.choices import Choices
-from perdure.testing.simulation.runs import SimulatedRun, Update, UpdateResponse
-from perdure.testing.simulation.server import SimulatedServer
+from perdure.testing.simulation.server.runs import SimulatedRun, Update, UpdateResponse
+from perdure.testing.simulation.server.server import SimulatedServer
 from perdure.turn.wire import Steer
 from perdure.values.approvals import Decision
 from perdure.values.budgets import BudgetUpdate

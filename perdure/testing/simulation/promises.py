@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 
 from perdure.session.state import SessionState
 from perdure.temporal.names import ADD_BUDGET, SESSION, TURN
-from perdure.testing.simulation.history import attributes, name_of
 from perdure.testing.simulation.observations import (
     MessageFates,
     failed_updates,
@@ -24,8 +23,9 @@ from perdure.testing.simulation.observations import (
     sessions,
 )
 from perdure.testing.simulation.people import People
-from perdure.testing.simulation.runs import SimulatedRun, UpdateResponse
-from perdure.testing.simulation.server import BrokenError, SimulatedServer
+from perdure.testing.simulation.server.history import attributes, name_of
+from perdure.testing.simulation.server.runs import SimulatedRun, UpdateResponse
+from perdure.testing.simulation.server.server import BrokenError, SimulatedServer
 from perdure.testing.simulation.world import CANARY, SimulatedWorld
 from perdure.turn.keys import ModelKey, ToolKey, parse_key
 from perdure.turn.state import TurnState

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from perdure.session import state
 from perdure.temporal.names import SESSION, TURN
-from perdure.testing.simulation.runs import SimulatedRun
+from perdure.testing.simulation.server.runs import SimulatedRun
 from perdure.turn.fold import apply
 
 T = TypeVar("T")

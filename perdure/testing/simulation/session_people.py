@@ -12,8 +12,8 @@ from perdure.session.wire import IfBusy, Say, SessionReason, SessionSnapshot, Un
 from perdure.temporal.names import ADD_BUDGET, CLOSE, INTERRUPT, RESUME, SAY, SESSION, UNQUEUE
 from perdure.temporal.payloads import pack
 from perdure.testing.simulation.people import PATIENCE, Empty, People
-from perdure.testing.simulation.runs import SimulatedRun
-from perdure.testing.simulation.server import SimulatedServer
+from perdure.testing.simulation.server.runs import SimulatedRun
+from perdure.testing.simulation.server.server import SimulatedServer
 from perdure.values.budgets import Budget, BudgetUpdate
 
 FORK = "fork"

@@ -21,15 +21,15 @@ from perdure.testing.simulation.agents import (
     some_request,
     some_session,
 )
-from perdure.testing.simulation.attempts import SimulatedAttempts
 from perdure.testing.simulation.choices import Choices
-from perdure.testing.simulation.clock import VirtualClock
-from perdure.testing.simulation.effects import Effects
 from perdure.testing.simulation.people import People
 from perdure.testing.simulation.promises import Simulated
 from perdure.testing.simulation.reading import catch_up
-from perdure.testing.simulation.sdk import BegunRun
-from perdure.testing.simulation.server import BrokenError, SimulatedServer
+from perdure.testing.simulation.server.attempts import SimulatedAttempts
+from perdure.testing.simulation.server.clock import VirtualClock
+from perdure.testing.simulation.server.effects import Effects
+from perdure.testing.simulation.server.sdk import BegunRun
+from perdure.testing.simulation.server.server import BrokenError, SimulatedServer
 from perdure.testing.simulation.session_people import SessionPeople
 from perdure.testing.simulation.story import story
 from perdure.testing.simulation.worker import SimulatedWorker

@@ -7,9 +7,9 @@ from typing import Any
 
 from temporalio.api.history.v1 import HistoryEvent
 
-from perdure.testing.simulation.clock import START
-from perdure.testing.simulation.history import attributes, name_of
-from perdure.testing.simulation.server import BrokenError, SimulatedServer
+from perdure.testing.simulation.server.clock import START
+from perdure.testing.simulation.server.history import attributes, name_of
+from perdure.testing.simulation.server.server import BrokenError, SimulatedServer
 from perdure.text import one_line
 
 _SILENT = (

@@ -26,9 +26,9 @@ from perdure.temporal import failures
 from perdure.temporal.names import CALL_MODEL
 from perdure.temporal.payloads import pack, unpack
 from perdure.testing.simulation.client import HistoryClient
-from perdure.testing.simulation.runs import Activity
-from perdure.testing.simulation.sdk import CONVERTER, NAMESPACE, TASK_QUEUE
-from perdure.testing.simulation.server import SimulatedServer
+from perdure.testing.simulation.server.runs import Activity
+from perdure.testing.simulation.server.sdk import CONVERTER, NAMESPACE, TASK_QUEUE
+from perdure.testing.simulation.server.server import SimulatedServer
 from perdure.testing.simulation.world import PRICE
 from perdure.turn.keys import ToolKey, parse_key
 from perdure.turn.wire import ToolOutput, ToolRun

@@ -16,7 +16,7 @@ from perdure.activities.provider import ModelRequest
 from perdure.agents.definitions import AgentDefinition
 from perdure.errors import PerdureError
 from perdure.testing.simulation.choices import Choices
-from perdure.testing.simulation.runs import Activity
+from perdure.testing.simulation.server.runs import Activity
 from perdure.turn.wire import ToolOutput, ToolRun
 from perdure.values.answers import ModelAnswer
 from perdure.values.messages import AssistantMessage, Text, Thinking, ToolCall

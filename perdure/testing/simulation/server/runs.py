@@ -13,10 +13,10 @@ from perdure.session.facts import SessionFact
 from perdure.session.state import SessionState
 from perdure.temporal.histories.session_history import SessionReader
 from perdure.temporal.histories.turn_history import HistoryReader
-from perdure.testing.simulation.commands import WrittenEvent
-from perdure.testing.simulation.core import Core
-from perdure.testing.simulation.history import Fields, SimulatedHistory, WorkflowTask
-from perdure.testing.simulation.sdk import CONVERTER, BegunRun
+from perdure.testing.simulation.server.commands import WrittenEvent
+from perdure.testing.simulation.server.core import Core
+from perdure.testing.simulation.server.history import Fields, SimulatedHistory, WorkflowTask
+from perdure.testing.simulation.server.sdk import CONVERTER, BegunRun
 from perdure.turn.facts import Recorded
 from perdure.turn.state import TurnState
 

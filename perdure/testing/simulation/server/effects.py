@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from perdure.testing.simulation.attempts import SimulatedAttempts
-from perdure.testing.simulation.commands import WrittenEvent, variant
-from perdure.testing.simulation.history import Fields
-from perdure.testing.simulation.runs import SimulatedChild, SimulatedRun
-from perdure.testing.simulation.sdk import BegunRun
-from perdure.testing.simulation.server import SimulatedServer
+from perdure.testing.simulation.server.attempts import SimulatedAttempts
+from perdure.testing.simulation.server.commands import WrittenEvent, variant
+from perdure.testing.simulation.server.history import Fields
+from perdure.testing.simulation.server.runs import SimulatedChild, SimulatedRun
+from perdure.testing.simulation.server.sdk import BegunRun
+from perdure.testing.simulation.server.server import SimulatedServer
 
 _REQUEST_CANCEL = 3
 """The parent close policy with which a child is cancelled when its parent closes."""

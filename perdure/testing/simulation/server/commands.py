@@ -10,8 +10,8 @@ from typing import Any
 from temporalio.api.common.v1 import Payload, Payloads
 from temporalio.api.history.v1 import HistoryEvent
 
-from perdure.testing.simulation.history import Fields, attributes, name_of
-from perdure.testing.simulation.sdk import NAMESPACE, Command
+from perdure.testing.simulation.server.history import Fields, attributes, name_of
+from perdure.testing.simulation.server.sdk import NAMESPACE, Command
 
 PATCH, LOCAL = "core_patch", "core_local_activity"
 """The names of the markers of patches and of local activities."""

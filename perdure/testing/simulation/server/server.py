@@ -17,10 +17,10 @@ from temporalio.common import RawValue
 
 from perdure.temporal.names import MEMO
 from perdure.testing.simulation.choices import Choices
-from perdure.testing.simulation.clock import VirtualClock
-from perdure.testing.simulation.commands import CLOSES, WrittenEvent, variant
-from perdure.testing.simulation.core import Core, NotDeterministicError
-from perdure.testing.simulation.history import (
+from perdure.testing.simulation.server.clock import VirtualClock
+from perdure.testing.simulation.server.commands import CLOSES, WrittenEvent, variant
+from perdure.testing.simulation.server.core import Core, NotDeterministicError
+from perdure.testing.simulation.server.history import (
     COMPLETED,
     SCHEDULED,
     STARTED,
@@ -29,8 +29,8 @@ from perdure.testing.simulation.history import (
     name_of,
     tasks,
 )
-from perdure.testing.simulation.runs import RunStage, SimulatedRun, Update, UpdateResponse
-from perdure.testing.simulation.sdk import BegunRun, TaskFailedError
+from perdure.testing.simulation.server.runs import RunStage, SimulatedRun, Update, UpdateResponse
+from perdure.testing.simulation.server.sdk import BegunRun, TaskFailedError
 
 _OF_TASKS = (SCHEDULED, STARTED, COMPLETED, "WORKFLOW_TASK_FAILED", "WORKFLOW_TASK_TIMED_OUT")
 

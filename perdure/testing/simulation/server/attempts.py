@@ -13,9 +13,9 @@ from temporalio.api.common.v1 import Payload
 from temporalio.api.failure.v1 import Failure
 
 from perdure.temporal.names import WORKER_SHUTDOWN
-from perdure.testing.simulation.history import Fields
-from perdure.testing.simulation.runs import Activity, SimulatedRun
-from perdure.testing.simulation.server import SimulatedServer
+from perdure.testing.simulation.server.history import Fields
+from perdure.testing.simulation.server.runs import Activity, SimulatedRun
+from perdure.testing.simulation.server.server import SimulatedServer
 
 _DURATIONS_S = (0.05, 0.05, 0.05, 0.5, 3, 3, 40)
 

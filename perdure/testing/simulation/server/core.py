@@ -16,8 +16,8 @@ from typing import Any
 from temporalio.api.failure.v1 import Failure
 from temporalio.api.history.v1 import HistoryEvent
 
-from perdure.testing.simulation import jobs
-from perdure.testing.simulation.commands import (
+from perdure.testing.simulation.server import jobs
+from perdure.testing.simulation.server.commands import (
     CLOSES,
     LOCAL,
     PATCH,
@@ -26,8 +26,13 @@ from perdure.testing.simulation.commands import (
     variant,
     written,
 )
-from perdure.testing.simulation.history import SimulatedHistory, WorkflowTask, attributes, name_of
-from perdure.testing.simulation.sdk import BegunRun, Command, Instance, Job
+from perdure.testing.simulation.server.history import (
+    SimulatedHistory,
+    WorkflowTask,
+    attributes,
+    name_of,
+)
+from perdure.testing.simulation.server.sdk import BegunRun, Command, Instance, Job
 
 _BEGINS = {
     "schedule_activity": "activity",

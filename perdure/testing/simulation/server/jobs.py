@@ -8,8 +8,8 @@ from typing import Any
 from temporalio.api.failure.v1 import Failure
 from temporalio.api.history.v1 import HistoryEvent
 
-from perdure.testing.simulation.history import attributes, name_of
-from perdure.testing.simulation.sdk import Job
+from perdure.testing.simulation.server.history import attributes, name_of
+from perdure.testing.simulation.server.sdk import Job
 
 Numbers = Mapping[int, int]
 """The numbers that the SDK has given to what was begun, by the events that began it."""

@@ -151,7 +151,7 @@ FEATURES = {
 }
 """The columns, by their keys."""
 
-SIMULATED = names("plain delegate parallel handoff session carry")
+SIMULATED = names("plain delegate parallel handoff session fork resume carry reset")
 """The features that the simulator has."""
 
 OWN_TURN = no("a fork is a turn of its own")
@@ -337,6 +337,7 @@ PROMISES = (
             "reset": by("E23 Y14 Y122"),
             "supervisor": by("B12 E23"),
         },
+        ("limits of the caller hold",),
     ),
     Promise(
         "every wait ends or is shown",

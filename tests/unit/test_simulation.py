@@ -11,15 +11,16 @@ import pytest
 
 from perdure import Agent, Allow, Budget, Deny, ProposedCall, errors, tool
 from perdure.session.facts import MessageSteered, SessionClosed, SessionContinued, TurnRecorded
+from perdure.temporal.names import RUN_MIDDLEWARE
 from perdure.testing import simulation
 from perdure.testing.simulation import Simulation, promises, simulate
 from perdure.testing.simulation.__main__ import main
 from perdure.testing.simulation.choices import Choices
 from perdure.testing.simulation.server.history import attributes, name_of
-from perdure.testing.simulation.server.runs import UpdateResponse
+from perdure.testing.simulation.server.runs import SimulatedRun, UpdateResponse
 from perdure.testing.simulation.shrinking import shrink
 from perdure.turn import carry
-from perdure.turn.facts import TaskBegan
+from perdure.turn.facts import HandedOver, TaskBegan
 from perdure.turn.fold import apply, fold
 from perdure.turn.state import TurnState
 
@@ -56,6 +57,16 @@ def events_of(made: Simulation) -> list[bytes]:
         for run in made.server.runs
         for event in run.history.events
     ]
+
+
+def is_handed(run: SimulatedRun) -> bool:
+    """Whether the turn of a run was handed over in it."""
+    return any(isinstance(fact, HandedOver) for fact in run.facts)
+
+
+def depth(run: SimulatedRun) -> int:
+    """How many turns are above that of a run."""
+    return 0 if run.parent is None else 1 + depth(run.parent[0])
 
 
 @pytest.fixture(scope="module")
@@ -156,6 +167,88 @@ def test_everything_happens_in_some_turn(simulated: list[Simulation]) -> None:
         *("WORKFLOW_EXECUTION_SIGNALED", "WORKFLOW_EXECUTION_UPDATE_COMPLETED", "TIMER_FIRED"),
         *("ACTIVITY_TASK_FAILED", "ACTIVITY_TASK_TIMED_OUT", "ACTIVITY_TASK_CANCELED"),
     }
+
+
+@pytest.mark.accepts("Y135")
+def test_a_third_of_the_turns_delegates_and_a_quarter_hands_over(
+    simulated: list[Simulation],
+) -> None:
+    """With delegates of delegates, several at once, and some with a budget of their own."""
+    trees = [made.server.runs for made in simulated]
+    delegates = [runs for runs in trees if any(run.parent for run in runs)]
+    handed = [runs for runs in trees if any(is_handed(run) for run in runs)]
+    keys = {child.key for runs in trees for run in runs for child in run.read.children}
+
+    assert len(delegates) >= len(trees) // 4
+    assert len(handed) >= len(trees) // 5
+    assert max(depth(run) for runs in trees for run in runs) >= 2
+    assert max(key.child for key in keys) == 2
+
+
+@pytest.mark.accepts("Y136")
+def test_turns_are_reset_while_they_run_and_after_their_end(simulated: list[Simulation]) -> None:
+    """The new run begins with the history of the old one, and gets what came later once more."""
+    resets = [
+        (run, *run.base) for made in simulated for run in made.server.runs if run.base is not None
+    ]
+    ends = {base.closed for _, base, _ in resets}
+    again = {
+        name_of(event) for run, _, point in resets for event in run.history.events[point - 1 :]
+    }
+
+    assert ends > {"WORKFLOW_EXECUTION_TERMINATED"}
+    assert again >= {"WORKFLOW_EXECUTION_UPDATE_ADMITTED", "WORKFLOW_EXECUTION_UPDATE_ACCEPTED"}
+    for run, base, point in resets:
+        assert run.history.events[: point - 1] == base.history.events[: point - 1]
+
+
+@pytest.mark.accepts("Y137")
+def test_turns_are_forked_and_resumed(simulated: list[Simulation]) -> None:
+    """By the client's own code, and some with other limits."""
+    happened = {name for made in simulated for name, count in made.counts.items() if count}
+    requests = [run.read.request for made in simulated for run in made.server.runs]
+    forks = [request for request in requests if request and request.forked_from]
+
+    assert happened >= {"forks", "resumes"}
+    assert any(request.budget for request in forks)
+    assert {request.model for request in forks} >= {None, "model:second"}
+
+
+@pytest.mark.accepts("Y138")
+def test_other_agents_are_deployed_while_turns_run(simulated: list[Simulation]) -> None:
+    """A turn that begins then has the new definition, others keep theirs."""
+    deployed = [made for made in simulated if made.counts["deploys"]]
+    instructions = {
+        run.read.agent.instructions
+        for made in deployed
+        for run in made.server.runs
+        if run.read.agent
+    }
+
+    assert len(deployed) >= len(simulated) // 5
+    assert len(instructions) == 2
+
+
+@pytest.mark.accepts("Y139")
+def test_simulated_agents_have_middleware(simulated: list[Simulation]) -> None:
+    """Its code runs in the activities of the worker, and some answers are refused."""
+    ran = {
+        attributes(event).activity_type.name
+        for made in simulated
+        for run in made.server.runs
+        for event in run.history.events
+        if name_of(event) == "ACTIVITY_TASK_SCHEDULED"
+    }
+    stages = {
+        stage.name
+        for made in simulated
+        for run in made.server.runs
+        if run.read.agent
+        for stage in run.read.agent.middleware
+    }
+
+    assert RUN_MIDDLEWARE in ran
+    assert len(stages) >= 3
 
 
 @pytest.mark.accepts("Y113")

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from perdure.agents.agent import Agent
 from perdure.agents.delegates import Delegate
 from perdure.agents.handoffs import Handoff
-from perdure.agents.middleware import OutputGuardrail
+from perdure.agents.middleware import InputGuardrail, Middleware, OutputGuardrail, Timeout
 from perdure.agents.policy import Allow, Deny, ProposedCall, RequireApproval
 from perdure.agents.tools import tool
 from perdure.session.wire import SessionRequest
@@ -25,6 +25,9 @@ from perdure.values.reports import AgentReport
 from perdure.values.tasks import Task
 
 NAMES = ("first", "second", "third")
+
+_TEAM = 8
+"""So many times the budget of a single agent have agents that delegate to each other."""
 
 
 @tool
@@ -64,7 +67,7 @@ async def policy(call: ProposedCall) -> Allow | Deny | RequireApproval:
 
 def some_agents(choices: Choices) -> list[Agent[Any]]:
     """Return one agent, or three that delegate and hand over to each other."""
-    names = NAMES[: choices.pick((1, 1, 3, 3))]
+    names = NAMES[: choices.pick((1, 3, 3, 3, 3, 3))]
     return [_agent(choices, name, [other for other in names if other != name]) for name in names]
 
 
@@ -72,12 +75,14 @@ def _agent(choices: Choices, name: str, others: Sequence[str]) -> Agent[Any]:
     delegates: tuple[Delegate, ...] = ()
     handoffs: tuple[Handoff, ...] = ()
     if others:
-        delegates = tuple(Delegate(other, inherit=choices.happens(3)) for other in others)
-        handoffs = tuple(Handoff(other) for other in others) if choices.happens(3) else ()
+        delegates = tuple(_delegate(choices, other) for other in others)
+        handoffs = tuple(Handoff(other) for other in others) if not choices.happens(6) else ()
     two = ("model:first", "model:second")
     on_exhausted: Literal["finish", "pause", "fail"] = choices.pick(("finish", "pause", "fail"))
     on_loop: Literal["ignore", "warn", "fail"] = choices.pick(("ignore", "ignore", "warn", "fail"))
-    approval: Literal["marked", "changes", "all"] = choices.pick(("marked", "changes", "all"))
+    approval: Literal["marked", "changes", "all"] = choices.pick(
+        ("marked", "marked", "changes", "all")
+    )
     protocol: Literal["native", "react_text", "json"] = choices.pick(
         ("native", "native", "native", "react_text", "json")
     )
@@ -89,7 +94,7 @@ def _agent(choices: Choices, name: str, others: Sequence[str]) -> Agent[Any]:
         instructions="Do it.",
         tools=[write, look, send],
         max_iterations=choices.pick((25, 25, 3, 6)),
-        budget=some_budget(choices),
+        budget=some_budget(choices, times=_TEAM if others else 1),
         on_exhausted=on_exhausted,
         on_loop=on_loop,
         protocol=protocol,
@@ -104,10 +109,16 @@ def _agent(choices: Choices, name: str, others: Sequence[str]) -> Agent[Any]:
     )
 
 
-def some_budget(choices: Choices) -> Budget | None:
-    """Return a budget of some dimensions; often none."""
+def _delegate(choices: Choices, name: str) -> Delegate:
+    """Return a delegate, a third of them with a budget of its own."""
+    budget = some_budget(choices, times=2) if choices.happens(3) else None
+    return Delegate(name, inherit=choices.happens(3), budget=budget)
+
+
+def some_budget(choices: Choices, *, times: int = 1) -> Budget | None:
+    """Return a budget of some dimensions, so many times as large; often none."""
     limits: dict[str, object] = {}
-    amounts: dict[str, tuple[object, ...]] = {
+    amounts: dict[str, tuple[Any, ...]] = {
         "usd": (60, 12),
         "tokens": (60_000, 12_000),
         "model_calls": (9, 3),
@@ -116,19 +127,22 @@ def some_budget(choices: Choices) -> Budget | None:
     }
     for name, some in amounts.items():
         if choices.happens(4):
-            limits[name] = choices.pick(some)
+            limits[name] = choices.pick(some) * times
     return Budget.model_validate(limits) if limits else None
 
 
 def some_request(choices: Choices, agents: Sequence[Agent[Any]]) -> TurnRequest:
     """Return the input of a turn of the first agent."""
-    fields: dict[str, Any] = {"budget": some_budget(choices)}
+    times = _TEAM if len(agents) > 1 else 1
+    fields: dict[str, Any] = {"budget": some_budget(choices, times=times)}
     if choices.happens(6):
         fields["deadline"] = timedelta(seconds=choices.pick((100, 10, 3.05)))
     if choices.happens(12):
         fields["delay"] = timedelta(seconds=choices.pick((0.5, 2)))
     if choices.happens(8):
         fields["max_iterations"] = 4
+    if choices.happens(6):
+        fields["allowed_tools"] = choices.pick((("look", "write"), ("look", "send")))
     task = Task(content="go", requires_human_approval=choices.happens(8))
     return TurnRequest(agent=agents[0].name, task=task, **fields)
 
@@ -138,21 +152,41 @@ def has_no_canary(report: AgentReport) -> bool:
     return CANARY not in str(report.output)
 
 
+def is_short(task: Task) -> bool:
+    """Accept every task and message of a simulation."""
+    return len(str(task.content)) < 10_000
+
+
+class Passing(Middleware):
+    """A middleware of a user, which lets everything pass."""
+
+    async def before(self, task: Task) -> None:
+        """Let a task pass."""
+
+    async def after(self, report: AgentReport) -> None:
+        """Let an answer pass."""
+
+
 def some_guarded_agents(choices: Choices) -> list[Agent[Any]]:
-    """Return agents of all kinds, some of them with a guardrail."""
-    return [
-        replace(agent, middleware=[OutputGuardrail(has_no_canary)]) if choices.happens(2) else agent
-        for agent in some_agents(choices)
-    ]
+    """Return agents of all kinds, some of them with middleware."""
+    guard = OutputGuardrail(has_no_canary)
+    stages: tuple[list[Middleware], ...] = (
+        *([], [], [guard], [Passing(), guard], [InputGuardrail(is_short)]),
+        [Timeout(timedelta(seconds=200)), guard, Passing()],
+    )
+    return [replace(agent, middleware=choices.pick(stages)) for agent in some_agents(choices)]
 
 
 def some_session(choices: Choices, agents: Sequence[Agent[Any]]) -> SessionRequest:
     """Return the input of a session with the first agent."""
-    limits = {name: value for name, value in some_budget(choices) or () if value is not None}
+    times = _TEAM if len(agents) > 1 else 1
+    budget = some_budget(choices, times=times)
+    limits = {name: value for name, value in budget or () if value is not None}
     limits.pop("time", None)
     return SessionRequest(
         agent=agents[0].name,
         budget=Budget.model_validate(limits) if limits else None,
         idle=choices.pick((timedelta(hours=1), timedelta(seconds=20))),
         max_iterations=choices.pick((None, None, 4)),
+        allowed_tools=("look", "send") if choices.happens(6) else None,
     )

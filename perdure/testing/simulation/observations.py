@@ -25,12 +25,36 @@ def last_runs(server: SimulatedServer) -> Iterator[SimulatedRun]:
     yield from last.values()
 
 
-def messages_of_turn(server: SimulatedServer, first_run_id: str) -> list[str]:
+def chain(server: SimulatedServer, last: SimulatedRun) -> list[SimulatedRun]:
+    """Return the runs that a run continues, the first one first, and the run itself.
+
+    A run that was reset is not among them: the next one has its history up to the point.
+    """
+    runs = {run.begun.run_id: run for run in server.runs}
+    found = [last]
+    while before := runs.get(found[0].begun.continued):
+        found.insert(0, before)
+    return found
+
+
+def effects_of(server: SimulatedServer, last: SimulatedRun) -> dict[SimulatedRun, int]:
+    """Return the runs whose calls belong to the history of a run, and up to which event each.
+
+    They are those that it continues, and those that were reset, up to the point.
+    """
+    found: dict[SimulatedRun, int] = {}
+    for run in chain(server, last):
+        found[run], base, limit = len(run.history) + 1, run.base, len(run.history) + 1
+        while base is not None:
+            limit = min(limit, base[1])
+            found[base[0]], base = limit, base[0].base
+    return found
+
+
+def messages_of_turn(server: SimulatedServer, last: SimulatedRun) -> list[str]:
     """Return the ids of the messages that a turn has accepted without an error, in order."""
     found: list[str] = []
-    for run in server.runs:
-        if run.begun.first_run_id != first_run_id:
-            continue
+    for run in chain(server, last):
         for event in run.history.events:
             if name_of(event) == "WORKFLOW_EXECUTION_UPDATE_ACCEPTED":
                 update = run.updates[attributes(event).protocol_instance_id]

@@ -79,25 +79,36 @@ class People:
         self.texts: dict[str, str] = {}
         self._server = server
         self._choices: Choices = server.choices
-        self._workflow_id = workflow_id
+        self.workflow_id = workflow_id
+        self._is_looking = True
         self._looks = 0
         server.on_event.append(self._watch)
         server.clock.later(self._choices.pick((1, 0, 0.05)), self.look)
 
     @property
     def _runs(self) -> list[SimulatedRun]:
-        """The open runs of the tree."""
-        root = self._server.run_of(self._workflow_id)
+        """The open runs of the tree, with delegates of a run that was reset."""
         return [
             run
             for run in self._server.runs
-            if not run.closed and run.begun.type == TURN and (run is root or run.root is root)
+            if not run.closed
+            and run.begun.type == TURN
+            and run.root.id == self.workflow_id
+            and (run.root.is_replaced or not run.root.closed)
         ]
+
+    def come_back(self) -> None:
+        """Look at the turns again, after somebody has begun what was over."""
+        self._looks = 0
+        if not self._is_looking:
+            self._is_looking = True
+            self._server.clock.later(self._choices.pick(_PAUSES_S), self.look)
 
     def look(self) -> None:
         """Look at the turns, do what they wait for, and come again."""
-        root = self._server.run_of(self._workflow_id)
-        if root is None:
+        root = self._server.run_of(self.workflow_id)
+        if root is None and not self._runs:
+            self._is_looking = False
             return
         self._looks += 1
         for one in self.sent:
@@ -106,8 +117,16 @@ class People:
             if not self._choices.happens(6):
                 self._help(run)
         if self._looks > PATIENCE or self._choices.happens(_CANCELS):
-            self.cancelled = self._server.cancel(root, "enough") or self.cancelled
+            self._cancel(root)
         self._server.clock.later(self._choices.pick(_PAUSES_S), self.look)
+
+    def _cancel(self, root: SimulatedRun | None) -> None:
+        """Cancel the turn, and the delegates that a reset has left."""
+        if root is not None:
+            self.cancelled = self._server.cancel(root, "enough") or self.cancelled
+        for run in self._runs:
+            if run.root.is_replaced:
+                self._server.cancel(run, "not needed")
 
     def _watch(self, run: SimulatedRun) -> None:
         """Do something in the very moment of some events."""
@@ -127,7 +146,7 @@ class People:
             case "decide":
                 self._decide(run)
             case _:
-                root = self._server.run_of(self._workflow_id)
+                root = self._server.run_of(self.workflow_id)
                 target = root if root and self._choices.happens(2) else run
                 self.cancelled |= self._server.cancel(target, "now") and target is root
 

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import Any
 
-from perdure.session.state import SessionState
+from perdure.session.wire import SessionRequest
 from perdure.temporal.names import ADD_BUDGET, SESSION, TURN
+from perdure.testing.simulation.comparing import S, difference_of
 from perdure.testing.simulation.observations import (
     MessageFates,
+    effects_of,
     failed_updates,
     last_runs,
     messages_of_session,
@@ -28,10 +30,9 @@ from perdure.testing.simulation.server.runs import SimulatedRun, UpdateResponse
 from perdure.testing.simulation.server.server import BrokenError, SimulatedServer
 from perdure.testing.simulation.world import CANARY, SimulatedWorld
 from perdure.turn.keys import ModelKey, ToolKey, parse_key
-from perdure.turn.state import TurnState
+from perdure.turn.wire import TurnRequest
+from perdure.values.approvals import Decision
 from perdure.values.messages import UserMessage
-
-S = TypeVar("S", TurnState, SessionState)
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,7 @@ class Simulated:
     server: SimulatedServer
     world: SimulatedWorld
     people: People
+    request: TurnRequest | SessionRequest
 
 
 def fold_is_state(run: SimulatedRun) -> None:
@@ -72,14 +74,16 @@ def bill_within_limit(simulated: Simulated) -> None:
 
     The whole tree of delegates counts, with attempts whose result was lost, and attempts of workers
     that the server had given up. The budget of a session is that of all of its turns, unless people
-    add to the budget of a single turn.
+    add to the budget of a single turn. After a reset, what was billed until its point counts.
     """
     for run in simulated.server.runs:
         budget = run.read.accounts.ledger.budget
         if run.begun.type == SESSION and not simulated.people.adds_to_turns:
             budget = run.session.ledger.budget
-        spent = simulated.world.spent.get(run.begun.first_run_id)
+        spent = simulated.world.spent.get(run.account)
         if run.parent is not None or run.buffered or budget is None or spent is None:
+            continue
+        if run.is_replaced:
             continue
         for dimension in ("tokens", "usd"):
             limit, billed = getattr(budget, dimension), getattr(spent, dimension)
@@ -92,11 +96,11 @@ def recorded_once(simulated: Simulated) -> None:
     """A step whose result is recorded is never made again.
 
     No activity of a model or a tool is scheduled again, in any run of the turn, once its result is
-    in history.
+    in history; after a reset, once it is in the history up to the point.
     """
     ended: dict[str, set[str]] = {}
     for run in simulated.server.runs:
-        done = ended.setdefault(run.begun.first_run_id, set())
+        done = ended[run.begun.run_id] = set(ended.get(run.begun.continued, ()))
         keys: dict[int, str] = {}
         for event in run.history.events:
             content = attributes(event)
@@ -111,21 +115,60 @@ def recorded_once(simulated: Simulated) -> None:
 
 
 def effects_at_most_once(simulated: Simulated) -> None:
-    """A call of a tool that may not be repeated is started at most once."""
-    starts = Counter(
-        (
-            effect.activity.run.begun.first_run_id,
-            effect.activity.run.id,
-            effect.call_id,
-            _place(effect.activity.key),
+    """A call of a tool that may not be repeated is started at most once.
+
+    After a reset, the calls of the run before count up to the point.
+    """
+    effects = [effect for effect in simulated.world.effects if not effect.may_repeat]
+    for run in simulated.server.runs if len(effects) > 1 else ():
+        events = effects_of(simulated.server, run)
+        starts = Counter(
+            (effect.call_id, _place(effect.activity.key))
+            for effect in effects
+            if effect.activity.event_id < events.get(effect.activity.run, 0)
         )
-        for effect in simulated.world.effects
-        if not effect.may_repeat
-    )
-    for (_, turn_id, call_id, place), count in starts.items():
-        if count > 1:
-            message = f"{place} ({call_id}) of {turn_id} was started {count} times"
-            raise BrokenError("effects at most once", message)
+        for (call_id, place), count in starts.items():
+            if count > 1:
+                message = f"{place} ({call_id}) was started {count} times"
+                raise BrokenError("effects at most once", message, run)
+
+
+def definition_is_pinned(simulated: Simulated) -> None:
+    """A turn keeps its definition: a deploy changes neither the instructions nor the model of it.
+
+    After a handoff, these are those of the agent that has the turn.
+    """
+    if simulated.world.unpinned:
+        message = f"{simulated.world.unpinned} was sent another definition"
+        raise BrokenError("definition is pinned", message)
+
+
+def limits_of_the_caller_hold(simulated: Simulated) -> None:
+    """What a caller has limited stays limited in forks, resumed turns, later runs and delegates.
+
+    No tool has an effect that the caller has not allowed, also after a handoff; delegates have
+    their own tools. If the task requires approval, no tool changes anything that nobody approved,
+    also for delegates. A fork keeps each limit of the budget that it was not given anew.
+    """
+    request = simulated.request
+    task = request.task if isinstance(request, TurnRequest) else None
+    allowed = request.allowed if isinstance(request, TurnRequest) else request.allowed_tools
+    approved = {
+        (one.workflow_id, one.content.call_id)
+        for one in simulated.people.sent
+        if isinstance(one.content, Decision) and one.content.approve
+    }
+    for effect in simulated.world.effects:
+        run, broken = effect.activity.run, ""
+        if _is_of_caller(run) and effect.tool not in (allowed or (effect.tool,)):
+            broken = f"{effect.tool} is called, and the caller allows {allowed}"
+        needs_approval = task and task.requires_human_approval and not effect.only_reads
+        if needs_approval and (run.id, effect.call_id) not in approved:
+            broken = f"{effect.tool} ({effect.call_id}) is called, and nobody has approved it"
+        if broken:
+            raise BrokenError("limits of the caller hold", broken, run)
+    if isinstance(request, TurnRequest):
+        _check_budgets(simulated, request)
 
 
 def messages_once_in_order(simulated: Simulated) -> None:
@@ -137,7 +180,7 @@ def messages_once_in_order(simulated: Simulated) -> None:
     for run in last_runs(simulated.server):
         if run.read.awaits_parts:
             continue
-        accepted = messages_of_turn(simulated.server, run.begun.first_run_id)
+        accepted = messages_of_turn(simulated.server, run)
         state = run.read
         sent = [
             message.id
@@ -200,14 +243,17 @@ def updates_are_answered(simulated: Simulated) -> None:
     """An update that was accepted is completed, in the run that has accepted it.
 
     One that adds to the budget may be left open by the end of the turn, but not by a run that the
-    turn continues after.
+    turn continues after. A run that was reset does not answer any more.
     """
     for run in simulated.server.runs:
+        if run.is_replaced:
+            continue
         accepted: set[str] = set()
         for event in run.history.events:
             content = attributes(event)
             if name_of(event) == "WORKFLOW_EXECUTION_UPDATE_ACCEPTED":
-                if _goes_on(run) or content.accepted_request.input.name != ADD_BUDGET:
+                update = run.updates[content.protocol_instance_id]
+                if _goes_on(run) or update.request.input.name != ADD_BUDGET:
                     accepted.add(content.protocol_instance_id)
             elif name_of(event) == "WORKFLOW_EXECUTION_UPDATE_COMPLETED":
                 accepted.discard(content.meta.update_id)
@@ -241,11 +287,30 @@ AT_THE_END: tuple[Callable[[Simulated], None], ...] = (
     updates_are_answered,
     recorded_once,
     effects_at_most_once,
+    definition_is_pinned,
+    limits_of_the_caller_hold,
     messages_once_in_order,
     session_messages_once_in_order,
     refused_text_leaves_by_no_door,
 )
 """The checks of a whole simulation."""
+
+
+def _check_budgets(simulated: Simulated, request: TurnRequest) -> None:
+    """Check that each turn of the caller has a limit where the caller has given one."""
+    limited = [name for name, limit in request.budget or () if limit is not None]
+    for run in simulated.server.runs:
+        if run.parent is not None or run.read.request is None:
+            continue
+        lost = [name for name in limited if getattr(run.read.request.budget, name, None) is None]
+        if lost:
+            message = f"the caller has limited {lost}, and {run.id} has no such limit"
+            raise BrokenError("limits of the caller hold", message, run)
+
+
+def _is_of_caller(run: SimulatedRun) -> bool:
+    """Return whether a run is of a turn that is not that of a delegate."""
+    return run.begun.type == TURN and (run.parent is None or run.parent[0].begun.type == SESSION)
 
 
 def _goes_on(run: SimulatedRun) -> bool:
@@ -282,21 +347,3 @@ def _check_record(simulated: Simulated, last: SimulatedRun, fates: MessageFates)
         if not last.session.dropped and texts.count(text) != 1:
             message = f"{message_id} is {texts.count(text)} times in the record"
             raise BrokenError("session messages once, in order", message)
-
-
-def difference_of(state: S, read: S) -> str:
-    """Describe the first field in which the states of a workflow and of a reader differ.
-
-    Empty if they agree.
-    """
-    if isinstance(state, TurnState) and state.cancel_reason is None:
-        read = replace(read, cancel_reason=None)
-    if isinstance(state, SessionState) and state.closed is None:
-        read = replace(read, closed=None)
-    for one in fields(state):
-        if not one.compare:
-            continue
-        ours, theirs = getattr(state, one.name), getattr(read, one.name)
-        if ours != theirs:
-            return f"{one.name} is\n  {str(ours)[:1200]}\nand a reader has\n  {str(theirs)[:1200]}"
-    return ""

@@ -40,7 +40,7 @@ class SessionPeople(People):
 
     def look(self) -> None:
         """Talk to the session, then do what its turns wait for."""
-        session = self._server.run_of(self._workflow_id)
+        session = self._server.run_of(self.workflow_id)
         if session is not None:
             self._talk(session)
         super().look()
@@ -60,11 +60,11 @@ class SessionPeople(People):
 
     def _watch_session(self, run: SimulatedRun) -> None:
         """Do something in the very moment of some events of the session or of its turns."""
-        if run.id.startswith(self._workflow_id) and self._choices.happens(40):
+        if run.id.startswith(self.workflow_id) and self._choices.happens(40):
             self._server.clock.later(0, self._interfere_in_session)
 
     def _interfere_in_session(self) -> None:
-        session = self._server.run_of(self._workflow_id)
+        session = self._server.run_of(self.workflow_id)
         if session is None:
             return
         does = ("write", "write", "write", "add", "resume", "interrupt", "unqueue", "fork", "close")
@@ -96,7 +96,7 @@ class SessionPeople(People):
         self._left -= 1
         if self._left < -_MOST_UNPLANNED:  # each of them causes more of what people react to
             return
-        text = f"message {len(self.sent)} of {self._workflow_id}"
+        text = f"message {len(self.sent)} of {self.workflow_id}"
         wish = self._choices.pick(_WISHES)
         agent = self._choices.pick(self._names) if self._choices.happens(6) else None
         self._send(session, SAY, Say(text=text, if_busy=wish, agent=agent))
@@ -112,7 +112,7 @@ class SessionPeople(People):
     def _fork(self, session: SimulatedRun) -> None:
         """Begin another session with the messages of this one, as a client does."""
         state = session.session
-        if self._is_forked or self._workflow_id == FORK or state.request is None:
+        if self._is_forked or self.workflow_id == FORK or state.request is None:
             return
         self._is_forked = True
         request = state.request.model_copy(update={"budget": Budget(usd=30)})

@@ -16,18 +16,21 @@ from perdure.temporal.names import SESSION, TURN
 from perdure.temporal.payloads import pack
 from perdure.testing.simulation import promises, shrinking
 from perdure.testing.simulation.agents import (
-    some_agents,
     some_guarded_agents,
     some_request,
     some_session,
 )
+from perdure.testing.simulation.branches import Branches
 from perdure.testing.simulation.choices import Choices
+from perdure.testing.simulation.deploys import Deploys
+from perdure.testing.simulation.operator import Operator
 from perdure.testing.simulation.people import People
 from perdure.testing.simulation.promises import Simulated
 from perdure.testing.simulation.reading import catch_up
 from perdure.testing.simulation.server.attempts import SimulatedAttempts
 from perdure.testing.simulation.server.clock import VirtualClock
 from perdure.testing.simulation.server.effects import Effects
+from perdure.testing.simulation.server.resets import Resets
 from perdure.testing.simulation.server.sdk import BegunRun
 from perdure.testing.simulation.server.server import BrokenError, SimulatedServer
 from perdure.testing.simulation.session_people import SessionPeople
@@ -99,17 +102,20 @@ def simulate(
     server = SimulatedServer(made, VirtualClock(made))
     is_session = kind == "session"
     if agents is None:
-        agents = some_guarded_agents(made) if is_session else some_agents(made)
+        agents = some_guarded_agents(made)
     if request is None:
         request = some_session(made, agents) if is_session else some_request(made, agents)
-    world = SimulatedWorld(made, notes_messages=is_session)
+    has_guards = any(agent.middleware for agent in agents)
+    world = SimulatedWorld(made, notes_messages=is_session or has_guards)
     worker = SimulatedWorker(server, agents, world)
     server.on_event.append(catch_up)
     server.on_task += promises.AFTER_TASKS
-    Effects(server, SimulatedAttempts(server, worker))
+    Deploys(server, worker, agents)
+    attempts = SimulatedAttempts(server, worker)
+    resets = Resets(server, attempts, Effects(server, attempts))
     broken = None
     try:
-        _run(server, world, request, [agent.name for agent in agents])
+        _run(server, world, worker, resets, request, [agent.name for agent in agents])
     except BrokenError as error:
         broken = error
     except Exception as error:  # noqa: BLE001 - whatever it is, its story is told
@@ -124,6 +130,8 @@ def simulate(
 def _run(
     server: SimulatedServer,
     world: SimulatedWorld,
+    worker: SimulatedWorker,
+    resets: Resets,
     request: TurnRequest | SessionRequest,
     names: Sequence[str],
 ) -> None:
@@ -133,7 +141,9 @@ def _run(
     else:
         workflow_id, workflow_type = "turn", TURN
         people = People(server, workflow_id)
-    simulated = Simulated(server, world, people)
+        Operator(server, resets, world, people)
+        Branches(server, worker, people)
+    simulated = Simulated(server, world, people, request)
     run_id = server.new_run_id()
     short, shorter = timedelta(seconds=0.3), timedelta(seconds=0.15)
     task_timeout = server.choices.pick(

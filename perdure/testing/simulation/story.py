@@ -30,7 +30,7 @@ def story(server: SimulatedServer, broken: BrokenError | None) -> str:
         for event in run.history.events:
             told = _told(event, keys)
             seconds = event.event_time.ToNanoseconds() / 1e9 - begun
-            if told:
+            if told and not (run.base and event.event_id < run.base[1]):
                 name = f"{run.id}, run {number + 1}"
                 lines.append((seconds, number, f"{seconds:9.3f} s  {name}: {told}"))
     lines.sort(key=lambda line: line[0])
@@ -86,6 +86,7 @@ _ABOUT: dict[str, Callable[[Any], str]] = {
     "WORKFLOW_EXECUTION_FAILED": _end,
     "WORKFLOW_EXECUTION_CANCEL_REQUESTED": lambda content: str(content.cause),
     "WORKFLOW_EXECUTION_SIGNALED": lambda one: f"{one.signal_name} {_text(one.input)}",
+    "WORKFLOW_EXECUTION_UPDATE_ADMITTED": lambda one: str(one.request.meta.update_id),
     "WORKFLOW_EXECUTION_UPDATE_ACCEPTED": _accepted,
     "WORKFLOW_EXECUTION_UPDATE_COMPLETED": lambda content: str(content.meta.update_id),
     "WORKFLOW_PROPERTIES_MODIFIED": _memo,

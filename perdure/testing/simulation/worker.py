@@ -7,7 +7,7 @@ by the code of a real worker. Only models and tools are played: by the world.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -62,26 +62,49 @@ class SimulatedWorker:
     It has two processes, each with its caches. An attempt runs in one of them.
     """
 
-    def __init__(self, server: SimulatedServer, agents: Iterable[Agent[Any]], world: World) -> None:
+    def __init__(self, server: SimulatedServer, agents: Sequence[Agent[Any]], world: World) -> None:
         self._server = server
         self._world = world
         self._running: Activity | None = None
         self._client = cast("Client", HistoryClient(server))
-        agents = list(agents)
-        prefixes = {model.partition(":")[0] for agent in agents for model in agent.models}
-        self._app = AgentWorker(
-            agents,
-            providers=dict.fromkeys(prefixes, self),
-            prices={model: PRICE for agent in agents for model in agent.models},
-        )
+        self._models = {model for agent in agents for model in agent.models} | {"model:second"}
+        self._agents = dict.fromkeys((0, 1), agents)
         self._processes: dict[int, dict[str, Handler]] = {}
         self._loop = _Loop()
 
+    def deploy(self, place: int, agents: Sequence[Agent[Any]]) -> None:
+        """Start one of the processes again, with these agents."""
+        self._agents[place] = agents
+        self._processes.pop(place, None)
+
+    def _app(self, place: int) -> AgentWorker:
+        """Return the worker of a process; the vendors of all models are the world."""
+        prefixes = {model.partition(":")[0] for model in self._models}
+        return AgentWorker(
+            self._agents[place],
+            providers=dict.fromkeys(prefixes, self),
+            prices=dict.fromkeys(self._models, PRICE),
+        )
+
+    def _place(self) -> int:
+        """Return the process that gets an attempt."""
+        return self._server.choices.pick((0, 0, 0, 1))
+
+    def _called(self, activity: Activity) -> ToolOutput:
+        """Call a tool, unless the process does not have it any more."""
+        with failures.typed():
+            run = unpack(RawValue(activity.input), ToolRun)
+            agents = {agent.name: agent for agent in self._agents[self._place()]}
+            owner = agents.get(run.owner)
+            if owner is None or (run.tool or activity.type) not in owner.toolset():
+                return ToolOutput(content="the deployed worker does not have it", is_error=True)
+            return self._world.result(activity, run)
+
     def _handler(self, activity: Activity) -> Handler:
         """Return the code of an activity, in the process that has got it."""
-        place = self._server.choices.pick((0, 0, 0, 1))
+        place = self._place()
         if place not in self._processes:
-            built = build(self._app, WorkerSettings())
+            built = build(self._app(place), WorkerSettings())
             self._processes[place] = {
                 internals.activity_name(one): one for one in (*built.others, built.call_model)
             }
@@ -91,9 +114,7 @@ class SimulatedWorker:
         """Do the work of an attempt."""
         try:
             if isinstance(parse_key(activity.key), ToolKey):
-                with failures.typed():
-                    run = unpack(RawValue(activity.input), ToolRun)
-                    return pack(self._world.result(activity, run)).payload
+                return pack(self._called(activity)).payload
             return self._loop.run_until_complete(self._executed(activity)).payload
         except Exception as error:  # noqa: BLE001 - an activity may raise anything
             failure = Failure()
@@ -132,6 +153,10 @@ class SimulatedWorker:
 
     async def close(self) -> None:
         """Close nothing."""
+
+    def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        """Run a coroutine to its end, between two activities."""
+        return self._loop.run_until_complete(coroutine)
 
     def stop(self) -> None:
         """Close the event loop of the activities."""

@@ -29,6 +29,10 @@ PRICE = Price.model_validate({"input": 1000, "output": 1000})
 CANARY = "canary"
 """The beginning of the words that guardrails refuse."""
 
+_ALONE = ("ends", *("calls",) * 9, "odd")
+_IN_TEAM = ("ends", *("calls",) * 2, *("others",) * 9, "odd")
+"""What a model does, with the weights of a pick."""
+
 _ARGUMENTS = ("{}", '{"a": 1}', '{"a": 2}', '{"a": 3}', '{"a": 4}', "[", "null")
 _FAILURES: tuple[Callable[[], PerdureError], ...] = (
     lambda: errors.LLMRateLimitError("busy", context={"status": 429}),
@@ -55,6 +59,8 @@ class ToolEffect:
     activity: Activity
     call_id: str
     may_repeat: bool
+    tool: str = ""
+    only_reads: bool = False
 
 
 @dataclass(frozen=True)
@@ -70,10 +76,12 @@ class SimulatedWorld:
     """Models and tools whose every answer is a choice.
 
     Attributes:
-        spent: What the providers have billed, by the first run of the turn at the root, or of the
-            session.
+        spent: What the providers have billed, by the account of the turn at the root: its first
+            run, or the first run of the session.
         effects: All effects of tools, in order.
         requests: What models were sent, if the messages are of interest.
+        unpinned: The first model call that was sent other instructions or another model than those
+            of the turn's definition; empty if there is none.
         canaries: The first run of the turn whose model has given an answer that is refused, by a
             word in that answer.
     """
@@ -83,6 +91,7 @@ class SimulatedWorld:
         self.effects: list[ToolEffect] = []
         self.requests: list[SentMessages] = []
         self.canaries: dict[str, str] = {}
+        self.unpinned = ""
         self._notes_messages = notes_messages
         self._choices = choices
 
@@ -100,6 +109,9 @@ class SimulatedWorld:
         if self._notes_messages:
             text = str(request.messages)
             self.requests.append(SentMessages(activity.run.id, first_run, text))
+        models = {target.model.partition(":")[2] for target in agent.targets}
+        if agent.instructions not in request.system or request.model not in models:
+            self.unpinned = self.unpinned or f"{activity.key} of {activity.run.id}"
         fails = choices.happens(14)
         failure = choices.pick(_FAILURES)() if fails else None
         if failure is not None and not isinstance(failure, errors.LLMTimeoutError):
@@ -107,9 +119,9 @@ class SimulatedWorld:
         usage = self._usage(activity, request)
         usd = PRICE.of(usage)
         tokens = usage.input_tokens + usage.output_tokens
-        root = activity.run.root.begun.first_run_id
-        before = self.spent.get(root, SimulatedBill())
-        self.spent[root] = SimulatedBill(before.tokens + tokens, before.usd + usd)
+        account = activity.run.account
+        before = self.spent.get(account, SimulatedBill())
+        self.spent[account] = SimulatedBill(before.tokens + tokens, before.usd + usd)
         if failure is not None:  # the provider has worked, and nobody knows
             raise failure
         parts = self._said(agent, request, first_run)
@@ -132,8 +144,10 @@ class SimulatedWorld:
             PerdureError: The activity fails.
         """
         agent = activity.run.read.agent
-        tool = agent.tool(run.tool or activity.type) if agent else None
-        self.effects.append(ToolEffect(activity, run.call_id, bool(tool and tool.is_idempotent)))
+        name = run.tool or activity.type
+        tool = agent.tool(name) if agent else None
+        may_repeat, only_reads = bool(tool and tool.is_idempotent), bool(tool and tool.is_read_only)
+        self.effects.append(ToolEffect(activity, run.call_id, may_repeat, name, only_reads))
         if self._choices.happens(20):
             raise PerdureError("the tool failed oddly")
         return ToolOutput(content=f"done: {activity.key}", is_error=self._choices.happens(6))
@@ -151,15 +165,14 @@ class SimulatedWorld:
     def _said(
         self, agent: AgentDefinition, request: ModelRequest, first_run: str
     ) -> tuple[Text | Thinking | ToolCall, ...]:
-        how = self._choices.pick(("ends", *("calls",) * 7, "delegates", "delegates", "odd"))
-        if how == "delegates":
-            how = "calls" if not (agent.delegates or agent.handoffs) else how
+        is_alone = not (agent.delegates or agent.handoffs)
+        how = self._choices.pick(_ALONE if is_alone else _IN_TEAM)
         match how:
             case "ends":
                 return (Text(text=_final(agent, self._refused(agent, first_run))),)
             case "odd":
                 return self._choices.pick(((), (Text(text=""),), (Thinking(text="hm"),)))
-            case "delegates":
+            case "others":
                 return self._in_form(agent, [self._to_others(agent)])
             case _:
                 count = self._choices.pick((1, 1, 2, 3))

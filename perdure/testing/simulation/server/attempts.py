@@ -6,7 +6,7 @@ continue after the server has given it up.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from temporalio.api.common.v1 import Payload
@@ -51,13 +51,24 @@ class SimulatedAttempts:
 
     def schedule(self, run: SimulatedRun, content: Any, event_id: int) -> None:
         """Put an activity on its queue."""
-        [payload] = content.arguments
+        self.schedule_as(run, content, content.activity_type, content.arguments, event_id)
+
+    def schedule_as(
+        self,
+        run: SimulatedRun,
+        content: Any,
+        kind: str,
+        arguments: Iterable[Payload],
+        event_id: int,
+    ) -> None:
+        """Put an activity of a type on its queue, with this input."""
+        [payload] = arguments
         timeout_s = content.start_to_close_timeout.ToNanoseconds() / 1e9
         activity = Activity(
             run,
             event_id,
             content.activity_id,
-            content.activity_type,
+            kind,
             payload,
             retries=content.retry_policy.maximum_attempts != 1,
             heartbeat_s=content.heartbeat_timeout.ToNanoseconds() / 1e9,
@@ -67,6 +78,18 @@ class SimulatedAttempts:
         self._server.counts["activities"] += 1
         delay_s = self._server.choices.pick((0, 0, 0.001, 0.2))
         self._server.clock.later(delay_s, lambda: self._begin(activity))
+
+    def hand_out_again(self, run: SimulatedRun, content: Any, event_id: int) -> None:
+        """Hand out an activity again that was open where its run was reset.
+
+        A worker refuses it if it may have one attempt only: the attempt before may still run.
+        """
+        self.schedule_as(run, content, content.activity_type.name, content.input.payloads, event_id)
+        activity = run.activities[event_id]
+        if not activity.retries:
+            activity.is_started = True
+            takes_s = self._server.choices.pick(_DURATIONS_S)
+            self._server.clock.later(takes_s, lambda: self._lose(activity, 1, shut_down()))
 
     def cancel(self, run: SimulatedRun, event_id: int) -> None:
         """Cancel an activity: at once if no worker has it, and otherwise when its worker hears."""
@@ -81,7 +104,7 @@ class SimulatedAttempts:
             self._server.clock.later(delay_s, lambda: self._end(activity, "CANCELED", {}))
 
     def _begin(self, activity: Activity) -> None:
-        if not self._is_open(activity) or activity.is_cancelled:
+        if not self._is_open(activity) or activity.is_cancelled or activity.is_started:
             return
         activity.is_started = True
         choices, later = self._server.choices, self._server.clock.later

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,14 +43,16 @@ def variant(command: Command) -> tuple[str, Any]:
     return name, getattr(command, name)
 
 
-def written(command: Command, ids: Ids, requests: Mapping[str, Any]) -> list[WrittenEvent]:
+def written(
+    command: Command, ids: Ids, requests: Mapping[str, Any], admitted: Container[str] = ()
+) -> list[WrittenEvent]:
     """Return the events of a command; none for an update that was rejected.
 
-    `requests` has the accepted updates, by their ids.
+    `requests` has the accepted updates, by their ids; `admitted` are those that history had before.
     """
     name, content = variant(command)
     if name == "update_response":
-        return _answered(command, content, requests)
+        return _answered(command, content, requests, admitted)
     if name == "set_patch_marker":
         return _patch(content.patch_id)
     return [_PLAIN[name](command, content, ids)]
@@ -201,16 +203,17 @@ CLOSES = frozenset(
 """The commands that end a run."""
 
 
-def _answered(command: Command, content: Any, requests: Mapping[str, Any]) -> list[WrittenEvent]:
+def _answered(
+    command: Command, content: Any, requests: Mapping[str, Any], admitted: Container[str]
+) -> list[WrittenEvent]:
     """Return the event of an answer to an update; none if it was rejected before its acceptance."""
     update_id, answer = content.protocol_instance_id, content.WhichOneof("response")
     if update_id not in requests:
         return []
     if answer == "accepted":
-        fields: Fields = {
-            "protocol_instance_id": update_id,
-            "accepted_request": requests[update_id],
-        }
+        fields: Fields = {"protocol_instance_id": update_id}
+        if update_id not in admitted:
+            fields["accepted_request"] = requests[update_id]
         return [WrittenEvent("WORKFLOW_EXECUTION_UPDATE_ACCEPTED", fields, command=command)]
     meta = {"update_id": update_id}
     if answer == "completed":

@@ -73,6 +73,7 @@ class Core:
         self._types: dict[int, int] = {}
         self._given_up: set[int] = set()
         self._requests: dict[str, Any] = {}
+        self._admitted: dict[str, Any] = {}
         self._flags: list[int] = []
         self.used_flags: list[int] = []
         self.rejected: dict[str, Failure] = {}
@@ -80,6 +81,7 @@ class Core:
     def do(self, task: WorkflowTask, updates: Mapping[str, Any]) -> list[WrittenEvent]:
         """Do a new task, in which the `updates` arrive; return the events of its commands."""
         self.used_flags, self.rejected = [], {}
+        self._admit(task)
         told = [
             jobs.update(update_id, request, is_new=True) for update_id, request in updates.items()
         ]
@@ -94,10 +96,12 @@ class Core:
             NotDeterministicError: They differ.
         """
         self._flags += task.flags
+        self._admit(task)
         accepted = {
-            attributes(event).protocol_instance_id: attributes(event).accepted_request
+            update_id: self._admitted.get(update_id, attributes(event).accepted_request)
             for event in task.written
             if name_of(event) == "WORKFLOW_EXECUTION_UPDATE_ACCEPTED"
+            for update_id in [attributes(event).protocol_instance_id]
         }
         told = [_patch_of(event) for event in task.written]
         told += [
@@ -142,8 +146,15 @@ class Core:
             pending = self._settle(commands) or self._end_locally(commands, markers)
         self._accept(commands, updates)
         for command in _closed_last(commands):
-            made += written(command, self.ids, self._requests)
+            made += written(command, self.ids, self._requests, self._admitted)
         return made
+
+    def _admit(self, task: WorkflowTask) -> None:
+        """Note the updates that are in history before they are accepted."""
+        for event in task.news:
+            if name_of(event) == "WORKFLOW_EXECUTION_UPDATE_ADMITTED":
+                request = attributes(event).request
+                self._admitted[request.meta.update_id] = request
 
     def _news(self, task: WorkflowTask) -> list[Job]:
         made: list[Job] = []

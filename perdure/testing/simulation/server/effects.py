@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
+
+from temporalio.api.common.v1 import Payload
 
 from perdure.testing.simulation.server.attempts import SimulatedAttempts
 from perdure.testing.simulation.server.commands import WrittenEvent, variant
@@ -56,15 +58,20 @@ class Effects:
         self._attempts.cancel(run, self._begun(run, "activity", content.seq))
 
     def _start_timer(self, run: SimulatedRun, content: Any, event_id: int) -> None:
+        seconds = content.start_to_fire_timeout.ToNanoseconds() / 1e9
+        self.fire_after(run, event_id, str(content.seq), seconds)
+
+    def fire_after(self, run: SimulatedRun, event_id: int, timer_id: str, seconds: float) -> None:
+        """Let a timer fire after this time, unless it is cancelled."""
         run.timers.add(event_id)
 
         def fire() -> None:
             if event_id in run.timers:
                 run.timers.remove(event_id)
-                fields: Fields = {"started_event_id": event_id, "timer_id": str(content.seq)}
+                fields: Fields = {"started_event_id": event_id, "timer_id": timer_id}
                 self._server.deliver(run, "TIMER_FIRED", fields)
 
-        self._server.clock.later(content.start_to_fire_timeout.ToNanoseconds() / 1e9, fire)
+        self._server.clock.later(seconds, fire)
 
     def _cancel_timer(self, run: SimulatedRun, content: Any, event_id: int) -> None:
         started = self._begun(run, "timer", content.seq)
@@ -80,18 +87,30 @@ class Effects:
             content.workflow_id, event_id, content.workflow_type, content.parent_close_policy
         )
         run.children[event_id] = child
-        payloads, memo = list(content.input), tuple(dict(content.memo).items())
+        self.begin_child(run, child, list(content.input), tuple(dict(content.memo).items()))
+
+    def begin_child(
+        self,
+        run: SimulatedRun,
+        child: SimulatedChild,
+        payloads: list[object],
+        memo: tuple[tuple[str, Payload], ...],
+    ) -> None:
+        """Start a child soon, unless its id is taken."""
+        event_id = child.event_id
 
         def begin() -> None:
+            if run.closed:
+                return
             fields: Fields = {
                 "initiated_event_id": event_id,
                 "workflow_type": {"name": child.type},
             }
             if self._server.run_of(child.workflow_id) is not None:
-                del run.children[event_id]
+                run.children.pop(event_id, None)
                 fields["workflow_id"] = child.workflow_id
                 self._server.deliver(run, "START_CHILD_WORKFLOW_EXECUTION_FAILED", fields)
-            elif not run.closed:
+            else:
                 run_id = self._server.new_run_id()
                 begun = BegunRun(
                     child.workflow_id,
@@ -124,24 +143,33 @@ class Effects:
         self._soon(send)
 
     def _signal(self, run: SimulatedRun, content: Any, event_id: int) -> None:
+        workflow_id = content.workflow_execution.workflow_id
+        self.send_signal(run, workflow_id, content.signal_name, content.args, event_id)
+
+    def send_signal(
+        self,
+        run: SimulatedRun,
+        workflow_id: str,
+        name: str,
+        payloads: Iterable[Payload],
+        event_id: int,
+    ) -> None:
+        """Send a signal to another workflow, soon."""
         run.signals += 1
+        fields: Fields = {"signal_name": name, "input": {"payloads": list(payloads)}}
 
         def send() -> None:
             run.signals -= 1
-            other = self._server.run_of(content.workflow_execution.workflow_id)
-            fields: Fields = {
-                "signal_name": content.signal_name,
-                "input": {"payloads": list(content.args)},
-            }
+            other = self._server.run_of(workflow_id)
             is_sent = other is not None and self._server.deliver(
                 other, "WORKFLOW_EXECUTION_SIGNALED", fields
             )
-            name = (
+            outcome = (
                 "EXTERNAL_WORKFLOW_EXECUTION_SIGNALED"
                 if is_sent
                 else "SIGNAL_EXTERNAL_WORKFLOW_EXECUTION_FAILED"
             )
-            self._server.deliver(run, name, {"initiated_event_id": event_id})
+            self._server.deliver(run, outcome, {"initiated_event_id": event_id})
 
         self._soon(send)
 
@@ -193,5 +221,6 @@ class Effects:
             parent=run.begun.parent,
             memo=tuple(dict(content.memo).items()),
             task_timeout=run.begun.task_timeout,
+            account=run.begun.account,
         )
         self._server.start(begun, list(content.arguments), run.parent)

@@ -15,6 +15,8 @@ Fields = dict[str, Any]
 
 STARTED, COMPLETED = "WORKFLOW_TASK_STARTED", "WORKFLOW_TASK_COMPLETED"
 SCHEDULED = "WORKFLOW_TASK_SCHEDULED"
+RESET = 20
+"""The cause of the failure with which the task begins to which a run was reset."""
 
 COMMANDS = frozenset(
     {
@@ -39,6 +41,11 @@ def name_of(event: HistoryEvent) -> str:
 def attributes(event: HistoryEvent) -> Any:
     """Return the attributes of an event."""
     return getattr(event, event.WhichOneof("attributes") or "")
+
+
+def is_reset(event: HistoryEvent) -> bool:
+    """Return whether a run was reset at this event."""
+    return name_of(event) == "WORKFLOW_TASK_FAILED" and attributes(event).cause == RESET
 
 
 class SimulatedHistory:
@@ -68,6 +75,12 @@ class SimulatedHistory:
         self.events.append(event)
         self.size_bytes += event.ByteSize()
         return event
+
+    def copy(self, events: Iterable[HistoryEvent]) -> None:
+        """Begin with the events of another history."""
+        for event in events:
+            self.events.append(event)
+            self.size_bytes += event.ByteSize()
 
     def take_back(self, count: int) -> None:
         """Remove the last events, which the server had not written for good."""

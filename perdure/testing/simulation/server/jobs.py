@@ -8,8 +8,8 @@ from typing import Any
 from temporalio.api.failure.v1 import Failure
 from temporalio.api.history.v1 import HistoryEvent
 
-from perdure.testing.simulation.server.history import attributes, name_of
-from perdure.testing.simulation.server.sdk import Job
+from perdure.testing.simulation.server.history import RESET, attributes, name_of
+from perdure.testing.simulation.server.sdk import Job, seed_of
 
 Numbers = Mapping[int, int]
 """The numbers that the SDK has given to what was begun, by the events that began it."""
@@ -116,6 +116,13 @@ def _cancel(job: Job, event: Any, numbers: Numbers) -> bool:
     return True
 
 
+def _task_failed(job: Job, event: Any, numbers: Numbers) -> bool:
+    """A run that was reset has other random numbers from there on."""
+    if event.cause == RESET:
+        job.update_random_seed.randomness_seed = seed_of(event.new_run_id)
+    return bool(event.cause == RESET)
+
+
 def _fired(job: Job, event: Any, numbers: Numbers) -> bool:
     job.fire_timer.seq = numbers[event.started_event_id]
     return True
@@ -203,6 +210,7 @@ def _signal_not_sent(job: Job, event: Any, numbers: Numbers) -> bool:
 _JOBS: dict[str, Callable[[Job, Any, Numbers], bool]] = {
     "WORKFLOW_EXECUTION_SIGNALED": _signalled,
     "WORKFLOW_EXECUTION_CANCEL_REQUESTED": _cancel,
+    "WORKFLOW_TASK_FAILED": _task_failed,
     "TIMER_FIRED": _fired,
     "ACTIVITY_TASK_COMPLETED": _activity_completed,
     "ACTIVITY_TASK_FAILED": _activity_failed,

@@ -52,6 +52,7 @@ class Update:
         request: Its content as history has it.
         answer: What has become of it.
         failure: Why it failed or was rejected.
+        is_admitted: Whether it is in history before it is accepted, as after a reset.
     """
 
     id: str
@@ -59,6 +60,7 @@ class Update:
     answer: UpdateResponse = UpdateResponse.NONE
     failure: Failure | None = None
     is_sent: bool = False
+    is_admitted: bool = False
 
 
 @dataclass(eq=False)
@@ -118,10 +120,14 @@ class SimulatedRun:
         facts: What it was folded from.
         session: The fold of a session's history so far.
         session_facts: What it was folded from.
+        base: The run that was reset, and the event of the point; None for other runs.
+        is_replaced: Whether it was reset, so another run goes on instead.
     """
 
     begun: BegunRun
     parent: tuple[SimulatedRun, int] | None = None
+    base: tuple[SimulatedRun, int] | None = None
+    is_replaced: bool = False
     history: SimulatedHistory = field(default_factory=SimulatedHistory)
     core: Core | None = None
     stage: RunStage = RunStage.NONE
@@ -155,6 +161,11 @@ class SimulatedRun:
     def root(self) -> SimulatedRun:
         """The first run of the turn at the root of the tree, or a later run of it."""
         return self if self.parent is None else self.parent[0].root
+
+    @property
+    def account(self) -> str:
+        """Where the bills of a turn and its delegates are noted; a reset opens another account."""
+        return self.root.begun.account or self.root.begun.first_run_id
 
     @property
     def unanswered(self) -> list[Update]:

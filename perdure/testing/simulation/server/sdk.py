@@ -64,6 +64,8 @@ class BegunRun:
         parent: The ids of workflow and run of the parent; None without a parent.
         task_timeout: The workflow task timeout, which limits the length of a history.
         search_attributes: Those of the start.
+        origin: The run whose seed it has, if it was reset.
+        account: The run since which its bills are counted, if it was reset or continues such a run.
     """
 
     workflow_id: str
@@ -76,11 +78,18 @@ class BegunRun:
     memo: tuple[tuple[str, Payload], ...] = ()
     task_timeout: timedelta = timedelta(seconds=10)
     search_attributes: TypedSearchAttributes = TypedSearchAttributes.empty
+    origin: str = ""
+    account: str = ""
 
     @property
     def seed(self) -> int:
         """The seed of the run's own randomness; equal in each replay."""
-        return int.from_bytes(self.run_id.encode()[-7:], "big")
+        return seed_of(self.origin or self.run_id)
+
+
+def seed_of(run_id: str) -> int:
+    """Return the seed of the randomness of a run."""
+    return int.from_bytes(run_id.encode()[-7:], "big")
 
 
 class Instance:

@@ -26,6 +26,7 @@ from perdure.testing.simulation.server.history import (
     STARTED,
     Fields,
     WorkflowTask,
+    is_reset,
     name_of,
     tasks,
 )
@@ -75,6 +76,10 @@ class SimulatedServer:
         """Return the open run of a workflow; None if there is none."""
         return self._open.get(workflow_id)
 
+    def last_run_of(self, workflow_id: str) -> SimulatedRun | None:
+        """Return the last run of a workflow, open or closed; None if there is none."""
+        return next((run for run in reversed(self.runs) if run.id == workflow_id), None)
+
     def new_run_id(self) -> str:
         """Return the id of a new run."""
         number = len(self.runs) + 1
@@ -88,8 +93,7 @@ class SimulatedServer:
     ) -> SimulatedRun:
         """Start a workflow."""
         run = SimulatedRun(replace(begun, at_ns=self.clock.now_ns), parent)
-        self.runs.append(run)
-        self._open[run.id] = run
+        self.open(run)
         fields: Fields = {
             "workflow_type": {"name": begun.type},
             "workflow_id": begun.workflow_id,
@@ -99,9 +103,22 @@ class SimulatedServer:
             "continued_execution_run_id": begun.continued,
             "memo": {"fields": dict(begun.memo)},
         }
-        self._write(run, "WORKFLOW_EXECUTION_STARTED", fields)
-        self._need_task(run)
+        self.write(run, "WORKFLOW_EXECUTION_STARTED", fields)
+        self.need_task(run)
         return run
+
+    def open(self, run: SimulatedRun) -> None:
+        """Take in a new run."""
+        self.runs.append(run)
+        self._open[run.id] = run
+
+    def end(self, run: SimulatedRun, name: str, fields: Fields) -> None:
+        """Close a run at once, also while it has a workflow task."""
+        run.stage, run.current = RunStage.NONE, None
+        for buffered, content in run.buffered:
+            self.write(run, buffered, content)
+        self.write(run, name, fields)
+        self.close(run, name)
 
     def deliver(self, run: SimulatedRun, name: str, fields: Fields) -> bool:
         """Let an event happen to a run; return whether the run was open."""
@@ -111,11 +128,11 @@ class SimulatedServer:
             run.buffered.append((name, fields))
             return True
         if run.stage is RunStage.FOR_UPDATES:
-            self._write(run, SCHEDULED, {"attempt": run.attempt})
+            self.write(run, SCHEDULED, {"attempt": run.attempt})
             run.stage = RunStage.WAITS
-        self._write(run, name, fields)
+        self.write(run, name, fields)
         if name != "ACTIVITY_TASK_STARTED":
-            self._need_task(run)
+            self.need_task(run)
         return True
 
     def cancel(self, run: SimulatedRun, reason: str) -> bool:
@@ -143,7 +160,8 @@ class SimulatedServer:
             self._hand_out(run)
         return update
 
-    def _write(self, run: SimulatedRun, name: str, fields: Fields) -> int:
+    def write(self, run: SimulatedRun, name: str, fields: Fields) -> int:
+        """Write an event, and return its number."""
         event = run.history.add(self.clock.now_ns, name, fields)
         self.counts["events"] += 1
         for hook in self.on_event:
@@ -154,9 +172,10 @@ class SimulatedServer:
         run.history.take_back(count)
         run.read_events = min(run.read_events, len(run.history))
 
-    def _need_task(self, run: SimulatedRun) -> None:
+    def need_task(self, run: SimulatedRun) -> None:
+        """Hand out a workflow task, unless the run has one."""
         if run.stage is RunStage.NONE:
-            self._write(run, SCHEDULED, {"attempt": run.attempt})
+            self.write(run, SCHEDULED, {"attempt": run.attempt})
             run.stage = RunStage.WAITS
             self._hand_out(run)
 
@@ -168,15 +187,17 @@ class SimulatedServer:
         if run.closed:
             return
         if run.stage is RunStage.FOR_UPDATES:
-            self._write(run, SCHEDULED, {"attempt": run.attempt})
+            self.write(run, SCHEDULED, {"attempt": run.attempt})
         sent = {update.id: update.request for update in run.unanswered}
         for update in run.unanswered:
             update.is_sent = True
         size_bytes = run.history.size_bytes
-        self._write(run, STARTED, {"history_size_bytes": size_bytes})
+        self.write(run, STARTED, {"history_size_bytes": size_bytes})
         is_for_updates, run.stage = run.stage is RunStage.FOR_UPDATES, RunStage.RUNS
         news = [
-            event for event in run.history.events[run.seen :] if name_of(event) not in _OF_TASKS
+            event
+            for event in run.history.events[run.seen :]
+            if name_of(event) not in _OF_TASKS or is_reset(event)
         ]
         task = WorkflowTask(news, run.history.events[-1], size_bytes=size_bytes)
         run.current = task, self._worked(run, task, sent)
@@ -217,6 +238,8 @@ class SimulatedServer:
 
     def _fail_task(self, run: SimulatedRun, how: str) -> None:
         """Lose a task: its commands never reach the server, and a worker does it again."""
+        if run.closed:
+            return
         run.evict()
         run.current = None
         for update in run.unanswered:
@@ -225,13 +248,15 @@ class SimulatedServer:
         if run.attempt > 1 and names == [SCHEDULED, STARTED]:
             self._take_back(run, 2)  # of further attempts, only the last is in history
         else:
-            self._write(run, f"WORKFLOW_TASK_{how}", {})
+            self.write(run, f"WORKFLOW_TASK_{how}", {})
         run.attempt += 1
         run.stage = RunStage.NONE
         self._flush(run)
-        self._need_task(run)
+        self.need_task(run)
 
     def _end_task(self, run: SimulatedRun, is_for_updates: bool) -> None:
+        if run.closed:
+            return
         assert run.current is not None
         assert run.core is not None
         _, made = run.current
@@ -251,7 +276,7 @@ class SimulatedServer:
             self._take_back(run, 2)  # nothing of such a task is kept
         else:
             metadata = {"lang_used_flags": run.core.used_flags}
-            self._write(run, COMPLETED, {"sdk_metadata": metadata})
+            self.write(run, COMPLETED, {"sdk_metadata": metadata})
             self._do(run, made)
         if not run.closed:
             self._flush(run)
@@ -272,7 +297,7 @@ class SimulatedServer:
                 tell(run, one, event_id)
 
     def _command(self, run: SimulatedRun, made: WrittenEvent) -> int:
-        event_id = self._write(run, made.name, made.fields)
+        event_id = self.write(run, made.name, made.fields)
         assert run.core is not None
         run.core.written(made, run.history.events[-1])
         if made.command is not None and variant(made.command)[0] == "update_response":
@@ -325,8 +350,11 @@ def _before_end(made: list[WrittenEvent]) -> list[WrittenEvent]:
 
 
 def _shows_end(made: WrittenEvent) -> bool:
-    """Return whether an event shows the end of a turn, which a reader takes for a wait's."""
-    if made.name == "UPSERT_WORKFLOW_SEARCH_ATTRIBUTES":
+    """Return whether an event shows the end of a turn, which a reader takes for a wait's.
+
+    The answer to an update that the end has cut short may stand between these events.
+    """
+    if made.name in ("UPSERT_WORKFLOW_SEARCH_ATTRIBUTES", "WORKFLOW_EXECUTION_UPDATE_COMPLETED"):
         return made.command is not None
     return (
         made.name == "WORKFLOW_PROPERTIES_MODIFIED" and MEMO in made.fields["upserted_memo"].fields

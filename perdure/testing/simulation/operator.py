@@ -1,0 +1,47 @@
+"""The operator of a simulation, who resets a turn in Temporal: while it runs, or after its end."""
+
+from __future__ import annotations
+
+from perdure.testing.simulation.people import People
+from perdure.testing.simulation.server.resets import Resets
+from perdure.testing.simulation.server.server import SimulatedServer
+from perdure.testing.simulation.world import SimulatedBill, SimulatedWorld
+
+_PAUSES_S = (20, 5, 1, 60)
+_LEAVES_OUT = ((), (), ("signals",), ("updates",), ("signals", "updates"))
+
+
+class Operator:
+    """Resets one turn some times, in most simulations never.
+
+    What was billed until the point is in the ledger of the new run, so it counts there; what the
+    old run was billed since then does not.
+    """
+
+    def __init__(
+        self, server: SimulatedServer, resets: Resets, world: SimulatedWorld, people: People
+    ) -> None:
+        self._server = server
+        self._resets = resets
+        self._world = world
+        self._people = people
+        self._left = server.choices.pick((0, 0, 1, 2, 3))
+        self._later()
+
+    def _later(self) -> None:
+        if self._left:
+            self._left -= 1
+            self._server.clock.later(self._server.choices.pick(_PAUSES_S), self._reset)
+
+    def _reset(self) -> None:
+        """Reset the turn to one of its last tasks, or to any other one."""
+        base = self._server.last_run_of(self._people.workflow_id)
+        points = self._resets.points(base) if base is not None else []
+        if base is not None and points:
+            event_id = self._server.choices.pick(points)
+            leaves_out = self._server.choices.pick(_LEAVES_OUT)
+            run = self._resets.reset(base, event_id, leaves_out=leaves_out)
+            spent = run.read.accounts.ledger.spent
+            self._world.spent[run.account] = SimulatedBill(spent.tokens, spent.usd)
+            self._people.come_back()
+        self._later()

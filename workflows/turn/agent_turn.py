@@ -123,6 +123,11 @@ class AgentTurn:
         self._close(summary)
         return pack(summary)
 
+    @property
+    def details(self) -> str:
+        """The details in Temporal's web UI."""
+        return self._board.details
+
     def _open(self, start: RawValue) -> TurnStarted | TurnContinued:
         """Return the input of the run after validation.
 
@@ -303,7 +308,6 @@ class AgentTurn:
         if before.awaits_parts:
             return
         log_events.answered_without_a_run(before, self._board.state)
-        self._board.show()
         if message.now:
             await self._calls.interrupt()
 
@@ -365,7 +369,6 @@ class AgentTurn:
                 )
         if not before.awaits_parts:
             log_events.answered_without_a_run(before, self._board.state)
-            self._board.show()
 
     @decide.validator
     def check_decision(self, payload: RawValue = NOTHING) -> None:

@@ -242,7 +242,7 @@ async def change_schedule(call: Call, body: ChangeSchedule) -> ScheduleStatus:
     _check_batch(call.caller, body.batch)
     if has_task and _limits_of(body.task) != _limits_of(await schedule.task()):
         call.caller.require("budget")
-    await schedule.change(**body.given(), **_order(call))
+    await schedule.change(**body.given(), **_order(call), by=call.caller.subject)
     return await schedule.status()
 
 
@@ -290,7 +290,9 @@ async def backfill_schedule(call: Call, body: Backfill) -> Accepted[Slots]:
     """Start a turn for each time of the schedule in a range that has none."""
     schedule = _schedule(call)
     await _check_backfill(call, body, schedule)
-    slots = await schedule.backfill(body.start, body.end, at_once=body.at_once)
+    slots = await schedule.backfill(
+        body.start, body.end, at_once=body.at_once, by=call.caller.subject
+    )
     return Slots(slots=slots)
 
 

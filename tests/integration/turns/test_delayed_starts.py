@@ -218,6 +218,7 @@ async def test_commands_delay_a_turn_and_set_its_deadline(
         said = capsys.readouterr().err
         until_then = (datetime.now(UTC) + 2 * HOUR).isoformat()
         options = ["--delay", "1s", "--deadline", until_then, "--fairness", "t-7", "--weight", "2"]
+        options += ["--priority", "2"]
         code = await asyncio.to_thread(command, [*words, "--id", "commanded-1", *options])
         turn = client.turn("commanded-1")
         status = await turn.status()
@@ -230,4 +231,4 @@ async def test_commands_delay_a_turn_and_set_its_deadline(
     assert "name the key as fairness" in said
     assert (code, status.deadline) == (0, datetime.fromisoformat(until_then))
     priority = described.raw_description.workflow_execution_info.priority
-    assert (priority.fairness_key, priority.fairness_weight) == ("t-7", 2)
+    assert (priority.priority_key, priority.fairness_key, priority.fairness_weight) == (2, "t-7", 2)

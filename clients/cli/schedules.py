@@ -156,7 +156,8 @@ async def pause(schedule: Schedule, reason: str, by: str | None) -> tuple[dict[s
 @options.BY
 async def cancel(schedule: Schedule, reason: str, by: str | None) -> tuple[dict[str, Any], str]:
     """Cancel the running turns, and start no more until `resume`."""
-    return cancelled("schedule", schedule.id, await schedule.cancel(reason, by=sender(by)))
+    was_running = await schedule.cancel(reason, by=sender(by))
+    return cancelled("schedule", schedule.id, was_running, "is paused already, and runs no turn")
 
 
 @schedule.action(

@@ -127,8 +127,8 @@ async def test_updates_and_a_cancel_during_a_delay_are_answered_at_once(runtime:
 
     assert (first.model_calls, left.model_calls, left.iterations) == (2, 3, 2)
     assert refused.value.message == (
-        "the turn has no limit of usd, so nothing can be added to it: before a turn begins, only"
-        " the limits that it was started with can be raised"
+        "there is no limit of usd, so nothing can be added to it: before a turn begins, only the"
+        " limits that it was started with can be raised"
     )
     assert isinstance(error, errors.TurnCancelledError)
     assert error.report is not None

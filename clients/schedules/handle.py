@@ -103,11 +103,11 @@ class Schedule(ReadableSchedule):
         return turn_id
 
     @validation.arguments("the pause")
-    async def pause(self, why: str = "", *, by: validation.By | None = None) -> None:
+    async def pause(self, reason: str = "", *, by: validation.By | None = None) -> None:
         """Start no more turns until `resume`; a turn that runs continues.
 
         Args:
-            why: The reason, for people: one line of at most 200 visible characters. It is not
+            reason: The reason, for people: one line of at most 200 visible characters. It is not
                 encrypted.
             by: The person or program that pauses it: one line, at most 200 characters. It is
                 recorded, not checked, and not encrypted.
@@ -115,12 +115,12 @@ class Schedule(ReadableSchedule):
         Raises:
             InvalidRequestError: The reason or `by` is not valid.
         """
-        if why:
-            types = {"why": validation.By}
-            validation.check("the pause", {"why": why}, types, errors.InvalidRequestError)
+        if reason:
+            types = {"reason": validation.By}
+            validation.check("the pause", {"reason": reason}, types, errors.InvalidRequestError)
         await self._described()
-        await self._pause(note_of(why or "paused", by))
-        await self._log("paused", by, why)
+        await self._pause(note_of(reason or "paused", by))
+        await self._log("paused", by, reason)
 
     @validation.arguments("the resume")
     async def resume(self, *, by: validation.By | None = None) -> None:

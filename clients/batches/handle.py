@@ -77,7 +77,7 @@ class Batch(Generic[T]):
         """Check that Temporal has the batch. It asks once, and decodes nothing.
 
         Raises:
-            BatchNotFoundError: There is none, or it is no batch.
+            BatchNotFoundError: There is none, or it is not a batch.
             ServerUnreachableError: Temporal does not answer.
         """
         _check_kind(await _info_of(self._client, self.id))
@@ -352,7 +352,7 @@ class Batch(Generic[T]):
         """Return the workflow of the batch, and its description.
 
         Raises:
-            BatchNotFoundError: There is none, or it is no batch.
+            BatchNotFoundError: There is none, or it is not a batch.
         """
         return await described(self._client, self.id)
 
@@ -416,7 +416,7 @@ async def described(client: Client, batch_id: str) -> tuple[WorkflowExecutionInf
     """Return the latest workflow of a batch, and its description.
 
     Raises:
-        BatchNotFoundError: There is none, or the workflow of this id is no batch.
+        BatchNotFoundError: There is none, or the workflow of this id is not a batch.
         PayloadDecodeError: This process lacks the codec or the key of the batch.
         ServerUnreachableError: Temporal does not answer.
     """
@@ -448,7 +448,7 @@ async def note_in(client: Client, info: WorkflowExecutionInfo) -> BatchNote:
     """Return the description of a batch in the memo of its workflow.
 
     Raises:
-        BatchNotFoundError: The workflow is no batch.
+        BatchNotFoundError: The workflow is not a batch.
         PayloadDecodeError: This process lacks the codec or the key of the batch.
     """
     _check_kind(info)

@@ -251,7 +251,7 @@ async def change_schedule(call: Call, body: ChangeSchedule) -> ScheduleStatus:
 
 @operation("DELETE", "/v1/schedules/{id:path}", may="control")
 async def delete_schedule(call: Call) -> None:
-    """Delete a schedule. Its turns stay, and one that runs goes on."""
+    """Delete a schedule. Its turns stay, and a turn that runs continues."""
     await _schedule(call).delete()
     call.gateway.schedule_ids.note(call.id, exists=False)
 

@@ -50,7 +50,7 @@ def without_answers(state: TurnState, *, has_passed: bool = False) -> TurnState:
     not passed. With `has_passed`, an answer of the last step has. The mark says how the turn ended,
     if it has.
 
-    A message with calls that were run is no answer.
+    A message with calls that were run is not an answer.
     """
     if state.agent is None or not state.agent.answer_checks:
         return state

@@ -182,7 +182,7 @@ class HistoryReader:
     async def _ended_locally(self, event: HistoryEvent) -> tuple[Recorded, ...]:
         """Return the facts of a local activity: an agent that was resolved, or a call of a tool.
 
-        One without a result is repeated as an ordinary activity, so it is no fact.
+        An activity without a result is repeated as an ordinary activity, and is not a fact.
         """
         result = event.marker_recorded_event_attributes.details.get(_LOCAL_RESULT)
         key = key_of(event)

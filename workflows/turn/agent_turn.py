@@ -60,6 +60,9 @@ _REFUSES_WAITING = "refuse-waiting-updates"
 """The patch id of turns that answer the updates that still wait when they end without an answer."""
 _CANCELLED_LATE = "cancelled-while-it-fails"
 """The patch id of turns that record their end if they are cancelled while they fail."""
+_NOTED = "notes-early-additions"
+"""The patch id of delegates and turns of batches that note what is added before they begin."""
+
 _OUTCOMES = {
     errors.TurnBudgetExceededError: Outcome.BUDGET_EXHAUSTED,
     errors.MaxIterationsError: Outcome.MAX_ITERATIONS,
@@ -232,7 +235,12 @@ class AgentTurn:
                 lambda: self._board.state.agent is not None or self._board.state.is_delayed
             )
             with failures.typed():
-                self._check_added(added, self._board.state)
+                try:
+                    self._check_added(added, self._board.state)
+                except errors.InvalidRequestError:
+                    if not is_root and self._board.state.agent is None and workflow.patched(_NOTED):
+                        self._board.note(added)  # as readers do: its agent may have such a limit
+                    raise
         if not is_root:
             if added.more:  # those above first: at no moment is more leased than there is
                 await ancestors.tell_added(self._board.state, added.more)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import TypeVar
 
+from perdure.base import replace
 from perdure.session.state import SessionState
 from perdure.turn.state import TurnState
 

@@ -71,7 +71,7 @@ class Effects:
                 fields: Fields = {"started_event_id": event_id, "timer_id": timer_id}
                 self._server.deliver(run, "TIMER_FIRED", fields)
 
-        self._server.clock.later(seconds, fire)
+        self._server.clock.after(seconds, fire)
 
     def _cancel_timer(self, run: SimulatedRun, content: Any, event_id: int) -> None:
         started = self._begun(run, "timer", content.seq)

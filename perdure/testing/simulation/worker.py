@@ -94,7 +94,9 @@ class SimulatedWorker:
         """Call a tool, unless the process does not have it any more."""
         with failures.typed():
             run = unpack(RawValue(activity.input), ToolRun)
-            agents = {agent.name: agent for agent in self._agents[self._place()]}
+            is_same = self._agents[0] is self._agents[1]
+            deployed = self._agents[0 if is_same else self._place()]
+            agents = {agent.name: agent for agent in deployed}
             owner = agents.get(run.owner)
             if owner is None or (run.tool or activity.type) not in owner.toolset():
                 return ToolOutput(content="the deployed worker does not have it", is_error=True)

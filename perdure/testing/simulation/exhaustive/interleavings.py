@@ -133,12 +133,12 @@ class _Game:
         self.clock = OpenClock(self.choices, are_delegates_apart=is_plain)
         self.server = SmallServer(self.choices, self.clock)
         self._world = SmallWorld(self.choices)
-        self._worker = SimulatedWorker(self.server, small_agents(), self._world)
+        worker = SimulatedWorker(self.server, small_agents(), self._world)
         self._space = space
         self._meet = meet
         self.server.on_event.append(catch_up)
         self.server.on_task += promises.AFTER_TASKS
-        Effects(self.server, SmallAttempts(self.server, self._worker))
+        Effects(self.server, SmallAttempts(self.server, worker))
 
     def play(self) -> BrokenError | None:
         """Simulate until nothing happens any more; return the first broken promise.
@@ -154,16 +154,14 @@ class _Game:
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is, its story is told
             return BrokenError("nothing raises", "".join(format_exception(error)[-4:]))
-        finally:
-            self._worker.stop()
         return None
 
     def _play(self) -> None:
         people = SmallPeople(self.server, self._space.interference)
-        simulated = Simulated(self.server, self._world, people)
+        request = TurnRequest(agent="first", task=Task(content="go"))
+        simulated = Simulated(self.server, self._world, people, request)
         run_id = self.server.new_run_id()
         begun = BegunRun(TURN_ID, run_id, run_id, TURN, 0)
-        request = TurnRequest(agent="first", task=Task(content="go"))
         self.server.start(begun, [pack(request).payload])
         helped = 0
         for _ in range(_MOST_STEPS):

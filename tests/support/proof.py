@@ -654,5 +654,11 @@ FOUND = (
         "effects at most once; reset of an activity",
         "`eec4a72`, Y15",
     ),
+    Found(
+        "A turn that was reset to before a delegate, and then to a later point, could not be"
+        " replayed",
+        "every history replays; delegate, reset",
+        "`227c185`, Y14",
+    ),
 )
 """What was found where a promise meets a feature, and is mended."""

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from perdure.worker.agent_worker import AgentWorker
 
 _SDK_STICKY_TIMEOUT = timedelta(seconds=10)
+_CORE_ENDS_WITHIN_S = 10.0
 _DYNAMIC = ""
 """The name of a dynamic activity."""
 
@@ -183,6 +184,7 @@ class PerdurePlugin(Plugin):
 
     async def run_worker(self, worker: Worker, next: Callable[[Worker], Awaitable[None]]) -> None:  # noqa: A002 - the SDK's name
         """Run the worker with the lifespan open around it."""
+        internals.bound_end(worker, _CORE_ENDS_WITHIN_S)
         async with contextlib.AsyncExitStack() as opened:
             try:
                 if self._threads is not None:

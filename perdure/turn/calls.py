@@ -5,10 +5,9 @@ This is the half of the fold that books what a call costs, and that opens and cl
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from perdure import limits
 from perdure.agents.definitions import Target
+from perdure.base import replace
 from perdure.turn import (
     charges,
     delegation_plan,

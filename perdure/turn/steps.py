@@ -6,11 +6,11 @@ Messages are appended, each call gets exactly one result, and the last result cl
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from perdure import errors, limits
 from perdure.agents.definitions import AgentDefinition
 from perdure.agents.handoffs import HAND_OVER
+from perdure.base import replace
 from perdure.text import clip, head
 from perdure.turn import guards
 from perdure.turn.facts import CallFailed, Loss

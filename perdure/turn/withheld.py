@@ -7,8 +7,8 @@ transcript (a report, a session, a fork, a gateway) shows it as `shown` returns 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import replace
 
+from perdure.base import replace
 from perdure.schemas import output_type
 from perdure.turn.facts import TurnEnded
 from perdure.turn.state import TurnState

@@ -19,7 +19,7 @@ test: $(READY)        ## every test but the slow suites
 
 SEEDS ?= 1000
 
-simulate: $(READY)    ## turns of random agents on a simulated server, with all that may happen to them; make simulate SEEDS=10000
+simulate: $(READY)    ## turns, sessions and batches of random agents on a simulated server, with all that may happen to them; make simulate SEEDS=10000
 	@$(BIN)/python -m perdure.testing.simulation --seeds $(SEEDS) --workers $(WORKERS) $(ARGS)
 
 PAGES_AND_IMPORTS = -m "" -k "not contract" tests/docs/test_types.py tests/docs/test_proof.py tests/unit/test_imports.py  # lint-imports checks the contracts

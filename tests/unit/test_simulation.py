@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from perdure import Agent, Allow, Budget, Deny, ProposedCall, errors, tool
+from perdure.batch.wire import BatchStopReason
 from perdure.session.facts import MessageSteered, SessionClosed, SessionContinued, TurnRecorded
+from perdure.temporal.names import BATCH, WEBHOOK
 from perdure.testing import simulation
 from perdure.testing.simulation import Simulation, promises, simulate
 from perdure.testing.simulation.__main__ import main
@@ -25,12 +27,18 @@ from perdure.turn.state import TurnState
 
 SEEDS = (*range(60), 93)  # in the last one, a close is rejected, which is rare
 SESSIONS = 15
+BATCHES = (*range(8), 36)
 FOUND = {
     116: "budget is added to a delegate that ends in the same workflow task",
     317: "resume arrives in the workflow task of a failed call",
     347: "resume arrives in the workflow task that takes over the run before",
 }
 """Seeds whose turns had another state than their readers, and why."""
+FOUND_IN_BATCHES = {
+    3: "cancelled-while-it-fails",
+    36: "notes-early-additions",
+}
+"""Seeds of batches that broke a promise, and the patch of the mend."""
 ENDS = {"closed: completed", "closed: failed", "closed: canceled", "closed: continued_as_new"}
 FAULTS = {
     *("lost before its effect", "lost after its effect", "frozen", "shut down", "too slow"),
@@ -70,6 +78,12 @@ def sessions() -> list[Simulation]:
     return [simulate(seed, kind="session") for seed in range(SESSIONS)]
 
 
+@pytest.fixture(scope="module")
+def batches() -> dict[int, Simulation]:
+    """Batches of all kinds of agents, by their seeds."""
+    return {seed: simulate(seed, kind="batch") for seed in BATCHES}
+
+
 @pytest.mark.accepts("Y110")
 def test_turns_keep_every_promise(simulated: list[Simulation]) -> None:
     """A broken promise is told with its story."""
@@ -93,6 +107,51 @@ def test_everything_happens_in_some_session(sessions: list[Simulation]) -> None:
     assert sent >= {"say", "unqueue", "interrupt", "resume", "close", "decide", "steer"}
     assert facts >= {MessageSteered, SessionContinued, SessionClosed, TurnRecorded}
     assert refused
+
+
+@pytest.mark.accepts("Y130")
+def test_batches_keep_every_promise(batches: dict[int, Simulation]) -> None:
+    """A broken promise is told with its story."""
+    assert [made.story for made in batches.values() if made.broken] == []
+
+
+@pytest.mark.accepts("Y130", "Y131")
+def test_everything_happens_in_some_batch(batches: dict[int, Simulation]) -> None:
+    """They have several parts and runs, are cancelled, raised and run again, and send webhooks."""
+    runs = [run for made in batches.values() for run in made.server.runs]
+    happened = {name for made in batches.values() for name, count in made.counts.items() if count}
+    sent = {
+        update.request.input.name
+        for run in runs
+        for update in run.updates.values()
+        if run.begun.type == BATCH
+    }
+    ends = {(run.begun.type, run.closed.removeprefix("WORKFLOW_EXECUTION_")) for run in runs}
+    stops = {run.batch.note.stop for run in runs if run.batch.note}
+
+    assert happened >= {"lost uploads", "retries"}
+    assert sent == {"add_budget"}
+    assert ends >= {(BATCH, "CONTINUED_AS_NEW"), (WEBHOOK, "COMPLETED"), (WEBHOOK, "FAILED")}
+    assert {None, BatchStopReason.CANCELLED, BatchStopReason.FAILED} <= stops
+    assert max(run.part.request.part for run in runs if run.part.request) > 2
+
+
+@pytest.mark.accepts("Y132", "Y134")
+@pytest.mark.parametrize(("seed", "patch"), FOUND_IN_BATCHES.items())
+def test_batch_that_broke_a_promise_keeps_it(
+    batches: dict[int, Simulation], seed: int, patch: str
+) -> None:
+    """The mend is in its history."""
+    made = batches[seed]
+    markers = [
+        str(attributes(event).details)
+        for run in made.server.runs
+        for event in run.history.events
+        if name_of(event) == "MARKER_RECORDED"
+    ]
+
+    assert made.broken is None, made.story
+    assert any(patch in marker for marker in markers)
 
 
 @pytest.mark.accepts("Y115")
@@ -246,6 +305,7 @@ def test_the_command_simulates_and_counts(capsys: pytest.CaptureFixture[str]) ->
     assert code == 0
     assert "0 of 2 seeds of a turn broke a promise" in said
     assert "0 of 2 seeds of a session broke a promise" in said
+    assert "0 of 2 seeds of a batch broke a promise" in said
 
 
 def test_the_command_uses_several_processes() -> None:

@@ -124,6 +124,11 @@ class AgentTurn:
         self._close(summary)
         return pack(summary)
 
+    @property
+    def details(self) -> str:
+        """The details in Temporal's web UI."""
+        return self._board.details
+
     async def _failed(self, error: PerdureError, cause: Exception) -> RawValue:
         """End with an error; a cancel that comes before the end is the end instead.
 
@@ -334,7 +339,6 @@ class AgentTurn:
         if before.awaits_parts:
             return
         log_events.answered_without_a_run(before, self._board.state)
-        self._board.show()
         if message.now:
             await self._calls.interrupt()
 
@@ -396,7 +400,6 @@ class AgentTurn:
                 )
         if not before.awaits_parts:
             log_events.answered_without_a_run(before, self._board.state)
-            self._board.show()
 
     @decide.validator
     def check_decision(self, payload: RawValue = NOTHING) -> None:

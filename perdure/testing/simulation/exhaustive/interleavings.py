@@ -154,8 +154,6 @@ class _Game:
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is, its story is told
             return BrokenError("nothing raises", "".join(format_exception(error)[-4:]))
-        finally:
-            self._worker.stop()
         return None
 
     def _play(self) -> None:

@@ -20,7 +20,6 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -188,6 +187,11 @@ class Seen:
     says: str
 
     @property
+    def pair(self) -> tuple[str, str]:
+        """What was done, and what the turn says."""
+        return self.did, self.says
+
+    @property
     def did(self) -> str:
         """What was done."""
         if self.verdict.duplicates:
@@ -195,16 +199,6 @@ class Seen:
         if self.verdict.made == self.verdict.wanted:
             return "once"
         return "part" if self.verdict.made else "none"
-
-    @property
-    def is_overclaim(self) -> bool:
-        """Whether it says paid, and something lacks or was done twice."""
-        return self.verdict.is_overclaim(claims_success=self.says == "paid")
-
-    @property
-    def is_false_denial(self) -> bool:
-        """Whether it says not paid, and something was."""
-        return self.says == "not paid" and self.verdict.made > 0
 
 
 async def seen(client: AgentClient, case: Case, fault: Fault) -> Seen:
@@ -238,23 +232,22 @@ async def measured(
         return await asyncio.gather(*(one(case, fault) for fault in faults for case in cases))
 
 
-COUNTS: dict[str, Callable[[Seen], bool]] = {
-    "exactly once": lambda cell: cell.did == "once",
-    "twice": lambda cell: cell.did == "twice",
-    "in part": lambda cell: cell.did == "part",
-    "not made": lambda cell: cell.did == "none",
-    "overclaims": lambda cell: cell.is_overclaim,
-    "denied, but done": lambda cell: cell.is_false_denial,
-    "unknown named": lambda cell: cell.says == "unknown",
+COUNTS: dict[str, Callable[[str, str], bool]] = {
+    "exactly once": lambda did, _: did == "once",
+    "twice": lambda did, _: did == "twice",
+    "in part": lambda did, _: did == "part",
+    "not made": lambda did, _: did == "none",
+    "overclaims": lambda did, says: says == "paid" and did != "once",
+    "denied, but done": lambda did, says: says == "not paid" and did != "none",
+    "unknown named": lambda _, says: says == "unknown",
 }
+"""What is counted, by what was done and what the turn says."""
 
 
-def counted(cells: Sequence[Seen]) -> dict[str, dict[str, int]]:
-    """The number of cells of each kind, by case."""
-    return {
-        name: dict(Counter(cell.case for cell in cells if counts(cell)))
-        for name, counts in COUNTS.items()
-    }
+def counted(cells: Iterable[tuple[str, str]]) -> dict[str, int]:
+    """The number of cells of each kind, by what was done and what the turn says."""
+    pairs = list(cells)
+    return {name: sum(counts(*pair) for pair in pairs) for name, counts in COUNTS.items()}
 
 
 def table(cells: Sequence[Seen]) -> str:
@@ -264,10 +257,8 @@ def table(cells: Sequence[Seen]) -> str:
     shown: dict[str, list[str]] = {}
     for cell in cells:
         shown.setdefault(cell.fault, []).append(f"{cell.did}, {cell.says}")
-    counts = {
-        name: [str(by_case.get(case, 0)) for case in cases]
-        for name, by_case in counted(cells).items()
-    }
+    by_case = [counted(one.pair for one in cells if one.case == case) for case in cases]
+    counts = {name: [str(counts[name]) for counts in by_case] for name in COUNTS}
     rows = {"": cases, **shown, " ": [""], **counts}
     return "\n".join(
         f"{name:20}" + "".join(f"{value:{width}}" for value in values).rstrip()

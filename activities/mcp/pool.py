@@ -85,7 +85,7 @@ class Pool:
                 tool.own, arguments, _notes(context, connection.without_secrets)
             )
         except AnswerLostError as error:
-            text = f"{name} has no result: {error}"
+            text = f"{name}: {error}"
             only_reads = server.trusted and tool is not None and tool.read_only
             return _error(text) if only_reads else unknown_result(text)
         except ServerRefusedError as error:

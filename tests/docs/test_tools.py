@@ -11,6 +11,8 @@ from perdure.worker import AgentWorker
 from ..support.docs import given
 from .conftest import Tell
 
+UNKNOWN = f"whether it took effect is unknown{UNKNOWN_NOTE}"
+
 
 async def test_tools_run_as_the_page_says(tell: Tell) -> None:
     """A tool with an idempotency key, a method, two tools in parallel, one of an agent made by a
@@ -56,7 +58,7 @@ async def test_tools_run_as_the_page_says(tell: Tell) -> None:
         ["Oslo: 12"],
         ["30 euros to Ada, 70 are left"],
         ["R-1"],
-        [f"settle has no result: the bank gave no reference for none{UNKNOWN_NOTE}"],
+        [f"settle: the bank gave no reference for none; {UNKNOWN}"],
     ]
     assert unsettled == [*([] for _ in range(6)), [f'settle {{"invoice": "none"}}: {told[-1][0]}']]
     assert model.requests[-7].system == "Answer in Norwegian."

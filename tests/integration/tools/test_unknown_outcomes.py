@@ -64,7 +64,8 @@ async def test_lost_answer_is_no_failure(run: Run, error: BaseException) -> None
 
     [result] = report.steps[0].results
     assert of(report) == (ToolOutcome.UNKNOWN, True)
-    assert result.content.startswith(f"pay has no result: {type(error).__name__}")
+    assert result.content.startswith(f"pay: {type(error).__name__}")
+    assert "; whether it took effect is unknown\n" in result.content
     assert result.content.endswith(UNKNOWN_NOTE)
     assert "failed: " not in result.content
     assert report.unsettled == (

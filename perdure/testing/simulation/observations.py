@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from temporalio.common import RawValue
 
@@ -14,9 +15,20 @@ from perdure.session.state import SessionState, apply
 from perdure.session.wire import Say
 from perdure.temporal.names import SAY, SESSION, STEER, TURN
 from perdure.temporal.payloads import unpack
+from perdure.testing.simulation.people import People
 from perdure.testing.simulation.server.history import attributes, name_of
 from perdure.testing.simulation.server.runs import SimulatedRun, UpdateResponse
 from perdure.testing.simulation.server.server import SimulatedServer
+from perdure.testing.simulation.world import SimulatedWorld
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """All that a check may look at."""
+
+    server: SimulatedServer
+    world: SimulatedWorld
+    people: People
 
 
 def last_runs(server: SimulatedServer) -> Iterator[SimulatedRun]:

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields
 from typing import Any, TypeVar
 
+from perdure.base import replace
 from perdure.session.state import SessionState
-from perdure.temporal.names import ADD_BUDGET, SESSION, TURN
+from perdure.temporal.names import ADD_BUDGET, BATCH, SESSION, TURN
+from perdure.testing.simulation import batch_promises
 from perdure.testing.simulation.observations import (
     MessageFates,
+    Simulated,
     failed_updates,
     last_runs,
     messages_of_session,
@@ -22,25 +25,15 @@ from perdure.testing.simulation.observations import (
     public_texts,
     sessions,
 )
-from perdure.testing.simulation.people import People
 from perdure.testing.simulation.server.history import attributes, name_of
 from perdure.testing.simulation.server.runs import SimulatedRun, UpdateResponse
-from perdure.testing.simulation.server.server import BrokenError, SimulatedServer
-from perdure.testing.simulation.world import CANARY, SimulatedWorld
+from perdure.testing.simulation.server.server import BrokenError
+from perdure.testing.simulation.world import CANARY
 from perdure.turn.keys import ModelKey, ToolKey, parse_key
 from perdure.turn.state import TurnState
 from perdure.values.messages import UserMessage
 
 S = TypeVar("S", TurnState, SessionState)
-
-
-@dataclass(frozen=True)
-class Simulated:
-    """All that a check may look at."""
-
-    server: SimulatedServer
-    world: SimulatedWorld
-    people: People
 
 
 def fold_is_state(run: SimulatedRun) -> None:
@@ -200,18 +193,20 @@ def updates_are_answered(simulated: Simulated) -> None:
     """An update that was accepted is completed, in the run that has accepted it.
 
     One that adds to the budget may be left open by the end of the turn, but not by a run that the
-    turn continues after.
+    turn continues after, or by a batch. A run that was terminated answers nothing.
     """
     for run in simulated.server.runs:
         accepted: set[str] = set()
         for event in run.history.events:
             content = attributes(event)
             if name_of(event) == "WORKFLOW_EXECUTION_UPDATE_ACCEPTED":
-                if _goes_on(run) or content.accepted_request.input.name != ADD_BUDGET:
+                is_of_batch = run.begun.type == BATCH
+                is_addition = content.accepted_request.input.name == ADD_BUDGET
+                if _goes_on(run) or is_of_batch or not is_addition:
                     accepted.add(content.protocol_instance_id)
             elif name_of(event) == "WORKFLOW_EXECUTION_UPDATE_COMPLETED":
                 accepted.discard(content.meta.update_id)
-        if accepted and run.closed:
+        if accepted and run.closed not in ("", "WORKFLOW_EXECUTION_TERMINATED"):
             raise BrokenError("updates are answered", f"never completed: {sorted(accepted)}", run)
 
 
@@ -230,10 +225,17 @@ def waits_are_shown(simulated: Simulated) -> None:
             raise BrokenError("waits are shown", "it waits for nobody and for nothing", run)
 
 
-AFTER_TASKS: tuple[Callable[[SimulatedRun], None], ...] = (fold_is_state,)
+AFTER_TASKS: tuple[Callable[[SimulatedRun], None], ...] = (
+    fold_is_state,
+    batch_promises.fold_is_state,
+)
 """The checks of a run after each of its workflow tasks."""
 
-ALWAYS: tuple[Callable[[Simulated], None], ...] = (bill_within_limit, waits_are_shown)
+ALWAYS: tuple[Callable[[Simulated], None], ...] = (
+    bill_within_limit,
+    waits_are_shown,
+    *batch_promises.ALWAYS,
+)
 """The checks after everything that happens."""
 
 AT_THE_END: tuple[Callable[[Simulated], None], ...] = (
@@ -244,6 +246,7 @@ AT_THE_END: tuple[Callable[[Simulated], None], ...] = (
     messages_once_in_order,
     session_messages_once_in_order,
     refused_text_leaves_by_no_door,
+    *batch_promises.AT_THE_END,
 )
 """The checks of a whole simulation."""
 

@@ -144,6 +144,5 @@ def simulated(script: Script) -> list[SimulatedRun]:
                 break
         return server.runs
     finally:
-        worker.stop()
         for run in server.runs:
             run.evict()

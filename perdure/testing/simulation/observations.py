@@ -15,6 +15,7 @@ from perdure.session.facts import (
     MessageUnqueued,
     SessionClosed,
     SessionFact,
+    TurnInterrupted,
     TurnRecorded,
 )
 from perdure.session.state import SessionState, apply
@@ -189,6 +190,8 @@ class MessageFates:
                 late.clear()
             if isinstance(fact, MessageSent) and before.is_over:
                 late.add(fact.id)
+            if isinstance(fact, TurnInterrupted):
+                late.clear()  # whoever interrupts lets the queue wait
         self.left = [message.id for message in (*state.given, *state.queue)]
 
     def __str__(self) -> str:

@@ -53,7 +53,8 @@ class Promise:
         name: The promise in a few words.
         meaning: The promise in a sentence.
         term: What the literature calls it; empty without a name.
-        checks: The checks of the simulator, by their names. They hold for each feature that it has.
+        checks: The checks of the simulator, by their names.
+        simulated: The features with which they are checked; None for each that the simulator has.
         cells: A cell for each feature, by its key.
     """
 
@@ -62,6 +63,7 @@ class Promise:
     term: str
     cells: Mapping[str, Cell]
     checks: tuple[str, ...] = ()
+    simulated: frozenset[str] | None = None
 
 
 @dataclass(frozen=True)
@@ -161,7 +163,8 @@ TASKS = no("only batches have tasks")
 
 def is_simulated(row: Promise, key: str) -> bool:
     """Return whether the simulator checks a promise with a feature."""
-    return bool(row.checks) and key in SIMULATED and not row.cells[key].reason
+    simulated = SIMULATED if row.simulated is None else row.simulated
+    return bool(row.checks) and key in simulated and not row.cells[key].reason
 
 
 PROMISES = (
@@ -338,6 +341,8 @@ PROMISES = (
             "reset": by("E23 Y14 Y122"),
             "supervisor": by("B12 E23"),
         },
+        ("limits of the caller hold",),
+        names("session"),
     ),
     Promise(
         "every wait ends or is shown",

@@ -164,6 +164,17 @@ def test_next_run_would_not_find_the_state_that_is_folded_in_the_order_of_histor
     assert all(ours != theirs for ours, theirs in digests)
 
 
+@pytest.mark.accepts("Y118")
+@pytest.mark.timeout(60)
+def test_turn_whose_time_is_up_takes_over_the_messages_of_its_session() -> None:
+    """It waits for more time, and goes on in a new run: before, it tried that for ever."""
+    made = simulate(105, kind="session")
+    times = [run.read.waiting for run in made.server.runs if run.closed.endswith("AS_NEW")]
+
+    assert made.broken is None, made.story
+    assert [waiting.reason for waiting in times if waiting and "the time of" in waiting.reason]
+
+
 @pytest.mark.accepts("Y116")
 def test_update_that_waits_for_the_run_before_is_refused_at_the_end() -> None:
     """A delegate ends because it cannot take over its run before: a message waits for that."""

@@ -7,7 +7,7 @@ knows, or at the end of the simulation. It raises `BrokenError`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from typing import Any, TypeVar
 
@@ -18,6 +18,9 @@ from perdure.testing.simulation import batch_promises
 from perdure.testing.simulation.observations import (
     MessageFates,
     Simulated,
+    agents_named,
+    answers_to_close,
+    begins_turn_after_cancel,
     failed_updates,
     last_runs,
     messages_of_session,
@@ -166,7 +169,12 @@ def session_messages_once_in_order(simulated: Simulated) -> None:
         if in_order != [one for one in plain if one in in_order]:
             message = f"{session_id} has accepted {plain}, and reads {in_order}"
             raise BrokenError("session messages once, in order", message)
+        if fates.held:
+            message = f"{fates.held} came when a turn was over, and wait for another message"
+            raise BrokenError("session messages once, in order", message, runs[-1])
         _check_record(simulated, runs[-1], fates)
+        if not any(run.is_cancelled for run in runs):
+            _check_close(runs, fates)
 
 
 def refused_text_leaves_by_no_door(simulated: Simulated) -> None:
@@ -187,6 +195,25 @@ def refused_text_leaves_by_no_door(simulated: Simulated) -> None:
     for run in last_runs(simulated.server) if world.canaries else ():
         if found := next((one for one in public_texts(simulated.server, run) if CANARY in one), ""):
             raise BrokenError("refused text leaves by no door", f"an event has it: {found}", run)
+
+
+def limits_of_the_caller_hold(simulated: Simulated) -> None:
+    """A turn of a session begins with the rules of an agent that its users have named.
+
+    A turn before it may have been handed over to another agent, which then has this turn, too. But
+    the guardrails and limits are those of the agent that the session, or a message, was meant for.
+    """
+    named = {
+        agent
+        for runs in sessions(simulated.server).values()
+        for run in runs
+        for agent in agents_named(run)
+    }
+    for run in simulated.server.runs:
+        request = run.read.request
+        if request is not None and request.session is not None and request.agent not in named:
+            message = f"it begins with the rules of {request.agent}, and named are {sorted(named)}"
+            raise BrokenError("limits of the caller hold", message, run)
 
 
 def updates_are_answered(simulated: Simulated) -> None:
@@ -211,8 +238,13 @@ def updates_are_answered(simulated: Simulated) -> None:
 
 
 def nothing_is_stuck(simulated: Simulated) -> None:
-    """Every turn ends: a cancel reaches all of its delegates, and nothing of it is left."""
+    """Every turn ends: a cancel reaches all of its delegates, and nothing of it is left.
+
+    A session that was cancelled begins no further turn.
+    """
     for run in simulated.server.runs:
+        if begins_turn_after_cancel(run):
+            raise BrokenError("nothing is stuck", "a turn begins after the cancel", run)
         if not run.closed:
             waits = run.read.waiting.kind if run.read.waiting else "nothing"
             raise BrokenError("nothing is stuck", f"it is open, and waits for {waits}", run)
@@ -247,6 +279,7 @@ AT_THE_END: tuple[Callable[[Simulated], None], ...] = (
     session_messages_once_in_order,
     refused_text_leaves_by_no_door,
     *batch_promises.AT_THE_END,
+    limits_of_the_caller_hold,
 )
 """The checks of a whole simulation."""
 
@@ -285,6 +318,14 @@ def _check_record(simulated: Simulated, last: SimulatedRun, fates: MessageFates)
         if not last.session.dropped and texts.count(text) != 1:
             message = f"{message_id} is {texts.count(text)} times in the record"
             raise BrokenError("session messages once, in order", message)
+
+
+def _check_close(runs: Sequence[SimulatedRun], fates: MessageFates) -> None:
+    """Check that the answer to each close, when no turn runs, names all messages that are left."""
+    for named in answers_to_close(runs):
+        if sorted(named) != sorted(fates.left):
+            message = f"a close has named {named}, and left are {fates.left}"
+            raise BrokenError("session messages once, in order", message, runs[-1])
 
 
 def difference_of(state: S, read: S) -> str:

@@ -27,7 +27,7 @@ from perdure.testing.simulation.exhaustive.search import (
     Searched,
 )
 from perdure.testing.simulation.exhaustive.states import digest
-from perdure.testing.simulation.promises import Simulated
+from perdure.testing.simulation.observations import Simulated
 from perdure.testing.simulation.reading import catch_up
 from perdure.testing.simulation.server.effects import Effects
 from perdure.testing.simulation.server.sdk import BegunRun

@@ -172,12 +172,12 @@ class Effects:
         if run.parent is not None:
             parent, event_id = run.parent
             parent.children.pop(event_id, None)
-            child: Fields = {
+            ended: Fields = {
                 "initiated_event_id": event_id,
                 "workflow_execution": {"workflow_id": run.id, "run_id": run.begun.run_id},
                 "workflow_type": {"name": run.begun.type},
             }
-            self._server.deliver(parent, f"CHILD_WORKFLOW_EXECUTION_{how}", {**child, **fields})
+            self._server.deliver(parent, f"CHILD_WORKFLOW_EXECUTION_{how}", {**ended, **fields})
 
     def _cancel_orphan(self, child: SimulatedChild) -> None:
         run = self._server.run_of(child.workflow_id)

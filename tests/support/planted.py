@@ -285,7 +285,7 @@ BATCHES = (
         "workflows/batch/agent_batch.py",
         "            await workflow.wait_condition(lambda: self._changed or bool(self._news))",
         "            await workflow.wait_condition(lambda: self._changed)",
-        ("nothing is stuck",),
+        (FOLD, "nothing is stuck"),
         seeds=300,
         kind="batch",
     ),

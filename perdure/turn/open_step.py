@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from operator import attrgetter
 
+from perdure.base import replace
 from perdure.errors import ErrorInfo, TurnCancelledError
 from perdure.turn.approvals import OPEN, Gate
 from perdure.turn.facts import CallFailed
-from perdure.turn.keys import CarryKey
+from perdure.turn.keys import CarryKey, ToolKey
 from perdure.turn.ledger import Bill
 from perdure.values.answers import ModelAnswer
 from perdure.values.approvals import Decision
@@ -18,7 +19,7 @@ from perdure.values.reports import Tried
 _RESULT = attrgetter("result")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class OpenCall:
     """A call of the open step: what the model asked for, its approval, and its result.
 
@@ -40,7 +41,7 @@ class OpenCall:
         return self.result is None and self.gate.status == "asked"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class OpenStep:
     """The last answer and its calls. Once every call has a result, the step is closed.
 
@@ -111,7 +112,7 @@ class OpenStep:
         return replace(self, calls=(), decisions=())
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Attempts:
     """The failed attempts since the last answer, of model calls, policies and tools.
 
@@ -148,6 +149,14 @@ class Attempts:
             1 for failure in self.failures if (failure.key.step, failure.key.call) == (step, call)
         )
         return failed if call else failed + self.stopped
+
+    def has_lost(self, key: ToolKey) -> bool:
+        """Return whether an attempt of this call was lost."""
+        return any(
+            failure.lost and (failure.key.step, failure.key.call) == (key.step, key.call)
+            for failure in self.failures
+            if isinstance(failure.key, ToolKey)
+        )
 
     def plus(self, failure: CallFailed) -> Attempts:
         """Return the attempts with another failure."""

@@ -6,10 +6,8 @@ by the code of a real worker. Only models and tools are played: by the world.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterable
-from concurrent.futures import Executor
-from dataclasses import replace
+import functools
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol, cast
 
@@ -21,15 +19,20 @@ from temporalio.testing import ActivityEnvironment
 
 from perdure.activities.call_tool import Handler
 from perdure.activities.provider import ModelRequest
+from perdure.activities.webhook_rules import WebhookRules
+from perdure.activities.webhooks import NOT_SENT, Webhooks, not_delivered
 from perdure.agents.agent import Agent
+from perdure.base import replace
+from perdure.delivery.webhook import Delivered, Notification
 from perdure.temporal import failures
-from perdure.temporal.names import CALL_MODEL
+from perdure.temporal.names import CALL_MODEL, NOTIFY
 from perdure.temporal.payloads import pack, unpack
 from perdure.testing.simulation.client import HistoryClient
+from perdure.testing.simulation.server.loops import QuickLoop
 from perdure.testing.simulation.server.runs import Activity
 from perdure.testing.simulation.server.sdk import CONVERTER, NAMESPACE, TASK_QUEUE
 from perdure.testing.simulation.server.server import SimulatedServer
-from perdure.testing.simulation.world import PRICE
+from perdure.testing.simulation.world import HOST, PRICE
 from perdure.turn.keys import ToolKey, parse_key
 from perdure.turn.wire import ToolOutput, ToolRun
 from perdure.values.answers import ModelAnswer
@@ -37,9 +40,12 @@ from perdure.worker import AgentWorker, internals
 from perdure.worker.assembly import build
 from perdure.worker.settings import WorkerSettings
 
+_SETTINGS = WorkerSettings(webhook_hosts=(HOST,), webhook_secrets=("whsec_" + "c2VjcmV0" * 4,))
+_WEBHOOKS = Webhooks(WebhookRules.of(_SETTINGS.webhook_hosts, _SETTINGS.webhook_secrets))
+
 
 class World(Protocol):
-    """What is outside of Perdure: models and tools."""
+    """What is outside of Perdure: models, tools, and the receivers of webhooks."""
 
     def answer(self, activity: Activity, request: ModelRequest) -> ModelAnswer:
         """Return the answer of a model.
@@ -54,6 +60,9 @@ class World(Protocol):
         Raises:
             PerdureError: The activity fails.
         """
+
+    def receive(self, activity: Activity, sent: Notification) -> int:
+        """Return the status with which a receiver answers a message."""
 
 
 class SimulatedWorker:
@@ -75,13 +84,13 @@ class SimulatedWorker:
             prices={model: PRICE for agent in agents for model in agent.models},
         )
         self._processes: dict[int, dict[str, Handler]] = {}
-        self._loop = _Loop()
+        self._loop = _loop()
 
     def _handler(self, activity: Activity) -> Handler:
         """Return the code of an activity, in the process that has got it."""
         place = self._server.choices.pick((0, 0, 0, 1))
         if place not in self._processes:
-            built = build(self._app, WorkerSettings())
+            built = build(self._app, _SETTINGS)
             self._processes[place] = {
                 internals.activity_name(one): one for one in (*built.others, built.call_model)
             }
@@ -94,11 +103,28 @@ class SimulatedWorker:
                 with failures.typed():
                     run = unpack(RawValue(activity.input), ToolRun)
                     return pack(self._world.result(activity, run)).payload
+            if activity.type == NOTIFY:
+                with failures.typed(NOT_SENT):
+                    return pack(self._delivered(activity)).payload
             return self._loop.run_until_complete(self._executed(activity)).payload
         except Exception as error:  # noqa: BLE001 - an activity may raise anything
             failure = Failure()
             CONVERTER.failure_converter.to_failure(error, CONVERTER.payload_converter, failure)
             return failure
+
+    def _delivered(self, activity: Activity) -> Delivered:
+        """Send a message, as far as the network.
+
+        Raises:
+            WebhookRefusedError: The worker does not send to its host.
+            ApplicationError: It was not delivered.
+        """
+        sent = unpack(RawValue(activity.input), Notification)
+        _WEBHOOKS.check(sent.url)
+        status = self._world.receive(activity, sent)
+        if 200 <= status < 300:
+            return Delivered(status=status, attempts=activity.attempt)
+        raise not_delivered(HOST, status, {})
 
     async def _executed(self, activity: Activity) -> RawValue:
         now = datetime.fromtimestamp(self._server.clock.now_ns / 1e9, UTC)
@@ -133,20 +159,8 @@ class SimulatedWorker:
     async def close(self) -> None:
         """Close nothing."""
 
-    def stop(self) -> None:
-        """Close the event loop of the activities."""
-        self._loop.close()
 
-
-class _Loop(asyncio.SelectorEventLoop):
-    """An event loop that has no threads: what would run in a thread runs at once."""
-
-    def run_in_executor(  # type: ignore[override]
-        self, executor: Executor | None, func: Callable[..., Any], *args: Any
-    ) -> asyncio.Future[Any]:
-        future = self.create_future()
-        try:
-            future.set_result(func(*args))
-        except BaseException as error:  # noqa: BLE001 - the caller of the function gets it
-            future.set_exception(error)
-        return future
+@functools.cache
+def _loop() -> QuickLoop:
+    """Return the event loop of the activities of all simulations of this process."""
+    return QuickLoop()

@@ -20,16 +20,15 @@ service that fails](testing.md#a-service-that-fails): those of LIMBO ([arXiv
 2609.29095](https://arxiv.org/abs/2609.29095)), no fault, and cut connections. It tells what it was
 told, pays again until that succeeds (blind), or reads back and pays again if there is nothing
 (verify). The ledger of the service is the judge. It is the baseline for what is missing: a key for
-the effect instead of the call, texts that name what is unknown, and a read-back that waits.
+the effect instead of the call, and a read-back that waits.
 
 """
 _NOTES = """
 *Overclaims*: the turn says that it was paid, and it was not, or twice. *Denied, but done*: it says
-that nothing was paid, and something was, because the error of a tool's own client reads like a
-failure. `stopped`: Perdure stops the tool, and names the outcome as unknown. `call key`: the tool
-sends `ctx.idempotency_key`, which is another one for each call. `own key`: the tool makes a key of
-the turn and the invoice. `409`: the service refuses a second payment. `lag`: it lists a payment two
-minutes later.
+that nothing was paid, and something was. `stopped`: the tool would wait for ever, and Perdure stops
+it. `call key`: the tool sends `ctx.idempotency_key`, which is another one for each call. `own key`:
+the tool makes a key of the turn and the invoice. `409`: the service refuses a second payment.
+`lag`: it lists a payment two minutes later.
 """
 _KILLS = """
 ## The same kills for other systems

@@ -8,7 +8,7 @@ may be lost with the task, or have forgotten the workflow before it: then its hi
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -125,6 +125,10 @@ class SimulatedServer:
         run.is_cancelled = True
         return self.deliver(run, "WORKFLOW_EXECUTION_CANCEL_REQUESTED", {"cause": reason})
 
+    def terminate(self, run: SimulatedRun, reason: str) -> None:
+        """Write that a run was terminated; what its workflow task has made is dropped."""
+        self._write(run, "WORKFLOW_EXECUTION_TERMINATED", {"reason": reason})
+
     def update(self, run: SimulatedRun, update_id: str, name: str, content: RawValue) -> Update:
         """Send an update to a run; an update that it has accepted before is the same."""
         known = run.updates.get(update_id)
@@ -180,19 +184,25 @@ class SimulatedServer:
         ]
         task = WorkflowTask(news, run.history.events[-1], size_bytes=size_bytes)
         run.current = task, self._worked(run, task, sent)
+        self._finish(run, is_for_updates)
+
+    def _finish(self, run: SimulatedRun, is_for_updates: bool) -> None:
+        """Let a task end after some time, or be lost with its worker."""
         takes_s = self.choices.pick((0, 0, 0, 0.005, 0.1, 2))
         if self.choices.happens(80):
-            self.counts["lost tasks"] += 1
-            timeout_s = run.begun.task_timeout.total_seconds()
-            self.clock.later(timeout_s, lambda: self._fail_task(run, "TIMED_OUT"))
+            self._lose_task(run, run.begun.task_timeout.total_seconds())
         else:
             self.clock.later(takes_s, lambda: self._end_task(run, is_for_updates))
+
+    def _lose_task(self, run: SimulatedRun, timeout_s: float) -> None:
+        self.counts["lost tasks"] += 1
+        self.clock.later(timeout_s, lambda: self._fail_task(run, "TIMED_OUT"))
 
     def _worked(
         self, run: SimulatedRun, task: WorkflowTask, sent: dict[str, Request]
     ) -> list[WrittenEvent]:
         """Let a worker do a task, which may have to replay the history first."""
-        if run.core is not None and self.choices.happens(15):
+        if run.core is not None and self._forgets():
             self.counts["evicted"] += 1
             run.evict()
         try:
@@ -202,6 +212,10 @@ class SimulatedServer:
             return run.core.do(task, sent)
         except TaskFailedError as error:
             raise BrokenError("no task fails", str(error), run) from error
+
+    def _forgets(self) -> bool:
+        """Return whether a worker has forgotten a workflow before a task."""
+        return self.choices.happens(15)
 
     def replayed(self, run: SimulatedRun) -> Core:
         """Return a new workflow object that has done the tasks in a run's history again."""
@@ -217,6 +231,8 @@ class SimulatedServer:
 
     def _fail_task(self, run: SimulatedRun, how: str) -> None:
         """Lose a task: its commands never reach the server, and a worker does it again."""
+        if run.closed:  # it was terminated
+            return
         run.evict()
         run.current = None
         for update in run.unanswered:
@@ -232,10 +248,12 @@ class SimulatedServer:
         self._need_task(run)
 
     def _end_task(self, run: SimulatedRun, is_for_updates: bool) -> None:
+        if run.closed:  # it was terminated
+            return
         assert run.current is not None
         assert run.core is not None
         _, made = run.current
-        closes = any(map(_closes, made))
+        closes = ends_run(made)
         late = [update for update in run.unanswered if not update.is_sent]
         if closes and (run.buffered or late):
             self.counts["rejected closes"] += 1
@@ -308,6 +326,11 @@ def _answer(run: SimulatedRun, response: Any) -> None:
             update.answer = UpdateResponse.COMPLETED
         case _:
             update.answer, update.failure = UpdateResponse.FAILED, response.rejected
+
+
+def ends_run(made: Iterable[WrittenEvent]) -> bool:
+    """Return whether a command of a task ends the run."""
+    return any(map(_closes, made))
 
 
 def _closes(made: WrittenEvent) -> bool:

@@ -73,6 +73,8 @@ deterministic server |
 hour and a half |
 | `make -C benchmarks effects` | [a payment while the service fails](#a-payment-while-the-service-\
 fails), in each mode of LIMBO |
+| `make -C benchmarks peers-matrix` | [the same kills for other systems]\
+(#the-same-kills-for-other-systems), with defaults and best settings |
 | `make acceptance` | lists the tests of each statement |
 
 ## Promises and features

@@ -8,14 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from datetime import timedelta
+from typing import TypeVar, cast
 
 from perdure.activities.resolve_agent import Agents
 from perdure.activities.user_code import called
 from perdure.agents.definitions import AgentDefinition
 from perdure.errors import PerdureError
+from perdure.schemas.tool_arguments import Arguments
 from perdure.text import clean
 from perdure.values.messages import AssistantMessage, ToolCall
+
+V = TypeVar("V")
 
 _LONGEST = timedelta(seconds=5)
 """The time limit of lookups and validators; the answer is not recorded before they end."""
@@ -42,6 +47,18 @@ async def normal(
     )
 
 
+async def read(method: Callable[[str], V], text: str, arguments: Arguments, limit: timedelta) -> V:
+    """Return what a method of `arguments` makes of a text: in a thread, if it may block.
+
+    Raises:
+        PerdureError: It takes longer than `limit`.
+        Exception: Whatever the method raises.
+    """
+    if arguments.runs_user_code:
+        return cast("V", await called(method, text, limit=limit))
+    return method(text)
+
+
 async def _normal(call: ToolCall, agent: AgentDefinition, agents: Agents) -> ToolCall:
     tool = agent.tool(call.name)
     if tool is None or not tool.activity:
@@ -53,6 +70,6 @@ async def _normal(call: ToolCall, agent: AgentDefinition, agents: Agents) -> Too
                 tool.owner or agent.name, tool.name, tool.schema_digest
             )
             text = clean(call.arguments)
-            written = await called(deployed.arguments.normal, text, limit=_LONGEST)
+            written = await read(deployed.arguments.normal, text, deployed.arguments, _LONGEST)
             return call if written == text else call.model_copy(update={"arguments": written})
     return call

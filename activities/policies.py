@@ -11,6 +11,7 @@ import logging
 
 from perdure import limits, validation
 from perdure.activities import tool_compatibility
+from perdure.activities.arguments import read
 from perdure.activities.error_log import log_raised
 from perdure.activities.resolve_agent import Agents
 from perdure.activities.user_code import called
@@ -58,14 +59,14 @@ class Policies:
             arguments, has_changed = item.arguments, call.schema_digest not in ("", item.digest)
             fields["read_only"] = call.read_only and tool_compatibility.only_reads(item)
         try:
-            values = await called(arguments.values, text, limit=limits.USER_CODE)
+            values = await read(arguments.values, text, arguments, limits.USER_CODE)
         except ValueError as error:
             raise ValueError(
                 f"the tool has changed since this turn began: {error}"
                 if has_changed
                 else str(error)
             ) from None
-        normal = await called(arguments.normal, text, limit=limits.USER_CODE)
+        normal = await read(arguments.normal, text, arguments, limits.USER_CODE)
         return ProposedCall(**fields, arguments=normal, values=values)
 
     async def _verdict(self, call: ProposedCall) -> Allow | Deny | RequireApproval:

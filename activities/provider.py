@@ -135,7 +135,7 @@ class Models:
     def resolve(self, models: Sequence[str]) -> tuple[str, ...]:
         """Resolve a chain of models and aliases to `provider:model` names, without duplicates.
 
-        An alias may stand for a chain of its own.
+        An alias may be the name of another chain.
 
         Raises:
             ConfigurationError: An alias or a provider is unknown, or the chain is too long.

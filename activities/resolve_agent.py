@@ -193,7 +193,11 @@ class Agents:
         client, info = activity.client(), activity.info()
         await self.prepare(client, info, owner)
         run_id = info.workflow_run_id or ""
-        item = await called(self.tool, run_id, owner, name, pinned, limit=limits.USER_CODE)
+        agent = self._kept(run_id, owner) or self._entry(owner)
+        if isinstance(agent, Agent) and agent.resolver is not None:
+            item = await called(self.tool, run_id, owner, name, pinned, limit=limits.USER_CODE)
+        else:  # nothing that may block: no thread is needed
+            item = self.tool(run_id, owner, name, pinned)
         if not isinstance(item, Tool):
             raise errors.ConfigurationError(
                 f"{name}: the deployed worker does not have this tool of agent {owner} any more"

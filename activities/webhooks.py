@@ -110,7 +110,7 @@ class Webhooks:
         status, headers = await self._answer(receiver, sent)
         if 200 <= status < 300:
             return Delivered(status=status, attempts=activity.info().attempt)
-        raise _not_delivered(receiver, status, headers)
+        raise not_delivered(receiver.host, status, headers)
 
     async def _answer(
         self, receiver: Receiver, sent: Notification
@@ -188,16 +188,16 @@ class Webhooks:
         return httpx.create_ssl_context()
 
 
-def _not_delivered(receiver: Receiver, status: int, headers: Mapping[str, str]) -> ApplicationError:
+def not_delivered(host: str, status: int, headers: Mapping[str, str]) -> ApplicationError:
     """Return the failure of an attempt that the receiver did not accept."""
     if status == _GONE:
-        return _failure(f"{receiver.host} wants no more webhooks (410)", is_last=True)
+        return _failure(f"{host} wants no more webhooks (410)", is_last=True)
     if 300 <= status < 400:
-        reason = f"{receiver.host} redirects elsewhere ({status}), which is not followed"
+        reason = f"{host} redirects elsewhere ({status}), which is not followed"
         return _failure(reason, is_last=True)
     is_last = 400 <= status < 500 and status not in _MAY_PASS
     wait_s = retry_after_s(headers)
-    return _failure(f"{receiver.host} answered {status}", is_last=is_last, wait_s=wait_s)
+    return _failure(f"{host} answered {status}", is_last=is_last, wait_s=wait_s)
 
 
 def _failure(

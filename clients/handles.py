@@ -135,7 +135,7 @@ class Handle(Protocol[S_co]):
         """
 
     async def add_budget(self, more: Budget, *, by: str | None = None) -> Any:
-        """Add to its limits. What waits for that goes on.
+        """Add to its limits. What waits for that continues.
 
         Args:
             more: The amounts to add.

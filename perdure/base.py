@@ -1,4 +1,4 @@
-"""Base classes of frozen values.
+"""Base classes of frozen values, and their copies.
 
 A `Value` rejects unknown fields. `perdure.validation.Given` is built by users, and rejects invalid
 arguments like `Agent` does. A `Wire` value is created only by Perdure. All are read from Temporal
@@ -6,6 +6,7 @@ with unknown fields ignored (see `perdure.temporal.payloads`), so that old and n
 a queue during a deploy.
 """
 
+import dataclasses
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict
@@ -24,6 +25,8 @@ class Wire(BaseModel):
 
 
 if TYPE_CHECKING:
+    from dataclasses import replace
+
     from typing_extensions import TypeVar as Defaulting
 
     T = Defaulting("T", default=str)
@@ -33,3 +36,16 @@ else:  # with a default, pydantic would take an unparametrized `AgentReport` as 
     T = TypeVar("T")
     T_co = TypeVar("T_co", covariant=True)
     R = TypeVar("R")  # an agent given by name returns text or JSON values
+
+    def replace(value: Any, /, **changes: Any) -> Any:
+        """Return a copy of a frozen dataclass with other values of some fields.
+
+        A fold copies its state with each fact, so it matters that the fields are copied at once.
+        With slots they cannot be.
+        """
+        fields = getattr(value, "__dict__", None)
+        if fields is None:
+            return dataclasses.replace(value, **changes)
+        copy = object.__new__(type(value))
+        object.__setattr__(copy, "__dict__", fields | changes)
+        return copy

@@ -86,7 +86,7 @@ class AgentWorker:
             and exited at shutdown; tools get what it yields as `ctx.deps`.
         task_queue: The task queue of this worker.
         models: Aliases: `{"main": "openai:gpt-5-mini"}` lets agents use `model="main"`. An alias
-            may stand for a fallback chain, given as a list.
+            may be the name of a fallback chain, given as a list.
         providers: Providers by the prefix of a model name, in addition to `openai`,
             `openai-responses`, `anthropic`, `ollama` and `offline`.
         prices: Prices of models that Perdure does not know, or that replace the known prices:

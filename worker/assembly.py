@@ -266,4 +266,5 @@ def _handler(
             )
             return pack(result, f"the result of {name}", most_bytes=most_bytes)
 
+    run.__annotations__ = {"raw": RawValue, "return": RawValue}  # or the SDK evaluates the names
     return activity.defn(name=name)(run)

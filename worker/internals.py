@@ -7,11 +7,15 @@ fails when a release of the SDK changes it.
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Callable
 from typing import Any
 
 from temporalio import activity, workflow
 from temporalio.worker import Worker
+
+logger = logging.getLogger("perdure")
 
 
 def workflow_name(cls: type[Any]) -> str | None:
@@ -44,3 +48,25 @@ def mark_ended(worker: Worker) -> None:
     Otherwise `Worker.shutdown` would wait for its end forever.
     """
     worker._shutdown_complete_event.set()  # noqa: SLF001
+
+
+def bound_end(worker: Worker, within_s: float) -> None:
+    """Let a worker end if the SDK's core does not end with it.
+
+    A core in which workflow tasks have failed sometimes waits forever for one that is over. By then
+    the worker polls no more, and the server has the results of all of its tasks.
+    """
+    core = worker._bridge_worker  # noqa: SLF001
+    finalize = core.finalize_shutdown
+
+    async def bounded() -> None:
+        try:
+            await asyncio.wait_for(finalize(), within_s)
+        except TimeoutError:
+            logger.warning(
+                "the core of Temporal's SDK has not ended within %g s after the last task of this"
+                " worker, which ends without it",
+                within_s,
+            )
+
+    core.finalize_shutdown = bounded  # type: ignore[method-assign]

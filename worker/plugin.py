@@ -51,12 +51,14 @@ from perdure.worker.queues import ModelQueue, beside
 from perdure.worker.settings import HEARTBEAT_THROTTLE, STICKY_TIMEOUT, WorkerSettings
 from perdure.worker.workflow_functions import WorkflowFunctions
 from perdure.workflows import WORKFLOWS
+from perdure.workflows.details_query import DetailsQuery
 from perdure.workflows.single_input import OneInput
 
 if TYPE_CHECKING:
     from perdure.worker.agent_worker import AgentWorker
 
 _SDK_STICKY_TIMEOUT = timedelta(seconds=10)
+_CORE_ENDS_WITHIN_S = 10.0
 _DYNAMIC = ""
 """The name of a dynamic activity."""
 
@@ -126,7 +128,7 @@ class PerdurePlugin(Plugin):
         beats = HeartbeatInterceptor(
             self._activities, self._prepare, self._settings.heartbeat_tolerance
         )
-        ours: list[Interceptor] = [beats, OneInput(), self._functions(beats)]
+        ours: list[Interceptor] = [beats, OneInput(), DetailsQuery(), self._functions(beats)]
         if self._telemetry is not None:  # inside the heartbeats, as it may read history first
             ours.append(self._telemetry.interceptor(self._client, self._activities))
         config["interceptors"] = [*config.get("interceptors", []), *ours]
@@ -174,7 +176,7 @@ class PerdurePlugin(Plugin):
     def configure_replayer(self, config: ReplayerConfig) -> ReplayerConfig:
         """Add the workflows of turns, sessions and batches to a replayer."""
         config["workflows"] = [*config.get("workflows", []), *WORKFLOWS]
-        config["interceptors"] = [*config.get("interceptors", []), OneInput()]
+        config["interceptors"] = [*config.get("interceptors", []), OneInput(), DetailsQuery()]
         config["workflow_failure_exception_types"] = [
             *config.get("workflow_failure_exception_types", []),
             PerdureError,
@@ -183,6 +185,7 @@ class PerdurePlugin(Plugin):
 
     async def run_worker(self, worker: Worker, next: Callable[[Worker], Awaitable[None]]) -> None:  # noqa: A002 - the SDK's name
         """Run the worker with the lifespan open around it."""
+        internals.bound_end(worker, _CORE_ENDS_WITHIN_S)
         async with contextlib.AsyncExitStack() as opened:
             try:
                 if self._threads is not None:

@@ -221,7 +221,7 @@ class Web:
 
 
 def _text_encoding(response: httpx.Response) -> str:
-    """Return the content encoding of a reply that is a text.
+    """Return the content encoding of a text reply.
 
     Raises:
         ValueError: It is something else, or is encoded in a way that was not asked for.

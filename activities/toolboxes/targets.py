@@ -117,10 +117,10 @@ def parse(url: str, base: httpx.URL | None = None) -> httpx.URL:
 
 
 def _check_name(host: str) -> None:
-    """Refuse a text that is no name of a host.
+    """Refuse a string that is not a host name.
 
     Raises:
-        ValueError: It is none.
+        ValueError: It is not.
     """
     if len(host) > _HOST_CHARACTERS or not _HOST.fullmatch(host):
         raise ValueError(f"{_shown(host)} is no name of a host")

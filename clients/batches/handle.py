@@ -21,8 +21,8 @@ from perdure import errors, limits, validation
 from perdure.base import T
 from perdure.batch import leases as batch_leases
 from perdure.batch.wire import BatchNote, BatchRequest, BatchStopReason, PartRequest, part_id
-from perdure.clients.batches.places import Place, place_of
-from perdure.clients.batches.reading import Results, Whole
+from perdure.clients.batches.positions import ResultPosition, position_of
+from perdure.clients.batches.reading import ReportOf, Results
 from perdure.clients.batches.spool import Spool
 from perdure.clients.batches.status import BatchResult, BatchStatus, TaskState
 from perdure.clients.batches.uploading import Uploader, Work
@@ -58,10 +58,12 @@ class Batch(Generic[T]):
             `<batch>/<task>`, and in later rounds `<batch>/<task>~2` and so on.
     """
 
-    def __init__(self, client: Client, batch_id: str, whole: Whole, output: Any = None) -> None:
+    def __init__(
+        self, client: Client, batch_id: str, report_of: ReportOf, output: Any = None
+    ) -> None:
         self.id = batch_id
         self._client = client
-        self._whole = whole
+        self._report_of = report_of
         self._output = output
 
     def __repr__(self) -> str:
@@ -69,13 +71,13 @@ class Batch(Generic[T]):
 
     def typed(self, output: type[V]) -> Batch[V]:
         """Return the same batch with its answers read as instances of a type."""
-        return Batch[V](self._client, self.id, self._whole, output)
+        return Batch[V](self._client, self.id, self._report_of, output)
 
     async def check(self) -> None:
         """Check that Temporal has the batch. It asks once, and decodes nothing.
 
         Raises:
-            BatchNotFoundError: There is none, or it is no batch.
+            BatchNotFoundError: There is none, or it is not a batch.
             ServerUnreachableError: Temporal does not answer.
         """
         _check_kind(await _info_of(self._client, self.id))
@@ -102,7 +104,7 @@ class Batch(Generic[T]):
         note = await self._stored()
         if not note.rounds:
             return  # it ended before its tasks were stored
-        position = place_of(after, note.rounds[0].digest)
+        position = position_of(after, note.rounds[0].digest)
         async with contextlib.aclosing(self._reader().after(position)) as reading:
             async for _, result in reading:
                 yield result
@@ -277,7 +279,7 @@ class Batch(Generic[T]):
             Their digest, and the cost of the round as far as it is known.
         """
         number = len(note.rounds)
-        position = Place.begin(note.rounds[0].digest).model_copy(update={"round": number})
+        position = ResultPosition.begin(note.rounds[0].digest).model_copy(update={"round": number})
         digest, cost = hashlib.sha256(note.rounds[-1].digest.encode()), Decimal(0)
         reading = self._reader().of_round(note, position)
         async with contextlib.aclosing(reading):
@@ -327,7 +329,7 @@ class Batch(Generic[T]):
 
     def _reader(self) -> Results:
         return Results(
-            self._client, self.id, self._note, self._until_over, self._whole, self._output
+            self._client, self.id, self._note, self._until_over, self._report_of, self._output
         )
 
     async def _until_over(self) -> None:
@@ -350,7 +352,7 @@ class Batch(Generic[T]):
         """Return the workflow of the batch, and its description.
 
         Raises:
-            BatchNotFoundError: There is none, or it is no batch.
+            BatchNotFoundError: There is none, or it is not a batch.
         """
         return await described(self._client, self.id)
 
@@ -414,7 +416,7 @@ async def described(client: Client, batch_id: str) -> tuple[WorkflowExecutionInf
     """Return the latest workflow of a batch, and its description.
 
     Raises:
-        BatchNotFoundError: There is none, or the workflow of this id is no batch.
+        BatchNotFoundError: There is none, or the workflow of this id is not a batch.
         PayloadDecodeError: This process lacks the codec or the key of the batch.
         ServerUnreachableError: Temporal does not answer.
     """
@@ -446,7 +448,7 @@ async def note_in(client: Client, info: WorkflowExecutionInfo) -> BatchNote:
     """Return the description of a batch in the memo of its workflow.
 
     Raises:
-        BatchNotFoundError: The workflow is no batch.
+        BatchNotFoundError: The workflow is not a batch.
         PayloadDecodeError: This process lacks the codec or the key of the batch.
     """
     _check_kind(info)

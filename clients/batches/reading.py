@@ -17,7 +17,7 @@ from temporalio.client import Client
 from perdure import errors, limits
 from perdure.batch.part import is_answered
 from perdure.batch.wire import BatchNote, BatchStopReason, PartRequest, part_id
-from perdure.clients.batches.places import Place
+from perdure.clients.batches.positions import ResultPosition
 from perdure.clients.batches.status import BatchResult, TaskState
 from perdure.errors import PerdureError
 from perdure.schemas import output_type
@@ -32,7 +32,7 @@ from perdure.values.batch_items import BatchItem
 from perdure.values.reports import AgentReport, Outcome
 
 Found = tuple[BatchItem, BatchResult[Any]]
-Whole = Callable[[str], Awaitable[AgentReport[Any]]]
+ReportOf = Callable[[str], Awaitable[AgentReport[Any]]]
 """Returns the report of a turn, by its id, or raises its error."""
 
 _AT_ONCE = 32
@@ -72,7 +72,7 @@ class Results:
         batch: str,
         note: Callable[[], Awaitable[BatchNote]],
         until_over: Callable[[], Awaitable[None]],
-        report_of: Whole,
+        report_of: ReportOf,
         output: Any,
     ) -> None:
         self._client = client
@@ -83,7 +83,7 @@ class Results:
         self._wanted = output
         self._stop: BatchStopReason | None = None
 
-    async def after(self, position: Place) -> AsyncGenerator[Found, None]:
+    async def after(self, position: ResultPosition) -> AsyncGenerator[Found, None]:
         """Yield the results after a place as they come, each task once, until the batch is over.
 
         Tasks without an answer are reported for the last round. The cost is the sum over all
@@ -94,7 +94,9 @@ class Results:
         for number in range(position.round, len(note.rounds) + 1):
             is_last = number == len(note.rounds)
             start = (
-                position if number == position.round else Place(batch=position.batch, round=number)
+                position
+                if number == position.round
+                else ResultPosition(batch=position.batch, round=number)
             )
             async with contextlib.aclosing(self.of_round(note, start)) as reading:
                 async for item, result in reading:
@@ -103,17 +105,17 @@ class Results:
                     else:
                         costs.add(number, result)
 
-    async def _costs_before(self, note: BatchNote, position: Place) -> _Costs:
+    async def _costs_before(self, note: BatchNote, position: ResultPosition) -> _Costs:
         """Return the costs of the turns without an answer that come before a place.
 
         They are in earlier rounds, and in the round of the place if another follows.
         """
         costs, last = _Costs(), len(note.rounds)
-        begins = position == Place(batch=position.batch, round=position.round)
+        begins = position == ResultPosition(batch=position.batch, round=position.round)
         before = position.round if begins or position.round == last else position.round + 1
         with contextlib.suppress(errors.BatchNotFoundError):
             for number in range(1, before):
-                start = Place(batch=position.batch, round=number)
+                start = ResultPosition(batch=position.batch, round=number)
                 async with contextlib.aclosing(self.of_round(note, start)) as reading:
                     async for _, result in reading:
                         costs.add(number, result)
@@ -121,7 +123,9 @@ class Results:
         costs.are_known = False  # the retention of an earlier round is over
         return costs
 
-    async def of_round(self, note: BatchNote, position: Place) -> AsyncGenerator[Found, None]:
+    async def of_round(
+        self, note: BatchNote, position: ResultPosition
+    ) -> AsyncGenerator[Found, None]:
         """Yield the results of one round after a place, as they come."""
         is_last = position.round == len(note.rounds)
         watching = asyncio.create_task(self._until_gone()) if is_last else None
@@ -270,7 +274,7 @@ class _Costs:
 class _Window:
     """The parts of a round that are read at the same time, and the place up to which they were."""
 
-    def __init__(self, results: Results, note: BatchNote, position: Place) -> None:
+    def __init__(self, results: Results, note: BatchNote, position: ResultPosition) -> None:
         self._results = results
         self._note = note
         self._round = position.round
@@ -323,8 +327,8 @@ class _Window:
                 task.cancel()
             await asyncio.gather(getting, stopping, return_exceptions=True)
 
-    def _place(self) -> Place:
-        return Place(batch=self._batch, round=self._round, part=self._low, seen=self._seen)
+    def _place(self) -> ResultPosition:
+        return ResultPosition(batch=self._batch, round=self._round, part=self._low, seen=self._seen)
 
     def _begin(self) -> None:
         """Begin to read the next part, if there is one and not too many are open."""

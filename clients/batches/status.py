@@ -40,7 +40,8 @@ class BatchStatus(Value):
         pending: The number of tasks that have not started and will.
         not_started: The number of tasks that have not started and will not.
         at_once: The largest number of turns that run at the same time.
-        cost: The cost so far in USD; None if a price is unknown.
+        cost: The cost so far in USD; None if a price is unknown, or what a part of the batch has
+            spent that is gone.
         spent: What its turns were charged with so far.
         budget: The budget of the batch; None if it has none.
         left: What is left of it, including what running turns may still spend.

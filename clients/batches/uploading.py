@@ -60,11 +60,14 @@ class Work:
 
 
 class Uploader:
-    """Stores batches on one task queue."""
+    """Stores batches on one task queue, with at most `part_items` tasks in a part."""
 
-    def __init__(self, client: Client, task_queue: str) -> None:
+    def __init__(
+        self, client: Client, task_queue: str, part_items: int = limits.BATCH_PART_ITEMS
+    ) -> None:
         self._client = client
         self._task_queue = task_queue
+        self._part_items = part_items
 
     async def parts(self, work: Work, items: Iterable[BatchItem]) -> int:
         """Store the tasks of a round.
@@ -77,7 +80,7 @@ class Uploader:
         """
         count, storing = 0, set[asyncio.Task[None]]()
         try:
-            for part in _split(work, items):
+            for part in _split(work, items, self._part_items):
                 count = part.part
                 if count > limits.BATCH_PARTS:
                     raise errors.TooLargeError(
@@ -181,15 +184,13 @@ async def _some(tasks: set[asyncio.Task[None]]) -> set[asyncio.Task[None]]:
     return pending
 
 
-def _split(work: Work, items: Iterable[BatchItem]) -> Iterator[PartRequest]:
+def _split(work: Work, items: Iterable[BatchItem], most: int) -> Iterator[PartRequest]:
     """Yield the parts. Their size includes what all turns have in common."""
     number, part, bytes_ = 0, list[BatchItem](), 0
     common = len(work.common.model_dump_json())
     for item in items:
         item_bytes = common + len(item.model_dump_json())
-        is_full = (
-            len(part) >= limits.BATCH_PART_ITEMS or bytes_ + item_bytes > limits.BATCH_PART_BYTES
-        )
+        is_full = len(part) >= most or bytes_ + item_bytes > limits.BATCH_PART_BYTES
         if part and is_full:
             number += 1
             yield _part(work, number, part)

@@ -40,7 +40,7 @@ MEANINGS = {
     9: "the turn exceeded its time limit, or its deadline",
     10: "the turn was terminated from outside",
     UNREACHABLE: "Temporal or a required worker does not answer",
-    INTERRUPTED: "Ctrl-C; a turn that was followed goes on",
+    INTERRUPTED: "Ctrl-C; a turn that was followed continues",
     NO_READER: "the output is no longer read, as in `perdure list | head -1`",
 }
 

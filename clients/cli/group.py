@@ -27,6 +27,8 @@ GROUPS = {
     "More": ("mcp", "completion"),
 }
 """The commands, in the order of the help."""
+_LAST_SECTION = "Temporal"
+"""The section of a command's help that comes after the others."""
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
@@ -68,7 +70,10 @@ class Command(FirstSentence):
     """A command, whose options are listed in sections."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options in their sections, `--json` and `--help` after the others."""
+        """Write the options in their sections, in the same order for each command.
+
+        `--json` and `--help` come last among the options, and `Temporal` after all sections.
+        """
         sections: dict[str, list[tuple[str, str]]] = {"Options": []}
         last = self.get_help_option(ctx)
         for parameter in sorted(
@@ -80,7 +85,7 @@ class Command(FirstSentence):
             if record is not None:
                 section = getattr(parameter, "section", "Options")
                 sections.setdefault(section, []).append(record)
-        for title, records in sections.items():
+        for title, records in sorted(sections.items(), key=lambda item: item[0] == _LAST_SECTION):
             with formatter.section(title):
                 formatter.write_dl(records)
 

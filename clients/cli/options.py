@@ -215,12 +215,31 @@ START = together(
         type=When(),
         help="When it ends at the latest, waits for people included.",
     ),
+    when("--weight", metavar="N", type=float, help="The share of that key (default: 1)."),
+)
+"""The options about when a new turn runs that only a turn has."""
+IDLE: Decorator[Any] = click.option(
+    "--idle",
+    type=Duration(),
+    metavar="TIME",
+    help="Close a new session after this time without a message (default: never).",
+)
+ON_DONE: Decorator[Any] = click.option(
+    "--on-done",
+    metavar="URL",
+    help="An https URL that gets a signed webhook when a turn is over.",
+)
+_ORDER = together(
+    when(
+        "--priority",
+        metavar="N",
+        type=Count(min=1, max=5),
+        help="From 1, the first, to 5, the last, where work waits for workers (default: 3).",
+    ),
     when(
         "--fairness", metavar="KEY", help="The key, such as a tenant, that takes turns with others."
     ),
-    when("--weight", metavar="N", type=float, help="The share of that key (default: 1)."),
 )
-"""The options about when a new turn runs."""
 FORK = together(
     click.option("--id", metavar="ID", help="The new turn's id (default: TURN~1, …)."),
     click.option(
@@ -267,11 +286,8 @@ def turn(labelled: str, budget: Decorator[Any] = BUDGET) -> Decorator[Any]:
     """
     return together(
         labels(labelled),
-        click.option(
-            "--on-done",
-            metavar="URL",
-            help="An https URL that gets a signed webhook when a turn is over.",
-        ),
+        ON_DONE,
         budget,
         LIMITS,
+        _ORDER,
     )

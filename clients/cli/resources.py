@@ -130,10 +130,12 @@ class ResourceGroup(FirstSentence, click.Group):
         return decorate
 
 
-def cancelled(noun: str, id: str, was_running: bool) -> tuple[dict[str, Any], str]:
+def cancelled(
+    noun: str, id: str, was_running: bool, otherwise: str = "is over already"
+) -> tuple[dict[str, Any], str]:
     """Return what `cancel` prints: whether there was something to stop."""
     from perdure.text import word
 
     name = f"{noun} {word(id)}"
-    text = f"asked {name} to stop" if was_running else f"{name} is over already"
+    text = f"asked {name} to stop" if was_running else f"{name} {otherwise}"
     return {"asked": was_running}, text

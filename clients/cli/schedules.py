@@ -156,7 +156,8 @@ async def pause(schedule: Schedule, reason: str, by: str | None) -> tuple[dict[s
 @options.BY
 async def cancel(schedule: Schedule, reason: str, by: str | None) -> tuple[dict[str, Any], str]:
     """Cancel the running turns, and start no more until `resume`."""
-    return cancelled("schedule", schedule.id, await schedule.cancel(reason, by=sender(by)))
+    was_running = await schedule.cancel(reason, by=sender(by))
+    return cancelled("schedule", schedule.id, was_running, "is paused already, and runs no turn")
 
 
 @schedule.action(
@@ -208,8 +209,9 @@ async def resume(schedule: Schedule, by: str | None) -> tuple[dict[str, Any], st
 )
 @click.argument("end", type=schedule_options.ScheduleTime(), help="The end, included.")
 @click.option("--at-once", is_flag=True, help="Start all turns at once, not one after another.")
+@options.BY
 async def backfill(
-    schedule: Schedule, start: datetime | str, end: datetime | str, at_once: bool
+    schedule: Schedule, start: datetime | str, end: datetime | str, at_once: bool, by: str | None
 ) -> tuple[dict[str, Any], str]:
     """Start a turn for each time of a range.
 
@@ -219,7 +221,7 @@ async def backfill(
     from perdure.text import counted, word
 
     first, last = await in_its_zone(schedule, start, end)
-    slots = await schedule.backfill(first, last, at_once=at_once)
+    slots = await schedule.backfill(first, last, at_once=at_once, by=sender(by))
     return {"slots": slots}, f"schedule {word(schedule.id)} runs {counted(len(slots), 'time')}"
 
 
@@ -232,7 +234,8 @@ async def backfill(
 @click.option("--task", metavar="TEXT", help="The task of each turn.")
 @schedule_options.definition(is_new=False)
 @options.turn("A label in place of those of its turns; may be repeated.")
-async def change(schedule: Schedule, display: Display, **values: Any) -> int:
+@options.BY
+async def change(schedule: Schedule, display: Display, by: str | None, **values: Any) -> int:
     """Change a schedule; what is not named stays.
 
     Turns that run are not affected. The limits replace the whole budget.
@@ -245,7 +248,7 @@ async def change(schedule: Schedule, display: Display, **values: Any) -> int:
     changes = arguments(values, zone)
     if not changes:
         raise errors.InvalidRequestError("name what to change, such as --cron or --task")
-    await schedule.change(**changes)
+    await schedule.change(**changes, by=sender(by))
     return await schedules.show(schedule, as_json=display.as_json)
 
 

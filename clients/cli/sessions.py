@@ -38,14 +38,9 @@ def _handle(client: AgentClient, id: str) -> Session:
     "--session",
     "session_id",
     metavar="ID",
-    help="The session's id; an existing one goes on (default: AGENT-… with random characters).",
+    help="The session's id; an open one continues (default: AGENT-… with random characters).",
 )
-@click.option(
-    "--idle",
-    type=options.Duration(),
-    metavar="TIME",
-    help="Close a new session after this time without a message (default: never).",
-)
+@options.IDLE
 @options.BY
 @options.json_lines("Print lines of JSON: the session, and for each message its turn and report.")
 @options.turn("A label of a new session and its turns; may be repeated.", options.SESSION_BUDGET)
@@ -135,6 +130,7 @@ async def show(session: Session, display: Display) -> int:
 )
 @click.option("--id", metavar="ID", help="The message's id; the same id is the same message.")
 @click.option("--follow", is_flag=True, help="Follow the turn that reads it, as `perdure run`.")
+@options.IDLE
 @options.BY
 @options.json_lines("Print what happens to it as a line of JSON; with --follow, then as `run`.")
 @options.turn("A label of a new session and its turns; may be repeated.", options.SESSION_BUDGET)
@@ -155,7 +151,7 @@ async def say(
 ) -> int:
     """Send a message to a session.
 
-    Once the message is accepted, a turn reads it. Labels, limits and `--on-done` are those of a
+    Once the message is accepted, a turn reads it. `--idle` and the options of turns are those of a
     session that `--begin` begins.
     """
     from perdure import errors
@@ -166,7 +162,8 @@ async def say(
     start = with_budget(values)
     if begin is None and any(start.values()):
         raise errors.InvalidRequestError(
-            "labels, limits and --on-done are those of a new session; name its agent with --begin"
+            "--idle and the options of turns, such as labels, limits and --on-done, are those of a"
+            " new session; name its agent with --begin"
         )
     client = await connected(address, task_queue)
     sent = await client.session(session, begin, **start).say(

@@ -265,6 +265,7 @@ async def steer(
 @click.option("--agent", metavar="NAME", help="The agent of the new turn (default: the same).")
 @click.option("--model", metavar="MODEL", help="Its model (default: the same).")
 @options.labels("A label in place of those of the turn; may be repeated.")
+@options.ON_DONE
 @options.FORK
 @options.EVENTS
 @options.BUDGET

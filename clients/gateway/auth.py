@@ -174,7 +174,8 @@ def tokens_from(path: Path) -> Auth:
     The file has a table `[[caller]]` for each, with `sha256`, the SHA-256 of the token in
     hexadecimal digits; `subject`; and if needed `tenant` and `may`. A token that is shorter than
     `limits.TOKEN_CHARACTERS` is not taken. The file is read again when it has changed. If it cannot
-    be read then, or is not valid, the callers stay as they are; if it is gone, nobody is let in.
+    be read then, or is not valid, the callers stay as they are; if it is gone, every request is
+    refused.
     The log has the reason.
 
     Raises:

@@ -266,6 +266,8 @@ def _words(problem: ErrorDetails, document: object) -> str:
 
 
 def _detail(problem: ErrorDetails) -> str:
+    if problem["type"] == "extra_forbidden":
+        return "there is no such field; /openapi.json has those that there are"
     return one_line(problem["msg"].removeprefix("Value error, "), _SHOWN)
 
 

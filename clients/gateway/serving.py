@@ -96,7 +96,7 @@ def own_token() -> tuple[str, str]:
     """Return the token of a gateway without a file of tokens, and the end of its page's address.
 
     The token is that of `PERDURE_TOKEN`, or else a random one. Only a random one is in the address,
-    as a fragment, which browsers send to nobody. The variable is removed, so that no tool of this
+    as a fragment, which browsers do not send. The variable is removed, so that no tool of this
     process acts with it.
     """
     token = os.environ.pop(_VARIABLE, "")

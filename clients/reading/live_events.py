@@ -13,15 +13,15 @@ from perdure.clients.reading.live_output import Heard, HeartbeatDetails
 from perdure.clients.reading.live_text import Piece, Speech
 from perdure.clients.reading.tool_progress import RunningTools, ToolProgress
 
-Told = Event | Piece | ToolProgress | CaughtUp
+LiveItem = Event | Piece | ToolProgress | CaughtUp
 
 _EVERY_S = 0.5
 _TOOLS_EVERY_S = 1.0
 
 
-async def told(
+async def live_items(
     feed: Feed, after: Cursor | None = None, *, only_words: bool = False
-) -> AsyncGenerator[Told, None]:
+) -> AsyncGenerator[LiveItem, None]:
     """Yield the events of a turn and its live output, until the turn is over.
 
     A text comes before the event that records it.
@@ -55,7 +55,7 @@ async def told(
                     yield item
 
 
-async def _heard(feed: Feed, listener: _Listener) -> list[Told]:
+async def _heard(feed: Feed, listener: _Listener) -> list[LiveItem]:
     return [item for heard in await feed.ear.listen() for item in listener.hear(heard)]
 
 
@@ -74,14 +74,14 @@ class _Listener:
             return _EVERY_S
         return _TOOLS_EVERY_S if self._hears_tools and self._tools.is_on else None
 
-    def see(self, event: Event | CaughtUp) -> Iterator[Told]:
+    def see(self, event: Event | CaughtUp) -> Iterator[LiveItem]:
         """Yield the consequences of an event for the live output, and the event itself."""
         if isinstance(event, Event):
             self._tools.see(event)
             yield from self._speech.see(event.fact)
         yield event
 
-    def hear(self, heard: Heard | HeartbeatDetails) -> Iterator[Told]:
+    def hear(self, heard: Heard | HeartbeatDetails) -> Iterator[LiveItem]:
         if isinstance(heard, Heard):
             yield from self._speech.hear(heard)
         elif self._hears_tools:

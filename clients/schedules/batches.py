@@ -26,8 +26,8 @@ async def with_tasks(arguments: Any) -> Any:
     """Return the arguments of a schedule with the tasks of any batch, as stored.
 
     Raises:
-        InvalidRequestError: It is no batch, an option or a task of it is not valid, or there are no
-            tasks.
+        InvalidRequestError: It is not a batch, an option or a task of it is not valid, or it has
+            no tasks.
     """
     batch = arguments.get("batch")
     if batch is None:

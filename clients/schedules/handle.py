@@ -103,11 +103,11 @@ class Schedule(ReadableSchedule):
         return turn_id
 
     @validation.arguments("the pause")
-    async def pause(self, why: str = "", *, by: validation.By | None = None) -> None:
+    async def pause(self, reason: str = "", *, by: validation.By | None = None) -> None:
         """Start no more turns until `resume`; a turn that runs continues.
 
         Args:
-            why: The reason, for people: one line of at most 200 visible characters. It is not
+            reason: The reason, for people: one line of at most 200 visible characters. It is not
                 encrypted.
             by: The person or program that pauses it: one line, at most 200 characters. It is
                 recorded, not checked, and not encrypted.
@@ -115,12 +115,12 @@ class Schedule(ReadableSchedule):
         Raises:
             InvalidRequestError: The reason or `by` is not valid.
         """
-        if why:
-            types = {"why": validation.By}
-            validation.check("the pause", {"why": why}, types, errors.InvalidRequestError)
+        if reason:
+            types = {"reason": validation.By}
+            validation.check("the pause", {"reason": reason}, types, errors.InvalidRequestError)
         await self._described()
-        await self._pause(note_of(why or "paused", by))
-        await self._log("paused", by, why)
+        await self._pause(note_of(reason or "paused", by))
+        await self._log("paused", by, reason)
 
     @validation.arguments("the resume")
     async def resume(self, *, by: validation.By | None = None) -> None:
@@ -177,10 +177,12 @@ class Schedule(ReadableSchedule):
         """
         if by is None:
             return
-        entry = ScheduleLogEntry(at=datetime.now(UTC), verb=verb, by=by, reason=reason, id=id)
         try:
             async with asyncio.timeout(_LOG_S):
-                await self._change(lambda definition: definition.with_entry(entry), may_differ=True)
+                await self._change(
+                    lambda definition: _with_name(definition, verb, by, reason, id),
+                    may_differ=True,
+                )
         except (errors.PerdureError, RPCError, TimeoutError) as error:
             logger.warning("schedule %r has no record of %s: %s", self.id, verb, described(error))
 
@@ -207,16 +209,18 @@ class Schedule(ReadableSchedule):
                     context=SCHEDULE.context(self.id),
                 )
             changed = definition.changed({"total": definition.total.plus(more)})
-            if by is None:
-                return changed
-            now = datetime.now(UTC)
-            return changed.with_entry(ScheduleLogEntry(at=now, verb="budget_added", by=by))
+            return _with_name(changed, "budget_added", by)
 
         await self._change(added, by=by)
 
     @validation.arguments("the backfill")
     async def backfill(
-        self, start: MOMENT, end: MOMENT, *, at_once: validation.Flag = False
+        self,
+        start: MOMENT,
+        end: MOMENT,
+        *,
+        at_once: validation.Flag = False,
+        by: validation.By | None = None,
     ) -> tuple[datetime, ...]:
         """Start a turn for each time of the schedule in a range, and return these times.
 
@@ -228,11 +232,12 @@ class Schedule(ReadableSchedule):
             end: The end of the range, included, with a time zone.
             at_once: Whether the turns run at once. Otherwise each begins when the turn before is
                 over.
+            by: The person or program that starts them, as for `run_now`.
 
         Raises:
             InvalidRequestError: A time has no time zone, the range is empty or has too many times,
-                or the turns would run at once although the schedule remembers the last output or
-                has a total budget.
+                the turns would run at once although the schedule remembers the last output or has a
+                total budget, or `by` is not valid.
         """
         definition = await definition_of(self._client, self.id, await self._described())
         if at_once and (definition.remember_last or definition.total is not None):
@@ -247,6 +252,7 @@ class Schedule(ReadableSchedule):
         ranges = [ScheduleBackfill(slot.at - _INSTANT, slot.starts, overlap) for slot in slots]
         if ranges:
             await SCHEDULE.asked(self.id, self._handle.backfill(*ranges))
+            await self._log("backfilled", by)
         return tuple(slot.at for slot in slots)
 
     @validation.arguments("the range")
@@ -265,10 +271,16 @@ class Schedule(ReadableSchedule):
         return tuple(slot.at for slot in await self._missing(definition, start, end))
 
     @keywords.shows(ScheduleChanges)
-    async def change(self, **changes: Unpack[ScheduleChanges]) -> None:
+    @validation.arguments("the change")
+    async def change(
+        self, *, by: validation.By | None = None, **changes: Unpack[ScheduleChanges]
+    ) -> None:
         """Change the schedule; the arguments are as for `AgentClient.create_schedule`.
 
         What is not named stays. Turns that run already are not affected.
+
+        Args:
+            by: The person or program that changes it, as for `run_now`.
 
         Raises:
             InvalidRequestError: A value is not valid; nothing is changed then.
@@ -280,7 +292,7 @@ class Schedule(ReadableSchedule):
         """
         changes = await batches.with_tasks(changes)
         await self._change(
-            lambda definition: definition.changed(changes),
+            lambda definition: _with_name(definition.changed(changes), "changed", by),
             has_other_session=bool(changes.keys() & {"session", "agent"}),
         )
 
@@ -335,7 +347,10 @@ class Schedule(ReadableSchedule):
         )
 
     async def delete(self) -> None:
-        """Delete the schedule. Its turns stay, and a turn that runs continues."""
+        """Delete the schedule. Its turns stay, and a turn that runs continues.
+
+        It takes no name: nothing of the schedule is left that could have it.
+        """
         await self._described()
         await SCHEDULE.asked(self.id, self._handle.delete())
 
@@ -450,6 +465,16 @@ class Schedule(ReadableSchedule):
             if not await self._exists(turn_id_of(self.id, at)):
                 slots.append(_BackfillSlot(at, starts))
         return slots
+
+
+def _with_name(
+    definition: Definition, verb: ScheduleVerb, by: str | None, reason: str = "", id: str = ""
+) -> Definition:
+    """Return the definition with a request in its log, if the request has a name."""
+    if by is None:
+        return definition
+    entry = ScheduleLogEntry(at=datetime.now(UTC), verb=verb, by=by, reason=reason, id=id)
+    return definition.with_entry(entry)
 
 
 class _BackfillSlot(NamedTuple):

@@ -74,7 +74,7 @@ class ReadableSchedule:
     async def results(self, after: str | None = None) -> AsyncGenerator[ScheduleResult, None]:
         """Yield what the schedule has started, each turn or batch once, as soon as it is over.
 
-        It goes on until the schedule is deleted, also after an outage of the server, and needs no
+        It continues until the schedule is deleted, also after an outage of the server, and needs no
         worker. What is over is noticed within some seconds. Turns that run side by side come in the
         order of their ends.
 

@@ -57,6 +57,7 @@ from perdure.temporal.names import (
     UNQUEUE,
 )
 from perdure.temporal.payloads import pack, unpack
+from perdure.temporal.priorities import inherited
 from perdure.temporal.search_marks import Marks
 from perdure.text import one_line
 from perdure.turn.option_checks import check_options
@@ -413,6 +414,7 @@ class Session(ReadableSession[T]):
         state = await self._current()
         request = (state.request or SessionRequest(agent="")).model_copy(update={"on_done": None})
         snapshot = until(self.id, state, at_turn, request, by)
+        order = inherited((await self._info()).priority, self._order)
         started = await access.start(
             self._client,
             access.SESSION,
@@ -420,7 +422,7 @@ class Session(ReadableSession[T]):
             pack(snapshot, "the input of the session"),
             id=access.SESSION.new_id(id),
             marks=(self._marks, request),
-            **self._start_options(request),
+            **{**self._start_options(request), "priority": order},
         )
         if started is None:
             raise self._closed()
@@ -431,7 +433,7 @@ class Session(ReadableSession[T]):
             id,
             request,
             self._turn,
-            self._order,
+            order,
             self._output,
         )
 

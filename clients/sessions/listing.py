@@ -34,7 +34,7 @@ class SessionEntry(Value):
     """A session in a list.
 
     Attributes:
-        id: The session's id; `client.session(entry.id)` goes on with it.
+        id: The session's id; `client.session(entry.id)` continues it.
         agent: The name of the agent that it was begun with; empty if the namespace lacks Perdure's
             search attributes.
         labels: The labels that it can be found by.

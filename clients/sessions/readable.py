@@ -58,7 +58,7 @@ class SessionStatus(Value):
         turns: The number of turns that were started.
         spent: What its turns were charged with.
         budget: What they may spend together; None without a limit.
-        forked_from: The point in another session from which it goes on; None for other sessions.
+        forked_from: The point in another session from which it continues; None for other sessions.
     """
 
     id: str
@@ -373,7 +373,7 @@ class ReadableSession(Generic[T]):
         """Return the latest workflow of the session.
 
         Raises:
-            SessionNotFoundError: There is none, or it is no session.
+            SessionNotFoundError: There is none, or it is not a session.
         """
         describing = describe(self._client, self.id, retry=True)
         info = (await access.SESSION.asked(self.id, describing)).workflow_execution_info

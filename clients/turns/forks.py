@@ -26,6 +26,7 @@ from perdure.temporal import access, start_request
 from perdure.temporal.histories.fetching import recorded
 from perdure.temporal.histories.origins import points
 from perdure.temporal.histories.runs import describe_last, runs_up_to
+from perdure.temporal.priorities import inherited
 from perdure.temporal.search_marks import Marks
 from perdure.turn import carry, withheld
 from perdure.turn.carry import Carried, may_be_asked
@@ -230,10 +231,7 @@ class Forks:
         """
         described, runs = await self._runs(turn_id, run_id)
         info = described.workflow_execution_info
-        order = Priority(
-            fairness_key=info.priority.fairness_key or None,
-            fairness_weight=info.priority.fairness_weight or None,
-        )
+        order = inherited(info.priority)
         search = _Search()
         for run in reversed(runs):
             search = await self._search(turn_id, run, fits, step)

@@ -299,7 +299,7 @@ class Turn(ReadableTurn[T]):
             by: The person or program that resumes it, such as an e-mail address: one line, at most
                 200 characters. It is recorded, not checked: in the event of a turn that waits, and
                 in `forked_from` of a new turn.
-            start: Whether a new turn may be started. With False, only a turn that waits goes on.
+            start: Whether a new turn may be started. With False, only a turn that waits continues.
 
         Returns: The new turn; for a turn that waits, this turn.
 
@@ -364,8 +364,8 @@ class Turn(ReadableTurn[T]):
             token: The call's token, from `pending_approvals`; a call itself has it. The call runs
                 only if it is still the call that was reviewed, in the same run. A program that
                 shows calls to people gives it. Without it, the call that waits now is approved,
-                whoever reviewed what; it is required for a turn that was restarted or reset, and
-                for a call whose tool changed.
+                whichever call was reviewed; it is required for a turn that was restarted or reset,
+                and for a call whose tool changed.
             reason: The reason for the decision.
             arguments: Arguments that replace the call's own.
             by: The person or program that approves it, such as an e-mail address: one line, at most

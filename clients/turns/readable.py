@@ -16,7 +16,7 @@ from perdure.base import T
 from perdure.clients.reading.cursors import Cursor
 from perdure.clients.reading.events import CaughtUp, Event
 from perdure.clients.reading.feed import Feed, Feeds
-from perdure.clients.reading.live_events import told
+from perdure.clients.reading.live_events import live_items
 from perdure.clients.reading.live_text import TextBegins, TextVoid
 from perdure.clients.reading.timeouts import Timeout, at_most
 from perdure.clients.reading.tool_progress import ToolProgress
@@ -130,8 +130,8 @@ class ReadableTurn(Generic[T]):
         Raises:
             TurnNotFoundError: Temporal does not have the turn, or no longer has it.
         """
-        async with contextlib.aclosing(told(await self._feed(), only_words=True)) as telling:
-            async for item in telling:
+        async with contextlib.aclosing(live_items(await self._feed(), only_words=True)) as items:
+            async for item in items:
                 if isinstance(item, str | TextBegins | TextVoid):
                     yield item
 
@@ -153,8 +153,8 @@ class ReadableTurn(Generic[T]):
             InvalidRequestError: The value is not a cursor.
             TurnNotFoundError: Temporal does not have the turn, or no longer has it.
         """
-        async with contextlib.aclosing(told(*await self._from(after))) as telling:
-            async for item in telling:
+        async with contextlib.aclosing(live_items(*await self._from(after))) as items:
+            async for item in items:
                 yield item
 
     async def status(self) -> TurnStatus:

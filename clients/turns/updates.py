@@ -268,5 +268,7 @@ async def _over(handle: WorkflowHandle[Any, Any], update: str) -> errors.TurnOve
     suffix = f" ({outcome})" if outcome else ""
     context = {"turn_id": handle.id, "outcome": outcome}
     return errors.TurnOverError(
-        f"turn {handle.id!r} is over{suffix}; {update!r} comes too late", context=context
+        f"turn {handle.id!r} is over{suffix}; {update!r} comes too late: fork the turn, or resume"
+        " it if it has no answer",
+        context=context,
     )

@@ -5,7 +5,7 @@ The first in an agent's list is the outermost.
 A `Timeout` and a `Logger` are values that the turn itself interprets. User code runs in the worker,
 each call as an activity: `before` gets the task, `after` the report of a turn that has an answer.
 Their exceptions end the turn: a `GuardrailError` unchanged, any other error converted to a
-`PerdureError` (`Recovery` stands for this conversion, which is always on). A cancel is never
+`PerdureError` (`Recovery` is the name of this conversion, which is always on). A cancel is never
 suppressed.
 """
 

@@ -188,7 +188,8 @@ class PartState:
             self._returned = batch_leases.largest(self._returned, spare)
 
     @property
-    def _news(self) -> PartNews:
+    def news(self) -> PartNews:
+        """What the next report says, with the number of the last."""
         return PartNews(
             part=self._request.part,
             number=self._told.number,
@@ -209,12 +210,12 @@ class PartState:
     @property
     def has_news(self) -> bool:
         """Whether something has changed since the last report."""
-        return self._news != self._told
+        return self.news != self._told
 
     @property
     def is_urgent(self) -> bool:
         """Whether the batch needs the report now: it continues with it, or stops."""
-        news, reported = self._news, self._told
+        news, reported = self.news, self._told
         first_failure = news.failed and not reported.failed and self._order.on_error == "stop"
         names = ("freed", "waits", "exhausted", "over")
         has_changed = any(getattr(news, name) != getattr(reported, name) for name in names)
@@ -226,7 +227,7 @@ class PartState:
 
     def report(self) -> PartNews:
         """Return the next report, which then counts as told."""
-        self._told = self._news.model_copy(update={"number": self._told.number + 1})
+        self._told = self.news.model_copy(update={"number": self._told.number + 1})
         return self._told
 
 

@@ -80,12 +80,19 @@ def heard(
 
 
 def lost(progress: BatchProgress, part: int) -> BatchProgress:
-    """Return the state without a part that is gone. What its turns may have spent is charged."""
+    """Return the state without a part that is gone. What its turns may have spent is charged.
+
+    Without a limit of the cost, that is not known.
+    """
     account = progress.active.get(part)
     if account is None:
         return progress
-    spent = account.news.spent + _kept(account)
-    news = account.news.model_copy(update={"spent": spent, "running": 0})
+    known = {
+        "spent": account.news.spent + _kept(account),
+        "is_priced": account.news.is_priced and "usd" in limited(account.order.budget),
+        "running": 0,
+    }
+    news = account.news.model_copy(update=known)
     changes = _closed(progress, news) | {"lost": progress.lost + 1}
     return progress.model_copy(update=changes)
 

@@ -1,7 +1,7 @@
 """Push notifications about a task of A2A: what its client asked for, and what is sent. Pure.
 
-A message has the state of the task and none of its content: whoever may read that asks the gateway
-for it.
+A message has the state of the task, without its content: a receiver that may read the content asks
+the gateway for it.
 """
 
 from __future__ import annotations

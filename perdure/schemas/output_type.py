@@ -7,6 +7,7 @@ plain text without a schema.
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from types import FunctionType
@@ -112,15 +113,26 @@ def schema_of(expected_type: Any, whose: str = "") -> Schema | None:
             f" {type(expected_type).__name__} itself"
         )
     try:
-        made = without_titles(TypeAdapter(expected_type).json_schema)
-        strict(made)
+        is_class = _is_class(expected_type)
+        made = dict(_of_class(expected_type) if is_class else _generated(expected_type))
     except (PydanticUserError, PydanticUndefinedAnnotation, TypeError, ValueError) as error:
         cause = error.message if isinstance(error, PydanticUserError) else str(error)
         raise errors.ConfigurationError(
             f"{whose}output type {name}: {one_line(cause, _CAUSE_CHARACTERS)}"
         ) from error
     made.pop("title", None)
-    return {**made, "title": name} if _is_class(expected_type) else made
+    return {**made, "title": name} if is_class else made
+
+
+def _generated(expected_type: Any) -> Schema:
+    made = without_titles(TypeAdapter(expected_type).json_schema)
+    strict(made)
+    return made
+
+
+_of_class = functools.lru_cache(maxsize=100)(_generated)
+"""The schema of a class, which each answer is compared with. Other types may be equal and differ:
+`int | str` has another schema than `str | int`."""
 
 
 def name_of(schema: Schema | None) -> str:

@@ -13,6 +13,7 @@ import typing
 import warnings
 from collections.abc import Callable, Collection, Mapping
 from decimal import Decimal
+from types import NoneType, UnionType
 from typing import Any
 
 import docstring_parser
@@ -39,6 +40,9 @@ _REFUSED = {
     inspect.Parameter.POSITIONAL_ONLY: "{} (positional-only)",
 }
 
+_BUILT_IN = (str, int, float, bool, NoneType, list, dict)
+_CONTAINERS = (list, dict, typing.Union, UnionType)
+
 _CAUSE_CHARACTERS = 300
 
 _EXACT = 10**15
@@ -46,12 +50,18 @@ _EXACT = 10**15
 
 
 class Arguments:
-    """A function's arguments: a JSON schema for the model, and a parser for its calls."""
+    """A function's arguments: a JSON schema for the model, and a parser for its calls.
+
+    Attributes:
+        schema: The schema.
+        runs_user_code: Whether a type of the user reads the arguments, which may block.
+    """
 
     def __init__(self, model: type[BaseModel], names: Mapping[str, str]) -> None:
         self._model = model
         self._names = names
         self.schema: dict[str, JsonValue] = without_titles(model.model_json_schema)
+        self.runs_user_code = not all(map(_is_read_by_pydantic, model.model_fields.values()))
 
     def parse(self, text: str) -> dict[str, Any]:
         """Return keyword arguments from JSON text.
@@ -111,6 +121,7 @@ class GivenArguments(Arguments):
 
     def __init__(self, schema: Mapping[str, JsonValue]) -> None:
         self.schema = dict(schema)
+        self.runs_user_code = False
 
     def parse(self, text: str) -> dict[str, Any]:
         """Return the arguments from JSON text.
@@ -141,6 +152,7 @@ class StatedArguments(Arguments):
 
     def __init__(self, schema: Mapping[str, JsonValue]) -> None:
         self.schema = dict(schema)
+        self.runs_user_code = False
 
     def parse(self, text: str) -> dict[str, Any]:
         """Return keyword arguments from JSON text, each a JSON value.
@@ -235,6 +247,17 @@ def hints_that_resolve(function: Callable[..., object]) -> dict[str, Any]:
         return hints_of(function)
     except (TypeError, errors.ConfigurationError):
         return dict(getattr(function, "__annotations__", {}))
+
+
+def _is_read_by_pydantic(field: FieldInfo) -> bool:
+    """Return whether a field has only types of Python, without constraints or a factory."""
+    return not field.metadata and field.default_factory is None and _is_built_in(field.annotation)
+
+
+def _is_built_in(kind: Any) -> bool:
+    if kind in _BUILT_IN:
+        return True
+    return typing.get_origin(kind) in _CONTAINERS and all(map(_is_built_in, typing.get_args(kind)))
 
 
 def _field(name: str, default: Any, description: str | None) -> Any:

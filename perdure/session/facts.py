@@ -106,7 +106,7 @@ class TurnRecorded:
 
 @dataclass(frozen=True, slots=True)
 class TurnInterrupted:
-    """Somebody asked the running turn to stop."""
+    """A person or a program asked the running turn to stop."""
 
     reason: str
     by: str | None = None

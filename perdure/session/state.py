@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
 
 from pydantic_core import to_json
 
 from perdure import errors, limits
+from perdure.base import replace
 from perdure.session.facts import (
     MessageSent,
     MessageSteered,
@@ -50,7 +51,7 @@ from perdure.values.reports import Outcome
 from perdure.values.tasks import Task
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SessionState:
     """Everything that follows from the facts of a session so far.
 

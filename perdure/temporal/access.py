@@ -286,5 +286,5 @@ def position_in(cursor: str, noun: str) -> bytes:
 
 
 def no_cursor(cursor: str, noun: str) -> errors.InvalidRequestError:
-    """Return the error for a text that is not a cursor of what it was given for."""
+    """Return the error for a string that is not a cursor of the list or the stream."""
     return errors.InvalidRequestError(f"{one_line(cursor, 100)!r} is not a cursor of {noun}")

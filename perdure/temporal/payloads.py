@@ -7,10 +7,13 @@ command.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Any, TypeVar, Union, cast, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_core import PydanticSerializationError
 from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue
@@ -72,19 +75,48 @@ def _defaults(value: BaseModel) -> dict[str, Any]:
     of `role` or `type`.
     """
     left_out: dict[str, Any] = {}
-    for name, field in type(value).model_fields.items():
-        item = getattr(value, name)
-        if not field.is_required() and item == field.get_default(
-            call_default_factory=True, validated_data=value.__dict__
-        ):
-            left_out[name] = True
-        elif (
-            isinstance(item, BaseModel)
-            and field.annotation in (type(item), type(item) | None)
-            and (inner := _defaults(item))
-        ):
-            left_out[name] = inner
+    items = value.__dict__
+    for field in _fields(type(value)):
+        item = items[field.name]
+        if field.is_default(item, items):
+            left_out[field.name] = True
+        elif type(item) is field.model and (inner := _defaults(item)):
+            left_out[field.name] = inner
     return left_out
+
+
+class _PackedField:
+    """A field of a class of values, with what `_defaults` asks of it for each value.
+
+    Attributes:
+        name: Its name.
+        model: The class of its values, if that is a model and None is the only alternative.
+    """
+
+    def __init__(self, name: str, field: FieldInfo) -> None:
+        classes = [one for one in get_args(field.annotation) if one is not NoneType]
+        is_optional = len(classes) == 1 and get_origin(field.annotation) in (Union, UnionType)
+        self.name = name
+        self.model = classes[0] if is_optional else field.annotation
+        if not (isinstance(self.model, type) and issubclass(self.model, BaseModel)):
+            self.model = BaseModel  # of which there are no values
+        self._field = field
+        self._is_required = field.is_required()
+
+    def is_default(self, item: object, items: dict[str, Any]) -> bool:
+        """Return whether `item`, one of the fields `items`, is the default of this field."""
+        if self._is_required:
+            return False
+        if self._field.default_factory is None:
+            return item is self._field.default or bool(item == self._field.default)
+        return bool(
+            item == self._field.get_default(call_default_factory=True, validated_data=items)
+        )
+
+
+@functools.cache
+def _fields(cls: type[BaseModel]) -> tuple[_PackedField, ...]:
+    return tuple(_PackedField(name, field) for name, field in cls.model_fields.items())
 
 
 def unpack(raw: RawValue, cls: type[V]) -> V:

@@ -6,6 +6,7 @@ import math
 from typing import Annotated
 
 from annotated_types import Interval
+from temporalio.api.common.v1 import Priority as RecordedPriority
 from temporalio.common import Priority
 
 from perdure import errors, limits, validation
@@ -78,3 +79,19 @@ def priority_of(
             "the turn: weight is the share of a fairness key; name the key as fairness"
         )
     return Priority(priority_key=priority, fairness_key=fairness, fairness_weight=weight)
+
+
+def inherited(recorded: RecordedPriority, chosen: Priority = Priority.default) -> Priority:
+    """Return the priority of a workflow that another one continues, such as a fork.
+
+    Args:
+        recorded: The priority of the other workflow.
+        chosen: The values that a caller has given; each overrides that of the other workflow.
+    """
+    key = chosen.fairness_key or recorded.fairness_key
+    weight = chosen.fairness_weight or (recorded.fairness_weight if not chosen.fairness_key else 0)
+    return Priority(
+        priority_key=chosen.priority_key or recorded.priority_key or None,
+        fairness_key=key or None,
+        fairness_weight=weight or None,
+    )

@@ -5,10 +5,9 @@ This is the half of the fold that books what a call costs, and that opens and cl
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from perdure import limits
 from perdure.agents.definitions import Target
+from perdure.base import replace
 from perdure.turn import (
     charges,
     delegation_plan,
@@ -280,7 +279,8 @@ def tool_ended(state: TurnState, fact: ToolReturned | ToolLost | ApprovalNeeded)
     key, ledger = fact.key, state.accounts.ledger
     is_asked = isinstance(fact, ApprovalNeeded)
     ledger = ledger.release(str(key)) if is_asked else ledger.charge(str(key))
-    state = replace(landed(state, key), accounts=replace(state.accounts, ledger=ledger))
+    accounts = replace(state.accounts, ledger=ledger)
+    state = replace(state, in_flight=state.without(key), accounts=accounts)
     if not steps.is_open(state, key):
         return state
     if isinstance(fact, ApprovalNeeded):

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain as joined
 
 from pydantic import TypeAdapter
@@ -19,6 +19,7 @@ from pydantic_core import to_json
 
 from perdure import errors, limits
 from perdure.agents.definitions import AgentDefinition
+from perdure.base import replace
 from perdure.turn import guards, handoffs, reservations, steps
 from perdure.turn.child import Child
 from perdure.turn.context_window import NO_CUT, kept

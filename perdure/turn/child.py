@@ -13,7 +13,7 @@ from perdure.values.reports import ChildReport, Outcome
 from perdure.values.tasks import headline
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Child:
     """The turn of a delegate.
 

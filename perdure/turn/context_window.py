@@ -13,11 +13,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from itertools import accumulate, islice
 
 from perdure import limits
-from perdure.base import Wire
+from perdure.base import Wire, replace
 from perdure.text import head, in_units, size
 from perdure.turn.token_estimate import Estimate, parts, tokens, weight
 from perdure.values.messages import AssistantMessage, Message, ToolMessage, ToolResult, UserMessage

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 
 from perdure import errors, limits
 from perdure.agents.definitions import AgentDefinition
+from perdure.base import replace
 from perdure.errors import PerdureError
 from perdure.text import counted
 from perdure.turn import delegation_plan, guards, handoffs, leases, outages, reservations

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import replace
 
 from pydantic_core import to_json
 
 from perdure import limits
 from perdure.agents.delegates import SPAWN
+from perdure.base import replace
 from perdure.errors import InvalidRequestError
 from perdure.text import clip
 from perdure.turn import steps

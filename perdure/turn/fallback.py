@@ -21,13 +21,14 @@ key, an unusable setup and a refusal end the turn.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 
 from pydantic import JsonValue
 
 from perdure import errors, limits, validation
 from perdure.agents.definitions import Target
+from perdure.base import replace
 from perdure.errors import LLMError, PerdureError
 from perdure.text import one_line
 from perdure.turn import circuit_breaker, outages, reservations, retries

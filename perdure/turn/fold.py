@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import replace
 from functools import reduce
 
 from perdure.agents.definitions import AgentDefinition
+from perdure.base import replace
 from perdure.errors import InvalidRequestError
 from perdure.turn import (
     approvals,

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from perdure import limits
 from perdure.agents.policy import Allow, Deny, RequireApproval
+from perdure.base import replace
 from perdure.errors import PerdureError
 from perdure.text import clip
 from perdure.turn import approvals, steps

@@ -79,8 +79,10 @@ def warns(steps: tuple[Step, ...], agent: AgentDefinition) -> bool:
     """Return whether the model is warned after the last of these steps."""
     if agent.on_loop == "ignore" or (agent.on_loop == "fail" and agent.rules < 4):
         return False
+    if loop_in(steps, agent) is None:
+        return False
     is_fatal = agent.on_loop == "fail" and repeated_in(steps, agent) is not None
-    return not is_fatal and loop_in(steps, agent) is not None
+    return not is_fatal
 
 
 def loop_in(steps: tuple[Step, ...], agent: AgentDefinition) -> str | None:
@@ -106,10 +108,12 @@ def _repeated_steps(lately: tuple[Step, ...]) -> str | None:
 
     Denied calls are not counted, because their results do not depend on the model.
     """
-    ran = [tuple(_ran(step)) for step in lately]
-    if len(ran) < limits.SAME_CALLS or not ran[0] or len(set(ran)) > 1:
+    if len(lately) < limits.SAME_CALLS:
         return None
-    names = ", ".join(name for name, *_ in ran[0])
+    last = tuple(_ran(lately[-1]))
+    if not last or any(tuple(_ran(step)) != last for step in reversed(lately[:-1])):
+        return None
+    names = ", ".join(name for name, *_ in last)
     return (
         f"called {names} with the same arguments and the same results {limits.SAME_CALLS} times in"
         " a row"

@@ -7,13 +7,13 @@ tools, skills, models and the rules about them are the other agent's from the ne
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from pydantic_core import from_json
 
 from perdure import errors, limits
 from perdure.agents.definitions import AgentDefinition
 from perdure.agents.handoffs import HAND_OVER, PinnedHandoff
+from perdure.base import replace
 from perdure.text import clip, head
 from perdure.turn import reservations, retries, steps
 from perdure.turn.context_window import NO_CUT, Cut, cut_before

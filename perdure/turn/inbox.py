@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from perdure import errors, limits
+from perdure.base import replace
 from perdure.values.content import MEDIA_ELSEWHERE, check_message, parts_size
 from perdure.values.messages import UserMessage, weight
 
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from perdure.turn.facts import Said
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Inbox:
     """The messages that wait for the next model call.
 

@@ -6,11 +6,11 @@ It is reserved from the remaining budget before the turn starts.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from decimal import ROUND_DOWN, Decimal
 from typing import Any
 
 from perdure.agents.definitions import AgentDefinition
+from perdure.base import replace
 from perdure.errors import TurnBudgetExceededError
 from perdure.turn import reservations
 from perdure.turn.delegation_plan import Errand, asked, delegate_of, planned_beside

@@ -8,15 +8,16 @@ is set, and nothing more can be reserved, because the bounds are unreliable.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from decimal import Decimal
 
 from perdure import errors
+from perdure.base import replace
 from perdure.text import counted
 from perdure.values.budgets import DIMENSIONS, NOTHING, Budget, Spending, usd
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Ledger:
     """The budget, the amount spent, and the reservations by key.
 

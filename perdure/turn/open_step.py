@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from operator import attrgetter
 
+from perdure.base import replace
 from perdure.errors import ErrorInfo, TurnCancelledError
 from perdure.turn.approvals import OPEN, Gate
 from perdure.turn.facts import CallFailed
@@ -18,7 +19,7 @@ from perdure.values.reports import Tried
 _RESULT = attrgetter("result")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class OpenCall:
     """A call of the open step: what the model asked for, its approval, and its result.
 
@@ -40,7 +41,7 @@ class OpenCall:
         return self.result is None and self.gate.status == "asked"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class OpenStep:
     """The last answer and its calls. Once every call has a result, the step is closed.
 
@@ -111,7 +112,7 @@ class OpenStep:
         return replace(self, calls=(), decisions=())
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Attempts:
     """The failed attempts since the last answer, of model calls, policies and tools.
 

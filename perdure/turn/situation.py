@@ -11,7 +11,7 @@ from perdure.turn.outages import NO_OUTAGE, Outage
 from perdure.turn.state import TurnState
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Situation:
     """A turn whose agent is resolved, at a moment.
 

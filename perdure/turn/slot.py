@@ -31,7 +31,9 @@ _DAY_S = 86_400
 _DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
 
-ScheduleVerb = Literal["paused", "resumed", "cancelled", "run", "budget_added"]
+ScheduleVerb = Literal[
+    "paused", "resumed", "cancelled", "run", "budget_added", "backfilled", "changed"
+]
 
 _LOGGED = 10
 """The number of requests that a schedule remembers."""
@@ -42,7 +44,8 @@ class ScheduleLogEntry(Wire):
 
     Attributes:
         at: The time of the request, in UTC.
-        verb: What was done: `paused`, `resumed`, `cancelled`, `run` by hand, or `budget_added`.
+        verb: What was done: `paused`, `resumed`, `cancelled`, `run` by hand, `budget_added`,
+            `backfilled` or `changed`.
         by: The person or program.
         reason: The reason that was given; empty without one.
         id: The id of the turn, message or batch that was started by hand; empty otherwise.

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 
 from perdure import validation
 from perdure.agents.definitions import AgentDefinition
 from perdure.agents.delegates import Lineage
+from perdure.base import replace
 from perdure.errors import InvalidRequestError
 from perdure.schemas.strict_schema import Schema
 from perdure.turn.approvals import Asked
@@ -31,7 +32,7 @@ from perdure.values.options import NO_OPTIONS, RequestOptions
 from perdure.values.reports import Step, Usage
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Accounts:
     """The spending of a turn, and its limits.
 
@@ -67,7 +68,7 @@ class Past:
     steps: tuple[Step, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class CarriedOver:
     """What this run has taken over from another run, or is taking over.
 
@@ -99,7 +100,7 @@ class CarriedOver:
     past: Past | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Handoffs:
     """The agents that handed the turn over.
 
@@ -114,7 +115,7 @@ class Handoffs:
     place: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TurnState:
     """Everything that follows from the facts so far.
 

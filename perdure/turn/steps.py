@@ -6,11 +6,11 @@ Messages are appended, each call gets exactly one result, and the last result cl
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from perdure import errors, limits
 from perdure.agents.definitions import AgentDefinition
 from perdure.agents.handoffs import HAND_OVER
+from perdure.base import replace
 from perdure.text import clip, head
 from perdure.turn import guards
 from perdure.turn.facts import CallFailed, Loss
@@ -134,7 +134,7 @@ def _with_warning(
     """Add a warning for a model that repeats itself, or whose tools all failed lately."""
     if state.agent is None or not results:
         return results
-    step = close(state, number, results).steps[-1]
+    step = _closed_step(state, number, results)
     if not guards.warns((*state.steps, step), state.agent):
         return results
     warning = guards.LOOP_WARNING.format(times=limits.SAME_CALLS)
@@ -146,9 +146,21 @@ def _with_warning(
 
 def close(state: TurnState, number: int, results: tuple[ToolResult, ...] = ()) -> TurnState:
     """Close the step."""
+    accounts = replace(state.accounts, closed_calls=state.accounts.closed_calls + len(results))
+    return replace(
+        state,
+        steps=(*state.steps, _closed_step(state, number, results)),
+        open_step=state.open_step.closed(),
+        accounts=accounts,
+        handoffs=_worked(state.handoffs, results),
+    )
+
+
+def _closed_step(state: TurnState, number: int, results: tuple[ToolResult, ...]) -> Step:
+    """Return what a report says of the open step, with these results."""
     last, bill = state.open_step, state.open_step.bill
     assert last.answer is not None
-    step = Step(
+    return Step(
         number=number,
         model=last.answer.model,
         message=last.answer.message,
@@ -161,14 +173,6 @@ def close(state: TurnState, number: int, results: tuple[ToolResult, ...] = ()) -
         left_out=state.transcript.left_out,
         decisions=last.decisions,
         agent=state.other_agent,
-    )
-    accounts = replace(state.accounts, closed_calls=state.accounts.closed_calls + len(results))
-    return replace(
-        state,
-        steps=(*state.steps, step),
-        open_step=last.closed(),
-        accounts=accounts,
-        handoffs=_worked(state.handoffs, results),
     )
 
 

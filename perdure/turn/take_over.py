@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from perdure import errors
+from perdure.base import replace
 from perdure.turn import steps
 from perdure.turn.carry import Carried
 from perdure.turn.facts import CallFailed

@@ -10,15 +10,17 @@ and delegates have sent before everything else of the task, also if it reads it 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
 from typing import Generic, TypeVar
+
+from perdure.base import replace
 
 S = TypeVar("S")
 F = TypeVar("F")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TaskSoFar(Generic[S, F]):
     """What a reader has of one workflow task.
 

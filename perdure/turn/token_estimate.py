@@ -9,8 +9,9 @@ per token at first, then the provider's last count. Because it is an estimate, o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+from perdure.base import replace
 from perdure.text import size
 from perdure.values.messages import (
     Media,
@@ -69,7 +70,7 @@ def weight(part: Part) -> int:
             return 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Estimate:
     """The estimated tokens of a turn's next request if nothing is left out.
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+from perdure.base import replace
 from perdure.turn.context_window import NO_CUT, Cut, left_out, sent
 from perdure.turn.token_estimate import Estimate
 from perdure.values.messages import (
@@ -24,7 +25,7 @@ class MessagesAbsentError(Exception):
     """A decision needs the messages that precede the turn, and the transcript lacks them."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Transcript:
     """The messages of a turn, and the parts of them that are not sent.
 
@@ -126,7 +127,7 @@ def _together(before: LeftOut | None, now: LeftOut | None) -> LeftOut | None:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TokenCount:
     """The tokens of the next model call: an upper bound for money, an estimate for windows.
 

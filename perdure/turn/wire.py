@@ -428,8 +428,8 @@ class ParentRead(Wire):
 class Steer(Wire):
     """A message to the running turn. Its id is the id of the update; a signal has it in `id`.
 
-    The fields are as in `perdure.turn.facts.Said`, but for `text`: it is empty with `parts`, so
-    that a worker of an earlier release refuses the message.
+    The fields are as in `perdure.turn.facts.Said`, except `text`: it is empty with `parts`, so that
+    a worker of an earlier release refuses the message.
     """
 
     text: str

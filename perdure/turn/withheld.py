@@ -7,8 +7,8 @@ transcript (a report, a session, a fork, a gateway) shows it as `shown` returns 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import replace
 
+from perdure.base import replace
 from perdure.schemas import output_type
 from perdure.turn.facts import TurnEnded
 from perdure.turn.state import TurnState
@@ -50,7 +50,7 @@ def without_answers(state: TurnState, *, has_passed: bool = False) -> TurnState:
     not passed. With `has_passed`, an answer of the last step has. The mark says how the turn ended,
     if it has.
 
-    A message with calls that were run is no answer.
+    A message with calls that were run is not an answer.
     """
     if state.agent is None or not state.agent.answer_checks:
         return state

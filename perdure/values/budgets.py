@@ -133,7 +133,7 @@ class Budget(Given):
         unlimited = sorted(set(added) - set(mine))
         if unlimited:
             raise errors.InvalidRequestError(
-                f"the turn has no limit of {', '.join(unlimited)}, so nothing can be added to it"
+                f"there is no limit of {', '.join(unlimited)}, so nothing can be added to it"
             )
         try:
             return Budget(

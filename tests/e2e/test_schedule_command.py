@@ -65,11 +65,13 @@ def test_schedule_is_given_budget_and_cancelled(
     cancelled = value(here, "cancel", new_id, "--reason", "enough", "--by", "anna", *at_work)
     shown = value(here, "show", new_id, *at_work)
     again = value(here, "cancel", new_id, *at_work)
+    said = here("schedule", "cancel", new_id, *at_work).stderr
     value(here, "delete", new_id, *at_work)
 
     assert added["total"]["tokens"] == 120
     assert (nothing.returncode, "name what to add: --usd" in nothing.stderr) == (2, True)
     assert [one["asked"] for one in (cancelled, again)] == [True, False]
+    assert said == f"schedule {new_id} is paused already, and runs no turn\n"
     assert (shown["state"], shown["reason"], shown["by"]) == ("paused", "enough", "anna")
 
 

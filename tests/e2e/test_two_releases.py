@@ -11,25 +11,31 @@ import json
 import shutil
 import subprocess
 import tarfile
-from collections.abc import Sequence
+import threading
+from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 import pytest
 from temporalio.api.enums.v1 import EventType
+from temporalio.worker import Replayer
 
 from perdure import AgentReport, Budget, Outcome, errors
-from perdure.clients import Turn
+from perdure.clients import Sent, Session, Turn
 from perdure.testing.stub_provider import StubReply, completion
 from perdure.turn.facts import CallFailed
-from perdure.values.messages import ToolMessage
+from perdure.values.messages import ToolMessage, UserMessage
+from perdure.workflows.session.agent_session import AgentSession
+from perdure.workflows.single_input import OneInput
 
-from ..conftest import check_history, eventually
-from ..support.e2e.releases import PREVIOUS, THIS, Deploy, Hands, hands
+from ..conftest import assert_no_task_failed, check_history, eventually
+from ..support.e2e.releases import PREVIOUS, THIS, Deploy, Hands, hands, hands_in
 from ..support.e2e.stories import (
+    GONE_S,
     ROOT,
     UNKNOWN,
+    Improviser,
     Story,
     Tell,
     asks,
@@ -52,6 +58,15 @@ def thinks(thought: str, reply: StubReply, *, place: int) -> StubReply:
     body["choices"][0]["message"]["reasoning_content"] = thought
     return {"raw": json.dumps(body), "delay_s": BRIEFLY_S}
 
+
+CONVERSATION = [
+    asks(use("look", "one"), delay_s=BRIEFLY_S),
+    asks(use("count", "two", numbers=[1, 2]), use("charge", "three"), delay_s=BRIEFLY_S),
+    says("done", delay_s=BRIEFLY_S),
+    # the turn that reads what has waited
+    asks(use("look", "four"), use("charge", "six"), delay_s=BRIEFLY_S),
+    says("done again", delay_s=BRIEFLY_S),
+]
 
 REPLIES = [
     asks(use("look", "one"), delay_s=BRIEFLY_S),
@@ -126,6 +141,23 @@ def previous_release(tmp_path: Path) -> Path:
     with tarfile.open(fileobj=io.BytesIO(made.stdout)) as archive:
         archive.extractall(tree, filter="data")
     return tree
+
+
+class Patient(Improviser):
+    """A provider that gives the first answer of each conversation once it is let go."""
+
+    def __init__(self, replies: Sequence[StubReply], log: Path) -> None:
+        super().__init__(replies, log)
+        self.let_go = threading.Event()
+
+    def answer(
+        self, body: dict[str, Any], headers: Mapping[str, str]
+    ) -> tuple[int, dict[str, str], bytes]:
+        """The answer, once it may be given."""
+        answer = super().answer(body, headers)
+        if not any(message["role"] == "assistant" for message in body["messages"]):
+            self.let_go.wait(GONE_S)
+        return answer
 
 
 async def start(story: Story, name: str, **options: Any) -> Turn:
@@ -262,3 +294,80 @@ async def test_turns_that_workers_of_two_releases_share_all_end_as_they_should(
     assert [report.output.partition(" #")[0] for report in said] == ["done"] * 8 + [
         "done again"
     ] * 6
+
+
+async def talk(story: Story, name: str) -> tuple[Session, list[Sent[Any]]]:
+    """Send five messages to a session, four of them while its first turn asks its model."""
+    session = story.client.session(f"{story.client.task_queue}/{name}", AGENT)
+    sent = [await session.say(f"{name}, first")]
+    await eventually(
+        lambda: any(f"{name}, first" in json.dumps(body) for body in story.stub.requests),
+        f"{name} begins",
+        within_s=LONGEST_S,
+    )
+    sent += [await session.say("third"), await session.say("fourth")]
+    sent += [await session.say("second", if_busy="steer"), await session.say("fifth")]
+    return session, sent
+
+
+async def answered(sent: Sequence[Sent[Any]]) -> None:
+    """Wait until two turns have read these messages."""
+    async with asyncio.timeout(LONGEST_S):
+        reports = [await message.result() for message in (sent[0], sent[-1])]
+    assert [report.output.partition(" #")[0] for report in reports] == ["done", "done again"]
+    assert [report.unread for report in reports] == [(), ()]
+
+
+async def hands_of_session(story: Story, session: Session) -> Hands:
+    """The processes that took part in a session, which replays on this release."""
+    history = await story.temporal.get_workflow_handle(session.id).fetch_history()
+    assert_no_task_failed(history)
+    replayer = Replayer(workflows=[AgentSession], interceptors=[OneInput()])
+    await replayer.replay_workflow(history)
+    return hands_in(history.events)
+
+
+@pytest.mark.slow
+@pytest.mark.accepts("Y153")
+async def test_sessions_that_workers_of_two_releases_share_read_each_message_once_in_order(
+    perdure_server: str, tmp_path: Path, previous_release: Path
+) -> None:
+    """Messages that wait and a message to a running turn, while each release loses a worker."""
+    provider = Patient(CONVERSATION, tmp_path / "requests.jsonl")
+    async with Story(perdure_server, tmp_path, stub=provider) as story:
+        deploy = Deploy(story, previous_release)
+        await asyncio.gather(deploy.start(PREVIOUS), deploy.start(THIS))
+        talks = await asyncio.gather(*(talk(story, f"talk-{number}") for number in range(6)))
+        provider.let_go.set()
+        async with asyncio.TaskGroup() as group:
+            for _, sent in talks:
+                group.create_task(answered(sent))
+            await story.asked(10)
+            await deploy.replace(PREVIOUS)
+            await story.asked(20)
+            await deploy.replace(THIS)
+        sessions = [session for session, _ in talks]
+        done = [[message.disposition.value for message in sent] for _, sent in talks]
+        turns = [turn for one in sessions for turn in await turns_of(story, one)]
+        for turn in turns:
+            await check_history_of(story, turn)
+        went = [await hands(story, turn) for turn in turns]
+        worked = [await hands_of_session(story, one) for one in sessions]
+        read = [texts_of(await one.messages()) for one in sessions]
+
+    assert done == [["started", "queued", "queued", "steered", "queued"]] * 6
+    assert all(texts[0].endswith(", first") for texts in read)
+    assert [texts[1:] for texts in read] == [["second", "third", "fourth", "fifth"]] * 6
+    check_journal(story)
+    assert all(one.decided_by_both for one in worked)
+    assert sum(one.are_of_both for one in went) >= len(went) / 2
+
+
+async def turns_of(story: Story, session: Session) -> list[Turn]:
+    """The turns of a session."""
+    return [story.client.turn(turn.turn_id) for turn in await session.turns()]
+
+
+def texts_of(messages: Sequence[Any]) -> list[str]:
+    """What the user said."""
+    return [message.text for message in messages if isinstance(message, UserMessage)]

@@ -81,8 +81,8 @@ PLANTED = (
     Planted(
         "the news of a delegate is not noted",
         "workflows/turn/children.py",
-        "        self._board.note(fact)\n        self._board.show()\n        self._heard += 1",
-        "        self._board.show()\n        self._heard += 1",
+        "        self._board.note(fact)\n        self._heard += 1",
+        "        self._heard += 1",
         (FOLD, "bill within limit"),
     ),
     Planted(

@@ -289,7 +289,7 @@ PROMISES = (
             "schedule": by("E105 E106 E107"),
             "batch": no("a batch takes no messages, and its turns are plain turns"),
             "local": by("Y124"),
-            "release": gap("the release before knows no messages to running turns"),
+            "release": by("Y153"),
             "reset": by("Y124"),
             "supervisor": by("Y52 Y70"),
         },

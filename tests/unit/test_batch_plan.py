@@ -266,6 +266,20 @@ def test_part_that_is_gone_is_charged_with_what_its_turns_may_have_spent() -> No
     assert [(part, order.slots) for part, order in orders.items()] == [(2, 2)]
 
 
+@pytest.mark.accepts("Y133")
+def test_cost_of_a_part_that_is_gone_is_known_with_a_limit_only() -> None:
+    """What its turns have spent since its last news is in no account of the batch."""
+    priced = {}
+    for budget in (None, Budget(model_calls=9), Budget(usd="4")):
+        batch = Simulation(1, [2], at_once=2, budget=budget)
+        batch.drive()
+        progress = batch_plan.lost(batch.progress, 1)
+        note = batch_plan.note_of(batch.request, progress, over=True)
+        priced[budget] = note.is_priced
+
+    assert list(priced.values()) == [False, False, True]
+
+
 def test_silent_part_is_asked() -> None:
     """Its last order is repeated, which changes nothing if the part is there."""
     batch = Simulation(1, [3], at_once=2)

@@ -373,3 +373,27 @@ def order(
 def test_arguments_are_written_as_the_function_gets_them(written: str, normal: str) -> None:
     """No default is added, and a value without a round trip through JSON is unchanged."""
     assert tool_arguments.arguments_of(order).normal(written) == normal
+
+
+def _plain(text: str, count: int = 1, names: list[str] | None = None, flag: bool = False) -> None:
+    """Take types of Python alone."""
+
+
+def _limited(count: Annotated[int, Field(gt=0)]) -> None:
+    """Take a constraint."""
+
+
+def _nested(cents: list[Annotated[int, BeforeValidator(lambda given: given * 100)]]) -> None:
+    """Take a validator within a list."""
+
+
+def _placed(place: Place) -> None:
+    """Take a type of the user."""
+
+
+@pytest.mark.parametrize(
+    ("function", "runs"), [(_plain, False), (_limited, True), (_nested, True), (_placed, True)]
+)
+def test_arguments_that_may_run_code_of_users(function: Callable[..., None], runs: bool) -> None:
+    """Only these are read in a thread."""
+    assert tool_arguments.arguments_of(function).runs_user_code is runs

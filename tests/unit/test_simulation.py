@@ -18,13 +18,22 @@ from perdure.testing.simulation.choices import Choices
 from perdure.testing.simulation.server.history import attributes, name_of
 from perdure.testing.simulation.server.runs import UpdateResponse
 from perdure.testing.simulation.shrinking import shrink
+from perdure.testing.simulation.simulate import KINDS, Kind
 from perdure.turn import carry
 from perdure.turn.facts import TaskBegan
 from perdure.turn.fold import apply, fold
 from perdure.turn.state import TurnState
 
-SEEDS = (*range(60), 93)  # in the last one, a close is rejected, which is rare
-SESSIONS = 15
+SEEDS = 500
+"""Of each kind; so many are simulated every time, or those of `FAST`."""
+FAST = {"session": 150}
+CHUNK = 25
+"""So many seeds are a test, which several processes can take from each other."""
+CHUNKS = [
+    pytest.param(kind, first, marks=[pytest.mark.slow] if first >= FAST.get(kind, SEEDS) else [])
+    for kind in KINDS
+    for first in range(0, SEEDS, CHUNK)
+]
 FOUND = {
     116: "budget is added to a delegate that ends in the same workflow task",
     317: "resume arrives in the workflow task of a failed call",
@@ -58,34 +67,19 @@ def events_of(made: Simulation) -> list[bytes]:
     ]
 
 
-@pytest.fixture(scope="module")
-def simulated() -> list[Simulation]:
-    """Turns of all kinds of agents, one for each seed."""
-    return [simulate(seed) for seed in SEEDS]
-
-
-@pytest.fixture(scope="module")
-def sessions() -> list[Simulation]:
-    """Sessions with all kinds of agents, one for each seed."""
-    return [simulate(seed, kind="session") for seed in range(SESSIONS)]
-
-
-@pytest.mark.accepts("Y110")
-def test_turns_keep_every_promise(simulated: list[Simulation]) -> None:
+@pytest.mark.accepts("Y110", "Y117")
+@pytest.mark.parametrize(("kind", "first"), CHUNKS)
+def test_every_promise_is_kept(kind: Kind, first: int) -> None:
     """A broken promise is told with its story."""
-    assert [made.story for made in simulated if made.broken] == []
+    made = (simulate(seed, kind=kind) for seed in range(first, first + CHUNK))
+
+    assert [one.story for one in made if one.broken] == []
 
 
 @pytest.mark.accepts("Y117")
-def test_sessions_keep_every_promise(sessions: list[Simulation]) -> None:
-    """A broken promise is told with its story."""
-    assert [made.story for made in sessions if made.broken] == []
-
-
-@pytest.mark.accepts("Y117")
-def test_everything_happens_in_some_session(sessions: list[Simulation]) -> None:
+def test_everything_happens_in_some_session() -> None:
     """People send all that a session takes, messages are steered and answers are refused."""
-    runs = [run for made in sessions for run in made.server.runs]
+    runs = [run for seed in range(15) for run in simulate(seed, kind="session").server.runs]
     sent = {update.request.input.name for run in runs for update in run.updates.values()}
     facts = {type(fact) for run in runs for fact in run.session_facts}
     refused = [run for run in runs if run.read.agent and run.read.agent.answer_checks]
@@ -140,8 +134,12 @@ def test_update_that_waits_for_the_run_before_is_refused_at_the_end() -> None:
     assert errors.TurnOverError.code in codes
 
 
-def test_everything_happens_in_some_turn(simulated: list[Simulation]) -> None:
-    """The seeds reach every end of a run, and every fault of the server and of workers."""
+def test_everything_happens_in_some_turn() -> None:
+    """The seeds reach every end of a run, and every fault of the server and of workers.
+
+    A model activity that did not find its transcript in the simulated history would fail.
+    """
+    simulated = [simulate(seed) for seed in (*range(60), 93)]  # a rejected close is rare
     happened = {name for made in simulated for name, count in made.counts.items() if count}
     written = {
         name_of(event)
@@ -156,15 +154,24 @@ def test_everything_happens_in_some_turn(simulated: list[Simulation]) -> None:
         *("WORKFLOW_EXECUTION_SIGNALED", "WORKFLOW_EXECUTION_UPDATE_COMPLETED", "TIMER_FIRED"),
         *("ACTIVITY_TASK_FAILED", "ACTIVITY_TASK_TIMED_OUT", "ACTIVITY_TASK_CANCELED"),
     }
+    assert errors.TranscriptMismatchError.code not in {
+        attributes(event).failure.application_failure_info.type
+        for made in simulated
+        for run in made.server.runs
+        for event in run.history.events
+        if name_of(event) == "ACTIVITY_TASK_FAILED"
+    }
 
 
 @pytest.mark.accepts("Y113")
-def test_a_seed_gives_the_same_histories_again(simulated: list[Simulation]) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_seed_gives_the_same_histories_again(kind: Kind) -> None:
     """Byte for byte, also when its choices are replayed instead of drawn."""
-    for made in simulated[:10]:
-        again = simulate(made.seed, choices=made.choices)
+    for seed in range(5):
+        made = simulate(seed, kind=kind)
+        again = simulate(seed, kind=kind, choices=made.choices)
 
-        assert events_of(simulate(made.seed)) == events_of(made) == events_of(again)
+        assert events_of(simulate(seed, kind=kind)) == events_of(made) == events_of(again)
 
 
 def test_without_further_choices_a_turn_ends_at_once() -> None:
@@ -200,20 +207,6 @@ def test_an_agent_that_cannot_be_simulated_is_refused() -> None:
         simulate(0, [Agent(name="a", model="openai:gpt-5-mini", tools=[local])])
 
 
-def test_what_is_sent_to_a_model_is_built_from_the_history(simulated: list[Simulation]) -> None:
-    """A model activity that did not find its transcript in the simulated history would fail."""
-    failures = [
-        attributes(event).failure.application_failure_info.type
-        for made in simulated
-        for run in made.server.runs
-        for event in run.history.events
-        if name_of(event) == "ACTIVITY_TASK_FAILED"
-    ]
-
-    assert failures
-    assert errors.TranscriptMismatchError.code not in failures
-
-
 @pytest.mark.accepts("Y113")
 def test_a_failing_simulation_is_shrunk() -> None:
     """To the shortest choices that fail in the same way."""
@@ -228,9 +221,9 @@ def test_a_failing_simulation_is_shrunk() -> None:
 
 
 @pytest.mark.accepts("Y113")
-def test_a_turn_is_told_as_a_story(simulated: list[Simulation]) -> None:
+def test_a_turn_is_told_as_a_story() -> None:
     """The story of a turn has its events in order, with what they are about."""
-    made = next(one for one in simulated if one.counts["closed: completed"])
+    made = next(one for one in map(simulate, range(20)) if one.counts["closed: completed"])
     times = [float(line.split(" s ")[0]) for line in made.story.splitlines()]
 
     assert times == sorted(times)

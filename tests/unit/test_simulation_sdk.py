@@ -33,7 +33,7 @@ def private_names(path: Path) -> set[str]:
             is_private = node.module.startswith(("temporalio.bridge", "temporalio.worker._"))
             found |= {f"{node.module}.{name.name}" for name in node.names if is_private}
         elif isinstance(node, ast.Attribute) and node.attr.startswith("_"):
-            is_own = isinstance(node.value, ast.Name) and node.value.id == "self"
+            is_own = isinstance(node.value, ast.Name) and node.value.id in ("self", "os")
             if not is_own and not node.attr.startswith("__"):
                 found.add(ast.unparse(node))
         elif isinstance(node, ast.Constant) and str(node.value).startswith("__temporal"):

@@ -26,6 +26,7 @@ from perdure.clients.gateway.rest.sessions import BeginSession
 from perdure.clients.gateway.rest.turns import StartTurn
 from perdure.clients.schedules.definition import ScheduleChanges
 from perdure.clients.sessions.handle import session_request
+from perdure.clients.turns.forks import ForkOptions
 from perdure.session.facts import MessageSent, SessionStarted
 from perdure.session.scheduled import session_of
 from perdure.session.state import fold
@@ -83,13 +84,18 @@ BODIES: dict[str, type[CommonOptions]] = {
 COMMANDS = ("run", "batch run", "schedule create", "schedule change", "chat")
 
 
-def on_command_line(path: str) -> set[str]:
-    """The options of a turn that a command takes; those of a budget count as one."""
+def parameters_of(path: str) -> set[str]:
+    """The names of the parameters of a command."""
     command: click.Command = commands()
     for name in path.split():
         assert isinstance(command, click.Group)
         command = command.commands[name]
-    names = {parameter.name for parameter in command.params if parameter.name is not None}
+    return {parameter.name for parameter in command.params if parameter.name is not None}
+
+
+def on_command_line(path: str) -> set[str]:
+    """The options of a turn that a command takes; those of a budget count as one."""
+    names = parameters_of(path)
     if names >= (SESSION_BUDGET if path == "chat" else BUDGET):
         names.add("budget")
     return names & ALL
@@ -106,6 +112,25 @@ SURFACES: dict[str, set[str]] = {
 def test_surface_takes_every_option_but_those_that_are_listed(surface: str) -> None:
     """A new option fails here until it is on the surface, or is said to be missing there."""
     assert ALL - SURFACES[surface] == MISSING[surface]
+
+
+@pytest.mark.accepts("E96")
+@pytest.mark.parametrize("path", [*COMMANDS, "session say"])
+def test_command_that_starts_turns_takes_their_order(path: str) -> None:
+    """Beside the options of a turn: Temporal's priority and fairness key."""
+    assert parameters_of(path) >= {"priority", "fairness"}
+
+
+@pytest.mark.accepts("H84")
+def test_fork_takes_the_same_options_on_the_command_line() -> None:
+    """By their names; the limits of the budget are one option."""
+    assert parameters_of("fork") >= ForkOptions.__annotations__.keys() - {"budget"}
+
+
+def test_message_that_begins_a_session_takes_what_a_chat_does() -> None:
+    """Without a terminal, the session is the same."""
+    ends = {"session", "session_id", "agent", "text", "begin", "if_busy", "id", "follow"}
+    assert parameters_of("session say") - ends == parameters_of("chat") - ends
 
 
 @pytest.mark.parametrize(

@@ -355,7 +355,7 @@ def _unguessable_ip() -> str:
 
 
 def _ports_from(first: int) -> range:
-    """Return `first` and the ports to try after it; 0 stands for any free port."""
+    """Return `first` and the ports to try after it; 0 means any free port."""
     return range(first, min(first + _PORTS_TRIED, 65_535) + 1) if first else range(1)
 
 

@@ -31,6 +31,7 @@ from perdure.temporal import failures, outcomes
 from perdure.temporal.names import ADD_BUDGET, BATCH, BATCH_NEWS, BATCH_ORDER, MEMO_BATCH
 from perdure.temporal.payloads import NOTHING, pack, unpack
 from perdure.text import described, one_line
+from perdure.turn.history_limits import run_events
 from perdure.workflows import ancestors, schedule_total
 from perdure.workflows.batch.details import card
 
@@ -150,7 +151,7 @@ class AgentBatch:
             if batch_plan.is_over(request, self._progress):
                 await self._settle(request)
                 return True
-            if workflow.info().get_current_history_length() >= limits.BATCH_EVENTS:
+            if _is_full():
                 return False
             self._progress, orders = batch_plan.ordered(request, self._progress, workflow.now())
             self._show(request)
@@ -218,6 +219,13 @@ class AgentBatch:
         following = request.model_copy(update={"progress": self._progress})
         payload = pack(following, "the next run's input")
         workflow.continue_as_new(payload, memo=dict(workflow.memo()))
+
+
+def _is_full() -> bool:
+    """Return whether the batch has to continue in a new run."""
+    info = workflow.info()
+    most = min(limits.BATCH_EVENTS, run_events(info.task_timeout))
+    return info.get_current_history_length() >= most
 
 
 def _refuse_gaps(note: BatchNote) -> None:

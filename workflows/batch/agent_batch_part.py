@@ -70,13 +70,14 @@ class AgentBatchPart:
         self._tasks: set[asyncio.Task[None]] = set()
         self._handles: dict[str, Handle] = {}
         self._found: list[str] = []
+        self._part: PartState | None = None
 
     @workflow.run
     async def run(self, start: RawValue = NOTHING) -> RawValue:
         """Wait for the batch, run the turns, and return how many have an answer."""
         try:
             request = unpack(start, PartRequest)
-            part = PartState(request)
+            self._part = part = PartState(request)
             working = asyncio.create_task(self._work(request, part))
             while not working.done():
                 try:

@@ -66,7 +66,7 @@ from perdure.temporal.payloads import NOTHING, pack, unpack
 from perdure.turn.wire import Steer
 from perdure.values.budgets import BudgetUpdate
 from perdure.values.content import check_message, parts_size
-from perdure.workflows import ancestors, storage
+from perdure.workflows import ancestors, child_starts, storage
 from perdure.workflows.session import next_run, recording
 from perdure.workflows.session.details import card
 from perdure.workflows.turn.calls import has_ended
@@ -103,6 +103,7 @@ class AgentSession:
     @workflow.run
     async def run(self, start: RawValue = NOTHING) -> RawValue:
         """Run the session until it is closed, idle for too long, or cancelled."""
+        child_starts.ignore_unawaited()
         with failures.typed():
             self._begin(start)
         if self._early and self._state.may_start and workflow.patched(_EARLY_FIRST):
@@ -123,6 +124,11 @@ class AgentSession:
             raise
         await workflow.wait_condition(workflow.all_handlers_finished)
         return pack(self._left)
+
+    @property
+    def details(self) -> str:
+        """The details in Temporal's web UI."""
+        return card(self._state)
 
     @property
     def _left(self) -> Left:
@@ -146,14 +152,12 @@ class AgentSession:
         self._begin_task()
         self._news.append(fact)
         self._state = apply(self._state, fact)
-        workflow.set_current_details(card(self._state))
 
     def _note_end(self, fact: TurnOver) -> None:
         """Note the end of a turn, which history has before the updates of this workflow task."""
         self._begin_task()
         self._news.insert(0, fact)
         self._state = fold(self._news, self._before)
-        workflow.set_current_details(card(self._state))
 
     def _begin_task(self) -> None:
         """Forget the facts of the workflow task before, if this is another task."""

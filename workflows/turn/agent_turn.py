@@ -58,6 +58,10 @@ from perdure.workflows.turn.turn_context import Board
 
 _REFUSES_WAITING = "refuse-waiting-updates"
 """The patch id of turns that answer the updates that still wait when they end without an answer."""
+_CANCELLED_LATE = "cancelled-while-it-fails"
+"""The patch id of turns that record their end if they are cancelled while they fail."""
+_NOTED = "notes-early-additions"
+"""The patch id of delegates and turns of batches that note what is added before they begin."""
 
 _OUTCOMES = {
     errors.TurnBudgetExceededError: Outcome.BUDGET_EXHAUSTED,
@@ -109,19 +113,46 @@ class AgentTurn:
             await self._followers.tell_end()
             summary = self._board.summary(done.outcome, done.output, done.risk)
         except asyncio.CancelledError:
-            summary = await self._cancelled(workflow.cancellation_reason() or "")
-            if workflow.info().parent is None:
-                raise
-            return pack(summary)  # the only thing that a parent receives of a cancelled child
+            return await self._cancelled_end()
         except NeedsLaterReleaseError:
             raise
         except PerdureError as error:
-            raise await self._failure(error) from error
-        except Exception as error:  # a bug must not make the workflow task fail for ever
+            return await self._failed(error, error)
+        except Exception as error:  # noqa: BLE001 - a bug must not fail the workflow task for ever
             workflow.logger.exception("the turn failed unexpectedly")
-            raise await self._failure(PerdureError(described(error))) from error
+            return await self._failed(PerdureError(described(error)), error)
         self._close(summary)
         return pack(summary)
+
+    @property
+    def details(self) -> str:
+        """The details in Temporal's web UI."""
+        return self._board.details
+
+    async def _failed(self, error: PerdureError, cause: Exception) -> RawValue:
+        """End with an error; a cancel that comes before the end is the end instead.
+
+        Raises:
+            ApplicationError: The turn has failed.
+        """
+        try:
+            failure = await self._failure(error)
+        except asyncio.CancelledError:
+            if not workflow.patched(_CANCELLED_LATE):
+                raise
+            return await self._cancelled_end()
+        raise failure from cause
+
+    async def _cancelled_end(self) -> RawValue:
+        """End a turn that is cancelled.
+
+        Raises:
+            CancelledError: It is not a delegate, or a turn of a batch.
+        """
+        summary = await self._cancelled(workflow.cancellation_reason() or "")
+        if workflow.info().parent is None:
+            raise asyncio.CancelledError
+        return pack(summary)  # the only thing that a parent receives of a cancelled child
 
     def _open(self, start: RawValue) -> TurnStarted | TurnContinued:
         """Return the input of the run after validation.
@@ -209,7 +240,12 @@ class AgentTurn:
                 lambda: self._board.state.agent is not None or self._board.state.is_delayed
             )
             with failures.typed():
-                self._check_added(added, self._board.state)
+                try:
+                    self._check_added(added, self._board.state)
+                except errors.InvalidRequestError:
+                    if not is_root and self._board.state.agent is None and workflow.patched(_NOTED):
+                        self._board.note(added)  # as readers do: its agent may have such a limit
+                    raise
         if not is_root:
             if added.more:  # those above first: at no moment is more leased than there is
                 await ancestors.tell_added(self._board.state, added.more)
@@ -303,7 +339,6 @@ class AgentTurn:
         if before.awaits_parts:
             return
         log_events.answered_without_a_run(before, self._board.state)
-        self._board.show()
         if message.now:
             await self._calls.interrupt()
 
@@ -365,7 +400,6 @@ class AgentTurn:
                 )
         if not before.awaits_parts:
             log_events.answered_without_a_run(before, self._board.state)
-            self._board.show()
 
     @decide.validator
     def check_decision(self, payload: RawValue = NOTHING) -> None:

@@ -141,7 +141,7 @@ class Calls:
             await ended_within([handle], CANCEL_GRACE, f"{key} may end after the cancel")
         if handle.done():
             self._fold_end(key, handle)
-        elif self._board.is_too_late:
+        else:  # the turn may still tell of its end, which takes further workflow tasks
             self._left.append(asyncio.create_task(self._fold_later(key, handle)))
 
     async def _until(self, key: ActivityKey, handle: Handle, has_deadline: bool) -> None:

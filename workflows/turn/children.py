@@ -106,7 +106,6 @@ class Children:
     async def told(self, fact: ChildTold) -> None:
         """Handle a child's news: it waits, continues, or was given budget."""
         self._board.note(fact)
-        self._board.show()
         self._heard += 1
         await self.count_time()
 
@@ -204,12 +203,10 @@ class Children:
         except ActivityError as error:
             fact = outcomes.failed(read_key, error.cause or error)
         board.note(fact)
-        board.show()
 
     def _note_end(self, fact: ChildEnded) -> None:
         before = self._board.state
         self._board.note(fact)
-        self._board.show()
         self._running.pop(replace(fact.key, attempt=1), None)
         log_events.delegation_ended(before, self._board.state, fact.key)
 

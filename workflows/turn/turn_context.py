@@ -38,6 +38,7 @@ class Board:
         self.failing_since: datetime | None = None
         self.is_full = False
         self._now = ""
+        self._is_over = False
         self._before = self.state
         self._news: list[Recorded] = []
         self._length = -1
@@ -121,27 +122,24 @@ class Board:
             return timedelta()
         return workflow.now() - self.failing_since
 
-    def show(self, now: str = "") -> None:
-        """Update the details in the web UI; `now` is the current action, if it has changed."""
-        self._now = now or self._now
-        if self.state.carried.origin is not None and self.state.awaits_parts:
-            return  # there is nothing to show until the state of the run before is there
-        time_left = self.time_left
-        at = workflow.now()
-        workflow.set_current_details(
-            card(
-                self.state,
-                self._now,
-                at,
-                None if time_left is None or self.state.is_untimed else at + time_left,
-                self.deadline,
-            )
-        )
+    def show(self, now: str) -> None:
+        """Show `now` as the current action in the web UI."""
+        self._now = now
 
     def show_end(self, outcome: Outcome) -> None:
         """Show the end of the turn in the web UI, without waits and deadline."""
-        over = replace(self.state, waiting=None)
-        workflow.set_current_details(card(over, f"ended: {outcome.value}", workflow.now(), None))
+        self._now, self._is_over = f"ended: {outcome.value}", True
+
+    @property
+    def details(self) -> str:
+        """The details in the web UI."""
+        at, time_left = workflow.now(), self.time_left
+        if self._is_over:
+            return card(replace(self.state, waiting=None), self._now, at, None)
+        if self.state.carried.origin is not None and self.state.awaits_parts:
+            return ""  # there is nothing to show until the state of the run before is there
+        time_up = None if time_left is None or self.state.is_untimed else at + time_left
+        return card(self.state, self._now, at, time_up, self.deadline)
 
     def summary(
         self,

@@ -161,7 +161,6 @@ async def for_approval(board: Board, calls: Asked) -> None:
                 )
             except TimeoutError:
                 late.add(approval.call_id)
-                board.show()
         expired += [call.id for call, _ in board.state.asked.calls]
 
 

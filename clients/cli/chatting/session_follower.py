@@ -1,4 +1,4 @@
-"""All turns of a session, shown one after the other, whoever sent their messages."""
+"""All turns of a session, shown in order, no matter who sent their messages."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from pydantic_core import to_json
 
 from perdure import errors
 from perdure.base import Wire
-from perdure.clients.batches.places import Place
+from perdure.clients.batches.positions import ResultPosition
 from perdure.clients.batches.status import BatchResult, TaskState
 
 _PAGE_BYTES = 64 * 1024
@@ -54,7 +54,7 @@ class ResultFile:
             self._remove_torn_line()
             last = self._last()
             self.cursor = last.cursor if last else None
-            if last is not None and Place.of(last.cursor).round < current_round:
+            if last is not None and ResultPosition.of(last.cursor).round < current_round:
                 self._keep_answers()
             self._file = path.open("ab")
         except OSError as error:

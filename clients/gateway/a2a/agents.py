@@ -66,8 +66,8 @@ class A2AAgent:
         version: The version of the agent.
         tags: Keywords of what it can do.
         examples: Examples of messages to it.
-        url: The address at which clients reach it, `…/a2a/NAME`, where a proxy stands in front of
-            the gateway. Without it, the card has the address at which it was asked for.
+        url: The address at which clients reach it, `…/a2a/NAME`, if a proxy is in front of the
+            gateway. Without it, the card has the address at which it was asked for.
 
     Raises:
         ConfigurationError: A field is not valid.

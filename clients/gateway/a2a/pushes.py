@@ -134,7 +134,7 @@ async def list_of(
 
 
 async def delete(found_task: FoundTask, config_id: str) -> None:
-    """Notify a receiver no more. It is no error if there is no such configuration."""
+    """Stop notifying a receiver. A configuration that does not exist is not an error."""
     handle = found_task.scope.client.temporal.get_workflow_handle(
         _workflow_id(found_task, config_id)
     )

@@ -13,7 +13,7 @@ from perdure import errors
 from perdure.clients.gateway.agui import run_input, snapshots
 from perdure.clients.gateway.agui.run_input import RunInput
 from perdure.clients.gateway.agui.threads import Thread, decide, open_thread
-from perdure.clients.gateway.agui.translation import Names, Told, Translation
+from perdure.clients.gateway.agui.translation import Names, Translation, TurnItem
 from perdure.clients.gateway.operations import Call, operation
 from perdure.clients.gateway.problems import problem_of
 from perdure.clients.gateway.streams import EventStream
@@ -64,7 +64,7 @@ def _names(body: RunInput, thread: Thread) -> Names:
 
 
 async def _pass_over(
-    run: Translation, items: AsyncGenerator[Told, None], thread: Thread, after: str | None
+    run: Translation, items: AsyncGenerator[TurnItem, None], thread: Thread, after: str | None
 ) -> str | None:
     """Let a run see what precedes it, and return the cursor of the last event of that.
 
@@ -91,7 +91,7 @@ async def _pass_over(
 
 async def _messages(
     run: Translation,
-    items: AsyncGenerator[Told, None],
+    items: AsyncGenerator[TurnItem, None],
     turn: Turn[Any],
     opening: Iterable[ServerSentEvent],
 ) -> AsyncGenerator[ServerSentEvent, None]:
@@ -108,7 +108,7 @@ async def _messages(
 
 
 async def _following(
-    run: Translation, items: AsyncGenerator[Told, None], turn: Turn[Any]
+    run: Translation, items: AsyncGenerator[TurnItem, None], turn: Turn[Any]
 ) -> AsyncGenerator[ServerSentEvent, None]:
     """Yield the messages after the opening, until the turn is over or waits for people."""
     while not (waits := await _waits(run, turn)) and run.state.ended is None:

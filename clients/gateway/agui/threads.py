@@ -51,7 +51,7 @@ async def open_thread(call: Call, thread_id: str, request: Wanted) -> Thread:
     Raises:
         RefusedError: The caller may not send a message, or sends a message with answers.
         TurnConflictError: The thread belongs to another agent.
-        SessionNotFoundError: There is no such thread, and nothing is said.
+        SessionNotFoundError: There is no such thread, and no message to begin it with.
         PerdureError: As `Session.say`.
     """
     agent, session = _agent_of(call), _session(call, thread_id, request.message)

@@ -55,7 +55,7 @@ from perdure.turn.state import TurnState
 from perdure.values.messages import OPEN_CALL, AssistantMessage
 from perdure.values.reports import Usage
 
-Told = Event | str | TextBegins | TextVoid | ToolProgress | CaughtUp
+TurnItem = Event | str | TextBegins | TextVoid | ToolProgress | CaughtUp
 Events = Iterator[BaseEvent]
 
 _STOPPED = "the run was stopped"
@@ -135,7 +135,7 @@ class Translation:
             yield TextMessageStartEvent(message_id=self._text.id, role="assistant")
             yield TextMessageContentEvent(message_id=self._text.id, delta=self._text.text)
 
-    def see(self, item: Told) -> Events:
+    def see(self, item: TurnItem) -> Events:
         """Yield the events that follow from an event of the turn, or from its live text."""
         match item:
             case Event():

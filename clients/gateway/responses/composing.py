@@ -38,7 +38,7 @@ from perdure.values.messages import ToolResult
 from perdure.values.options import NO_OPTIONS
 from perdure.values.reports import Outcome, Usage
 
-Told = Iterator[tuple[str, dict[str, Any]]]
+NamedEvents = Iterator[tuple[str, dict[str, Any]]]
 """Events of the response: the type and the fields of each."""
 
 _START = datetime.min.replace(tzinfo=UTC)
@@ -142,7 +142,7 @@ class Composer:
         self._number += len(numbered)
         return numbered
 
-    def _see(self, event: turn_events.Event) -> Told:
+    def _see(self, event: turn_events.Event) -> NamedEvents:
         is_first, was_queued = self._began is _START, self.state.agent is None
         self._at = event.at
         if is_first:
@@ -163,7 +163,7 @@ class Composer:
         yield from self._asks()
         yield from self._results()
 
-    def _answered(self, event: turn_events.Event, step: int) -> Told:
+    def _answered(self, event: turn_events.Event, step: int) -> NamedEvents:
         """Yield the text of an answer and its calls.
 
         The text of an agent whose answers have a type waits for the end: it may be asked again.
@@ -183,7 +183,7 @@ class Composer:
             yield "response.mcp_call_arguments.done", {**at, "arguments": call.arguments}
             yield "response.mcp_call.in_progress", at
 
-    def _message(self, step: int, text: str, *, is_last: bool) -> Told:
+    def _message(self, step: int, text: str, *, is_last: bool) -> NamedEvents:
         item = OutputMessage(
             id=f"msg_{self._key}_{step}",
             status="in_progress",
@@ -200,7 +200,7 @@ class Composer:
         done = item.model_copy(update={"status": "completed", "content": (text_part,)})
         yield self._done(index, done)
 
-    def _asks(self) -> Told:
+    def _asks(self) -> NamedEvents:
         """Yield the calls that have begun to wait for a person."""
         for approval in pending(self.state, self._run_id, _START):
             request_id = f"{APPROVAL}{approval.call_id}:{approval.token}"
@@ -214,7 +214,7 @@ class Composer:
             yield self._added(item)
             yield self._done(index, item)
 
-    def _results(self) -> Told:
+    def _results(self) -> NamedEvents:
         """Yield the calls that have a result since the last event."""
         if not self._open:
             return
@@ -223,7 +223,7 @@ class Composer:
             if result.call_id in self._open:
                 yield from self._result(result)
 
-    def _result(self, result: ToolResult) -> Told:
+    def _result(self, result: ToolResult) -> NamedEvents:
         if result.is_error:
             item = self._change(
                 result.call_id, status="failed", error=ToolError(content=result.content)
@@ -234,7 +234,7 @@ class Composer:
         yield f"response.mcp_call.{item.status}", {"item_id": item.id, "output_index": index}
         yield self._done(index, item)
 
-    def _ended(self, event: turn_events.Event) -> Told:
+    def _ended(self, event: turn_events.Event) -> NamedEvents:
         """Yield the end, after the results and the text that came with it."""
         yield from self._results()
         for call_id, index in list(self._open.items()):

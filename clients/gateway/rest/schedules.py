@@ -57,7 +57,7 @@ from perdure.values.turn_options import StoredOptions
 
 _FREE = frozenset({"labels", "on_done", "output_schema"})
 """The options of turns that a caller may change without the permission `budget`."""
-_LIMITS = {"batch", *StoredOptions.model_fields} - _FREE
+_LIMITS = {"batch", "total", *StoredOptions.model_fields} - _FREE
 
 
 class ScheduledTasks(Body):
@@ -96,6 +96,7 @@ class _Timing(CommonOptions):
     jitter: timedelta | None = None
     starts: datetime | None = None
     ends: datetime | None = None
+    total: Budget | None = None
     batch: ScheduledTasks | None = None
 
     def given(self) -> dict[str, Any]:
@@ -122,6 +123,8 @@ class CreateSchedule(_Timing):
         jitter: The largest random delay of a turn.
         starts: No turn starts before this time.
         ends: No turn starts after this time.
+        total: The limits of what all turns together may spend, without a time. It needs the
+            permission `budget`.
         batch: The batch that is run at each time, instead of one turn; the budget is then that of
             each batch.
     """
@@ -166,7 +169,7 @@ class Slots(Value):
 @operation("POST", "/v1/schedules", may="start")
 async def create_schedule(call: Call, body: CreateSchedule) -> ScheduleStatus:
     """Create a schedule, or find the one with its id and the same definition."""
-    check_limits(call.caller, body, budget_of(body.task))
+    check_limits(call.caller, body, budget_of(body.task), body.total)
     _check_batch(call.caller, body.batch)
     schedule_id = checked(call, body.id)
     known = call.gateway.schedule_ids
@@ -242,13 +245,13 @@ async def change_schedule(call: Call, body: ChangeSchedule) -> ScheduleStatus:
     _check_batch(call.caller, body.batch)
     if has_task and _limits_of(body.task) != _limits_of(await schedule.task()):
         call.caller.require("budget")
-    await schedule.change(**body.given(), **_order(call))
+    await schedule.change(**body.given(), **_order(call), by=call.caller.subject)
     return await schedule.status()
 
 
 @operation("DELETE", "/v1/schedules/{id:path}", may="control")
 async def delete_schedule(call: Call) -> None:
-    """Delete a schedule. Its turns stay, and one that runs goes on."""
+    """Delete a schedule. Its turns stay, and a turn that runs continues."""
     await _schedule(call).delete()
     call.gateway.schedule_ids.note(call.id, exists=False)
 
@@ -290,7 +293,9 @@ async def backfill_schedule(call: Call, body: Backfill) -> Accepted[Slots]:
     """Start a turn for each time of the schedule in a range that has none."""
     schedule = _schedule(call)
     await _check_backfill(call, body, schedule)
-    slots = await schedule.backfill(body.start, body.end, at_once=body.at_once)
+    slots = await schedule.backfill(
+        body.start, body.end, at_once=body.at_once, by=call.caller.subject
+    )
     return Slots(slots=slots)
 
 

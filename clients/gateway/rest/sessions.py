@@ -211,7 +211,7 @@ async def get_session(call: Call) -> SessionStatus:
 
 @operation("POST", "/v1/sessions/{id:path}/interrupt", may="control")
 async def interrupt_session(call: Call, body: Reason) -> Accepted[Cancelled]:
-    """Cancel the running turn. Messages that wait go on waiting, until the next one comes."""
+    """Cancel the running turn. Messages that wait stay waiting, until the next message comes."""
     session, by = call.client.session(call.id), call.caller.subject
     return Cancelled(cancelled=await session.interrupt(body.reason, by=by))
 
@@ -244,7 +244,7 @@ async def add_to_session(call: Call, body: AddBudget) -> None:
 
 @operation("POST", "/v1/sessions/{id:path}/close", may="control")
 async def close_session(call: Call, body: Reason) -> Unread:
-    """Close a session: it takes no more messages. A running turn goes on to its end."""
+    """Close a session: it takes no more messages. A running turn continues to its end."""
     session, by = call.client.session(call.id), call.caller.subject
     return Unread(unread=await session.close(body.reason, by=by))
 

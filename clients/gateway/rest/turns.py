@@ -199,7 +199,7 @@ class SteerTurn(Body):
 
 
 class ForkTurn(Body):
-    """From where, and as what, a new turn goes on.
+    """The step from which a new turn continues, and its options.
 
     Attributes:
         at_step: The number of a complete step; 0 for the task alone, null for the last one.
@@ -227,7 +227,7 @@ class ForkTurn(Body):
 
 
 class ResumeTurn(Body):
-    """The limits of the turn that goes on, and its id; a turn that waits takes none of them."""
+    """The limits of the new turn, and its id; a turn that waits takes none of them."""
 
     id: str | None = None
     budget: Budget | None = None
@@ -374,7 +374,7 @@ async def deny_call(call: Call, body: DenyCall) -> None:
 async def add_budget(call: Call, body: MoreBudget) -> Remaining:
     """Add to the budget of a turn, or to its iterations, and return the rest.
 
-    A turn that waits for that goes on. A request that is repeated adds again.
+    A turn that waits for that continues. A request that is repeated adds again.
     """
     return await call.client.turn(call.id).add_budget(
         body.budget, iterations=body.iterations, by=call.caller.subject
@@ -398,7 +398,7 @@ async def steer_turn(call: Call, body: SteerTurn) -> Accepted[Reference]:
 
 @operation("POST", "/v1/turns/{id:path}/fork", may="start", takes_key=True)
 async def fork_turn(call: Call, body: ForkTurn) -> Accepted[TurnReference]:
-    """Start a turn that goes on from a complete step of another, which is not changed.
+    """Start a turn that continues from a complete step of another turn, which is not changed.
 
     Calls after that step may happen again. Without an id, each request starts another turn.
     """
@@ -425,7 +425,7 @@ async def fork_turn(call: Call, body: ForkTurn) -> Accepted[TurnReference]:
 
 @operation("POST", "/v1/turns/{id:path}/resume", may="start", takes_key=True)
 async def resume_turn(call: Call, body: ResumeTurn) -> Accepted[TurnReference]:
-    """Let a turn go on that ended without an answer, as a new turn, or that waits for a provider.
+    """Continue a turn that ended without an answer, as a new turn, or that waits for a provider.
 
     Without an id, each request starts another turn.
     """
@@ -447,7 +447,7 @@ async def resume_turn(call: Call, body: ResumeTurn) -> Accepted[TurnReference]:
 
 
 def _optional_id(call: Call, own_id: str | None) -> str | None:
-    """Return the id of a turn that goes on from another one; None if the caller names none."""
+    """Return the id of a turn that continues another turn; None if the caller names none."""
     chosen = own_id if own_id is not None else key_of(call.request)
     return None if chosen is None else access.TURN.new_id(checked(call, chosen))
 

@@ -12,9 +12,9 @@ An update that is delivered again after a reset is recorded twice: `ADMITTED` ha
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, ClassVar
 
 from temporalio.api.common.v1 import Payload
 from temporalio.api.enums.v1 import EventType
@@ -22,9 +22,6 @@ from temporalio.api.failure.v1 import Failure
 from temporalio.api.history.v1 import (
     HistoryEvent,
     MarkerRecordedEventAttributes,
-    WorkflowExecutionSignaledEventAttributes,
-    WorkflowExecutionStartedEventAttributes,
-    WorkflowExecutionUpdateAcceptedEventAttributes,
 )
 from temporalio.api.update.v1 import Input
 from temporalio.common import RawValue
@@ -74,6 +71,10 @@ _SILENT = frozenset(
 )
 """Two thirds of all events: they hold no fact."""
 
+_MARKER = EventType.EVENT_TYPE_MARKER_RECORDED
+_SCHEDULED = EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED
+"""As numbers, because Temporal's enum looks up its names in Python each time."""
+
 _ENDS = {
     EventType.EVENT_TYPE_ACTIVITY_TASK_FAILED: "activity_task_failed_event_attributes",
     EventType.EVENT_TYPE_ACTIVITY_TASK_TIMED_OUT: "activity_task_timed_out_event_attributes",
@@ -101,11 +102,9 @@ _CHILD_ENDS = {
         "child_workflow_execution_timed_out_event_attributes"
     ),
 }
-_OF_CHILDREN = (
-    EventType.EVENT_TYPE_START_CHILD_WORKFLOW_EXECUTION_INITIATED,
-    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED,
-    *_CHILD_ENDS,
-)
+
+
+_Reader = Callable[[Any, HistoryEvent], Coroutine[Any, Any, Recorded | None]]
 
 
 class HistoryReader:
@@ -137,54 +136,25 @@ class HistoryReader:
         return (TaskBegan(), *facts) if facts and self._tasks.begins() else facts
 
     async def _facts(self, event: HistoryEvent) -> tuple[Recorded, ...]:
-        if event.event_type == EventType.EVENT_TYPE_MARKER_RECORDED:
+        if event.event_type == _MARKER:
             return await self._ended_locally(event)
         fact = await self._fact(event)
         return () if fact is None else (fact,)
 
     async def _fact(self, event: HistoryEvent) -> Recorded | None:
-        match event.event_type:
-            case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
-                return await self._started(event.workflow_execution_started_event_attributes)
-            case EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
-                return await self._scheduled(event)
-            case EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED:
-                return await self._completed(event)
-            case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCEL_REQUESTED:
-                return CancelRequested(*cancellations.requested(event))
-            case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ADMITTED:
-                request = event.workflow_execution_update_admitted_event_attributes.request
-                self._admitted[request.meta.update_id] = request.input
-                return None
-            case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED:
-                return await self._updated(
-                    event.workflow_execution_update_accepted_event_attributes
-                )
-            case EventType.EVENT_TYPE_WORKFLOW_PROPERTIES_MODIFIED:
-                return await self._waits(
-                    event.workflow_properties_modified_event_attributes.upserted_memo.fields
-                )
-            case kind if kind in _ENDS:
-                return await self._ended_badly(event)
-            case kind if kind in _OF_CHILDREN:
-                return await self._of_child(event)
-            case _:
-                return await self._closed(event)
+        read = self._readers.get(event.event_type)
+        return None if read is None else await read(self, event)
 
-    async def _of_child(self, event: HistoryEvent) -> Recorded | None:
-        """Return the fact of a delegate's turn: its start, its news, or its end."""
-        match event.event_type:
-            case EventType.EVENT_TYPE_START_CHILD_WORKFLOW_EXECUTION_INITIATED:
-                return await self._child_scheduled(event)
-            case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED:
-                return await self._signalled(event.workflow_execution_signaled_event_attributes)
-            case _:
-                return await self._child_ended(event)
+    async def _cancelled(self, event: HistoryEvent) -> Recorded:
+        return CancelRequested(*cancellations.requested(event))
 
-    async def _signalled(
-        self, signalled: WorkflowExecutionSignaledEventAttributes
-    ) -> Recorded | None:
+    async def _admit(self, event: HistoryEvent) -> None:
+        request = event.workflow_execution_update_admitted_event_attributes.request
+        self._admitted[request.meta.update_id] = request.input
+
+    async def _signalled(self, event: HistoryEvent) -> Recorded | None:
         """Return the fact of a signal: the news of a delegate, or a message from the session."""
+        signalled = event.workflow_execution_signaled_event_attributes
         if signalled.signal_name not in (CHILD_NEWS, STEER):
             return None
         raw_values = [await self._raw([payload]) for payload in signalled.input.payloads]
@@ -212,7 +182,7 @@ class HistoryReader:
     async def _ended_locally(self, event: HistoryEvent) -> tuple[Recorded, ...]:
         """Return the facts of a local activity: an agent that was resolved, or a call of a tool.
 
-        One without a result is repeated as an ordinary activity, so it is no fact.
+        An activity without a result is repeated as an ordinary activity, and is not a fact.
         """
         result = event.marker_recorded_event_attributes.details.get(_LOCAL_RESULT)
         key = key_of(event)
@@ -223,7 +193,8 @@ class HistoryReader:
             return Scheduled(key), fact
         return (fact,) if isinstance(fact, AgentResolved) else ()
 
-    async def _started(self, begun: WorkflowExecutionStartedEventAttributes) -> Recorded | None:
+    async def _started(self, event: HistoryEvent) -> Recorded | None:
+        begun = event.workflow_execution_started_event_attributes
         if len(begun.input.payloads) != 1:
             return None
         raw = await self._raw(begun.input.payloads)
@@ -247,9 +218,8 @@ class HistoryReader:
         except PerdureError:
             return None
 
-    async def _updated(
-        self, accepted: WorkflowExecutionUpdateAcceptedEventAttributes
-    ) -> Recorded | None:
+    async def _updated(self, event: HistoryEvent) -> Recorded | None:
+        accepted = event.workflow_execution_update_accepted_event_attributes
         update_id = accepted.protocol_instance_id
         update = self._admitted.pop(update_id, accepted.accepted_request.input)
         if update_id in self._answered:
@@ -264,7 +234,8 @@ class HistoryReader:
             return outcomes.resumed(await self._raw(update.args.payloads))
         return None
 
-    async def _waits(self, memo: Mapping[str, Payload]) -> Recorded | None:
+    async def _waits(self, event: HistoryEvent) -> Recorded | None:
+        memo = event.workflow_properties_modified_event_attributes.upserted_memo.fields
         if MEMO_WAIT not in memo:
             return None
         [waits_for] = await decoded(self._converter, [memo[MEMO_WAIT]])
@@ -327,7 +298,7 @@ class HistoryReader:
         failure = attributes.failure if hasattr(attributes, "failure") else _cancelled()
         return outcomes.failed(key, await self._failure(failure))
 
-    async def _closed(self, event: HistoryEvent) -> Recorded | None:
+    async def _closed(self, event: HistoryEvent) -> Recorded:
         match event.event_type:
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED:
                 raw = await self._raw(
@@ -352,12 +323,10 @@ class HistoryReader:
                     Outcome.TERMINATED,
                     reason=event.workflow_execution_terminated_event_attributes.reason,
                 )
-            case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TIMED_OUT:
+            case _:
                 return TurnEnded(
                     Outcome.TIMED_OUT, reason="the server's timeout for the workflow is over"
                 )
-            case _:
-                return None
 
     async def _failure(self, failure: Failure) -> BaseException:
         """Decode a failure to the original exception.
@@ -380,6 +349,26 @@ class HistoryReader:
 
     async def _raw(self, payloads: Iterable[Payload]) -> RawValue:
         return await raw_value(self._converter, payloads, is_worker=self._is_worker)
+
+    _readers: ClassVar[dict[int, _Reader]] = {
+        EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED: _started,
+        EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED: _scheduled,
+        EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED: _completed,
+        EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCEL_REQUESTED: _cancelled,
+        EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ADMITTED: _admit,
+        EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED: _updated,
+        EventType.EVENT_TYPE_WORKFLOW_PROPERTIES_MODIFIED: _waits,
+        EventType.EVENT_TYPE_START_CHILD_WORKFLOW_EXECUTION_INITIATED: _child_scheduled,
+        EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED: _signalled,
+        **dict.fromkeys(_ENDS, _ended_badly),
+        **dict.fromkeys(_CHILD_ENDS, _child_ended),
+        EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED: _closed,
+        EventType.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED: _closed,
+        EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCELED: _closed,
+        EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TERMINATED: _closed,
+        EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TIMED_OUT: _closed,
+    }
+    """What reads an event, by its type. All other events hold no fact."""
 
 
 async def raw_value(
@@ -405,9 +394,9 @@ def key_of(event: HistoryEvent) -> ActivityKey | None:
 
     A local activity has one event, its end.
     """
-    if event.event_type == EventType.EVENT_TYPE_MARKER_RECORDED:
+    if event.event_type == _MARKER:
         return _key_of_marker(event.marker_recorded_event_attributes)
-    if event.event_type != EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
+    if event.event_type != _SCHEDULED:
         return None
     key = parse_key(event.activity_task_scheduled_event_attributes.activity_id)
     return None if isinstance(key, ChildKey) else key

@@ -28,8 +28,10 @@ async def parts_of(
         PayloadDecodeError: This process lacks the codec or the key of the turn.
     """
     state = await _state(client, turn_id, run_id, is_worker=is_worker)
-    run = ChildRun(turn_id=turn_id, run_id=run_id)
-    summary = (await read_turn(client, run, is_worker=is_worker)).summary
+    summary = state.ended.summary if state.ended else None
+    if summary is None:  # its spending is in the histories of its delegates
+        run = ChildRun(turn_id=turn_id, run_id=run_id)
+        summary = (await read_turn(client, run, is_worker=is_worker)).summary
     end = TurnEnd(
         outcome=summary.outcome,
         spent=summary.spent,

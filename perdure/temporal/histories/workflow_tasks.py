@@ -38,6 +38,9 @@ OF_TASKS = frozenset(
 )
 """The types of the events of the workflow tasks themselves."""
 
+_NO_NEWS = COMMANDS | OF_TASKS
+_COMPLETED = EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
+
 
 class TaskBoundaries:
     """Follows the events of a run, in order, and notices where another workflow task begins.
@@ -52,8 +55,8 @@ class TaskBoundaries:
 
     def see(self, event: HistoryEvent) -> None:
         """Note the next event."""
-        is_completion = event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
-        is_news = event.event_type not in COMMANDS and event.event_type not in OF_TASKS
+        is_completion = event.event_type == _COMPLETED
+        is_news = event.event_type not in _NO_NEWS
         if self._is_completed and (is_news or is_completion):
             self._is_new = True
         if event.event_id == 1:  # the first task has no other one before it

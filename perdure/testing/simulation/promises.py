@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
+from perdure.base import replace
 from perdure.session.state import SessionState
 from perdure.temporal.names import ADD_BUDGET, SESSION, TURN
 from perdure.testing.simulation.observations import (

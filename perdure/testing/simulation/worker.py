@@ -6,10 +6,8 @@ by the code of a real worker. Only models and tools are played: by the world.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterable
-from concurrent.futures import Executor
-from dataclasses import replace
+import functools
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol, cast
 
@@ -22,10 +20,12 @@ from temporalio.testing import ActivityEnvironment
 from perdure.activities.call_tool import Handler
 from perdure.activities.provider import ModelRequest
 from perdure.agents.agent import Agent
+from perdure.base import replace
 from perdure.temporal import failures
 from perdure.temporal.names import CALL_MODEL
 from perdure.temporal.payloads import pack, unpack
 from perdure.testing.simulation.client import HistoryClient
+from perdure.testing.simulation.server.loops import QuickLoop
 from perdure.testing.simulation.server.runs import Activity
 from perdure.testing.simulation.server.sdk import CONVERTER, NAMESPACE, TASK_QUEUE
 from perdure.testing.simulation.server.server import SimulatedServer
@@ -75,7 +75,7 @@ class SimulatedWorker:
             prices={model: PRICE for agent in agents for model in agent.models},
         )
         self._processes: dict[int, dict[str, Handler]] = {}
-        self._loop = _Loop()
+        self._loop = _loop()
 
     def _handler(self, activity: Activity) -> Handler:
         """Return the code of an activity, in the process that has got it."""
@@ -133,20 +133,8 @@ class SimulatedWorker:
     async def close(self) -> None:
         """Close nothing."""
 
-    def stop(self) -> None:
-        """Close the event loop of the activities."""
-        self._loop.close()
 
-
-class _Loop(asyncio.SelectorEventLoop):
-    """An event loop that has no threads: what would run in a thread runs at once."""
-
-    def run_in_executor(  # type: ignore[override]
-        self, executor: Executor | None, func: Callable[..., Any], *args: Any
-    ) -> asyncio.Future[Any]:
-        future = self.create_future()
-        try:
-            future.set_result(func(*args))
-        except BaseException as error:  # noqa: BLE001 - the caller of the function gets it
-            future.set_exception(error)
-        return future
+@functools.cache
+def _loop() -> QuickLoop:
+    """Return the event loop of the activities of all simulations of this process."""
+    return QuickLoop()

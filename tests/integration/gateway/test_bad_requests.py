@@ -22,6 +22,7 @@ GOOD: dict[str, Any] = {"agent": "desk", "task": "Help."}
 PREFIX = "@acme/bad"
 MANY_LABELS = [f"n{number}=v" for number in range(3_000)]
 JSON = {"Content-Type": "application/json"}
+NO_FIELD = "there is no such field; /openapi.json has those that there are"
 BODIES: dict[str, tuple[bytes | dict[str, Any], tuple[int, str]]] = {
     "nothing": (b"", (422, "INVALID_REQUEST")),
     "not JSON": (b'{"agent": "desk", ', (400, "INVALID_JSON")),
@@ -133,7 +134,7 @@ async def test_bad_requests_are_refused_and_start_nothing(runtime: Runtime) -> N
     }
     assert found["an unknown field of the task"].json()["errors"] == [
         {"pointer": "#/task", "detail": "Input should be a valid string"},
-        {"pointer": "#/task/model", "detail": "Extra inputs are not permitted"},
+        {"pointer": "#/task/model", "detail": NO_FIELD},
     ]
     assert [one.status_code for one in most] == [200] * 3
     assert good.status_code == 202

@@ -442,12 +442,14 @@ async def test_limits_of_a_schedule_are_changed_by_callers_with_the_permission_a
         "max_iterations": 2,
         "allowed_tools": [],
         "options": {"max_output_tokens": 9},
+        "total": {"tokens": 90},
     }
     changes: list[dict[str, Any]] = [
         {"budget": None},
         {"max_iterations": None},
         {"allowed_tools": None},
         {"options": None},
+        {"total": None},
         {"task": "Write it."},
         {"task": {**limited, "requires_human_approval": False}},
     ]
@@ -468,12 +470,22 @@ async def test_limits_of_a_schedule_are_changed_by_callers_with_the_permission_a
         refused += [
             await http.post(path, json=body, headers=as_("sam")) for path, body in starts.items()
         ]
+        total = {**schedule, "total": {"tokens": 90}}
+        refused.append(await http.post("/v1/schedules", json=total, headers=as_("sam")))
         other_text = {"task": {**limited, "content": "Write more."}, "labels": {"a": "b"}}
         taken = await http.patch(path, json=other_text, headers=as_("sam"))
         lifted = await http.patch(path, json={"budget": None})
+        added = await http.post(f"{path}/add-budget", json={"budget": {"tokens": 9}})
+        last = (await http.get(path)).json()
         await http.delete(path)
 
-    assert [one.status_code for one in refused] == [403] * (len(changes) + len(starts))
+    assert [one.status_code for one in refused] == [403] * (len(changes) + len(starts) + 1)
+    assert (added.status_code, last["total"]["tokens"]) == (204, 99)
+    assert [(one["verb"], one["by"]) for one in last["log"]] == [
+        ("budget_added", "anna@example.com"),
+        ("changed", "anna@example.com"),
+        ("changed", "sam@example.com"),
+    ]
     assert (taken.status_code, taken.json()["budget"]["tokens"]) == (200, 5)
     assert (lifted.status_code, lifted.json()["budget"]) == (200, None)
 

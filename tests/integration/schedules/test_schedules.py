@@ -551,7 +551,7 @@ async def test_mistake_is_refused_before_anything_exists(runtime: Runtime) -> No
             (daily.backfill(at(4), at(2)), "has 0 times"),
             (daily.backfill(at(2), at(2).replace(year=2200)), "a backfill has 1 to 500"),
             (daily.backfill(at(2), at(4), at_once=True), "cannot run at once"),
-            (daily.pause("two\nlines"), "why must be"),
+            (daily.pause("two\nlines"), "reason must be"),
         ):
             with pytest.raises(errors.InvalidRequestError) as raised:
                 await call

@@ -9,6 +9,7 @@ import json
 import logging
 import secrets
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -260,8 +261,20 @@ async def test_schedule_remembers_who_asked_for_what(runtime: Runtime) -> None:
         changing = schedule.change(labels={"c": "d"})
         await asyncio.gather(changing, schedule.resume(by="9"), schedule.resume(by="10"))
         later = await schedule.status()
+        year = datetime.now(UTC).year - 1
+        january = (datetime(year, 1, 1, tzinfo=UTC), datetime(year, 1, 2, tzinfo=UTC))
+        slots = await schedule.backfill(*january, by=ANNA)
+        await schedule.backfill(*january, by="nobody")
+        await schedule.change(cron="0 4 1 1 *", by="Bo Berg")
+        last = await schedule.status()
         await schedule.delete()
 
+    assert len(slots) == 1
+    assert [(one.verb, one.by) for one in last.log[:3]] == [
+        ("changed", "Bo Berg"),
+        ("backfilled", ANNA),
+        (later.log[0].verb, later.log[0].by),
+    ]
     assert [(one.verb, one.by, one.reason, one.id) for one in status.log] == [
         ("cancelled", "Bo Berg", "two lines", ""),
         ("budget_added", ANNA, "", ""),

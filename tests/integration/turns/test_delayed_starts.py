@@ -127,8 +127,8 @@ async def test_updates_and_a_cancel_during_a_delay_are_answered_at_once(runtime:
 
     assert (first.model_calls, left.model_calls, left.iterations) == (2, 3, 2)
     assert refused.value.message == (
-        "the turn has no limit of usd, so nothing can be added to it: before a turn begins, only"
-        " the limits that it was started with can be raised"
+        "there is no limit of usd, so nothing can be added to it: before a turn begins, only the"
+        " limits that it was started with can be raised"
     )
     assert isinstance(error, errors.TurnCancelledError)
     assert error.report is not None
@@ -218,6 +218,7 @@ async def test_commands_delay_a_turn_and_set_its_deadline(
         said = capsys.readouterr().err
         until_then = (datetime.now(UTC) + 2 * HOUR).isoformat()
         options = ["--delay", "1s", "--deadline", until_then, "--fairness", "t-7", "--weight", "2"]
+        options += ["--priority", "2"]
         code = await asyncio.to_thread(command, [*words, "--id", "commanded-1", *options])
         turn = client.turn("commanded-1")
         status = await turn.status()
@@ -230,4 +231,4 @@ async def test_commands_delay_a_turn_and_set_its_deadline(
     assert "name the key as fairness" in said
     assert (code, status.deadline) == (0, datetime.fromisoformat(until_then))
     priority = described.raw_description.workflow_execution_info.priority
-    assert (priority.fairness_key, priority.fairness_weight) == ("t-7", 2)
+    assert (priority.priority_key, priority.fairness_key, priority.fairness_weight) == (2, "t-7", 2)

@@ -50,7 +50,10 @@ async def test_update_after_the_end_is_told_the_outcome(runtime: Runtime) -> Non
         await report_of(turn)
         error = await refused(turn)
 
-    assert error.message == f"turn {turn.id!r} is over (completed); 'add_budget' comes too late"
+    assert error.message == (
+        f"turn {turn.id!r} is over (completed); 'add_budget' comes too late: fork the turn, or"
+        " resume it if it has no answer"
+    )
 
 
 @pytest.mark.slow

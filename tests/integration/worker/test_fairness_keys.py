@@ -16,7 +16,7 @@ from temporalio.worker import Worker
 
 from perdure import Agent, UserMessage, errors
 from perdure.activities.provider import ModelRequest
-from perdure.testing import ScriptedModel, call, calls, says
+from perdure.testing import FunctionModel, ScriptedModel, call, calls, says
 from perdure.worker import AgentWorker, PerdurePlugin
 
 from ...conftest import Runtime
@@ -78,6 +78,39 @@ async def test_fairness_of_a_turn_is_that_of_its_later_runs(runtime: Runtime) ->
         ).raw_description.workflow_execution_info
 
     assert order_of(info.priority) == (0, "tenant-7", 3)
+
+
+@pytest.mark.accepts("Y55")
+async def test_fork_has_the_order_of_what_it_continues(runtime: Runtime) -> None:
+    """Of a turn and of a session; a handle that names a key of its own keeps the priority."""
+    given: dict[str, Any] = {"priority": 2, "fairness": "tenant-7"}
+    id = f"ordered-{secrets.token_hex(4)}"
+    async with runtime(
+        Agent(name="clerk", model="scripted:m"), model=FunctionModel(lambda _: says("done"))
+    ) as client:
+        turn = await client.start("clerk", "go", **given, weight=2.5)
+        await turn.result()
+        session = client.session(id, "clerk", **given)
+        await (await session.say("go")).result()
+        forks = [
+            await turn.fork(0),
+            await client.session(id).fork(id=f"{id}-a"),
+            await client.session(id, fairness="tenant-8").fork(id=f"{id}-b"),
+            await session.fork(id=f"{id}-c"),
+        ]
+        handles = [client.temporal.get_workflow_handle(fork.id) for fork in forks]
+        infos = [
+            (await handle.describe()).raw_description.workflow_execution_info for handle in handles
+        ]
+        for fork in forks:
+            await fork.cancel()
+
+    assert [order_of(info.priority) for info in infos] == [
+        (2, "tenant-7", 2.5),
+        (2, "tenant-7", 0),
+        (2, "tenant-8", 0),
+        (2, "tenant-7", 0),
+    ]
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [

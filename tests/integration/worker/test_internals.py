@@ -96,6 +96,21 @@ async def test_worker_that_never_started_can_be_marked_as_ended(worker: Worker) 
     await worker.run()  # it has been asked to stop, and releases its resources
 
 
+@pytest.mark.accepts("Y154")
+async def test_worker_ends_without_a_core_that_does_not(
+    worker: Worker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A core waits for the activities' poller to be told of the shutdown, which nothing polls."""
+    worker._activity_worker = None
+    internals.bound_end(worker, 0.5)
+    running = asyncio.create_task(worker.run())
+    await asyncio.wait_for(worker.shutdown(), AT_MOST_S)
+    await running
+
+    assert worker.is_shutdown
+    assert "the core of Temporal's SDK has not ended within 0.5 s" in caplog.text
+
+
 async def test_schedule_for_the_server(perdure_server: str) -> None:
     """`perdure.temporal.schedule_updates` sends it with a token; the client would not."""
     client = await Client.connect(perdure_server)

@@ -110,7 +110,7 @@ def page() -> str:
             *_table("text", ways_out, TAINTS, SURFACES),
             *_reasons(TAINTS, SURFACES),
             "\n## Gaps\n\n",
-            *_gaps(),
+            *(list(_gaps()) or ["None: each crossing has a test or a reason.\n"]),
             HISTORY,
             *(f"| {one.fault} | {one.crossing} | {one.mended} |\n" for one in FOUND),
         ]

@@ -4,7 +4,7 @@ import asyncio
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -82,7 +82,6 @@ class Deploy:
             "PERDURE_TASK_QUEUE": self._story.client.task_queue,
             "PYTHONPATH": str(Path(__file__).parent),
             "PERDURE_SUPERVISOR": "0",
-            "PERDURE_LOCAL_LOOKUPS": "0",  # as the previous release cannot replay local activities
             "NO_PROXY": "*",
         }
 
@@ -114,7 +113,7 @@ class Deploy:
 
 @dataclass(frozen=True)
 class Hands:
-    """The processes that took part in a turn.
+    """The processes that took part in a turn or a session.
 
     Attributes:
         decided: They ran its workflow tasks.
@@ -128,16 +127,27 @@ class Hands:
 
     @property
     def are_of_both(self) -> bool:
-        """Whether both releases ran workflow tasks and activities of the turn."""
-        return all(
-            {name.partition("-")[0] for name in names} == {PREVIOUS, THIS}
-            for names in (self.decided, self.worked)
-        )
+        """Whether both releases ran workflow tasks and activities."""
+        return self.decided_by_both and _releases(self.worked) == {PREVIOUS, THIS}
+
+    @property
+    def decided_by_both(self) -> bool:
+        """Whether both releases ran workflow tasks."""
+        return _releases(self.decided) == {PREVIOUS, THIS}
+
+
+def _releases(names: Iterable[str]) -> set[str]:
+    return {name.partition("-")[0] for name in names}
 
 
 async def hands(story: Story, turn: Turn) -> Hands:
     """The processes that took part in a turn, according to its history."""
-    events = {event.event_id: event for event in (await story.client.history(turn)).events}
+    return hands_in((await story.client.history(turn)).events)
+
+
+def hands_in(history: Iterable[HistoryEvent]) -> Hands:
+    """The processes that took part in the workflow with this history."""
+    events = {event.event_id: event for event in history}
     ran = list(_activities(events))
     return Hands(
         decided=frozenset(

@@ -65,6 +65,10 @@ class SimulatedAttempts:
         )
         run.activities[event_id] = activity
         self._server.counts["activities"] += 1
+        self._queue(activity)
+
+    def _queue(self, activity: Activity) -> None:
+        """Let an attempt begin when a worker has time for it."""
         delay_s = self._server.choices.pick((0, 0, 0.001, 0.2))
         self._server.clock.later(delay_s, lambda: self._begin(activity))
 

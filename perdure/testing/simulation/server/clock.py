@@ -34,6 +34,10 @@ class VirtualClock:
         moment_ns = self.now_ns + int(seconds * _NS)
         heapq.heappush(self._queue, (moment_ns, self._choices.below(4), self._count, happens))
 
+    def after(self, seconds: float, happens: Callable[[], None]) -> None:
+        """Let a timer of a workflow fire after this time."""
+        self.later(seconds, happens)
+
     def step(self) -> bool:
         """Let the next thing happen; return whether anything was left to happen."""
         if not self._queue:

@@ -27,9 +27,9 @@ from perdure.testing.simulation.server.commands import (
     written,
 )
 from perdure.testing.simulation.server.history import (
-    SimulatedHistory,
     WorkflowTask,
     attributes,
+    event_of,
     name_of,
 )
 from perdure.testing.simulation.server.sdk import BegunRun, Command, Instance, Job
@@ -221,16 +221,14 @@ class Core:
     def _compare(
         self, made: Sequence[WrittenEvent], events: Sequence[HistoryEvent], exactly: bool
     ) -> None:
-        history = SimulatedHistory()
         for command, event in zip(made, events, strict=False):
             self.written(command, event)
             if name_of(event) == "WORKFLOW_EXECUTION_CONTINUED_AS_NEW":  # the server's addition
                 new_run = attributes(event).new_execution_run_id
                 command.fields["new_execution_run_id"] = new_run
-        for command in made:
-            history.add(0, command.name, command.fields)
+        again = [event_of(0, command.name, command.fields) for command in made]
         compared = attributes if exactly else gist
-        for one, other in zip_longest(history.events, events):
+        for one, other in zip_longest(again, events):
             if one is None or other is None or compared(one) != compared(other):
                 raise NotDeterministicError(_difference(one, other))
 

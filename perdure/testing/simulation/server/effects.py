@@ -64,7 +64,7 @@ class Effects:
                 fields: Fields = {"started_event_id": event_id, "timer_id": str(content.seq)}
                 self._server.deliver(run, "TIMER_FIRED", fields)
 
-        self._server.clock.later(content.start_to_fire_timeout.ToNanoseconds() / 1e9, fire)
+        self._server.clock.after(content.start_to_fire_timeout.ToNanoseconds() / 1e9, fire)
 
     def _cancel_timer(self, run: SimulatedRun, content: Any, event_id: int) -> None:
         started = self._begun(run, "timer", content.seq)

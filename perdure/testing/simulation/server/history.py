@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from google.protobuf.timestamp_pb2 import Timestamp
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
 
@@ -31,14 +30,28 @@ COMMANDS = frozenset(
 """The events that a workflow task writes with its completion: one for each command."""
 
 
+_NAMES: dict[int, str] = {
+    number: name.removeprefix("EVENT_TYPE_") for name, number in EventType.items()
+}
+_NUMBERS: dict[str, Any] = {name: number for number, name in _NAMES.items()}
+_ATTRIBUTES = {number: f"{name.lower()}_event_attributes" for number, name in _NAMES.items()}
+
+
 def name_of(event: HistoryEvent) -> str:
     """Return the name of an event's type, without the prefix that all of them have."""
-    return EventType.Name(event.event_type).removeprefix("EVENT_TYPE_")
+    return _NAMES[event.event_type]
 
 
 def attributes(event: HistoryEvent) -> Any:
     """Return the attributes of an event."""
-    return getattr(event, event.WhichOneof("attributes") or "")
+    return getattr(event, _ATTRIBUTES[event.event_type])
+
+
+def event_of(event_id: int, name: str, fields: Fields) -> HistoryEvent:
+    """Return an event that has no time yet."""
+    number = _NUMBERS[name]
+    content: Fields = {_ATTRIBUTES[number]: fields}
+    return HistoryEvent(event_id=event_id, event_type=number, **content)
 
 
 class SimulatedHistory:
@@ -58,13 +71,8 @@ class SimulatedHistory:
 
     def add(self, now_ns: int, name: str, fields: Fields) -> HistoryEvent:
         """Write an event."""
-        moment = Timestamp()
-        moment.FromNanoseconds(now_ns)
-        kind = EventType.Value(f"EVENT_TYPE_{name}")
-        content: Fields = {f"{name.lower()}_event_attributes": fields}
-        event = HistoryEvent(
-            event_id=len(self.events) + 1, event_time=moment, event_type=kind, **content
-        )
+        event = event_of(len(self.events) + 1, name, fields)
+        event.event_time.FromNanoseconds(now_ns)
         self.events.append(event)
         self.size_bytes += event.ByteSize()
         return event

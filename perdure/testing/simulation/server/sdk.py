@@ -17,10 +17,12 @@ from datetime import UTC, datetime, timedelta
 
 from temporalio import workflow
 from temporalio.api.common.v1 import Payload, Payloads
+from temporalio.api.failure.v1 import Failure
 from temporalio.bridge.proto.workflow_activation import WorkflowActivation, WorkflowActivationJob
 from temporalio.bridge.proto.workflow_commands import WorkflowCommand
 from temporalio.common import Priority, TypedSearchAttributes
-from temporalio.converter import DataConverter
+from temporalio.converter import DataConverter, DefaultFailureConverter, PayloadConverter
+from temporalio.exceptions import FailureError
 from temporalio.worker import (
     UnsandboxedWorkflowRunner,
     WorkflowInstance,
@@ -29,13 +31,30 @@ from temporalio.worker import (
 )
 
 from perdure.errors import PerdureError
+from perdure.testing.simulation.server.loops import QuickLoop
 from perdure.workflows import WORKFLOWS
 from perdure.workflows.single_input import OneInput
 
 Job = WorkflowActivationJob
 Command = WorkflowCommand
 
-CONVERTER = DataConverter.default
+
+class _Failures(DefaultFailureConverter):
+    """Failures without stack traces: they would depend on the machine, and take time.
+
+    Those of a workflow task that failed are kept, for its story.
+    """
+
+    def to_failure(
+        self, exception: BaseException, payload_converter: PayloadConverter, failure: Failure
+    ) -> None:
+        cause = exception if isinstance(exception, FailureError) else None
+        while cause is not None:
+            cause.__traceback__, cause = None, cause.__cause__
+        super().to_failure(exception, payload_converter, failure)
+
+
+CONVERTER = DataConverter(failure_converter_class=_Failures)
 NAMESPACE = "simulation"
 TASK_QUEUE = "perdure"
 
@@ -135,7 +154,7 @@ class Instance:
 
 @functools.cache
 def _loop() -> asyncio.AbstractEventLoop:
-    return asyncio.new_event_loop()
+    return QuickLoop()
 
 
 async def _make(begun: BegunRun) -> WorkflowInstance:

@@ -8,7 +8,7 @@ may be lost with the task, or have forgotten the workflow before it: then its hi
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -180,19 +180,25 @@ class SimulatedServer:
         ]
         task = WorkflowTask(news, run.history.events[-1], size_bytes=size_bytes)
         run.current = task, self._worked(run, task, sent)
+        self._finish(run, is_for_updates)
+
+    def _finish(self, run: SimulatedRun, is_for_updates: bool) -> None:
+        """Let a task end after some time, or be lost with its worker."""
         takes_s = self.choices.pick((0, 0, 0, 0.005, 0.1, 2))
         if self.choices.happens(80):
-            self.counts["lost tasks"] += 1
-            timeout_s = run.begun.task_timeout.total_seconds()
-            self.clock.later(timeout_s, lambda: self._fail_task(run, "TIMED_OUT"))
+            self._lose_task(run, run.begun.task_timeout.total_seconds())
         else:
             self.clock.later(takes_s, lambda: self._end_task(run, is_for_updates))
+
+    def _lose_task(self, run: SimulatedRun, timeout_s: float) -> None:
+        self.counts["lost tasks"] += 1
+        self.clock.later(timeout_s, lambda: self._fail_task(run, "TIMED_OUT"))
 
     def _worked(
         self, run: SimulatedRun, task: WorkflowTask, sent: dict[str, Request]
     ) -> list[WrittenEvent]:
         """Let a worker do a task, which may have to replay the history first."""
-        if run.core is not None and self.choices.happens(15):
+        if run.core is not None and self._forgets():
             self.counts["evicted"] += 1
             run.evict()
         try:
@@ -202,6 +208,10 @@ class SimulatedServer:
             return run.core.do(task, sent)
         except TaskFailedError as error:
             raise BrokenError("no task fails", str(error), run) from error
+
+    def _forgets(self) -> bool:
+        """Return whether a worker has forgotten a workflow before a task."""
+        return self.choices.happens(15)
 
     def replayed(self, run: SimulatedRun) -> Core:
         """Return a new workflow object that has done the tasks in a run's history again."""
@@ -235,7 +245,7 @@ class SimulatedServer:
         assert run.current is not None
         assert run.core is not None
         _, made = run.current
-        closes = any(map(_closes, made))
+        closes = ends_run(made)
         late = [update for update in run.unanswered if not update.is_sent]
         if closes and (run.buffered or late):
             self.counts["rejected closes"] += 1
@@ -308,6 +318,11 @@ def _answer(run: SimulatedRun, response: Any) -> None:
             update.answer = UpdateResponse.COMPLETED
         case _:
             update.answer, update.failure = UpdateResponse.FAILED, response.rejected
+
+
+def ends_run(made: Iterable[WrittenEvent]) -> bool:
+    """Return whether a command of a task ends the run."""
+    return any(map(_closes, made))
 
 
 def _closes(made: WrittenEvent) -> bool:

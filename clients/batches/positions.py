@@ -12,8 +12,8 @@ from perdure.clients.reading.cursors import StoredPosition
 _DIGITS = 12
 
 
-class Place(StoredPosition):
-    """A place in the results of a batch.
+class ResultPosition(StoredPosition):
+    """A position in the results of a batch.
 
     The parts of the round before `part` were read whole, and of a later part the number of results
     in `seen`. `batch` is the beginning of the digest of its tasks.
@@ -27,22 +27,22 @@ class Place(StoredPosition):
     seen: dict[int, int] = {}
 
     @classmethod
-    def begin(cls, digest: str) -> Place:
+    def begin(cls, digest: str) -> ResultPosition:
         """Return the beginning of the results of a batch, by the digest of its tasks."""
         return cls(batch=digest[:_DIGITS])
 
 
-def place_of(cursor: str | None, digest: str) -> Place:
-    """Return the place of a cursor; without a cursor, the beginning.
+def position_of(cursor: str | None, digest: str) -> ResultPosition:
+    """Return the position of a cursor; without a cursor, the beginning.
 
     Raises:
         StaleCursorError: The cursor belongs to another batch.
         InvalidRequestError: The value is not a cursor.
     """
-    start = Place.begin(digest)
+    start = ResultPosition.begin(digest)
     if cursor is None:
         return start
-    position = Place.of(cursor)
+    position = ResultPosition.of(cursor)
     if position.batch != start.batch:
         raise errors.StaleCursorError(
             "the cursor belongs to another batch; read the results from the beginning"

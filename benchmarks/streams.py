@@ -118,7 +118,9 @@ async def gateway(
     try:
         found = None
         while found is None:
-            found = _SERVING.search((await process.stderr.readline()).decode())
+            line = await process.stderr.readline()
+            assert line, "the gateway has ended"
+            found = _SERVING.search(line.decode())
         yield Gateway(int(found[1]), process.pid)
     finally:
         with contextlib.suppress(ProcessLookupError):  # it was killed

@@ -14,6 +14,7 @@ import dataclasses
 import json
 import platform
 import random
+import signal
 import subprocess
 import sys
 import time
@@ -55,7 +56,10 @@ def points(total: int, every: int, seed: int) -> list[int]:
 
 
 async def main(words: list[str]) -> int:
-    """Run the matrix, and return the exit code."""
+    """Run the matrix, and return the exit code. SIGTERM ends all that it has started."""
+    this = asyncio.current_task()
+    assert this is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, this.cancel)
     options = arguments(words)
     seed = options.seed if options.seed is not None else int(time.time())
     out = new_folder(options.out)

@@ -16,6 +16,7 @@ from typing import Any
 
 import httpx
 from temporalio.api.history.v1 import HistoryEvent
+from temporalio.service import RPCError
 
 from benchmarks.matrix import app
 from benchmarks.matrix.faults import NOTHING, Fault
@@ -115,7 +116,10 @@ class Job:
         else:
             return
         self.struck["began"] = time.time()
-        self.struck["evidence"] = await self.fault.strike(self)
+        try:
+            self.struck["evidence"] = await self.fault.strike(self)
+        except (OSError, RPCError, AssertionError) as error:  # it could not be made: no evidence
+            print(f"{self.name}: {type(error).__name__}: {error}", flush=True)
 
     async def until(self, kind: str, what: str) -> None:
         """Wait for a line of the witness; the fault begins then."""

@@ -160,13 +160,16 @@ def _call(line: Line) -> tuple[str, str]:
 def _unapproved(lines: Sequence[Line], plan: Plan) -> tuple[str, ...]:
     """Return the effects without an approval of their arguments before them.
 
-    An approval does not count if its decider was told that somebody else had decided.
+    An approval does not count if the decision of another decider was used. A decider who was told
+    that the call was decided may have done so itself, and have missed the answer.
     """
+    answers = [line for line in lines if line["kind"] == "decided"]
+    used = {(_call(line), line["by"]) for line in answers if line["answer"] == "used"}
     refused = {
         (_call(line), line["by"])
-        for line in lines
-        if line["kind"] == "decided" and line["answer"] == "already"
-    }
+        for line in answers
+        if any(call == _call(line) and by != line["by"] for call, by in used)
+    } - used
     approved: set[tuple[str, str]] = set()
     found: list[str] = []
     for line in lines:

@@ -16,12 +16,12 @@ from typing import Any
 import httpx
 
 from benchmarks.matrix import app
-from benchmarks.matrix.proxy import Proxy
 from benchmarks.matrix.witness import Line, post, read_from
 from benchmarks.streams import TOKEN, Gateway, gateway
 from perdure.clients import AgentClient
 from perdure.worker.dev import server_binary
 from tests.support.e2e.outages import Outage
+from tests.support.e2e.proxy import Proxy
 from tests.support.e2e.stories import kill_all, supervised
 
 ROOT = Path(__file__).parents[2]

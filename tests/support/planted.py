@@ -204,9 +204,7 @@ def plant(fault: Planted, folder: Path) -> None:
         ignore=shutil.ignore_patterns("__pycache__"),
     )
     for room in ROOMS:
-        shutil.copytree(
-            ROOT / room, folder / room, ignore=shutil.ignore_patterns("__pycache__", "page")
-        )
+        shutil.copytree(ROOT / room, folder / room, ignore=shutil.ignore_patterns("__pycache__"))
     for file, before, after in ((fault.file, fault.before, fault.after), *fault.also):
         path = folder / file
         text = path.read_text(encoding="utf-8")

@@ -653,5 +653,11 @@ FOUND = (
         "effects at most once; reset of an activity",
         "`eec4a72`, Y15",
     ),
+    Found(
+        "A task that Temporal sent to a worker that began to drain was dropped by the SDK, and a"
+        " turn stood still for 20 s; the kill matrix found it",
+        "nothing is stuck; supervisor",
+        "`6825553`, P39",
+    ),
 )
 """What was found where a promise meets a feature, and is mended."""

@@ -95,7 +95,17 @@ def test_job_that_does_its_plan_is_a_success() -> None:
         ("overclaims", [*DONE, claim("more: done")]),
         ("unapproved", [*DONE, effect("wire", amount=2), claim()]),
         ("unapproved", [effect("wire", amount=1), *DONE, claim()]),
-        ("unapproved", [decision(), decided("already"), effect("wire", amount=1), claim()]),
+        (
+            "unapproved",
+            [
+                decision(),
+                decision("ben", approves=False),
+                decided("already"),
+                decided("used", "ben"),
+                effect("wire", amount=1),
+                claim(),
+            ],
+        ),
         ("decided_twice", [*DONE, decision("ben"), decided("used", "ben"), claim()]),
         ("over_limit", [*DONE, bill("0.10"), claim()]),
         ("over_limit", [*DONE, bill("0.03", "scout"), claim()]),
@@ -122,6 +132,14 @@ def test_unknown_outcome_that_is_named_is_honest_and_no_success() -> None:
     verdict = judged(*lines, claim(CLAIM.replace("charge: done", "charge: unknown")))
 
     assert (verdict.broken, verdict.unknown, verdict.success) == ((), ("charge",), False)
+
+
+@pytest.mark.accepts("Y141")
+def test_decider_who_missed_the_answer_has_approved() -> None:
+    """Its second request is told that the call was decided, by nobody else."""
+    verdict = judged(*DONE[:-1], decided("already"), claim())
+
+    assert verdict.broken == ()
 
 
 @pytest.mark.accepts("Y141")

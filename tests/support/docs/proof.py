@@ -19,6 +19,7 @@ from ..proof import (
     Taint,
     is_simulated,
 )
+from . import kill_matrix
 
 PAGE = Path(__file__).parents[3] / "docs/proof.md"
 
@@ -66,6 +67,7 @@ releases on one queue, all rows of long tables |
 deterministic server |
 | `make -C benchmarks soak` | trees, batches, sessions and a turn of 5,000 steps, killed for an \
 hour and a half |
+| `make -C benchmarks matrix` | [the kill matrix](#the-kill-matrix) |
 | `make acceptance` | lists the tests of each statement |
 
 ## Promises and features
@@ -111,6 +113,7 @@ def page() -> str:
             *_reasons(TAINTS, SURFACES),
             "\n## Gaps\n\n",
             *(list(_gaps()) or ["None: each crossing has a test or a reason.\n"]),
+            kill_matrix.SECTION,
             HISTORY,
             *(f"| {one.fault} | {one.crossing} | {one.mended} |\n" for one in FOUND),
         ]

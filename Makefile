@@ -19,7 +19,7 @@ test: $(READY)        ## every test but the slow suites
 
 SEEDS ?= 1000
 
-simulate: $(READY)    ## turns of random agents on a simulated server, with all that may happen to them; make simulate SEEDS=10000
+simulate: $(READY)    ## turns, sessions and batches of random agents on a simulated server, with all that may happen to them; make simulate SEEDS=10000
 	@$(BIN)/python -m perdure.testing.simulation --seeds $(SEEDS) --workers $(WORKERS) $(ARGS)
 
 simulate-all: $(READY)  ## every order of a small turn, with kills at any point; some minutes

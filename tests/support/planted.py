@@ -194,6 +194,111 @@ PLANTED = (
     ),
 )
 
+BATCHES = (
+    Planted(
+        "a batch counts each place twice that a part gives back",
+        "perdure/batch/wire.py",
+        "        return max(self.order.slots - self.news.freed, 0)",
+        "        return max(self.order.slots - 2 * self.news.freed, 0)",
+        ("turns at once within limit",),
+        seeds=300,
+        kind="batch",
+    ),
+    Planted(
+        "a batch gives away the money that its parts hold",
+        "perdure/batch/plan.py",
+        "    gone = spent_of(request, progress) + total(\n"
+        "        _kept(account) for account in progress.active.values()\n    )",
+        "    gone = spent_of(request, progress)",
+        ("bill within limit",),
+        seeds=300,
+        kind="batch",
+    ),
+    Planted(
+        "a part that is cancelled leaves its turns",
+        "workflows/batch/agent_batch_part.py",
+        "            if part.is_cancelled:\n"
+        "                await self._cancel(part.cancel_reason)\n            ended",
+        "            ended",
+        ("a cancel reaches each task",),
+        seeds=300,
+        kind="batch",
+    ),
+    Planted(
+        "a batch forgets in a new run which parts have begun",
+        "workflows/batch/agent_batch.py",
+        '{"progress": self._progress}',
+        '{"progress": self._progress.model_copy(update={"active": {}})}',
+        ("a batch ends last", "turns at once within limit", FOLD, "tasks end once"),
+        seeds=300,
+        kind="batch",
+    ),
+    Planted(
+        "a part does not book what its turns have spent",
+        "perdure/batch/part.py",
+        "        self._spent += spent\n",
+        "",
+        (FOLD, "bill within limit"),
+        seeds=300,
+        kind="batch",
+    ),
+    Planted(
+        "a retry runs tasks again that have an answer",
+        "clients/batches/handle.py",
+        "                if result.state != TaskState.DONE:",
+        "                if result.state:",
+        ("tasks end once",),
+        seeds=300,
+        kind="batch",
+    ),
+    Planted(
+        "a webhook has another id than its delivery",
+        "workflows/delivery/agent_webhook.py",
+        "    sent = Notification(id=call.id,",
+        '    sent = Notification(id=f"msg_{workflow.uuid4().hex}",',
+        ("webhooks are delivered or recorded",),
+        seeds=300,
+        kind="batch",
+    ),
+    Planted(
+        "a batch does not wake up for the news of its parts",
+        "workflows/batch/agent_batch.py",
+        "            await workflow.wait_condition(lambda: self._changed or bool(self._news))",
+        "            await workflow.wait_condition(lambda: self._changed)",
+        ("nothing is stuck",),
+        seeds=300,
+        kind="batch",
+    ),
+    Planted(
+        "a turn that is cancelled while it fails has no end",
+        "workflows/turn/agent_turn.py",
+        "            if not workflow.patched(_CANCELLED_LATE):",
+        "            if True:",
+        ("tasks end once",),
+        seeds=300,
+        kind="batch",
+    ),
+    Planted(
+        "what a call returns that was given up at a cancel is forgotten",
+        "workflows/turn/calls.py",
+        "        else:  # the turn may still tell of its end, which takes further workflow tasks",
+        "        elif self._board.is_too_late:",
+        (FOLD,),
+        seeds=300,
+        kind="batch",
+    ),
+    Planted(
+        "what is added to a turn of a batch before it begins is not noted",
+        "workflows/turn/agent_turn.py",
+        "                    if not is_root and self._board.state.agent is None and "
+        "workflow.patched(_NOTED):",
+        "                    if False:",
+        (FOLD,),
+        seeds=300,
+        kind="batch",
+    ),
+)
+
 
 def plant(fault: Planted, folder: Path) -> None:
     """Copy the product to a folder, with the fault."""

@@ -17,7 +17,7 @@ from perdure.agents.policy import Allow, Deny, ProposedCall, RequireApproval
 from perdure.agents.tools import tool
 from perdure.session.wire import SessionRequest
 from perdure.testing.simulation.choices import Choices
-from perdure.testing.simulation.world import CANARY
+from perdure.testing.simulation.world import CANARY, REFUSED_URL, URL
 from perdure.turn.wire import TurnRequest
 from perdure.values.budgets import Budget
 from perdure.values.options import RequestOptions
@@ -130,7 +130,12 @@ def some_request(choices: Choices, agents: Sequence[Agent[Any]]) -> TurnRequest:
     if choices.happens(8):
         fields["max_iterations"] = 4
     task = Task(content="go", requires_human_approval=choices.happens(8))
-    return TurnRequest(agent=agents[0].name, task=task, **fields)
+    return TurnRequest(agent=agents[0].name, task=task, on_done=some_url(choices), **fields)
+
+
+def some_url(choices: Choices) -> str | None:
+    """Return the URL of a webhook, which the worker may refuse; mostly none."""
+    return (*(None,) * 9, URL, URL, REFUSED_URL)[choices.below(12, beside=True)]
 
 
 def has_no_canary(report: AgentReport) -> bool:
@@ -155,4 +160,5 @@ def some_session(choices: Choices, agents: Sequence[Agent[Any]]) -> SessionReque
         budget=Budget.model_validate(limits) if limits else None,
         idle=choices.pick((timedelta(hours=1), timedelta(seconds=20))),
         max_iterations=choices.pick((None, None, 4)),
+        on_done=some_url(choices),
     )

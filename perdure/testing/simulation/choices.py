@@ -24,12 +24,17 @@ class Choices:
     def __init__(self, seed: int, replayed: Sequence[int] | None = None) -> None:
         self.made: list[int] = []
         self._random = random.Random(seed)  # noqa: S311 - it has to be repeatable
+        self._random_beside = random.Random(f"{seed} beside")  # noqa: S311
         self._replayed = replayed
 
-    def below(self, count: int) -> int:
-        """Return a number from 0 to `count` - 1."""
+    def below(self, count: int, *, beside: bool = False) -> int:
+        """Return a number from 0 to `count` - 1.
+
+        A number that is drawn `beside` the others changes none of them, so something new can be
+        added to the seeds that there are.
+        """
         if self._replayed is None:
-            made = self._random.randrange(count)
+            made = (self._random_beside if beside else self._random).randrange(count)
         elif len(self.made) < len(self._replayed):
             made = min(self._replayed[len(self.made)], count - 1)
         else:

@@ -91,8 +91,12 @@ class People:
         return [
             run
             for run in self._server.runs
-            if not run.closed and run.begun.type == TURN and (run is root or run.root is root)
+            if not run.closed and run.begun.type == TURN and self._is_of_tree(run, root)
         ]
+
+    def _is_of_tree(self, run: SimulatedRun, root: SimulatedRun | None) -> bool:
+        """Return whether a turn is that of these people, or one of its delegates."""
+        return run is root or run.root is root
 
     def look(self) -> None:
         """Look at the turns, do what they wait for, and come again."""

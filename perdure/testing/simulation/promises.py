@@ -7,15 +7,20 @@ knows, or at the end of the simulation. It raises `BrokenError`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Sequence
+from dataclasses import fields
 from typing import Any, TypeVar
 
 from perdure.base import replace
 from perdure.session.state import SessionState
-from perdure.temporal.names import ADD_BUDGET, SESSION, TURN
+from perdure.temporal.names import ADD_BUDGET, BATCH, SESSION, TURN
+from perdure.testing.simulation import batch_promises
 from perdure.testing.simulation.observations import (
     MessageFates,
+    Simulated,
+    agents_named,
+    answers_to_close,
+    begins_turn_after_cancel,
     failed_updates,
     last_runs,
     messages_of_session,
@@ -23,25 +28,15 @@ from perdure.testing.simulation.observations import (
     public_texts,
     sessions,
 )
-from perdure.testing.simulation.people import People
 from perdure.testing.simulation.server.history import attributes, name_of
 from perdure.testing.simulation.server.runs import SimulatedRun, UpdateResponse
-from perdure.testing.simulation.server.server import BrokenError, SimulatedServer
-from perdure.testing.simulation.world import CANARY, SimulatedWorld
+from perdure.testing.simulation.server.server import BrokenError
+from perdure.testing.simulation.world import CANARY
 from perdure.turn.keys import ModelKey, ToolKey, parse_key
 from perdure.turn.state import TurnState
 from perdure.values.messages import UserMessage
 
 S = TypeVar("S", TurnState, SessionState)
-
-
-@dataclass(frozen=True)
-class Simulated:
-    """All that a check may look at."""
-
-    server: SimulatedServer
-    world: SimulatedWorld
-    people: People
 
 
 def fold_is_state(run: SimulatedRun) -> None:
@@ -174,7 +169,12 @@ def session_messages_once_in_order(simulated: Simulated) -> None:
         if in_order != [one for one in plain if one in in_order]:
             message = f"{session_id} has accepted {plain}, and reads {in_order}"
             raise BrokenError("session messages once, in order", message)
+        if fates.held:
+            message = f"{fates.held} came when a turn was over, and wait for another message"
+            raise BrokenError("session messages once, in order", message, runs[-1])
         _check_record(simulated, runs[-1], fates)
+        if not any(run.is_cancelled for run in runs):
+            _check_close(runs, fates)
 
 
 def refused_text_leaves_by_no_door(simulated: Simulated) -> None:
@@ -197,28 +197,54 @@ def refused_text_leaves_by_no_door(simulated: Simulated) -> None:
             raise BrokenError("refused text leaves by no door", f"an event has it: {found}", run)
 
 
+def limits_of_the_caller_hold(simulated: Simulated) -> None:
+    """A turn of a session begins with the rules of an agent that its users have named.
+
+    A turn before it may have been handed over to another agent, which then has this turn, too. But
+    the guardrails and limits are those of the agent that the session, or a message, was meant for.
+    """
+    named = {
+        agent
+        for runs in sessions(simulated.server).values()
+        for run in runs
+        for agent in agents_named(run)
+    }
+    for run in simulated.server.runs:
+        request = run.read.request
+        if request is not None and request.session is not None and request.agent not in named:
+            message = f"it begins with the rules of {request.agent}, and named are {sorted(named)}"
+            raise BrokenError("limits of the caller hold", message, run)
+
+
 def updates_are_answered(simulated: Simulated) -> None:
     """An update that was accepted is completed, in the run that has accepted it.
 
     One that adds to the budget may be left open by the end of the turn, but not by a run that the
-    turn continues after.
+    turn continues after, or by a batch. A run that was terminated answers nothing.
     """
     for run in simulated.server.runs:
         accepted: set[str] = set()
         for event in run.history.events:
             content = attributes(event)
             if name_of(event) == "WORKFLOW_EXECUTION_UPDATE_ACCEPTED":
-                if _goes_on(run) or content.accepted_request.input.name != ADD_BUDGET:
+                is_of_batch = run.begun.type == BATCH
+                is_addition = content.accepted_request.input.name == ADD_BUDGET
+                if _goes_on(run) or is_of_batch or not is_addition:
                     accepted.add(content.protocol_instance_id)
             elif name_of(event) == "WORKFLOW_EXECUTION_UPDATE_COMPLETED":
                 accepted.discard(content.meta.update_id)
-        if accepted and run.closed:
+        if accepted and run.closed not in ("", "WORKFLOW_EXECUTION_TERMINATED"):
             raise BrokenError("updates are answered", f"never completed: {sorted(accepted)}", run)
 
 
 def nothing_is_stuck(simulated: Simulated) -> None:
-    """Every turn ends: a cancel reaches all of its delegates, and nothing of it is left."""
+    """Every turn ends: a cancel reaches all of its delegates, and nothing of it is left.
+
+    A session that was cancelled begins no further turn.
+    """
     for run in simulated.server.runs:
+        if begins_turn_after_cancel(run):
+            raise BrokenError("nothing is stuck", "a turn begins after the cancel", run)
         if not run.closed:
             waits = run.read.waiting.kind if run.read.waiting else "nothing"
             raise BrokenError("nothing is stuck", f"it is open, and waits for {waits}", run)
@@ -231,10 +257,17 @@ def waits_are_shown(simulated: Simulated) -> None:
             raise BrokenError("waits are shown", "it waits for nobody and for nothing", run)
 
 
-AFTER_TASKS: tuple[Callable[[SimulatedRun], None], ...] = (fold_is_state,)
+AFTER_TASKS: tuple[Callable[[SimulatedRun], None], ...] = (
+    fold_is_state,
+    batch_promises.fold_is_state,
+)
 """The checks of a run after each of its workflow tasks."""
 
-ALWAYS: tuple[Callable[[Simulated], None], ...] = (bill_within_limit, waits_are_shown)
+ALWAYS: tuple[Callable[[Simulated], None], ...] = (
+    bill_within_limit,
+    waits_are_shown,
+    *batch_promises.ALWAYS,
+)
 """The checks after everything that happens."""
 
 AT_THE_END: tuple[Callable[[Simulated], None], ...] = (
@@ -245,6 +278,8 @@ AT_THE_END: tuple[Callable[[Simulated], None], ...] = (
     messages_once_in_order,
     session_messages_once_in_order,
     refused_text_leaves_by_no_door,
+    *batch_promises.AT_THE_END,
+    limits_of_the_caller_hold,
 )
 """The checks of a whole simulation."""
 
@@ -283,6 +318,14 @@ def _check_record(simulated: Simulated, last: SimulatedRun, fates: MessageFates)
         if not last.session.dropped and texts.count(text) != 1:
             message = f"{message_id} is {texts.count(text)} times in the record"
             raise BrokenError("session messages once, in order", message)
+
+
+def _check_close(runs: Sequence[SimulatedRun], fates: MessageFates) -> None:
+    """Check that the answer to each close, when no turn runs, names all messages that are left."""
+    for named in answers_to_close(runs):
+        if sorted(named) != sorted(fates.left):
+            message = f"a close has named {named}, and left are {fates.left}"
+            raise BrokenError("session messages once, in order", message, runs[-1])
 
 
 def difference_of(state: S, read: S) -> str:

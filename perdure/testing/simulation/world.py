@@ -14,6 +14,7 @@ from decimal import Decimal
 from perdure import errors, limits
 from perdure.activities.provider import ModelRequest
 from perdure.agents.definitions import AgentDefinition
+from perdure.delivery.webhook import Notification, WebhookMessage
 from perdure.errors import PerdureError
 from perdure.testing.simulation.choices import Choices
 from perdure.testing.simulation.server.runs import Activity
@@ -26,10 +27,18 @@ from perdure.values.reports import StopReason, Usage
 PRICE = Price.model_validate({"input": 1000, "output": 1000})
 """What every model of a simulation costs: a tenth of a cent per token."""
 
+HOST = "hooks.example.com"
+"""The only host that simulated workers send webhooks to."""
+
+URL, REFUSED_URL = f"https://{HOST}/done", "https://elsewhere.example.com/done"
+"""A URL that they send webhooks to, and another."""
+
 CANARY = "canary"
 """The beginning of the words that guardrails refuse."""
 
 _ARGUMENTS = ("{}", '{"a": 1}', '{"a": 2}', '{"a": 3}', '{"a": 4}', "[", "null")
+_STATUSES = (200, 204, 200, 500, 429, 500, 503, 404, 410, 302)
+"""The statuses with which receivers of webhooks answer."""
 _FAILURES: tuple[Callable[[], PerdureError], ...] = (
     lambda: errors.LLMRateLimitError("busy", context={"status": 429}),
     lambda: errors.LLMRateLimitError("busy", context={"status": 429, "retry_after_s": 7}),
@@ -58,6 +67,21 @@ class ToolEffect:
 
 
 @dataclass(frozen=True)
+class ReceivedMessage:
+    """A message that the receiver of a webhook was sent, with the status of its answer.
+
+    Attributes:
+        delivery: The id of the workflow that delivers it.
+        id: The id of the message.
+    """
+
+    delivery: str
+    id: str
+    message: WebhookMessage
+    status: int
+
+
+@dataclass(frozen=True)
 class SentMessages:
     """What a model was sent: the messages as text, with the turn and its first run."""
 
@@ -73,6 +97,7 @@ class SimulatedWorld:
         spent: What the providers have billed, by the first run of the turn at the root, or of the
             session.
         effects: All effects of tools, in order.
+        received: What receivers of webhooks were sent, in order.
         requests: What models were sent, if the messages are of interest.
         canaries: The first run of the turn whose model has given an answer that is refused, by a
             word in that answer.
@@ -81,6 +106,7 @@ class SimulatedWorld:
     def __init__(self, choices: Choices, *, notes_messages: bool = False) -> None:
         self.spent: dict[str, SimulatedBill] = {}
         self.effects: list[ToolEffect] = []
+        self.received: list[ReceivedMessage] = []
         self.requests: list[SentMessages] = []
         self.canaries: dict[str, str] = {}
         self._notes_messages = notes_messages
@@ -137,6 +163,13 @@ class SimulatedWorld:
         if self._choices.happens(20):
             raise PerdureError("the tool failed oddly")
         return ToolOutput(content=f"done: {activity.key}", is_error=self._choices.happens(6))
+
+    def receive(self, activity: Activity, sent: Notification) -> int:
+        """Return the status with which a receiver answers a message, and note the message."""
+        assert isinstance(sent.message, WebhookMessage)
+        status = self._choices.pick(_STATUSES)
+        self.received.append(ReceivedMessage(activity.run.id, sent.id, sent.message, status))
+        return status
 
     def _usage(self, activity: Activity, request: ModelRequest) -> Usage:
         held = activity.run.read.accounts.ledger.held.get(activity.key)

@@ -19,7 +19,7 @@ from ..proof import (
     Taint,
     is_simulated,
 )
-from . import kill_matrix
+from . import kill_matrix, measured
 
 PAGE = Path(__file__).parents[3] / "docs/proof.md"
 
@@ -68,6 +68,8 @@ deterministic server |
 | `make -C benchmarks soak` | trees, batches, sessions and a turn of 5,000 steps, killed for an \
 hour and a half |
 | `make -C benchmarks matrix` | [the kill matrix](#the-kill-matrix) |
+| `make -C benchmarks effects` | [a payment while the service fails](#a-payment-while-the-service-\
+fails), in each mode of LIMBO |
 | `make acceptance` | lists the tests of each statement |
 
 ## Promises and features
@@ -114,6 +116,7 @@ def page() -> str:
             "\n## Gaps\n\n",
             *(list(_gaps()) or ["None: each crossing has a test or a reason.\n"]),
             kill_matrix.SECTION,
+            *measured.sections(),
             HISTORY,
             *(f"| {one.fault} | {one.crossing} | {one.mended} |\n" for one in FOUND),
         ]

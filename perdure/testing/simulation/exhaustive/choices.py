@@ -33,7 +33,7 @@ class OpenChoices(Choices):
         self.detours = detours
         self._branch = branch
 
-    def below(self, count: int) -> int:
+    def below(self, count: int, *, beside: bool = False) -> int:
         """Return 0: what a seed draws does not happen."""
         return 0
 

@@ -27,7 +27,7 @@ from perdure.testing.simulation.exhaustive.search import (
     Searched,
 )
 from perdure.testing.simulation.exhaustive.states import digest
-from perdure.testing.simulation.promises import Simulated
+from perdure.testing.simulation.observations import Simulated
 from perdure.testing.simulation.reading import catch_up
 from perdure.testing.simulation.server.effects import Effects
 from perdure.testing.simulation.server.sdk import BegunRun
@@ -154,8 +154,6 @@ class _Game:
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is, its story is told
             return BrokenError("nothing raises", "".join(format_exception(error)[-4:]))
-        finally:
-            self._worker.stop()
         return None
 
     def _play(self) -> None:

@@ -12,8 +12,11 @@ from perdure.testing.simulation.server.runs import SimulatedChild, SimulatedRun
 from perdure.testing.simulation.server.sdk import BegunRun
 from perdure.testing.simulation.server.server import SimulatedServer
 
-_REQUEST_CANCEL = 3
-"""The parent close policy with which a child is cancelled when its parent closes."""
+_ABANDON, _REQUEST_CANCEL = 2, 3
+"""The parent close policies with which a child is left alone, or cancelled with its parent."""
+
+_REJECT_DUPLICATE = 3
+"""The policy with which an id is used once."""
 
 
 class Effects:
@@ -87,11 +90,11 @@ class Effects:
                 "initiated_event_id": event_id,
                 "workflow_type": {"name": child.type},
             }
-            if self._server.run_of(child.workflow_id) is not None:
+            if self._is_used(content):
                 del run.children[event_id]
                 fields["workflow_id"] = child.workflow_id
                 self._server.deliver(run, "START_CHILD_WORKFLOW_EXECUTION_FAILED", fields)
-            elif not run.closed:
+            elif not run.closed or child.policy == _ABANDON:
                 run_id = self._server.new_run_id()
                 begun = BegunRun(
                     child.workflow_id,
@@ -108,6 +111,13 @@ class Effects:
                 self._server.deliver(run, "CHILD_WORKFLOW_EXECUTION_STARTED", fields)
 
         self._soon(begin)
+
+    def _is_used(self, content: Any) -> bool:
+        """Return whether the id of a child is in use."""
+        if self._server.run_of(content.workflow_id) is not None:
+            return True
+        is_once = content.workflow_id_reuse_policy == _REJECT_DUPLICATE
+        return is_once and any(run.id == content.workflow_id for run in self._server.runs)
 
     def _cancel_child(self, run: SimulatedRun, content: Any, event_id: int) -> None:
         child = run.children.get(self._begun(run, "child", content.child_workflow_seq))
@@ -162,11 +172,12 @@ class Effects:
         if run.parent is not None:
             parent, event_id = run.parent
             parent.children.pop(event_id, None)
-            self._server.deliver(
-                parent,
-                f"CHILD_WORKFLOW_EXECUTION_{how}",
-                {"initiated_event_id": event_id, **fields},
-            )
+            ended: Fields = {
+                "initiated_event_id": event_id,
+                "workflow_execution": {"workflow_id": run.id, "run_id": run.begun.run_id},
+                "workflow_type": {"name": run.begun.type},
+            }
+            self._server.deliver(parent, f"CHILD_WORKFLOW_EXECUTION_{how}", {**ended, **fields})
 
     def _cancel_orphan(self, child: SimulatedChild) -> None:
         run = self._server.run_of(child.workflow_id)
@@ -175,7 +186,7 @@ class Effects:
 
     def terminate(self, run: SimulatedRun) -> None:
         """Terminate a run, as an operator does."""
-        self._server.deliver(run, "WORKFLOW_EXECUTION_TERMINATED", {"reason": "by an operator"})
+        self._server.terminate(run, "by an operator")
         self._close(run, "TERMINATED", {})
 
     def _continue(self, run: SimulatedRun, content: Any, event_id: int) -> None:

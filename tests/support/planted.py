@@ -31,6 +31,7 @@ class Planted:
         seeds: In how many seeds it has to be found: as many as the product itself passes.
         kind: What is simulated.
         also: Other replacements that belong to it: file, text before and after.
+        space: The arguments of the exhaustive search that finds it, too; empty without one.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Planted:
     seeds: int = 100
     kind: str = "turn"
     also: tuple[tuple[str, str, str], ...] = ()
+    space: tuple[str, ...] = ()
 
 
 FOLD, REPLAYS = "fold is state", "every history replays"
@@ -105,6 +107,7 @@ PLANTED = (
         "tool is not None and tool.is_idempotent",
         "tool is not None",
         ("effects at most once",),
+        space=("--interference", "message", "--kills", "1", "--detours", "0"),
     ),
     Planted(
         "a delegate that tells of its wait forgets a cancellation",
@@ -181,6 +184,25 @@ PLANTED = (
         "        if False:",
         ("updates are answered",),
         seeds=70,
+        kind="session",
+    ),
+    Planted(
+        "what is in flight when a worker is lost is never tried again, so a session loses a turn",
+        "workflows/session/recording.py",
+        "retry_policy=RetryPolicy(maximum_interval=limits.BENCH)",
+        "retry_policy=RetryPolicy(maximum_attempts=1)",
+        (MESSAGES,),
+        seeds=300,
+        kind="session",
+    ),
+    Planted(
+        "a session that is closed while it records a turn does not name what that has left unread",
+        "workflows/session/agent_session.py",
+        "            if turn is not None and await has_ended(turn) and"
+        " workflow.patched(_CLOSE_AFTER_RECORD):",
+        "            if False:",
+        (MESSAGES,),
+        seeds=300,
         kind="session",
     ),
     Planted(
@@ -265,7 +287,7 @@ BATCHES = (
         "workflows/batch/agent_batch.py",
         "            await workflow.wait_condition(lambda: self._changed or bool(self._news))",
         "            await workflow.wait_condition(lambda: self._changed)",
-        ("nothing is stuck",),
+        (FOLD, "nothing is stuck"),
         seeds=300,
         kind="batch",
     ),
@@ -300,6 +322,65 @@ BATCHES = (
 )
 
 
+UNDECIDED = (
+    Planted(
+        "a cancel that comes while a session records a turn is lost",
+        "workflows/session/agent_session.py",
+        "if is_cancelled_exception(error) and workflow.patched(_CANCELLED_WHILE_RECORDING):",
+        "if False:",
+        ("nothing is stuck", FOLD, REPLAYS),
+        seeds=300,
+        kind="session",
+    ),
+    Planted(
+        "the next turn of a session has the rules of the agent that was handed the turn before",
+        "perdure/session/state.py",
+        "if chosen else (self.named, self.agent)",
+        "if chosen else (self.agent, self.agent)",
+        ("limits of the caller hold",),
+        seeds=300,
+        kind="session",
+    ),
+    Planted(
+        "a message right after a cancelled turn of a session is not read",
+        "perdure/session/state.py",
+        'if_busy == "interrupt" or state.is_interrupted or state.is_over',
+        'if_busy == "interrupt" or state.is_interrupted',
+        (MESSAGES,),
+        seeds=300,
+        kind="session",
+    ),
+    Planted(
+        "an answer before the last one, which nobody has checked, is told once the last has passed",
+        "perdure/turn/withheld.py",
+        "        return [answer for answer in answers if answer != steps[-1].message]",
+        "        return []",
+        ("refused text leaves by no door",),
+        seeds=300,
+        kind="session",
+    ),
+    Planted(
+        "what a guarded delegate said last is told to its parent when it fails",
+        "perdure/turn/state.py",
+        "        if self.agent is None or not self.agent.answer_checks:\n            return True",
+        "        if True:\n            return True",
+        ("refused text leaves by no door",),
+        seeds=300,
+        kind="session",
+    ),
+    Planted(
+        "a run that is about to end takes in updates",
+        "workflows/update_answers.py",
+        "        if self._is_ending:",
+        "        if False:",
+        (FOLD, MESSAGES, "updates are answered", "nothing is stuck"),
+        seeds=300,
+        kind="session",
+    ),
+)
+"""Faults of which nobody knows whether they are found: too few seeds were simulated with them."""
+
+
 def plant(fault: Planted, folder: Path) -> None:
     """Copy the product to a folder, with the fault."""
     shutil.copytree(
@@ -319,17 +400,31 @@ def plant(fault: Planted, folder: Path) -> None:
 
 def found(fault: Planted, folder: Path) -> tuple[int, str]:
     """Simulate with the fault; return the first seed that breaks a promise, and the promise."""
+    said = _simulated(
+        folder,
+        *("perdure.testing.simulation", "--seeds", str(fault.seeds), "--until-broken"),
+        *("--kinds", fault.kind),
+    )
+    seed = re.search(r"seed (\d+) of a \w+ breaks a promise: ([^:]+):", said)
+    return (int(seed[1]), seed[2]) if seed else (-1, said[-4000:])
+
+
+def found_in_every_order(fault: Planted, folder: Path) -> str:
+    """Search all orders of a small turn with the fault; return the promise that is broken."""
+    said = _simulated(folder, "perdure.testing.simulation.exhaustive", *fault.space)
+    broken = re.search(r"an interleaving breaks a promise: ([^:]+):", said)
+    return broken[1] if broken else said[-4000:]
+
+
+def _simulated(folder: Path, module: str, *arguments: str) -> str:
+    """Return what a module says that runs with the code in a folder."""
     ran = subprocess.run(
-        [
-            *(sys.executable, "-m", "perdure.testing.simulation"),
-            *("--seeds", str(fault.seeds), "--until-broken", "--kinds", fault.kind),
-        ],
+        [sys.executable, "-m", module, *arguments],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(folder)},
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=580,
         check=False,
     )
-    said = re.search(r"seed (\d+) of a \w+ breaks a promise: ([^:]+):", ran.stdout)
-    return (int(said[1]), said[2]) if said else (-1, ran.stdout[-2000:] + ran.stderr[-2000:])
+    return ran.stdout + ran.stderr

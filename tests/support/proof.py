@@ -701,5 +701,11 @@ FOUND = (
         "nothing is stuck; supervisor",
         "`6825553`, P39",
     ),
+    Found(
+        "A turn that was cancelled in the moment in which it failed left no end: its task in a"
+        " batch was `terminated`, and all that it might have spent was charged",
+        "the records agree; batch, webhook",
+        "`967468a`, Y132",
+    ),
 )
 """What was found where a promise meets a feature, and is mended."""

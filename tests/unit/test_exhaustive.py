@@ -96,9 +96,11 @@ def test_a_kill_and_a_detour_are_spent() -> None:
     """What is left of them decides whether there is a choice."""
     choices = OpenChoices(lambda count: count - 1, kills=1, detours=1)
 
-    assert [choices.event(3), choices.event(3)] == [2, 0]
+    assert choices.event(3, is_last_free=True) == 2
+    assert [choices.event(3, is_last_free=False) for _ in range(2)] == [2, 0]
+    assert choices.event(3, is_last_free=True) == 2
     assert [choices.kill(), choices.kill()] == [True, False]
-    assert choices.made == [2, 1]
+    assert choices.made == [2, 2, 1, 1]
     assert choices.below(9) == 0
 
 

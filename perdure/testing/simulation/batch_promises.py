@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal
 from typing import Any, cast
 
@@ -26,6 +26,8 @@ from perdure.testing.simulation.server.sdk import TASK_QUEUE
 from perdure.testing.simulation.server.server import BrokenError
 from perdure.testing.simulation.world import SimulatedBill
 from perdure.turn import ending
+from perdure.turn.facts import TurnEnded
+from perdure.turn.wire import Summary
 
 CANCEL_S = 120
 """After so many seconds, a cancel of a batch has reached its turns."""
@@ -37,10 +39,10 @@ def fold_is_state(run: SimulatedRun) -> None:
     A batch that waits for the arrival of its orders is not looked at, and neither is one that goes
     on in a new run, which describes the batch anew.
     """
-    made: Any = run.core.instance.workflow if run.core else None
-    if run.begun.type == BATCH and getattr(made, "_request", None) is not None:
-        _compare_batch(run, made)
-    part = getattr(made, "_part", None)
+    known = vars(run.core.instance.workflow) if run.core else {}
+    if run.begun.type == BATCH and known.get("_request") is not None:
+        _compare_batch(run, known)
+    part = known.get("_part")
     if run.begun.type == BATCH_PART and part is not None and not run.part_reader.refused:
         _compare_part(run, part)
 
@@ -165,13 +167,13 @@ AT_THE_END: tuple[Callable[[Simulated], None], ...] = (
 """The checks of a whole simulation."""
 
 
-def _compare_batch(run: SimulatedRun, made: Any) -> None:
-    own, read = vars(made), run.batch
-    request, progress = own["_request"], own["_progress"]
+def _compare_batch(run: SimulatedRun, known: Mapping[str, Any]) -> None:
+    """Compare what the workflow of a batch knows with its history."""
+    progress, read = known["_progress"], run.batch
     is_over = read.note is not None and read.note.over
-    if read.in_flight or run.buffered or (own["_has_driven"] and not is_over):
+    if read.in_flight or run.buffered or (known["_has_driven"] and not is_over):
         return
-    note = plan.note_of(request, progress, over=is_over)
+    note = plan.note_of(known["_request"], progress, over=is_over)
     _equal(run, "the description", note, read.note)
     for part, account in progress.active.items():
         _equal(run, f"the order to part {part}", account.order, read.orders.get(part))
@@ -192,9 +194,7 @@ def _compare_part(run: SimulatedRun, part: PartState) -> None:
         _equal(run, "the cost", news.spent.usd, spent)
 
 
-def _has_answer(summary: Any) -> bool:
-    from perdure.turn.facts import TurnEnded
-
+def _has_answer(summary: Summary) -> bool:
     return ending.error_of(TurnEnded(summary.outcome, summary), None) is None
 
 

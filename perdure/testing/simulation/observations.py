@@ -15,6 +15,7 @@ from perdure.session.facts import (
     MessageUnqueued,
     SessionClosed,
     SessionFact,
+    TurnInterrupted,
     TurnRecorded,
 )
 from perdure.session.state import SessionState, apply
@@ -26,6 +27,11 @@ from perdure.testing.simulation.server.history import attributes, name_of
 from perdure.testing.simulation.server.runs import SimulatedRun, UpdateResponse
 from perdure.testing.simulation.server.server import SimulatedServer
 from perdure.testing.simulation.world import SimulatedWorld
+
+_ENDS_OF_CHILDREN = {
+    f"CHILD_WORKFLOW_EXECUTION_{how}"
+    for how in ("COMPLETED", "FAILED", "CANCELED", "TERMINATED", "TIMED_OUT")
+}
 
 
 @dataclass(frozen=True)
@@ -126,16 +132,29 @@ def answers_to_close(runs: Sequence[SimulatedRun]) -> Iterator[list[str]]:
 
 
 def _answers(run: SimulatedRun, name: str) -> list[RawValue | None]:
-    """Return the answers to the accepted updates of a name; None for one that has failed."""
+    """Return the answers to the accepted updates of a name; None for one that has failed.
+
+    None for one that came in the workflow task that was told of a turn's end, too: the SDK runs its
+    handler before.
+    """
     answers: dict[str, RawValue | None] = {}
+    beside_an_end = set[str]()
+    has_ended = was_told = False
     for event in run.history.events:
         content, kind = attributes(event), name_of(event)
-        if kind == "WORKFLOW_EXECUTION_UPDATE_ACCEPTED":
+        if kind in _ENDS_OF_CHILDREN:
+            has_ended = True
+        elif kind == "WORKFLOW_TASK_COMPLETED":
+            has_ended, was_told = False, has_ended
+        elif kind == "WORKFLOW_EXECUTION_UPDATE_ACCEPTED":
             if content.accepted_request.input.name == name:
                 answers[content.protocol_instance_id] = None
+                if was_told:
+                    beside_an_end.add(content.protocol_instance_id)
         elif kind == "WORKFLOW_EXECUTION_UPDATE_COMPLETED" and content.meta.update_id in answers:
             payloads = content.outcome.success.payloads
-            answers[content.meta.update_id] = RawValue(payloads[0]) if payloads else None
+            if payloads and content.meta.update_id not in beside_an_end:
+                answers[content.meta.update_id] = RawValue(payloads[0])
     return list(answers.values())
 
 
@@ -189,6 +208,8 @@ class MessageFates:
                 late.clear()
             if isinstance(fact, MessageSent) and before.is_over:
                 late.add(fact.id)
+            if isinstance(fact, TurnInterrupted):
+                late.clear()  # whoever interrupts lets the queue wait
         self.left = [message.id for message in (*state.given, *state.queue)]
 
     def __str__(self) -> str:

@@ -7,6 +7,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from ..findings import FINDINGS, Finding
+from ..planted import PLANTED, UNDECIDED
 from ..proof import (
     FEATURES,
     FOUND,
@@ -63,6 +65,8 @@ memo that its workflow has written. A fresh process replays the histories at the
 turns, and stored histories of earlier releases |
 | `make test-slow` | the others: kills at random moments, a server that is away, a browser, two \
 releases on one queue, all rows of long tables |
+| `make proof` | all of the simulations, planted faults and kills below, in half an hour; it keeps \
+what every stage printed, with the versions and seeds. `ARGS=--long` for a night |
 | `make simulate SEEDS=10000` | [simulated turns](simulation.md): the real workflows on a \
 deterministic server |
 | `make -C benchmarks soak` | trees, batches, sessions and a turn of 5,000 steps, killed for an \
@@ -96,6 +100,16 @@ Each of these faults was in a feature that had tests, and broke a promise that h
 | fault | crossing | mended |
 |---|---|---|
 """
+FINDINGS_HEAD = """
+## Findings of reviews
+
+These are the faults of workflows that reviews have found. They were mended before there was a
+simulator, so they are planted into the code of today. The table says which check finds each, or
+why none does.
+
+| fault | mended | found by | within |
+|---|---|---|---|
+"""
 
 
 def page() -> str:
@@ -119,6 +133,8 @@ def page() -> str:
             *measured.sections(),
             HISTORY,
             *(f"| {one.fault} | {one.crossing} | {one.mended} |\n" for one in FOUND),
+            FINDINGS_HEAD,
+            *map(_finding, FINDINGS),
         ]
     )
 
@@ -167,6 +183,18 @@ def _gaps() -> Iterator[str]:
             for key, column in columns.items():
                 if row.cells[key].missing:
                     yield f"- {row.name}, {column.name}: {row.cells[key].missing}.\n"
+
+
+def _finding(finding: Finding) -> str:
+    """Return the row of a finding of a review."""
+    if finding.planted in {fault.name for fault in UNDECIDED}:
+        state = "undecided: too few sessions were simulated with it"
+        return f"| {finding.fault} | {finding.mended} | {state} | |\n"
+    if not finding.planted:
+        return f"| {finding.fault} | {finding.mended} | not found: {finding.reason} | |\n"
+    fault = next(one for one in PLANTED if one.name == finding.planted)
+    found_by, within = " or ".join(fault.promises), f"{fault.seeds} {fault.kind}s"
+    return f"| {finding.fault} | {finding.mended} | {found_by} | {within} |\n"
 
 
 if __name__ == "__main__":

@@ -80,9 +80,13 @@ async def main(words: list[str]) -> int:
         verdicts = await matrix.all(faults, events, counts)
         found = await controls.all(matrix, controls.chosen(options.controls))
     keep(out, verdicts, found)
-    print(f"{(time.monotonic() - began) / 60:.1f} minutes; everything is in {out}")
-    is_red = any(verdict.broken for verdict in verdicts if verdict.landed)
-    return int(is_red or not all(one.checks for one in found))
+    red = sum(bool(verdict.broken) for verdict in verdicts if verdict.landed)
+    seen = sum(bool(one.checks) for one in found)
+    print(
+        f"{red} of {len(verdicts)} jobs are red, {seen} of {len(found)} builds without a safeguard"
+        f" were seen; {(time.monotonic() - began) / 60:.1f} minutes; everything is in {out}"
+    )
+    return int(red > 0 or seen < len(found))
 
 
 def new_folder(out: Path | None) -> Path:
@@ -98,9 +102,10 @@ def keep(out: Path, verdicts: list[Verdict], found: list[controls.Found]) -> Non
         for verdict in verdicts:
             file.write(json.dumps(dataclasses.asdict(verdict), default=str) + "\n")
     text = f"{judge.text(verdicts)}\n\n{controls.text(found)}"
+    markdown = f"{judge.markdown(verdicts)}\n{controls.markdown(found)}"
     (out / "table.txt").write_text(text)
-    (out / "table.md").write_text(f"{judge.markdown(verdicts)}\n{controls.markdown(found)}")
-    print(text)
+    (out / "table.md").write_text(markdown)
+    print(text if sys.stdout.isatty() else markdown)
     for verdict in verdicts:
         if verdict.broken and verdict.landed:
             print(f"red: {verdict.job}: {', '.join(verdict.broken)}; {verdict}")

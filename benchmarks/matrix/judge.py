@@ -4,12 +4,14 @@ The columns are those of LIMBO (arXiv 2609.29095), and some more:
 
 | column | meaning |
 |---|---|
-| `success` | the job ended as completed, and each effect of the plan was applied |
+| `success` | the job ended as completed, and each effect of the plan was applied, or denied |
 | `exactly_once` | the same, and each effect that may not be repeated was applied once |
 | `duplicates` | effects that may not be repeated, each time after the first |
 | `overclaims` | effects that the job claims as done and the witness does not have |
 | `unknown` | effects whose outcome the job names as unknown |
-| `unapproved` | effects that need an approval, and have none of these arguments before them |
+| `unapproved` | effects that need an approval, and have none of these arguments before them, or \
+none that was used |
+| `decided_twice` | calls about which the decisions of several deciders were used |
 | `over_limit` | dollars of the bill above the limit |
 | `misread` | what is wrong with the messages: lost, read twice, or out of order |
 | `stuck` | whether the job did not end within the patience of the program |
@@ -22,6 +24,7 @@ and breaks nothing: it is honest. So is a job that does not complete and says so
 
 from __future__ import annotations
 
+import json
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -85,6 +88,7 @@ class Verdict:
     overclaims: tuple[str, ...]
     unknown: tuple[str, ...]
     unapproved: tuple[str, ...]
+    decided_twice: tuple[str, ...]
     usd: Decimal
     over_limit: Decimal
     misread: str
@@ -110,11 +114,13 @@ def judge(lines: Sequence[Line], plan: Plan) -> Verdict:
             what for what, end in claims.items() if end == "done" and not applied[what]
         ),
         "unapproved": _unapproved(lines, plan),
+        "decided_twice": _decided_twice(lines),
         "over_limit": _over_limit(lines, plan),
         "misread": _misread(lines, claim),
         "stuck": claim is None,
     }
-    missing = tuple(what for what in plan.effects if not applied[what])
+    denied = _denied(lines)
+    missing = tuple(what for what in plan.effects if not applied[what] and what not in denied)
     completed = claim is not None and claim["outcome"] == "completed"
     hidden = tuple(what for what in missing if claims.get(what) not in ("unknown", "denied"))
     broken = [name for name, value in found.items() if value]
@@ -147,17 +153,59 @@ def _duplicates(applied: Mapping[str, int], plan: Plan) -> int:
     )
 
 
+def _call(line: Line) -> tuple[str, str]:
+    return line["what"], json.dumps(line["arguments"], sort_keys=True)
+
+
 def _unapproved(lines: Sequence[Line], plan: Plan) -> tuple[str, ...]:
-    """Return the effects without an approval of their arguments before them."""
-    approved: list[tuple[str, Any]] = []
+    """Return the effects without an approval of their arguments before them.
+
+    An approval does not count if the decision of another decider was used. A decider who was told
+    that the call was decided may have done so itself, and have missed the answer.
+    """
+    answers = [line for line in lines if line["kind"] == "decided"]
+    used = {(_call(line), line["by"]) for line in answers if line["answer"] == "used"}
+    refused = {
+        (_call(line), line["by"])
+        for line in answers
+        if any(call == _call(line) and by != line["by"] for call, by in used)
+    } - used
+    approved: set[tuple[str, str]] = set()
     found: list[str] = []
     for line in lines:
-        if line["kind"] == "decision" and line["approves"]:
-            approved.append((line["what"], line["arguments"]))
+        is_decision = line["kind"] == "decision" and line["approves"]
+        if is_decision and (_call(line), line["by"]) not in refused:
+            approved.add(_call(line))
         needs_one = line["kind"] == "effect" and plan.effects.get(line["what"]) == APPROVED
-        if needs_one and (line["what"], line["arguments"]) not in approved:
+        if needs_one and _call(line) not in approved:
             found.append(line["what"])
     return tuple(found)
+
+
+def _decided_twice(lines: Sequence[Line]) -> tuple[str, ...]:
+    used = {
+        (_call(line), line["by"])
+        for line in lines
+        if line["kind"] == "decided" and line["answer"] == "used"
+    }
+    counts = Counter(call for call, _ in used)
+    return tuple(call[0] for call, count in counts.items() if count > 1)
+
+
+def _denied(lines: Sequence[Line]) -> set[str]:
+    """Return the effects of which a denial was used."""
+    denials = {
+        (_call(line), line["by"])
+        for line in lines
+        if line["kind"] == "decision" and not line["approves"]
+    }
+    return {
+        line["what"]
+        for line in lines
+        if line["kind"] == "decided"
+        and line["answer"] == "used"
+        and (_call(line), line["by"]) in denials
+    }
 
 
 def _bill(lines: Sequence[Line], model: str = "") -> Decimal:
@@ -240,6 +288,7 @@ class Row:
             "overclaims": str(sum(len(one.overclaims) for one in landed)),
             "unknown, named": str(sum(len(one.unknown) for one in landed)),
             "unapproved": str(sum(len(one.unapproved) for one in landed)),
+            "decided twice": str(sum(len(one.decided_twice) for one in landed)),
             "bill <= limit": share(sum(not one.over_limit for one in landed), len(landed)),
             "messages": share(sum(not one.misread for one in landed), len(landed)),
             "stuck": str(sum(one.stuck for one in landed)),

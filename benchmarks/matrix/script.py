@@ -34,9 +34,11 @@ _CLAIM = re.compile(r"([\w-]+): (done|unknown|denied|failed)")
 
 def reply(body: Mapping[str, Any], number: int) -> StubReply:
     """Return the reply to a request; `number` is another one for each request."""
-    if SCOUT in str(body.get("model", "")):
-        return {"calls": [{"name": "look", "arguments": {"what": f"scouted-{number}"}}]}
     offered = {tool["function"]["name"] for tool in body.get("tools", ())}
+    if SCOUT in str(body.get("model", "")):
+        if not offered or body.get("tool_choice") == "none":
+            return {"text": "seen enough"}
+        return {"calls": [{"name": "look", "arguments": {"what": f"scouted-{number}"}}]}
     messages = body["messages"]
     answers = sum(message["role"] == "assistant" for message in messages)
     steps = [calls for calls in _steps(messages, number) if {c["name"] for c in calls} <= offered]

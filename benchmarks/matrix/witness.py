@@ -16,6 +16,7 @@ The first line that it prints is `{"model": "http://…/v1", "service": "http://
 - `effect`, which a tool asks for before it does anything else: `what`, the name of the effect
   within its job; `tool`; `key`, its idempotency key, or empty; `arguments`, an object; `applied`,
   false if the service has had this key.
+- `begun`, of a tool before that, with the same fields; nothing is judged by it.
 - `accepted`: `id` of a message, from the program whose message to the job was accepted.
 - `decision`, from a decider before it sends it: `what`, `arguments`, as it has seen them;
   `approves`; `by`.
@@ -75,6 +76,10 @@ class Log:
     def __init__(self, path: Path) -> None:
         self._file = path.open("a", encoding="utf-8")
         self._lock = threading.Lock()
+
+    def close(self) -> None:
+        """Close it."""
+        self._file.close()
 
     def add(self, kind: str, fields: Mapping[str, Any]) -> None:
         """Append a line, and return once it is on the disk."""
@@ -184,8 +189,11 @@ def _handler(service: Service) -> type[BaseHTTPRequestHandler]:
 @contextlib.contextmanager
 def serving(folder: Path, service: type[Service] = Service) -> Iterator[dict[str, str]]:
     """Serve in this process for the duration of the block; yields the addresses."""
-    log = Log(folder / FILE)
-    with Model(log) as model, _Server(("127.0.0.1", 0), _handler(service(log))) as server:
+    with (
+        contextlib.closing(Log(folder / FILE)) as log,
+        Model(log) as model,
+        _Server(("127.0.0.1", 0), _handler(service(log))) as server,
+    ):
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
         try:
@@ -218,10 +226,16 @@ def post(address: str, path: str, fields: Mapping[str, Any], timeout_s: float = 
 
 def read(folder: Path, job: str | None = None) -> list[Line]:
     """Return the lines of a job, or all lines, in the order in which they were written."""
-    path = folder / FILE
-    text = path.read_text(encoding="utf-8") if path.exists() else ""
-    lines = [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
-    return [line for line in lines if job is None or line["job"] == job]
+    return [line for line in read_from(folder, 0)[0] if job is None or line["job"] == job]
+
+
+def read_from(folder: Path, place: int) -> tuple[list[Line], int]:
+    """Return the complete lines from a byte on, and the byte after them."""
+    with (folder / FILE).open("rb") as file:
+        file.seek(place)
+        content = file.read()
+    whole = content[: content.rfind(b"\n") + 1]
+    return [json.loads(line) for line in whole.splitlines()], place + len(whole)
 
 
 @contextlib.asynccontextmanager

@@ -30,6 +30,7 @@ class Planted:
         promises: The promises of which one is broken.
         seeds: In how many seeds it has to be found: as many as the product itself passes.
         kind: What is simulated.
+        also: Other replacements that belong to it: file, text before and after.
         space: The arguments of the exhaustive search that finds it, too; empty without one.
     """
 
@@ -40,6 +41,7 @@ class Planted:
     promises: tuple[str, ...]
     seeds: int = 100
     kind: str = "turn"
+    also: tuple[tuple[str, str, str], ...] = ()
     space: tuple[str, ...] = ()
 
 
@@ -388,13 +390,12 @@ def plant(fault: Planted, folder: Path) -> None:
         ignore=shutil.ignore_patterns("__pycache__"),
     )
     for room in ROOMS:
-        shutil.copytree(
-            ROOT / room, folder / room, ignore=shutil.ignore_patterns("__pycache__", "page")
-        )
-    path = folder / fault.file
-    text = path.read_text(encoding="utf-8")
-    assert text.count(fault.before) == 1, f"{fault.name}: the code has changed, plant it anew"
-    path.write_text(text.replace(fault.before, fault.after), encoding="utf-8")
+        shutil.copytree(ROOT / room, folder / room, ignore=shutil.ignore_patterns("__pycache__"))
+    for file, before, after in ((fault.file, fault.before, fault.after), *fault.also):
+        path = folder / file
+        text = path.read_text(encoding="utf-8")
+        assert text.count(before) == 1, f"{fault.name}: the code has changed, plant it anew"
+        path.write_text(text.replace(before, after), encoding="utf-8")
 
 
 def found(fault: Planted, folder: Path) -> tuple[int, str]:

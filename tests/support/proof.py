@@ -696,6 +696,12 @@ FOUND = (
         "`eec4a72`, Y15",
     ),
     Found(
+        "A task that Temporal sent to a worker that began to drain was dropped by the SDK, and a"
+        " turn stood still for 20 s; the kill matrix found it",
+        "nothing is stuck; supervisor",
+        "`6825553`, P39",
+    ),
+    Found(
         "A turn that was cancelled in the moment in which it failed left no end: its task in a"
         " batch was `terminated`, and all that it might have spent was charged",
         "the records agree; batch, webhook",

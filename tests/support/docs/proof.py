@@ -21,7 +21,7 @@ from ..proof import (
     Taint,
     is_simulated,
 )
-from . import measured
+from . import kill_matrix, measured
 
 PAGE = Path(__file__).parents[3] / "docs/proof.md"
 
@@ -71,6 +71,7 @@ what every stage printed, with the versions and seeds. `ARGS=--long` for a night
 deterministic server |
 | `make -C benchmarks soak` | trees, batches, sessions and a turn of 5,000 steps, killed for an \
 hour and a half |
+| `make -C benchmarks matrix` | [the kill matrix](#the-kill-matrix) |
 | `make -C benchmarks effects` | [a payment while the service fails](#a-payment-while-the-service-\
 fails), in each mode of LIMBO |
 | `make -C benchmarks peers-matrix` | [the same kills for other systems]\
@@ -130,6 +131,7 @@ def page() -> str:
             *_reasons(TAINTS, SURFACES),
             "\n## Gaps\n\n",
             *(list(_gaps()) or ["None: each crossing has a test or a reason.\n"]),
+            kill_matrix.SECTION,
             *measured.sections(),
             HISTORY,
             *(f"| {one.fault} | {one.crossing} | {one.mended} |\n" for one in FOUND),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections import Counter
 from collections.abc import Collection, Iterable
 from typing import get_args
@@ -17,7 +15,7 @@ from perdure.turn.facts import Recorded
 from perdure.workflows import WORKFLOWS
 
 from .. import acceptance
-from ..support.docs import measured, proof
+from ..support.docs import proof
 from ..support.docs.files import ROOT
 from ..support.findings import FINDINGS
 from ..support.planted import PLANTED, UNDECIDED
@@ -145,25 +143,6 @@ def test_columns_name_all_that_the_code_has() -> None:
             [path.name for path in gateway if path.is_dir() and path.name[0] != "_"],
         )
         == []
-    )
-
-
-@pytest.mark.accepts("Y147")
-def test_kills_of_other_systems_are_those_of_the_versions_that_are_installed() -> None:
-    """A new version needs a new run: `make -C benchmarks peers-matrix ARGS=--keep`."""
-    figures = json.loads(measured.KILLS.read_text(encoding="utf-8"))
-    pins = (ROOT / "benchmarks/peers/requirements.txt").read_text(encoding="utf-8")
-    pinned = dict(re.findall(r"^([\w-]+)(?:\[[\w,]+\])?==(\S+)", pins, re.MULTILINE))
-    ran = {(row["system"], row["settings"]) for row in figures["rows"]}
-
-    assert pinned.keys() >= {"pydantic-ai-slim", "langgraph", "dbos"}
-    assert {name: version for name, version in figures["versions"].items() if name in pinned} == {
-        name: version for name, version in pinned.items() if name in figures["versions"]
-    }
-    assert ran <= measured.SETTINGS.keys()
-    assert {system for system, _ in ran} >= {"perdure", "pydantic-ai", "openai-agents", "langgraph"}
-    assert ("".join(measured.sections()).count(measured.NOT_RUN)) == len(measured.SETTINGS) - len(
-        ran
     )
 
 

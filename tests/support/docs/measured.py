@@ -53,7 +53,8 @@ everybody.
 def sections() -> Iterator[str]:
     """Yield the lines of all sections."""
     yield from _payments(_read(PAYMENTS))
-    yield from _kills(_read(KILLS))
+    if KILLS.exists():  # a run of `peers-matrix` with --keep has written it
+        yield from _kills(_read(KILLS))
 
 
 def _read(file: Path) -> dict[str, Any]:

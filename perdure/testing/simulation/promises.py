@@ -7,27 +7,20 @@ knows, or at the end of the simulation. It raises `BrokenError`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import fields
 from typing import Any, TypeVar
 
 from perdure.base import replace
 from perdure.session.state import SessionState
 from perdure.temporal.names import ADD_BUDGET, BATCH, SESSION, TURN
-from perdure.testing.simulation import batch_promises
+from perdure.testing.simulation import batch_promises, session_promises
 from perdure.testing.simulation.observations import (
-    MessageFates,
     Simulated,
-    agents_named,
-    answers_to_close,
     begins_turn_after_cancel,
-    failed_updates,
     last_runs,
-    messages_of_session,
     messages_of_turn,
     public_texts,
-    sent_after_close,
-    sessions,
 )
 from perdure.testing.simulation.server.history import attributes, name_of
 from perdure.testing.simulation.server.runs import SimulatedRun, UpdateResponse
@@ -149,35 +142,6 @@ def messages_once_in_order(simulated: Simulated) -> None:
             raise BrokenError("messages once, in order", message, run)
 
 
-def session_messages_once_in_order(simulated: Simulated) -> None:
-    """A message that a session has accepted is read by one turn, or left: once, and in order.
-
-    One that a turn has read was sent to its model, and is once in the record that the next turn
-    begins with. The others wait in the queue, were taken back, or belong to the turn that a
-    cancelled session leaves. Messages that are sent into a running turn pass others.
-    """
-    for session_id, runs in sessions(simulated.server).items():
-        accepted, wishes = messages_of_session(runs)
-        fates = MessageFates(fact for run in runs for fact in run.session_facts)
-        refused = failed_updates(runs)
-        known = [*fates.read, *fates.left, *fates.taken_back]
-        known = [message_id for message_id in known if message_id not in refused]
-        if sorted(known) != sorted(accepted):
-            message = f"{session_id} has accepted {accepted}, and knows {fates}"
-            raise BrokenError("session messages once, in order", message)
-        plain = [one for one in accepted if wishes[one] != "steer"]
-        in_order = [one for one in (*fates.read, *fates.left) if one in plain]
-        if in_order != [one for one in plain if one in in_order]:
-            message = f"{session_id} has accepted {plain}, and reads {in_order}"
-            raise BrokenError("session messages once, in order", message)
-        if fates.held:
-            message = f"{fates.held} came when a turn was over, and wait for another message"
-            raise BrokenError("session messages once, in order", message, runs[-1])
-        _check_record(simulated, runs[-1], fates)
-        if not any(run.is_cancelled for run in runs):
-            _check_close(runs, fates)
-
-
 def refused_text_leaves_by_no_door(simulated: Simulated) -> None:
     """A refused text leaves by no door: no other turn's model reads it, no record or event has it.
 
@@ -196,25 +160,6 @@ def refused_text_leaves_by_no_door(simulated: Simulated) -> None:
     for run in last_runs(simulated.server) if world.canaries else ():
         if found := next((one for one in public_texts(simulated.server, run) if CANARY in one), ""):
             raise BrokenError("refused text leaves by no door", f"an event has it: {found}", run)
-
-
-def limits_of_the_caller_hold(simulated: Simulated) -> None:
-    """A turn of a session begins with the rules of an agent that its users have named.
-
-    A turn before it may have been handed over to another agent, which then has this turn, too. But
-    the guardrails and limits are those of the agent that the session, or a message, was meant for.
-    """
-    named = {
-        agent
-        for runs in sessions(simulated.server).values()
-        for run in runs
-        for agent in agents_named(run)
-    }
-    for run in simulated.server.runs:
-        request = run.read.request
-        if request is not None and request.session is not None and request.agent not in named:
-            message = f"it begins with the rules of {request.agent}, and named are {sorted(named)}"
-            raise BrokenError("limits of the caller hold", message, run)
 
 
 def updates_are_answered(simulated: Simulated) -> None:
@@ -277,10 +222,10 @@ AT_THE_END: tuple[Callable[[Simulated], None], ...] = (
     recorded_once,
     effects_at_most_once,
     messages_once_in_order,
-    session_messages_once_in_order,
+    session_promises.messages_once_in_order,
     refused_text_leaves_by_no_door,
     *batch_promises.AT_THE_END,
-    limits_of_the_caller_hold,
+    session_promises.limits_of_the_caller_hold,
 )
 """The checks of a whole simulation."""
 
@@ -301,36 +246,6 @@ def _is_adding(run: SimulatedRun) -> bool:
 def _place(key: str) -> str:
     """Return the place of a tool call, whatever its attempt."""
     return key.partition(".try-")[0]
-
-
-def _check_record(simulated: Simulated, last: SimulatedRun, fates: MessageFates) -> None:
-    """Check that each message that was read was sent to a model, and is in the record once."""
-    people = simulated.people
-    texts = [one.text for one in last.session.messages if isinstance(one, UserMessage)]
-    for message_id in fates.read:
-        text = people.texts[message_id]
-        turn = fates.turn_of.get(message_id)
-        sent = turn is None or any(
-            request.turn_id == turn and text in request.text for request in simulated.world.requests
-        )
-        if not sent:
-            message = f"{message_id} counts as read by {turn}, whose models were not sent it"
-            raise BrokenError("session messages once, in order", message)
-        if not last.session.dropped and texts.count(text) != 1:
-            message = f"{message_id} is {texts.count(text)} times in the record"
-            raise BrokenError("session messages once, in order", message)
-
-
-def _check_close(runs: Sequence[SimulatedRun], fates: MessageFates) -> None:
-    """Check that the answer to each close, when no turn runs, names all messages that are left.
-
-    One that was accepted before the close, and handled after it, is named at the end of the run.
-    """
-    later = sent_after_close(runs)
-    for named in answers_to_close(runs):
-        if not set(fates.left) - later <= set(named) <= set(fates.left):
-            message = f"a close has named {named}, and left are {fates.left}"
-            raise BrokenError("session messages once, in order", message, runs[-1])
 
 
 def difference_of(state: S, read: S) -> str:

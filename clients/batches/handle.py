@@ -120,7 +120,7 @@ class Batch(Generic[T]):
         status = status_of(info, note)
         if note.stop == BatchStopReason.CANCELLED:
             # a name is a detail: the run that was cancelled may be gone, unlike the last one
-            with contextlib.nullcontext():
+            with contextlib.suppress(RPCError):
                 by = await cancellations.last_name(self._client, self.id, info.execution.run_id)
                 status = status.model_copy(update={"by": by})
         if status.ended_at is not None:

@@ -15,7 +15,7 @@ from perdure.testing.simulation.exhaustive.choices import OpenChoices, OpenClock
 from perdure.testing.simulation.exhaustive.interleavings import Space, interleaving
 from perdure.testing.simulation.exhaustive.states import described
 
-SMALL = Space("message", kills=1, detours=0)
+SMALL = Space("message", kills=0)
 _COUNTS = re.compile(
     r"(\d+) interleavings, (\d+) states; (\d+) simulated to their end, (\d+) up to a known state"
 )
@@ -61,6 +61,7 @@ def test_every_interleaving_keeps_every_promise(space: Space) -> None:
     assert "0 broken promises" in said
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("Y149")
 def test_pruning_leaves_nothing_out() -> None:
     """Without pruning, as many interleavings end, and they end in the same states."""

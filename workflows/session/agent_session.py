@@ -67,6 +67,7 @@ from perdure.turn.wire import Steer
 from perdure.values.budgets import BudgetUpdate
 from perdure.values.content import check_message, parts_size
 from perdure.workflows import ancestors, child_starts, storage
+from perdure.workflows.second_ids import second_id
 from perdure.workflows.session import next_run, recording
 from perdure.workflows.session.details import card
 from perdure.workflows.turn.calls import has_ended
@@ -233,7 +234,8 @@ class AgentSession:
         is_stored = content > limits.UNREAD_MEDIA_BYTES  # only external storage lets so much in
         most_bytes = limits.STORED_BYTES if is_stored else limits.PAYLOAD_BYTES
         plain = f"{info.workflow_id}/{number}"
-        for turn_id in (plain, f"{plain}-{info.run_id[-4:]}"):
+        for is_taken in (False, True):
+            turn_id = second_id(plain) if is_taken else plain
             self._note(TurnBegan(number, turn_id))
             try:
                 return await workflow.start_child_workflow(

@@ -32,6 +32,7 @@ from perdure.values.budgets import Budget
 from perdure.values.tasks import Task, headline
 from perdure.values.turn_options import OptionMark
 from perdure.workflows import ancestors, heartbeats
+from perdure.workflows.second_ids import second_id
 from perdure.workflows.turn import log_events
 from perdure.workflows.turn.calls import has_ended
 from perdure.workflows.turn.clock import ended_within
@@ -137,13 +138,13 @@ class Children:
 
     async def _one(self, key: ChildKey, errand: Errand, agent: AgentDefinition) -> None:
         """Run one turn from its start to its end."""
-        info = workflow.info()
-        turn_id = f"{info.workflow_id}/{errand.agent}-{len(self._board.state.children) + 1}"
-        for again in (turn_id, f"{turn_id}-{info.run_id[-4:]}"):
-            fact = await self._attempt(key, again, errand, agent)
-            if fact.began:
-                return
-            key = replace(key, attempt=key.attempt + 1)
+        turn_id = (
+            f"{workflow.info().workflow_id}/{errand.agent}-{len(self._board.state.children) + 1}"
+        )
+        fact = await self._attempt(key, turn_id, errand, agent)
+        if not fact.began:
+            again = replace(key, attempt=key.attempt + 1)
+            await self._attempt(again, second_id(turn_id), errand, agent)
 
     async def _attempt(
         self, key: ChildKey, turn_id: str, errand: Errand, agent: AgentDefinition

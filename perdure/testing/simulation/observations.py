@@ -131,6 +131,15 @@ def answers_to_close(runs: Sequence[SimulatedRun]) -> Iterator[list[str]]:
             yield [one.id for one in unpack(answer, Left).unread]
 
 
+def sent_after_close(runs: Sequence[SimulatedRun]) -> set[str]:
+    """Return the ids of the messages of a session that were noted after it was closed."""
+    facts = [fact for run in runs for fact in run.session_facts]
+    closed = next(
+        (n for n, fact in enumerate(facts) if isinstance(fact, SessionClosed)), len(facts)
+    )
+    return {fact.id for fact in facts[closed:] if isinstance(fact, MessageSent)}
+
+
 def _answers(run: SimulatedRun, name: str) -> list[RawValue | None]:
     """Return the answers to the accepted updates of a name; None for one that has failed.
 

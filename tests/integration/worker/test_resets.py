@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from temporalio.api.enums.v1 import EventType
+from temporalio.client import WorkflowHistory
 
 from perdure import Agent, AgentReport, Budget, errors, tool
 from perdure.activities.provider import ModelRequest
@@ -18,7 +19,7 @@ from perdure.values.answers import ModelAnswer
 from perdure.values.messages import AssistantMessage, Text
 
 from ...conftest import Runtime, fold_history
-from ...support.resets import reset, task_ends
+from ...support.resets import reset, reset_to, task_ends
 from ...support.spending import SOON_S, report_of
 
 
@@ -48,11 +49,8 @@ async def serve(client: AgentClient, turn: Turn) -> AgentReport:
 
     async def answer() -> None:
         while True:
-            for name in (
-                turn.id,
-                f"{turn.id}/helper-1",
-                f"{turn.id}/helper-1-{(await turn.first_run())[-4:]}",
-            ):
+            status = await turn.status()
+            for name in (turn.id, *(child.id for child in status.children)):
                 with contextlib.suppress(errors.PerdureError):
                     one = client.turn(name)
                     for pending in await one.pending_approvals():
@@ -110,3 +108,43 @@ async def test_reader_agrees_with_a_turn_that_was_reset_to_any_of_its_workflow_t
 
     assert any(added)
     assert limits == [30] * len(added)
+
+
+@pytest.mark.slow
+@pytest.mark.accepts("Y14")
+async def test_turn_that_was_reset_twice_finds_the_delegate_of_the_run_between(
+    runtime: Runtime,
+) -> None:
+    """The first id of the delegate was taken at the first reset; a replay gives the second again,
+    although the run has another id.
+    """
+    clerk = Agent(name="clerk", model="scripted:clerk", tools=[send], delegates=["helper"])
+    helper = Agent(name="helper", model="scripted:helper", description="Helps.", tools=[send])
+
+    async with runtime([clerk, helper], model=Office()) as client:
+        turn = await client.start("clerk", "go")
+        while not (await turn.status()).children:
+            for pending in await turn.pending_approvals():
+                await turn.approve(pending)
+            await asyncio.sleep(0.1)
+        history = await client.history(turn)
+        async with asyncio.timeout(SOON_S):
+            again = await reset(client, turn, before_delegate(history))
+            first = await serve(client, again)
+            after = task_ends(await client.history(again))[-1]
+            run_id = await reset_to(client.temporal, turn.id, await again.first_run(), after)
+            second = await report_of(client._turn(turn.id, (run_id,)))
+
+    assert [child.turn_id for child in second.children] == [
+        child.turn_id for child in first.children
+    ]
+
+
+def before_delegate(history: WorkflowHistory) -> int:
+    """The end of the workflow task that has begun a delegate."""
+    [begun] = [
+        event.event_id
+        for event in history.events
+        if event.event_type == EventType.EVENT_TYPE_START_CHILD_WORKFLOW_EXECUTION_INITIATED
+    ]
+    return max(event_id for event_id in task_ends(history) if event_id < begun)

@@ -74,6 +74,8 @@ hour and a half |
 | `make -C benchmarks matrix` | [the kill matrix](#the-kill-matrix) |
 | `make -C benchmarks effects` | [a payment while the service fails](#a-payment-while-the-service-\
 fails), in each mode of LIMBO |
+| `make -C benchmarks peers-matrix` | kills of four other systems, with defaults and best \
+settings, judged by the same witness; no run on a quiet machine has been kept yet |
 | `make acceptance` | lists the tests of each statement |
 
 ## Promises and features

@@ -59,7 +59,7 @@ class Space:
     detours: int | None = None
 
     def __str__(self) -> str:
-        orders = {None: "every order", 0: "the order of their beginnings"}
+        orders = {None: "every order", 0: "orders without detours"}
         order = orders.get(self.detours, f"orders with at most {self.detours} detours")
         return f"{self.interference}, at most {self.kills} kills, {order}"
 

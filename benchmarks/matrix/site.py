@@ -177,7 +177,19 @@ class Crew:
     workers: list[asyncio.subprocess.Process] = field(default_factory=list)
 
     async def start(self, **environment: str) -> asyncio.subprocess.Process:
-        """Start a supervisor with its worker, and wait until it takes work."""
+        """Start a supervisor with its worker, and wait until it takes work.
+
+        On a starved machine it may give up before the server has answered; then it is started
+        again, as a process manager does.
+        """
+        async with asyncio.timeout(READY_S):
+            while True:
+                process = await self._start(environment)
+                if process.returncode is None:
+                    return process
+
+    async def _start(self, environment: dict[str, str]) -> asyncio.subprocess.Process:
+        """Start a supervisor, and wait until its worker takes work, or it has ended."""
         addresses = self.site.record.addresses
         ours = {
             **_HEARTBEAT,
@@ -202,11 +214,11 @@ class Crew:
                 start_new_session=True,
             )
         self.workers.append(process)
-        async with asyncio.timeout(READY_S):
-            wanted = int(ours.get("PERDURE_PROCESSES", "1"))
-            while log.read_text(errors="replace").count(_SERVES) < wanted:
-                assert process.returncode is None, log.read_text(errors="replace")
-                await asyncio.sleep(LOOK_S)
+        wanted = int(ours.get("PERDURE_PROCESSES", "1"))
+        while process.returncode is None:
+            if log.read_text(errors="replace").count(_SERVES) >= wanted:
+                break
+            await asyncio.sleep(LOOK_S)
         return process
 
     def children(self) -> list[int]:

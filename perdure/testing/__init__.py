@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from perdure.activities.provider import ModelRequest
-    from perdure.testing.effects import Effect, Verdict, grade, read_effects
+    from perdure.testing.effects import Grade, MadeEffect, grade, read_effects
     from perdure.testing.fake_mcp import FakeMCPServer
     from perdure.testing.faults import Fault, Terms
     from perdure.testing.runtime import Runtime, local_runtime
@@ -35,7 +35,7 @@ else:
         __name__,
         {
             "perdure.activities.provider": ["ModelRequest"],
-            "perdure.testing.effects": ["Effect", "Verdict", "grade", "read_effects"],
+            "perdure.testing.effects": ["MadeEffect", "Grade", "grade", "read_effects"],
             "perdure.testing.fake_mcp": ["FakeMCPServer"],
             "perdure.testing.faults": ["Fault", "Terms"],
             "perdure.testing.runtime": ["Runtime", "local_runtime"],
@@ -57,17 +57,17 @@ else:
 
 __all__ = [
     "ByTask",
-    "Effect",
     "FakeMCPServer",
     "Fault",
     "FunctionModel",
+    "Grade",
+    "MadeEffect",
     "ModelRequest",
     "Reply",
     "Runtime",
     "ScriptedModel",
     "StubService",
     "Terms",
-    "Verdict",
     "call",
     "calls",
     "fails",

@@ -15,7 +15,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class Effect:
+class MadeEffect:
     """An effect that a service has made.
 
     Attributes:
@@ -41,7 +41,7 @@ class Effect:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Grade:
     """What became of the effects that a job had to make, each exactly once.
 
     Attributes:
@@ -71,7 +71,7 @@ class Verdict:
         return claims_success and not self.exactly_once
 
 
-def grade(effects: Iterable[Effect], kind: str, wanted: Sequence[Mapping[str, Any]]) -> Verdict:
+def grade(effects: Iterable[MadeEffect], kind: str, wanted: Sequence[Mapping[str, Any]]) -> Grade:
     """Judge the effects of a kind by those that had to be made.
 
     Args:
@@ -82,7 +82,7 @@ def grade(effects: Iterable[Effect], kind: str, wanted: Sequence[Mapping[str, An
     """
     made = [effect for effect in effects if effect.kind == kind]
     counts = [sum(effect.has(fields) for effect in made) for fields in wanted]
-    return Verdict(
+    return Grade(
         wanted=len(wanted),
         made=sum(count > 0 for count in counts),
         duplicates=sum(max(0, count - 1) for count in counts),
@@ -90,11 +90,11 @@ def grade(effects: Iterable[Effect], kind: str, wanted: Sequence[Mapping[str, An
     )
 
 
-def read_effects(path: Path | str) -> list[Effect]:
+def read_effects(path: Path | str) -> list[MadeEffect]:
     """Return the effects in a log, in order, without an unfinished last line.
 
     The log is that of `StubService(log_path=…)`.
     """
     file = Path(path)
     lines = file.read_text(encoding="utf-8").splitlines(keepends=True) if file.exists() else []
-    return [Effect(**json.loads(line)) for line in lines if line.endswith("\n")]
+    return [MadeEffect(**json.loads(line)) for line in lines if line.endswith("\n")]

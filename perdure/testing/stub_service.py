@@ -28,7 +28,7 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import parse_qsl, urlsplit
 
-from perdure.testing.effects import Effect, Verdict, grade
+from perdure.testing.effects import Grade, MadeEffect, grade
 from perdure.testing.faults import Fault, Terms
 
 POLL_S = 0.02
@@ -51,7 +51,7 @@ class _Write:
 
 
 @dataclass(frozen=True, slots=True)
-class _Answer:
+class _ServiceAnswer:
     """What is sent: nothing, or a reset of the connection, with these statuses."""
 
     status: int
@@ -62,9 +62,9 @@ class _Answer:
 NO_ANSWER, RESET = 0, -1
 
 
-def _refused(status: int, reason: str, **headers: str) -> _Answer:
+def _refused(status: int, reason: str, **headers: str) -> _ServiceAnswer:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return _Answer(status, {"error": {"message": reason}}, named)
+    return _ServiceAnswer(status, {"error": {"message": reason}}, named)
 
 
 class StubService:
@@ -97,7 +97,7 @@ class StubService:
         port: int = 0,
     ) -> None:
         self.url = ""
-        self.effects: list[Effect] = []
+        self.effects: list[MadeEffect] = []
         self.writes = 0
         self.is_down = False
         self._fault, self._nth = Fault(fault), nth
@@ -107,14 +107,14 @@ class StubService:
         self._taken = 0  # writes that a fault could have hit, but for those that it still hits
         self._limited_until = math.inf
         self._asked: dict[tuple[str, str], tuple[dict[str, Any], ...]] = {}
-        self._made: dict[tuple[str, str], list[Effect]] = {}
+        self._made: dict[tuple[str, str], list[MadeEffect]] = {}
         self._late: dict[threading.Timer, _Write] = {}
         self._lock = threading.RLock()
         self.closing = threading.Event()
         self._stack = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
-        server = self._stack.enter_context(_Server(self, self._port))
+        server = self._stack.enter_context(_ServiceServer(self, self._port))
         thread = threading.Thread(
             target=server.serve_forever, args=(POLL_S,), name="perdure-stub-service", daemon=True
         )
@@ -139,7 +139,7 @@ class StubService:
         """The seconds for which a connection without an answer is held."""
         return self._terms.hold_s
 
-    def grade(self, kind: str, wanted: Sequence[Mapping[str, Any]]) -> Verdict:
+    def grade(self, kind: str, wanted: Sequence[Mapping[str, Any]]) -> Grade:
         """Judge what was done by what had to be done; see `grade` of `perdure.testing`."""
         with self._lock:
             return grade(self.effects, kind, wanted)
@@ -151,7 +151,7 @@ class StubService:
                 timer.cancel()
                 self._arrive(timer)
 
-    def listed(self, kind: str, wanted: Mapping[str, str]) -> _Answer:
+    def listed(self, kind: str, wanted: Mapping[str, str]) -> _ServiceAnswer:
         """Return the effects of a kind whose fields have these values, as text."""
         if self.is_down:
             return _refused(503, "the service is down")
@@ -167,21 +167,21 @@ class StubService:
         chosen = [
             item for item in items if all(str(item.get(name)) == wanted[name] for name in wanted)
         ]
-        return _Answer(200, {"items": chosen})
+        return _ServiceAnswer(200, {"items": chosen})
 
-    def written(self, kind: str, body: Any, key: str) -> _Answer:
+    def written(self, kind: str, body: Any, key: str) -> _ServiceAnswer:
         """Make the effects of a request, or fail, and return the answer."""
         with self._lock:
             self.writes += 1
             write = self._read(kind, body, key)
-            if isinstance(write, _Answer):
+            if isinstance(write, _ServiceAnswer):
                 return write
             fault = self._next_fault()
             is_replay = len(write.items) == len(self._made.get(write.slot, ()))
             made = self._done(write, fault)
             return self._answer(write, fault, made, is_replay=is_replay)
 
-    def _read(self, kind: str, body: Any, key: str) -> _Write | _Answer:
+    def _read(self, kind: str, body: Any, key: str) -> _Write | _ServiceAnswer:
         """Return a request that the service takes, or its refusal."""
         if self.is_down:
             return _refused(503, "the service is down")
@@ -196,7 +196,7 @@ class StubService:
         write = _Write(kind, tuple(items), isinstance(body, list), key)
         return self._refusal(write) or write
 
-    def _refusal(self, write: _Write) -> _Answer | None:
+    def _refusal(self, write: _Write) -> _ServiceAnswer | None:
         """Return the answer to a request whose effects cannot be made; None for others."""
         if self._is_keyed(write) and write.slot in self._asked:
             is_same = self._asked[write.slot] == write.items
@@ -207,7 +207,7 @@ class StubService:
     def _is_keyed(self, write: _Write) -> bool:
         return self._terms.honours_keys and bool(write.key)
 
-    def _same(self, kind: str, item: Mapping[str, Any]) -> Effect | None:
+    def _same(self, kind: str, item: Mapping[str, Any]) -> MadeEffect | None:
         """Return the effect that may not be made again; None if there is none."""
         values = {name: item.get(name) for name in self._terms.unique}
         made = (effect for effect in self.effects if effect.kind == kind and effect.has(values))
@@ -230,7 +230,7 @@ class StubService:
             self._taken += 1
         return fault
 
-    def _done(self, write: _Write, fault: Fault) -> list[Effect]:
+    def _done(self, write: _Write, fault: Fault) -> list[MadeEffect]:
         """Let a request take effect as its fault says; return the effects made so far."""
         if fault.does == "never":
             return []
@@ -245,16 +245,16 @@ class StubService:
             self._make(write, "redelivery")
         return made
 
-    def _make(self, write: _Write, source: str, most: int | None = None) -> list[Effect]:
+    def _make(self, write: _Write, source: str, most: int | None = None) -> list[MadeEffect]:
         """Make the effects that its key has not made, and return all of them."""
         made = self._made.setdefault(write.slot, []) if self._is_keyed(write) else []
         for item in write.items[len(made) :][:most]:
             made.append(self._same(write.kind, item) or self._record(write, item, source))
         return made
 
-    def _record(self, write: _Write, item: Mapping[str, Any], source: str) -> Effect:
+    def _record(self, write: _Write, item: Mapping[str, Any], source: str) -> MadeEffect:
         name = f"{write.kind}-{len(self.effects) + 1}"
-        effect = Effect(name, write.kind, item, write.key, source, time.time())
+        effect = MadeEffect(name, write.kind, item, write.key, source, time.time())
         self.effects.append(effect)
         if self._log_path is not None:
             with self._log_path.open("a", encoding="utf-8") as log:
@@ -274,13 +274,13 @@ class StubService:
                 self._make(write, "late")
 
     def _answer(
-        self, write: _Write, fault: Fault, made: list[Effect], *, is_replay: bool
-    ) -> _Answer:
+        self, write: _Write, fault: Fault, made: list[MadeEffect], *, is_replay: bool
+    ) -> _ServiceAnswer:
         match fault.shows:
             case "nothing":
-                return _Answer(NO_ANSWER)
+                return _ServiceAnswer(NO_ANSWER)
             case "a reset":
-                return _Answer(RESET)
+                return _ServiceAnswer(RESET)
             case "500":
                 return _refused(500, "internal server error")
             case "503":
@@ -290,18 +290,18 @@ class StubService:
                 return _refused(429, "too many requests", retry_after=str(max(1, left_s)))
         shown = [_shown(effect) for effect in made]
         body = {"items": shown} if write.is_batch else shown[0]
-        return _Answer(201, body, {"idempotency-replayed": "true"} if is_replay else {})
+        return _ServiceAnswer(201, body, {"idempotency-replayed": "true"} if is_replay else {})
 
 
-def _shown(effect: Effect) -> dict[str, Any]:
+def _shown(effect: MadeEffect) -> dict[str, Any]:
     return {**effect.fields, "id": effect.id}
 
 
-class _Server(ThreadingHTTPServer):
+class _ServiceServer(ThreadingHTTPServer):
     request_queue_size = 1024
 
     def __init__(self, service: StubService, port: int) -> None:
-        super().__init__(("127.0.0.1", port), _Handler)
+        super().__init__(("127.0.0.1", port), _ServiceHandler)
         self.service = service
 
     def handle_error(self, request: Any, client_address: Any) -> None:
@@ -310,10 +310,10 @@ class _Server(ThreadingHTTPServer):
             super().handle_error(request, client_address)
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _ServiceHandler(BaseHTTPRequestHandler):
     """Answers the requests to a service."""
 
-    server: _Server
+    server: _ServiceServer
 
     @property
     def service(self) -> StubService:
@@ -335,7 +335,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _kind(self) -> str:
         return urlsplit(self.path).path.strip("/")
 
-    def _send(self, answer: _Answer) -> None:
+    def _send(self, answer: _ServiceAnswer) -> None:
         if answer.status == RESET:
             self._reset()
         elif answer.status == NO_ANSWER:
@@ -344,7 +344,7 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self._answer(answer)
 
-    def _answer(self, answer: _Answer) -> None:
+    def _answer(self, answer: _ServiceAnswer) -> None:
         content = json.dumps(answer.body).encode()
         self.send_response(answer.status)
         self.send_header("content-type", "application/json")

@@ -32,11 +32,11 @@ from perdure.clients import AgentClient
 from perdure.testing import (
     Fault,
     FunctionModel,
+    Grade,
     ModelRequest,
     Reply,
     StubService,
     Terms,
-    Verdict,
     call,
     calls,
     local_runtime,
@@ -183,7 +183,7 @@ class Seen:
 
     case: str
     fault: Fault
-    verdict: Verdict
+    verdict: Grade
     says: str
 
     @property

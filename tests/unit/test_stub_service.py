@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
-from perdure.testing import Effect, Fault, StubService, Terms, grade, read_effects
+from perdure.testing import Fault, MadeEffect, StubService, Terms, grade, read_effects
 
 WANTED = {"invoice": 7}
 BOTH = [{"invoice": 7}, {"invoice": 8}]
@@ -257,10 +257,12 @@ def test_grade_counts_what_was_done(
     fields: list[int], expected: tuple[bool, bool, int, int]
 ) -> None:
     effects = [
-        Effect(f"payments-{number}", "payments", {"invoice": invoice, "usd": 5}, "", "request", 0)
+        MadeEffect(
+            f"payments-{number}", "payments", {"invoice": invoice, "usd": 5}, "", "request", 0
+        )
         for number, invoice in enumerate(fields)
     ]
-    mail = Effect("mails-1", "mails", {"invoice": 7}, "", "request", 0)
+    mail = MadeEffect("mails-1", "mails", {"invoice": 7}, "", "request", 0)
 
     verdict = grade([*effects, mail], "payments", [WANTED])
 

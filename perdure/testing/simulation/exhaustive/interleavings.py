@@ -22,8 +22,8 @@ from perdure.testing.simulation.exhaustive.scenario import (
 )
 from perdure.testing.simulation.exhaustive.search import (
     BrokenChoices,
+    DepthFirstSearch,
     KnownStateError,
-    Search,
     Searched,
 )
 from perdure.testing.simulation.exhaustive.states import digest
@@ -81,7 +81,7 @@ class Interleaving:
 
 def exhaust(space: Space, *, prunes: bool = True) -> Searched:
     """Simulate all interleavings of a space, in processes that are forked from this one."""
-    search = Search(prunes=prunes)
+    search = DepthFirstSearch(prunes=prunes)
 
     def simulated() -> BrokenChoices | None:
         game = _Game(space, search.branch, search.meet)

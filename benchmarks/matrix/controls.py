@@ -67,7 +67,15 @@ _REPEATED = "a tool that may not be repeated is, after its worker was lost"
 CONTROLS = (
     Control(
         replace(
-            next(fault for fault in PLANTED if fault.name == _REPEATED), promises=("duplicates",)
+            next(fault for fault in PLANTED if fault.name == _REPEATED),
+            promises=("duplicates",),
+            also=(
+                (
+                    "activities/tool_compatibility.py",
+                    "if run.repeats and not item.idempotent and not isinstance(item, MCPTool):",
+                    "if False:",
+                ),
+            ),  # the worker refuses a second attempt, too
         ),
         FAULTS["kill in charge"],
     ),

@@ -136,7 +136,7 @@ class Job:
             async with asyncio.timeout(self.fault.patience_s):
                 outcome, text, unread = await self._end()
         except TimeoutError:
-            await self.site.client.temporal.get_workflow_handle(self.name).terminate()
+            await self._terminate()
             return
         names = [name for message in unread for name in _MESSAGE.findall(message.text)]
         await self.note("claim", outcome=outcome, text=text, unread=names)
@@ -151,10 +151,17 @@ class Job:
             except errors.TurnTerminatedError:
                 await asyncio.sleep(0.2)  # by a reset, and goes on in another run
             except errors.PerdureError as error:
-                outcome = error.report.outcome if error.report else error.code
-                return outcome, str(error), error.report.unread if error.report else ()
+                if error.report is None:  # its history cannot be read, and it may go on
+                    await self._terminate()
+                    return error.code, str(error), ()
+                return error.report.outcome, str(error), error.report.unread
             else:
                 return report.outcome, str(report.output), report.unread
+
+    async def _terminate(self) -> None:
+        """End the turn, if it is not over."""
+        with contextlib.suppress(RPCError):
+            await self.site.client.temporal.get_workflow_handle(self.name).terminate()
 
     async def say(self) -> None:
         """Send the messages, each until it is accepted, or refused because the turn is over."""

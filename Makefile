@@ -7,7 +7,7 @@ WORKERS ?= 4
 
 unexport PYTHONDONTWRITEBYTECODE  # or each process would rewrite the asserts of all tests anew
 
-.PHONY: demo test simulate simulate-all check types format dev docs docs-check docs-serve docs-tools test-slow test-local-model local-model-tools deploy-check deploy-tools mcp-servers acceptance bad-input mistakes screenshots lock clean
+.PHONY: demo test proof simulate simulate-all check types format dev docs docs-check docs-serve docs-tools test-slow test-local-model local-model-tools deploy-check deploy-tools mcp-servers acceptance bad-input mistakes screenshots lock clean
 
 # Every day
 
@@ -19,11 +19,14 @@ test: $(READY)        ## every test but the slow suites
 
 SEEDS ?= 1000
 
-simulate: $(READY)    ## turns of random agents on a simulated server, with all that may happen to them; make simulate SEEDS=10000
+simulate: $(READY)    ## turns, sessions and batches of random agents on a simulated server, with all that may happen to them; make simulate SEEDS=10000
 	@$(BIN)/python -m perdure.testing.simulation --seeds $(SEEDS) --workers $(WORKERS) $(ARGS)
 
 simulate-all: $(READY)  ## every order of a small turn, with kills at any point; some minutes
 	@$(BIN)/python -m perdure.testing.simulation.exhaustive $(ARGS)
+
+proof: $(READY)       ## the tables of docs/proof.md, made again in half an hour; what each stage printed is kept in proof/. ARGS=--long for a night
+	@$(BIN)/python -m benchmarks.proof --workers $(WORKERS) $(ARGS)
 
 PAGES_AND_IMPORTS = -m "" -k "not contract" tests/docs/test_types.py tests/docs/test_proof.py tests/unit/test_imports.py  # lint-imports checks the contracts
 

@@ -29,12 +29,13 @@ from perdure.activities import heartbeats, output_validation, tool_compatibility
 from perdure.activities.error_log import log_raised, logged
 from perdure.activities.mcp.toolboxes import Servers
 from perdure.activities.resolve_agent import Agents
-from perdure.activities.tool_compatibility import error_result
+from perdure.activities.tool_compatibility import error_result, unknown_result
 from perdure.activities.tool_loop import ToolLoop
 from perdure.activities.tool_results import fitted, most_bytes, output_of
 from perdure.activities.transcripts import Transcripts
+from perdure.activities.unknown_outcomes import may_have_taken_effect
 from perdure.agents.mcp_servers import BETWEEN, MCPTool
-from perdure.agents.tools import Tool, ToolContext
+from perdure.agents.tools import OutcomeUnknown, Tool, ToolContext
 from perdure.agents.tracebacks import place_of, raised
 from perdure.schemas.tool_arguments import StatedArguments
 from perdure.temporal import failures, secrets
@@ -286,7 +287,8 @@ def _finished(value: object) -> object:
 def _raised(ready: _Ready, error: BaseException) -> ToolOutput:
     """Return the error result and log the exception.
 
-    A `ValueError` of Perdure's own toolboxes is not logged.
+    It is no failure if the call may have taken effect. A `ValueError` of Perdure's own toolboxes is
+    not logged.
     """
     hint = (
         _NO_DEPS
@@ -297,4 +299,7 @@ def _raised(ready: _Ready, error: BaseException) -> ToolOutput:
     )
     if place_of(error) or not isinstance(error, ValueError):
         log_raised(f"the {ready.what} raised {raised(error)}{hint}", error, level=logging.WARNING)
+    if may_have_taken_effect(ready.tool, error):
+        reason = words_of(error) if isinstance(error, OutcomeUnknown) else described(error)
+        return unknown_result(f"{ready.tool.name}: {reason}; whether it took effect is unknown")
     return error_result(f"{ready.tool.name} failed: {described(error)}{hint}")

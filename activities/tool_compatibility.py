@@ -16,6 +16,7 @@ from perdure.agents.tools import Tool
 from perdure.agents.turn_rules import Approval
 from perdure.text import clean, clip, clip_recorded
 from perdure.turn.wire import Asking, ToolOutput, ToolRun
+from perdure.values.messages import UNKNOWN_NOTE
 
 _SCHEMA_BYTES = 4 * 1024
 _UNKNOWN = "contact with the process that ran it was lost; whether it took effect is unknown"
@@ -24,6 +25,12 @@ _UNKNOWN = "contact with the process that ran it was lost; whether it took effec
 def error_result(text: str) -> ToolOutput:
     """Return the result that a model gets for a call that has none."""
     return ToolOutput(content=clip_recorded(text, limits.TOOL_RESULT_BYTES), is_error=True)
+
+
+def unknown_result(text: str) -> ToolOutput:
+    """Return the result of a call that may have taken effect although it has no result."""
+    content = clip_recorded(text, limits.TOOL_RESULT_BYTES - len(UNKNOWN_NOTE)) + UNKNOWN_NOTE
+    return ToolOutput(content=content, is_error=True, is_unknown=True)
 
 
 def refused(run: ToolRun, item: Tool, reason: str) -> ToolOutput:
@@ -47,7 +54,7 @@ def held_back(run: ToolRun, item: Tool, approval: Approval) -> ToolOutput | None
         approval: Which calls require approval, according to the deployed agent that has the tool.
     """
     if run.repeats and not item.idempotent and not isinstance(item, MCPTool):
-        return error_result(f"{item.name}: {_UNKNOWN}, and the deployed tool may not be repeated")
+        return unknown_result(f"{item.name}: {_UNKNOWN}, and the deployed tool may not be repeated")
     if run.only_reads and not only_reads(item):
         return _asking(
             item, "said that it changes nothing when this turn began, and does not say so any more"

@@ -101,24 +101,30 @@ class Stream(asyncio.Protocol):
 
 
 @contextlib.asynccontextmanager
-async def gateway(address: str, *arguments: str) -> AsyncIterator[Gateway]:
-    """A gateway process, which is ended with the block."""
+async def gateway(
+    address: str, *arguments: str, root: Path | None = None
+) -> AsyncIterator[Gateway]:
+    """A gateway process of this tree, or of another one, which is ended with the block."""
     most = str(2 * STREAMS)
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "perdure", "serve", "--port", "0"),
         *("--address", address, "--task-queue", QUEUE),
         *(arguments or ("--max-streams", most, "--max-streams-of-caller", most)),
         env={**os.environ, "PERDURE_TOKEN": TOKEN},
+        cwd=root,
         stderr=asyncio.subprocess.PIPE,
     )
     assert process.stderr is not None
     try:
         found = None
         while found is None:
-            found = _SERVING.search((await process.stderr.readline()).decode())
+            line = await process.stderr.readline()
+            assert line, "the gateway has ended"
+            found = _SERVING.search(line.decode())
         yield Gateway(int(found[1]), process.pid)
     finally:
-        process.terminate()
+        with contextlib.suppress(ProcessLookupError):  # it was killed
+            process.terminate()
         await process.wait()
 
 

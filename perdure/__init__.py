@@ -58,7 +58,14 @@ if TYPE_CHECKING:
     from perdure.agents.policy import Allow, Deny, ProposedCall, RequireApproval
     from perdure.agents.registry import Registry
     from perdure.agents.skills import Skill
-    from perdure.agents.tools import Tool, Toolbox, ToolContext, ToolResolver, tool
+    from perdure.agents.tools import (
+        OutcomeUnknown,
+        Tool,
+        Toolbox,
+        ToolContext,
+        ToolResolver,
+        tool,
+    )
     from perdure.values.budgets import Budget
     from perdure.values.messages import (
         AssistantMessage,
@@ -69,6 +76,7 @@ if TYPE_CHECKING:
         Thinking,
         ToolCall,
         ToolMessage,
+        ToolOutcome,
         ToolResult,
         UserMessage,
     )
@@ -82,6 +90,7 @@ if TYPE_CHECKING:
         ForkedFrom,
         Outcome,
         Step,
+        UnsettledCall,
         Usage,
     )
     from perdure.values.tasks import Context, Task, TurnInfo
@@ -104,6 +113,7 @@ else:
                 "Thinking",
                 "ToolCall",
                 "ToolMessage",
+                "ToolOutcome",
                 "ToolResult",
                 "UserMessage",
             ],
@@ -127,11 +137,19 @@ else:
                 "ForkedFrom",
                 "Outcome",
                 "Step",
+                "UnsettledCall",
                 "Usage",
             ],
             "perdure.agents.skills": ["Skill"],
             "perdure.values.tasks": ["Context", "Task", "TurnInfo"],
-            "perdure.agents.tools": ["Tool", "Toolbox", "ToolContext", "ToolResolver", "tool"],
+            "perdure.agents.tools": [
+                "OutcomeUnknown",
+                "Tool",
+                "Toolbox",
+                "ToolContext",
+                "ToolResolver",
+                "tool",
+            ],
         },
     )
 
@@ -158,6 +176,7 @@ __all__ = [
     "ModelRetryPolicy",
     "Observer",
     "Outcome",
+    "OutcomeUnknown",
     "OutputGuardrail",
     "Price",
     "ProposedCall",
@@ -175,10 +194,12 @@ __all__ = [
     "ToolCall",
     "ToolContext",
     "ToolMessage",
+    "ToolOutcome",
     "ToolResolver",
     "ToolResult",
     "Toolbox",
     "TurnInfo",
+    "UnsettledCall",
     "Usage",
     "UserMessage",
     "tool",

@@ -25,7 +25,7 @@ class Wire(BaseModel):
 
 
 if TYPE_CHECKING:
-    from dataclasses import replace
+    from dataclasses import replace as replace
 
     from typing_extensions import TypeVar as Defaulting
 

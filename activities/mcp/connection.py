@@ -58,6 +58,10 @@ class ServerDownError(Exception):
         self.is_slow = is_slow
 
 
+class AnswerLostError(ServerDownError):
+    """A call was sent, and its answer is invalid, or the connection broke before it came."""
+
+
 class ServerRefusedError(Exception):
     """A server answered a call with an error, whose message is given without secrets."""
 
@@ -114,7 +118,8 @@ class ServerConnection:
         reliably stops the call.
 
         Raises:
-            ServerDownError: The connection broke, or the answer is invalid.
+            AnswerLostError: The connection broke during the call, or the answer is invalid.
+            ServerDownError: The connection cannot be opened.
             ServerRefusedError: The server returned an error.
         """
         async with self._used():
@@ -129,11 +134,15 @@ class ServerConnection:
             except MCPError as error:
                 if not _is_closed(error):
                     raise ServerRefusedError(self._text_of(error)) from None
-                raise await self._down(
+                down = await self._down(
                     "it ended during the call; whether it took effect is unknown"
-                ) from None
+                )
+                raise AnswerLostError(str(down)) from None
             except Exception as error:  # noqa: BLE001 - from any library below; secrets are removed
-                raise await self._down(self._text_of(error)) from None
+                down = await self._down(
+                    f"{self._text_of(error)}; whether it took effect is unknown"
+                )
+                raise AnswerLostError(str(down)) from None
 
     async def _stoppable(self, call: Coroutine[Any, Any, CallToolResult]) -> CallToolResult:
         """Await a call. Announcing a cancellation to the server may block, so that has a limit."""

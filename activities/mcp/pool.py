@@ -17,10 +17,12 @@ from pydantic import JsonValue
 from perdure import errors
 from perdure.activities.mcp.connection import (
     IDLE_S,
+    AnswerLostError,
     ServerConnection,
     ServerDownError,
     ServerRefusedError,
 )
+from perdure.activities.tool_compatibility import unknown_result
 from perdure.agents.mcp_servers import ListedTool, MCPServer, name_of
 from perdure.agents.tools import ToolContext
 from perdure.text import head
@@ -65,6 +67,7 @@ class Pool:
 
         Failures are returned as error results.
         """
+        tool: ListedTool | None = None
         try:
             connection, listed = await self._listed(server)
             tool = next((item for item in listed if name_of(server.name, item.own) == name), None)
@@ -81,6 +84,10 @@ class Pool:
             return await connection.call(
                 tool.own, arguments, _notes(context, connection.without_secrets)
             )
+        except AnswerLostError as error:
+            text = f"{name}: {error}"
+            only_reads = server.trusted and tool is not None and tool.read_only
+            return _error(text) if only_reads else unknown_result(text)
         except ServerRefusedError as error:
             return _error(f"{name} failed: the MCP server {server.name!r} refused: {error}")
         except (ServerDownError, errors.ConfigurationError) as error:

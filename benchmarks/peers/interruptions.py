@@ -37,7 +37,7 @@ from typing import Any
 from temporalio.client import Client, WorkflowFailureError
 
 from benchmarks.bench import Kind
-from benchmarks.peers.kills import Told, telling
+from benchmarks.peers.processes import Told, telling
 from benchmarks.peers.weather import TASK, VERSIONS
 from perdure.testing.stub_provider import StubProvider, StubReply, said_in
 from perdure.worker.dev.server import DevServer

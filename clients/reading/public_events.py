@@ -154,6 +154,7 @@ def _of_end(
     match fact:
         case ToolReturned(_, output):
             yield "is_error", output.is_error
+            yield "is_unknown", output.is_unknown
             yield from _asked_for(include, results=output.content)
         case CallFailed(_, error, lost):
             yield "lost", lost

@@ -71,7 +71,7 @@ class ToolDefinition(Wire):
         return timedelta(seconds=self.timeout_s)
 
 
-RULES = 4
+RULES = 5
 """The rules of new turns."""
 
 
@@ -134,7 +134,8 @@ class AgentDefinition(Wire):
     instead of equal calls. 2: an agent that pauses when its budget is spent also pauses at its
     limit of iterations. 3: results of tools may have images and files. 4: a pause before a model
     is asked again that would end after the deadline is not begun, and steps in which every tool
-    failed warn the model instead of ending the turn. `model_retry` is None in a definition of an
+    failed warn the model instead of ending the turn. 5: the result of a call whose outcome is
+    unknown says what that means. `model_retry` is None in a definition of an
     earlier release: then a model that fails is asked once more. `indexed` means that the namespace
     has Perdure's search attributes. A turn may neither find that out itself, nor set them if they
     are missing.

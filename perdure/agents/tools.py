@@ -79,6 +79,15 @@ _KINDS = {
 }
 
 
+class OutcomeUnknown(Exception):  # noqa: N818 - it says that a call may have succeeded
+    """A tool raises it if its call may have taken effect, although it has no result.
+
+    The model reads the message, and that it must not assume a failure. The outcome of the result is
+    `unknown`. A read timeout or a connection that is lost has the same meaning without it, in a
+    tool that is not read-only.
+    """
+
+
 @dataclass(frozen=True, kw_only=True)
 class ToolContext(Generic[Deps]):
     """The context of a tool call.

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from perdure.activities.provider import ModelRequest
+    from perdure.testing.effects import Grade, MadeEffect, grade, read_effects
     from perdure.testing.fake_mcp import FakeMCPServer
+    from perdure.testing.faults import Fault, Terms
     from perdure.testing.runtime import Runtime, local_runtime
     from perdure.testing.scripted import (
         ByTask,
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
         says,
         slowly,
     )
+    from perdure.testing.stub_service import StubService
     from perdure.testing.time_skipping import skip_time
 else:
     from perdure import lazy_exports
@@ -32,7 +35,9 @@ else:
         __name__,
         {
             "perdure.activities.provider": ["ModelRequest"],
+            "perdure.testing.effects": ["MadeEffect", "Grade", "grade", "read_effects"],
             "perdure.testing.fake_mcp": ["FakeMCPServer"],
+            "perdure.testing.faults": ["Fault", "Terms"],
             "perdure.testing.runtime": ["Runtime", "local_runtime"],
             "perdure.testing.scripted": [
                 "ByTask",
@@ -45,6 +50,7 @@ else:
                 "says",
                 "slowly",
             ],
+            "perdure.testing.stub_service": ["StubService"],
             "perdure.testing.time_skipping": ["skip_time"],
         },
     )
@@ -52,15 +58,22 @@ else:
 __all__ = [
     "ByTask",
     "FakeMCPServer",
+    "Fault",
     "FunctionModel",
+    "Grade",
+    "MadeEffect",
     "ModelRequest",
     "Reply",
     "Runtime",
     "ScriptedModel",
+    "StubService",
+    "Terms",
     "call",
     "calls",
     "fails",
+    "grade",
     "local_runtime",
+    "read_effects",
     "says",
     "skip_time",
     "slowly",

@@ -39,6 +39,7 @@ from perdure.values.messages import (
     AssistantMessage,
     ToolCall,
     ToolMessage,
+    ToolOutcome,
     ToolResult,
     UserMessage,
     closed,
@@ -98,8 +99,8 @@ def ready_for(state: TurnState, key: Key) -> TurnState:
         calls = tuple(
             open_call
             if open_call.result
-            else replace(open_call, result=steps.not_run(open_call.call))
-            for open_call in state.open_step.calls
+            else replace(open_call, result=steps.not_awaited(state, position))
+            for position, open_call in enumerate(state.open_step.calls, 1)
         )
         state = steps.settle(
             replace(state, open_step=replace(state.open_step, calls=calls)), state.step_count + 1
@@ -230,7 +231,13 @@ def _objected(state: TurnState, answer: ModelAnswer) -> TurnState:
         return state
     calls, objection = answer.message.calls, answer.objection
     results = tuple(
-        ToolResult(call_id=call.id, name=call.name, content=objection, is_error=True)
+        ToolResult(
+            call_id=call.id,
+            name=call.name,
+            content=objection,
+            is_error=True,
+            outcome=ToolOutcome.NOT_RUN,
+        )
         for call in calls
     )
     return steps.append(
@@ -286,8 +293,7 @@ def tool_ended(state: TurnState, fact: ToolReturned | ToolLost | ApprovalNeeded)
     if isinstance(fact, ApprovalNeeded):
         return gates.asked_again(state, fact)
     if isinstance(fact, ToolReturned):
-        output = fact.output
-        return steps.give(state, fact.key, output.content, output.is_error, output.media)
+        return steps.take(state, fact.key, fact.output)
     broken = fact.error if state.agent is not None and state.agent.rules >= 1 else None
     step = replace(state.open_step, broken=state.open_step.broken or broken)
     return steps.lose(replace(state, open_step=step), fact.key, fact.loss, fact.message)

@@ -21,7 +21,7 @@ from perdure.turn.ledger import Ledger
 from perdure.turn.state import TurnState
 from perdure.turn.wire import Summary
 from perdure.values.budgets import DIMENSIONS, NOTHING, Budget, Spending
-from perdure.values.messages import ToolCall
+from perdure.values.messages import ToolCall, ToolOutcome, plain_outcome
 from perdure.values.reports import Outcome
 
 STARTS = 2
@@ -183,10 +183,15 @@ def _answered(state: TurnState, key: ChildKey) -> TurnState:
     if call.name == SPAWN:
         room = limits.TOOL_RESULT_BYTES // 2 // len(children)
         content = to_json([_entry(child, room) for child in children]).decode()
-        return steps.give(state, tool_key, clip(content, limits.TOOL_RESULT_BYTES), is_error=False)
+        return steps.give(
+            state, tool_key, clip(content, limits.TOOL_RESULT_BYTES), ToolOutcome.DONE
+        )
     [child] = children
     return steps.give(
-        state, tool_key, clip(_words(child), limits.TOOL_RESULT_BYTES), is_error=failed(child)
+        state,
+        tool_key,
+        clip(_words(child), limits.TOOL_RESULT_BYTES),
+        plain_outcome(is_error=failed(child)),
     )
 
 

@@ -20,7 +20,7 @@ from perdure.turn import steps
 from perdure.turn.keys import ToolKey
 from perdure.turn.state import TurnState
 from perdure.values.budgets import NOTHING, Budget, Spending
-from perdure.values.messages import ToolCall
+from perdure.values.messages import ToolCall, ToolOutcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +92,8 @@ def settle(state: TurnState) -> TurnState:
         if content is None:
             planned += len(asked(call))
         else:
-            state = steps.give(
-                state, key, clip(content, limits.TOOL_RESULT_BYTES), is_error=is_error
-            )
+            outcome = ToolOutcome.NOT_RUN if is_error else ToolOutcome.DONE
+            state = steps.give(state, key, clip(content, limits.TOOL_RESULT_BYTES), outcome)
     return state
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -10,12 +11,13 @@ from perdure.errors import PerdureError
 from perdure.schemas import output_type
 from perdure.schemas.strict_schema import Schema
 from perdure.text import clip
-from perdure.turn import withheld
+from perdure.turn import steps, withheld
 from perdure.turn.facts import TurnEnded
 from perdure.turn.state import TurnState
 from perdure.turn.wire import Summary
 from perdure.values import reports
-from perdure.values.reports import AgentReport, Outcome
+from perdure.values.messages import ToolCall, ToolOutcome
+from perdure.values.reports import AgentReport, Outcome, UnsettledCall
 
 
 def error_of(ended: TurnEnded, cancel_reason: str | None) -> PerdureError | None:
@@ -114,10 +116,30 @@ def report(
         "children": tuple(child.report for child in state.children),
         "unread": state.unread,
         "unstopped": tuple(str(key) for key in state.in_flight),
+        "unsettled": tuple(_unsettled(state)),
         "forked_from": state.request.forked_from if state.request else None,
     }
     return report_of(turn_id, summary(state, outcome, duration, risk=risk)).model_copy(
         update=fields
+    )
+
+
+def _unsettled(state: TurnState) -> Iterator[UnsettledCall]:
+    """Yield the calls whose outcome is unknown, then those that still run."""
+    for step in state.all_steps:
+        calls = {call.id: call for call in step.message.calls}
+        for result in step.results:
+            if result.outcome is ToolOutcome.UNKNOWN and result.call_id in calls:
+                yield _unsettled_call(step.number, calls[result.call_id], result.content)
+    number = state.step_count + 1
+    for position, open_call in state.open_step.unfinished:
+        if steps.may_take_effect(state, position):
+            yield _unsettled_call(number, open_call.edited)
+
+
+def _unsettled_call(step: int, call: ToolCall, reason: str = "") -> UnsettledCall:
+    return UnsettledCall(
+        step=step, call_id=call.id, tool=call.name, arguments=call.arguments, reason=reason
     )
 
 

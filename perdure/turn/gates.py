@@ -14,7 +14,7 @@ from perdure.turn.keys import PolicyKey, ToolKey
 from perdure.turn.open_step import Attempts
 from perdure.turn.state import TurnState
 from perdure.values.approvals import Decision
-from perdure.values.messages import ToolCall
+from perdure.values.messages import ToolCall, ToolOutcome
 
 
 def gate_of(state: TurnState, call: ToolCall) -> Gate:
@@ -35,7 +35,7 @@ def ruled(state: TurnState, key: PolicyKey, verdict: Allow | Deny | RequireAppro
             state,
             key,
             clip(approvals.denied(verdict.reason), limits.TOOL_RESULT_BYTES),
-            is_error=True,
+            ToolOutcome.DENIED,
         )
     gate = approvals.after_policy(agent, request.task, state.open_step.at(key.call).call, verdict)
     return _with(state, key.call, gate)
@@ -52,7 +52,9 @@ def decided(state: TurnState, decision: Decision) -> TurnState:
     gate = state.open_step.at(position).gate
     if not decision.approve:
         denied = clip(approvals.denied(decision.reason), limits.TOOL_RESULT_BYTES)
-        return steps.give(_unedited(state, position), _key(state, position), denied, is_error=True)
+        return steps.give(
+            _unedited(state, position), _key(state, position), denied, ToolOutcome.DENIED
+        )
     arguments = gate.arguments if decision.arguments is None else decision.arguments
     approved = gate.model_copy(update={"status": "open", "approved": True, "arguments": arguments})
     return _with(state, position, approved)
@@ -86,7 +88,7 @@ def expired(state: TurnState, ids: tuple[str, ...]) -> TurnState:
                 _unedited(state, position),
                 _key(state, position),
                 approvals.expired(after),
-                is_error=True,
+                ToolOutcome.DENIED,
             )
     return state
 

@@ -28,6 +28,7 @@ from perdure.values.messages import (
     Message,
     Thinking,
     ToolCall,
+    ToolOutcome,
     ToolResult,
     UserMessage,
 )
@@ -83,7 +84,11 @@ def refused_beside(
         return {}
     return {
         position: ToolResult(
-            call_id=call.id, name=call.name, content=steps.BESIDE_HANDOFF, is_error=True
+            call_id=call.id,
+            name=call.name,
+            content=steps.BESIDE_HANDOFF,
+            is_error=True,
+            outcome=ToolOutcome.NOT_RUN,
         )
         for position, call in enumerate(calls)
         if position != first
@@ -160,7 +165,7 @@ def apply(state: TurnState, fact: HandedOver) -> TurnState:
     pinned = handoff_to(before, fact.agent.name)
     position = len(state.transcript.messages) - 1
     done = DONE.format(agent=fact.agent.name)
-    state = steps.give(state, _tool_key(fact.key), done, is_error=False)
+    state = steps.give(state, _tool_key(fact.key), done, ToolOutcome.DONE)
     state = replace(state, agent=taken_over(fact.agent, before), open_step=OpenStep())
     state = _shown(
         _counted(state), pinned.keep if pinned else "all", position, before.name, message
@@ -222,7 +227,7 @@ def failed(state: TurnState, fact: CallFailed, key: HandoffKey) -> TurnState:
 
 def _refused(state: TurnState, key: ToolKey, reason: str) -> TurnState:
     content = clip(f"{HAND_OVER}: not handed over: {reason}.", limits.TOOL_RESULT_BYTES)
-    return steps.give(state, key, content, is_error=True)
+    return steps.give(state, key, content, ToolOutcome.FAILED)
 
 
 def _tool_key(key: HandoffKey) -> ToolKey:

@@ -9,7 +9,7 @@ from perdure.base import replace
 from perdure.errors import ErrorInfo, TurnCancelledError
 from perdure.turn.approvals import OPEN, Gate
 from perdure.turn.facts import CallFailed
-from perdure.turn.keys import CarryKey
+from perdure.turn.keys import CarryKey, ToolKey
 from perdure.turn.ledger import Bill
 from perdure.values.answers import ModelAnswer
 from perdure.values.approvals import Decision
@@ -149,6 +149,14 @@ class Attempts:
             1 for failure in self.failures if (failure.key.step, failure.key.call) == (step, call)
         )
         return failed if call else failed + self.stopped
+
+    def has_lost(self, key: ToolKey) -> bool:
+        """Return whether an attempt of this call was lost."""
+        return any(
+            failure.lost and (failure.key.step, failure.key.call) == (key.step, key.call)
+            for failure in self.failures
+            if isinstance(failure.key, ToolKey)
+        )
 
     def plus(self, failure: CallFailed) -> Attempts:
         """Return the attempts with another failure."""

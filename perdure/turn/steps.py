@@ -14,13 +14,16 @@ from perdure.base import replace
 from perdure.text import clip, head
 from perdure.turn import guards
 from perdure.turn.facts import CallFailed, Loss
-from perdure.turn.keys import PolicyKey, ToolKey
+from perdure.turn.keys import ChildKey, PolicyKey, ToolKey
 from perdure.turn.state import Handoffs, TurnState
+from perdure.turn.wire import ToolOutput
 from perdure.values.messages import (
+    UNKNOWN_NOTE,
     Media,
     Message,
     ToolCall,
     ToolMessage,
+    ToolOutcome,
     ToolResult,
     canonical,
 )
@@ -29,6 +32,10 @@ from perdure.values.reports import Step
 NOT_RUN = "This call has no result: the budget was spent before it was run, or while it ran."
 BESIDE_HANDOFF = (
     "This call was not run: the same answer calls hand_over, and beside that nothing is run."
+)
+AFTER_LOST = (
+    "\n[An attempt of this call before this one was lost, and may have taken effect. So this error"
+    " does not say that nothing was done.]"
 )
 EDITED = "\n[A person changed the arguments of this call before it ran, to {arguments}]"
 EDITED_BYTES = 2_000
@@ -67,12 +74,42 @@ def known_result(agent: AgentDefinition | None, call: ToolCall) -> ToolResult | 
         f"There is no tool named {head(call.name, 100)!r}. The tools are: {offered}.",
         limits.TOOL_RESULT_BYTES,
     )
-    return ToolResult(call_id=call.id, name=call.name, content=content, is_error=True)
+    return _result(call, content, ToolOutcome.NOT_RUN)
 
 
-def not_run(call: ToolCall) -> ToolResult:
-    """Return the result of a call that is not run before the last answer."""
-    return ToolResult(call_id=call.id, name=call.name, content=NOT_RUN, is_error=True)
+def not_awaited(state: TurnState, position: int) -> ToolResult:
+    """Return the result of a call for which the last answer does not wait."""
+    outcome = ToolOutcome.UNKNOWN if may_take_effect(state, position) else ToolOutcome.NOT_RUN
+    return _result(state.open_step.at(position).call, NOT_RUN, outcome)
+
+
+def may_take_effect(state: TurnState, position: int) -> bool:
+    """Return whether the call at this place of the open step runs, and may change something."""
+    step, call = state.step_count + 1, state.open_step.at(position).call
+    runs = any(
+        isinstance(key, ToolKey | ChildKey) and (key.step, key.call) == (step, position)
+        for key in state.in_flight
+    )
+    return runs and _changes(state, call)
+
+
+def _result(
+    call: ToolCall, content: str, outcome: ToolOutcome, media: tuple[Media, ...] = ()
+) -> ToolResult:
+    return ToolResult(
+        call_id=call.id,
+        name=call.name,
+        content=content,
+        is_error=outcome is not ToolOutcome.DONE,
+        outcome=outcome,
+        media=media,
+    )
+
+
+def _changes(state: TurnState, call: ToolCall) -> bool:
+    """Return whether a call may change anything."""
+    tool = state.agent.tool(call.name) if state.agent else None
+    return tool is None or not tool.is_read_only
 
 
 def is_open(state: TurnState, key: ToolKey | PolicyKey) -> bool:
@@ -88,7 +125,7 @@ def give(
     state: TurnState,
     key: ToolKey | PolicyKey,
     content: str,
-    is_error: bool,
+    outcome: ToolOutcome,
     media: tuple[Media, ...] = (),
 ) -> TurnState:
     """Give a call its result.
@@ -98,13 +135,33 @@ def give(
     open_call = state.open_step.at(key.call)
     call, edited = open_call.call, open_call.gate.arguments
     note = "" if edited is None else EDITED.format(arguments=clip(edited, EDITED_BYTES))
-    result = ToolResult(
-        call_id=call.id, name=call.name, content=content + note, is_error=is_error, media=media
-    )
+    result = _result(call, content + note, outcome, media)
     step = state.open_step.with_call(key.call, replace(open_call, result=result))
     return settle(
         replace(state, open_step=step, attempts=state.attempts.without(key.call)), key.step
     )
+
+
+def take(state: TurnState, key: ToolKey, output: ToolOutput) -> TurnState:
+    """Give a call the result that its tool returned.
+
+    An error after an attempt that was lost is no failure: the service may have refused the second
+    attempt because of the first.
+    """
+    if not output.is_error:
+        return give(state, key, output.content, ToolOutcome.DONE, output.media)
+    follows_lost = state.attempts.has_lost(key)
+    is_unknown = output.is_unknown or (
+        follows_lost and _changes(state, state.open_step.at(key.call).call)
+    )
+    outcome = ToolOutcome.UNKNOWN if is_unknown else ToolOutcome.FAILED
+    note = AFTER_LOST if follows_lost and is_unknown and _says_unknown(state) else ""
+    return give(state, key, output.content + note, outcome, output.media)
+
+
+def _says_unknown(state: TurnState) -> bool:
+    """Return whether results say what an unknown outcome means, which they do since rules 5."""
+    return state.agent is not None and state.agent.rules >= 5
 
 
 def lose(state: TurnState, key: ToolKey, loss: Loss, message: str) -> TurnState:
@@ -117,7 +174,10 @@ def lose(state: TurnState, key: ToolKey, loss: Loss, message: str) -> TurnState:
         return replace(state, attempts=state.attempts.plus(CallFailed(key, error, lost=True)))
     limit = f"{tool.timeout_s:g} s" if tool else ""
     text = f"{call.name}: {_LOSS[loss].format(limit=limit)}" + (f": {message}" if message else "")
-    return give(state, key, text, is_error=True)
+    if loss is Loss.FAILED or not _changes(state, call):
+        return give(state, key, text, ToolOutcome.FAILED)
+    note = UNKNOWN_NOTE if _says_unknown(state) else ""
+    return give(state, key, text + note, ToolOutcome.UNKNOWN)
 
 
 def settle(state: TurnState, step: int) -> TurnState:

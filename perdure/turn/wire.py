@@ -383,7 +383,8 @@ class ToolOutput(Wire):
     """The result of a tool, as text for the model.
 
     `media` has its images and files; `content` names each in its place. With `asks`, the tool was
-    not called, and a person is asked first.
+    not called, and a person is asked first. With `is_unknown`, it may have taken effect although it
+    failed.
     """
 
     content: str
@@ -391,6 +392,7 @@ class ToolOutput(Wire):
     duration_ms: int = 0
     asks: Asking | None = None
     media: tuple[Media, ...] = Field(default=(), exclude_if=not_)
+    is_unknown: bool = Field(default=False, exclude_if=not_)
 
 
 class ChildNews(Wire):

@@ -14,6 +14,7 @@ import binascii
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from enum import StrEnum
 from itertools import groupby
 from operator import not_
 from typing import Annotated, Literal
@@ -76,11 +77,33 @@ class ToolCall(Value):
     arguments: str = "{}"
 
 
+class ToolOutcome(StrEnum):
+    """What became of a tool call."""
+
+    DONE = "done"
+    FAILED = "failed"
+    UNKNOWN = "unknown"
+    DENIED = "denied"
+    NOT_RUN = "not_run"
+
+
+_PLAIN_OUTCOMES = frozenset({ToolOutcome.DONE, ToolOutcome.FAILED})
+
+
+def plain_outcome(*, is_error: bool) -> ToolOutcome:
+    """Return the outcome of a result that says no more than whether it is an error."""
+    return ToolOutcome.FAILED if is_error else ToolOutcome.DONE
+
+
 class ToolResult(Value):
     """The result of one tool call.
 
     A failure is data for the model: `is_error`, with the reason as content. `media` has the images
     and files of the result, in order; `content` names the kind and the size of each in its place.
+
+    `outcome` says what became of the call. `unknown` is that of a call that may have taken effect,
+    or may still do so: its worker or its connection was lost, or it took too long. JSON has it only
+    if it is neither `done` nor `failed`, which `is_error` says.
     """
 
     type: Literal["tool_result"] = "tool_result"
@@ -88,6 +111,10 @@ class ToolResult(Value):
     name: str
     content: str
     is_error: bool = False
+    outcome: ToolOutcome = Field(
+        default_factory=lambda given: plain_outcome(is_error=given["is_error"]),
+        exclude_if=lambda outcome: outcome in _PLAIN_OUTCOMES,
+    )
     media: tuple[Media, ...] = Field(default=(), exclude_if=not_)
 
 
@@ -182,6 +209,12 @@ MessagesTypeAdapter: TypeAdapter[Sequence[Message]] = TypeAdapter(
 
 Use `dump_json(report.messages)` to store them, and `validate_json(stored)` for `history=`.
 """
+
+UNKNOWN_NOTE = (
+    "\n[It may have taken effect, or may still do so. Do not assume that it failed, and find out"
+    " before you do it again.]"
+)
+"""What a model reads after the reason why the outcome of a call is unknown."""
 
 NO_DIGEST = ""
 _PLAIN_ID = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
@@ -285,9 +318,15 @@ def canonical(message: Message) -> bytes:
     """Return the bytes from which a digest is computed.
 
     `None` is left out, so that a field added later (with `None` as default) does not change the
-    digests of earlier messages. The model of thinking parts is not included, because a worker of an
-    earlier release does not know it.
+    digests of earlier messages. The model of thinking parts and the outcomes of results are not
+    included, because a worker of an earlier release does not know them.
     """
+    if isinstance(message, ToolMessage) and any(
+        result.outcome not in _PLAIN_OUTCOMES for result in message.results
+    ):
+        return message.model_dump_json(
+            exclude_none=True, exclude={"results": {"__all__": {"outcome"}}}
+        ).encode()
     if isinstance(message, AssistantMessage) and any(
         isinstance(part, Thinking) and part.by for part in message.parts
     ):
@@ -400,7 +439,13 @@ def _taken(
     """
     answers = answers_by_call.get(original.id)
     if not answers:
-        return ToolResult(call_id=call.id, name=call.name, content=OPEN_CALL, is_error=True)
+        return ToolResult(
+            call_id=call.id,
+            name=call.name,
+            content=OPEN_CALL,
+            is_error=True,
+            outcome=ToolOutcome.UNKNOWN,
+        )
     result = answers.pop()
     return result if result.call_id == call.id else result.model_copy(update={"call_id": call.id})
 

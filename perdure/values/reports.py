@@ -139,6 +139,25 @@ class ChildReport(Value):
     children: tuple[ChildReport, ...] = ()
 
 
+class UnsettledCall(Value):
+    """A tool call that may have taken effect, or may still do so, although it has no result.
+
+    Attributes:
+        step: The number of its step.
+        call_id: Its id.
+        tool: The name of the tool.
+        arguments: Its arguments as JSON, as the model wrote them.
+        reason: What the model has read as its result; empty for a call that still ran when the turn
+            ended.
+    """
+
+    step: int
+    call_id: str
+    tool: str
+    arguments: str
+    reason: str = ""
+
+
 class ForkedFrom(Value):
     """The point in another turn from which a turn goes on.
 
@@ -182,6 +201,8 @@ class AgentReport(Value, Generic[T]):
         unread: The messages that were sent to the turn with `steer` and that no answer of the model
             follows.
         unstopped: The ids of activities that were still running when the turn ended.
+        unsettled: The calls whose outcome is unknown, in their order. Somebody has to find out what
+            became of them: the model has only read that nobody knows.
         forked_from: The point in another turn from which it went on; None for other turns.
         last_agent: The agent that had the turn at the end: the one that it was last handed over to,
             or else `agent`.
@@ -205,6 +226,7 @@ class AgentReport(Value, Generic[T]):
     children: tuple[ChildReport, ...] = ()
     unread: tuple[UserMessage, ...] = ()
     unstopped: tuple[str, ...] = ()
+    unsettled: tuple[UnsettledCall, ...] = ()
     forked_from: ForkedFrom | None = None
     last_agent: str = ""
 

@@ -38,6 +38,7 @@ PRINTS = {
     ): "30 days. 5 0.000105\n30 days.end\n",
     ("docs/testing.md", "A scripted model"): "",
     ("docs/testing.md", "A function as a model"): "",
+    ("docs/testing.md", "A service that fails"): "",
     ("docs/testing.md", "Errors"): "failed 1\n",
     ("docs/testing.md", "The stub provider"): "Hello! 1\n",
     ("docs/tools.md", "Lifespan and deps: give tools a database connection"): "3\n",

@@ -17,6 +17,8 @@ from perdure.workflows import WORKFLOWS
 from .. import acceptance
 from ..support.docs import proof
 from ..support.docs.files import ROOT
+from ..support.findings import FINDINGS
+from ..support.planted import PLANTED, UNDECIDED
 from ..support.proof import (
     FEATURES,
     PROMISES,
@@ -52,6 +54,15 @@ def difference(named: Iterable[str], known: Collection[str]) -> list[str]:
 def test_page_is_that_of_the_table() -> None:
     """`python -m tests.support.docs.proof` writes it."""
     assert proof.PAGE.read_text(encoding="utf-8") == proof.page()
+
+
+@pytest.mark.accepts("Y152")
+def test_findings_of_reviews_are_planted_or_say_why_not() -> None:
+    """A finding with the name of a fault that is not planted would promise too much."""
+    planted = {fault.name for fault in (*PLANTED, *UNDECIDED)}
+
+    assert [one.fault for one in FINDINGS if bool(one.planted) == bool(one.reason)] == []
+    assert {one.planted for one in FINDINGS if one.planted} <= planted
 
 
 @pytest.mark.accepts("Y120")

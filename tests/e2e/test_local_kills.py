@@ -12,7 +12,7 @@ from ..conftest import eventually
 from ..support.e2e.killing import SOON_S
 from ..support.e2e.local_app import LOCATION
 from ..support.e2e.random_kills import CALLS, REPLIES, STEPS, kill_at_random
-from ..support.e2e.stories import GONE_S, UNKNOWN, Story, Tell, asks, results, says, use
+from ..support.e2e.stories import GONE_S, LOST, Story, Tell, asks, results, says, use
 from ..support.e2e.stories import with_and_without_supervisor as has_supervisor
 
 __all__ = ["has_supervisor"]
@@ -111,7 +111,7 @@ async def test_local_tool_that_kills_its_worker_every_time_is_given_up(tell: Tel
 
     assert story.ran() == [("one", 1), *(("one", attempt) for attempt in range(1, 6))]
     assert len(story.keys("one")) == 1
-    assert results(report) == [f"die: {UNKNOWN}"]
+    assert results(report) == [f"die: {LOST}"]
     assert (report.output, story.requests()) == ("it cannot be done #2", {1: 1, 2: 1})
 
 

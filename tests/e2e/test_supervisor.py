@@ -14,13 +14,14 @@ import pytest
 from temporalio.api.enums.v1 import EventType, PendingWorkflowTaskState
 from temporalio.client import Client, WorkflowExecutionDescription, WorkflowHandle
 
-from perdure import Task, errors
+from perdure import Task, errors, limits
 from perdure.clients import Turn
 from perdure.temporal.liveness import INTERVAL, timeout_for
 from perdure.turn.facts import WaitBegan
 
 from ..conftest import eventually
 from ..support.e2e.probing import ALIVE, READY, Probe, probe
+from ..support.e2e.proxy import Proxy
 from ..support.e2e.stories import (
     UNKNOWN,
     Story,
@@ -69,13 +70,13 @@ async def kill_worker_of(story: Story, turn: Turn) -> float:
     return time.time()
 
 
-async def task_started(story: Story, turn: Turn) -> None:
+async def task_started(temporal: Client, turn: Turn) -> None:
     """Wait until a worker has a workflow task of a turn."""
     async with asyncio.timeout(30):
         state = None
         while state != STARTED:
             await asyncio.sleep(0.05)
-            description = (await described(story.temporal, turn)).raw_description
+            description = (await described(temporal, turn)).raw_description
             state = description.pending_workflow_task.state
 
 
@@ -198,7 +199,7 @@ async def test_workflow_task_of_a_dead_child_is_given_back(tell: Tell) -> None:
         if event.event_type == completed
     )
     os.kill(process(identity), signal.SIGSTOP)
-    await task_started(story, turn)
+    await task_started(story.temporal, turn)
     os.kill(process(identity), signal.SIGKILL)
     killed = time.time()
 
@@ -277,6 +278,36 @@ async def test_drained_child_ends_its_call_and_the_supervisor_exits_with_0(tell:
     assert code == 0
     assert results(report) == ["one by attempt 1"]
     assert "lost" not in story.said()
+
+
+@pytest.mark.accepts("P39")
+async def test_workflow_task_that_reaches_a_draining_child_too_late_is_given_back(
+    tell: Tell, perdure_server: str
+) -> None:
+    """Temporal has sent it, and the child has interrupted its poll. The timeout would be 20 s."""
+    proxy, temporal = Proxy(perdure_server), await Client.connect(perdure_server)
+    await proxy.start()
+    story = await tell(asks(use("charge", "one", takes_s=1)), says("done"), address=proxy.address)
+    worker = await story.worker()
+    await ready(story, 1)
+    turn = await story.start()
+    await story.begun("one")
+    proxy.hold()
+    await task_started(temporal, turn)
+    worker.send_signal(signal.SIGTERM)
+    await eventually(lambda: "draining for up to" in story.said(), "it drains")
+    proxy.release()
+    code = await asyncio.wait_for(worker.wait(), 30)
+    ended = time.time()
+    await story.worker()
+
+    report = await story.report(turn)
+    await proxy.close()
+
+    assert code == 0
+    assert results(report) == ["one by attempt 1"]
+    assert "activities=0 workflow_tasks=1" in story.said()
+    assert story.log()[1].at - ended < limits.TASK_TIMEOUT.total_seconds() / 2
 
 
 @pytest.mark.accepts("P43")

@@ -33,6 +33,7 @@ from ..conftest import assert_no_task_failed, check_history, eventually
 from ..support.e2e.releases import PREVIOUS, THIS, Deploy, Hands, hands, hands_in
 from ..support.e2e.stories import (
     GONE_S,
+    LOST,
     ROOT,
     UNKNOWN,
     Improviser,
@@ -103,7 +104,7 @@ def differences(turn: Turn, report: AgentReport) -> list[tuple[str | None, str |
     """Where the model received something else, unless the worker of a call that is not repeated was
     killed.
     """
-    lost = {f"{name}: {UNKNOWN}" for name in ("charge", "fail")}
+    lost = {f"{name}: {text}" for name in ("charge", "fail") for text in (LOST, UNKNOWN)}
     given = (
         results_so_far(report)[: len(told(turn))]
         if report.outcome is Outcome.CANCELLED
@@ -237,7 +238,7 @@ def check_hands(went: Sequence[Hands]) -> None:
     processes = {f"{release}-{number}" for release in (PREVIOUS, THIS) for number in (1, 2)}
     assert frozenset[str]().union(*(one.decided for one in went)) == processes
     assert frozenset[str]().union(*(one.worked for one in went)) == processes
-    assert sum(one.are_of_both for one in went) >= len(went) / 2
+    assert any(one.are_of_both for one in went)
     assert sum(one.crossed for one in went) >= len(went) / 2
 
 
@@ -360,7 +361,7 @@ async def test_sessions_that_workers_of_two_releases_share_read_each_message_onc
     assert [texts[1:] for texts in read] == [["second", "third", "fourth", "fifth"]] * 6
     check_journal(story)
     assert all(one.decided_by_both for one in worked)
-    assert sum(one.are_of_both for one in went) >= len(went) / 2
+    assert any(one.are_of_both for one in went)
 
 
 async def turns_of(story: Story, session: Session) -> list[Turn]:

@@ -30,6 +30,8 @@ class Planted:
         promises: The promises of which one is broken.
         seeds: In how many seeds it has to be found: as many as the product itself passes.
         kind: What is simulated.
+        also: Other replacements that belong to it: file, text before and after.
+        space: The arguments of the exhaustive search that finds it, too; empty without one.
     """
 
     name: str
@@ -39,6 +41,8 @@ class Planted:
     promises: tuple[str, ...]
     seeds: int = 100
     kind: str = "turn"
+    also: tuple[tuple[str, str, str], ...] = ()
+    space: tuple[str, ...] = ()
 
 
 FOLD, REPLAYS = "fold is state", "every history replays"
@@ -103,6 +107,7 @@ PLANTED = (
         "tool is not None and tool.is_idempotent",
         "tool is not None",
         ("effects at most once",),
+        space=("--interference", "message", "--kills", "1", "--detours", "0"),
     ),
     Planted(
         "a delegate that tells of its wait forgets a cancellation",
@@ -156,6 +161,14 @@ PLANTED = (
         "perdure/temporal/start_request.py",
         '        fields["budget"] = budget.over(request.budget)',
         '        fields["budget"] = budget',
+        ("limits of the caller hold",),
+        seeds=300,
+    ),
+    Planted(
+        "a fork of a turn that was handed over has the rules of the other agent",
+        "clients/turns/forks.py",
+        'update={"handed_to": state.other_agent or None, "model": None}',
+        'update={"agent": state.last_agent, "handed_to": None, "model": None}',
         ("limits of the caller hold",),
         seeds=300,
     ),
@@ -231,6 +244,25 @@ PLANTED = (
         kind="session",
     ),
     Planted(
+        "what is in flight when a worker is lost is never tried again, so a session loses a turn",
+        "workflows/session/recording.py",
+        "retry_policy=RetryPolicy(maximum_interval=limits.BENCH)",
+        "retry_policy=RetryPolicy(maximum_attempts=1)",
+        (MESSAGES,),
+        seeds=300,
+        kind="session",
+    ),
+    Planted(
+        "a session that is closed while it records a turn does not name what that has left unread",
+        "workflows/session/agent_session.py",
+        "            if turn is not None and await has_ended(turn) and"
+        " workflow.patched(_CLOSE_AFTER_RECORD):",
+        "            if False:",
+        (MESSAGES,),
+        seeds=300,
+        kind="session",
+    ),
+    Planted(
         "a message that comes too late for the running turn is not queued again",
         "workflows/session/agent_session.py",
         "            self._note(SteeringFailed(message_id))\n            return False",
@@ -240,6 +272,170 @@ PLANTED = (
         kind="session",
     ),
 )
+
+BATCHES = (
+    Planted(
+        "a batch counts each place twice that a part gives back",
+        "perdure/batch/wire.py",
+        "        return max(self.order.slots - self.news.freed, 0)",
+        "        return max(self.order.slots - 2 * self.news.freed, 0)",
+        ("turns at once within limit",),
+        seeds=300,
+        kind="batch",
+    ),
+    Planted(
+        "a batch gives away the money that its parts hold",
+        "perdure/batch/plan.py",
+        "    gone = spent_of(request, progress) + total(\n"
+        "        _kept(account) for account in progress.active.values()\n    )",
+        "    gone = spent_of(request, progress)",
+        ("bill within limit",),
+        seeds=300,
+        kind="batch",
+    ),
+    Planted(
+        "a part that is cancelled leaves its turns",
+        "workflows/batch/agent_batch_part.py",
+        "            if part.is_cancelled:\n"
+        "                await self._cancel(part.cancel_reason)\n            ended",
+        "            ended",
+        ("a cancel reaches each task",),
+        seeds=300,
+        kind="batch",
+    ),
+    Planted(
+        "a batch forgets in a new run which parts have begun",
+        "workflows/batch/agent_batch.py",
+        '{"progress": self._progress}',
+        '{"progress": self._progress.model_copy(update={"active": {}})}',
+        ("a batch ends last", "turns at once within limit", FOLD, "tasks end once"),
+        seeds=300,
+        kind="batch",
+    ),
+    Planted(
+        "a part does not book what its turns have spent",
+        "perdure/batch/part.py",
+        "        self._spent += spent\n",
+        "",
+        (FOLD, "bill within limit"),
+        seeds=300,
+        kind="batch",
+    ),
+    Planted(
+        "a retry runs tasks again that have an answer",
+        "clients/batches/handle.py",
+        "                if result.state != TaskState.DONE:",
+        "                if result.state:",
+        ("tasks end once",),
+        seeds=300,
+        kind="batch",
+    ),
+    Planted(
+        "a webhook has another id than its delivery",
+        "workflows/delivery/agent_webhook.py",
+        "    sent = Notification(id=call.id,",
+        '    sent = Notification(id=f"msg_{workflow.uuid4().hex}",',
+        ("webhooks are delivered or recorded",),
+        seeds=300,
+        kind="batch",
+    ),
+    Planted(
+        "a batch does not wake up for the news of its parts",
+        "workflows/batch/agent_batch.py",
+        "            await workflow.wait_condition(lambda: self._changed or bool(self._news))",
+        "            await workflow.wait_condition(lambda: self._changed)",
+        (FOLD, "nothing is stuck"),
+        seeds=300,
+        kind="batch",
+    ),
+    Planted(
+        "a turn that is cancelled while it fails has no end",
+        "workflows/turn/agent_turn.py",
+        "            if not workflow.patched(_CANCELLED_LATE):",
+        "            if True:",
+        ("tasks end once",),
+        seeds=300,
+        kind="batch",
+    ),
+    Planted(
+        "what a call returns that was given up at a cancel is forgotten",
+        "workflows/turn/calls.py",
+        "        else:  # the turn may still tell of its end, which takes further workflow tasks",
+        "        elif self._board.is_too_late:",
+        (FOLD,),
+        seeds=300,
+        kind="batch",
+    ),
+    Planted(
+        "what is added to a turn of a batch before it begins is not noted",
+        "workflows/turn/agent_turn.py",
+        "                    if not is_root and self._board.state.agent is None and "
+        "workflow.patched(_NOTED):",
+        "                    if False:",
+        (FOLD,),
+        seeds=300,
+        kind="batch",
+    ),
+)
+
+
+UNDECIDED = (
+    Planted(
+        "a cancel that comes while a session records a turn is lost",
+        "workflows/session/agent_session.py",
+        "if is_cancelled_exception(error) and workflow.patched(_CANCELLED_WHILE_RECORDING):",
+        "if False:",
+        ("nothing is stuck", FOLD, REPLAYS),
+        seeds=300,
+        kind="session",
+    ),
+    Planted(
+        "the next turn of a session has the rules of the agent that was handed the turn before",
+        "perdure/session/state.py",
+        "if chosen else (self.named, self.agent)",
+        "if chosen else (self.agent, self.agent)",
+        ("limits of the caller hold",),
+        seeds=300,
+        kind="session",
+    ),
+    Planted(
+        "a message right after a cancelled turn of a session is not read",
+        "perdure/session/state.py",
+        'if_busy == "interrupt" or state.is_interrupted or state.is_over',
+        'if_busy == "interrupt" or state.is_interrupted',
+        (MESSAGES,),
+        seeds=300,
+        kind="session",
+    ),
+    Planted(
+        "an answer before the last one, which nobody has checked, is told once the last has passed",
+        "perdure/turn/withheld.py",
+        "        return [answer for answer in answers if answer != steps[-1].message]",
+        "        return []",
+        ("refused text leaves by no door",),
+        seeds=300,
+        kind="session",
+    ),
+    Planted(
+        "what a guarded delegate said last is told to its parent when it fails",
+        "perdure/turn/state.py",
+        "        if self.agent is None or not self.agent.answer_checks:\n            return True",
+        "        if True:\n            return True",
+        ("refused text leaves by no door",),
+        seeds=300,
+        kind="session",
+    ),
+    Planted(
+        "a run that is about to end takes in updates",
+        "workflows/update_answers.py",
+        "        if self._is_ending:",
+        "        if False:",
+        (FOLD, MESSAGES, "updates are answered", "nothing is stuck"),
+        seeds=300,
+        kind="session",
+    ),
+)
+"""Faults of which nobody knows whether they are found: too few seeds were simulated with them."""
 
 
 def plant(fault: Planted, folder: Path) -> None:
@@ -251,28 +447,41 @@ def plant(fault: Planted, folder: Path) -> None:
         ignore=shutil.ignore_patterns("__pycache__"),
     )
     for room in ROOMS:
-        shutil.copytree(
-            ROOT / room, folder / room, ignore=shutil.ignore_patterns("__pycache__", "page")
-        )
-    path = folder / fault.file
-    text = path.read_text(encoding="utf-8")
-    assert text.count(fault.before) == 1, f"{fault.name}: the code has changed, plant it anew"
-    path.write_text(text.replace(fault.before, fault.after), encoding="utf-8")
+        shutil.copytree(ROOT / room, folder / room, ignore=shutil.ignore_patterns("__pycache__"))
+    for file, before, after in ((fault.file, fault.before, fault.after), *fault.also):
+        path = folder / file
+        text = path.read_text(encoding="utf-8")
+        assert text.count(before) == 1, f"{fault.name}: the code has changed, plant it anew"
+        path.write_text(text.replace(before, after), encoding="utf-8")
 
 
 def found(fault: Planted, folder: Path) -> tuple[int, str]:
     """Simulate with the fault; return the first seed that breaks a promise, and the promise."""
+    said = _simulated(
+        folder,
+        *("perdure.testing.simulation", "--seeds", str(fault.seeds), "--until-broken"),
+        *("--kinds", fault.kind),
+    )
+    seed = re.search(r"seed (\d+) of a \w+ breaks a promise: ([^:]+):", said)
+    return (int(seed[1]), seed[2]) if seed else (-1, said[-4000:])
+
+
+def found_in_every_order(fault: Planted, folder: Path) -> str:
+    """Search all orders of a small turn with the fault; return the promise that is broken."""
+    said = _simulated(folder, "perdure.testing.simulation.exhaustive", *fault.space)
+    broken = re.search(r"an interleaving breaks a promise: ([^:]+):", said)
+    return broken[1] if broken else said[-4000:]
+
+
+def _simulated(folder: Path, module: str, *arguments: str) -> str:
+    """Return what a module says that runs with the code in a folder."""
     ran = subprocess.run(
-        [
-            *(sys.executable, "-m", "perdure.testing.simulation"),
-            *("--seeds", str(fault.seeds), "--until-broken", "--kinds", fault.kind),
-        ],
+        [sys.executable, "-m", module, *arguments],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(folder)},
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=580,
         check=False,
     )
-    said = re.search(r"seed (\d+) of a \w+ breaks a promise: ([^:]+):", ran.stdout)
-    return (int(said[1]), said[2]) if said else (-1, ran.stdout[-2000:] + ran.stderr[-2000:])
+    return ran.stdout + ran.stderr

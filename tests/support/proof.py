@@ -53,7 +53,8 @@ class Promise:
         name: The promise in a few words.
         meaning: The promise in a sentence.
         term: What the literature calls it; empty without a name.
-        checks: The checks of the simulator, by their names. They hold for each feature that it has.
+        checks: The checks of the simulator, by their names.
+        simulated: The features with which they are checked; None for each that the simulator has.
         cells: A cell for each feature, by its key.
     """
 
@@ -62,6 +63,7 @@ class Promise:
     term: str
     cells: Mapping[str, Cell]
     checks: tuple[str, ...] = ()
+    simulated: frozenset[str] | None = None
 
 
 @dataclass(frozen=True)
@@ -151,16 +153,18 @@ FEATURES = {
 }
 """The columns, by their keys."""
 
-SIMULATED = names("plain delegate parallel handoff session fork resume carry reset")
+SIMULATED = names("plain delegate parallel handoff session fork resume carry batch reset")
 """The features that the simulator has."""
 
 OWN_TURN = no("a fork is a turn of its own")
 PLAIN = no("its turns are plain turns")
+TASKS = no("only batches have tasks")
 
 
 def is_simulated(row: Promise, key: str) -> bool:
     """Return whether the simulator checks a promise with a feature."""
-    return bool(row.checks) and key in SIMULATED and not row.cells[key].reason
+    simulated = SIMULATED if row.simulated is None else row.simulated
+    return bool(row.checks) and key in simulated and not row.cells[key].reason
 
 
 PROMISES = (
@@ -315,7 +319,7 @@ PROMISES = (
             "reset": no("delegates of the run before go on, as documented"),
             "supervisor": by("Y125"),
         },
-        ("nothing is stuck",),
+        ("nothing is stuck", "a cancel reaches each task", "a batch ends last"),
     ),
     Promise(
         "limits of the caller hold",
@@ -338,6 +342,7 @@ PROMISES = (
             "supervisor": by("B12 E23"),
         },
         ("limits of the caller hold",),
+        SIMULATED - {"batch"},
     ),
     Promise(
         "every wait ends or is shown",
@@ -425,6 +430,42 @@ PROMISES = (
             "reset": by("Y14"),
             "supervisor": by("B12 Y46 Y70"),
         },
+    ),
+    Promise(
+        "each task once",
+        "Each task of a batch runs in one turn at a time and has one result, within its limits.",
+        "at-most-once execution; bulkhead",
+        {
+            **dict.fromkeys(FEATURES, TASKS),
+            "carry": by("E88"),
+            "schedule": by("B19"),
+            "batch": by("E75 E76 E77 E80 E81 E82"),
+            "reset": by("E144"),
+            "supervisor": by("E75"),
+        },
+        ("tasks end once", "turns at once within limit"),
+    ),
+    Promise(
+        "webhooks tell the end once",
+        "A turn with `on_done` tells its end once, or says why it is not told.",
+        "at-least-once delivery; idempotency key",
+        {
+            "plain": by("H80 H82"),
+            "delegate": no("delegates send no webhook (H80)"),
+            "parallel": PLAIN,
+            "handoff": by(""),
+            "session": by("H133"),
+            "fork": by("H84"),
+            "resume": by("H133"),
+            "carry": by("H85"),
+            "schedule": by("H84"),
+            "batch": by(""),
+            "local": no("a local call ends no turn"),
+            "release": gap("a webhook of the release before"),
+            "reset": by("H89"),
+            "supervisor": by("H86 Y70"),
+        },
+        ("webhooks are delivered or recorded",),
     ),
     Promise(
         "nothing is stuck",
@@ -659,6 +700,18 @@ FOUND = (
         " replayed",
         "every history replays; delegate, reset",
         "`227c185`, Y14",
+    ),
+    Found(
+        "A task that Temporal sent to a worker that began to drain was dropped by the SDK, and a"
+        " turn stood still for 20 s; the kill matrix found it",
+        "nothing is stuck; supervisor",
+        "`6825553`, P39",
+    ),
+    Found(
+        "A turn that was cancelled in the moment in which it failed left no end: its task in a"
+        " batch was `terminated`, and all that it might have spent was charged",
+        "the records agree; batch, webhook",
+        "`967468a`, Y132",
     ),
 )
 """What was found where a promise meets a feature, and is mended."""

@@ -12,6 +12,7 @@ from perdure.activities.tool_compatibility import held_back, refused
 from perdure.agents.mcp_servers import MCPServer, MCPTool
 from perdure.schemas.tool_arguments import arguments_of
 from perdure.turn.wire import ToolRun
+from perdure.values.messages import UNKNOWN_NOTE
 
 
 def pay(euros: int) -> str:
@@ -59,7 +60,7 @@ def test_lost_call_of_a_tool_that_may_not_be_repeated_any_more_is_not_repeated()
     assert (
         told.content
         == "pay: contact with the process that ran it was lost; whether it took effect is unknown,"
-        " and the deployed tool may not be repeated"
+        f" and the deployed tool may not be repeated{UNKNOWN_NOTE}"
     )
     assert held_back(run(before, approved="", repeats=True), before, "marked") is None
 

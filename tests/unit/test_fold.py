@@ -10,10 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
+from perdure.agents.definitions import RULES, AgentDefinition
 from perdure.turn.facts import (
     AgentResolved,
     ApprovalNeeded,
     CallFailed,
+    Fact,
     Loss,
     ModelAnswered,
     PolicyAnswered,
@@ -25,7 +27,8 @@ from perdure.turn.facts import (
 )
 from perdure.turn.fold import fold
 from perdure.turn.keys import AgentKey, ModelKey, ToolKey
-from perdure.turn.wire import TurnRequest
+from perdure.turn.steps import AFTER_LOST
+from perdure.turn.wire import ToolOutput, TurnRequest
 from perdure.values.answers import ModelAnswer
 from perdure.values.messages import (
     AssistantMessage,
@@ -35,6 +38,7 @@ from perdure.values.messages import (
     Thinking,
     ToolCall,
     ToolMessage,
+    ToolOutcome,
     ToolResult,
     UserMessage,
     canonical,
@@ -243,7 +247,11 @@ def test_lost_call_tells_the_model_what_is_known(loss: Loss, message: str, said:
     content = state.steps[0].results[0].content
     assert content.startswith("write: ")
     assert said in content
-    assert state.transcript.messages[-1] == ToolMessage.of(call, content, is_error=True)
+    [result] = state.steps[0].results
+    failed = loss is Loss.FAILED  # it was never run
+    assert result.outcome is (ToolOutcome.FAILED if failed else ToolOutcome.UNKNOWN)
+    assert result.is_error
+    assert state.transcript.messages[-1] == ToolMessage(results=(result,))
     assert state.open_step.unfinished == ()
 
 
@@ -269,3 +277,65 @@ def test_each_message_to_the_turn_is_read_once_or_named_as_unread(played: Played
     for asked in played.asked:
         assert asked.read.transcript.digest == asked.state.transcript.digest
         assert asked.read.inbox == asked.state.inbox
+
+
+def ended(loss: Loss, *facts: Fact, agent: AgentDefinition = AGENT) -> ToolResult:
+    """The result of a call whose first attempt was lost, after these facts."""
+    call = ToolCall(id="c1", name="write")
+    answer = ModelAnswer(
+        message=AssistantMessage(parts=(call,)), stop=StopReason.TOOL_CALLS, model="any"
+    )
+    state = fold(
+        [
+            TurnStarted(TurnRequest(agent="any", task=Task(content="go"))),
+            AgentResolved(AgentKey(), agent),
+            ModelAnswered(ModelKey(1), answer),
+            ToolLost(ToolKey(1, 1), loss),
+            *facts,
+        ]
+    )
+    return state.steps[0].results[0]
+
+
+def idempotent(rules: int = RULES) -> AgentDefinition:
+    """The agent, whose tools may be repeated."""
+    tools = tuple(item.model_copy(update={"is_idempotent": True}) for item in AGENT.tools)
+    return AGENT.model_copy(update={"tools": tools, "rules": rules})
+
+
+@pytest.mark.accepts("T45")
+def test_error_of_an_attempt_after_a_lost_one_is_no_failure() -> None:
+    """The service may have refused it because of the first: 409 already paid."""
+    refused = ToolReturned(ToolKey(1, 1, 2), ToolOutput(content="409 paid", is_error=True))
+
+    result = ended(Loss.WORKER_LOST, refused, agent=idempotent())
+
+    assert result.outcome is ToolOutcome.UNKNOWN
+    assert result.content == f"409 paid{AFTER_LOST}"
+
+
+@pytest.mark.accepts("T45")
+def test_result_of_an_attempt_after_a_lost_one_is_done() -> None:
+    """Its key has made one effect of both."""
+    paid = ToolReturned(ToolKey(1, 1, 2), ToolOutput(content="paid"))
+
+    result = ended(Loss.WORKER_LOST, paid, agent=idempotent())
+
+    assert (result.outcome, result.content) == (ToolOutcome.DONE, "paid")
+
+
+@pytest.mark.accepts("T45")
+def test_turn_of_an_earlier_release_keeps_its_texts() -> None:
+    """The digest of its transcript has them; only the outcome is new."""
+    refused = ToolReturned(ToolKey(1, 1, 2), ToolOutput(content="409 paid", is_error=True))
+    earlier = idempotent(rules=4)
+
+    result = ended(Loss.WORKER_LOST, refused, agent=earlier)
+    lost = ended(Loss.TIMED_OUT, agent=AGENT.model_copy(update={"rules": 4}))
+
+    assert (result.outcome, result.content) == (ToolOutcome.UNKNOWN, "409 paid")
+    assert lost.outcome is ToolOutcome.UNKNOWN
+    assert lost.content.endswith("whether it took effect is unknown")
+    assert canonical(ToolMessage(results=(lost,))) == canonical(
+        ToolMessage(results=(lost.model_copy(update={"outcome": ToolOutcome.FAILED}),))
+    )

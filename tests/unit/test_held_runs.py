@@ -110,3 +110,19 @@ def test_entry_is_complete_or_absent_wherever_the_process_is_killed(file: int, s
 
     assert 49 <= len(runs) <= 51
     assert all(run.workflow_id == "é" * (int(run.run_id) % 400 + 1) for run in runs)
+
+
+@pytest.mark.accepts("P39")
+def test_runs_stay_in_the_list_of_a_process_that_drains(file: int) -> None:
+    """Those in memory, and those that come later; not those that had left before."""
+    held = HeldRuns(file)
+    held.begin("over", RUN.format(1))
+    held.end(RUN.format(1))
+    held.keep("cached", RUN.format(2))
+    held.drain()
+    held.drop(RUN.format(2))
+    held.begin("late", RUN.format(3))
+    held.end(RUN.format(3))
+
+    assert sorted(run.workflow_id for run in held_runs.read(file)) == ["cached", "late"]
+    assert not any(run.is_cached or run.is_active for run in held_runs.read(file))

@@ -13,6 +13,7 @@ from perdure import (
     Thinking,
     ToolCall,
     ToolMessage,
+    ToolOutcome,
     ToolResult,
     UserMessage,
 )
@@ -133,7 +134,13 @@ def test_call_without_a_result_is_closed_with_an_error_result(
     kept = {result.call_id: result for result in given_results}
 
     open_calls = [
-        ToolResult(call_id=call.id, name=call.name, content=OPEN_CALL, is_error=True)
+        ToolResult(
+            call_id=call.id,
+            name=call.name,
+            content=OPEN_CALL,
+            is_error=True,
+            outcome=ToolOutcome.UNKNOWN,
+        )
         for call in ASKED.calls
     ]
     assert messages.closed(partial) == (

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from perdure import Agent, Allow, Budget, Deny, ProposedCall, errors, tool
+from perdure.batch.wire import BatchStopReason
 from perdure.session.facts import MessageSteered, SessionClosed, SessionContinued, TurnRecorded
-from perdure.temporal.names import RUN_MIDDLEWARE
+from perdure.temporal.names import BATCH, RUN_MIDDLEWARE, WEBHOOK
 from perdure.testing import simulation
 from perdure.testing.simulation import Simulation, promises, simulate
 from perdure.testing.simulation.__main__ import main
@@ -27,7 +28,7 @@ from perdure.turn.state import TurnState
 
 SEEDS = 500
 """Of each kind; so many are simulated every time, or those of `FAST`."""
-FAST = {"session": 150}
+FAST = {"session": 150, "batch": 75}
 CHUNK = 25
 """So many seeds are a test, which several processes can take from each other."""
 CHUNKS = [
@@ -41,6 +42,11 @@ FOUND = {
     347: "resume arrives in the workflow task that takes over the run before",
 }
 """Seeds whose turns had another state than their readers, and why."""
+FOUND_IN_BATCHES = {
+    3: "cancelled-while-it-fails",
+    36: "notes-early-additions",
+}
+"""Seeds of batches that broke a promise, and the patch of the mend."""
 ENDS = {"closed: completed", "closed: failed", "closed: canceled", "closed: continued_as_new"}
 FAULTS = {
     *("lost before its effect", "lost after its effect", "frozen", "shut down", "too slow"),
@@ -80,11 +86,11 @@ def depth(run: SimulatedRun) -> int:
 
 @pytest.fixture(scope="module")
 def simulated() -> list[Simulation]:
-    """Some turns of all kinds of agents, one for each seed."""
-    return [simulate(seed) for seed in range(60)]
+    """Some turns of all kinds of agents that have all features, one for each seed."""
+    return [simulate(seed) for seed in range(160) if Choices(seed).all_features]
 
 
-@pytest.mark.accepts("Y110", "Y117")
+@pytest.mark.accepts("Y110", "Y117", "Y130", "Y131")
 @pytest.mark.parametrize(("kind", "first"), CHUNKS)
 def test_every_promise_is_kept(kind: Kind, first: int) -> None:
     """A broken promise is told with its story."""
@@ -104,6 +110,44 @@ def test_everything_happens_in_some_session() -> None:
     assert sent >= {"say", "unqueue", "interrupt", "resume", "close", "decide", "steer"}
     assert facts >= {MessageSteered, SessionContinued, SessionClosed, TurnRecorded}
     assert refused
+
+
+@pytest.mark.accepts("Y130", "Y131")
+def test_everything_happens_in_some_batch() -> None:
+    """They have several parts and runs, are cancelled, raised and run again, and send webhooks."""
+    batches = [simulate(seed, kind="batch") for seed in range(12)]
+    runs = [run for made in batches for run in made.server.runs]
+    happened = {name for made in batches for name, count in made.counts.items() if count}
+    sent = {
+        update.request.input.name
+        for run in runs
+        for update in run.updates.values()
+        if run.begun.type == BATCH
+    }
+    ends = {(run.begun.type, run.closed.removeprefix("WORKFLOW_EXECUTION_")) for run in runs}
+    stops = {run.batch.note.stop for run in runs if run.batch.note}
+
+    assert happened >= {"lost uploads", "retries"}
+    assert sent == {"add_budget"}
+    assert ends >= {(BATCH, "CONTINUED_AS_NEW"), (WEBHOOK, "COMPLETED"), (WEBHOOK, "FAILED")}
+    assert stops >= {None, BatchStopReason.CANCELLED, BatchStopReason.FAILED}
+    assert max(run.part.request.part for run in runs if run.part.request) > 2
+
+
+@pytest.mark.accepts("Y132", "Y134")
+@pytest.mark.parametrize(("seed", "patch"), FOUND_IN_BATCHES.items())
+def test_batch_that_broke_a_promise_keeps_it(seed: int, patch: str) -> None:
+    """The mend is in its history."""
+    made = simulate(seed, kind="batch")
+    markers = [
+        str(attributes(event).details)
+        for run in made.server.runs
+        for event in run.history.events
+        if name_of(event) == "MARKER_RECORDED"
+    ]
+
+    assert made.broken is None, made.story
+    assert any(patch in marker for marker in markers)
 
 
 @pytest.mark.accepts("Y115")
@@ -136,6 +180,17 @@ def test_next_run_would_not_find_the_state_that_is_folded_in_the_order_of_histor
     assert all(ours != theirs for ours, theirs in digests)
 
 
+@pytest.mark.accepts("Y118")
+@pytest.mark.timeout(60)
+def test_turn_whose_time_is_up_takes_over_the_messages_of_its_session() -> None:
+    """It waits for more time, and goes on in a new run: before, it tried that for ever."""
+    made = simulate(105, kind="session")
+    times = [run.read.waiting for run in made.server.runs if run.closed.endswith("AS_NEW")]
+
+    assert made.broken is None, made.story
+    assert [waiting.reason for waiting in times if waiting and "the time of" in waiting.reason]
+
+
 @pytest.mark.accepts("Y116")
 def test_update_that_waits_for_the_run_before_is_refused_at_the_end() -> None:
     """A delegate ends because it cannot take over its run before: a message waits for that."""
@@ -151,11 +206,12 @@ def test_update_that_waits_for_the_run_before_is_refused_at_the_end() -> None:
     assert errors.TurnOverError.code in codes
 
 
-def test_everything_happens_in_some_turn(simulated: list[Simulation]) -> None:
+def test_everything_happens_in_some_turn() -> None:
     """The seeds reach every end of a run, and every fault of the server and of workers.
 
     A model activity that did not find its transcript in the simulated history would fail.
     """
+    simulated = [simulate(seed) for seed in (*range(60), 93)]  # a rejected close is rare
     happened = {name for made in simulated for name, count in made.counts.items() if count}
     written = {
         name_of(event)
@@ -337,6 +393,7 @@ def test_the_command_simulates_and_counts(capsys: pytest.CaptureFixture[str]) ->
     assert code == 0
     assert "0 of 2 seeds of a turn broke a promise" in said
     assert "0 of 2 seeds of a session broke a promise" in said
+    assert "0 of 2 seeds of a batch broke a promise" in said
 
 
 def test_the_command_uses_several_processes() -> None:

@@ -24,6 +24,15 @@ TURNS = sorted(
     for path in (FOLDER / folder).glob("*.json")
     if "session" not in path.stem and path.stem != "push"
 )
+OTHERS = sorted(
+    path
+    for pattern in ("batches/*.json", "webhooks/webhook.json", "patches/*added-*.json")
+    for path in FOLDER.glob(pattern)
+)
+"""Those of batches, of their parts and of a webhook.
+
+The id of a turn's webhook is random, and the seed of that is in no history.
+"""
 OTHER_WORDS = {"paused"}
 """In these, an earlier release has worded the reason of a wait differently."""
 
@@ -45,7 +54,7 @@ def replayed(events: list[HistoryEvent]) -> int:
 
 
 @pytest.mark.accepts("Y111")
-@pytest.mark.parametrize("path", TURNS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [*TURNS, *OTHERS], ids=lambda path: path.stem)
 def test_a_stored_history_gives_the_same_commands(path: Path) -> None:
     """Every activation of it is answered as the history has it."""
     assert replayed(read(path)) > 0

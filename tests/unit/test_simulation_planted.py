@@ -6,12 +6,22 @@ from pathlib import Path
 
 import pytest
 
-from ..support.planted import PLANTED, Planted, found, plant
+from ..support.planted import (
+    BATCHES,
+    PLANTED,
+    UNDECIDED,
+    Planted,
+    found,
+    found_in_every_order,
+    plant,
+)
+
+ALL = (*PLANTED, *BATCHES)
 
 
 @pytest.mark.slow
 @pytest.mark.accepts("Y112")
-@pytest.mark.parametrize("fault", PLANTED, ids=lambda fault: fault.name.replace(" ", "-"))
+@pytest.mark.parametrize("fault", ALL, ids=lambda fault: fault.name.replace(" ", "-"))
 def test_planted_fault_is_found(fault: Planted, tmp_path: Path) -> None:
     """By one of the promises that it breaks, within some seeds."""
     plant(fault, tmp_path)
@@ -21,9 +31,23 @@ def test_planted_fault_is_found(fault: Planted, tmp_path: Path) -> None:
     assert promise in fault.promises
 
 
+@pytest.mark.slow
+@pytest.mark.accepts("Y151")
+@pytest.mark.parametrize(
+    "fault",
+    [fault for fault in PLANTED if fault.space],
+    ids=lambda fault: fault.name.replace(" ", "-"),
+)
+def test_planted_fault_is_found_in_every_order(fault: Planted, tmp_path: Path) -> None:
+    """By the search of all orders of a small turn."""
+    plant(fault, tmp_path)
+
+    assert found_in_every_order(fault, tmp_path) in fault.promises
+
+
 def test_every_fault_can_still_be_planted(tmp_path: Path) -> None:
     """The code that each of them replaces is there, once."""
     root = Path(__file__).parents[2]
 
-    for fault in PLANTED:
+    for fault in (*ALL, *UNDECIDED):
         assert (root / fault.file).read_text(encoding="utf-8").count(fault.before) == 1, fault.name

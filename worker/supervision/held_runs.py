@@ -1,7 +1,7 @@
 """The runs that a worker process holds, in memory that outlives it.
 
 A worker writes down each run of a workflow that it has in its cache, or of which it runs an
-activity. Its supervisor reads the list when the process has died, and asks Temporal what was in
+activity. Its supervisor reads the list when the process has ended, and asks Temporal what was in
 flight. The list only says where to look, so an entry too many costs two requests.
 
 The memory is a file without a name. An entry is written before the byte that makes it valid, so it
@@ -130,6 +130,7 @@ class HeldRuns:
         self._lock = threading.Lock()
         self._entries: dict[str, _HeldSlot] = {}
         self._free = list(range(limits.HELD_RUNS))
+        self._is_draining = False
 
     def serve(self, connection: WorkerConnection) -> None:
         """Record that the process takes work from now on."""
@@ -141,6 +142,14 @@ class HeldRuns:
     def beat(self, count: int) -> None:
         """Show that the process runs."""
         os.pwrite(self._file, _PULSE.pack(count), _PULSE_AT)
+
+    def drain(self) -> None:
+        """Leave every run in the list from now on.
+
+        The SDK interrupts its polls then, so a task that Temporal has just sent may never arrive.
+        """
+        with self._lock:
+            self._is_draining = True
 
     def leave(self, state: int = LEFT) -> None:
         """Record that the process ends by itself: `LEFT` or `NO_SERVER`."""
@@ -188,7 +197,7 @@ class HeldRuns:
         return entry
 
     def _mark(self, run_id: str, entry: _HeldSlot) -> None:
-        is_held = entry.is_cached or entry.active > 0
+        is_held = entry.is_cached or entry.active > 0 or self._is_draining
         flags = _HELD * is_held | _CACHED * entry.is_cached | _ACTIVE * (entry.active > 0)
         os.pwrite(self._file, bytes([flags]), _place(entry.slot))
         if not is_held:

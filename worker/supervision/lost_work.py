@@ -2,7 +2,8 @@
 
 Temporal itself notices after a heartbeat timeout, or the timeout of a workflow task. The supervisor
 knows at once that the process is gone, so it fails its activities in the same way as a worker that
-is stopped, and gives its workflow tasks back.
+is stopped, and gives its workflow tasks back. A process that was drained is asked after as well:
+what Temporal sent to it while it interrupted its polls has never arrived.
 
 What was in flight is decided by the server: an activity or a workflow task that it handed to the
 identity of this process, which no other process has. So nothing of another worker is touched, and

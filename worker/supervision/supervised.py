@@ -90,11 +90,15 @@ class Supervised:
                 cut_short.set()
             else:  # the supervisor has died
                 loop.remove_reader(self._orders)
+            drain()
+
+        def drain() -> None:
+            self.held.drain()
             stopped.set()
 
         loop.add_reader(self._orders, on_order)
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stopped.set)
+            loop.add_signal_handler(number, drain)
         try:
             yield
         finally:

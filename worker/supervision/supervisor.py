@@ -80,6 +80,14 @@ class _End:
         return self.code < 0 or self.has_served
 
     @property
+    def may_have_lost(self) -> bool:
+        """Whether it may have left something in flight.
+
+        A drained process has lost what was sent to it while it interrupted its polls.
+        """
+        return self.state in (held_runs.SERVING, held_runs.LEFT)
+
+    @property
     def is_killed_early(self) -> bool:
         return self.state == held_runs.STARTING and self.code == -signal.SIGTERM
 
@@ -170,7 +178,7 @@ class Supervisor:
             end = await _end_of(child)
             self._note_the_server(child)
             is_waiting = end.state == held_runs.NO_SERVER and self._knows_the_server
-            self._clean_up(child, has_died=end.has_died, has_served=end.has_served)
+            self._clean_up(child, end)
             if self._stopping.is_set():
                 return 0 if end.is_killed_early or is_waiting else _exit_code(end.code)
             if not end.has_died and end.code != 0 and not is_waiting:
@@ -216,12 +224,14 @@ class Supervisor:
                 await asyncio.wait_for(self._stopping.wait(), pause)
         return self._stopping.is_set()
 
-    def _clean_up(self, child: _WorkerProcess, *, has_died: bool, has_served: bool) -> None:
+    def _clean_up(self, child: _WorkerProcess, end: _End) -> None:
         """End what a dead process has started, and report what it had in flight."""
-        if has_died:
+        if end.has_died:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(child.pid, signal.SIGKILL)
-        if not has_served:
+        if not end.may_have_lost or (
+            end.state == held_runs.LEFT and not held_runs.read(child.held)
+        ):
             child.close()
             return
         report = asyncio.create_task(self._report(child))
@@ -250,6 +260,8 @@ class Supervisor:
         if self._service is None:
             self._service = await lost_work.connect(self._address)
         lost = await lost_work.give_back(self._service, worker, runs)
+        if held_runs.state(child.held) == held_runs.LEFT and lost == lost_work.Lost():
+            return
         logger.warning(
             "what worker process %d had in flight is reported to Temporal as lost: activities=%d"
             " workflow_tasks=%d",

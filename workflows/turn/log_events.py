@@ -87,6 +87,8 @@ def call_ended(before: TurnState, after: TurnState, fact: Recorded, took_ms: int
         case ToolReturned(key, output):
             message = output.content if output.is_error else ""
             outcome = "error" if output.is_error else "ok"
+            if output.is_unknown:
+                outcome = "unknown"
             _tool_ended(before, after, key, output.duration_ms, outcome, message)
         case ToolLost(key, loss):
             _tool_ended(before, after, key, took_ms, loss.value)

@@ -273,10 +273,7 @@ class Moves:
             labels=request.labels if request else {},
             approved=approved,
             only_reads=only_reads,
-            repeats=any(
-                failure.lost and failure.key.call == move.key.call
-                for failure in state.attempts.failures
-            ),
+            repeats=state.attempts.has_lost(move.key),
             media_bytes=media_bytes,
         )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections import deque
 from collections.abc import Iterator, Sequence
+from datetime import timedelta
 from typing import Any
 
 from temporalio import workflow
@@ -29,6 +30,8 @@ from perdure.workflows.turn.turn_context import Board
 from perdure.workflows.update_answers import UpdateAnswers
 
 _PATCH = "continue-as-new"
+_READS_AFTER_TIME = "carries-without-deadline"
+"""The patch id of turns that take over messages also when their time is up."""
 _TRIES = 20
 _LONGEST_PAUSE_S = 60
 
@@ -84,10 +87,27 @@ class Runs:
             key = CarryKey(part, len(failures) + 1)
             call = CarryCall(origin=origin, part=part, whole=whole)
             where = f"step {origin.steps} of {origin.turn_id}"
-            await calls.perform(key, CARRY, call, limits.CARRY_CALL, f"part {part}, from {where}")
+            await calls.perform(
+                key,
+                CARRY,
+                call,
+                limits.CARRY_CALL,
+                f"part {part}, from {where}",
+                has_deadline=self._reads_within_time(),
+            )
         info = workflow.info()
         self._began_events = info.get_current_history_length()
         self._began_bytes = info.get_current_history_size()
+
+    def _reads_within_time(self) -> bool:
+        """Return whether a part is read within the time of the turn, as in an earlier release.
+
+        A turn whose time is up needs the messages before it as well: for its last answer, or to go
+        on in a new run while it waits for more time. Without them, it would try again for ever.
+        """
+        if self._board.state.agent is None or self._board.time_for_calls == timedelta():
+            return False
+        return not workflow.patched(_READS_AFTER_TIME)
 
     async def _pause_after(self, failures: Sequence[CallFailed], *, is_whole: bool) -> None:
         """Wait before a part is read again.

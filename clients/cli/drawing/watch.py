@@ -89,6 +89,9 @@ class TerminalFollower:
         note(Text(figures(report), "dim"))
         for message in report.unread:
             note(Text(f"not read: {one_line(message.brief, 200)}", "yellow"))
+        for call in report.unsettled:
+            told = one_line(f"{call.tool} {call.arguments}", 150)
+            note(Text(f"outcome unknown: {told} (step {call.step})", "yellow"))
         command = self._commands.to_resume(report.turn_id, self._progress.state)
         if command and self._may_resume:
             note(Text(f"to go on: {command}", "dim"))

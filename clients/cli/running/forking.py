@@ -77,7 +77,8 @@ async def resume(
     if step is not None:
         await _confirm(turn, step, start)
         return await _follow(client, await turn.resume(**options), start)
-    await turn.resume(**options)
+    # if it ends meanwhile, nobody has been asked which calls may happen again
+    await turn.resume(start=False, **options)
     return start.display.report(
         {"turn": turn.id, "resumed": True}, f"turn {word(turn.id)} asks its model again"
     )

@@ -17,7 +17,6 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import METHOD_NOT_FOUND, ToolAnnotations
 from pydantic import Field
 
-from perdure import errors
 from perdure.clients.client import AgentClient
 from perdure.clients.gateway.mcp.options import (
     DEFAULTS,
@@ -301,11 +300,6 @@ async def resume_turn(turn: TurnId, consent: LetsResume, ctx: Ctx) -> TurnView:
     with serving(ctx, "start") as served:
         require(consent, "the user did not agree; the turn waits on")
         handle, _ = await served.turn(turn)
-        if await handle.resume_step() is not None:
-            raise errors.InvalidRequestError(
-                f"turn {handle.id!r} is over; start a new turn, or ask the user to run `perdure"
-                " resume`"
-            )
         await handle.resume(by=who(served, ctx.session), start=False)
         return await served.look(handle)
 

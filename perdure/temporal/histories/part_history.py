@@ -111,5 +111,5 @@ class PartReader(HistoryReader):
         turn_id = getattr(attributes, "workflow_id", "")
         if hasattr(attributes, "workflow_execution"):
             turn_id = attributes.workflow_execution.workflow_id
-        ended = await self._of_child(event)
+        ended = await self._fact(event)
         return TurnOfPart(turn_id, ended) if isinstance(ended, ChildEnded) else None

@@ -1,4 +1,4 @@
-"""A simulator: the real workflows of turns and sessions on a deterministic server.
+"""A simulator: the real workflows of turns, sessions and batches on a deterministic server.
 
 ```python
 for seed in range(200):
@@ -7,7 +7,8 @@ for seed in range(200):
 ```
 """
 
+from perdure.testing.simulation.batches import SimulatedBatch
 from perdure.testing.simulation.server.server import BrokenError
 from perdure.testing.simulation.simulate import Simulation, shrunk, simulate
 
-__all__ = ["BrokenError", "Simulation", "shrunk", "simulate"]
+__all__ = ["BrokenError", "SimulatedBatch", "Simulation", "shrunk", "simulate"]

@@ -1,4 +1,4 @@
-"""Simulate many turns and sessions: `python -m perdure.testing.simulation --seeds 1000`."""
+"""Simulate turns, sessions and batches: `python -m perdure.testing.simulation --seeds 1000`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Simulate, print what was found, and return the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m perdure.testing.simulation",
-        description="Simulate turns and sessions of random agents, with all that may happen.",
+        description="Simulate turns, sessions and batches of random agents: all that may happen.",
     )
     parser.add_argument("--seeds", type=int, default=1000, help="how many (default: 1000)")
     parser.add_argument("--first", type=int, default=0, help="the first seed (default: 0)")

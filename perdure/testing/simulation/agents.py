@@ -17,7 +17,7 @@ from perdure.agents.policy import Allow, Deny, ProposedCall, RequireApproval
 from perdure.agents.tools import tool
 from perdure.session.wire import SessionRequest
 from perdure.testing.simulation.choices import Choices
-from perdure.testing.simulation.world import CANARY
+from perdure.testing.simulation.world import CANARY, REFUSED_URL, URL
 from perdure.turn.wire import TurnRequest
 from perdure.values.budgets import Budget
 from perdure.values.options import RequestOptions
@@ -67,22 +67,17 @@ async def policy(call: ProposedCall) -> Allow | Deny | RequireApproval:
 
 def some_agents(choices: Choices) -> list[Agent[Any]]:
     """Return one agent, or three that delegate and hand over to each other."""
-    names = NAMES[: choices.pick((1, 3, 3, 3, 3, 3))]
+    counts = (1, 3, 3, 3, 3, 3) if choices.all_features else (1, 1, 3, 3)
+    names = NAMES[: choices.pick(counts)]
     return [_agent(choices, name, [other for other in names if other != name]) for name in names]
 
 
 def _agent(choices: Choices, name: str, others: Sequence[str]) -> Agent[Any]:
-    delegates: tuple[Delegate, ...] = ()
-    handoffs: tuple[Handoff, ...] = ()
-    if others:
-        delegates = tuple(_delegate(choices, other) for other in others)
-        handoffs = tuple(Handoff(other) for other in others) if not choices.happens(6) else ()
+    delegates, handoffs = _others(choices, others) if others else ((), ())
     two = ("model:first", "model:second")
     on_exhausted: Literal["finish", "pause", "fail"] = choices.pick(("finish", "pause", "fail"))
     on_loop: Literal["ignore", "warn", "fail"] = choices.pick(("ignore", "ignore", "warn", "fail"))
-    approval: Literal["marked", "changes", "all"] = choices.pick(
-        ("marked", "marked", "changes", "all")
-    )
+    approval: Literal["marked", "changes", "all"] = choices.pick(("marked", "changes", "all"))
     protocol: Literal["native", "react_text", "json"] = choices.pick(
         ("native", "native", "native", "react_text", "json")
     )
@@ -94,7 +89,7 @@ def _agent(choices: Choices, name: str, others: Sequence[str]) -> Agent[Any]:
         instructions="Do it.",
         tools=[write, look, send],
         max_iterations=choices.pick((25, 25, 3, 6)),
-        budget=some_budget(choices, times=_TEAM if others else 1),
+        budget=some_budget(choices, times=_times(choices, bool(others))),
         on_exhausted=on_exhausted,
         on_loop=on_loop,
         protocol=protocol,
@@ -109,9 +104,24 @@ def _agent(choices: Choices, name: str, others: Sequence[str]) -> Agent[Any]:
     )
 
 
+def _others(
+    choices: Choices, others: Sequence[str]
+) -> tuple[tuple[Delegate, ...], tuple[Handoff, ...]]:
+    """Return the agents that an agent delegates and hands over to."""
+    delegates = tuple(_delegate(choices, other) for other in others)
+    hands_over = not choices.happens(6) if choices.all_features else choices.happens(3)
+    return delegates, tuple(Handoff(other) for other in others) if hands_over else ()
+
+
+def _times(choices: Choices, in_team: bool) -> int:
+    """Return how many times the budget of a single agent one has."""
+    return _TEAM if in_team and choices.all_features else 1
+
+
 def _delegate(choices: Choices, name: str) -> Delegate:
-    """Return a delegate, a third of them with a budget of its own."""
-    budget = some_budget(choices, times=2) if choices.happens(3) else None
+    """Return a delegate, which may have a budget of its own."""
+    has_budget = choices.all_features and choices.happens(3)
+    budget = some_budget(choices, times=2) if has_budget else None
     return Delegate(name, inherit=choices.happens(3), budget=budget)
 
 
@@ -133,7 +143,7 @@ def some_budget(choices: Choices, *, times: int = 1) -> Budget | None:
 
 def some_request(choices: Choices, agents: Sequence[Agent[Any]]) -> TurnRequest:
     """Return the input of a turn of the first agent."""
-    times = _TEAM if len(agents) > 1 else 1
+    times = _times(choices, len(agents) > 1)
     fields: dict[str, Any] = {"budget": some_budget(choices, times=times)}
     if choices.happens(6):
         fields["deadline"] = timedelta(seconds=choices.pick((100, 10, 3.05)))
@@ -141,10 +151,15 @@ def some_request(choices: Choices, agents: Sequence[Agent[Any]]) -> TurnRequest:
         fields["delay"] = timedelta(seconds=choices.pick((0.5, 2)))
     if choices.happens(8):
         fields["max_iterations"] = 4
-    if choices.happens(6):
+    if choices.all_features and choices.happens(6):
         fields["allowed_tools"] = choices.pick((("look", "write"), ("look", "send")))
     task = Task(content="go", requires_human_approval=choices.happens(8))
-    return TurnRequest(agent=agents[0].name, task=task, **fields)
+    return TurnRequest(agent=agents[0].name, task=task, on_done=some_url(choices), **fields)
+
+
+def some_url(choices: Choices) -> str | None:
+    """Return the URL of a webhook, which the worker may refuse; mostly none."""
+    return (*(None,) * 9, URL, URL, REFUSED_URL)[choices.below(12, beside=True)]
 
 
 def has_no_canary(report: AgentReport) -> bool:
@@ -170,17 +185,25 @@ class Passing(Middleware):
 def some_guarded_agents(choices: Choices) -> list[Agent[Any]]:
     """Return agents of all kinds, some of them with middleware."""
     guard = OutputGuardrail(has_no_canary)
-    stages: tuple[list[Middleware], ...] = (
-        *([], [], [guard], [Passing(), guard], [InputGuardrail(is_short)]),
+    if not choices.all_features:
+        return [
+            replace(agent, middleware=[guard]) if choices.happens(2) else agent
+            for agent in some_agents(choices)
+        ]
+    stages: list[list[Middleware]] = [
+        [],
+        [],
+        [guard],
+        [Passing(), guard],
+        [InputGuardrail(is_short)],
         [Timeout(timedelta(seconds=200)), guard, Passing()],
-    )
+    ]
     return [replace(agent, middleware=choices.pick(stages)) for agent in some_agents(choices)]
 
 
 def some_session(choices: Choices, agents: Sequence[Agent[Any]]) -> SessionRequest:
     """Return the input of a session with the first agent."""
-    times = _TEAM if len(agents) > 1 else 1
-    budget = some_budget(choices, times=times)
+    budget = some_budget(choices, times=_times(choices, len(agents) > 1))
     limits = {name: value for name, value in budget or () if value is not None}
     limits.pop("time", None)
     return SessionRequest(
@@ -188,5 +211,6 @@ def some_session(choices: Choices, agents: Sequence[Agent[Any]]) -> SessionReque
         budget=Budget.model_validate(limits) if limits else None,
         idle=choices.pick((timedelta(hours=1), timedelta(seconds=20))),
         max_iterations=choices.pick((None, None, 4)),
-        allowed_tools=("look", "send") if choices.happens(6) else None,
+        allowed_tools=("look", "send") if choices.all_features and choices.happens(6) else None,
+        on_done=some_url(choices),
     )

@@ -7,6 +7,7 @@ choices are replaced by 0, which is how a failing run is shrunk.
 
 from __future__ import annotations
 
+import functools
 import random
 from collections.abc import Sequence
 from typing import TypeVar
@@ -23,13 +24,31 @@ class Choices:
 
     def __init__(self, seed: int, replayed: Sequence[int] | None = None) -> None:
         self.made: list[int] = []
+        self._seed = seed
         self._random = random.Random(seed)  # noqa: S311 - it has to be repeatable
+        self._random_beside = random.Random(f"{seed} beside")  # noqa: S311
         self._replayed = replayed
 
-    def below(self, count: int) -> int:
-        """Return a number from 0 to `count` - 1."""
+    @functools.cached_property
+    def all_features(self) -> bool:
+        """Whether the simulation has the features that take most time, as a quarter of them.
+
+        They are agents that delegate often, middleware, resets, forks, resumes and deploys.
+        """
+        return self._make(4, random.Random(f"{self._seed} deploys")) == 3  # noqa: S311
+
+    def below(self, count: int, *, beside: bool = False) -> int:
+        """Return a number from 0 to `count` - 1.
+
+        A number that is drawn `beside` the others changes none of them, so something new can be
+        added to the seeds that there are.
+        """
+        return self._make(count, self._random_beside if beside else self._random)
+
+    def _make(self, count: int, drawn: random.Random) -> int:
+        """Return the next choice, and note it."""
         if self._replayed is None:
-            made = self._random.randrange(count)
+            made = drawn.randrange(count)
         elif len(self.made) < len(self._replayed):
             made = min(self._replayed[len(self.made)], count - 1)
         else:

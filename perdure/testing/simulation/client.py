@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -13,10 +14,12 @@ from temporalio.api.workflowservice.v1 import (
     GetWorkflowExecutionHistoryResponse,
     GetWorkflowExecutionHistoryReverseResponse,
 )
+from temporalio.client import WorkflowHistoryEventFilterType as EventFilter
 from temporalio.service import RPCError, RPCStatusCode
 
+from perdure.testing.simulation.reading import memo_of
 from perdure.testing.simulation.server.runs import SimulatedRun
-from perdure.testing.simulation.server.sdk import CONVERTER, NAMESPACE
+from perdure.testing.simulation.server.sdk import CONVERTER, NAMESPACE, TASK_QUEUE
 from perdure.testing.simulation.server.server import SimulatedServer
 
 _PAGE = 40
@@ -48,10 +51,10 @@ class HistoryClient:
         self.workflow_service = self.operator_service = self
 
     def get_workflow_handle(
-        self, workflow_id: str, *, run_id: str | None = None
-    ) -> _SimulatedHandle:
+        self, workflow_id: str, *, run_id: str | None = None, **options: Any
+    ) -> SimulatedHandle:
         """Return a handle that reads a history."""
-        return _SimulatedHandle(self._run(workflow_id, run_id or ""))
+        return SimulatedHandle(self._run(workflow_id, run_id or ""))
 
     async def get_workflow_execution_history(
         self, request: Any, **options: Any
@@ -86,6 +89,10 @@ class HistoryClient:
         info.execution.workflow_id, info.execution.run_id = run.id, run.begun.run_id
         info.type.name, info.first_run_id = run.begun.type, run.begun.first_run_id
         info.status = _STATUS[run.closed]
+        info.start_time.CopyFrom(run.history.events[0].event_time)
+        info.history_length, info.task_queue = len(run.history), TASK_QUEUE
+        for name, value in memo_of(run).items():
+            info.memo.fields[name].CopyFrom(value)
         if run.begun.parent is not None:
             info.parent_execution.workflow_id = run.begun.parent[0]
         if run.closed:
@@ -105,10 +112,27 @@ class HistoryClient:
         raise RPCError("workflow not found", RPCStatusCode.NOT_FOUND, b"")
 
 
-class _SimulatedHandle:
+class SimulatedHandle:
+    """The handle of a run, like `temporalio.client.WorkflowHandle`."""
+
     def __init__(self, run: SimulatedRun) -> None:
         self._run = run
+        self.first_execution_run_id = run.begun.first_run_id
 
-    async def fetch_history_events(self, **options: Any) -> AsyncIterator[HistoryEvent]:
-        for event in list(self._run.history.events):
+    async def fetch_history_events(
+        self,
+        *,
+        event_filter_type: EventFilter = EventFilter.ALL_EVENT,
+        **options: Any,
+    ) -> AsyncIterator[HistoryEvent]:
+        """Yield the events so far; with the filter, the event that has closed the run."""
+        events = list(self._run.history.events)
+        if event_filter_type is EventFilter.CLOSE_EVENT:
+            events = events[-1:] if self._run.closed else []
+        for event in events:
             yield event
+
+    async def result(self) -> None:
+        """Return at the end of the workflow; for a run that is not over, never."""
+        if not self._run.closed:
+            await asyncio.Event().wait()

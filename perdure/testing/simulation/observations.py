@@ -3,20 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from temporalio.common import RawValue
 
 from perdure.clients.reading import public_events
 from perdure.clients.reading.event_context import EventContext
 from perdure.clients.reading.events import is_event
-from perdure.session.facts import MessageUnqueued, SessionFact, TurnRecorded
+from perdure.session.facts import (
+    MessageSent,
+    MessageUnqueued,
+    SessionClosed,
+    SessionFact,
+    TurnInterrupted,
+    TurnRecorded,
+)
 from perdure.session.state import SessionState, apply
-from perdure.session.wire import Say
-from perdure.temporal.names import SAY, SESSION, STEER, TURN
+from perdure.session.wire import Left, Say, SessionRequest
+from perdure.temporal.names import CLOSE, SAY, SESSION, STEER, TURN
 from perdure.temporal.payloads import unpack
+from perdure.testing.simulation.people import People
 from perdure.testing.simulation.server.history import attributes, name_of
 from perdure.testing.simulation.server.runs import SimulatedRun, UpdateResponse
 from perdure.testing.simulation.server.server import SimulatedServer
+from perdure.testing.simulation.world import SimulatedWorld
+from perdure.turn.wire import TurnRequest
+
+_ENDS_OF_CHILDREN = {
+    f"CHILD_WORKFLOW_EXECUTION_{how}"
+    for how in ("COMPLETED", "FAILED", "CANCELED", "TERMINATED", "TIMED_OUT")
+}
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """All that a check may look at.
+
+    Attributes:
+        request: The input of the turn or the session; None for a batch.
+    """
+
+    server: SimulatedServer
+    world: SimulatedWorld
+    people: People
+    request: TurnRequest | SessionRequest | None
 
 
 def last_runs(server: SimulatedServer) -> Iterator[SimulatedRun]:
@@ -108,6 +138,79 @@ def messages_of_session(runs: Sequence[SimulatedRun]) -> tuple[list[str], dict[s
     return accepted, wishes
 
 
+def agents_named(run: SimulatedRun) -> Iterator[str]:
+    """Yield the agents that a session is of, and that its messages were sent to."""
+    if run.session.request is not None:
+        yield run.session.request.agent
+    for fact in run.session_facts:
+        if isinstance(fact, MessageSent) and fact.agent is not None:
+            yield fact.agent
+
+
+def answers_to_close(runs: Sequence[SimulatedRun]) -> Iterator[list[str]]:
+    """Yield which messages are left, by each answer to a close at which no turn ran."""
+    state = SessionState()
+    is_quiet: list[bool] = []
+    for fact in (fact for run in runs for fact in run.session_facts):
+        if isinstance(fact, SessionClosed):
+            is_quiet.append(not state.is_busy)
+        state = apply(state, fact)
+    answers = [answer for run in runs for answer in _answers(run, CLOSE)]
+    for was_quiet, answer in zip(is_quiet, answers, strict=False):
+        if was_quiet and answer is not None:
+            yield [one.id for one in unpack(answer, Left).unread]
+
+
+def sent_after_close(runs: Sequence[SimulatedRun]) -> set[str]:
+    """Return the ids of the messages of a session that were noted after it was closed."""
+    facts = [fact for run in runs for fact in run.session_facts]
+    closed = next(
+        (n for n, fact in enumerate(facts) if isinstance(fact, SessionClosed)), len(facts)
+    )
+    return {fact.id for fact in facts[closed:] if isinstance(fact, MessageSent)}
+
+
+def _answers(run: SimulatedRun, name: str) -> list[RawValue | None]:
+    """Return the answers to the accepted updates of a name; None for one that has failed.
+
+    None for one that came in the workflow task that was told of a turn's end, too: the SDK runs its
+    handler before.
+    """
+    answers: dict[str, RawValue | None] = {}
+    beside_an_end = set[str]()
+    has_ended = was_told = False
+    for event in run.history.events:
+        content, kind = attributes(event), name_of(event)
+        if kind in _ENDS_OF_CHILDREN:
+            has_ended = True
+        elif kind == "WORKFLOW_TASK_COMPLETED":
+            has_ended, was_told = False, has_ended
+        elif kind == "WORKFLOW_EXECUTION_UPDATE_ACCEPTED":
+            if content.accepted_request.input.name == name:
+                answers[content.protocol_instance_id] = None
+                if was_told:
+                    beside_an_end.add(content.protocol_instance_id)
+        elif kind == "WORKFLOW_EXECUTION_UPDATE_COMPLETED" and content.meta.update_id in answers:
+            payloads = content.outcome.success.payloads
+            if payloads and content.meta.update_id not in beside_an_end:
+                answers[content.meta.update_id] = RawValue(payloads[0])
+    return list(answers.values())
+
+
+def begins_turn_after_cancel(run: SimulatedRun) -> bool:
+    """Return whether a session begins a turn after the task that was told of its cancel."""
+    tasks_since: int | None = None
+    for event in run.history.events if run.begun.type == SESSION and run.is_cancelled else ():
+        match name_of(event):
+            case "WORKFLOW_EXECUTION_CANCEL_REQUESTED":
+                tasks_since = 0
+            case "WORKFLOW_TASK_COMPLETED" if tasks_since is not None:
+                tasks_since += 1
+            case "START_CHILD_WORKFLOW_EXECUTION_INITIATED" if (tasks_since or 0) > 1:
+                return True
+    return False
+
+
 def failed_updates(runs: Iterable[SimulatedRun]) -> set[str]:
     """Return the ids of the updates that have failed after they were accepted."""
     failed = UpdateResponse.FAILED
@@ -121,12 +224,15 @@ class MessageFates:
         read: The ids of those that a turn has read, in order.
         left: The ids of those that wait, in order, with those of a turn that was not recorded.
         taken_back: The ids of those that their senders have taken back.
+        held: The ids of those that came when a turn was over, and did not begin the next one.
     """
 
     def __init__(self, facts: Iterable[SessionFact]) -> None:
         self.read: list[str] = []
         self.turn_of: dict[str, str] = {}
         self.taken_back: list[str] = []
+        self.held: list[str] = []
+        late: set[str] = set()
         state = SessionState()
         for fact in facts:
             before, state = state, apply(state, fact)
@@ -137,6 +243,12 @@ class MessageFates:
                 new = [one for one in turn.messages if one not in turn.unread]
                 self.read += new
                 self.turn_of |= dict.fromkeys(new[1:], turn.turn_id)
+                self.held += [one.id for one in state.queue if state.is_parked and one.id in late]
+                late.clear()
+            if isinstance(fact, MessageSent) and before.is_over:
+                late.add(fact.id)
+            if isinstance(fact, TurnInterrupted):
+                late.clear()  # whoever interrupts lets the queue wait
         self.left = [message.id for message in (*state.given, *state.queue)]
 
     def __str__(self) -> str:

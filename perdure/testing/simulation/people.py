@@ -91,11 +91,13 @@ class People:
         return [
             run
             for run in self._server.runs
-            if not run.closed
-            and run.begun.type == TURN
-            and run.root.id == self.workflow_id
-            and (run.root.is_replaced or not run.root.closed)
+            if not run.closed and run.begun.type == TURN and self._is_of_tree(run)
         ]
+
+    def _is_of_tree(self, run: SimulatedRun) -> bool:
+        """Return whether a turn is that of these people, or one of its delegates."""
+        root = run.root
+        return root.id == self.workflow_id and (root.is_replaced or not root.closed)
 
     def come_back(self) -> None:
         """Look at the turns again, after somebody has begun what was over."""

@@ -8,41 +8,25 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
-from perdure.session.wire import SessionRequest
-from perdure.temporal.names import ADD_BUDGET, SESSION, TURN
+from perdure.temporal.names import ADD_BUDGET, BATCH, SESSION, TURN
+from perdure.testing.simulation import batch_promises, caller_promises, session_promises
 from perdure.testing.simulation.comparing import S, difference_of
 from perdure.testing.simulation.observations import (
-    MessageFates,
+    Simulated,
+    begins_turn_after_cancel,
     effects_of,
-    failed_updates,
     last_runs,
-    messages_of_session,
     messages_of_turn,
     public_texts,
-    sessions,
 )
-from perdure.testing.simulation.people import People
 from perdure.testing.simulation.server.history import attributes, name_of
 from perdure.testing.simulation.server.runs import SimulatedRun, UpdateResponse
-from perdure.testing.simulation.server.server import BrokenError, SimulatedServer
-from perdure.testing.simulation.world import CANARY, SimulatedWorld
+from perdure.testing.simulation.server.server import BrokenError
+from perdure.testing.simulation.world import CANARY
 from perdure.turn.keys import ModelKey, ToolKey, parse_key
-from perdure.turn.wire import TurnRequest
-from perdure.values.approvals import Decision
 from perdure.values.messages import UserMessage
-
-
-@dataclass(frozen=True)
-class Simulated:
-    """All that a check may look at."""
-
-    server: SimulatedServer
-    world: SimulatedWorld
-    people: People
-    request: TurnRequest | SessionRequest
 
 
 def fold_is_state(run: SimulatedRun) -> None:
@@ -133,44 +117,6 @@ def effects_at_most_once(simulated: Simulated) -> None:
                 raise BrokenError("effects at most once", message, run)
 
 
-def definition_is_pinned(simulated: Simulated) -> None:
-    """A turn keeps its definition: a deploy changes neither the instructions nor the model of it.
-
-    After a handoff, these are those of the agent that has the turn.
-    """
-    if simulated.world.unpinned:
-        message = f"{simulated.world.unpinned} was sent another definition"
-        raise BrokenError("definition is pinned", message)
-
-
-def limits_of_the_caller_hold(simulated: Simulated) -> None:
-    """What a caller has limited stays limited in forks, resumed turns, later runs and delegates.
-
-    No tool has an effect that the caller has not allowed, also after a handoff; delegates have
-    their own tools. If the task requires approval, no tool changes anything that nobody approved,
-    also for delegates. A fork keeps each limit of the budget that it was not given anew.
-    """
-    request = simulated.request
-    task = request.task if isinstance(request, TurnRequest) else None
-    allowed = request.allowed if isinstance(request, TurnRequest) else request.allowed_tools
-    approved = {
-        (one.workflow_id, one.content.call_id)
-        for one in simulated.people.sent
-        if isinstance(one.content, Decision) and one.content.approve
-    }
-    for effect in simulated.world.effects:
-        run, broken = effect.activity.run, ""
-        if _is_of_caller(run) and effect.tool not in (allowed or (effect.tool,)):
-            broken = f"{effect.tool} is called, and the caller allows {allowed}"
-        needs_approval = task and task.requires_human_approval and not effect.only_reads
-        if needs_approval and (run.id, effect.call_id) not in approved:
-            broken = f"{effect.tool} ({effect.call_id}) is called, and nobody has approved it"
-        if broken:
-            raise BrokenError("limits of the caller hold", broken, run)
-    if isinstance(request, TurnRequest):
-        _check_budgets(simulated, request)
-
-
 def messages_once_in_order(simulated: Simulated) -> None:
     """A message that was accepted is read by a model or named as unread: once, and in order.
 
@@ -193,30 +139,6 @@ def messages_once_in_order(simulated: Simulated) -> None:
         if known != accepted:
             message = f"accepted were {accepted}, and the turn knows {known}"
             raise BrokenError("messages once, in order", message, run)
-
-
-def session_messages_once_in_order(simulated: Simulated) -> None:
-    """A message that a session has accepted is read by one turn, or left: once, and in order.
-
-    One that a turn has read was sent to its model, and is once in the record that the next turn
-    begins with. The others wait in the queue, were taken back, or belong to the turn that a
-    cancelled session leaves. Messages that are sent into a running turn pass others.
-    """
-    for session_id, runs in sessions(simulated.server).items():
-        accepted, wishes = messages_of_session(runs)
-        fates = MessageFates(fact for run in runs for fact in run.session_facts)
-        refused = failed_updates(runs)
-        known = [*fates.read, *fates.left, *fates.taken_back]
-        known = [message_id for message_id in known if message_id not in refused]
-        if sorted(known) != sorted(accepted):
-            message = f"{session_id} has accepted {accepted}, and knows {fates}"
-            raise BrokenError("session messages once, in order", message)
-        plain = [one for one in accepted if wishes[one] != "steer"]
-        in_order = [one for one in (*fates.read, *fates.left) if one in plain]
-        if in_order != [one for one in plain if one in in_order]:
-            message = f"{session_id} has accepted {plain}, and reads {in_order}"
-            raise BrokenError("session messages once, in order", message)
-        _check_record(simulated, runs[-1], fates)
 
 
 def refused_text_leaves_by_no_door(simulated: Simulated) -> None:
@@ -243,27 +165,32 @@ def updates_are_answered(simulated: Simulated) -> None:
     """An update that was accepted is completed, in the run that has accepted it.
 
     One that adds to the budget may be left open by the end of the turn, but not by a run that the
-    turn continues after. A run that was reset does not answer any more.
+    turn continues after, or by a batch. A run that was reset or terminated answers nothing.
     """
     for run in simulated.server.runs:
-        if run.is_replaced:
-            continue
         accepted: set[str] = set()
         for event in run.history.events:
             content = attributes(event)
             if name_of(event) == "WORKFLOW_EXECUTION_UPDATE_ACCEPTED":
                 update = run.updates[content.protocol_instance_id]
-                if _goes_on(run) or update.request.input.name != ADD_BUDGET:
+                is_of_batch = run.begun.type == BATCH
+                is_addition = update.request.input.name == ADD_BUDGET
+                if _goes_on(run) or is_of_batch or not is_addition:
                     accepted.add(content.protocol_instance_id)
             elif name_of(event) == "WORKFLOW_EXECUTION_UPDATE_COMPLETED":
                 accepted.discard(content.meta.update_id)
-        if accepted and run.closed:
+        if accepted and run.closed not in ("", "WORKFLOW_EXECUTION_TERMINATED"):
             raise BrokenError("updates are answered", f"never completed: {sorted(accepted)}", run)
 
 
 def nothing_is_stuck(simulated: Simulated) -> None:
-    """Every turn ends: a cancel reaches all of its delegates, and nothing of it is left."""
+    """Every turn ends: a cancel reaches all of its delegates, and nothing of it is left.
+
+    A session that was cancelled begins no further turn.
+    """
     for run in simulated.server.runs:
+        if begins_turn_after_cancel(run):
+            raise BrokenError("nothing is stuck", "a turn begins after the cancel", run)
         if not run.closed:
             waits = run.read.waiting.kind if run.read.waiting else "nothing"
             raise BrokenError("nothing is stuck", f"it is open, and waits for {waits}", run)
@@ -276,10 +203,17 @@ def waits_are_shown(simulated: Simulated) -> None:
             raise BrokenError("waits are shown", "it waits for nobody and for nothing", run)
 
 
-AFTER_TASKS: tuple[Callable[[SimulatedRun], None], ...] = (fold_is_state,)
+AFTER_TASKS: tuple[Callable[[SimulatedRun], None], ...] = (
+    fold_is_state,
+    batch_promises.fold_is_state,
+)
 """The checks of a run after each of its workflow tasks."""
 
-ALWAYS: tuple[Callable[[Simulated], None], ...] = (bill_within_limit, waits_are_shown)
+ALWAYS: tuple[Callable[[Simulated], None], ...] = (
+    bill_within_limit,
+    waits_are_shown,
+    *batch_promises.ALWAYS,
+)
 """The checks after everything that happens."""
 
 AT_THE_END: tuple[Callable[[Simulated], None], ...] = (
@@ -287,30 +221,14 @@ AT_THE_END: tuple[Callable[[Simulated], None], ...] = (
     updates_are_answered,
     recorded_once,
     effects_at_most_once,
-    definition_is_pinned,
-    limits_of_the_caller_hold,
+    caller_promises.definition_is_pinned,
+    caller_promises.limits_of_the_caller_hold,
     messages_once_in_order,
-    session_messages_once_in_order,
+    session_promises.messages_once_in_order,
     refused_text_leaves_by_no_door,
+    *batch_promises.AT_THE_END,
 )
 """The checks of a whole simulation."""
-
-
-def _check_budgets(simulated: Simulated, request: TurnRequest) -> None:
-    """Check that each turn of the caller has a limit where the caller has given one."""
-    limited = [name for name, limit in request.budget or () if limit is not None]
-    for run in simulated.server.runs:
-        if run.parent is not None or run.read.request is None:
-            continue
-        lost = [name for name in limited if getattr(run.read.request.budget, name, None) is None]
-        if lost:
-            message = f"the caller has limited {lost}, and {run.id} has no such limit"
-            raise BrokenError("limits of the caller hold", message, run)
-
-
-def _is_of_caller(run: SimulatedRun) -> bool:
-    """Return whether a run is of a turn that is not that of a delegate."""
-    return run.begun.type == TURN and (run.parent is None or run.parent[0].begun.type == SESSION)
 
 
 def _goes_on(run: SimulatedRun) -> bool:
@@ -329,21 +247,3 @@ def _is_adding(run: SimulatedRun) -> bool:
 def _place(key: str) -> str:
     """Return the place of a tool call, whatever its attempt."""
     return key.partition(".try-")[0]
-
-
-def _check_record(simulated: Simulated, last: SimulatedRun, fates: MessageFates) -> None:
-    """Check that each message that was read was sent to a model, and is in the record once."""
-    people = simulated.people
-    texts = [one.text for one in last.session.messages if isinstance(one, UserMessage)]
-    for message_id in fates.read:
-        text = people.texts[message_id]
-        turn = fates.turn_of.get(message_id)
-        sent = turn is None or any(
-            request.turn_id == turn and text in request.text for request in simulated.world.requests
-        )
-        if not sent:
-            message = f"{message_id} counts as read by {turn}, whose models were not sent it"
-            raise BrokenError("session messages once, in order", message)
-        if not last.session.dropped and texts.count(text) != 1:
-            message = f"{message_id} is {texts.count(text)} times in the record"
-            raise BrokenError("session messages once, in order", message)

@@ -1,12 +1,15 @@
-"""The fold of a simulated history, by the product's own reader."""
+"""What the history of a simulated run says: its fold, by the product's own reader, and its memo."""
 
 from __future__ import annotations
 
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+from temporalio.api.common.v1 import Payload
+
 from perdure.session import state
-from perdure.temporal.names import SESSION, TURN
+from perdure.temporal.names import BATCH, BATCH_PART, SESSION, TURN
+from perdure.testing.simulation.server.history import attributes, name_of
 from perdure.testing.simulation.server.runs import SimulatedRun
 from perdure.turn.fold import apply
 
@@ -20,11 +23,25 @@ def catch_up(run: SimulatedRun) -> None:
             for fact in _at_once(run.reader.facts(event)):
                 run.facts.append(fact)
                 run.read = apply(run.read, fact)
+        elif run.begun.type == BATCH:
+            run.batch.apply(event)
+        elif run.begun.type == BATCH_PART:
+            for part_fact in _at_once(run.part_reader.read(event)):
+                run.part.apply(part_fact)
         elif run.begun.type == SESSION:
             for session_fact in _at_once(run.session_reader.facts(event)):
                 run.session_facts.append(session_fact)
                 run.session = state.apply(run.session, session_fact)
     run.read_events = len(run.history)
+
+
+def memo_of(run: SimulatedRun) -> dict[str, Payload]:
+    """Return the memo of a run: that of its start, with all changes."""
+    memo = dict(run.begun.memo)
+    for event in run.history.events:
+        if name_of(event) == "WORKFLOW_PROPERTIES_MODIFIED":
+            memo |= attributes(event).upserted_memo.fields
+    return memo
 
 
 def _at_once(coroutine: Coroutine[Any, Any, T]) -> T:

@@ -1,10 +1,10 @@
-"""Simulates turns and sessions: one for each seed, with all checks, and shrinks what it finds."""
+"""Simulates turns, sessions and batches: one for each seed, with all checks, and shrinks them."""
 
 from __future__ import annotations
 
 import gc
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -18,16 +18,19 @@ from perdure.temporal.names import SESSION, TURN
 from perdure.temporal.payloads import pack
 from perdure.testing.simulation import promises, shrinking
 from perdure.testing.simulation.agents import (
+    some_agents,
     some_guarded_agents,
     some_request,
     some_session,
 )
-from perdure.testing.simulation.branches import Branches
+from perdure.testing.simulation.batch_people import BatchPeople
+from perdure.testing.simulation.batches import SimulatedBatch, some_batch
 from perdure.testing.simulation.choices import Choices
-from perdure.testing.simulation.deploys import Deploys
-from perdure.testing.simulation.operator import Operator
+from perdure.testing.simulation.observations import Simulated
+from perdure.testing.simulation.operations.branches import Branches
+from perdure.testing.simulation.operations.deploys import Deploys
+from perdure.testing.simulation.operations.resetting import Operator
 from perdure.testing.simulation.people import People
-from perdure.testing.simulation.promises import Simulated
 from perdure.testing.simulation.reading import catch_up
 from perdure.testing.simulation.server.attempts import SimulatedAttempts
 from perdure.testing.simulation.server.clock import VirtualClock
@@ -43,16 +46,23 @@ from perdure.turn.wire import TurnRequest
 
 _MOST_STEPS = 30_000
 
-
-Kind = Literal["turn", "session"]
-"""What is simulated: one turn with its delegates, or a session with its turns."""
+Kind = Literal["turn", "session", "batch"]
+"""What is simulated: a turn with its delegates, or a session or a batch with its turns."""
+Request = TurnRequest | SessionRequest | SimulatedBatch
+"""The input of what is simulated."""
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
+
+_INPUTS: dict[Kind, Callable[[Choices, Sequence[Agent[Any]]], Request]] = {
+    "turn": some_request,
+    "session": some_session,
+    "batch": some_batch,
+}
 
 
 @dataclass(frozen=True)
 class Simulation:
-    """One simulated turn or session, after its end.
+    """One simulated turn, session or batch, after its end.
 
     Attributes:
         seed: The seed.
@@ -79,18 +89,19 @@ class Simulation:
 def simulate(
     seed: int,
     agents: Sequence[Agent[Any]] | None = None,
-    request: TurnRequest | SessionRequest | None = None,
+    request: Request | None = None,
     *,
     kind: Kind = "turn",
     choices: Sequence[int] | None = None,
 ) -> Simulation:
-    """Simulate one turn, or one session, with everything that may happen to it.
+    """Simulate one turn, session or batch, with everything that may happen to it.
 
     Args:
         seed: The seed of all choices.
         agents: The agents; by default, some of all kinds. Their tools are not called: results are
             made up. Their policies, guardrails and the types of their answers come from the code.
-        request: The input of the turn or of the session, of the first of the agents by default.
+        request: The input of the turn, the session or the batch, of the first of the agents by
+            default.
         kind: What is simulated.
         choices: The choices to make instead of the choices of the seed, until they are used up.
             Then nothing else goes wrong.
@@ -102,23 +113,21 @@ def simulate(
     made = Choices(seed, choices)
     _refuse(agents or ())
     server = SimulatedServer(made, VirtualClock(made))
-    is_session = kind == "session"
     if agents is None:
-        agents = some_guarded_agents(made)
+        is_plain = kind == "turn" and not made.all_features
+        agents = some_agents(made) if is_plain else some_guarded_agents(made)
     if request is None:
-        request = some_session(made, agents) if is_session else some_request(made, agents)
+        request = _INPUTS[kind](made, agents)
     has_guards = any(agent.middleware for agent in agents)
-    world = SimulatedWorld(made, notes_messages=is_session or has_guards)
+    world = SimulatedWorld(made, notes_messages=kind != "turn" or has_guards)
     worker = SimulatedWorker(server, agents, world)
     server.on_event.append(catch_up)
     server.on_task += promises.AFTER_TASKS
-    Deploys(server, worker, agents)
-    attempts = SimulatedAttempts(server, worker)
-    resets = Resets(server, attempts, Effects(server, attempts))
+    scene = _Scene(server, world, worker, agents, request)
     broken = None
     try:
         with _without_collection():
-            _run(server, world, worker, resets, request, [agent.name for agent in agents])
+            scene.play()
     except BrokenError as error:
         broken = error
     except Exception as error:  # noqa: BLE001 - whatever it is, its story is told
@@ -141,45 +150,80 @@ def _without_collection() -> Iterator[None]:
             gc.enable()
 
 
-def _run(
-    server: SimulatedServer,
-    world: SimulatedWorld,
-    worker: SimulatedWorker,
-    resets: Resets,
-    request: TurnRequest | SessionRequest,
-    names: Sequence[str],
-) -> None:
-    if isinstance(request, SessionRequest):
-        workflow_id, workflow_type = "session", SESSION
-        people: People = SessionPeople(server, workflow_id, names=names)
-    else:
-        workflow_id, workflow_type = "turn", TURN
-        people = People(server, workflow_id)
-        Operator(server, resets, world, people)
-        Branches(server, worker, people)
-    simulated = Simulated(server, world, people, request)
-    run_id = server.new_run_id()
-    short, shorter = timedelta(seconds=0.3), timedelta(seconds=0.15)
-    task_timeout = server.choices.pick(
-        (timedelta(seconds=10), timedelta(seconds=10), short, shorter)
-    )
-    begun = BegunRun(workflow_id, run_id, run_id, workflow_type, 0, task_timeout=task_timeout)
-    server.start(begun, [pack(request).payload])
-    for _ in range(_MOST_STEPS):
-        if not server.clock.step():
-            break
-        for check in promises.ALWAYS:
+class _Scene:
+    """One simulation, before its end."""
+
+    def __init__(
+        self,
+        server: SimulatedServer,
+        world: SimulatedWorld,
+        worker: SimulatedWorker,
+        agents: Sequence[Agent[Any]],
+        request: Request,
+    ) -> None:
+        self._server = server
+        self._world = world
+        self._worker = worker
+        self._agents = agents
+        self._request = request
+        self._attempts = SimulatedAttempts(server, worker)
+        self._effects = Effects(server, self._attempts)
+
+    def play(self) -> None:
+        """Simulate until nothing happens any more.
+
+        Raises:
+            BrokenError: A promise was broken.
+        """
+        server, request = self._server, self._request
+        input_ = None if isinstance(request, SimulatedBatch) else request
+        simulated = Simulated(server, self._world, self._begun(request), input_)
+        if server.choices.all_features:
+            Deploys(server, self._worker, self._agents)
+        for _ in range(_MOST_STEPS):
+            if not server.clock.step():
+                break
+            for check in promises.ALWAYS:
+                check(simulated)
+        for check in promises.AT_THE_END:
             check(simulated)
-    for check in promises.AT_THE_END:
-        check(simulated)
-    for run in server.runs:
-        server.replayed(run).evict()
+        for run in server.runs:
+            server.replayed(run).evict()
+
+    def _begun(self, request: Request) -> People:
+        """Begin what is simulated, and return the people around it."""
+        server = self._server
+        if isinstance(request, SimulatedBatch):
+            timeout, terminate = _timeout(server), self._effects.terminate
+            return BatchPeople(server, "batch", request, task_timeout=timeout, terminate=terminate)
+        if isinstance(request, SessionRequest):
+            workflow_id, workflow_type = "session", SESSION
+            names = [agent.name for agent in self._agents]
+            people: People = SessionPeople(server, workflow_id, names=names)
+        else:
+            workflow_id, workflow_type = "turn", TURN
+            people = People(server, workflow_id)
+        run_id, timeout = server.new_run_id(), _timeout(server)
+        begun = BegunRun(workflow_id, run_id, run_id, workflow_type, 0, task_timeout=timeout)
+        server.start(begun, [pack(request).payload])
+        if workflow_type == TURN and server.choices.all_features:
+            resets = Resets(server, self._attempts, self._effects)
+            Operator(server, resets, self._world, people)
+            Branches(server, self._worker, people, timeout)
+        return people
+
+
+def _timeout(server: SimulatedServer) -> timedelta:
+    """Return a workflow task timeout, which limits the length of histories."""
+    short, shorter = timedelta(seconds=0.3), timedelta(seconds=0.15)
+    long = timedelta(seconds=10)
+    return server.choices.pick((long, long, short, shorter))
 
 
 def shrunk(
     simulation: Simulation,
     agents: Sequence[Agent[Any]] | None = None,
-    request: TurnRequest | SessionRequest | None = None,
+    request: Request | None = None,
 ) -> Simulation:
     """Return a shorter simulation of the same agents and input that breaks the same promise."""
     assert simulation.broken is not None

@@ -19,17 +19,20 @@ from temporalio.testing import ActivityEnvironment
 
 from perdure.activities.call_tool import Handler
 from perdure.activities.provider import ModelRequest
+from perdure.activities.webhook_rules import WebhookRules
+from perdure.activities.webhooks import NOT_SENT, Webhooks, not_delivered
 from perdure.agents.agent import Agent
 from perdure.base import replace
+from perdure.delivery.webhook import Delivered, Notification
 from perdure.temporal import failures
-from perdure.temporal.names import CALL_MODEL
+from perdure.temporal.names import CALL_MODEL, NOTIFY
 from perdure.temporal.payloads import pack, unpack
 from perdure.testing.simulation.client import HistoryClient
 from perdure.testing.simulation.server.loops import QuickLoop
 from perdure.testing.simulation.server.runs import Activity
 from perdure.testing.simulation.server.sdk import CONVERTER, NAMESPACE, TASK_QUEUE
 from perdure.testing.simulation.server.server import SimulatedServer
-from perdure.testing.simulation.world import PRICE
+from perdure.testing.simulation.world import HOST, PRICE
 from perdure.turn.keys import ToolKey, parse_key
 from perdure.turn.wire import ToolOutput, ToolRun
 from perdure.values.answers import ModelAnswer
@@ -37,9 +40,12 @@ from perdure.worker import AgentWorker, internals
 from perdure.worker.assembly import build
 from perdure.worker.settings import WorkerSettings
 
+_SETTINGS = WorkerSettings(webhook_hosts=(HOST,), webhook_secrets=("whsec_" + "c2VjcmV0" * 4,))
+_WEBHOOKS = Webhooks(WebhookRules.of(_SETTINGS.webhook_hosts, _SETTINGS.webhook_secrets))
+
 
 class World(Protocol):
-    """What is outside of Perdure: models and tools."""
+    """What is outside of Perdure: models, tools, and the receivers of webhooks."""
 
     def answer(self, activity: Activity, request: ModelRequest) -> ModelAnswer:
         """Return the answer of a model.
@@ -54,6 +60,9 @@ class World(Protocol):
         Raises:
             PerdureError: The activity fails.
         """
+
+    def receive(self, activity: Activity, sent: Notification) -> int:
+        """Return the status with which a receiver answers a message."""
 
 
 class SimulatedWorker:
@@ -106,7 +115,7 @@ class SimulatedWorker:
         """Return the code of an activity, in the process that has got it."""
         place = self._place()
         if place not in self._processes:
-            built = build(self._app(place), WorkerSettings())
+            built = build(self._app(place), _SETTINGS)
             self._processes[place] = {
                 internals.activity_name(one): one for one in (*built.others, built.call_model)
             }
@@ -117,11 +126,28 @@ class SimulatedWorker:
         try:
             if isinstance(parse_key(activity.key), ToolKey):
                 return pack(self._called(activity)).payload
+            if activity.type == NOTIFY:
+                with failures.typed(NOT_SENT):
+                    return pack(self._delivered(activity)).payload
             return self._loop.run_until_complete(self._executed(activity)).payload
         except Exception as error:  # noqa: BLE001 - an activity may raise anything
             failure = Failure()
             CONVERTER.failure_converter.to_failure(error, CONVERTER.payload_converter, failure)
             return failure
+
+    def _delivered(self, activity: Activity) -> Delivered:
+        """Send a message, as far as the network.
+
+        Raises:
+            WebhookRefusedError: The worker does not send to its host.
+            ApplicationError: It was not delivered.
+        """
+        sent = unpack(RawValue(activity.input), Notification)
+        _WEBHOOKS.check(sent.url)
+        status = self._world.receive(activity, sent)
+        if 200 <= status < 300:
+            return Delivered(status=status, attempts=activity.attempt)
+        raise not_delivered(HOST, status, {})
 
     async def _executed(self, activity: Activity) -> RawValue:
         now = datetime.fromtimestamp(self._server.clock.now_ns / 1e9, UTC)

@@ -14,6 +14,7 @@ from decimal import Decimal
 from perdure import errors, limits
 from perdure.activities.provider import ModelRequest
 from perdure.agents.definitions import AgentDefinition
+from perdure.delivery.webhook import Notification, WebhookMessage
 from perdure.errors import PerdureError
 from perdure.testing.simulation.choices import Choices
 from perdure.testing.simulation.server.runs import Activity
@@ -26,14 +27,23 @@ from perdure.values.reports import StopReason, Usage
 PRICE = Price.model_validate({"input": 1000, "output": 1000})
 """What every model of a simulation costs: a tenth of a cent per token."""
 
+HOST = "hooks.example.com"
+"""The only host that simulated workers send webhooks to."""
+
+URL, REFUSED_URL = f"https://{HOST}/done", "https://elsewhere.example.com/done"
+"""A URL that they send webhooks to, and another."""
+
 CANARY = "canary"
 """The beginning of the words that guardrails refuse."""
 
 _ALONE = ("ends", *("calls",) * 9, "odd")
+_WITH_OTHERS = ("ends", *("calls",) * 7, "others", "others", "odd")
 _IN_TEAM = ("ends", *("calls",) * 2, *("others",) * 9, "odd")
 """What a model does, with the weights of a pick."""
 
 _ARGUMENTS = ("{}", '{"a": 1}', '{"a": 2}', '{"a": 3}', '{"a": 4}', "[", "null")
+_STATUSES = (200, 204, 200, 500, 429, 500, 503, 404, 410, 302)
+"""The statuses with which receivers of webhooks answer."""
 _FAILURES: tuple[Callable[[], PerdureError], ...] = (
     lambda: errors.LLMRateLimitError("busy", context={"status": 429}),
     lambda: errors.LLMRateLimitError("busy", context={"status": 429, "retry_after_s": 7}),
@@ -64,6 +74,21 @@ class ToolEffect:
 
 
 @dataclass(frozen=True)
+class ReceivedMessage:
+    """A message that the receiver of a webhook was sent, with the status of its answer.
+
+    Attributes:
+        delivery: The id of the workflow that delivers it.
+        id: The id of the message.
+    """
+
+    delivery: str
+    id: str
+    message: WebhookMessage
+    status: int
+
+
+@dataclass(frozen=True)
 class SentMessages:
     """What a model was sent: the messages as text, with the turn and its first run."""
 
@@ -79,6 +104,7 @@ class SimulatedWorld:
         spent: What the providers have billed, by the account of the turn at the root: its first
             run, or the first run of the session.
         effects: All effects of tools, in order.
+        received: What receivers of webhooks were sent, in order.
         requests: What models were sent, if the messages are of interest.
         unpinned: The first model call that was sent other instructions or another model than those
             of the turn's definition; empty if there is none.
@@ -89,6 +115,7 @@ class SimulatedWorld:
     def __init__(self, choices: Choices, *, notes_messages: bool = False) -> None:
         self.spent: dict[str, SimulatedBill] = {}
         self.effects: list[ToolEffect] = []
+        self.received: list[ReceivedMessage] = []
         self.requests: list[SentMessages] = []
         self.canaries: dict[str, str] = {}
         self.unpinned = ""
@@ -152,6 +179,13 @@ class SimulatedWorld:
             raise PerdureError("the tool failed oddly")
         return ToolOutput(content=f"done: {activity.key}", is_error=self._choices.happens(6))
 
+    def receive(self, activity: Activity, sent: Notification) -> int:
+        """Return the status with which a receiver answers a message, and note the message."""
+        assert isinstance(sent.message, WebhookMessage)
+        status = self._choices.pick(_STATUSES)
+        self.received.append(ReceivedMessage(activity.run.id, sent.id, sent.message, status))
+        return status
+
     def _usage(self, activity: Activity, request: ModelRequest) -> Usage:
         held = activity.run.read.accounts.ledger.held.get(activity.key)
         most_output = request.options.max_output_tokens or limits.OUTPUT_TOKENS
@@ -165,8 +199,10 @@ class SimulatedWorld:
     def _said(
         self, agent: AgentDefinition, request: ModelRequest, first_run: str
     ) -> tuple[Text | Thinking | ToolCall, ...]:
-        is_alone = not (agent.delegates or agent.handoffs)
-        how = self._choices.pick(_ALONE if is_alone else _IN_TEAM)
+        if agent.delegates or agent.handoffs:
+            how = self._choices.pick(_IN_TEAM if self._choices.all_features else _WITH_OTHERS)
+        else:
+            how = self._choices.pick(_ALONE)
         match how:
             case "ends":
                 return (Text(text=_final(agent, self._refused(agent, first_run))),)

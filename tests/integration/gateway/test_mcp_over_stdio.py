@@ -370,6 +370,27 @@ async def test_turn_that_waits_for_a_provider_is_resumed_when_the_user_says_yes(
     assert message.text == "In days, please."
 
 
+@pytest.mark.accepts("M13")
+async def test_turn_that_is_over_is_not_resumed_as_a_new_turn(runtime: Runtime) -> None:
+    """Not even after the user has said yes to asking the model again."""
+    model = ScriptedModel(fails(LLMAuthError("the key is refused")), says("never"))
+    user = User(action="accept", content={"approve": True})
+    async with (
+        runtime(clerk, model=model) as perdure,
+        assistant(perdure, user=user) as client,
+    ):
+        turn = (await use(client, "start_turn", agent="clerk", task="How long?"))["turn"]
+        ended = await use(client, "turn_result", turn=turn)
+        may_go_on = await perdure.turn(turn).resume_step()
+        refused = await use(client, "resume_turn", turn=turn)
+        started = [entry.id async for entry in perdure.turns(id_prefix=turn)]
+
+    assert ended["state"] == "ended"
+    assert may_go_on == 0
+    assert "is over and goes on only as a new turn" in refused["error"]
+    assert (started, model.call_count) == ([turn], 1)
+
+
 async def test_wait_of_a_delegate_is_told_and_decided(runtime: Runtime) -> None:
     """The status names the delegate that waits; it belongs to the tree, so it is served although
     its agent is not listed.

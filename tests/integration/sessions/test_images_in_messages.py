@@ -26,7 +26,7 @@ from perdure import (
     limits,
 )
 from perdure.clients import AgentClient
-from perdure.events import Said
+from perdure.events import Said, TurnStarted
 from perdure.session.facts import MessageSent
 from perdure.temporal.histories.runs import describe, runs_up_to
 from perdure.testing import ScriptedModel, fails, says
@@ -115,7 +115,9 @@ async def test_images_wait_and_are_steered_and_read_once(runtime: Runtime) -> No
 
 @pytest.mark.accepts("E180", "E54")
 async def test_images_of_an_interrupted_turn_stay_in_order(runtime: Runtime) -> None:
-    """Those that it had not read are given to the next turn, with those that have come since."""
+    """Those that it had not read are given to the next turn, with those that have come since. The
+    JSON of its events has no data.
+    """
     model = Paced(says("never"), says("done"))
     steered, queued, last = (picture(100),), (Text(text="second"), picture(200)), (picture(300),)
     async with runtime(app(), model=model) as client:
@@ -130,11 +132,16 @@ async def test_images_of_an_interrupted_turn_stay_in_order(runtime: Runtime) -> 
         model.let_go(2)
         await final.result()
         turns = await session.turns()
+        began = await anext(client.turn(final.turn_id).events())
 
     assert cancelled.value.report is not None
     assert users(cancelled.value.report.unread) == [steered]
     assert users(model.requests[1].messages) == [ASKED, steered, queued, last]
     assert [len(turn.messages) for turn in turns] == [2, 3]
+    assert isinstance(began.fact, TurnStarted)
+    assert users(began.fact.request.said) == [queued, last]
+    told = json.dumps(began.to_json())
+    assert [image.data for image in (queued[1], last[0]) if str(image.data) in told] == []
 
 
 @pytest.mark.accepts("E180", "E47", "E58")

@@ -105,8 +105,8 @@ BAD = {
     "dies": (
         "notes__die",
         (
-            "notes__die failed: the MCP server 'notes': it ended during the call; whether it took"
-            " effect is unknown; exit code 3; "
+            "notes__die: the MCP server 'notes': it ended during the call; whether it took effect"
+            " is unknown; exit code 3; "
         ),
     ),
     "closes its output": (

@@ -13,6 +13,7 @@ from perdure import Agent, AgentReport, Registry, errors, tool
 from perdure.testing import ScriptedModel, call, calls, says
 from perdure.turn.facts import Scheduled
 from perdure.turn.keys import ToolKey
+from perdure.values.messages import UNKNOWN_NOTE
 
 from ...conftest import RecordingClient, Run, Runtime, eventually
 from ...support.tooling import add, results_of
@@ -68,7 +69,9 @@ async def test_tool_is_stopped_at_its_own_timeout(run: Run) -> None:
     )
     await eventually(lambda: len(stopped) == 2, "both are interrupted")
 
-    too_long = "stopped because it took longer than 1 s; whether it took effect is unknown"
+    too_long = (
+        f"stopped because it took longer than 1 s; whether it took effect is unknown{UNKNOWN_NOTE}"
+    )
     assert results == [(f"sync: {too_long}", True), (f"later: {too_long}", True), ("5", False)]
     assert sorted(stopped) == ["async", "sync"]
 

@@ -13,7 +13,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from temporalio import workflow
 from temporalio.client import Client
+from temporalio.worker import Worker
 
 from perdure import Agent, Budget, ModelRetryPolicy, errors, tool
 from perdure.clients import AgentClient, State
@@ -48,8 +50,9 @@ from perdure.values.reports import ForkedFrom
 
 from ...conftest import Runtime
 from ...support.approving import pending
+from ...support.long_turns import delete
 from ...support.scheduling import entry_when, every_second
-from ...support.spending import Held, until
+from ...support.spending import SOON_S, Held, until
 from ...support.web_ui import card_of, rows_of
 
 ANNA = "anna@example.com"
@@ -387,6 +390,55 @@ async def test_batch_of_an_earlier_release_has_no_names(runtime: Runtime) -> Non
 
     assert (before.by, before.retried_by, before.agent) == (None, None, "clerk")
     assert (after.by, after.retried_by) == (None, None)
+
+
+@workflow.defn(name=BATCH, sandboxed=False)
+class GoesOn:
+    """A batch that goes on in a second run once it is cancelled, and stays there."""
+
+    @workflow.run
+    async def run(self) -> None:
+        """Wait for the cancel."""
+        if workflow.info().continued_run_id is None:
+            try:
+                await workflow.wait_condition(lambda: False)
+            except asyncio.CancelledError:
+                workflow.continue_as_new()
+        await workflow.wait_condition(lambda: False)
+
+
+@pytest.mark.accepts("A16")
+async def test_cancelled_batch_has_a_status_without_the_run_that_was_cancelled(
+    runtime: Runtime,
+) -> None:
+    """The name is in the history of that run, and goes with it."""
+    old = {"agent": "clerk", "items": 2, "at_once": 1, "rounds": [], "stop": "cancelled"}
+    id = f"gone-{secrets.token_hex(4)}"
+    async with (
+        runtime(clerk, model=ScriptedModel()) as client,
+        Worker(client.temporal, task_queue=id, workflows=[GoesOn]),
+    ):
+        handle = await client.temporal.start_workflow(
+            BATCH, id=id, task_queue=id, memo={MEMO_BATCH: old}
+        )
+        await client.batch(id).cancel(by=ANNA)
+        await until_it_goes_on(client.temporal, id, str(handle.first_execution_run_id))
+        named = await client.batch(id).status()
+        await delete(client, id, str(handle.first_execution_run_id))
+        unnamed = await client.batch(id).status()
+        await client.temporal.get_workflow_handle(handle.id).terminate()
+
+    assert (named.by, unnamed.by) == (ANNA, None)
+    assert unnamed == named.model_copy(update={"by": None})
+
+
+async def until_it_goes_on(client: Client, id: str, run_id: str) -> None:
+    """Wait until a workflow has a later run than this."""
+    async with asyncio.timeout(SOON_S):
+        while True:
+            if (await client.get_workflow_handle(id).describe()).run_id != run_id:
+                return
+            await asyncio.sleep(0.05)
 
 
 @pytest.mark.accepts("A13")

@@ -11,7 +11,7 @@ from perdure.clients import Turn
 from perdure.testing import ByTask, ScriptedModel, call, calls, says
 from perdure.testing.scripted import Reply
 from perdure.values.answers import ModelAnswer
-from perdure.values.messages import AssistantMessage, Thinking
+from perdure.values.messages import UNKNOWN_NOTE, AssistantMessage, Thinking
 from perdure.values.reports import StopReason
 
 from ...conftest import Runtime
@@ -168,7 +168,7 @@ async def test_cancel_between_two_tools_starts_no_other(runtime: Runtime) -> Non
 
 STOPPED = (
     "work: stopped because the turn was cancelled or its time was up; whether it took effect is"
-    " unknown"
+    f" unknown{UNKNOWN_NOTE}"
 )
 
 

@@ -92,7 +92,7 @@ async def test_fork_has_the_order_of_what_it_continues(runtime: Runtime) -> None
         await turn.result()
         session = client.session(id, "clerk", **given)
         await (await session.say("go")).result()
-        forks = [
+        forks: list[Any] = [
             await turn.fork(0),
             await client.session(id).fork(id=f"{id}-a"),
             await client.session(id, fairness="tenant-8").fork(id=f"{id}-b"),

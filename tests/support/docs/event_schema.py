@@ -77,7 +77,7 @@ PUBLIC: dict[str, dict[str, Any]] = {
     },
     "call_failed": {**FAILURE, "lost": FLAG},
     "approval_needed": {"message": STRING},
-    "tool_returned": {"is_error": FLAG, "result": STRING},
+    "tool_returned": {"is_error": FLAG, "is_unknown": FLAG, "result": STRING},
     "tool_lost": {**FAILURE, "loss": STRING},
     "policy_answered": {"verdict": STRING},
     "hook_ended": FAILURE,

@@ -43,9 +43,9 @@ class Bank:
         self.paid: dict[str, str] = {}
 
     async def pay(self, invoice: str, idempotency_key: str) -> Payment:
-        """Pay once for a key."""
+        """Pay once for a key. An invoice `none` gets no reference."""
         self.paid[idempotency_key] = invoice
-        return self.Payment(reference="R-1")
+        return self.Payment(reference="" if invoice == "none" else "R-1")
 
 
 class Deps:

@@ -7,6 +7,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from ..findings import FINDINGS, Finding
+from ..planted import PLANTED, UNDECIDED
 from ..proof import (
     FEATURES,
     FOUND,
@@ -19,6 +21,7 @@ from ..proof import (
     Taint,
     is_simulated,
 )
+from . import kill_matrix, measured
 
 PAGE = Path(__file__).parents[3] / "docs/proof.md"
 
@@ -62,10 +65,17 @@ memo that its workflow has written. A fresh process replays the histories at the
 turns, and stored histories of earlier releases |
 | `make test-slow` | the others: kills at random moments, a server that is away, a browser, two \
 releases on one queue, all rows of long tables |
+| `make proof` | all of the simulations, planted faults and kills below, in half an hour; it keeps \
+what every stage printed, with the versions and seeds. `ARGS=--long` for a night |
 | `make simulate SEEDS=10000` | [simulated turns](simulation.md): the real workflows on a \
 deterministic server |
 | `make -C benchmarks soak` | trees, batches, sessions and a turn of 5,000 steps, killed for an \
 hour and a half |
+| `make -C benchmarks matrix` | [the kill matrix](#the-kill-matrix) |
+| `make -C benchmarks effects` | [a payment while the service fails](#a-payment-while-the-service-\
+fails), in each mode of LIMBO |
+| `make -C benchmarks peers-matrix` | kills of four other systems, with defaults and best \
+settings, judged by the same witness; no run on a quiet machine has been kept yet |
 | `make acceptance` | lists the tests of each statement |
 
 ## Promises and features
@@ -92,6 +102,16 @@ Each of these faults was in a feature that had tests, and broke a promise that h
 | fault | crossing | mended |
 |---|---|---|
 """
+FINDINGS_HEAD = """
+## Findings of reviews
+
+These are the faults of workflows that reviews have found. They were mended before there was a
+simulator, so they are planted into the code of today. The table says which check finds each, or
+why none does.
+
+| fault | mended | found by | within |
+|---|---|---|---|
+"""
 
 
 def page() -> str:
@@ -111,8 +131,12 @@ def page() -> str:
             *_reasons(TAINTS, SURFACES),
             "\n## Gaps\n\n",
             *(list(_gaps()) or ["None: each crossing has a test or a reason.\n"]),
+            kill_matrix.SECTION,
+            *measured.sections(),
             HISTORY,
             *(f"| {one.fault} | {one.crossing} | {one.mended} |\n" for one in FOUND),
+            FINDINGS_HEAD,
+            *map(_finding, FINDINGS),
         ]
     )
 
@@ -161,6 +185,18 @@ def _gaps() -> Iterator[str]:
             for key, column in columns.items():
                 if row.cells[key].missing:
                     yield f"- {row.name}, {column.name}: {row.cells[key].missing}.\n"
+
+
+def _finding(finding: Finding) -> str:
+    """Return the row of a finding of a review."""
+    if finding.planted in {fault.name for fault in UNDECIDED}:
+        state = "undecided: too few sessions were simulated with it"
+        return f"| {finding.fault} | {finding.mended} | {state} | |\n"
+    if not finding.planted:
+        return f"| {finding.fault} | {finding.mended} | not found: {finding.reason} | |\n"
+    fault = next(one for one in PLANTED if one.name == finding.planted)
+    found_by, within = " or ".join(fault.promises), f"{fault.seeds} {fault.kind}s"
+    return f"| {finding.fault} | {finding.mended} | {found_by} | {within} |\n"
 
 
 if __name__ == "__main__":

@@ -14,14 +14,28 @@ class Outage:
     Its port is below the ephemeral range, so that the port stays free while it is down.
     """
 
-    def __init__(self, folder: Path, *, extra_args: Sequence[str] = ()) -> None:
+    def __init__(
+        self, folder: Path, *, extra_args: Sequence[str] = (), binary: Path | None = None
+    ) -> None:
         self._folder = folder
         self._extra_args = extra_args
+        self._binary = binary
         self._server = self._at(random.randrange(20_000, 30_000))
         self.address = ""
 
     def _at(self, port: int) -> DevServer:
-        return DevServer(folder=self._folder, port=port, ui=False, extra_args=self._extra_args)
+        return DevServer(
+            folder=self._folder,
+            port=port,
+            ui=False,
+            extra_args=self._extra_args,
+            binary=self._binary,
+        )
+
+    @property
+    def pid(self) -> int:
+        """The process of the server."""
+        return self._server.address.pid
 
     async def begin(self) -> None:
         """Start it for the first time."""

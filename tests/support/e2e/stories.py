@@ -41,13 +41,16 @@ from perdure.turn.facts import (
     ToolReturned,
 )
 from perdure.turn.keys import AgentKey, Key, parse_key
+from perdure.values.messages import UNKNOWN_NOTE
 
 from ...conftest import RecordingClient, check_history, eventually, fold_history
 from .app import AGENT
 
 ROOT = Path(__file__).parents[3]
-UNKNOWN = "contact with the process that ran it was lost; whether it took effect is unknown"
-"""The error result of a tool whose worker was lost."""
+LOST = "contact with the process that ran it was lost; whether it took effect is unknown"
+"""The error result of a tool that only reads, and whose worker was lost."""
+UNKNOWN = f"{LOST}{UNKNOWN_NOTE}"
+"""The error result of any other tool whose worker was lost."""
 
 GONE_S = 60.0
 """How long a turn may take to get over a kill; measured are 6 to 9 s."""

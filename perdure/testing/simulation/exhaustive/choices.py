@@ -24,8 +24,10 @@ class OpenChoices(Choices):
         made: The open choices so far.
         kills: How many more times something may be killed.
         detours: How many more times another event than the oldest may happen first; None without
-            a limit.
+            a limit. What the people do at some moment is no detour.
     """
+
+    all_features = False
 
     def __init__(self, branch: Branch, kills: int, detours: int | None) -> None:
         super().__init__(0, ())
@@ -33,16 +35,20 @@ class OpenChoices(Choices):
         self.detours = detours
         self._branch = branch
 
-    def below(self, count: int) -> int:
+    def below(self, count: int, *, beside: bool = False) -> int:
         """Return 0: what a seed draws does not happen."""
         return 0
 
-    def event(self, count: int) -> int:
-        """Return which of the pending events happens next; 0 is the oldest."""
-        if count == 1 or self.detours == 0:
-            return 0
-        made = self._made(count)
-        if made and self.detours is not None:
+    def event(self, count: int, *, is_last_free: bool) -> int:
+        """Return which of the pending events happens next; 0 is the oldest.
+
+        Each other one is a detour, except for the last one if it is free.
+        """
+        if self.detours == 0:
+            return (count - 1) * self._made(2) if count > 1 and is_last_free else 0
+        made = self._made(count) if count > 1 else 0
+        is_detour = made > 0 and not (is_last_free and made == count - 1)
+        if is_detour and self.detours is not None:
             self.detours -= 1
         return made
 
@@ -81,12 +87,14 @@ class OpenClock(VirtualClock):
     Attributes:
         pending: What may happen, the oldest first.
         timers: The moments of timers in nanoseconds, with their numbers and what they do.
+        free: What may happen at any moment without a detour; None if there is no such event.
     """
 
     def __init__(self, choices: OpenChoices, *, are_delegates_apart: bool) -> None:
         super().__init__(choices)
         self.pending: list[Pending] = []
         self.timers: list[tuple[int, int, Callable[[], None]]] = []
+        self.free: Pending | None = None
         self._open = choices
         self._are_delegates_apart = are_delegates_apart
         self._timers = 0
@@ -109,7 +117,8 @@ class OpenClock(VirtualClock):
         """Let one of the pending things happen; return whether anything was left to happen."""
         if self.pending:
             options = self._options()
-            chosen = options[self._open.event(len(options))]
+            is_last_free = options[-1] is self.free
+            chosen = options[self._open.event(len(options), is_last_free=is_last_free)]
             self.pending.remove(chosen)
             happens = chosen.happens
         elif self.timers:
@@ -125,7 +134,7 @@ class OpenClock(VirtualClock):
         If nobody can send anything to a delegate, what happens within it commutes with everything
         else. So it happens first.
         """
-        if not self._are_delegates_apart:
-            return self.pending
         of_delegates = [one for one in self.pending if one.run and one.run.parent is not None]
-        return of_delegates or self.pending
+        if self._are_delegates_apart and of_delegates:
+            return of_delegates
+        return sorted(self.pending, key=lambda one: one is self.free)

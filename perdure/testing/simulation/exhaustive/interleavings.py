@@ -22,12 +22,12 @@ from perdure.testing.simulation.exhaustive.scenario import (
 )
 from perdure.testing.simulation.exhaustive.search import (
     BrokenChoices,
+    DepthFirstSearch,
     KnownStateError,
-    Search,
     Searched,
 )
 from perdure.testing.simulation.exhaustive.states import digest
-from perdure.testing.simulation.promises import Simulated
+from perdure.testing.simulation.observations import Simulated
 from perdure.testing.simulation.reading import catch_up
 from perdure.testing.simulation.server.effects import Effects
 from perdure.testing.simulation.server.sdk import BegunRun
@@ -59,7 +59,7 @@ class Space:
     detours: int | None = None
 
     def __str__(self) -> str:
-        orders = {None: "every order", 0: "the order of their beginnings"}
+        orders = {None: "every order", 0: "orders without detours"}
         order = orders.get(self.detours, f"orders with at most {self.detours} detours")
         return f"{self.interference}, at most {self.kills} kills, {order}"
 
@@ -81,7 +81,7 @@ class Interleaving:
 
 def exhaust(space: Space, *, prunes: bool = True) -> Searched:
     """Simulate all interleavings of a space, in processes that are forked from this one."""
-    search = Search(prunes=prunes)
+    search = DepthFirstSearch(prunes=prunes)
 
     def simulated() -> BrokenChoices | None:
         game = _Game(space, search.branch, search.meet)

@@ -136,10 +136,11 @@ class SmallAttempts(SimulatedAttempts):
 class SmallPeople(People):
     """The people of the small turn."""
 
-    def __init__(self, server: SimulatedServer, interference: Interference) -> None:
+    def __init__(self, server: SmallServer, interference: Interference) -> None:
         self._interference = interference
         self._decided: set[tuple[str, str]] = set()
         super().__init__(server, TURN_ID)
+        [server.clock.free] = server.clock.pending  # the first look
 
     def look(self) -> None:
         """Send the message, or cancel the turn."""

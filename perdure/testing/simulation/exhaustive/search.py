@@ -67,7 +67,7 @@ class Searched:
     broken: tuple[BrokenChoices, ...]
 
 
-class _Count(IntEnum):
+class _Tally(IntEnum):
     """The places of counts in the shared memory."""
 
     LAST = 0
@@ -86,15 +86,15 @@ class _SharedMemory:
     def __init__(self) -> None:
         self._memory = mmap.mmap(-1, _HEAD_BYTES + _SLOTS * _SLOT_BYTES)
 
-    def count(self, place: _Count) -> int:
+    def count(self, place: _Tally) -> int:
         at = place * _COUNT_BYTES
         return int.from_bytes(self._memory[at : at + _COUNT_BYTES], "big")
 
-    def set(self, place: _Count, value: int) -> None:
+    def set(self, place: _Tally, value: int) -> None:
         at = place * _COUNT_BYTES
         self._memory[at : at + _COUNT_BYTES] = value.to_bytes(_COUNT_BYTES, "big")
 
-    def add(self, place: _Count) -> None:
+    def add(self, place: _Tally) -> None:
         self.set(place, self.count(place) + 1)
 
     def following(self, state: bytes) -> int | None:
@@ -118,7 +118,7 @@ class _SharedMemory:
         raise MemoryError("the table of known states is full")
 
 
-class Search:
+class DepthFirstSearch:
     """A search, as each of its processes knows it.
 
     Without pruning, it goes on from known states, too, which shows that pruning leaves nothing out.
@@ -135,7 +135,7 @@ class Search:
         """Return which of so many options this process takes; other processes take the others."""
         others = 0
         for option in range(1, count):
-            if self._memory.count(_Count.BROKEN) >= MOST_BROKEN:
+            if self._memory.count(_Tally.BROKEN) >= MOST_BROKEN:
                 break
             process = os.fork()
             if not process:
@@ -144,7 +144,7 @@ class Search:
             _, status = os.waitpid(process, 0)
             if status:
                 raise ChildProcessError(f"a branch of the search has ended with {status}")
-            others += self._memory.count(_Count.LAST)
+            others += self._memory.count(_Tally.LAST)
         self._path.append(others)
         return 0
 
@@ -173,11 +173,11 @@ class Search:
         for met in reversed(self._path):
             if isinstance(met, bytes):
                 if self._memory.following(met) is None:
-                    self._memory.add(_Count.STATES)
+                    self._memory.add(_Tally.STATES)
                 self._memory.put(met, following)
             else:
                 following += met
-        self._memory.set(_Count.LAST, following)
+        self._memory.set(_Tally.LAST, following)
         if self._is_branch:
             os._exit(0)
         return self._searched(following)
@@ -187,11 +187,11 @@ class Search:
         try:
             broken = simulated()
         except KnownStateError as known:
-            self._memory.add(_Count.PRUNED)
+            self._memory.add(_Tally.PRUNED)
             return known.following
-        self._memory.add(_Count.ENDED)
+        self._memory.add(_Tally.ENDED)
         if broken is not None:
-            self._memory.add(_Count.BROKEN)
+            self._memory.add(_Tally.BROKEN)
             line = [broken.choices, broken.promise, broken.message]
             self._broken.write(f"{json.dumps(line)}\n")
             self._broken.flush()
@@ -203,8 +203,8 @@ class Search:
         self._broken.close()
         return Searched(
             interleavings,
-            self._memory.count(_Count.ENDED),
-            self._memory.count(_Count.PRUNED),
-            self._memory.count(_Count.STATES),
+            self._memory.count(_Tally.ENDED),
+            self._memory.count(_Tally.PRUNED),
+            self._memory.count(_Tally.STATES),
             tuple(BrokenChoices(tuple(made), promise, text) for made, promise, text in lines),
         )

@@ -18,8 +18,8 @@ from google.protobuf.message import Message
 from pydantic import BaseModel
 
 from perdure.testing.simulation.exhaustive.choices import OpenChoices, OpenClock
+from perdure.testing.simulation.observations import Simulated
 from perdure.testing.simulation.people import People
-from perdure.testing.simulation.promises import Simulated
 from perdure.testing.simulation.server.attempts import SimulatedAttempts
 from perdure.testing.simulation.server.effects import Effects
 from perdure.testing.simulation.server.runs import Activity, SimulatedChild, SimulatedRun, Update

@@ -19,8 +19,6 @@ from perdure.testing.simulation.server.server import SimulatedServer
 
 _DURATIONS_S = (0.05, 0.05, 0.05, 0.5, 3, 3, 40)
 
-_LONGEST_PAUSE_S = 60
-
 SOUND = 36
 """Of so many attempts, six go wrong in one of the six ways."""
 _FATES = (
@@ -70,7 +68,7 @@ class SimulatedAttempts:
             content.activity_id,
             kind,
             payload,
-            retries=content.retry_policy.maximum_attempts != 1,
+            content.retry_policy,
             heartbeat_s=content.heartbeat_timeout.ToNanoseconds() / 1e9,
             timeout_s=timeout_s or None,
         )
@@ -90,7 +88,7 @@ class SimulatedAttempts:
         """
         self.schedule_as(run, content, content.activity_type.name, content.input.payloads, event_id)
         activity = run.activities[event_id]
-        if not activity.retries:
+        if activity.retries.maximum_attempts == 1:
             activity.is_started = True
             takes_s = self._server.choices.pick(_DURATIONS_S)
             self._server.clock.later(takes_s, lambda: self._lose(activity, 1, shut_down()))
@@ -158,7 +156,7 @@ class SimulatedAttempts:
         if isinstance(result, Payload):
             self._end(activity, "COMPLETED", {"result": {"payloads": [result]}})
         elif self._retries(activity) and not result.application_failure_info.non_retryable:
-            self._again(activity)
+            self._again(activity, result)
         else:
             self._end(activity, "FAILED", {"failure": result})
 
@@ -166,19 +164,20 @@ class SimulatedAttempts:
         if activity.attempt != attempt or not self._is_open(activity):
             return
         if self._retries(activity):
-            self._again(activity)
+            self._again(activity, failure)
         else:
             how = "TIMED_OUT" if failure.HasField("timeout_failure_info") else "FAILED"
             self._end(activity, how, {"failure": failure})
 
     def _retries(self, activity: Activity) -> bool:
         """Return whether another attempt follows one that fails."""
-        return activity.retries and not activity.is_cancelled
+        most = activity.retries.maximum_attempts
+        return (not most or activity.attempt < most) and not activity.is_cancelled
 
-    def _again(self, activity: Activity) -> None:
+    def _again(self, activity: Activity, failure: Failure) -> None:
+        pause_s = _pause_s(activity, failure)
         activity.attempt += 1
         activity.is_started = False
-        pause_s = min(0.2 * 2 ** (activity.attempt - 2), _LONGEST_PAUSE_S)
         self._server.clock.later(pause_s, lambda: self._begin(activity))
 
     def _end(self, activity: Activity, how: str, fields: Fields) -> None:
@@ -190,6 +189,16 @@ class SimulatedAttempts:
         if activity.is_started:
             self._server.deliver(run, "ACTIVITY_TASK_STARTED", scheduled)
         self._server.deliver(run, f"ACTIVITY_TASK_{how}", {**scheduled, **fields})
+
+
+def _pause_s(activity: Activity, failure: Failure) -> float:
+    """Return the pause between an attempt that has failed and the next, in seconds."""
+    policy, asked = activity.retries, failure.application_failure_info.next_retry_delay
+    if asked.ToNanoseconds():
+        return float(asked.ToNanoseconds() / 1e9)
+    first_s = policy.initial_interval.ToNanoseconds() / 1e9
+    longest_s = policy.maximum_interval.ToNanoseconds() / 1e9
+    return float(min(first_s * policy.backoff_coefficient ** (activity.attempt - 1), longest_s))
 
 
 def heartbeat() -> Failure:

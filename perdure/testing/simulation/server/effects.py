@@ -14,8 +14,11 @@ from perdure.testing.simulation.server.runs import SimulatedChild, SimulatedRun
 from perdure.testing.simulation.server.sdk import BegunRun
 from perdure.testing.simulation.server.server import SimulatedServer
 
-_REQUEST_CANCEL = 3
-"""The parent close policy with which a child is cancelled when its parent closes."""
+_ABANDON, _REQUEST_CANCEL = 2, 3
+"""The parent close policies with which a child is left alone, or cancelled with its parent."""
+
+REJECT_DUPLICATE = 3
+"""The policy with which an id is used once."""
 
 
 class Effects:
@@ -84,7 +87,11 @@ class Effects:
 
     def _start_child(self, run: SimulatedRun, content: Any, event_id: int) -> None:
         child = SimulatedChild(
-            content.workflow_id, event_id, content.workflow_type, content.parent_close_policy
+            content.workflow_id,
+            event_id,
+            content.workflow_type,
+            content.parent_close_policy,
+            is_once=content.workflow_id_reuse_policy == REJECT_DUPLICATE,
         )
         run.children[event_id] = child
         self.begin_child(run, child, list(content.input), tuple(dict(content.memo).items()))
@@ -100,17 +107,15 @@ class Effects:
         event_id = child.event_id
 
         def begin() -> None:
-            if run.closed:
-                return
             fields: Fields = {
                 "initiated_event_id": event_id,
                 "workflow_type": {"name": child.type},
             }
-            if self._server.run_of(child.workflow_id) is not None:
+            if self._is_used(child):
                 run.children.pop(event_id, None)
                 fields["workflow_id"] = child.workflow_id
                 self._server.deliver(run, "START_CHILD_WORKFLOW_EXECUTION_FAILED", fields)
-            else:
+            elif not run.closed or child.policy == _ABANDON:
                 run_id = self._server.new_run_id()
                 begun = BegunRun(
                     child.workflow_id,
@@ -127,6 +132,12 @@ class Effects:
                 self._server.deliver(run, "CHILD_WORKFLOW_EXECUTION_STARTED", fields)
 
         self._soon(begin)
+
+    def _is_used(self, child: SimulatedChild) -> bool:
+        """Return whether the id of a child is in use."""
+        if self._server.run_of(child.workflow_id) is not None:
+            return True
+        return child.is_once and any(run.id == child.workflow_id for run in self._server.runs)
 
     def _cancel_child(self, run: SimulatedRun, content: Any, event_id: int) -> None:
         child = run.children.get(self._begun(run, "child", content.child_workflow_seq))
@@ -190,11 +201,12 @@ class Effects:
         if run.parent is not None:
             parent, event_id = run.parent
             parent.children.pop(event_id, None)
-            self._server.deliver(
-                parent,
-                f"CHILD_WORKFLOW_EXECUTION_{how}",
-                {"initiated_event_id": event_id, **fields},
-            )
+            ended: Fields = {
+                "initiated_event_id": event_id,
+                "workflow_execution": {"workflow_id": run.id, "run_id": run.begun.run_id},
+                "workflow_type": {"name": run.begun.type},
+            }
+            self._server.deliver(parent, f"CHILD_WORKFLOW_EXECUTION_{how}", {**ended, **fields})
 
     def _cancel_orphan(self, child: SimulatedChild) -> None:
         run = self._server.run_of(child.workflow_id)
@@ -203,7 +215,7 @@ class Effects:
 
     def terminate(self, run: SimulatedRun) -> None:
         """Terminate a run, as an operator does."""
-        self._server.deliver(run, "WORKFLOW_EXECUTION_TERMINATED", {"reason": "by an operator"})
+        self._server.terminate(run, "by an operator")
         self._close(run, "TERMINATED", {})
 
     def _continue(self, run: SimulatedRun, content: Any, event_id: int) -> None:

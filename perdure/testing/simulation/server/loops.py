@@ -9,7 +9,7 @@ from concurrent.futures import Executor
 from typing import Any
 
 
-class _Selector(selectors.DefaultSelector):  # type: ignore[misc, valid-type]  # by platform
+class _Selector(selectors.DefaultSelector):
     """A selector that looks for I/O only if there is nothing else to do."""
 
     def select(self, timeout: float | None = None) -> list[Any]:

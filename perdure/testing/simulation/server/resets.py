@@ -14,7 +14,7 @@ from dataclasses import replace
 from temporalio.api.history.v1 import HistoryEvent
 
 from perdure.testing.simulation.server.attempts import SimulatedAttempts
-from perdure.testing.simulation.server.effects import Effects
+from perdure.testing.simulation.server.effects import REJECT_DUPLICATE, Effects
 from perdure.testing.simulation.server.history import (
     COMMANDS,
     COMPLETED,
@@ -176,7 +176,11 @@ class Resets:
         """Let a delegate that runs report to the new run, or start it if it had not begun."""
         content = attributes(event)
         child = SimulatedChild(
-            content.workflow_id, number, content.workflow_type.name, content.parent_close_policy
+            content.workflow_id,
+            number,
+            content.workflow_type.name,
+            content.parent_close_policy,
+            is_once=content.workflow_id_reuse_policy == REJECT_DUPLICATE,
         )
         run.children[number] = child
         running = self._server.run_of(child.workflow_id)

@@ -6,13 +6,15 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any
 
-from temporalio.api.common.v1 import Payload
+from temporalio.api.common.v1 import Payload, RetryPolicy
 from temporalio.api.failure.v1 import Failure
 
 from perdure.session.facts import SessionFact
 from perdure.session.state import SessionState
+from perdure.temporal.histories.part_history import PartReader
 from perdure.temporal.histories.session_history import SessionReader
 from perdure.temporal.histories.turn_history import HistoryReader
+from perdure.testing.simulation.server.batch_reading import BatchRead, PartRead
 from perdure.testing.simulation.server.commands import WrittenEvent
 from perdure.testing.simulation.server.core import Core
 from perdure.testing.simulation.server.history import Fields, SimulatedHistory, WorkflowTask
@@ -73,7 +75,7 @@ class Activity:
         attempt: The number of its attempt.
         is_started: Whether a worker has begun the attempt.
         is_cancelled: Whether its cancellation was requested.
-        retries: Whether another attempt follows a failed attempt.
+        retries: How failed attempts are followed by others.
         heartbeat_s: After how long without a heartbeat it counts as lost.
         timeout_s: How long an attempt may take; None without a limit.
     """
@@ -83,7 +85,7 @@ class Activity:
     key: str
     type: str
     input: Payload
-    retries: bool
+    retries: RetryPolicy
     heartbeat_s: float
     timeout_s: float | None
     attempt: int = 1
@@ -93,12 +95,17 @@ class Activity:
 
 @dataclass(eq=False)
 class SimulatedChild:
-    """A child that has not ended, with the event that began it."""
+    """A child that has not ended, with the event that began it.
+
+    Attributes:
+        is_once: Whether its id may be used once.
+    """
 
     workflow_id: str
     event_id: int
     type: str
     policy: int
+    is_once: bool = False
 
 
 @dataclass(eq=False)
@@ -122,6 +129,8 @@ class SimulatedRun:
         session_facts: What it was folded from.
         base: The run that was reset, and the event of the point; None for other runs.
         is_replaced: Whether it was reset, so another run goes on instead.
+        part: What the history of a part of a batch says so far.
+        batch: What the history of a batch says so far.
     """
 
     begun: BegunRun
@@ -146,11 +155,14 @@ class SimulatedRun:
     facts: list[Recorded] = field(default_factory=list)
     session: SessionState = field(default_factory=SessionState)
     session_facts: list[SessionFact] = field(default_factory=list)
+    part: PartRead = field(default_factory=PartRead)
+    batch: BatchRead = field(default_factory=BatchRead)
     read_events: int = 0
     reader: HistoryReader = field(default_factory=lambda: HistoryReader(CONVERTER, is_worker=True))
     session_reader: SessionReader = field(
         default_factory=lambda: SessionReader(CONVERTER, is_worker=True)
     )
+    part_reader: PartReader = field(default_factory=lambda: PartReader(CONVERTER))
 
     @property
     def id(self) -> str:

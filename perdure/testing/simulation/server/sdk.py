@@ -48,7 +48,7 @@ class _Failures(DefaultFailureConverter):
     def to_failure(
         self, exception: BaseException, payload_converter: PayloadConverter, failure: Failure
     ) -> None:
-        cause = exception if isinstance(exception, FailureError) else None
+        cause: BaseException | None = exception if isinstance(exception, FailureError) else None
         while cause is not None:
             cause.__traceback__, cause = None, cause.__cause__
         super().to_failure(exception, payload_converter, failure)

@@ -142,6 +142,10 @@ class SimulatedServer:
         run.is_cancelled = True
         return self.deliver(run, "WORKFLOW_EXECUTION_CANCEL_REQUESTED", {"cause": reason})
 
+    def terminate(self, run: SimulatedRun, reason: str) -> None:
+        """Write that a run was terminated; what its workflow task has made is dropped."""
+        self.write(run, "WORKFLOW_EXECUTION_TERMINATED", {"reason": reason})
+
     def update(self, run: SimulatedRun, update_id: str, name: str, content: RawValue) -> Update:
         """Send an update to a run; an update that it has accepted before is the same."""
         known = run.updates.get(update_id)
@@ -248,7 +252,7 @@ class SimulatedServer:
 
     def _fail_task(self, run: SimulatedRun, how: str) -> None:
         """Lose a task: its commands never reach the server, and a worker does it again."""
-        if run.closed:
+        if run.closed:  # it was terminated
             return
         run.evict()
         run.current = None
@@ -265,7 +269,7 @@ class SimulatedServer:
         self.need_task(run)
 
     def _end_task(self, run: SimulatedRun, is_for_updates: bool) -> None:
-        if run.closed:
+        if run.closed:  # it was terminated
             return
         assert run.current is not None
         assert run.core is not None

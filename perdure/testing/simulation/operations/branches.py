@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Coroutine, Sequence
-from typing import Any, NamedTuple, Protocol, cast
+from datetime import timedelta
+from typing import Any, Protocol, cast
 
 from temporalio.client import Client
-from temporalio.common import RawValue
-from temporalio.exceptions import WorkflowAlreadyStartedError
 
 from perdure import errors
 from perdure.clients.turns.forks import UNCHANGED, Forks
+from perdure.session.wire import SessionRequest
 from perdure.temporal.search_marks import Marks
-from perdure.testing.simulation.client import HistoryClient
 from perdure.testing.simulation.people import People
 from perdure.testing.simulation.server.runs import SimulatedRun
-from perdure.testing.simulation.server.sdk import CONVERTER, BegunRun
 from perdure.testing.simulation.server.server import SimulatedServer
+from perdure.testing.simulation.starting_client import StartingClient
+from perdure.turn.wire import TurnRequest
 from perdure.values.budgets import Budget
 
 _PAUSES_S = (30, 5, 1, 100)
@@ -41,26 +41,11 @@ class Loop(Protocol):
         """Run it to its end, and return its result."""
 
 
-class _Begun(NamedTuple):
-    first_execution_run_id: str
+class _NoMarks(Marks):
+    """No search attributes, as in a namespace that has none of Perdure's."""
 
-
-class StartingClient(HistoryClient):
-    """A client that starts turns on the simulated server."""
-
-    async def start_workflow(
-        self, workflow: str, arg: RawValue, *, id: str, memo: dict[str, Any], **options: Any
-    ) -> _Begun:
-        """Start a turn, unless there is one with this id."""
-        if self._server.last_run_of(id) is not None:
-            raise WorkflowAlreadyStartedError(id, workflow)
-        fields = {
-            name: CONVERTER.payload_converter.to_payload(value) for name, value in memo.items()
-        }
-        run_id = self._server.new_run_id()
-        begun = BegunRun(id, run_id, run_id, workflow, 0, memo=tuple(fields.items()))
-        self._server.start(begun, [arg.payload])
-        return _Begun(run_id)
+    async def of(self, request: TurnRequest | SessionRequest) -> None:
+        """Return None."""
 
 
 class Branches:
@@ -70,12 +55,14 @@ class Branches:
         people: Those who look after the turns that were started so.
     """
 
-    def __init__(self, server: SimulatedServer, loop: Loop, people: People) -> None:
-        client = cast("Client", StartingClient(server))
+    def __init__(
+        self, server: SimulatedServer, loop: Loop, people: People, task_timeout: timedelta
+    ) -> None:
+        client = cast("Client", StartingClient(server, task_timeout))
         self._server = server
         self._loop = loop
         self._first = people
-        self._forks = Forks(client, Marks(client), lambda started: cast("Any", started))
+        self._forks = Forks(client, _NoMarks(client), lambda started: cast("Any", started))
         self._ids = [people.workflow_id]
         self._left = server.choices.pick((0, 0, 0, 1, 3))
         self._later()
@@ -100,15 +87,15 @@ class Branches:
     async def _forked(self, run: SimulatedRun) -> Any:
         choices = self._server.choices
         steps: Sequence[int | None] = (None, *range(run.read.step_count + 1))
-        changes = UNCHANGED | {
+        changes: dict[str, Any] = {
+            **UNCHANGED,
             "model": choices.pick(_MODELS),
             "budget": choices.pick(_BUDGETS),
             "max_iterations": choices.pick((None, None, 4)),
         }
-        say = choices.pick(("go on", "", "do it otherwise"))
+        changes["say"] = choices.pick(("go on", "", "do it otherwise"))
         point = await self._forks.point(run.id, run.begun.run_id, choices.pick(steps))
-        changes.pop("say")
-        started = await self._forks.start(point, say, None, by="somebody", **changes)
+        started = await self._forks.start(point, turn_id=None, by="somebody", **changes)
         self._server.counts["forks"] += 1
         return started
 

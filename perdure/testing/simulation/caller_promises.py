@@ -1,0 +1,105 @@
+"""What Perdure promises to the caller of a turn: limits and definition hold until the end."""
+
+from __future__ import annotations
+
+from perdure.session.wire import SessionRequest
+from perdure.temporal.names import SESSION, TURN
+from perdure.testing.simulation.observations import Simulated, agents_named, sessions
+from perdure.testing.simulation.server.runs import SimulatedRun
+from perdure.testing.simulation.server.server import BrokenError
+from perdure.turn.wire import TurnRequest
+from perdure.values.approvals import Decision
+
+PROMISE = "limits of the caller hold"
+
+
+def definition_is_pinned(simulated: Simulated) -> None:
+    """A turn keeps its definition: a deploy changes neither the instructions nor the model of it.
+
+    After a handoff, these are those of the agent that has the turn.
+    """
+    if simulated.world.unpinned:
+        message = f"{simulated.world.unpinned} was sent another definition"
+        raise BrokenError("definition is pinned", message)
+
+
+def limits_of_the_caller_hold(simulated: Simulated) -> None:
+    """What a caller has limited stays limited in forks, resumed turns, later runs and delegates.
+
+    No tool has an effect that the caller has not allowed, also after a handoff; delegates have
+    their own tools. If the task requires approval, no tool changes anything that nobody approved,
+    also for delegates. A fork has the rules of the agent that its caller has named, and keeps each
+    limit of the budget that it was not given anew. A turn of a session begins with the rules of an
+    agent that its users have named, also after a handoff.
+    """
+    request = simulated.request
+    if isinstance(request, TurnRequest | SessionRequest):
+        _check_effects(simulated, request)
+    if isinstance(request, TurnRequest):
+        _check_approvals(simulated, request)
+        _check_budgets(simulated, request)
+    _check_named(simulated)
+
+
+def _check_effects(simulated: Simulated, request: TurnRequest | SessionRequest) -> None:
+    """Check that no tool was called that the caller has not allowed."""
+    allowed = request.allowed if isinstance(request, TurnRequest) else request.allowed_tools
+    for effect in simulated.world.effects if allowed is not None else ():
+        if _is_of_caller(effect.activity.run) and effect.tool not in (allowed or ()):
+            message = f"{effect.tool} is called, and the caller allows {allowed}"
+            raise BrokenError(PROMISE, message, effect.activity.run)
+
+
+def _check_approvals(simulated: Simulated, request: TurnRequest) -> None:
+    """Check that people have approved what changes anything, if the task requires that."""
+    if not request.task.requires_human_approval:
+        return
+    approved = {
+        (one.workflow_id, one.content.call_id)
+        for one in simulated.people.sent
+        if isinstance(one.content, Decision) and one.content.approve
+    }
+    for effect in simulated.world.effects:
+        run = effect.activity.run
+        if not effect.only_reads and (run.id, effect.call_id) not in approved:
+            message = f"{effect.tool} ({effect.call_id}) is called, and nobody has approved it"
+            raise BrokenError(PROMISE, message, run)
+
+
+def _check_budgets(simulated: Simulated, request: TurnRequest) -> None:
+    """Check that each turn of the caller has its limits and the rules of its agent."""
+    limited = [name for name, limit in request.budget or () if limit is not None]
+    for run in simulated.server.runs:
+        if run.parent is not None or run.read.request is None:
+            continue
+        if run.read.request.agent != request.agent:
+            message = f"it begins with the rules of {run.read.request.agent}, after {request.agent}"
+            raise BrokenError(PROMISE, message, run)
+        lost = [name for name in limited if getattr(run.read.request.budget, name, None) is None]
+        if lost:
+            message = f"the caller has limited {lost}, and {run.id} has no such limit"
+            raise BrokenError(PROMISE, message, run)
+
+
+def _check_named(simulated: Simulated) -> None:
+    """Check that the turns of a session begin with the rules of agents that users have named.
+
+    A turn before may have been handed over to another agent, which then has the next one, too. But
+    the guardrails and limits are those of the agent that the session, or a message, was meant for.
+    """
+    named = {
+        agent
+        for runs in sessions(simulated.server).values()
+        for run in runs
+        for agent in agents_named(run)
+    }
+    for run in simulated.server.runs:
+        request = run.read.request
+        if request is not None and request.session is not None and request.agent not in named:
+            message = f"it begins with the rules of {request.agent}, and named are {sorted(named)}"
+            raise BrokenError(PROMISE, message, run)
+
+
+def _is_of_caller(run: SimulatedRun) -> bool:
+    """Return whether a run is of a turn that is not that of a delegate."""
+    return run.begun.type == TURN and (run.parent is None or run.parent[0].begun.type == SESSION)

@@ -1,0 +1,77 @@
+"""What Perdure promises of sessions, as checks of a simulation at its end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from perdure.testing.simulation.observations import (
+    MessageFates,
+    Simulated,
+    answers_to_close,
+    failed_updates,
+    messages_of_session,
+    sent_after_close,
+    sessions,
+)
+from perdure.testing.simulation.server.runs import SimulatedRun
+from perdure.testing.simulation.server.server import BrokenError
+from perdure.values.messages import UserMessage
+
+
+def messages_once_in_order(simulated: Simulated) -> None:
+    """A message that a session has accepted is read by one turn, or left: once, and in order.
+
+    One that a turn has read was sent to its model, and is once in the record that the next turn
+    begins with. The others wait in the queue, were taken back, or belong to the turn that a
+    cancelled session leaves. Messages that are sent into a running turn pass others.
+    """
+    for session_id, runs in sessions(simulated.server).items():
+        accepted, wishes = messages_of_session(runs)
+        fates = MessageFates(fact for run in runs for fact in run.session_facts)
+        refused = failed_updates(runs)
+        known = [*fates.read, *fates.left, *fates.taken_back]
+        known = [message_id for message_id in known if message_id not in refused]
+        if sorted(known) != sorted(accepted):
+            message = f"{session_id} has accepted {accepted}, and knows {fates}"
+            raise BrokenError("session messages once, in order", message)
+        plain = [one for one in accepted if wishes[one] != "steer"]
+        in_order = [one for one in (*fates.read, *fates.left) if one in plain]
+        if in_order != [one for one in plain if one in in_order]:
+            message = f"{session_id} has accepted {plain}, and reads {in_order}"
+            raise BrokenError("session messages once, in order", message)
+        if fates.held:
+            message = f"{fates.held} came when a turn was over, and wait for another message"
+            raise BrokenError("session messages once, in order", message, runs[-1])
+        _check_record(simulated, runs[-1], fates)
+        if not any(run.is_cancelled for run in runs):
+            _check_close(runs, fates)
+
+
+def _check_record(simulated: Simulated, last: SimulatedRun, fates: MessageFates) -> None:
+    """Check that each message that was read was sent to a model, and is in the record once."""
+    people = simulated.people
+    texts = [one.text for one in last.session.messages if isinstance(one, UserMessage)]
+    for message_id in fates.read:
+        text = people.texts[message_id]
+        turn = fates.turn_of.get(message_id)
+        sent = turn is None or any(
+            request.turn_id == turn and text in request.text for request in simulated.world.requests
+        )
+        if not sent:
+            message = f"{message_id} counts as read by {turn}, whose models were not sent it"
+            raise BrokenError("session messages once, in order", message)
+        if not last.session.dropped and texts.count(text) != 1:
+            message = f"{message_id} is {texts.count(text)} times in the record"
+            raise BrokenError("session messages once, in order", message)
+
+
+def _check_close(runs: Sequence[SimulatedRun], fates: MessageFates) -> None:
+    """Check that an answer to a close, when no turn runs, names all messages that are left.
+
+    One that was accepted before and is handled after it is named at the end of the run.
+    """
+    later = sent_after_close(runs)
+    for named in answers_to_close(runs):
+        if not set(fates.left) - later <= set(named) <= set(fates.left):
+            told = f"a close has named {named}, and left are {fates.left}"
+            raise BrokenError("session messages once, in order", told, runs[-1])

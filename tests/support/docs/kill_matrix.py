@@ -1,0 +1,55 @@
+"""The section of `docs/proof.md` about the kill matrix, with what it has shown."""
+
+from __future__ import annotations
+
+SECTION = """
+## The kill matrix
+
+`make -C benchmarks matrix` runs a job as users run theirs: on a Temporal server with a file, with
+`perdure worker` and its supervisor, and with people who use `perdure serve`. The job has a tool
+that may be repeated, one that may not, one with an idempotency key, and one that waits for an
+approval; a budget, and a delegate that only its own budget stops; three messages to the running
+turn; and a run that continues as new. When its history has *n* events, a fault is made:
+
+| fault | what is done |
+|---|---|
+| `kill` | SIGKILL of the worker process; its supervisor starts another one |
+| `stop` | SIGSTOP of the process that worked last, beside another one, for longer than heartbeats \
+may be late; then SIGCONT |
+| `drain` | SIGTERM of the supervisor, while another one starts |
+| `machine` | SIGKILL of the supervisor and its worker; another one starts |
+| `server` | SIGKILL of the Temporal server, which starts again on its file |
+| `gateway` | SIGKILL of the gateway that the people use; they go on with another one |
+| `cut` | the connections between worker and server are broken, and refused for a while |
+| `disk` | the disk of the server is full for a while |
+| `deploy` | a worker of another build takes over, with other instructions and one more tool |
+| `reset` | the turn is reset to the end of its last workflow task |
+| `carry` | the turn continues as new |
+
+Other faults are aimed at a moment: a kill before or after an effect, and a decision about a call
+that a reset has replaced by another one. Then 2 to 16 deciders decide about one call at the same
+moment, on two gateways.
+
+The witness is another process. It is the model, with a bill by its own counter, and the service
+behind the tools, and it has every line on the disk before it answers. Only its lines are judged. A
+fault counts if it has landed: there is evidence of it, such as a process that is gone, and the turn
+was open. Others are counted apart. The columns are those of LIMBO (arXiv 2609.29095), and more:
+
+| column | meaning |
+|---|---|
+| task success | the turn completed, and every effect was made, or was denied |
+| exactly once | the same, and no effect was made twice that may not be |
+| duplicates | effects that may not be repeated, and were |
+| overclaims | effects that the answer claims, and the witness does not have |
+| unknown, named | effects whose outcome the answer names as unknown: no success, but honest |
+| unapproved, decided twice | effects without an approval of these arguments; calls for which two \
+decisions were used |
+| bill <= limit | the witness has billed at most the budget, of the job and of its delegate |
+| messages | each accepted message was in the transcript once, in order, or was named as unread |
+| stuck | turns that did not end |
+| goes on, s; p95 | seconds from the fault to the next model call or effect: the median, and 95 % |
+| red | jobs that broke a check |
+
+A reset may do again what came after its point, and spend the rest of the budget again, as
+[documented](operating.md#reset-a-turn); so after one reset, two are allowed.
+"""

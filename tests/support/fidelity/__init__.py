@@ -1,0 +1,1 @@
+"""The same turns in the simulator and on a real server."""

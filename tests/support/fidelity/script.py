@@ -1,0 +1,248 @@
+"""What happens in the turn of a seed: what its models, its tools and the people around it do.
+
+Each is a function of the seed and of the place in the tree of turns, and of nothing else. So it is
+the same in the simulator and on a real server, whose orders and times differ.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any
+
+from pydantic import BaseModel
+from temporalio import activity
+
+from perdure import Agent, Delegate, ModelRetryPolicy, Tool, errors, tool
+from perdure.activities.provider import ModelRequest
+from perdure.errors import PerdureError
+from perdure.temporal.names import ADD_BUDGET, DECIDE, RESUME
+from perdure.testing.simulation.agents import some_agents, some_budget
+from perdure.testing.simulation.choices import Choices
+from perdure.testing.simulation.world import PRICE
+from perdure.turn.state import TurnState
+from perdure.turn.wire import TurnRequest
+from perdure.values.answers import ModelAnswer
+from perdure.values.approvals import Decision
+from perdure.values.budgets import Budget, BudgetUpdate
+from perdure.values.messages import AssistantMessage, Text, ToolCall
+from perdure.values.reports import StopReason, Usage
+from perdure.values.tasks import Task
+
+ROOT = "turn"
+"""The id of the turn at the root, as the script names it."""
+
+_SOON = ModelRetryPolicy(
+    initial_interval=timedelta(milliseconds=20),
+    backoff_coefficient=1,
+    maximum_elapsed=timedelta(hours=1),
+)
+_ARGUMENTS = ("{}", '{"a": 1}', '{"a": 2}', '{"a": 3}', '{"a": 4}', "[", "null")
+_FAILURES = (
+    errors.LLMRateLimitError("busy", context={"status": 429}),
+    errors.LLMUnavailableError("down"),
+    errors.LLMAuthError("no"),
+    errors.LLMInvalidRequestError("odd"),
+)
+_MOST_ADDED = 2
+_MOST_STEPS = 6
+
+
+@dataclass(frozen=True)
+class Said:
+    """What is said to a model at one place: its answer or its failure, and what happens before.
+
+    Attributes:
+        steers: Whether the user sends a message while the model is asked.
+        cancels: Whether the turn at the root is cancelled while the model is asked.
+    """
+
+    answer: ModelAnswer | None
+    failure: PerdureError | None
+    steers: bool
+    cancels: bool
+
+
+class Script:
+    """The script of a seed.
+
+    Attributes:
+        agents: The agents; the first has the turn.
+        request: The input of the turn.
+        billed: What the models have billed, in tokens, by turn and call.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        choices = Choices(seed)
+        self.agents = [self._timeless(agent) for agent in some_agents(choices)]
+        self.request = TurnRequest(
+            agent=self.agents[0].name,
+            task=Task(content="go", requires_human_approval=choices.happens(8)),
+            budget=without_time(some_budget(choices)),
+        )
+        self.billed: dict[tuple[str, str], int] = {}
+
+    def _timeless(self, agent: Agent[Any]) -> Agent[Any]:
+        """Return an agent whose turns do not depend on the time that something takes."""
+        return replace(
+            agent,
+            model=f"model:{agent.name}",
+            tools=self._tools(),
+            budget=without_time(agent.budget),
+            model_retry=_SOON,
+            max_iterations=min(int(agent.max_iterations), _MOST_STEPS),
+        )
+
+    def _tools(self) -> list[Tool]:
+        @tool
+        def write(a: int = 0) -> str:
+            """Change something, which may not happen twice."""
+            return self._result("written")
+
+        @tool(read_only=True)
+        def look(a: int = 0) -> str:
+            """Change nothing."""
+            return self._result("seen")
+
+        @tool(requires_approval=True, idempotent=True)
+        def send(a: int = 0) -> str:
+            """Change something with approval."""
+            return self._result("sent")
+
+        return [write, look, send]
+
+    def _draw(self, *place: object) -> random.Random:
+        return random.Random(f"{self._seed} {place}")
+
+    def _result(self, done: str) -> str:
+        """Return what a tool returns, or fail as it does."""
+        info = activity.info()
+        turn = relative(info.workflow_id or "")
+        if self._draw("tool", turn, info.activity_id).random() < 0.15:
+            raise RuntimeError("the tool failed")
+        return f"{done} by {info.activity_id}"
+
+    def said(self, turn: str, key: str, request: ModelRequest) -> Said:
+        """Return what a model says, and bill it."""
+        draw = self._draw("model", turn, key)
+        agent = next(one for one in self.agents if request.model.endswith(one.name))
+        fails = draw.random() < 0.1
+        usage = Usage(input_tokens=draw.choice((20, 300)), output_tokens=draw.choice((5, 50)))
+        steers, cancels = draw.random() < 0.12, draw.random() < 0.03
+        if fails:
+            return Said(None, draw.choice(_FAILURES), steers, cancels)
+        self.billed[turn, key] = usage.input_tokens + usage.output_tokens
+        parts = self._parts(draw, agent)
+        asks = any(isinstance(part, ToolCall) for part in parts)
+        answer = ModelAnswer(
+            message=AssistantMessage(parts=parts),
+            usage=usage,
+            cost=PRICE.of(usage),
+            model=request.model,
+            stop=StopReason.TOOL_CALLS if asks else StopReason.END,
+        )
+        return Said(answer, None, steers, cancels)
+
+    def _parts(self, draw: random.Random, agent: Agent[Any]) -> tuple[Text | ToolCall, ...]:
+        names = [one.name for one in agent.delegates if isinstance(one, Delegate)]
+        kind = draw.choice(("ends", "calls", "calls", "calls", "delegates"))
+        if kind == "ends" or (kind == "delegates" and not names):
+            return (Text(text=_final(agent)),)
+        if kind == "calls":
+            calls = [self._call(draw) for _ in range(draw.choice((1, 1, 2, 3)))]
+        elif agent.handoffs and draw.random() < 0.4:
+            other = draw.choice(agent.handoffs).name
+            arguments = json.dumps({"agent": other, "message": "go on"})
+            calls = [ToolCall(id="", name="hand_over", arguments=arguments)]
+        else:
+            calls = [self._delegation(draw, names)]
+        return _in_form(agent, calls)
+
+    def _call(self, draw: random.Random) -> ToolCall:
+        name = draw.choice(("look", "look", "write", "write", "send", "gone"))
+        return ToolCall(id="", name=name, arguments=draw.choice(_ARGUMENTS))
+
+    def _delegation(self, draw: random.Random, names: Sequence[str]) -> ToolCall:
+        tasks = [{"agent": draw.choice(names), "task": part} for part in ("a part", "another")]
+        if draw.random() < 0.4:
+            return ToolCall(id="", name="spawn_agents", arguments=json.dumps({"tasks": tasks}))
+        return ToolCall(id="", name="delegate_to_agent", arguments=json.dumps(tasks[0]))
+
+    def order(self, turn: str, state: TurnState, done: int) -> tuple[str, BaseModel] | None:
+        """Return what people do about a turn that waits for them, after so many orders to it.
+
+        An update with its input; None if they cancel the turn.
+        """
+        waiting = state.waiting
+        assert waiting is not None
+        if done >= 10:
+            return None
+        if waiting.kind == "approval":
+            return DECIDE, self._decision(turn, state)
+        if waiting.kind in ("budget", "iterations"):
+            return ADD_BUDGET, self._addition(state, waiting.kind)
+        return RESUME, Empty()
+
+    def _decision(self, turn: str, state: TurnState) -> Decision:
+        assert state.waiting is not None
+        approval = state.waiting.pending[0]
+        says = self._draw("decision", turn, approval.call_id).choice(
+            ("approve", "approve", "deny", "edit")
+        )
+        return Decision(
+            call_id=approval.call_id,
+            digest=approval.digest,
+            approve=says != "deny",
+            arguments="{}" if says == "edit" else None,
+        )
+
+    def _addition(self, state: TurnState, kind: str) -> BudgetUpdate:
+        limits: dict[str, object] = {
+            name: 5000 for name, value in state.accounts.ledger.budget or () if value is not None
+        }
+        if kind == "iterations" or not limits:
+            limits = {"iterations": 2}
+        return BudgetUpdate.model_validate(limits)
+
+
+class Empty(BaseModel):
+    """The input of an update that needs none."""
+
+
+def relative(turn_id: str) -> str:
+    """Return the id of a turn as the script names it: that of the root is the first part."""
+    return "/".join((ROOT, *turn_id.split("/")[1:]))
+
+
+def without_time(budget: Budget | None) -> Budget | None:
+    """Return a budget without its limit of time; None if it has no other."""
+    limits = {name: value for name, value in budget or () if value is not None and name != "time"}
+    return Budget.model_validate(limits) if limits else None
+
+
+def _final(agent: Agent[Any]) -> str:
+    """Return a final answer in the form of the agent's protocol and type."""
+    said = "done" if agent.output is None else '{"n": 1}'
+    match agent.protocol:
+        case "react_text":
+            return f"Thought: I know\nFinal Answer: {said}"
+        case "json":
+            return json.dumps({"answer": json.loads(said) if said.startswith("{") else said})
+        case _:
+            return said
+
+
+def _in_form(agent: Agent[Any], calls: Sequence[ToolCall]) -> tuple[Text | ToolCall, ...]:
+    """Return calls in the form of the agent's protocol."""
+    name, arguments = calls[0].name, calls[0].arguments
+    match agent.protocol:
+        case "react_text":
+            return (Text(text=f"Thought: hm\nAction: {name}\nAction Input: {arguments}"),)
+        case "json":
+            return (Text(text=f'{{"name": "{name}", "arguments": {arguments}}}'),)
+        case _:
+            return tuple(calls)

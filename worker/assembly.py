@@ -67,8 +67,9 @@ from perdure.temporal.names import (
 from perdure.temporal.payloads import V, is_foreign, pack, raw_input, undecodable, unpack
 from perdure.turn.approvals import PolicyCall
 from perdure.turn.continuation import CarryCall
+from perdure.turn.hook_values import HookCall, ObserverCall
 from perdure.turn.schedule_account import SettleCall
-from perdure.turn.wire import AgentCall, ChildRun, HookCall, ModelCall, ObserverCall, ToolRun
+from perdure.turn.wire import AgentCall, ChildRun, ModelCall, ToolRun
 from perdure.worker import internals
 from perdure.worker.settings import WorkerSettings
 

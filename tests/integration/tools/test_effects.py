@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -12,7 +12,10 @@ import pytest
 
 from perdure import Agent, ToolContext, ToolOutcome, errors, tool
 from perdure.agents.tools import Tool
+from perdure.clients import Turn
 from perdure.testing import ScriptedModel, call, calls, says
+from perdure.turn.facts import WaitBegan
+from perdure.values.approvals import PendingApproval, Settlement
 from perdure.values.reports import AgentReport
 
 from ...conftest import Run, Runtime
@@ -63,7 +66,7 @@ class Bank:
 
 
 @pytest.fixture
-def bank() -> Iterator[Bank]:
+def bank() -> Bank:
     return Bank()
 
 
@@ -304,3 +307,50 @@ async def test_call_without_a_fault_has_no_further_event(runtime: Runtime, bank:
             lengths.append(len((await client.history(turn)).events))
 
     assert lengths[0] == lengths[1]
+
+
+@pytest.mark.accepts("T50")
+@pytest.mark.parametrize("settlement", ["done", "absent", "again", None])
+@pytest.mark.table(4)
+async def test_person_says_what_became_of_a_call(
+    runtime: Runtime, bank: Bank, settlement: Settlement | None
+) -> None:
+    """The turn waits for that. The call is made again only if the person says so."""
+    bank.loses = 1
+    agent = Agent(name="clerk", model="scripted:x", tools=[payer(bank, on_unknown="pause")])
+    async with runtime(agent, model=ScriptedModel(pays(), says("done"))) as client:
+        turn = await client.start(agent, "pay")
+        pending = await pending_of(turn)
+        with pytest.raises(
+            errors.ApprovalConflictError, match="settle it as done, absent or again"
+        ):
+            await turn.approve(pending)
+        if settlement is None:
+            await turn.deny(pending, "ask the bank", by="anna")
+        else:
+            await turn.settle(pending, settlement, "number 7", by="anna")
+        report = await turn.result()
+
+    assert (pending.tool, pending.is_unknown) == ("pay", True)
+    [(outcome, content)] = results(report)
+    assert len(bank.ledger) == (2 if settlement == "again" else 1)
+    expected = {
+        "done": (ToolOutcome.VERIFIED, "A person has looked this call up: it has taken effect: "),
+        "absent": (ToolOutcome.FAILED, "A person has looked this call up: it has not taken effect"),
+        "again": (ToolOutcome.DONE, "paid i-1"),
+        None: (ToolOutcome.UNKNOWN, "pay: ReadTimeout"),
+    }[settlement]
+    assert outcome is expected[0]
+    assert content.startswith(expected[1])
+    [decision] = report.steps[0].decisions
+    assert (decision.settlement, decision.by) == (settlement, "anna")
+    assert bool(report.unsettled) == (settlement is None)
+
+
+async def pending_of(turn: Turn[Any]) -> PendingApproval:
+    """The call that waits for a person."""
+    async for event in turn.events():
+        if isinstance(event.fact, WaitBegan):
+            break
+    [pending] = await turn.pending_approvals()
+    return pending

@@ -224,7 +224,12 @@ class ToolActivities:
             return error_result(f"{name} was not called: its effect= failed: {described(error)}")
         known = effect.known_before(item)
         if known is not None:
-            return ToolOutput(content="", is_error=True, known=known, **effect.fields)
+            return ToolOutput(
+                content=f"the effect of this call is {known} before",
+                is_error=known != "done",
+                known=known,
+                **effect.fields,
+            )
         if item.context_parameter:
             arguments[item.context_parameter] = self.context(run, info, name, effect.key)
         lacks_deps = bool(item.context_parameter) and not self._loop.has_lifespan

@@ -27,6 +27,7 @@ from temporalio.exceptions import ApplicationError, CancelledError
 from perdure import errors
 from perdure.activities import effect_keys, heartbeats, output_validation, tool_compatibility
 from perdure.activities.effect_keys import Recognized
+from perdure.activities.effects_before_reset import EffectsBeforeReset
 from perdure.activities.error_log import log_raised, logged
 from perdure.activities.mcp.toolboxes import Servers
 from perdure.activities.resolve_agent import Agents
@@ -122,12 +123,14 @@ class ToolActivities:
         loop: ToolLoop,
         servers: Servers,
         transcripts: Transcripts,
+        before_reset: EffectsBeforeReset,
     ) -> None:
         self._names = names
         self._servers = servers
         self._agents = agents
         self._loop = loop
         self._transcripts = transcripts
+        self._before_reset = before_reset
         self.has_storage = False
 
     def handlers(self) -> list[Handler]:
@@ -199,7 +202,7 @@ class ToolActivities:
     def _prepared(self, run: ToolRun) -> _Ready | ToolOutput:
         """Find the tool and parse the arguments; a result means that the tool does not run."""
         info = activity.info()
-        name = run.tool or info.activity_type
+        name, run_id = run.tool or info.activity_type, info.workflow_run_id or ""
         item = self.deployed(run)
         if item is None:
             return error_result(
@@ -218,14 +221,14 @@ class ToolActivities:
             return held_back
         stated = dict(arguments) if isinstance(item.arguments, StatedArguments) else None
         try:
-            effect = effect_keys.recognized(item, run)
+            effect = effect_keys.recognized(item, run, self._before_reset.of(run_id, item.name))
         except Exception as error:  # noqa: BLE001 - it is code of the tool
             log_raised(f"effect= of tool {name!r} raised {raised(error)}", error)
             return error_result(f"{name} was not called: its effect= failed: {described(error)}")
         known = effect.known_before(item)
         if known is not None:
             return ToolOutput(
-                content=f"the effect of this call is {known} before",
+                content=self._before_reset.result_of(run_id, effect.same),
                 is_error=known != "done",
                 known=known,
                 **effect.fields,

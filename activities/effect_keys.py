@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,12 +57,26 @@ class Recognized:
         return "unknown" if self.same and not has_service_key else None
 
 
-def recognized(item: Tool, run: ToolRun) -> Recognized:
-    """Return the effect of a call. Everything that `effect=` of the tool raises is passed on."""
+def recognized(item: Tool, run: ToolRun, before_reset: Sequence[KnownEffect] = ()) -> Recognized:
+    """Return the effect of a call. Everything that `effect=` of the tool raises is passed on.
+
+    `before_reset` has what is known of effects that the turn does not know any more.
+    """
     key = key_of(item, run)
     if not key:
         return Recognized()
-    return Recognized(key, tuple(known for known in run.known if _is_same(item, run, known, key)))
+    own = {known.place for known in run.known}
+    pinned = item.pinned_effect
+    may_recur = pinned is not None and pinned.may_recur
+    forgotten = (
+        known
+        for known in before_reset
+        if known.place not in own and not (known.is_done and may_recur)
+    )
+    known_effects = (*run.known, *forgotten)
+    return Recognized(
+        key, tuple(known for known in known_effects if _is_same(item, run, known, key))
+    )
 
 
 def _is_same(item: Tool, run: ToolRun, known: KnownEffect, key: str) -> bool:

@@ -326,7 +326,8 @@ class Forks:
         first = {"turn": request.effect_scopes.turn or root}
         scopes = request.effect_scopes.model_copy(update=first)
         agent = point.state.agent
-        has_effects = agent is not None and any(tool.effect for tool in agent.tools)
+        # at its beginning, a turn does not know its agent
+        has_effects = agent is None or any(tool.effect for tool in agent.tools)
         known: tuple[EffectRecord, ...] = request.effects
         if has_effects:
             end = await state_of(self._client, point.turn_id, point.run_id)

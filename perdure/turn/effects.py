@@ -68,10 +68,22 @@ def gathered(state: TurnState) -> tuple[EffectRecord, ...]:
     return latest((*below, *state.effects))
 
 
+def gathered_so_far(state: TurnState) -> tuple[EffectRecord, ...]:
+    """Return the same, with the calls that run: they may take effect."""
+    running = (
+        EffectRecord.of(call.call, key.step, status="unknown")
+        for key in state.in_flight
+        if isinstance(key, ToolKey) and steps.is_open(state, key)
+        if (call := _call(state, key)).effect is not None
+    )
+    return latest((*gathered(state), *running))
+
+
 def passed_on(state: TurnState, turn_id: str) -> tuple[EffectRecord, ...]:
     """Return what the turn gives to a turn that it starts, or that goes on after it."""
-    records = [record.in_turn(turn_id) for record in known(state)]
-    return within(records, limits.SUMMARY_BYTES // 4)
+    before = state.request.effects if state.request else ()
+    records = latest((*before, *gathered_so_far(state)))
+    return within([record.in_turn(turn_id) for record in records], limits.SUMMARY_BYTES // 4)
 
 
 def _of_child(child: Child) -> Iterator[EffectRecord]:
@@ -227,7 +239,9 @@ def _known_before(
     record = _first(state, output.same_as)
     place = _place(record)
     if status == "done":
-        content = DONE_BEFORE.format(place=place, result=record.result if record else "")
+        # without a record, the turn was reset, and the worker has read it in the run before
+        result = record.result if record else output.content
+        content = DONE_BEFORE.format(place=place, result=result)
         return steps.give(state, call.key, content, ToolOutcome.DONE)
     reason = NOT_AGAIN.format(tool=call.call.name, place=place)
     doubt = Doubt(
@@ -301,5 +315,5 @@ def _first(state: TurnState, places: Collection[str]) -> EffectRecord | None:
 
 def _place(record: EffectRecord | None) -> str:
     if record is None:
-        return "an earlier step"
+        return "a step before the turn was reset"
     return f"step {record.step}" + (f" of turn {record.turn_id}" if record.turn_id else "")

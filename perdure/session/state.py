@@ -249,7 +249,7 @@ def apply(state: SessionState, fact: SessionFact) -> SessionState:
         case TurnInterrupted():
             return replace(state, is_interrupted=True, goes_on=False)
         case SessionResumed():
-            return replace(state, is_parked=False, goes_on=True)
+            return replace(state, is_parked=False, goes_on=_goes_on(state, also=True))
         case SessionClosed(reason):
             return replace(state, closed=reason if state.closed is None else state.closed)
 
@@ -284,7 +284,7 @@ def _of_message(
                 state,
                 queue=(*state.queue, queued),
                 is_parked=False,
-                goes_on=state.goes_on or is_next,
+                goes_on=_goes_on(state, also=is_next),
             )
         case MessageSteered(message_id):
             moved = _with_id(state.queue, message_id)
@@ -302,6 +302,15 @@ def _of_message(
             )
         case MessageUnqueued(message_id):
             return replace(state, queue=_without(state.queue, message_id))
+
+
+def _goes_on(state: SessionState, *, also: bool) -> bool:
+    """Return whether a turn reads the queue even if the running turn ends as cancelled.
+
+    Without a running turn, that is no question: the workflow may know a message before it knows
+    that the turn is recorded, and a reader after that.
+    """
+    return state.running is not None and (state.goes_on or also)
 
 
 def _of_turn(state: SessionState, fact: TurnBegan | TurnOver | TurnRecorded) -> SessionState:
@@ -344,6 +353,7 @@ def _not_begun(state: SessionState) -> SessionState:
         state,
         count=state.count - 1,
         running=None,
+        goes_on=False,
         queue=(*state.given, *state.queue),
         given=(),
         ledger=state.ledger.release(state.running.turn_id),
@@ -382,6 +392,7 @@ def _recorded(state: SessionState, end: TurnEnd) -> SessionState:
         agent=end.agent or state.agent,
         running=None,
         is_over=False,
+        goes_on=False,
         given=(),
         queue=(*unread, *state.queue),
         messages=messages,

@@ -7,8 +7,7 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.converter import decode_typed_search_attributes
 
 from perdure.temporal.names import MEMO
-from perdure.testing.simulation.comparing import difference_of
-from perdure.testing.simulation.reading import catch_up
+from perdure.testing.simulation.reading import catch_up, difference_of
 from perdure.testing.simulation.server.core import Core
 from perdure.testing.simulation.server.history import attributes, name_of, tasks
 from perdure.testing.simulation.server.runs import SimulatedRun

@@ -11,8 +11,12 @@ from collections.abc import Callable
 from typing import Any
 
 from perdure.temporal.names import ADD_BUDGET, BATCH, SESSION, TURN
-from perdure.testing.simulation import batch_promises, caller_promises, session_promises
-from perdure.testing.simulation.comparing import S, difference_of
+from perdure.testing.simulation import (
+    batch_promises,
+    caller_promises,
+    payment_promises,
+    session_promises,
+)
 from perdure.testing.simulation.observations import (
     Simulated,
     begins_turn_after_cancel,
@@ -21,6 +25,7 @@ from perdure.testing.simulation.observations import (
     messages_of_turn,
     public_texts,
 )
+from perdure.testing.simulation.reading import S, difference_of
 from perdure.testing.simulation.server.history import attributes, name_of
 from perdure.testing.simulation.server.runs import SimulatedRun, UpdateResponse
 from perdure.testing.simulation.server.server import BrokenError
@@ -227,6 +232,7 @@ AT_THE_END: tuple[Callable[[Simulated], None], ...] = (
     session_promises.messages_once_in_order,
     refused_text_leaves_by_no_door,
     *batch_promises.AT_THE_END,
+    *payment_promises.AT_THE_END,
 )
 """The checks of a whole simulation."""
 

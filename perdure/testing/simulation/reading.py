@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine
+from dataclasses import fields
 from typing import Any, TypeVar
 
 from temporalio.api.common.v1 import Payload
 
+from perdure.base import replace
 from perdure.session import state
+from perdure.session.state import SessionState
 from perdure.temporal.names import BATCH, BATCH_PART, SESSION, TURN
 from perdure.testing.simulation.server.history import attributes, name_of
 from perdure.testing.simulation.server.runs import SimulatedRun
 from perdure.turn.fold import apply
+from perdure.turn.state import TurnState
 
 T = TypeVar("T")
+S = TypeVar("S", TurnState, SessionState)
 
 
 def catch_up(run: SimulatedRun) -> None:
@@ -52,3 +57,21 @@ def _at_once(coroutine: Coroutine[Any, Any, T]) -> T:
         value: T = stopped.value
         return value
     raise RuntimeError("reading an event has waited for something")
+
+
+def difference_of(own: S, read: S) -> str:
+    """Describe the first field in which the states of a workflow and of a reader differ.
+
+    Empty if they agree.
+    """
+    if isinstance(own, TurnState) and own.cancel_reason is None:
+        read = replace(read, cancel_reason=None)
+    if isinstance(own, SessionState) and own.closed is None:
+        read = replace(read, closed=None)
+    for one in fields(own):
+        if not one.compare:
+            continue
+        ours, theirs = getattr(own, one.name), getattr(read, one.name)
+        if ours != theirs:
+            return f"{one.name} is\n  {str(ours)[:1200]}\nand a reader has\n  {str(theirs)[:1200]}"
+    return ""

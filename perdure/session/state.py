@@ -113,6 +113,12 @@ class SessionState:
         """Whether a turn begins with the queue as soon as none runs."""
         return bool(self.queue) and not self.is_parked and not self.is_spent
 
+    def is_taken_back(self, message_id: str) -> bool:
+        """Return whether a message that was given to the last turn neither waits nor was read."""
+        last = self.turns[-1] if self.turns else None
+        was_read = last is not None and message_id in {*last.messages} - {*last.unread}
+        return not was_read and all(one.id != message_id for one in (*self.queue, *self.given))
+
     @property
     def is_spent(self) -> bool:
         """Whether the turns that are recorded have spent a limit of the budget."""

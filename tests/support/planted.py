@@ -271,6 +271,15 @@ PLANTED = (
         seeds=300,
         kind="session",
     ),
+    Planted(
+        "what a session hears of a turn comes after the updates of the same workflow task",
+        "workflows/session/notes.py",
+        "workflow.patched(RESULTS_FIRST)",
+        "False",
+        (FOLD,),
+        seeds=300,
+        kind="session",
+    ),
 )
 
 BATCHES = (

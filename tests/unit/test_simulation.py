@@ -25,6 +25,7 @@ from perdure.turn import carry
 from perdure.turn.facts import HandedOver, TaskBegan
 from perdure.turn.fold import apply, fold
 from perdure.turn.state import TurnState
+from perdure.workflows.session.notes import RESULTS_FIRST
 
 SEEDS = 500
 """Of each kind; so many are simulated every time, or those of `FAST`."""
@@ -47,6 +48,11 @@ FOUND_IN_BATCHES = {
     36: "notes-early-additions",
 }
 """Seeds of batches that broke a promise, and the patch of the mend."""
+FOUND_IN_SESSIONS = {
+    59: "a message is taken back when it came too late for a turn",
+    101: "an interruption arrives with the record of a cancelled turn, after a message",
+}
+"""Seeds of sessions that had another state than their readers, and why."""
 ENDS = {"closed: completed", "closed: failed", "closed: canceled", "closed: continued_as_new"}
 FAULTS = {
     *("lost before its effect", "lost after its effect", "frozen", "shut down", "too slow"),
@@ -71,6 +77,16 @@ def events_of(made: Simulation) -> list[bytes]:
         event.SerializeToString(deterministic=True)
         for run in made.server.runs
         for event in run.history.events
+    ]
+
+
+def markers_of(made: Simulation) -> list[str]:
+    """What the patches of all histories of a simulation have noted."""
+    return [
+        str(attributes(event).details)
+        for run in made.server.runs
+        for event in run.history.events
+        if name_of(event) == "MARKER_RECORDED"
     ]
 
 
@@ -139,15 +155,19 @@ def test_everything_happens_in_some_batch() -> None:
 def test_batch_that_broke_a_promise_keeps_it(seed: int, patch: str) -> None:
     """The mend is in its history."""
     made = simulate(seed, kind="batch")
-    markers = [
-        str(attributes(event).details)
-        for run in made.server.runs
-        for event in run.history.events
-        if name_of(event) == "MARKER_RECORDED"
-    ]
 
     assert made.broken is None, made.story
-    assert any(patch in marker for marker in markers)
+    assert any(patch in marker for marker in markers_of(made))
+
+
+@pytest.mark.accepts("Y155")
+@pytest.mark.parametrize("seed", FOUND_IN_SESSIONS, ids=FOUND_IN_SESSIONS.__getitem__)
+def test_session_that_differed_from_its_readers_does_not_any_more(seed: int) -> None:
+    """The mend is in its history."""
+    made = simulate(seed, kind="session")
+
+    assert made.broken is None, made.story
+    assert any(RESULTS_FIRST in marker for marker in markers_of(made))
 
 
 @pytest.mark.accepts("Y115")

@@ -30,7 +30,6 @@ from perdure.session.facts import (
     SessionBudgetAdded,
     SessionClosed,
     SessionContinued,
-    SessionFact,
     SessionResumed,
     SteeringFailed,
     TurnBegan,
@@ -38,7 +37,7 @@ from perdure.session.facts import (
     TurnOver,
     TurnRecorded,
 )
-from perdure.session.state import SessionState, apply, fold
+from perdure.session.state import SessionState
 from perdure.session.wire import (
     Disposition,
     Left,
@@ -70,6 +69,7 @@ from perdure.workflows import ancestors, child_starts, storage
 from perdure.workflows.second_ids import second_id
 from perdure.workflows.session import next_run, recording
 from perdure.workflows.session.details import card
+from perdure.workflows.session.notes import RESULTS_FIRST, Notes
 from perdure.workflows.turn.calls import has_ended
 from perdure.workflows.update_answers import UpdateAnswers
 
@@ -89,12 +89,9 @@ class AgentSession:
     """The workflow of a session. It is not sandboxed, for the reasons of `AgentTurn`."""
 
     def __init__(self) -> None:
-        self._state = SessionState()
+        self._notes = Notes()
         self._turn: Handle | None = None
         self._steering = 0
-        self._before = self._state
-        self._news: list[SessionFact] = []
-        self._length = -1
         self._update_answers = UpdateAnswers()
         self._early = 0
         self._is_stopped = False
@@ -119,7 +116,7 @@ class AgentSession:
                     break
         except asyncio.CancelledError:
             reason = workflow.cancellation_reason() or ""
-            self._note(session_history.cancelled(reason))
+            self._notes.note(session_history.cancelled(reason))
             await self._stop_turn(reason or "the session was cancelled")
             await self._answer_updates()
             raise
@@ -147,24 +144,16 @@ class AgentSession:
             if not fact.snapshot.is_of_a_fork:
                 ancestors.check_continued("the input", patch=ancestors.MADE_UP_REFUSED)
             self._answered = {answered.id: answered.receipt for answered in fact.snapshot.answered}
-        self._note(fact)
+        self._notes.note(fact)
 
-    def _note(self, fact: SessionFact) -> None:
-        self._begin_task()
-        self._news.append(fact)
-        self._state = apply(self._state, fact)
+    @property
+    def _state(self) -> SessionState:
+        return self._notes.state
 
-    def _note_end(self, fact: TurnOver) -> None:
-        """Note the end of a turn, which history has before the updates of this workflow task."""
-        self._begin_task()
-        self._news.insert(0, fact)
-        self._state = fold(self._news, self._before)
-
-    def _begin_task(self) -> None:
-        """Forget the facts of the workflow task before, if this is another task."""
-        length = workflow.info().get_current_history_length()
-        if length != self._length:
-            self._length, self._before, self._news = length, self._state, []
+    @property
+    def _has_results_due(self) -> bool:
+        """Whether the session is about to know what has become of messages that it has given."""
+        return self._steering > 0 or self._state.is_over
 
     @property
     def _is_closed(self) -> bool:
@@ -221,7 +210,7 @@ class AgentSession:
             return
         with contextlib.suppress(ChildWorkflowError):
             await asyncio.shield(self._turn)
-        self._note_end(TurnOver(number))
+        self._notes.note_end(TurnOver(number))
         await workflow.wait_condition(lambda: not self._steering)
         await self._record(number, self._turn.first_execution_run_id or "")
         self._turn = None
@@ -236,7 +225,7 @@ class AgentSession:
         plain = f"{info.workflow_id}/{number}"
         for is_taken in (False, True):
             turn_id = second_id(plain) if is_taken else plain
-            self._note(TurnBegan(number, turn_id))
+            self._notes.note(TurnBegan(number, turn_id))
             try:
                 return await workflow.start_child_workflow(
                     TURN,
@@ -247,7 +236,7 @@ class AgentSession:
                     **start_request.introduced(request, trace_ids.memo_of_caller()),
                 )
             except WorkflowAlreadyStartedError:
-                self._note(TurnOver(number, began=False))
+                self._notes.note(TurnOver(number, began=False))
         raise errors.TurnExistsError(
             f"a turn {plain!r} exists already, so the session cannot go on",
             context={"turn_id": plain},
@@ -270,7 +259,7 @@ class AgentSession:
                 if is_cancelled_exception(error) and workflow.patched(_CANCELLED_WHILE_RECORDING):
                     raise asyncio.CancelledError from error
                 fact = TurnRecorded(number, None)
-            self._note(fact)
+            self._notes.note_result(fact)
             part += 1
 
     async def _stop_turn(self, reason: str) -> None:
@@ -331,7 +320,7 @@ class AgentSession:
                 return pack(self._answered[update.id])
             message = session_history.sent(update.id, payload)
             was_busy = self._state.is_busy
-            self._note(message)
+            self._notes.note(message)
             receipt = await self._dispose(message.id, message.if_busy, was_busy=was_busy)
             self._answered[update.id] = receipt
             return pack(receipt)
@@ -363,13 +352,13 @@ class AgentSession:
         message = next(queued for queued in self._state.queue if queued.id == message_id)
         text = "" if message.parts else message.text
         steer = Steer(text=text, by=message.by, id=message.id, parts=message.parts)
-        self._note(MessageSteered(message_id))
+        self._notes.note(MessageSteered(message_id))
         self._steering += 1
         try:
             # larger than a payload only if the message is, which external storage then holds
             await self._turn.signal(STEER, pack(steer, most_bytes=limits.STORED_BYTES))
         except ApplicationError:
-            self._note(SteeringFailed(message_id))
+            self._notes.note_result(SteeringFailed(message_id))
             return False
         finally:
             self._steering -= 1
@@ -417,7 +406,11 @@ class AgentSession:
         async with self._answering():
             message_id = unpack(payload, Unqueue).id
             waits = any(queued.id == message_id for queued in self._state.queue)
-            self._note(MessageUnqueued(message_id))
+            self._notes.note(MessageUnqueued(message_id))
+            is_given = any(queued.id == message_id for queued in self._state.given)
+            if is_given and self._has_results_due and workflow.patched(RESULTS_FIRST):
+                await workflow.wait_condition(lambda: not self._has_results_due or self._is_stopped)
+                waits = self._state.is_taken_back(message_id)
             return pack(UpdateResult(done=waits))
 
     @unqueue.validator
@@ -432,7 +425,7 @@ class AgentSession:
         async with self._answering():
             asked = unpack(payload, SessionReason)
             is_running = self._turn is not None and self._state.is_busy
-            self._note(TurnInterrupted(asked.reason, asked.by))
+            self._notes.note(TurnInterrupted(asked.reason, asked.by))
             if is_running and self._turn is not None:
                 self._turn.cancel(asked.reason or "interrupted")
             return pack(UpdateResult(done=is_running))
@@ -449,7 +442,7 @@ class AgentSession:
         async with self._answering():
             is_held = self._state.is_parked or self._turn is not None
             waits = bool(self._state.queue) and is_held
-            self._note(SessionResumed(outcomes.resumed(payload).by))
+            self._notes.note(SessionResumed(outcomes.resumed(payload).by))
             return pack(UpdateResult(done=waits))
 
     @resume.validator
@@ -465,7 +458,7 @@ class AgentSession:
         async with self._answering():
             added = outcomes.added(payload)
             assert added.more is not None
-            self._note(SessionBudgetAdded(added.more, added.by))
+            self._notes.note(SessionBudgetAdded(added.more, added.by))
             return pack(UpdateResult(done=True))
 
     @add_budget.validator
@@ -487,7 +480,7 @@ class AgentSession:
         """
         async with self._answering():
             asked = unpack(payload, SessionReason)
-            self._note(SessionClosed(asked.reason, asked.by))
+            self._notes.note(SessionClosed(asked.reason, asked.by))
             turn = self._turn
             if turn is not None and await has_ended(turn) and workflow.patched(_CLOSE_AFTER_RECORD):
                 await workflow.wait_condition(lambda: self._turn is not turn or self._is_stopped)

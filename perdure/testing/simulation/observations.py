@@ -19,8 +19,8 @@ from perdure.session.facts import (
     TurnRecorded,
 )
 from perdure.session.state import SessionState, apply
-from perdure.session.wire import Left, Say, SessionRequest
-from perdure.temporal.names import CLOSE, SAY, SESSION, STEER, TURN
+from perdure.session.wire import Left, Say, SessionRequest, Unqueue, UpdateResult
+from perdure.temporal.names import CLOSE, SAY, SESSION, STEER, TURN, UNQUEUE
 from perdure.temporal.payloads import unpack
 from perdure.testing.simulation.people import People
 from perdure.testing.simulation.server.history import attributes, name_of
@@ -159,6 +159,26 @@ def answers_to_close(runs: Sequence[SimulatedRun]) -> Iterator[list[str]]:
     for was_quiet, answer in zip(is_quiet, answers, strict=False):
         if was_quiet and answer is not None:
             yield [one.id for one in unpack(answer, Left).unread]
+
+
+def answers_to_unqueue(runs: Sequence[SimulatedRun]) -> Iterator[tuple[str, bool | None]]:
+    """Yield each message that was to be taken back, with the answer; None without one."""
+    for run in runs:
+        asked: dict[str, str] = {}
+        for event in run.history.events:
+            content, kind = attributes(event), name_of(event)
+            if kind == "WORKFLOW_EXECUTION_UPDATE_ACCEPTED":
+                update = run.updates[content.protocol_instance_id]
+                if update.request.input.name == UNQUEUE:
+                    [payload] = update.request.input.args.payloads
+                    asked[update.id] = unpack(RawValue(payload), Unqueue).id
+            elif kind == "WORKFLOW_EXECUTION_UPDATE_COMPLETED" and content.meta.update_id in asked:
+                message_id = asked.pop(content.meta.update_id)
+                payloads = content.outcome.success.payloads
+                done = unpack(RawValue(payloads[0]), UpdateResult).done if payloads else None
+                yield message_id, done
+        for message_id in asked.values():
+            yield message_id, None
 
 
 def sent_after_close(runs: Sequence[SimulatedRun]) -> set[str]:

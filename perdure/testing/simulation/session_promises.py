@@ -8,6 +8,7 @@ from perdure.testing.simulation.observations import (
     MessageFates,
     Simulated,
     answers_to_close,
+    answers_to_unqueue,
     failed_updates,
     messages_of_session,
     sent_after_close,
@@ -42,6 +43,7 @@ def messages_once_in_order(simulated: Simulated) -> None:
         if fates.held:
             message = f"{fates.held} came when a turn was over, and wait for another message"
             raise BrokenError("session messages once, in order", message, runs[-1])
+        _check_taken_back(runs, fates)
         _check_record(simulated, runs[-1], fates)
         if not any(run.is_cancelled for run in runs):
             _check_close(runs, fates)
@@ -63,6 +65,16 @@ def _check_record(simulated: Simulated, last: SimulatedRun, fates: MessageFates)
         if not last.session.dropped and texts.count(text) != 1:
             message = f"{message_id} is {texts.count(text)} times in the record"
             raise BrokenError("session messages once, in order", message)
+
+
+def _check_taken_back(runs: Sequence[SimulatedRun], fates: MessageFates) -> None:
+    """Check that whoever has taken a message back was told so, and nobody else."""
+    answers = list(answers_to_unqueue(runs))
+    done = {message_id for message_id, is_done in answers if is_done}
+    unanswered = {message_id for message_id, is_done in answers if is_done is None}
+    if not done <= set(fates.taken_back) <= done | unanswered:
+        told = f"{sorted(done)} are said to be taken back, and {fates.taken_back} were"
+        raise BrokenError("session messages once, in order", told, runs[-1])
 
 
 def _check_close(runs: Sequence[SimulatedRun], fates: MessageFates) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Coroutine, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol, cast
 
+from temporalio.activity import Info
 from temporalio.api.common.v1 import Payload
 from temporalio.api.failure.v1 import Failure
 from temporalio.client import Client
@@ -20,10 +21,12 @@ from temporalio.testing import ActivityEnvironment
 from perdure.activities import effect_keys
 from perdure.activities.call_tool import Handler
 from perdure.activities.effect_keys import Recognized
+from perdure.activities.effects_before_reset import EffectsBeforeReset
 from perdure.activities.provider import ModelRequest
 from perdure.activities.webhook_rules import WebhookRules
 from perdure.activities.webhooks import NOT_SENT, Webhooks, not_delivered
 from perdure.agents.agent import Agent
+from perdure.agents.tools import Tool
 from perdure.base import replace
 from perdure.delivery.webhook import Delivered, Notification
 from perdure.temporal import failures
@@ -90,6 +93,7 @@ class SimulatedWorker:
         self._tools = {name: item for agent in agents for name, item in agent.toolset().items()}
         self._agents = dict.fromkeys((0, 1), agents)
         self._processes: dict[int, dict[str, Handler]] = {}
+        self._before_reset = EffectsBeforeReset()
         self._loop = _loop()
 
     def deploy(self, place: int, agents: Sequence[Agent[Any]]) -> None:
@@ -151,15 +155,23 @@ class SimulatedWorker:
     def _result(self, activity: Activity, run: ToolRun) -> ToolOutput:
         """Return the result of a tool, unless its effect is known."""
         item = self._tools.get(run.tool or activity.type)
-        effect = Recognized() if item is None else effect_keys.recognized(item, run)
+        effect = Recognized() if item is None else self._recognized(activity, item, run)
         if item is None or not effect.key:
             return self._world.result(activity, run)
         known = effect.known_before(item)
         if known is not None:
+            content = self._before_reset.result_of(activity.run.begun.run_id, effect.same)
             is_error = known != "done"
-            return ToolOutput(content="", is_error=is_error, known=known, **effect.fields)
+            return ToolOutput(content=content, is_error=is_error, known=known, **effect.fields)
         output = self._world.result(activity, run, effect.key)
         return output.model_copy(update=effect.fields)
+
+    def _recognized(self, activity: Activity, item: Tool, run: ToolRun) -> Recognized:
+        """Return the effect of a call, with what a run did before it was reset."""
+        if run.effect_scope:
+            self.run(self._before_reset.learn(self._client, self._info(activity)))
+        before_reset = self._before_reset.of(activity.run.begun.run_id, item.name)
+        return effect_keys.recognized(item, run, before_reset)
 
     def _verification(self, run: ToolRun) -> Verification:
         effect = effect_keys.recognized(self._tools[run.tool], run)
@@ -179,11 +191,11 @@ class SimulatedWorker:
             return Delivered(status=status, attempts=activity.attempt)
         raise not_delivered(HOST, status, {})
 
-    async def _executed(self, activity: Activity) -> RawValue:
+    def _info(self, activity: Activity) -> Info:
+        """Return what an activity knows of itself."""
         now = datetime.fromtimestamp(self._server.clock.now_ns / 1e9, UTC)
-        environment = ActivityEnvironment(self._client)
-        environment.info = replace(
-            environment.info,
+        return replace(
+            ActivityEnvironment.default_info(),
             activity_id=activity.key,
             activity_type=activity.type,
             attempt=activity.attempt,
@@ -196,6 +208,10 @@ class SimulatedWorker:
             workflow_type=activity.run.begun.type,
             start_to_close_timeout=timedelta(seconds=activity.timeout_s or 60),
         )
+
+    async def _executed(self, activity: Activity) -> RawValue:
+        environment = ActivityEnvironment(self._client)
+        environment.info = self._info(activity)
         self._running = activity
         handler = self._handler(activity)
         result: RawValue = await environment.run(handler, RawValue(activity.input))

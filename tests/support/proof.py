@@ -734,6 +734,12 @@ FOUND = (
         "`eec4a72`, Y15",
     ),
     Found(
+        "An update of a session that came with the record of a turn, or with the news that a"
+        " message came too late for it, counted in another order than for its readers",
+        "fold is state; session",
+        "`3e3efd3`, Y155",
+    ),
+    Found(
         "A turn that was reset to before a delegate, and then to a later point, could not be"
         " replayed",
         "every history replays; delegate, reset",

@@ -21,8 +21,9 @@ from perdure.temporal.payloads import pack
 from perdure.testing.simulation.exhaustive.choices import OpenChoices, OpenClock
 from perdure.testing.simulation.people import Empty, People, SentRequest
 from perdure.testing.simulation.server.attempts import SimulatedAttempts, heartbeat
+from perdure.testing.simulation.server.commands import ends_run
 from perdure.testing.simulation.server.runs import Activity, SimulatedRun
-from perdure.testing.simulation.server.server import SimulatedServer, ends_run
+from perdure.testing.simulation.server.server import SimulatedServer
 from perdure.testing.simulation.world import SimulatedWorld
 from perdure.turn.wire import Steer
 from perdure.values.approvals import Decision

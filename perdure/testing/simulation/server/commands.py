@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from temporalio.api.common.v1 import Payload, Payloads
 from temporalio.api.history.v1 import HistoryEvent
 
+from perdure.temporal.names import MEMO
 from perdure.testing.simulation.server.history import Fields, attributes, name_of
 from perdure.testing.simulation.server.sdk import NAMESPACE, Command
 
@@ -246,3 +247,34 @@ def gist(event: HistoryEvent) -> tuple[str, ...]:
             return name, content.meta.update_id
         case _:
             return (name,)
+
+
+def ends_run(made: Iterable[WrittenEvent]) -> bool:
+    """Return whether a command of a task ends the run."""
+    return any(map(_closes, made))
+
+
+def _closes(made: WrittenEvent) -> bool:
+    return made.command is not None and variant(made.command)[0] in CLOSES
+
+
+def before_end(made: list[WrittenEvent]) -> list[WrittenEvent]:
+    """Return the events of a task up to those that show and make the end of the run."""
+    if not made or not _closes(made[-1]):
+        return made
+    count = len(made) - 1
+    while count and _shows_end(made[count - 1]):
+        count -= 1
+    return made[:count]
+
+
+def _shows_end(made: WrittenEvent) -> bool:
+    """Return whether an event shows the end of a turn, which a reader takes for a wait's.
+
+    The answer to an update that the end has cut short may stand between these events.
+    """
+    if made.name in ("UPSERT_WORKFLOW_SEARCH_ATTRIBUTES", "WORKFLOW_EXECUTION_UPDATE_COMPLETED"):
+        return made.command is not None
+    return (
+        made.name == "WORKFLOW_PROPERTIES_MODIFIED" and MEMO in made.fields["upserted_memo"].fields
+    )

@@ -8,17 +8,16 @@ may be lost with the task, or have forgotten the workflow before it: then its hi
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from temporalio.api.update.v1 import Request
 from temporalio.common import RawValue
 
-from perdure.temporal.names import MEMO
 from perdure.testing.simulation.choices import Choices
 from perdure.testing.simulation.server.clock import VirtualClock
-from perdure.testing.simulation.server.commands import CLOSES, WrittenEvent, variant
+from perdure.testing.simulation.server.commands import WrittenEvent, before_end, ends_run, variant
 from perdure.testing.simulation.server.core import Core, NotDeterministicError
 from perdure.testing.simulation.server.history import (
     COMPLETED,
@@ -300,7 +299,7 @@ class SimulatedServer:
 
     def _do(self, run: SimulatedRun, made: list[WrittenEvent]) -> None:
         """Write the events of commands, then do what the commands say."""
-        plain = _before_end(made)
+        plain = before_end(made)
         events = [(one, self._command(run, one)) for one in plain]
         for hook in self.on_task:
             hook(run)
@@ -347,34 +346,3 @@ def _answer(run: SimulatedRun, response: Any) -> None:
             update.answer = UpdateResponse.COMPLETED
         case _:
             update.answer, update.failure = UpdateResponse.FAILED, response.rejected
-
-
-def ends_run(made: Iterable[WrittenEvent]) -> bool:
-    """Return whether a command of a task ends the run."""
-    return any(map(_closes, made))
-
-
-def _closes(made: WrittenEvent) -> bool:
-    return made.command is not None and variant(made.command)[0] in CLOSES
-
-
-def _before_end(made: list[WrittenEvent]) -> list[WrittenEvent]:
-    """Return the events of a task up to those that show and make the end of the run."""
-    if not made or not _closes(made[-1]):
-        return made
-    count = len(made) - 1
-    while count and _shows_end(made[count - 1]):
-        count -= 1
-    return made[:count]
-
-
-def _shows_end(made: WrittenEvent) -> bool:
-    """Return whether an event shows the end of a turn, which a reader takes for a wait's.
-
-    The answer to an update that the end has cut short may stand between these events.
-    """
-    if made.name in ("UPSERT_WORKFLOW_SEARCH_ATTRIBUTES", "WORKFLOW_EXECUTION_UPDATE_COMPLETED"):
-        return made.command is not None
-    return (
-        made.name == "WORKFLOW_PROPERTIES_MODIFIED" and MEMO in made.fields["upserted_memo"].fields
-    )

@@ -204,6 +204,8 @@ PUBLIC = {
         "ToolReturned",
         "TurnEnded",
         "TurnStarted",
+        "Verified",
+        "VerifyKey",
         "WaitBegan",
         "WaitEnded",
         "parse_key",

@@ -163,7 +163,7 @@ async def test_second_call_after_an_unknown_one_is_looked_up_first(run: Run, ban
 
     [(first, reason), (second, content)] = results(report)
     assert first is ToolOutcome.UNKNOWN
-    assert reason.endswith("[It could not be looked up: the bank keeps its books closed]")
+    assert "\n[It could not be looked up: the bank keeps its books closed]\n[A later" in reason
     assert second is ToolOutcome.VERIFIED
     assert "[This call was not made: an earlier one, in step 1, has the same effect." in content
     assert (len(bank.ledger), bank.attempts) == (1, [1])

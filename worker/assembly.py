@@ -146,12 +146,19 @@ class Activities(Container[str]):
             await self.local_runs.check(client, info)
         if self.registry.has_factories:
             await self.agents.prepare(client, info, unpack(raw_input(args), ToolRun).owner)
-        if args and _HAS_KEYS in raw_input(args).payload.data:
+        if _has_keys(args):
             await self.before_reset.learn(client, info)
 
 
 _HAS_KEYS = b'"effect_scope"'
 """What the input of a call contains whose tool has effect keys. A false hit only costs time."""
+
+
+def _has_keys(args: Sequence[RawValue]) -> bool:
+    """Return whether this may be the input of a call whose tool has effect keys."""
+    with contextlib.suppress(IndexError):  # an activity of other people, without an input
+        return _HAS_KEYS in raw_input(args).payload.data
+    return False
 
 
 def build(app: AgentWorker, settings: WorkerSettings) -> Activities:

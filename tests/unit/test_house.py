@@ -63,7 +63,8 @@ PUBLIC = {
             "Deny",
             "ForkedFrom",
         ],
-        *["Handoff", "InputGuardrail", "Logger", "MCPServer", "Media"],
+        *["Handoff", "InputGuardrail", "Logger", "MCPEffect",
+        "MCPServer", "Media"],
         *[
             "Message",
             "MessagesTypeAdapter",

@@ -63,8 +63,7 @@ PUBLIC = {
             "Deny",
             "ForkedFrom",
         ],
-        *["Handoff", "InputGuardrail", "Logger", "MCPEffect",
-        "MCPServer", "Media"],
+        *["Handoff", "InputGuardrail", "Logger", "MCPEffect", "MCPServer", "Media"],
         *[
             "Message",
             "MessagesTypeAdapter",

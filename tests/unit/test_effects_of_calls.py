@@ -6,11 +6,16 @@ from typing import Any
 
 import pytest
 
+from perdure import tool
+from perdure.activities import effect_keys
 from perdure.agents.definitions import AgentDefinition, ToolDefinition
+from perdure.agents.delegates import Ancestor, Lineage
 from perdure.agents.effects import PinnedEffect
-from perdure.turn import effects
+from perdure.base import replace
+from perdure.turn import effects, steps
+from perdure.turn.child import Child
 from perdure.turn.decide import Act, Verify, moves_at_once
-from perdure.turn.effect_values import Verification
+from perdure.turn.effect_values import KnownEffect, Verification
 from perdure.turn.facts import (
     AgentResolved,
     Fact,
@@ -22,12 +27,13 @@ from perdure.turn.facts import (
     Verified,
 )
 from perdure.turn.fold import fold
-from perdure.turn.keys import AgentKey, ModelKey, ToolKey, VerifyKey
+from perdure.turn.keys import AgentKey, ChildKey, ModelKey, ToolKey, VerifyKey
 from perdure.turn.state import TurnState
-from perdure.turn.wire import ToolOutput, TurnRequest
+from perdure.turn.wire import Summary, ToolOutput, ToolRun, TurnRequest
 from perdure.values.answers import ModelAnswer
+from perdure.values.budgets import NOTHING
 from perdure.values.messages import AssistantMessage, ToolCall, ToolOutcome, ToolResult
-from perdure.values.reports import StopReason
+from perdure.values.reports import Outcome, StopReason
 from perdure.values.tasks import Task
 
 REPEATABLE = {"is_idempotent": True}
@@ -191,3 +197,101 @@ def test_call_that_was_not_made_has_no_record_of_its_own() -> None:
 
     assert [(record.place, record.status) for record in effects.known(state)] == [(":1:c1", "done")]
     assert result_of(state).outcome is ToolOutcome.VERIFIED
+
+
+@pytest.mark.accepts("T48")
+def test_call_is_made_if_the_earlier_one_has_not_taken_effect() -> None:
+    """As a first attempt: nothing of this call was lost."""
+    agent = payer(verifies=True)
+    key = "k" * 32
+    known = ToolOutput(content="", is_error=True, known="unknown", effect_key=key)
+    state = after(agent, ToolReturned(ToolKey(1, 1), known), verdict("absent", effect_key=key))
+
+    [move] = moves_at_once(state, agent)
+
+    assert isinstance(move, Act)
+    assert move.key == ToolKey(1, 1, 2)
+    assert not state.attempts.has_lost(move.key)
+
+
+@pytest.mark.accepts("T45")
+def test_call_that_is_looked_up_may_have_taken_effect() -> None:
+    """So a report lists it, if the turn ends meanwhile. A call that was not made is not listed."""
+    agent = payer(verifies=True)
+    known = ToolOutput(content="", is_error=True, known="unknown", effect_key="k")
+
+    assert steps.may_take_effect(after(agent, lost()), 1)
+    assert not steps.may_take_effect(after(agent, ToolReturned(ToolKey(1, 1), known)), 1)
+
+
+@pytest.mark.accepts("T51")
+def test_delegate_settles_what_its_parent_does_not_know() -> None:
+    """The record that it was given has the id of its parent, whose own record it is."""
+    agent = payer()
+    state = after(agent, lost())
+    [unknown] = effects.passed_on(state, "parent")
+    found = unknown.model_copy(update={"status": "done", "result": "paid"})
+    own = unknown.model_copy(update={"turn_id": "", "call_id": "c9", "status": "done"})
+    lineage = Lineage(ancestors=(Ancestor(turn_id="parent", key="step-2.call-1.child-1"),))
+    summary = Summary(agent="any", outcome=Outcome.COMPLETED, effects=(found, own))
+    child = Child(
+        ChildKey(2, 1, 1),
+        "parent/any-1",
+        TurnRequest(agent="any", task=Task(content="go"), lineage=lineage),
+        NOTHING,
+        ended=True,
+        summary=summary,
+    )
+
+    known = effects.known(replace(state, effects=(), children=(child,)))
+
+    assert [(record.place, record.status) for record in known] == [
+        (":1:c1", "done"),
+        ("parent/any-1:1:c9", "done"),
+    ]
+
+
+def find(invoice: str) -> str | None:
+    """Find a payment."""
+    return None
+
+
+@pytest.mark.accepts("T48", "T51")
+@pytest.mark.parametrize(
+    ("options", "is_done", "status"),
+    [
+        ({}, True, "done"),
+        ({"may_recur": True}, True, None),
+        ({"may_recur": True}, False, "unknown"),
+        ({}, False, "unknown"),
+        ({"idempotent": True}, False, None),
+        ({"idempotent": True, "verify": find}, False, "unknown"),
+    ],
+)
+def test_worker_recognizes_an_effect_by_its_key_or_its_arguments(
+    options: Any, is_done: bool, status: str | None
+) -> None:
+    """Also one that the turn does not know any more, because it was reset."""
+
+    @tool(effect=["invoice"], **options)
+    def pay(invoice: str, amount: int) -> str:
+        return "paid"
+
+    run = ToolRun(
+        owner="a",
+        call_id="c",
+        schema_digest="",
+        effect_scope="turn t",
+        arguments='{"invoice": "i", "amount": 1}',
+    )
+    key = effect_keys.key_of(pay, run)
+    by_arguments = '{"amount": 2, "invoice": "i"}'
+    for known in (
+        KnownEffect(place=":1:c1", is_done=is_done, key=key[:12]),
+        KnownEffect(place=":1:c1", is_done=is_done, arguments=by_arguments),
+    ):
+        recognized = effect_keys.recognized(pay, run, [known])
+        assert recognized.known_before(pay) == status
+        assert recognized.key == key
+    other = KnownEffect(place=":1:c1", is_done=True, arguments='{"invoice": "j", "amount": 1}')
+    assert effect_keys.recognized(pay, run, [other]).known_before(pay) is None

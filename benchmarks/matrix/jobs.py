@@ -244,7 +244,11 @@ async def run(
 
 
 async def tell(job: Job) -> None:
-    """Have the witness write down what was done to a job."""
+    """Have the witness write down what was done to a job.
+
+    The length of the history may be one or two events less than that of the fault: a reader is
+    shown a workflow task for an update before it is recorded.
+    """
     if not job.fault.name:
         return
     began, evidence = job.struck.get("began", 0.0), job.struck.get("evidence", "")
@@ -255,7 +259,7 @@ async def tell(job: Job) -> None:
         event=job.event,
         length=length,
         began=began,
-        landed=bool(evidence) and was_open and length >= job.event,
+        landed=bool(evidence) and was_open,
         evidence=evidence,
     )
 

@@ -18,6 +18,7 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from temporalio import activity
@@ -25,7 +26,9 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError, CancelledError
 
 from perdure import errors
-from perdure.activities import heartbeats, output_validation, tool_compatibility
+from perdure.activities import effect_keys, heartbeats, output_validation, tool_compatibility
+from perdure.activities.effect_keys import Recognized
+from perdure.activities.effects_before_reset import EffectsBeforeReset
 from perdure.activities.error_log import log_raised, logged
 from perdure.activities.mcp.toolboxes import Servers
 from perdure.activities.resolve_agent import Agents
@@ -34,15 +37,17 @@ from perdure.activities.tool_loop import ToolLoop
 from perdure.activities.tool_results import fitted, most_bytes, output_of
 from perdure.activities.transcripts import Transcripts
 from perdure.activities.unknown_outcomes import may_have_taken_effect
+from perdure.agents.mcp_effects import MCPReader
 from perdure.agents.mcp_servers import BETWEEN, MCPTool
-from perdure.agents.tools import OutcomeUnknown, Tool, ToolContext
+from perdure.agents.tool_context import OutcomeUnknown, ToolContext
+from perdure.agents.tools import Tool
 from perdure.agents.tracebacks import place_of, raised
 from perdure.schemas.tool_arguments import StatedArguments
 from perdure.temporal import failures, secrets
 from perdure.temporal.names import CALL_SYNC_TOOL, CALL_TOOL, TURN
 from perdure.temporal.payloads import pack, raw_input, unpack
 from perdure.text import clean, described, words_of
-from perdure.turn.keys import ToolKey, parse_key
+from perdure.turn.keys import ToolKey, VerifyKey, parse_key
 from perdure.turn.wire import ToolOutput, ToolRun
 
 Handler = Callable[..., Any]
@@ -59,15 +64,22 @@ class _Ready:
     tool: Tool
     arguments: Mapping[str, Any]
     run: ToolRun
+    began: datetime
     stated: Mapping[str, Any] | None = None
     """The model's arguments only, which must fit the schema that the tool was made from."""
     lacks_deps: bool = False
     """Whether the tool takes a context, but the worker has no lifespan to provide deps."""
+    effect: Recognized = Recognized()
+    """The effect of the call, if the tool says what it is."""
 
     @property
     def what(self) -> str:
         """The name of the call in the log."""
         return f"tool {self.tool.name!r}"
+
+    def keyed(self, output: ToolOutput) -> ToolOutput:
+        """Return the result with the key of the effect, if there is one."""
+        return output.model_copy(update=self.effect.fields) if self.effect.key else output
 
 
 class ToolNames:
@@ -114,12 +126,14 @@ class ToolActivities:
         loop: ToolLoop,
         servers: Servers,
         transcripts: Transcripts,
+        before_reset: EffectsBeforeReset,
     ) -> None:
         self._names = names
         self._servers = servers
         self._agents = agents
         self._loop = loop
         self._transcripts = transcripts
+        self._before_reset = before_reset
         self.has_storage = False
 
     def handlers(self) -> list[Handler]:
@@ -160,10 +174,10 @@ class ToolActivities:
         if isinstance(ready, ToolOutput):
             return self._done(run, ready, began)
         if ready.tool.is_async:
-            return self._done(
-                run, self._loop_of(ready.tool).run_blocking(_awaited(ready), ready.what), began
-            )
-        return self._done(run, _called(ready), began)
+            output = self.loop_of(ready.tool).run_blocking(_awaited(ready), ready.what)
+        else:
+            output = _called(ready)
+        return self._done(run, ready.keyed(output), began)
 
     async def _run_async(self, run: ToolRun) -> RawValue:
         began = time.monotonic()
@@ -173,19 +187,26 @@ class ToolActivities:
         if isinstance(ready, ToolOutput):
             return self._done(run, ready, began)
         if ready.tool.is_async:
-            return self._done(
-                run, await self._loop_of(ready.tool).run(_awaited(ready), ready.what), began
-            )
-        return self._done(run, await asyncio.to_thread(_called, ready), began)
+            output = await self.loop_of(ready.tool).run(_awaited(ready), ready.what)
+        else:
+            output = await asyncio.to_thread(_called, ready)
+        return self._done(run, ready.keyed(output), began)
 
-    def _loop_of(self, item: Tool) -> ToolLoop:
-        return self._servers.loop if isinstance(item, MCPTool) else self._loop
+    def loop_of(self, item: Tool) -> ToolLoop:
+        """Return the loop on which an async tool runs."""
+        return self._servers.loop if isinstance(item, MCPTool | MCPReader) else self._loop
+
+    def deployed(self, run: ToolRun) -> Tool | None:
+        """Return the deployed tool of a call; None if there is none."""
+        info = activity.info()
+        name = run.tool or info.activity_type
+        return self._agents.tool(info.workflow_run_id or "", run.owner, name, run.schema_digest)
 
     def _prepared(self, run: ToolRun) -> _Ready | ToolOutput:
         """Find the tool and parse the arguments; a result means that the tool does not run."""
         info = activity.info()
-        name = run.tool or info.activity_type
-        item = self._agents.tool(info.workflow_run_id or "", run.owner, name, run.schema_digest)
+        name, run_id = run.tool or info.activity_type, info.workflow_run_id or ""
+        item = self.deployed(run)
         if item is None:
             return error_result(
                 f"{name}: the deployed worker does not have this tool of agent {run.owner} any more"
@@ -202,20 +223,38 @@ class ToolActivities:
         if held_back is not None:
             return held_back
         stated = dict(arguments) if isinstance(item.arguments, StatedArguments) else None
+        try:
+            effect = effect_keys.recognized(item, run, self._before_reset.of(run_id, item.name))
+        except Exception as error:  # noqa: BLE001 - it is code of the tool
+            log_raised(f"effect= of tool {name!r} raised {raised(error)}", error)
+            return error_result(f"{name} was not called: its effect= failed: {described(error)}")
+        known = effect.known_before(item)
+        if known is not None:
+            return ToolOutput(
+                content=self._before_reset.result_of(run_id, effect.same),
+                is_error=known != "done",
+                known=known,
+                **effect.fields,
+            )
         if item.context_parameter:
-            arguments[item.context_parameter] = self._context(run, info, name)
+            arguments[item.context_parameter] = self.context(run, info, name, effect.key)
         lacks_deps = bool(item.context_parameter) and not self._loop.has_lifespan
-        return _Ready(item, arguments, run, stated, lacks_deps)
+        return _Ready(item, arguments, run, info.started_time, stated, lacks_deps, effect)
 
-    def _context(self, run: ToolRun, info: activity.Info, name: str) -> ToolContext[Any]:
+    def context(
+        self, run: ToolRun, info: activity.Info, name: str, effect_key: str
+    ) -> ToolContext[Any]:
+        """Return the context of a call, or of its read-back."""
         parsed = parse_key(info.activity_id)
-        key = parsed if isinstance(parsed, ToolKey) else ToolKey(0, 0)
+        key = parsed if isinstance(parsed, ToolKey | VerifyKey) else ToolKey(0, 0)
         turn_id = info.workflow_id or ""
+        idempotency_key = run.idempotency_key(turn_id, key.step, key.call, name)
         return ToolContext(
             deps=self._loop.deps,
             turn_id=turn_id,
             call_id=run.call_id,
-            idempotency_key=run.idempotency_key(turn_id, key.step, key.call, name),
+            idempotency_key=idempotency_key,
+            effect_key=effect_key or idempotency_key,
             # else no attempt has called the tool
             attempt=(key.attempt if run.repeats or run.approved is None else 1),
             labels=run.labels,
@@ -301,5 +340,8 @@ def _raised(ready: _Ready, error: BaseException) -> ToolOutput:
         log_raised(f"the {ready.what} raised {raised(error)}{hint}", error, level=logging.WARNING)
     if may_have_taken_effect(ready.tool, error):
         reason = words_of(error) if isinstance(error, OutcomeUnknown) else described(error)
-        return unknown_result(f"{ready.tool.name}: {reason}; whether it took effect is unknown")
+        return unknown_result(
+            f"{ready.tool.name}: {reason}, after it was sent at {ready.began:%H:%M:%S} UTC; whether"
+            " it took effect is unknown"
+        )
     return error_result(f"{ready.tool.name} failed: {described(error)}{hint}")

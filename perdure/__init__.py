@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from perdure.agents.agent import Agent
     from perdure.agents.delegates import Delegate
     from perdure.agents.handoffs import Handoff
+    from perdure.agents.mcp_effects import MCPEffect
     from perdure.agents.mcp_servers import MCPServer
     from perdure.agents.middleware import (
         InputGuardrail,
@@ -58,14 +59,8 @@ if TYPE_CHECKING:
     from perdure.agents.policy import Allow, Deny, ProposedCall, RequireApproval
     from perdure.agents.registry import Registry
     from perdure.agents.skills import Skill
-    from perdure.agents.tools import (
-        OutcomeUnknown,
-        Tool,
-        Toolbox,
-        ToolContext,
-        ToolResolver,
-        tool,
-    )
+    from perdure.agents.tool_context import OutcomeUnknown, ToolContext
+    from perdure.agents.tools import Tool, Toolbox, ToolResolver, tool
     from perdure.values.budgets import Budget
     from perdure.values.messages import (
         AssistantMessage,
@@ -103,6 +98,7 @@ else:
             "perdure.values.budgets": ["Budget"],
             "perdure.agents.delegates": ["Delegate"],
             "perdure.agents.handoffs": ["Handoff"],
+            "perdure.agents.mcp_effects": ["MCPEffect"],
             "perdure.agents.mcp_servers": ["MCPServer"],
             "perdure.values.messages": [
                 "AssistantMessage",
@@ -142,14 +138,8 @@ else:
             ],
             "perdure.agents.skills": ["Skill"],
             "perdure.values.tasks": ["Context", "Task", "TurnInfo"],
-            "perdure.agents.tools": [
-                "OutcomeUnknown",
-                "Tool",
-                "Toolbox",
-                "ToolContext",
-                "ToolResolver",
-                "tool",
-            ],
+            "perdure.agents.tool_context": ["OutcomeUnknown", "ToolContext"],
+            "perdure.agents.tools": ["Tool", "Toolbox", "ToolResolver", "tool"],
         },
     )
 
@@ -167,6 +157,7 @@ __all__ = [
     "Handoff",
     "InputGuardrail",
     "Logger",
+    "MCPEffect",
     "MCPServer",
     "Media",
     "Message",

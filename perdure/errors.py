@@ -12,6 +12,7 @@ PerdureError                        something unexpected; the message says where
 │   ├── OutputInvalidError          the answer does not have the requested type
 │   ├── GuardrailError              a guardrail refused it
 │   ├── ToolResolverError           a tool could not be found because the resolver failed
+│   ├── EffectUnknownError          whether a call has taken effect remained unknown
 │   ├── DuplicateToolError          two tools have the same name: rename or prefix one
 │   ├── TooLargeError               a value is too large for history
 │   └── TranscriptMismatchError     the worker read another transcript than the turn's; retried
@@ -73,6 +74,7 @@ __all__ = [
     "BatchNotFoundError",
     "ConfigurationError",
     "DuplicateToolError",
+    "EffectUnknownError",
     "ErrorInfo",
     "GuardrailError",
     "InvalidRequestError",
@@ -164,13 +166,8 @@ class PerdureError(Exception):
     def info(self) -> ErrorInfo:
         """Return the error as a value, including causes that are Perdure errors."""
         cause = self.__cause__.info() if isinstance(self.__cause__, PerdureError) else None
-        return ErrorInfo(
-            code=self.code,
-            severity=self.severity,
-            message=self.message,
-            context=self.context,
-            cause=cause,
-        )
+        about = {"severity": self.severity, "message": self.message, "context": self.context}
+        return ErrorInfo(code=self.code, cause=cause, **about)
 
     def to_dict(self) -> dict[str, JsonValue]:
         """Return code, severity, message, context and cause as JSON values, but no stack trace."""
@@ -237,6 +234,12 @@ class ToolResolverError(PerdureError):
     """A tool resolver failed."""
 
     code = "TOOL_RESOLVER"
+
+
+class EffectUnknownError(PerdureError):
+    """Whether a call has taken effect remained unknown, and its tool has `on_unknown="fail"`."""
+
+    code = "EFFECT_UNKNOWN"
 
 
 class DuplicateToolError(PerdureError):

@@ -24,7 +24,7 @@ from perdure.activities.mcp.connection import (
 )
 from perdure.activities.tool_compatibility import unknown_result
 from perdure.agents.mcp_servers import ListedTool, MCPServer, name_of
-from perdure.agents.tools import ToolContext
+from perdure.agents.tool_context import ToolContext
 from perdure.text import head
 from perdure.turn.wire import ToolOutput
 
@@ -65,6 +65,7 @@ class Pool:
     ) -> ToolOutput:
         """Call the tool that models know as `name`, if it has not changed since the turn began.
 
+        With an empty digest in `pinned`, it may have changed: no model reads its description.
         Failures are returned as error results.
         """
         tool: ListedTool | None = None
@@ -76,7 +77,7 @@ class Pool:
                     f"{name} was not called: the MCP server {server.name!r} does not offer it any"
                     " more"
                 )
-            if tool.digest != pinned:
+            if pinned and tool.digest != pinned:
                 return _error(
                     f"{name} was not called: its description or its arguments have changed since"
                     " this turn began, and nobody accepted that"

@@ -19,8 +19,10 @@ from pydantic import JsonValue
 from perdure import errors
 from perdure.activities.tool_loop import ToolLoop
 from perdure.agents.agent import Agent
-from perdure.agents.mcp_servers import Call, MCPServer, MCPTool, toolbox
-from perdure.agents.tools import Tool, Toolbox, ToolContext
+from perdure.agents.mcp_effects import Call
+from perdure.agents.mcp_servers import MCPServer, MCPTool, reads_of, toolbox
+from perdure.agents.tool_context import ToolContext
+from perdure.agents.tools import Tool, Toolbox
 
 if TYPE_CHECKING:
     from perdure.activities.mcp.pool import Pool
@@ -87,7 +89,13 @@ class Servers:
         return (
             None
             if server is None
-            else MCPTool(server, name, self._call(server, name, pinned), pinned)
+            else MCPTool(
+                server,
+                name,
+                self._call(server, name, pinned),
+                pinned,
+                reads=reads_of(server, name, functools.partial(self._call, server)),
+            )
         )
 
     async def _toolboxes(self, servers: Sequence[MCPServer]) -> dict[str, Toolbox]:

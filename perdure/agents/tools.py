@@ -12,8 +12,8 @@ import hashlib
 import inspect
 import re
 import typing
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 from datetime import timedelta
 from types import MethodType
 from typing import (
@@ -29,12 +29,13 @@ from typing import (
     overload,
 )
 
-from pydantic import JsonValue
 from pydantic_core import to_json
 
 from perdure import errors, limits, validation
+from perdure.agents import effects
+from perdure.agents.effects import EffectOptions, PinnedEffect
+from perdure.agents.tool_context import ToolContext
 from perdure.schemas import tool_arguments
-from perdure.text import size
 from perdure.validation import Converted, Must
 from perdure.values import keywords
 
@@ -47,15 +48,14 @@ if TYPE_CHECKING:  # so that `Tool` alone is a tool of any function
 else:
     P = ParamSpec("P")
     R = TypeVar("R")
-Deps = TypeVar("Deps")
 Result = TypeVar("Result")
 
 NAME = re.compile(rf"[A-Za-z0-9_-]{{1,{limits.NAME_CHARACTERS}}}")
 _CONTEXT_BY_NAME = re.compile(r"(\w+\.)*ToolContext(\[|$)")
 
 
-class ToolOptions(TypedDict, total=False):
-    """The options of a tool except its name and description; see `tool`."""
+class _CallOptions(TypedDict, total=False):
+    """The options of a tool about its calls."""
 
     timeout: timedelta
     read_only: bool
@@ -64,74 +64,26 @@ class ToolOptions(TypedDict, total=False):
     local: bool
 
 
+class ToolOptions(_CallOptions, EffectOptions, total=False):
+    """The options of a tool except its name and description; see `tool`."""
+
+
 _DEFAULTS = ToolOptions(
     timeout=limits.TOOL_CALL,
     read_only=False,
     idempotent=False,
     requires_approval=False,
     local=False,
+    **effects.DEFAULTS,
 )
 _A_TOOL = Annotated[Callable[..., Any], Must("a tool or a function")]
 _KINDS = {
     "description": validation.Text | None,
     "timeout": validation.Time,
     **dict.fromkeys(("read_only", "idempotent", "requires_approval", "local"), bool),
+    **effects.KINDS,
+    "verify": _A_TOOL | None,
 }
-
-
-class OutcomeUnknown(Exception):  # noqa: N818 - it says that a call may have succeeded
-    """A tool raises it if its call may have taken effect, although it has no result.
-
-    The model reads the message, and that it must not assume a failure. The outcome of the result is
-    `unknown`. A read timeout or a connection that is lost has the same meaning without it, in a
-    tool that is not read-only.
-    """
-
-
-@dataclass(frozen=True, kw_only=True)
-class ToolContext(Generic[Deps]):
-    """The context of a tool call.
-
-    A parameter annotated with it is filled in and hidden from the model.
-
-    Attributes:
-        deps: The value that the worker's lifespan yielded; None without a lifespan.
-        turn_id: The id of the calling turn.
-        call_id: The id of the call that the model knows.
-        idempotency_key: A key that is the same for every attempt of this call, also after a crash
-            or a reset; 32 hexadecimal digits.
-        attempt: 1, or more when an idempotent tool runs again because its worker was lost.
-        labels: The labels given when the turn was started.
-    """
-
-    deps: Deps = field(repr=False)
-    turn_id: str
-    call_id: str
-    idempotency_key: str
-    attempt: int
-    labels: Mapping[str, str]
-    beat: Callable[..., None] = field(repr=False)
-    read_secret: Callable[[str], str] = field(repr=False)
-
-    def heartbeat(self, *details: JsonValue) -> None:
-        """Report progress. It is not needed to keep the call alive: Perdure does that.
-
-        The last details are shown in the Temporal UI, and `Turn.live` yields them to all watchers.
-
-        Raises:
-            ValueError: The details are not JSON, or larger than 4 KiB.
-        """
-        if size(encode(details)) > limits.HEARTBEAT_BYTES:
-            raise ValueError(f"the details of a heartbeat may have {limits.HEARTBEAT_BYTES} bytes")
-        self.beat(*details)
-
-    def secret(self, name: str) -> str:
-        """Return the environment variable `name` of the worker.
-
-        Raises:
-            ConfigurationError: It is not set, or contains a character that is not valid in headers.
-        """
-        return self.read_secret(name)
 
 
 class Tool(Generic[P, R]):
@@ -167,6 +119,9 @@ class Tool(Generic[P, R]):
                 " out local=True"
             )
         self.timeout = self._options["timeout"]
+        effects.check(self.name, self._options, read_only=self.read_only)
+        self.effect = self._options["effect"]
+        self.verify = self._reader()
         self.is_async = inspect.iscoroutinefunction(function)
         self._given_description = description
         self._stated: tool_arguments.StatedArguments | None = None
@@ -201,6 +156,12 @@ class Tool(Generic[P, R]):
             idempotent: As for `tool`.
             requires_approval: As for `tool`.
             local: As for `tool`.
+            effect: As for `tool`, with JSON values, and so are all options about the effect.
+            effect_scope: As for `tool`.
+            may_recur: As for `tool`.
+            verify: As for `tool`.
+            settle: As for `tool`.
+            on_unknown: As for `tool`.
 
         Raises:
             ConfigurationError: The schema, the name, the timeout or another value is not valid.
@@ -208,6 +169,58 @@ class Tool(Generic[P, R]):
         made: Tool[..., Result] = Tool(function, name=name, description=description, **options)
         made._stated = tool_arguments.stated(f"tool {name}", parameters)
         return made
+
+    def _reader(self) -> Tool | None:
+        """Return the tool that `verify=` names; None without it.
+
+        Raises:
+            ConfigurationError: It cannot be a tool, or is not read-only.
+        """
+        given = self._options["verify"]
+        if given is None:
+            return None
+        reader: Tool = given if isinstance(given, Tool) else Tool(given, read_only=True)
+        if not reader.read_only:
+            raise errors.ConfigurationError(
+                f"tool {self.name}: verify= is the tool {reader.name}, which is not read-only"
+            )
+        return reader
+
+    def _check_reader(self, reader: Tool) -> None:
+        """Refuse a read-back that takes arguments that the tool does not have.
+
+        Raises:
+            ConfigurationError: It requires such an argument.
+        """
+        own: Any = self.arguments.schema.get("properties", {})
+        required: Any = reader.arguments.schema.get("required", ())
+        missing = next((name for name in required if name not in own), None)
+        if missing is not None:
+            raise errors.ConfigurationError(
+                f"tool {self.name}: verify= takes {missing!r}, which is no argument of the tool; it"
+                f" has {', '.join(own) or 'none'}"
+            )
+
+    @property
+    def pinned_effect(self) -> PinnedEffect | None:
+        """What a turn is pinned to of the effect; None for a tool without options about it.
+
+        Raises:
+            ConfigurationError: The read-back takes other arguments than the tool.
+        """
+        if all(self._options[name] == default for name, default in effects.DEFAULTS.items()):  # type: ignore[literal-required]
+            return None
+        if self.verify is not None:
+            self._check_reader(self.verify)
+        return PinnedEffect(
+            has_key=self.effect is not None,
+            scope=self._options["effect_scope"],
+            may_recur=self._options["may_recur"],
+            verifies=self.verify is not None,
+            settle_s=(self._options["settle"] or timedelta()).total_seconds(),
+            verify_timeout_s=self.verify.timeout.total_seconds() if self.verify else 0,
+            on_unknown=self._options["on_unknown"],
+        )
 
     @functools.cached_property
     def description(self) -> str:
@@ -253,6 +266,11 @@ class Tool(Generic[P, R]):
                 f" tools=[thing.{self.name}]"
             )
         return tool_arguments.arguments_of(self.function, hidden)
+
+    def accepted(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return those of the values, by name, that are arguments of the tool."""
+        names: Any = self.arguments.schema.get("properties", {})
+        return {name: value for name, value in values.items() if name in names}
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function itself."""
@@ -316,6 +334,21 @@ def tool(
         requires_approval: Whether each call waits for approval.
         local: Whether a call runs within the workflow task, which is cheaper, as long as it ends
             within a second; after that it runs again, as other calls do. For `read_only` tools.
+        effect: What a call brings about: a function of its arguments, which it gets as attributes
+            of one object, or a list of their names. Two calls with equal values are one effect: the
+            second one gets the result of the first one, and does not run.
+        effect_scope: Where they are one effect: in the `turn` with its delegates, forks and resumed
+            turns; in the `session` or the task of a batch, or else the turn; or, for a service
+            that honours `ctx.effect_key`, in all turns of the `account`.
+        may_recur: Whether an effect that is known may be brought about again: the call then runs.
+        verify: A read-only function or tool that finds out whether a call has taken effect, after
+            its outcome has become unknown. It takes arguments of the call by name, and
+            `ToolContext`. What it returns is the result of the call; None means that the call has
+            not taken effect. If it raises, it is tried again for a while.
+        settle: The time after which a call that was lost cannot take effect any more; it passes
+            before `verify` is asked. The default is no time.
+        on_unknown: What happens if the outcome remains unknown: the model is told (`tell`), the
+            turn waits until a person says what became of the call (`pause`), or it fails (`fail`).
 
     Raises:
         ConfigurationError: The name, the timeout or another value is not valid, or the tool is
@@ -398,24 +431,6 @@ def as_tools(items: Iterable[Tool | Callable[..., Any]], who: str = "tools") -> 
         item if isinstance(item, Tool) else tool(item)
         for item in validation.listed(who, "tools", items, _A_TOOL)
     )
-
-
-def encode(value: object) -> str:
-    """Encode a tool's return value for the model: strings unchanged, everything else as JSON.
-
-    Raises:
-        ValueError: The value cannot be encoded.
-    """
-    if isinstance(value, str):
-        return value
-    if isinstance(value, Awaitable):
-        if inspect.iscoroutine(value):
-            value.close()
-        raise ValueError("the function returned something to await; declare it with async def")
-    try:
-        return to_json(value, inf_nan_mode="constants").decode()
-    except Exception as error:
-        raise ValueError(f"{type(value).__name__} cannot be encoded as JSON: {error}") from error
 
 
 def _name_of(function: Callable[..., Any]) -> str:

@@ -8,6 +8,7 @@ from operator import attrgetter
 from perdure.base import replace
 from perdure.errors import ErrorInfo, TurnCancelledError
 from perdure.turn.approvals import OPEN, Gate
+from perdure.turn.effect_values import Doubt
 from perdure.turn.facts import CallFailed
 from perdure.turn.keys import CarryKey, ToolKey
 from perdure.turn.ledger import Bill
@@ -23,12 +24,14 @@ _RESULT = attrgetter("result")
 class OpenCall:
     """A call of the open step: what the model asked for, its approval, and its result.
 
-    `result` is None until the call has a result.
+    `result` is None until the call has a result. `doubt` is set while it is found out what became
+    of the call.
     """
 
     call: ToolCall
     gate: Gate = OPEN
     result: ToolResult | None = None
+    doubt: Doubt | None = None
 
     @property
     def edited(self) -> ToolCall:
@@ -37,8 +40,21 @@ class OpenCall:
 
     @property
     def is_asked(self) -> bool:
-        """Whether it waits for a person."""
-        return self.result is None and self.gate.status == "asked"
+        """Whether it waits for a person: to allow it, or to say what became of it."""
+        return self.result is None and (self.gate.status == "asked" or self.is_settled_by_people)
+
+    @property
+    def is_settled_by_people(self) -> bool:
+        """Whether a person has to say what became of it."""
+        return self.doubt is not None and self.doubt.waits
+
+    @property
+    def question(self) -> Gate:
+        """Its gate, with the reason why a person is asked, if there is a special one."""
+        if self.doubt is None or not self.doubt.waits:
+            return self.gate
+        changes = {"status": "asked", "reason": self.doubt.reason, "is_unknown": True}
+        return self.gate.model_copy(update=changes)
 
 
 @dataclass(frozen=True)

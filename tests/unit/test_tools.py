@@ -4,6 +4,7 @@ import contextlib
 import functools
 import inspect
 import json
+import re
 from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -16,8 +17,8 @@ import pytest
 from pydantic import BaseModel
 
 from perdure import Agent, Tool, Toolbox, ToolContext, errors, limits, tool
-from perdure.agents import tools
-from perdure.agents.definitions import Target, define
+from perdure.agents import tool_context, tools
+from perdure.agents.definitions import Target, define, define_tool
 
 
 @tool(timeout=timedelta(seconds=20), read_only=True)
@@ -345,7 +346,7 @@ class Point:
 )
 def test_result_is_text_as_it_is_or_json(value: object, text: str) -> None:
     """Values that JSON supports, and those that pydantic can encode."""
-    assert tools.encode(value) == text
+    assert tool_context.encode(value) == text
 
 
 @pytest.mark.accepts("T8")
@@ -355,7 +356,7 @@ def test_generator_is_encoded_as_the_list_that_it_makes() -> None:
     def found() -> Iterator[int]:
         yield from (1, 2)
 
-    assert json.loads(tools.encode(found())) == [1, 2]
+    assert json.loads(tool_context.encode(found())) == [1, 2]
 
 
 def _endless() -> list[object]:
@@ -380,21 +381,21 @@ def _deep() -> list[object]:
 def test_result_that_cannot_be_encoded_says_so(value: object) -> None:
     """A `ValueError` with the type, for any failure of the encoder."""
     with pytest.raises(ValueError, match=f"^{type(value).__name__} cannot be encoded as JSON: "):
-        tools.encode(value)
+        tool_context.encode(value)
 
 
 @pytest.mark.accepts("T8")
 def test_awaitable_result_names_the_mistake() -> None:
     """A sync wrapper around an async function, as in a decorator that forgets to await."""
     with _late() as coroutine, pytest.raises(ValueError, match="declare it with async def"):
-        tools.encode(coroutine)
+        tool_context.encode(coroutine)
 
 
 def test_coroutine_that_is_refused_as_a_result_is_closed() -> None:
     """Otherwise Python would warn that it was never awaited."""
     with _late() as coroutine:
         with pytest.raises(ValueError):
-            tools.encode(coroutine)
+            tool_context.encode(coroutine)
 
         assert inspect.getcoroutinestate(coroutine) == inspect.CORO_CLOSED
 
@@ -433,6 +434,7 @@ def test_context_that_is_printed_shows_no_dependency() -> None:
         turn_id="t",
         call_id="c",
         idempotency_key="k",
+        effect_key="k",
         attempt=1,
         labels={},
         beat=lambda *_: None,
@@ -440,3 +442,42 @@ def test_context_that_is_printed_shows_no_dependency() -> None:
     )
 
     assert "planted" not in f"{context} {context!r}"
+
+
+def find(invoice: str) -> str | None:
+    """Find a payment."""
+    return invoice
+
+
+@pytest.mark.accepts("T46")
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"effect_scope": "turn"}, "effect_scope= needs effect="),
+        ({"may_recur": True}, "may_recur= needs effect="),
+        ({"settle": timedelta(seconds=1)}, "settle= needs verify="),
+        ({"effect": ["invoice"], "read_only": True}, "read-only, so it has no effect"),
+        ({"effect": "invoice"}, "effect must be a function of the arguments, or a list"),
+        ({"effect": [1]}, "effect must be a function of the arguments, or a list"),
+        ({"effect": ["invoice"], "effect_scope": "all"}, "effect_scope must be"),
+        ({"on_unknown": "ask"}, "on_unknown must be"),
+        ({"verify": "find"}, "verify must be a tool or a function"),
+        ({"verify": tool(find)}, "verify= is the tool find, which is not read-only"),
+    ],
+)
+def test_options_about_an_effect_have_to_fit(options: dict[str, Any], message: str) -> None:
+    """What is declared is enforced, so what makes no sense is refused."""
+    with pytest.raises(errors.ConfigurationError, match=re.escape(message)):
+        tool(**options)(find)
+
+
+@pytest.mark.accepts("T47")
+def test_read_back_takes_arguments_of_the_call() -> None:
+    """A parameter that the tool does not have is refused when the agent is defined."""
+
+    @tool(verify=find)
+    def pay(amount: int) -> str:
+        return "paid"
+
+    with pytest.raises(errors.ConfigurationError, match="verify= takes 'invoice', which is no"):
+        define_tool(pay, "pay")

@@ -21,6 +21,7 @@ from perdure.agents.skills import LOAD_SKILL
 from perdure.temporal import failures, outcomes, search_attributes, start_request, trace_ids
 from perdure.temporal.names import READ_CHILD, TURN
 from perdure.temporal.payloads import pack
+from perdure.turn import effects
 from perdure.turn.decide import StartDelegates
 from perdure.turn.delegation import failed
 from perdure.turn.delegation_plan import Errand, delegate_of
@@ -238,6 +239,8 @@ class Children:
             allowed_tools=delegate.allowed_tools if delegate else None,
             lineage=lineage,
             deadline=self._board.deadline,
+            effects=effects.passed_on(state, workflow.info().workflow_id),
+            effect_scopes=state.request.effect_scopes,
         )
 
     async def _until_over(

@@ -49,21 +49,20 @@ def messages_once_in_order(simulated: Simulated) -> None:
 
 
 def limits_of_the_caller_hold(simulated: Simulated) -> None:
-    """A turn of a session begins with the rules of an agent that its users have named.
+    """A turn of a session begins with the rules of the agent that its users have named last.
 
     A turn before it may have been handed over to another agent, which then has this turn, too. But
     the guardrails and limits are those of the agent that the session, or a message, was meant for.
     """
-    named = {
-        agent
-        for runs in sessions(simulated.server).values()
-        for run in runs
-        for agent in agents_named(run)
-    }
+    named: dict[str, str] = {}
+    for runs in sessions(simulated.server).values():
+        named |= agents_named(runs)
     for run in simulated.server.runs:
         request = run.read.request
-        if request is not None and request.session is not None and request.agent not in named:
-            message = f"it begins with the rules of {request.agent}, and named are {sorted(named)}"
+        if request is None or request.session is None or run.id not in named:
+            continue
+        if request.agent != named[run.id]:
+            message = f"it begins with the rules of {request.agent}, and named is {named[run.id]}"
             raise BrokenError("limits of the caller hold", message, run)
 
 

@@ -21,7 +21,7 @@ from ..proof import (
     Taint,
     is_simulated,
 )
-from . import kill_matrix, measured
+from . import kill_matrix, measured, simulated_seeds
 
 PAGE = Path(__file__).parents[3] / "docs/proof.md"
 
@@ -131,6 +131,7 @@ def page() -> str:
             *_reasons(TAINTS, SURFACES),
             "\n## Gaps\n\n",
             *(list(_gaps()) or ["None: each crossing has a test or a reason.\n"]),
+            simulated_seeds.section(),
             kill_matrix.SECTION,
             *measured.sections(),
             HISTORY,
@@ -190,7 +191,7 @@ def _gaps() -> Iterator[str]:
 def _finding(finding: Finding) -> str:
     """Return the row of a finding of a review."""
     if finding.planted in {fault.name for fault in UNDECIDED}:
-        state = "undecided: too few sessions were simulated with it"
+        state = "undecided: too few guarded delegates are simulated"
         return f"| {finding.fault} | {finding.mended} | {state} | |\n"
     if not finding.planted:
         return f"| {finding.fault} | {finding.mended} | not found: {finding.reason} | |\n"

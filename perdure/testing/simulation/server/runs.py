@@ -14,6 +14,7 @@ from perdure.session.state import SessionState
 from perdure.temporal.histories.part_history import PartReader
 from perdure.temporal.histories.session_history import SessionReader
 from perdure.temporal.histories.turn_history import HistoryReader
+from perdure.temporal.names import TURN
 from perdure.testing.simulation.server.batch_reading import BatchRead, PartRead
 from perdure.testing.simulation.server.commands import WrittenEvent
 from perdure.testing.simulation.server.core import Core
@@ -162,6 +163,11 @@ class SimulatedRun:
     def root(self) -> SimulatedRun:
         """The first run of the turn at the root of the tree, or a later run of it."""
         return self if self.parent is None else self.parent[0].root
+
+    @property
+    def is_delegate(self) -> bool:
+        """Whether it is a turn that another turn has started."""
+        return self.parent is not None and self.parent[0].begun.type == TURN
 
     @property
     def unanswered(self) -> list[Update]:

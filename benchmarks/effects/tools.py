@@ -1,0 +1,181 @@
+"""How the effects are made: what a service promises, what is sent to it, and how tools are declared.
+
+A configuration is a set of tool options, so that a new option of tools is a new row of the table.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Literal
+
+import httpx
+
+from benchmarks.effects.behaviours import FIND
+from benchmarks.effects.templates import CLIENT_S, TEMPLATES, Record, Template
+from perdure import Agent, OutcomeUnknown, Tool, ToolContext
+
+SERVICE, KILL = "service", "kill"
+"""The labels with the URL of a turn's service, and with the moment at which its worker is killed."""
+GATE = "EFFECTS_GATE"
+"""The variable with the folder in which tools note that they can be killed."""
+_KILLED_S = 600.0
+
+Records = list[dict[str, str | int]]
+Key = Literal["none", "call", "own"]
+Find = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """How the tools of an agent are declared.
+
+    Attributes:
+        name: The name of the row.
+        honours_keys: Whether services have each effect once for a key.
+        key: The key that is sent: none, that of the call, or one that the tool makes of the turn
+            and the records.
+        client_s: How long the tool waits for an answer; None for ever.
+        names_unknown: Whether the tool says of a status of 500 that the outcome is unknown.
+        options: The options of the tool, by the function that reads back.
+    """
+
+    name: str
+    honours_keys: bool
+    key: Key = "none"
+    client_s: float | None = CLIENT_S
+    names_unknown: bool = False
+    options: Callable[[Template, Find], Mapping[str, Any]] = field(default=lambda *_: {})
+
+    @property
+    def agent(self) -> str:
+        """The name of the agent."""
+        return self.name.replace(" ", "-")
+
+
+NO_KEY = Configuration("no key", honours_keys=False)
+CALL_KEY = Configuration(
+    "key of the call", honours_keys=True, key="call", options=lambda *_: {"idempotent": True}
+)
+OWN_KEY = Configuration(
+    "key of its own", honours_keys=True, key="own", options=lambda *_: {"idempotent": True}
+)
+STOPPED = Configuration(
+    "stopped",
+    honours_keys=False,
+    client_s=None,
+    options=lambda *_: {"timeout": timedelta(seconds=CLIENT_S)},
+)
+CONFIGURATIONS = (NO_KEY, CALL_KEY, OWN_KEY)
+
+
+class ServiceRefused(Exception):  # noqa: N818 - it is what the model reads
+    """The service has answered with an error."""
+
+
+async def send(
+    template: Template, url: str, records: Sequence[Record], key: str, client_s: float | None
+) -> str:
+    """Ask the service to make the effects, and return its answer.
+
+    Raises:
+        ServiceRefused: It answered with an error.
+        httpx.ReadTimeout: There was no answer.
+    """
+    waits = httpx.Timeout(client_s, connect=None)
+    async with httpx.AsyncClient(timeout=waits, trust_env=False) as client:
+        answer = await client.post(
+            f"{url}/{template.kind}",
+            json=records if len(template.records) > 1 else records[0],
+            headers={"Idempotency-Key": key} if key else {},
+        )
+    if answer.is_error:
+        raise ServiceRefused(f"{answer.status_code} {answer.text}")
+    return answer.text
+
+
+async def found(template: Template, url: str, records: Sequence[Record]) -> dict[str, list[Record]]:
+    """Read back which of these records were made, and which are missing."""
+    wanted = [template.original(record) for record in records]
+    async with httpx.AsyncClient(trust_env=False) as client:
+        answer = await client.get(
+            f"{url}/{template.kind}", params={template.subject: wanted[0][template.subject]}
+        )
+    items: list[Record] = answer.raise_for_status().json()["items"]
+    made = [record for record in wanted if any(record.items() <= item.items() for item in items)]
+    return {"made": made, "missing": [record for record in wanted if record not in made]}
+
+
+def meaning(template: Template, records: Sequence[Record]) -> list[Record]:
+    """What a call means, whatever the service names its fields."""
+    return [template.original(record) for record in records]
+
+
+def tools_of(configuration: Configuration, template: Template) -> tuple[Tool, Tool]:
+    """The tool that makes the effects of a template, and the one that reads them back."""
+
+    async def write(ctx: ToolContext[None], records: Records) -> str:
+        await killed(ctx, "before")
+        try:
+            answer = await send(
+                template,
+                ctx.labels[SERVICE],
+                records,
+                _key(configuration.key, ctx, meaning(template, records)),
+                _KILLED_S if ctx.labels.get(KILL) == "in" else configuration.client_s,
+            )
+        except ServiceRefused as error:
+            if configuration.names_unknown and str(error).startswith("500"):
+                raise OutcomeUnknown(str(error)) from error
+            raise
+        await killed(ctx, "after")
+        return answer
+
+    async def find(ctx: ToolContext[None], records: Records) -> str | None:
+        """What was made of the records; None if nothing was."""
+        read = await found(template, ctx.labels[SERVICE], records)
+        return json.dumps(read) if read["made"] else None
+
+    async def look(ctx: ToolContext[None], records: Records) -> str:
+        return json.dumps(await found(template, ctx.labels[SERVICE], records))
+
+    makes: Tool = Tool(
+        write,
+        name=template.tool,
+        description=f"Make {template.kind}.",
+        **configuration.options(template, find),
+    )
+    reads: Tool = Tool(
+        look, name=FIND + template.tool, description=f"Find {template.kind}.", read_only=True
+    )
+    return makes, reads
+
+
+def _key(kind: Key, ctx: ToolContext[None], records: Sequence[Record]) -> str:
+    match kind:
+        case "call":
+            return ctx.idempotency_key
+        case "own":
+            return f"{ctx.turn_id} {json.dumps(records)}"
+    return ""
+
+
+async def killed(ctx: ToolContext[None], moment: str) -> None:
+    """Wait for the end of the process, once in a turn, if it has to come at this moment."""
+    if ctx.labels.get(KILL) != moment:
+        return
+    note = Path(os.environ[GATE]) / ctx.turn_id
+    if not note.exists():
+        note.write_text(str(os.getpid()), encoding="utf-8")
+        await asyncio.sleep(_KILLED_S)
+
+
+def agent_of(configuration: Configuration) -> Agent[None]:
+    """The agent that has all tasks."""
+    tools = [tool for template in TEMPLATES for tool in tools_of(configuration, template)]
+    return Agent(name=configuration.agent, model="script:script", tools=tools, on_loop="ignore")

@@ -25,7 +25,7 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError, CancelledError
 
 from perdure import errors
-from perdure.activities import heartbeats, output_validation, tool_compatibility
+from perdure.activities import effect_keys, heartbeats, output_validation, tool_compatibility
 from perdure.activities.error_log import log_raised, logged
 from perdure.activities.mcp.toolboxes import Servers
 from perdure.activities.resolve_agent import Agents
@@ -42,7 +42,7 @@ from perdure.temporal import failures, secrets
 from perdure.temporal.names import CALL_SYNC_TOOL, CALL_TOOL, TURN
 from perdure.temporal.payloads import pack, raw_input, unpack
 from perdure.text import clean, described, words_of
-from perdure.turn.keys import ToolKey, parse_key
+from perdure.turn.keys import ToolKey, VerifyKey, parse_key
 from perdure.turn.wire import ToolOutput, ToolRun
 
 Handler = Callable[..., Any]
@@ -63,6 +63,8 @@ class _Ready:
     """The model's arguments only, which must fit the schema that the tool was made from."""
     lacks_deps: bool = False
     """Whether the tool takes a context, but the worker has no lifespan to provide deps."""
+    effect_key: str = ""
+    """The key of the effect, if the tool has such keys."""
 
     @property
     def what(self) -> str:
@@ -160,10 +162,10 @@ class ToolActivities:
         if isinstance(ready, ToolOutput):
             return self._done(run, ready, began)
         if ready.tool.is_async:
-            return self._done(
-                run, self._loop_of(ready.tool).run_blocking(_awaited(ready), ready.what), began
-            )
-        return self._done(run, _called(ready), began)
+            output = self.loop_of(ready.tool).run_blocking(_awaited(ready), ready.what)
+        else:
+            output = _called(ready)
+        return self._done(run, output.with_key(ready.effect_key), began)
 
     async def _run_async(self, run: ToolRun) -> RawValue:
         began = time.monotonic()
@@ -173,19 +175,26 @@ class ToolActivities:
         if isinstance(ready, ToolOutput):
             return self._done(run, ready, began)
         if ready.tool.is_async:
-            return self._done(
-                run, await self._loop_of(ready.tool).run(_awaited(ready), ready.what), began
-            )
-        return self._done(run, await asyncio.to_thread(_called, ready), began)
+            output = await self.loop_of(ready.tool).run(_awaited(ready), ready.what)
+        else:
+            output = await asyncio.to_thread(_called, ready)
+        return self._done(run, output.with_key(ready.effect_key), began)
 
-    def _loop_of(self, item: Tool) -> ToolLoop:
+    def loop_of(self, item: Tool) -> ToolLoop:
+        """Return the loop on which an async tool runs."""
         return self._servers.loop if isinstance(item, MCPTool) else self._loop
+
+    def deployed(self, run: ToolRun) -> Tool | None:
+        """Return the deployed tool of a call; None if there is none."""
+        info = activity.info()
+        name = run.tool or info.activity_type
+        return self._agents.tool(info.workflow_run_id or "", run.owner, name, run.schema_digest)
 
     def _prepared(self, run: ToolRun) -> _Ready | ToolOutput:
         """Find the tool and parse the arguments; a result means that the tool does not run."""
         info = activity.info()
         name = run.tool or info.activity_type
-        item = self._agents.tool(info.workflow_run_id or "", run.owner, name, run.schema_digest)
+        item = self.deployed(run)
         if item is None:
             return error_result(
                 f"{name}: the deployed worker does not have this tool of agent {run.owner} any more"
@@ -202,20 +211,33 @@ class ToolActivities:
         if held_back is not None:
             return held_back
         stated = dict(arguments) if isinstance(item.arguments, StatedArguments) else None
+        try:
+            effect_key = effect_keys.key_of(item, run)
+        except Exception as error:  # noqa: BLE001 - it is code of the tool
+            log_raised(f"effect= of tool {name!r} raised {raised(error)}", error)
+            return error_result(f"{name} was not called: its effect= failed: {described(error)}")
+        known = effect_keys.known_before(item, run, effect_key)
+        if known is not None:
+            return ToolOutput(content="", is_error=True, effect_key=effect_key, known=known)
         if item.context_parameter:
-            arguments[item.context_parameter] = self._context(run, info, name)
+            arguments[item.context_parameter] = self.context(run, info, name, effect_key)
         lacks_deps = bool(item.context_parameter) and not self._loop.has_lifespan
-        return _Ready(item, arguments, run, stated, lacks_deps)
+        return _Ready(item, arguments, run, stated, lacks_deps, effect_key)
 
-    def _context(self, run: ToolRun, info: activity.Info, name: str) -> ToolContext[Any]:
+    def context(
+        self, run: ToolRun, info: activity.Info, name: str, effect_key: str
+    ) -> ToolContext[Any]:
+        """Return the context of a call, or of its read-back."""
         parsed = parse_key(info.activity_id)
-        key = parsed if isinstance(parsed, ToolKey) else ToolKey(0, 0)
+        key = parsed if isinstance(parsed, ToolKey | VerifyKey) else ToolKey(0, 0)
         turn_id = info.workflow_id or ""
+        idempotency_key = run.idempotency_key(turn_id, key.step, key.call, name)
         return ToolContext(
             deps=self._loop.deps,
             turn_id=turn_id,
             call_id=run.call_id,
-            idempotency_key=run.idempotency_key(turn_id, key.step, key.call, name),
+            idempotency_key=idempotency_key,
+            effect_key=effect_key or idempotency_key,
             # else no attempt has called the tool
             attempt=(key.attempt if run.repeats or run.approved is None else 1),
             labels=run.labels,

@@ -12,6 +12,7 @@ PerdureError                        something unexpected; the message says where
 │   ├── OutputInvalidError          the answer does not have the requested type
 │   ├── GuardrailError              a guardrail refused it
 │   ├── ToolResolverError           a tool could not be found because the resolver failed
+│   ├── EffectUnknownError          whether a call has taken effect remained unknown
 │   ├── DuplicateToolError          two tools have the same name: rename or prefix one
 │   ├── TooLargeError               a value is too large for history
 │   └── TranscriptMismatchError     the worker read another transcript than the turn's; retried
@@ -73,6 +74,7 @@ __all__ = [
     "BatchNotFoundError",
     "ConfigurationError",
     "DuplicateToolError",
+    "EffectUnknownError",
     "ErrorInfo",
     "GuardrailError",
     "InvalidRequestError",
@@ -237,6 +239,12 @@ class ToolResolverError(PerdureError):
     """A tool resolver failed."""
 
     code = "TOOL_RESOLVER"
+
+
+class EffectUnknownError(PerdureError):
+    """Whether a call has taken effect remained unknown, and its tool has `on_unknown="fail"`."""
+
+    code = "EFFECT_UNKNOWN"
 
 
 class DuplicateToolError(PerdureError):

@@ -349,3 +349,14 @@ WINDOW_TARGET = 0.5
 """The share that remains after shortening, so that many steps follow before the next one."""
 KEPT_STEPS = 4
 """The number of final steps of a transcript that are never shortened."""
+
+KNOWN_EFFECTS = 100
+"""The number of effects that a turn remembers, and gives to the turns that follow it."""
+EFFECT_RESULT_BYTES = 1_000
+"""How much of the result of an effect is remembered."""
+KEY_BYTES = 12
+"""The beginning of an effect's key by which a worker recognizes it."""
+READ_BACK = timedelta(minutes=15)
+"""How long a lost call is read back while the service does not answer."""
+EFFECT_ATTEMPTS = 3
+"""How often a call is made that was read back and had not taken effect."""

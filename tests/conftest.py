@@ -38,13 +38,14 @@ from perdure.temporal.histories.runs import run_after
 from perdure.temporal.histories.turn_history import HistoryReader
 from perdure.testing import ScriptedModel
 from perdure.text import clip
-from perdure.turn import carry
+from perdure.turn import carry, effects
 from perdure.turn.facts import TurnContinued
 from perdure.turn.fold import fold
 from perdure.turn.ledger import in_words
 from perdure.turn.state import TurnState
 from perdure.turn.wire import Summary
 from perdure.values import reports
+from perdure.values.effects import within
 from perdure.worker import AgentWorker
 
 from .support.rewriting import rewrite_asserts
@@ -400,6 +401,7 @@ def told_by_fold(state: TurnState) -> dict[str, Any]:
             [child.report for child in state.children], limits.SUMMARY_BYTES // 4
         ),
         "descendants": state.descendants,
+        "effects": within(effects.known(state), limits.SUMMARY_BYTES // 4),
     }
 
 

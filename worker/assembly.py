@@ -32,6 +32,7 @@ from perdure.activities.resolve_agent import Agents
 from perdure.activities.settle_schedule import NOT_KEPT, settle_schedule
 from perdure.activities.tool_loop import ToolLoop
 from perdure.activities.transcripts import Transcripts
+from perdure.activities.verify_effect import Verifications
 from perdure.activities.webhook_rules import WebhookRules
 from perdure.activities.webhooks import NOT_SENT, Webhooks
 from perdure.agents.definitions import Target, define
@@ -61,6 +62,7 @@ from perdure.temporal.names import (
     SETTLE_SCHEDULE,
     STORE_BATCH,
     TELL_OBSERVERS,
+    VERIFY,
 )
 from perdure.temporal.payloads import V, is_foreign, pack, raw_input, undecodable, unpack
 from perdure.turn.approvals import PolicyCall
@@ -169,7 +171,11 @@ def build(app: AgentWorker, settings: WorkerSettings) -> Activities:
     tool_calls = ToolActivities(names, agents, loop, servers, transcripts)
     return Activities(
         call_model=_handler(CALL_MODEL, model_calls.call_model, ModelCall),
-        others=(*_others(agents, Hooks(agents, transcripts)), *deliveries(webhooks)),
+        others=(
+            *_others(agents, Hooks(agents, transcripts)),
+            _handler(VERIFY, Verifications(tool_calls).verify, ToolRun),
+            *deliveries(webhooks),
+        ),
         tools=tuple(tool_calls.handlers()),
         tool_calls=tool_calls,
         tool_names=names,

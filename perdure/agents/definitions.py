@@ -13,6 +13,7 @@ from perdure.agents.agent import Agent
 from perdure.agents.delegates import LIST_AGENTS, InheritedTool, PinnedDelegate
 from perdure.agents.delegates import NAMES as DELEGATION_TOOLS
 from perdure.agents.delegates import tools as delegation_tools
+from perdure.agents.effects import PinnedEffect
 from perdure.agents.handoffs import HAND_OVER, PinnedHandoff
 from perdure.agents.handoffs import tool as handoff_tool
 from perdure.agents.middleware import Logger, Middleware, Timeout
@@ -45,7 +46,8 @@ class ToolDefinition(Wire):
     tool is inherited, empty for the agent's own tools; `policies` are the agents above whose
     policies apply to an inherited tool, and `has_policy` means that there are some; `has_context`,
     that the tool takes a `ToolContext`. `is_local` means that a quick call runs within the workflow
-    task, and `is_async`, that the function is async. The tools of delegation and `hand_over` have
+    task, and `is_async`, that the function is async. `effect` has what the tool says about its
+    effect, None if it says nothing. The tools of delegation and `hand_over` have
     no activity: the turn runs them itself.
     """
 
@@ -64,6 +66,7 @@ class ToolDefinition(Wire):
     policies: tuple[str, ...] = ()
     is_local: bool = False
     is_async: bool = False
+    effect: PinnedEffect | None = None
 
     @property
     def timeout(self) -> timedelta:
@@ -378,4 +381,5 @@ def define_tool(item: Tool, activity: str) -> ToolDefinition:
         has_context=item.context_parameter is not None,
         is_local=item.local,
         is_async=item.is_async,
+        effect=item.pinned_effect,
     )

@@ -23,7 +23,6 @@ from typing import (
     Generic,
     ParamSpec,
     Protocol,
-    TypedDict,
     TypeVar,
     Unpack,
     overload,
@@ -33,6 +32,8 @@ from pydantic import JsonValue
 from pydantic_core import to_json
 
 from perdure import errors, limits, validation
+from perdure.agents import effects
+from perdure.agents.effects import EffectOptions, PinnedEffect
 from perdure.schemas import tool_arguments
 from perdure.text import size
 from perdure.validation import Converted, Must
@@ -54,7 +55,7 @@ NAME = re.compile(rf"[A-Za-z0-9_-]{{1,{limits.NAME_CHARACTERS}}}")
 _CONTEXT_BY_NAME = re.compile(r"(\w+\.)*ToolContext(\[|$)")
 
 
-class ToolOptions(TypedDict, total=False):
+class ToolOptions(EffectOptions, total=False):
     """The options of a tool except its name and description; see `tool`."""
 
     timeout: timedelta
@@ -70,12 +71,15 @@ _DEFAULTS = ToolOptions(
     idempotent=False,
     requires_approval=False,
     local=False,
+    **effects.DEFAULTS,
 )
 _A_TOOL = Annotated[Callable[..., Any], Must("a tool or a function")]
 _KINDS = {
     "description": validation.Text | None,
     "timeout": validation.Time,
     **dict.fromkeys(("read_only", "idempotent", "requires_approval", "local"), bool),
+    **effects.KINDS,
+    **dict.fromkeys(("verify", "undo"), _A_TOOL | None),
 }
 
 
@@ -100,6 +104,8 @@ class ToolContext(Generic[Deps]):
         call_id: The id of the call that the model knows.
         idempotency_key: A key that is the same for every attempt of this call, also after a crash
             or a reset; 32 hexadecimal digits.
+        effect_key: A key that is the same for every call with the same effect, which `effect=` of
+            the tool says; without it, the `idempotency_key`. 32 hexadecimal digits.
         attempt: 1, or more when an idempotent tool runs again because its worker was lost.
         labels: The labels given when the turn was started.
     """
@@ -108,6 +114,7 @@ class ToolContext(Generic[Deps]):
     turn_id: str
     call_id: str
     idempotency_key: str
+    effect_key: str
     attempt: int
     labels: Mapping[str, str]
     beat: Callable[..., None] = field(repr=False)
@@ -167,6 +174,10 @@ class Tool(Generic[P, R]):
                 " out local=True"
             )
         self.timeout = self._options["timeout"]
+        effects.check(self.name, self._options, read_only=self.read_only)
+        self.effect = self._options["effect"]
+        self.verify = self._beside("verify", read_only=True)
+        self.undo = self._beside("undo")
         self.is_async = inspect.iscoroutinefunction(function)
         self._given_description = description
         self._stated: tool_arguments.StatedArguments | None = None
@@ -201,6 +212,13 @@ class Tool(Generic[P, R]):
             idempotent: As for `tool`.
             requires_approval: As for `tool`.
             local: As for `tool`.
+            effect: As for `tool`, with JSON values, and so are all options about the effect.
+            effect_scope: As for `tool`.
+            may_recur: As for `tool`.
+            verify: As for `tool`.
+            settle: As for `tool`.
+            on_unknown: As for `tool`.
+            undo: As for `tool`.
 
         Raises:
             ConfigurationError: The schema, the name, the timeout or another value is not valid.
@@ -208,6 +226,39 @@ class Tool(Generic[P, R]):
         made: Tool[..., Result] = Tool(function, name=name, description=description, **options)
         made._stated = tool_arguments.stated(f"tool {name}", parameters)
         return made
+
+    def _beside(self, option: str, **options: Unpack[ToolOptions]) -> Tool | None:
+        """Return the tool that `verify=` or `undo=` names; None without it.
+
+        Raises:
+            ConfigurationError: It cannot be a tool, or a read-back is not read-only.
+        """
+        given: Any = self._options.get(option)
+        if given is None or isinstance(given, Tool):
+            made: Tool | None = given
+        else:
+            made = Tool(given, **options)
+        if made is not None and option == "verify" and not made.read_only:
+            raise errors.ConfigurationError(
+                f"tool {self.name}: verify= is the tool {made.name}, which is not read-only"
+            )
+        return made
+
+    @property
+    def pinned_effect(self) -> PinnedEffect | None:
+        """What a turn is pinned to of the effect; None for a tool without options about it."""
+        if all(self._options[name] == default for name, default in effects.DEFAULTS.items()):  # type: ignore[literal-required]
+            return None
+        return PinnedEffect(
+            has_key=self.effect is not None,
+            scope=self._options["effect_scope"],
+            may_recur=self._options["may_recur"],
+            verifies=self.verify is not None,
+            settle_s=(self._options["settle"] or timedelta()).total_seconds(),
+            verify_timeout_s=self.verify.timeout.total_seconds() if self.verify else 0,
+            on_unknown=self._options["on_unknown"],
+            can_undo=self.undo is not None,
+        )
 
     @functools.cached_property
     def description(self) -> str:
@@ -253,6 +304,11 @@ class Tool(Generic[P, R]):
                 f" tools=[thing.{self.name}]"
             )
         return tool_arguments.arguments_of(self.function, hidden)
+
+    def accepted(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return those of the values, by name, that are arguments of the tool."""
+        names: Any = self.arguments.schema.get("properties", {})
+        return {name: value for name, value in values.items() if name in names}
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function itself."""
@@ -316,6 +372,23 @@ def tool(
         requires_approval: Whether each call waits for approval.
         local: Whether a call runs within the workflow task, which is cheaper, as long as it ends
             within a second; after that it runs again, as other calls do. For `read_only` tools.
+        effect: What a call brings about: a function of its arguments, which it gets as attributes
+            of one object, or a list of their names. Two calls with equal values are one effect: the
+            second one gets the result of the first one, and does not run.
+        effect_scope: Where they are one effect: in the `turn` with its delegates, forks and resumed
+            turns; in the `session` or the task of a batch, or else the turn; or, for a service
+            that honours `ctx.effect_key`, in all turns of the `account`.
+        may_recur: Whether an effect that is known may be brought about again: the call then runs.
+        verify: A read-only function or tool that finds out whether a call has taken effect, after
+            its outcome has become unknown. It takes arguments of the call by name, and
+            `ToolContext`. What it returns is the result of the call; None means that the call has
+            not taken effect. If it raises, it is tried again for a while.
+        settle: The time after which a call that was lost cannot take effect any more; it passes
+            before `verify` is asked. The default is no time.
+        on_unknown: What happens if the outcome remains unknown: the model is told (`tell`), the
+            turn waits until a person says what became of the call (`pause`), or it fails (`fail`).
+        undo: A function or tool that takes back what a call has done. It takes arguments of the
+            call by name, and the result of the call as `result`.
 
     Raises:
         ConfigurationError: The name, the timeout or another value is not valid, or the tool is

@@ -146,6 +146,9 @@ CHILD_NEWS = "child_news"
 ASK_POLICY = "perdure.ask_policy"
 """`PolicyCall -> Ruling`: ask the policies about a call."""
 
+VERIFY = "perdure.verify"
+"""`ToolRun -> Verification`: find out whether a call has taken effect, which may be repeated."""
+
 RUN_MIDDLEWARE = "perdure.middleware"
 """`HookCall -> Noted`: run middleware of the agent before or after the turn."""
 

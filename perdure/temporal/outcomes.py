@@ -23,6 +23,7 @@ from perdure.temporal.payloads import unpack
 from perdure.text import clip
 from perdure.turn.approvals import Ruling
 from perdure.turn.continuation import Continuation
+from perdure.turn.effect_values import Verification
 from perdure.turn.facts import (
     AgentResolved,
     ApprovalNeeded,
@@ -45,6 +46,7 @@ from perdure.turn.facts import (
     ToolReturned,
     TurnContinued,
     TurnStarted,
+    Verified,
 )
 from perdure.turn.keys import (
     ActivityKey,
@@ -57,6 +59,7 @@ from perdure.turn.keys import (
     PolicyKey,
     ReadKey,
     ToolKey,
+    VerifyKey,
     parse_key,
 )
 from perdure.turn.slot import ScheduledBy, Slot
@@ -161,8 +164,8 @@ def completed(key: ActivityKey, result: RawValue) -> Recorded:
             return HookEnded(key)
         case ReadKey():
             return _read(key, result)
-        case ToolKey():
-            return _tool_completed(key, result)
+        case ToolKey() | VerifyKey():
+            return _call_completed(key, result)
         case CarryKey():
             _refuse_later(key, result)
     try:
@@ -205,6 +208,12 @@ def _refuse_later(key: CarryKey, result: RawValue) -> None:
         )
 
 
+def _call_completed(
+    key: ToolKey | VerifyKey, result: RawValue
+) -> ToolReturned | ApprovalNeeded | ToolLost | Verified:
+    return _verified(key, result) if isinstance(key, VerifyKey) else _tool_completed(key, result)
+
+
 def _tool_completed(key: ToolKey, result: RawValue) -> ToolReturned | ApprovalNeeded | ToolLost:
     try:
         return returned(key, unpack(result, ToolOutput))
@@ -233,8 +242,18 @@ def failed(key: ActivityKey, failure: BaseException) -> Fact:
             return ChildRead(key)
         case ToolKey():
             return _tool_lost(key, failure)
+        case VerifyKey():
+            reason = _error_of(key, failure).message
+            return Verified(key, Verification(verdict="unreadable", content=reason))
         case _:
             return CallFailed(key, _error_of(key, failure), _worker_lost(failure))
+
+
+def _verified(key: VerifyKey, result: RawValue) -> Verified:
+    try:
+        return Verified(key, unpack(result, Verification))
+    except PerdureError as error:
+        return Verified(key, Verification(verdict="unreadable", content=error.message))
 
 
 def _read(key: ReadKey, result: RawValue) -> ChildRead:
@@ -266,7 +285,8 @@ def _tool_lost(key: ToolKey, failure: BaseException) -> ToolLost:
 
 
 def _error_of(
-    key: AgentKey | CarryKey | ModelKey | PolicyKey | HandoffKey | HookKey, failure: BaseException
+    key: AgentKey | CarryKey | ModelKey | PolicyKey | VerifyKey | HandoffKey | HookKey,
+    failure: BaseException,
 ) -> ErrorInfo:
     if _worker_lost(failure):
         return errors.PerdureError(
@@ -284,9 +304,11 @@ def _error_of(
 
 
 def _timed_out(
-    key: AgentKey | CarryKey | ModelKey | PolicyKey | HandoffKey | HookKey,
+    key: AgentKey | CarryKey | ModelKey | PolicyKey | VerifyKey | HandoffKey | HookKey,
 ) -> PerdureError:
     match key:
+        case VerifyKey():
+            return errors.PerdureError("it took too long")
         case ModelKey():
             return errors.LLMTimeoutError(
                 f"no answer within {limits.MODEL_CALL.total_seconds():g} s"

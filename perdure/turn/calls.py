@@ -11,6 +11,7 @@ from perdure.base import replace
 from perdure.turn import (
     charges,
     delegation_plan,
+    effects,
     fallback,
     gates,
     guards,
@@ -26,6 +27,7 @@ from perdure.turn.facts import (
     Scheduled,
     ToolLost,
     ToolReturned,
+    Verified,
 )
 from perdure.turn.keys import HandoffKey, Key, ModelKey, PolicyKey, ToolKey
 from perdure.turn.ledger import Bill
@@ -281,8 +283,12 @@ def runs_tools(answer: ModelAnswer) -> bool:
     )
 
 
-def tool_ended(state: TurnState, fact: ToolReturned | ToolLost | ApprovalNeeded) -> TurnState:
+def tool_ended(
+    state: TurnState, fact: ToolReturned | ToolLost | ApprovalNeeded | Verified
+) -> TurnState:
     """Book a tool call, and give it its result if the step still waits for one."""
+    if isinstance(fact, Verified):
+        return effects.verified(state, fact)
     key, ledger = fact.key, state.accounts.ledger
     is_asked = isinstance(fact, ApprovalNeeded)
     ledger = ledger.release(str(key)) if is_asked else ledger.charge(str(key))
@@ -293,10 +299,10 @@ def tool_ended(state: TurnState, fact: ToolReturned | ToolLost | ApprovalNeeded)
     if isinstance(fact, ApprovalNeeded):
         return gates.asked_again(state, fact)
     if isinstance(fact, ToolReturned):
-        return steps.take(state, fact.key, fact.output)
+        return effects.returned(state, fact)
     broken = fact.error if state.agent is not None and state.agent.rules >= 1 else None
     step = replace(state.open_step, broken=state.open_step.broken or broken)
-    return steps.lose(replace(state, open_step=step), fact.key, fact.loss, fact.message)
+    return effects.lost(replace(state, open_step=step), fact)
 
 
 def failed(before: TurnState, fact: CallFailed) -> TurnState:

@@ -13,6 +13,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain as joined
+from typing import Any
 
 from pydantic import TypeAdapter
 from pydantic_core import to_json
@@ -23,6 +24,7 @@ from perdure.base import replace
 from perdure.turn import guards, handoffs, reservations, steps
 from perdure.turn.child import Child
 from perdure.turn.context_window import NO_CUT, kept
+from perdure.turn.effect_values import Doubt, EffectScopes
 from perdure.turn.open_step import Attempts, OpenStep
 from perdure.turn.snapshot import (
     VERSION,
@@ -127,9 +129,13 @@ def _brief(child: Child) -> Child:
     """Return a delegate's turn without what its parent does not need any more."""
     lineage = child.request.lineage
     lineage = lineage and lineage.model_copy(update={"tools": ()})
-    return replace(
-        child, request=child.request.model_copy(update={"lineage": lineage, "labels": {}})
-    )
+    changes: dict[str, Any] = {
+        "lineage": lineage,
+        "labels": {},
+        "effects": (),
+        "effect_scopes": EffectScopes(),
+    }
+    return replace(child, request=child.request.model_copy(update=changes))
 
 
 def _snapshot(state: TurnState, carried: Carried, handed_at: int) -> Snapshot:
@@ -163,6 +169,7 @@ def _snapshot(state: TurnState, carried: Carried, handed_at: int) -> Snapshot:
         handed_by=state.handoffs.by,
         worked=state.handoffs.worked,
         handed_at=handed_at,
+        effects=state.effects,
     )
 
 
@@ -197,6 +204,7 @@ def _open_record(step: OpenStep) -> OpenRecord:
     return OpenRecord(
         answer=step.answer and step.answer.model_copy(update={"message": _NO_MESSAGE}),
         gates=tuple(call.gate for call in step.calls),
+        doubts=_doubts(step),
         decisions=step.decisions,
         objections=step.objections,
         tried=step.tried,
@@ -204,6 +212,11 @@ def _open_record(step: OpenStep) -> OpenRecord:
         unpassed=step.unpassed,
         broken=step.broken,
     )
+
+
+def _doubts(step: OpenStep) -> tuple[Doubt | None, ...]:
+    doubts = tuple(call.doubt for call in step.calls)
+    return doubts if any(doubts) else ()
 
 
 def _attempts_record(attempts: Attempts) -> AttemptsRecord:

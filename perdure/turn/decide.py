@@ -15,8 +15,9 @@ from perdure.turn import delegation_plan, guards, handoffs, leases, outages, res
 from perdure.turn.approvals import Asked
 from perdure.turn.calls import asks_again, reads_on, ready_for, runs_tools
 from perdure.turn.delegation_plan import Errand
+from perdure.turn.effect_values import Doubt
 from perdure.turn.fallback import Choice, Fallback
-from perdure.turn.keys import HandoffKey, ModelKey, PolicyKey, ToolKey
+from perdure.turn.keys import HandoffKey, ModelKey, PolicyKey, ToolKey, VerifyKey
 from perdure.turn.ledger import Ledger
 from perdure.turn.open_step import OpenCall
 from perdure.turn.outages import NO_OUTAGE
@@ -50,6 +51,15 @@ class Act:
 
     key: ToolKey
     call: ToolCall
+
+
+@dataclass(frozen=True, slots=True)
+class Verify:
+    """Find out what became of a call, after the time that its tool needs to settle."""
+
+    key: VerifyKey
+    call: ToolCall
+    settle: timedelta
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +98,13 @@ class AwaitApproval:
 
 
 @dataclass(frozen=True, slots=True)
+class AwaitSettlement:
+    """Wait until a person has said what became of these calls, whose outcome is unknown."""
+
+    calls: tuple[tuple[ToolCall, Doubt], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class AwaitResume:
     """Wait until a person resumes the turn: the agent's limit for retrying the model is reached."""
 
@@ -113,13 +130,16 @@ class TakeOver:
     """Take over the messages of the session before the turn, because the next move needs them."""
 
 
+CallMove = Act | Verify | StartDelegates
+"""The moves of a call, several of which may be made at once."""
+
 Move = (
     Ask
-    | Act
-    | StartDelegates
+    | CallMove
     | HandOver
     | Consult
     | AwaitApproval
+    | AwaitSettlement
     | AwaitResume
     | AwaitIterations
     | AwaitBudget
@@ -263,7 +283,7 @@ def _call(situation: Situation) -> Move:
     waiting = state.open_step.unfinished
     if waiting:
         guards.check_allowed(agent, [open_call.call for open_call in state.open_step.calls])
-        return _gate(state) or _hand_over(state) or _acts(state, agent, waiting[:1])[0]
+        return _gate(state) or _hand_over(state) or _act(state, agent)
     if not state.finishing:
         _check_iterations(state, agent)
         guards.check_loop(state, agent)
@@ -319,38 +339,82 @@ def _hand_over(state: TurnState) -> HandOver | None:
     return HandOver(key, call, handoffs.asked(call)[0], retry_delay(state.attempts.unpardoned))
 
 
+def _act(state: TurnState, agent: AgentDefinition) -> CallMove | AwaitSettlement:
+    """Return the move of the next open call; calls that wait for a person are last."""
+    unfinished = state.open_step.unfinished
+    ready = [item for item in unfinished if item[1].doubt is None or not item[1].doubt.waits]
+    if ready:
+        return _acts(state, agent, ready[:1])[0]
+    doubts = ((open_call.edited, open_call.doubt) for _, open_call in unfinished)
+    return AwaitSettlement(tuple((call, doubt) for call, doubt in doubts if doubt is not None))
+
+
+def _verify(
+    state: TurnState, agent: AgentDefinition, position: int, open_call: OpenCall
+) -> Verify | None:
+    """Return the move that finds out what became of a call; None for one without a doubt."""
+    if open_call.doubt is None:
+        return None
+    tool = agent.tool(open_call.call.name)
+    settle_s = tool.effect.settle_s if tool and tool.effect else 0
+    key = VerifyKey(state.step_count + 1, position, _attempt(state, position))
+    return Verify(key, open_call.edited, timedelta(seconds=settle_s))
+
+
 def _acts(
     state: TurnState, agent: AgentDefinition, calls: Sequence[tuple[int, OpenCall]]
-) -> tuple[Act | StartDelegates, ...]:
+) -> tuple[CallMove, ...]:
     """Return the moves that make these calls of the step, each with its place, at once."""
-    state.accounts.ledger.reserve("call", ONE_TOOL_CALL)
+    verifications = [_verify(state, agent, *item) for item in calls]
+    if not all(verifications):
+        state.accounts.ledger.reserve("call", ONE_TOOL_CALL)
     acts = tuple(
-        Act(ToolKey(state.step_count + 1, position, _attempt(state, position)), open_call.edited)
-        for position, open_call in calls
+        verification
+        or Act(ToolKey(state.step_count + 1, position, _attempt(state, position)), open_call.edited)
+        for verification, (position, open_call) in zip(verifications, calls, strict=True)
     )
     delegations = [act.call for act in acts if delegation_plan.is_delegation(act.call)]
     if not delegations:
         return acts
-    tool_calls = len(acts) - len(delegations)
+    tool_calls = sum(isinstance(act, Act) for act in acts) - len(delegations)
     errands = iter(leases.leases(state, agent, delegations, others=tool_calls))
     return tuple(
         StartDelegates(act.key, act.call, next(errands))
-        if delegation_plan.is_delegation(act.call)
+        if isinstance(act, Act) and delegation_plan.is_delegation(act.call)
         else act
         for act in acts
     )
 
 
-def moves_at_once(state: TurnState, agent: AgentDefinition) -> tuple[Act | StartDelegates, ...]:
+def moves_at_once(state: TurnState, agent: AgentDefinition) -> tuple[CallMove, ...]:
     """Return the moves of the open calls of the step.
 
-    Their number is at most the number of tool calls left in the budget, and at least one.
+    Their number is at most the number of tool calls left in the budget, and at least one. Calls of
+    a tool with effect keys are made one after the other: the second may have the effect of the
+    first.
     """
-    waiting = state.open_step.unfinished
+    waiting = _apart(agent, state.open_step.unfinished)
     calls_left = state.accounts.ledger.remaining("tool_calls")
     return _acts(
         state, agent, waiting[: len(waiting) if calls_left is None else max(int(calls_left), 1)]
     )
+
+
+def _apart(
+    agent: AgentDefinition, calls: Sequence[tuple[int, OpenCall]]
+) -> list[tuple[int, OpenCall]]:
+    """Return the calls that may be made at once, without those that wait for a person."""
+    apart: list[tuple[int, OpenCall]] = []
+    named: set[str] = set()
+    for position, open_call in calls:
+        tool = agent.tool(open_call.call.name)
+        has_key = tool is not None and tool.effect is not None and tool.effect.has_key
+        waits = open_call.doubt is not None and open_call.doubt.waits
+        if not waits and not (has_key and open_call.call.name in named):
+            apart.append((position, open_call))
+        if has_key:
+            named.add(open_call.call.name)
+    return apart
 
 
 def _may_finish(situation: Situation) -> bool:

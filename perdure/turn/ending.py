@@ -11,11 +11,12 @@ from perdure.errors import PerdureError
 from perdure.schemas import output_type
 from perdure.schemas.strict_schema import Schema
 from perdure.text import clip
-from perdure.turn import steps, withheld
+from perdure.turn import effects, steps, withheld
 from perdure.turn.facts import TurnEnded
 from perdure.turn.state import TurnState
 from perdure.turn.wire import Summary
 from perdure.values import reports
+from perdure.values.effects import within
 from perdure.values.messages import ToolCall, ToolOutcome
 from perdure.values.reports import AgentReport, Outcome, UnsettledCall
 
@@ -72,6 +73,7 @@ def summary(
             [child.report for child in state.children], limits.SUMMARY_BYTES // 4
         ),
         descendants=state.descendants,
+        effects=within(effects.known(state), limits.SUMMARY_BYTES // 4),
     )
 
 
@@ -125,11 +127,16 @@ def report(
 
 
 def _unsettled(state: TurnState) -> Iterator[UnsettledCall]:
-    """Yield the calls whose outcome is unknown, then those that still run."""
+    """Yield the calls whose outcome is unknown, then those that still run.
+
+    A call whose effect was found, or found absent, by a later call is settled.
+    """
+    settled = {record.place for record in state.effects if record.status != "unknown"}
     for step in state.all_steps:
         calls = {call.id: call for call in step.message.calls}
         for result in step.results:
-            if result.outcome is ToolOutcome.UNKNOWN and result.call_id in calls:
+            is_unknown = result.outcome is ToolOutcome.UNKNOWN and result.call_id in calls
+            if is_unknown and ("", step.number, result.call_id) not in settled:
                 yield _unsettled_call(step.number, calls[result.call_id], result.content)
     number = state.step_count + 1
     for position, open_call in state.open_step.unfinished:

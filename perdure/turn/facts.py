@@ -15,6 +15,7 @@ from perdure.agents.definitions import AgentDefinition
 from perdure.errors import ErrorInfo
 from perdure.turn.approvals import Ruling
 from perdure.turn.continuation import Continuation
+from perdure.turn.effect_values import Verification
 from perdure.turn.keys import (
     AgentKey,
     CarryKey,
@@ -26,6 +27,7 @@ from perdure.turn.keys import (
     PolicyKey,
     ReadKey,
     ToolKey,
+    VerifyKey,
 )
 from perdure.turn.slot import Slot
 from perdure.turn.snapshot import CarriedPart
@@ -159,6 +161,17 @@ class ToolLost:
     loss: Loss
     message: str = ""
     error: ErrorInfo | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """A call whose outcome was unknown was read back.
+
+    The verdict says whether it has taken effect: `found`, `absent` or `unreadable`.
+    """
+
+    key: VerifyKey
+    verification: Verification
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,6 +350,7 @@ Fact = (
     | ToolReturned
     | ApprovalNeeded
     | ToolLost
+    | Verified
     | PolicyAnswered
     | HookEnded
     | ChildScheduled

@@ -57,6 +57,7 @@ from perdure.turn.facts import (
     TurnContinued,
     TurnEnded,
     TurnStarted,
+    Verified,
     WaitBegan,
     WaitEnded,
 )
@@ -116,7 +117,7 @@ def _applied(state: TurnState, fact: Folded) -> TurnState:
             return calls.answered(state, fact)
         case CallFailed():
             return calls.failed(state, fact)
-        case ToolReturned() | ToolLost() | ApprovalNeeded():
+        case ToolReturned() | ToolLost() | ApprovalNeeded() | Verified():
             return calls.tool_ended(state, fact)
         case HookEnded() | PolicyAnswered():
             return _user_code_ended(state, fact)

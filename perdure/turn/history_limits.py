@@ -9,7 +9,7 @@ from pydantic_core import to_json
 
 from perdure import errors, limits
 from perdure.agents.definitions import AgentDefinition
-from perdure.turn.decide import Act, StartDelegates
+from perdure.turn.decide import CallMove, StartDelegates
 from perdure.turn.state import TurnState
 
 _ESCAPED = 6
@@ -53,7 +53,7 @@ def too_long(steps: int, events: int, task_timeout: timedelta, limit: int) -> er
     )
 
 
-def check_batch(state: TurnState, moves: Sequence[Act | StartDelegates], size_bytes: int) -> None:
+def check_batch(state: TurnState, moves: Sequence[CallMove], size_bytes: int) -> None:
     """End a turn with a typed error if calls made at once exceed what the server accepts.
 
     Their inputs go to the server in one message; their results add to the history.
@@ -84,7 +84,7 @@ def check_batch(state: TurnState, moves: Sequence[Act | StartDelegates], size_by
 
 
 def media_room(
-    state: TurnState, moves: Sequence[Act | StartDelegates], agent: AgentDefinition, size_bytes: int
+    state: TurnState, moves: Sequence[CallMove], agent: AgentDefinition, size_bytes: int
 ) -> int:
     """Return the most bytes of images and files that each of these calls may add to history.
 
@@ -97,19 +97,19 @@ def media_room(
     return max(min(limits.RESULT_MEDIA_BYTES, room // len(moves)), 0)
 
 
-def _given(state: TurnState, moves: Sequence[Act | StartDelegates]) -> int:
+def _given(state: TurnState, moves: Sequence[CallMove]) -> int:
     """Return the bytes of the inputs of these calls."""
     labels = len(to_json(state.request.labels)) if state.request else 0
     return sum(limits.CALL_BYTES + labels + len(to_json(move.call.arguments)) for move in moves)
 
 
-def _brought(state: TurnState, moves: Sequence[Act | StartDelegates]) -> int:
+def _brought(state: TurnState, moves: Sequence[CallMove]) -> int:
     """Return the most bytes that these calls add to history, without images and files."""
     return _given(state, moves) + sum(map(_may_return, moves))
 
 
-def _may_return(move: Act | StartDelegates) -> int:
+def _may_return(move: CallMove) -> int:
     """Return the most bytes of JSON for a call: its result, or a summary for each delegate."""
-    if isinstance(move, Act):
+    if not isinstance(move, StartDelegates):
         return _ESCAPED * limits.TOOL_RESULT_BYTES
     return len(move.errands) * (limits.CALL_BYTES + _ESCAPED * limits.SUMMARY_BYTES)

@@ -3,7 +3,8 @@
 The text of a key is the activity's id in Temporal. `step-3` asks the model for the third time,
 `step-3.call-2` runs the second tool call of that answer, `step-3.call-2.try-2` runs it again
 because the first attempt was lost or needed an approval first, and `step-4.last` asks for a last
-answer because the budget is spent. `step-3.call-2.policy` asks the agent's policy about that call.
+answer because the budget is spent. `step-3.call-2.policy` asks the agent's policy about that call,
+and `step-3.call-2.verify` finds out whether it has taken effect.
 `before-1`, `message-2`, `after-1` and `observe-4` are hooks: middleware and observers.
 `step-3.call-1.child-2` is the turn of a delegate: its lease is reserved under this key; its own id
 is readable. `step-3.call-1.child-2.read` reads the history of that turn, if it ended without a
@@ -24,7 +25,7 @@ Moment = Literal["before", "message", "after", "observe"]
 
 _KEY = re.compile(
     r"(?:agent"
-    r"|step-(?P<step>\d+)(?:\.(?P<last>last)|\.call-(?P<call>\d+)(?:\.(?P<policy>policy)|\.(?P<handoff>agent)|\.child-(?P<child>\d+)(?P<read>\.read)?)?)?"
+    r"|step-(?P<step>\d+)(?:\.(?P<last>last)|\.call-(?P<call>\d+)(?:\.(?P<policy>policy)|\.(?P<verify>verify)|\.(?P<handoff>agent)|\.child-(?P<child>\d+)(?P<read>\.read)?)?)?"
     r"|(?P<hook>before|message|after|observe)-(?P<place>\d+)"
     r"|carry-(?P<part>\d+)"
     r")(?:\.try-(?P<attempt>\d+))?"
@@ -96,6 +97,18 @@ class PolicyKey:
 
 
 @dataclass(frozen=True, slots=True)
+class VerifyKey:
+    """The key of a read-back, which finds out what became of a call: `step-3.call-2.verify`."""
+
+    step: int
+    call: int
+    attempt: int = 1
+
+    def __str__(self) -> str:
+        return _text(f"step-{self.step}.call-{self.call}.verify", self.attempt)
+
+
+@dataclass(frozen=True, slots=True)
 class HandoffKey:
     """The key of the activity that resolves the agent of a handoff: `step-3.call-1.agent`."""
 
@@ -156,8 +169,18 @@ class ReadKey:
         return ChildKey(self.step, self.call, self.child, self.attempt)
 
 
-ActivityKey = AgentKey | CarryKey | ModelKey | ToolKey | PolicyKey | HandoffKey | HookKey | ReadKey
-CallKey = ToolKey | PolicyKey | HandoffKey | ChildKey | ReadKey
+ActivityKey = (
+    AgentKey
+    | CarryKey
+    | ModelKey
+    | ToolKey
+    | PolicyKey
+    | VerifyKey
+    | HandoffKey
+    | HookKey
+    | ReadKey
+)
+CallKey = ToolKey | PolicyKey | VerifyKey | HandoffKey | ChildKey | ReadKey
 """The keys that belong to a tool call."""
 Key = ActivityKey | ChildKey
 
@@ -180,6 +203,8 @@ def parse_key(text: str) -> Key | None:
         return child.read if match["read"] else child
     if match["policy"]:
         return PolicyKey(step, call, attempt)
+    if match["verify"]:
+        return VerifyKey(step, call, attempt)
     if match["handoff"]:
         return HandoffKey(step, call, attempt)
     return (

@@ -8,6 +8,7 @@ from operator import attrgetter
 from perdure.base import replace
 from perdure.errors import ErrorInfo, TurnCancelledError
 from perdure.turn.approvals import OPEN, Gate
+from perdure.turn.effect_values import Doubt
 from perdure.turn.facts import CallFailed
 from perdure.turn.keys import CarryKey, ToolKey
 from perdure.turn.ledger import Bill
@@ -23,12 +24,14 @@ _RESULT = attrgetter("result")
 class OpenCall:
     """A call of the open step: what the model asked for, its approval, and its result.
 
-    `result` is None until the call has a result.
+    `result` is None until the call has a result. `doubt` is set while it is found out what became
+    of the call.
     """
 
     call: ToolCall
     gate: Gate = OPEN
     result: ToolResult | None = None
+    doubt: Doubt | None = None
 
     @property
     def edited(self) -> ToolCall:

@@ -10,11 +10,13 @@ from perdure.base import Wire
 from perdure.errors import ErrorInfo
 from perdure.turn.approvals import Gate
 from perdure.turn.child import Child
+from perdure.turn.effect_values import Doubt
 from perdure.turn.inbox import Inbox
 from perdure.turn.ledger import Bill, Ledger
 from perdure.turn.waiting import Waiting
 from perdure.values.answers import ModelAnswer
 from perdure.values.approvals import Decision
+from perdure.values.effects import EffectRecord
 from perdure.values.messages import Message
 from perdure.values.reports import LeftOut, Step, Tried, Usage
 
@@ -52,11 +54,12 @@ class OpenRecord(Wire):
     """The open step. Its message, calls and results are among the messages.
 
     `answer` has no message. `gates` has a gate for each open call, in order; it is empty once the
-    step is closed.
+    step is closed. `doubts` has the same for calls whose outcome is unknown, if there are any.
     """
 
     answer: ModelAnswer | None = None
     gates: tuple[Gate, ...] = ()
+    doubts: tuple[Doubt | None, ...] = ()
     decisions: tuple[Decision, ...] = ()
     objections: int = 0
     tried: tuple[Tried, ...] = ()
@@ -110,6 +113,7 @@ class Snapshot(Wire):
         handed_by: The agents that handed the turn over, in order.
         worked: Whether the current agent has made a step that was more than a handoff.
         handed_at: The place of the first message after the last handoff.
+        effects: What is known of the effects of its own calls.
     """
 
     steps: int
@@ -132,6 +136,7 @@ class Snapshot(Wire):
     handed_by: tuple[str, ...] = ()
     worked: bool = False
     handed_at: int = 0
+    effects: tuple[EffectRecord, ...] = ()
 
 
 class CarriedPart(Wire):

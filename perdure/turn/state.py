@@ -27,6 +27,7 @@ from perdure.turn.transcript import TokenCount, Transcript
 from perdure.turn.waiting import DELAY, PEOPLE, PROVIDER, Waiting
 from perdure.turn.wire import Origin, TurnRequest
 from perdure.values.budgets import Spending
+from perdure.values.effects import EffectRecord
 from perdure.values.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from perdure.values.options import NO_OPTIONS, RequestOptions
 from perdure.values.reports import Step, Usage
@@ -136,6 +137,8 @@ class TurnState:
         in_flight: The running activities and children, in order, each with the model that it asks;
             an empty string for other activities.
         children: The turns of delegates.
+        effects: What is known of the effects of its own calls, the last
+            `limits.KNOWN_EFFECTS`.
         waiting: The current wait; None without a wait.
         finishing: Whether the last answer is requested, because the budget is spent.
         cancel_reason: The reason of a requested cancellation; None without a request.
@@ -157,6 +160,7 @@ class TurnState:
     inbox: Inbox = Inbox()
     in_flight: Mapping[Key, str] = field(default_factory=dict)
     children: tuple[Child, ...] = ()
+    effects: tuple[EffectRecord, ...] = ()
     waiting: Waiting | None = None
     finishing: bool = False
     cancel_reason: str | None = None

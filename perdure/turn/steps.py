@@ -14,7 +14,7 @@ from perdure.base import replace
 from perdure.text import clip, head
 from perdure.turn import guards
 from perdure.turn.facts import CallFailed, Loss
-from perdure.turn.keys import ChildKey, PolicyKey, ToolKey
+from perdure.turn.keys import ChildKey, PolicyKey, ToolKey, VerifyKey
 from perdure.turn.state import Handoffs, TurnState
 from perdure.turn.wire import ToolOutput
 from perdure.values.messages import (
@@ -86,7 +86,8 @@ def not_awaited(state: TurnState, position: int) -> ToolResult:
 def may_take_effect(state: TurnState, position: int) -> bool:
     """Return whether the call at this place of the open step runs, and may change something."""
     step, call = state.step_count + 1, state.open_step.at(position).call
-    runs = any(
+    doubt = state.open_step.at(position).doubt
+    runs = (doubt is not None and not doubt.is_earlier) or any(
         isinstance(key, ToolKey | ChildKey) and (key.step, key.call) == (step, position)
         for key in state.in_flight
     )
@@ -100,7 +101,7 @@ def _result(
         call_id=call.id,
         name=call.name,
         content=content,
-        is_error=outcome is not ToolOutcome.DONE,
+        is_error=outcome not in (ToolOutcome.DONE, ToolOutcome.VERIFIED),
         outcome=outcome,
         media=media,
     )
@@ -112,7 +113,7 @@ def _changes(state: TurnState, call: ToolCall) -> bool:
     return tool is None or not tool.is_read_only
 
 
-def is_open(state: TurnState, key: ToolKey | PolicyKey) -> bool:
+def is_open(state: TurnState, key: ToolKey | PolicyKey | VerifyKey) -> bool:
     """Return whether this call waits for its result.
 
     It may not in a reader that began at a wrong answer; the digest will then differ.
@@ -142,21 +143,21 @@ def give(
     )
 
 
-def take(state: TurnState, key: ToolKey, output: ToolOutput) -> TurnState:
-    """Give a call the result that its tool returned.
+def told(state: TurnState, key: ToolKey, output: ToolOutput) -> tuple[ToolOutcome, str]:
+    """Return the outcome of a call whose tool returned, and what the model reads.
 
     An error after an attempt that was lost is no failure: the service may have refused the second
     attempt because of the first.
     """
     if not output.is_error:
-        return give(state, key, output.content, ToolOutcome.DONE, output.media)
+        return ToolOutcome.DONE, output.content
     follows_lost = state.attempts.has_lost(key)
     is_unknown = output.is_unknown or (
         follows_lost and _changes(state, state.open_step.at(key.call).call)
     )
     outcome = ToolOutcome.UNKNOWN if is_unknown else ToolOutcome.FAILED
     note = AFTER_LOST if follows_lost and is_unknown and _says_unknown(state) else ""
-    return give(state, key, output.content + note, outcome, output.media)
+    return outcome, output.content + note
 
 
 def _says_unknown(state: TurnState) -> bool:
@@ -167,17 +168,30 @@ def _says_unknown(state: TurnState) -> bool:
 def lose(state: TurnState, key: ToolKey, loss: Loss, message: str) -> TurnState:
     """Handle a call without a result of its own: run it again, or give it an error result."""
     call = state.open_step.at(key.call).call
-    tool = state.agent.tool(call.name) if state.agent else None
-    may_repeat = loss is Loss.WORKER_LOST and tool is not None and tool.is_idempotent
-    if may_repeat and key.attempt < limits.LOST_ATTEMPTS:
+    if is_repeated(state, key, loss):
         error = errors.PerdureError(f"{call.name}: {_LOSS[Loss.WORKER_LOST]}").info()
         return replace(state, attempts=state.attempts.plus(CallFailed(key, error, lost=True)))
+    is_failure = loss is Loss.FAILED or not _changes(state, call)
+    outcome = ToolOutcome.FAILED if is_failure else ToolOutcome.UNKNOWN
+    return give(state, key, loss_told(state, key, loss, message), outcome)
+
+
+def is_repeated(state: TurnState, key: ToolKey, loss: Loss) -> bool:
+    """Return whether a call without a result is run again."""
+    call = state.open_step.at(key.call).call
+    tool = state.agent.tool(call.name) if state.agent else None
+    may_repeat = loss is Loss.WORKER_LOST and tool is not None and tool.is_idempotent
+    return may_repeat and key.attempt < limits.LOST_ATTEMPTS
+
+
+def loss_told(state: TurnState, key: ToolKey, loss: Loss, message: str) -> str:
+    """Return what the model reads of a call without a result of its own."""
+    call = state.open_step.at(key.call).call
+    tool = state.agent.tool(call.name) if state.agent else None
     limit = f"{tool.timeout_s:g} s" if tool else ""
     text = f"{call.name}: {_LOSS[loss].format(limit=limit)}" + (f": {message}" if message else "")
-    if loss is Loss.FAILED or not _changes(state, call):
-        return give(state, key, text, ToolOutcome.FAILED)
-    note = UNKNOWN_NOTE if _says_unknown(state) else ""
-    return give(state, key, text + note, ToolOutcome.UNKNOWN)
+    is_failure = loss is Loss.FAILED or not _changes(state, call)
+    return text + (UNKNOWN_NOTE if not is_failure and _says_unknown(state) else "")
 
 
 def settle(state: TurnState, step: int) -> TurnState:

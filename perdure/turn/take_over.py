@@ -160,6 +160,7 @@ def _restore(state: TurnState, carried: Carried) -> TurnState:
             unpriced=snapshot.unpriced,
         ),
         children=carried.children,
+        effects=snapshot.effects,
         inbox=snapshot.inbox,
         waiting=snapshot.waiting,
         finishing=snapshot.finishing,
@@ -209,9 +210,10 @@ def _open_step(
         message = next(each for each in reversed(messages) if isinstance(each, AssistantMessage))
         answer = answer.model_copy(update={"message": message})
         by_call = {result.call_id: result for result in results}
+        doubts = record.doubts or (None,) * len(record.gates)
         calls = tuple(
-            OpenCall(call, gate, by_call.get(call.id))
-            for call, gate in zip(message.calls, record.gates, strict=False)
+            OpenCall(call, gate, by_call.get(call.id), doubt)
+            for call, gate, doubt in zip(message.calls, record.gates, doubts, strict=False)
         )
     return OpenStep(
         answer=answer,

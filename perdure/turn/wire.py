@@ -20,10 +20,12 @@ from perdure.base import Wire
 from perdure.errors import ErrorInfo
 from perdure.text import size
 from perdure.turn.context_window import NO_CUT, Cut
+from perdure.turn.effect_values import EffectScopes, KnownEffect
 from perdure.turn.option_checks import check_options
 from perdure.turn.schedule_account import ScheduleAccount
 from perdure.turn.slot import ScheduledBy
 from perdure.values.budgets import Budget, Remaining, Spending
+from perdure.values.effects import EffectRecord, EffectStatus
 from perdure.values.messages import Media, Message, UserMessage, UserParts, media_weight, weight
 from perdure.values.model_retry import ModelRetryPolicy
 from perdure.values.moments import AMoment, absolute, in_words
@@ -97,7 +99,8 @@ class TurnRequest(StoredOptions, Wire):
     instead. The turn begins after `delay`, and ends at its `deadline` at the latest; either is a
     date, or a time after the start. The rules of `agent` hold; `handed_to` is the agent that has
     the turn at its start instead, because a turn before it was handed over: `model` is then for
-    that one.
+    that one. `effects` has what is known of effects before the turn, and `effect_scopes` where
+    calls with the same meaning are one effect, if that is more than the turn.
     """
 
     agent: str = Field(min_length=1, max_length=limits.NAME_CHARACTERS)
@@ -114,6 +117,8 @@ class TurnRequest(StoredOptions, Wire):
     delay: AMoment | None = None
     deadline: AMoment | None = None
     handed_to: str | None = None
+    effects: tuple[EffectRecord, ...] = ()
+    effect_scopes: EffectScopes = EffectScopes()
 
     @field_validator("task", mode="before")
     @classmethod
@@ -345,6 +350,8 @@ class ToolRun(Wire):
     the call was allowed by rules for read-only tools, and `repeats` if contact with an earlier
     attempt was lost. `media_bytes` is the most bytes of images and files, in base64, that history
     holds for its result; 0 in a turn whose results are text alone, as in an earlier release.
+    `effect_scope` is a part of the key of its effect, and `known` has the known effects of the
+    tool; both are empty for a tool without such keys.
     """
 
     owner: str
@@ -358,6 +365,8 @@ class ToolRun(Wire):
     only_reads: bool = False
     repeats: bool = False
     media_bytes: int = 0
+    effect_scope: str = ""
+    known: tuple[KnownEffect, ...] = ()
 
     def idempotency_key(self, turn_id: str, step: int, index: int, name: str) -> str:
         """Return the idempotency key of the call.
@@ -384,7 +393,8 @@ class ToolOutput(Wire):
 
     `media` has its images and files; `content` names each in its place. With `asks`, the tool was
     not called, and a person is asked first. With `is_unknown`, it may have taken effect although it
-    failed.
+    failed. `effect_key` is the key of its effect, if the tool has such keys. With `known`, the tool
+    was not called, because an earlier call has brought about the same effect, or may have.
     """
 
     content: str
@@ -393,6 +403,12 @@ class ToolOutput(Wire):
     asks: Asking | None = None
     media: tuple[Media, ...] = Field(default=(), exclude_if=not_)
     is_unknown: bool = Field(default=False, exclude_if=not_)
+    effect_key: str = Field(default="", exclude_if=not_)
+    known: EffectStatus | None = Field(default=None, exclude_if=not_)
+
+    def with_key(self, effect_key: str) -> ToolOutput:
+        """Return the result with the key of the effect, if there is one."""
+        return self.model_copy(update={"effect_key": effect_key}) if effect_key else self
 
 
 class ChildNews(Wire):
@@ -452,7 +468,8 @@ class Summary(Wire):
     """The result of a workflow, or a part of its error.
 
     It is bounded, so that a parent or a list can hold many. Messages are read from history.
-    `last_agent` is empty unless the turn was handed over to another agent.
+    `last_agent` is empty unless the turn was handed over to another agent. `effects` has what is
+    known of the effects of its calls, and of those of its delegates.
     """
 
     agent: str
@@ -472,6 +489,7 @@ class Summary(Wire):
     children: tuple[ChildReport, ...] = ()
     descendants: int = 0
     last_agent: str = ""
+    effects: tuple[EffectRecord, ...] = Field(default=(), exclude_if=not_)
 
     @property
     def duration(self) -> timedelta:

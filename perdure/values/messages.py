@@ -78,9 +78,13 @@ class ToolCall(Value):
 
 
 class ToolOutcome(StrEnum):
-    """What became of a tool call."""
+    """What became of a tool call.
+
+    A call is `verified` if its answer was lost, and its effect was found by reading back.
+    """
 
     DONE = "done"
+    VERIFIED = "verified"
     FAILED = "failed"
     UNKNOWN = "unknown"
     DENIED = "denied"

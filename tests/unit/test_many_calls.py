@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from perdure import errors, limits
 from perdure.agents.definitions import AgentDefinition, ToolDefinition
-from perdure.turn.decide import moves_at_once
+from perdure.turn.decide import Act, moves_at_once
 from perdure.turn.facts import AgentResolved, ModelAnswered, Scheduled, ToolReturned, TurnStarted
 from perdure.turn.fold import apply, fold
 from perdure.turn.history_limits import check_batch
@@ -100,7 +100,7 @@ def answered(count: int, arguments: str = "{}") -> TurnState:
 def run_all(count: int, *, backwards: bool = False) -> None:
     """Schedule, display and complete every call of an answer."""
     state = answered(count)
-    keys = [move.key for move in moves_at_once(state, AGENT)]
+    keys = [move.key for move in moves_at_once(state, AGENT) if isinstance(move, Act)]
     for key in keys:
         state = apply(state, Scheduled(key))
         card(state, "look", NOW, None)

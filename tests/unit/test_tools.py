@@ -433,6 +433,7 @@ def test_context_that_is_printed_shows_no_dependency() -> None:
         turn_id="t",
         call_id="c",
         idempotency_key="k",
+        effect_key="k",
         attempt=1,
         labels={},
         beat=lambda *_: None,

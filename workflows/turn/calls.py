@@ -11,11 +11,19 @@ from temporalio import workflow
 from temporalio.common import RawValue, RetryPolicy
 from temporalio.exceptions import ActivityError
 
-from perdure.temporal import outcomes
+from perdure.temporal import failures, outcomes
 from perdure.temporal.payloads import pack
 from perdure.text import one_line
 from perdure.turn.facts import Recorded, Scheduled
-from perdure.turn.keys import ActivityKey, AgentKey, HandoffKey, ModelKey, PolicyKey, ToolKey
+from perdure.turn.keys import (
+    ActivityKey,
+    AgentKey,
+    HandoffKey,
+    ModelKey,
+    PolicyKey,
+    ToolKey,
+    VerifyKey,
+)
 from perdure.turn.wire import ModelCall
 from perdure.workflows import heartbeats
 from perdure.workflows.turn import log_events
@@ -23,6 +31,11 @@ from perdure.workflows.turn.clock import ended_within
 from perdure.workflows.turn.turn_context import Board
 
 ONCE = RetryPolicy(maximum_attempts=1)
+UNTIL_READ = RetryPolicy(
+    initial_interval=timedelta(seconds=1),
+    maximum_interval=timedelta(minutes=1),
+    non_retryable_error_types=[failures.NOT_REGISTERED],  # by a worker of an earlier release
+)
 CANCEL_GRACE = timedelta(seconds=10)
 DEADLINE_GRACE = timedelta(seconds=1)
 
@@ -78,8 +91,9 @@ class Calls:
         *,
         has_deadline: bool = True,
         queue: str = "",
+        within: timedelta | None = None,
     ) -> Recorded | None:
-        """Run one activity, fold its result and return it.
+        """Run one activity, fold its result and return it. It is repeated `within` a time, if any.
 
         Returns None for an activity that was abandoned, or came too late to be started. A
         cancellation is passed on, and an abandoned activity's end is still folded. Resolving the
@@ -100,7 +114,8 @@ class Calls:
             activity_id=str(key),
             start_to_close_timeout=timeout,
             heartbeat_timeout=heartbeats.timeout(),
-            retry_policy=ONCE,
+            schedule_to_close_timeout=within,
+            retry_policy=ONCE if within is None else UNTIL_READ,
             cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
             summary=one_line(summary, 200),
         )
@@ -182,7 +197,7 @@ class Calls:
             fact = outcomes.failed(key, error)
         before = self._board.state
         self._board.note(fact)
-        if isinstance(key, ModelKey | ToolKey | PolicyKey):
+        if isinstance(key, ModelKey | ToolKey | PolicyKey | VerifyKey):
             log_events.call_ended(before, self._board.state, fact, self._board.took_ms(key))
         elif isinstance(key, HandoffKey):
             log_events.handed_over(before, self._board.state, key)

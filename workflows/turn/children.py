@@ -21,6 +21,7 @@ from perdure.agents.skills import LOAD_SKILL
 from perdure.temporal import failures, outcomes, search_attributes, start_request, trace_ids
 from perdure.temporal.names import READ_CHILD, TURN
 from perdure.temporal.payloads import pack
+from perdure.turn import effects
 from perdure.turn.decide import StartDelegates
 from perdure.turn.delegation import failed
 from perdure.turn.delegation_plan import Errand, delegate_of
@@ -238,6 +239,8 @@ class Children:
             allowed_tools=delegate.allowed_tools if delegate else None,
             lineage=lineage,
             deadline=self._board.deadline,
+            effects=effects.known(state),
+            effect_scopes=state.request.effect_scopes.within(own_scope()),
         )
 
     async def _until_over(
@@ -310,6 +313,12 @@ async def _start(
             request, {trace_ids.MEMO_TRACE: ancestors.span_of_this_turn().traceparent()}
         ),
     )
+
+
+def own_scope() -> str:
+    """Return the text of this turn as a scope of effects; it is the same after a reset."""
+    info = workflow.info()
+    return f"{info.workflow_id} {info.first_execution_run_id[-8:]}"
 
 
 def _given_down(agent: AgentDefinition) -> tuple[InheritedTool, ...]:

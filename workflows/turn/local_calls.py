@@ -24,7 +24,7 @@ from perdure.temporal import outcomes
 from perdure.temporal.names import CALL_SYNC_TOOL, CALL_TOOL
 from perdure.temporal.payloads import pack
 from perdure.text import one_line
-from perdure.turn.decide import Act, StartDelegates
+from perdure.turn.decide import Act, CallMove
 from perdure.turn.facts import Scheduled
 from perdure.turn.keys import ToolKey
 from perdure.turn.wire import ToolRun
@@ -44,7 +44,7 @@ class LocalCalls:
         self._began = self._ended = 0.0
         self._count = 0
 
-    def admit(self, moves: Sequence[Act | StartDelegates]) -> timedelta | None:
+    def admit(self, moves: Sequence[CallMove]) -> timedelta | None:
         """Return the time that calls made at once have; None if they are not local.
 
         They are local if all of them are: another call would begin only after the local calls. Only
@@ -54,7 +54,7 @@ class LocalCalls:
         tools = [agent.tool(move.call.name) if agent else None for move in moves]
         if not all(tool and tool.is_local for tool in tools):
             return None
-        if any(isinstance(move, StartDelegates) or move.key.attempt > 1 for move in moves):
+        if any(not isinstance(move, Act) or move.key.attempt > 1 for move in moves):
             return None
         return self._time_for(len(moves))
 

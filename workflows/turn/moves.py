@@ -16,9 +16,10 @@ from perdure.temporal.names import (
     ASK_POLICY,
     CALL_MODEL,
     RESOLVE_AGENT,
+    VERIFY,
 )
 from perdure.text import arguments_in_brief
-from perdure.turn import approvals, fallback, outages, reservations
+from perdure.turn import approvals, effects, fallback, outages, reservations
 from perdure.turn.approvals import PolicyCall
 from perdure.turn.calls import ready_for
 from perdure.turn.circuit_breaker import Health
@@ -29,10 +30,12 @@ from perdure.turn.decide import (
     AwaitBudget,
     AwaitIterations,
     AwaitResume,
+    CallMove,
     Consult,
     HandOver,
     Move,
     StartDelegates,
+    Verify,
     moves_at_once,
 )
 from perdure.turn.facts import (
@@ -41,7 +44,7 @@ from perdure.turn.facts import (
 )
 from perdure.turn.fallback import Choice
 from perdure.turn.history_limits import check_batch, media_room
-from perdure.turn.keys import HandoffKey, ModelKey, PolicyKey, ToolKey
+from perdure.turn.keys import HandoffKey, ModelKey, PolicyKey, ToolKey, VerifyKey
 from perdure.turn.outages import Outage
 from perdure.turn.reservations import Reservation
 from perdure.turn.retries import asked_pause_s
@@ -50,7 +53,7 @@ from perdure.turn.waiting import PROVIDER
 from perdure.turn.wire import AgentCall, ModelCall, ToolRun, TurnRequest
 from perdure.workflows.turn import waits
 from perdure.workflows.turn.calls import Calls
-from perdure.workflows.turn.children import Children
+from perdure.workflows.turn.children import Children, own_scope
 from perdure.workflows.turn.local_calls import LocalCalls
 from perdure.workflows.turn.middleware import Pipeline
 from perdure.workflows.turn.turn_context import Board
@@ -84,12 +87,12 @@ class Moves:
         match move:
             case Ask():
                 await self._ask(move, agent)
-            case Act() | StartDelegates() if agent.parallel_tools:
+            case Act() | Verify() | StartDelegates() if agent.parallel_tools:
                 moves = moves_at_once(self._board.state, agent)
                 self._check_batch(moves)
                 room, locally = self._media_room(moves, agent), self._local.admit(moves)
                 await _together([self._run(call_move, agent, room, locally) for call_move in moves])
-            case Act() | StartDelegates():
+            case Act() | Verify() | StartDelegates():
                 room, locally = self._media_room([move], agent), self._local.admit([move])
                 await self._run(move, agent, room, locally)
             case HandOver():
@@ -115,7 +118,7 @@ class Moves:
         if self._board.clock.waits_since is None:
             await self._pipeline.observe(agent, waits_for=kind, reason=reason)
 
-    def _check_batch(self, moves: Sequence[Act | StartDelegates]) -> None:
+    def _check_batch(self, moves: Sequence[CallMove]) -> None:
         """Reject calls that do not fit, except in turns of earlier releases that made them."""
         try:
             check_batch(self._board.state, moves, workflow.info().get_current_history_size())
@@ -123,7 +126,7 @@ class Moves:
             if workflow.patched("check-batch"):
                 raise
 
-    def _media_room(self, moves: Sequence[Act | StartDelegates], agent: AgentDefinition) -> int:
+    def _media_room(self, moves: Sequence[CallMove], agent: AgentDefinition) -> int:
         size_bytes = workflow.info().get_current_history_size()
         return media_room(self._board.state, moves, agent, size_bytes)
 
@@ -227,17 +230,21 @@ class Moves:
 
     async def _run(
         self,
-        move: Act | StartDelegates,
+        move: CallMove,
         agent: AgentDefinition,
         media_bytes: int,
         locally: timedelta | None,
     ) -> None:
-        """Run one call: a tool, or the turns of delegates."""
-        if isinstance(move, StartDelegates):
-            await self._children.run(move, agent)
-        else:
-            await self._act(move, agent, media_bytes, locally)
-            await self._children.count_time()
+        """Run one call: a tool, its read-back, or the turns of delegates."""
+        match move:
+            case StartDelegates():
+                await self._children.run(move, agent)
+                return
+            case Verify():
+                await self._verify(move, agent, media_bytes)
+            case Act():
+                await self._act(move, agent, media_bytes, locally)
+        await self._children.count_time()
 
     async def _act(
         self, move: Act, agent: AgentDefinition, media_bytes: int, locally: timedelta | None
@@ -255,8 +262,28 @@ class Moves:
         summary = f"{_label(move.key)}: {run.tool} {description}"
         await self._calls.perform(move.key, tool.activity, run, tool.timeout, summary)
 
+    async def _verify(self, move: Verify, agent: AgentDefinition, media_bytes: int) -> None:
+        """Find out what became of a call, after the time in which it may still take effect."""
+        tool = agent.tool(move.call.name)
+        assert tool is not None
+        assert tool.effect is not None
+        name = move.call.name
+        if move.settle:
+            self._board.show(f"{_label(move.key)}: waits before {name} is looked up")
+            if not await self._sleep(move.settle, f"{name} may still take effect"):
+                return
+        run = self._tool_run(move, agent, tool, media_bytes)
+        await self._calls.perform(
+            move.key,
+            VERIFY,
+            run.model_copy(update={"tool": tool.name, "known": ()}),
+            timedelta(seconds=tool.effect.verify_timeout_s),
+            f"{_label(move.key)}: has {name} taken effect?",
+            within=limits.READ_BACK,
+        )
+
     def _tool_run(
-        self, move: Act, agent: AgentDefinition, tool: ToolDefinition, media_bytes: int
+        self, move: Act | Verify, agent: AgentDefinition, tool: ToolDefinition, media_bytes: int
     ) -> ToolRun:
         info, state = workflow.info(), self._board.state
         request = state.request
@@ -273,9 +300,18 @@ class Moves:
             labels=request.labels if request else {},
             approved=approved,
             only_reads=only_reads,
-            repeats=state.attempts.has_lost(move.key),
+            repeats=isinstance(move.key, ToolKey) and state.attempts.has_lost(move.key),
             media_bytes=media_bytes,
+            effect_scope=self._effect_scope(tool),
+            known=effects.known_of(state, tool),
         )
+
+    def _effect_scope(self, tool: ToolDefinition) -> str:
+        """Return the scope in which calls of a tool are one effect; empty without effect keys."""
+        request = self._board.state.request
+        if tool.effect is None or not tool.effect.has_key or request is None:
+            return ""
+        return request.effect_scopes.text(tool.effect.scope, own_scope())
 
     def _approver_of(self, move: Act) -> str:
         decision = approvals.decision_about(move.call.id, self._board.state.open_step.decisions)
@@ -335,7 +371,7 @@ async def _together(coroutines: list[Coroutine[Any, Any, None]]) -> None:
         task.result()
 
 
-def _label(key: ModelKey | ToolKey | PolicyKey | HandoffKey) -> str:
+def _label(key: ModelKey | ToolKey | PolicyKey | VerifyKey | HandoffKey) -> str:
     """Return the beginning of a row in Temporal's web UI, after the activity's type."""
     return f"step {key.step}" + (f", attempt {key.attempt}" if key.attempt > 1 else "")
 

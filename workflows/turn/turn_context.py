@@ -12,7 +12,7 @@ from perdure.turn import ending
 from perdure.turn.decide import time_kept
 from perdure.turn.facts import CallFailed, ChildScheduled, Recorded, Scheduled
 from perdure.turn.fold import apply, fold
-from perdure.turn.keys import ChildKey, ModelKey, PolicyKey, ReadKey, ToolKey
+from perdure.turn.keys import ChildKey, ModelKey, PolicyKey, ReadKey, ToolKey, VerifyKey
 from perdure.turn.state import TurnState
 from perdure.turn.wire import Summary
 from perdure.values.budgets import DIMENSIONS, Remaining
@@ -62,7 +62,7 @@ class Board:
             self._began[fact.key.step, fact.key.call] = workflow.now()
         self.state = apply(self.state, fact)
 
-    def took_ms(self, key: ModelKey | ToolKey | PolicyKey) -> int:
+    def took_ms(self, key: ModelKey | ToolKey | PolicyKey | VerifyKey) -> int:
         """Return how long the last attempt of a call has run; zero if it was not started."""
         began = self._began.get((key.step, key.call))
         return 0 if began is None else int((workflow.now() - began).total_seconds() * 1000)

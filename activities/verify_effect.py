@@ -1,0 +1,95 @@
+"""The activity that finds out whether a call has taken effect, with `verify=` of its tool.
+
+It only reads, so Temporal repeats it while the service does not answer. It runs where tools run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+from typing import Any
+
+from temporalio import activity
+from temporalio.exceptions import ApplicationError
+
+from perdure.activities import effect_keys
+from perdure.activities.call_tool import ToolActivities
+from perdure.activities.error_log import log_raised
+from perdure.activities.tool_results import fitted, output_of
+from perdure.agents.tools import OutcomeUnknown, Tool
+from perdure.agents.tracebacks import raised
+from perdure.text import clean, clip_recorded, described, words_of
+from perdure.turn.effect_values import Verification
+from perdure.turn.wire import ToolOutput, ToolRun
+
+_REASON_BYTES = 2_000
+
+
+class Verifications:
+    """Reads back calls of the tools that `tools` runs."""
+
+    def __init__(self, tools: ToolActivities) -> None:
+        self._tools = tools
+
+    async def verify(self, run: ToolRun) -> Verification:
+        """Return whether a call has taken effect.
+
+        Raises:
+            ApplicationError: The service did not say; Temporal tries it again.
+        """
+        item = self._tools.deployed(run)
+        if item is None or item.verify is None:
+            return _unreadable("the deployed worker does not have verify= of this tool any more")
+        try:
+            values = item.arguments.values(clean(run.arguments))
+        except ValueError as error:
+            return _unreadable(f"the deployed tool rejects its arguments: {error}")
+        key = ""
+        with contextlib.suppress(Exception):  # the call itself has reported it
+            key = effect_keys.key_of(item, run)
+        verification = await self._read(item, item.verify, run, values, key)
+        return verification.model_copy(update={"effect_key": key})
+
+    async def _read(
+        self, item: Tool, reader: Tool, run: ToolRun, values: Mapping[str, Any], key: str
+    ) -> Verification:
+        arguments = reader.accepted(values)
+        if reader.context_parameter:
+            context = self._tools.context(run, activity.info(), item.name, key)
+            arguments[reader.context_parameter] = context
+        try:
+            return self._found(reader, run, await self._called(reader, arguments))
+        except OutcomeUnknown as error:
+            return _unreadable(words_of(error))
+        except Exception as error:
+            log_raised(f"verify= of tool {item.name!r} raised {raised(error)}", error)
+            reason = clip_recorded(described(error), _REASON_BYTES)
+            raise ApplicationError(reason, type=type(error).__name__) from error
+
+    async def _called(self, reader: Tool, arguments: Mapping[str, Any]) -> object:
+        if reader.is_async:
+            loop = self._tools.loop_of(reader)
+            return await loop.run(reader.function(**arguments), f"tool {reader.name!r}")
+        return await asyncio.to_thread(reader.function, **arguments)
+
+    def _found(self, reader: Tool, run: ToolRun, value: object) -> Verification:
+        """Return the verdict for what the function returned: None is nothing."""
+        if value is None:
+            return Verification(verdict="absent")
+        has_storage = self._tools.has_storage
+        output = fitted(output_of(value), reader.name, run.media_bytes, has_storage=has_storage)
+        if isinstance(value, ToolOutput) and value.is_error:  # of an MCP server
+            raise RuntimeError(output.content)
+        if isinstance(value, ToolOutput) and not output.media and _is_nothing(output.content):
+            return Verification(verdict="absent")
+        return Verification(verdict="found", content=output.content, media=output.media)
+
+
+def _is_nothing(content: str) -> bool:
+    """Return whether the text of an MCP server says that there is nothing."""
+    return content.strip() in ("", "null", "[]", "{}")
+
+
+def _unreadable(reason: str) -> Verification:
+    return Verification(verdict="unreadable", content=clip_recorded(reason, _REASON_BYTES))

@@ -1,0 +1,306 @@
+"""Effects of calls: their keys, answers from the record, and what is looked up after a loss."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import httpx
+import pytest
+
+from perdure import Agent, ToolContext, ToolOutcome, errors, tool
+from perdure.agents.tools import Tool
+from perdure.testing import ScriptedModel, call, calls, says
+from perdure.values.reports import AgentReport
+
+from ...conftest import Run, Runtime
+
+LOST = httpx.ReadTimeout("no answer in 5 s")
+
+
+@dataclass
+class Bank:
+    """A service with a ledger. Its next answers can be lost, and it can be away for readers.
+
+    Attributes:
+        ledger: The payments: invoice, amount, and the key that the payer sent.
+        loses: How many answers are lost, after the payment was made.
+        drops: How many requests are lost, before it was made.
+        is_away: How many reads fail.
+        is_idempotent: Whether a second payment with a key is recognized.
+        reads: How many reads there were.
+    """
+
+    ledger: list[tuple[str, int, str]] = field(default_factory=list)
+    loses: int = 0
+    drops: int = 0
+    is_away: int = 0
+    is_idempotent: bool = False
+    reads: int = 0
+    attempts: list[int] = field(default_factory=list)
+
+    def pay(self, invoice: str, amount: int, ctx: ToolContext[Any]) -> str:
+        self.attempts.append(ctx.attempt)
+        if self.drops:
+            self.drops -= 1
+            raise LOST
+        if not (self.is_idempotent and any(key == ctx.effect_key for *_, key in self.ledger)):
+            self.ledger.append((invoice, amount, ctx.effect_key))
+        if self.loses:
+            self.loses -= 1
+            raise LOST
+        return f"paid {invoice}"
+
+    def find(self, invoice: str) -> str | None:
+        self.reads += 1
+        if self.is_away:
+            self.is_away -= 1
+            raise httpx.ConnectError("refused")
+        paid = [each for each in self.ledger if each[0] == invoice]
+        return f"found {paid[0][0]}, {paid[0][1]}" if paid else None
+
+
+@pytest.fixture
+def bank() -> Iterator[Bank]:
+    return Bank()
+
+
+def payer(bank: Bank, **options: Any) -> Tool:
+    """The tool that pays at a bank."""
+    options = {"effect": lambda paid: (paid.invoice,), **options}
+
+    @tool(**options)
+    def pay(invoice: str, amount: int, ctx: ToolContext[Any]) -> str:
+        return bank.pay(invoice, amount, ctx)
+
+    return pay
+
+
+def reader(bank: Bank) -> Callable[[str], str | None]:
+    def find_payment(invoice: str) -> str | None:
+        return bank.find(invoice)
+
+    return find_payment
+
+
+def pays(invoice: str = "i-1", amount: int = 30) -> Any:
+    return calls(call("pay", invoice=invoice, amount=amount))
+
+
+async def report_of(run: Run, item: Tool, *answers: Any, **options: Any) -> AgentReport:
+    report: AgentReport = await run(ScriptedModel(*answers, says("done")), tools=[item], **options)
+    return report
+
+
+def results(report: AgentReport) -> list[tuple[ToolOutcome, str]]:
+    return [(result.outcome, result.content) for step in report.steps for result in step.results]
+
+
+@pytest.mark.accepts("T46")
+async def test_second_call_with_the_same_effect_is_answered_from_the_record(
+    run: Run, bank: Bank
+) -> None:
+    """It does not run, also with other arguments beside those that say what the effect is."""
+    report = await report_of(run, payer(bank), pays(), pays(amount=31), pays("i-2"))
+
+    assert [(invoice, amount) for invoice, amount, _ in bank.ledger] == [("i-1", 30), ("i-2", 30)]
+    assert results(report) == [
+        (ToolOutcome.DONE, "paid i-1"),
+        (ToolOutcome.DONE, "Done before, in step 1, and not again. The result was: paid i-1"),
+        (ToolOutcome.DONE, "paid i-2"),
+    ]
+    keys = [key for *_, key in bank.ledger]
+    assert len(set(keys)) == 2
+    assert all(len(key) == 32 for key in keys)
+
+
+@pytest.mark.accepts("T46")
+@pytest.mark.parametrize("parallel", [True, False])
+async def test_two_calls_of_one_answer_with_the_same_effect_run_once(
+    run: Run, bank: Bank, parallel: bool
+) -> None:
+    """With parallel tools, too."""
+    twice = calls(call("pay", invoice="i-1", amount=30), call("pay", invoice="i-1", amount=30))
+
+    report = await report_of(run, payer(bank), twice, parallel_tools=parallel)
+
+    assert len(bank.ledger) == 1
+    assert [outcome for outcome, _ in results(report)] == [ToolOutcome.DONE, ToolOutcome.DONE]
+    assert results(report)[1][1].startswith("Done before, in step 1")
+
+
+@pytest.mark.accepts("T46")
+async def test_effect_that_may_recur_runs_again_with_the_same_key(run: Run, bank: Bank) -> None:
+    """The service may recognize it."""
+    await report_of(run, payer(bank, may_recur=True), pays(), pays())
+
+    [first, second] = bank.ledger
+    assert first == second
+
+
+@pytest.mark.accepts("T47")
+async def test_lost_call_is_looked_up_and_found(run: Run, bank: Bank) -> None:
+    """What the read-back returns is the result."""
+    bank.loses = 1
+
+    report = await report_of(run, payer(bank, verify=reader(bank)), pays())
+
+    [(outcome, content)] = results(report)
+    assert outcome is ToolOutcome.VERIFIED
+    assert content.startswith("found i-1, 30\n[")
+    assert not report.steps[0].results[0].is_error
+    assert report.unsettled == ()
+    assert len(bank.ledger) == 1
+
+
+@pytest.mark.accepts("T47")
+async def test_call_that_has_not_taken_effect_is_made_again_if_it_may_be(
+    run: Run, bank: Bank
+) -> None:
+    """As the second attempt, with the same key."""
+    bank.drops = 1
+
+    item = payer(bank, verify=reader(bank), idempotent=True)
+    report = await report_of(run, item, pays())
+
+    assert results(report) == [(ToolOutcome.DONE, "paid i-1")]
+    assert (len(bank.ledger), bank.reads, bank.attempts) == (1, 1, [1, 2])
+
+
+@pytest.mark.accepts("T47")
+async def test_call_that_may_not_be_repeated_is_said_to_be_without_effect(
+    run: Run, bank: Bank
+) -> None:
+    """The model may then call it again, and that call runs."""
+    bank.drops = 1
+
+    report = await report_of(run, payer(bank, verify=reader(bank)), pays(), pays())
+
+    [(first, content), second] = results(report)
+    assert (first, second) == (ToolOutcome.FAILED, (ToolOutcome.DONE, "paid i-1"))
+    assert content.endswith("[It was looked up afterwards, and has not taken effect.]")
+    assert (len(bank.ledger), bank.attempts) == (1, [1, 1])
+    assert report.unsettled == ()
+
+
+@pytest.mark.accepts("T47")
+async def test_read_back_is_repeated_while_the_service_is_away(run: Run, bank: Bank) -> None:
+    """History has one activity for all attempts."""
+    bank.loses, bank.is_away = 1, 2
+
+    report = await report_of(run, payer(bank, verify=reader(bank)), pays())
+
+    assert results(report)[0][0] is ToolOutcome.VERIFIED
+    assert bank.reads == 3
+
+
+@pytest.mark.accepts("T47")
+async def test_effect_that_appears_late_is_found_after_the_time_to_settle(
+    run: Run, bank: Bank
+) -> None:
+    """The read-back waits for it, in a timer of the turn."""
+    from time import monotonic
+
+    bank.loses = 1
+    began = monotonic()
+
+    item = payer(bank, verify=reader(bank), settle=timedelta(seconds=1.5))
+    report = await report_of(run, item, pays())
+
+    assert results(report)[0][0] is ToolOutcome.VERIFIED
+    assert monotonic() - began > 1.5
+
+
+@pytest.mark.accepts("T48")
+async def test_second_call_after_an_unknown_one_is_looked_up_first(run: Run, bank: Bank) -> None:
+    """A tool that cannot be read at first stays unknown; a later call with the same effect is not
+    made before the first was looked up.
+    """
+    bank.loses = 1
+
+    def find_payment(invoice: str) -> str | None:
+        from perdure import OutcomeUnknown
+
+        found = bank.find(invoice)
+        if bank.reads == 1:
+            raise OutcomeUnknown("the bank keeps its books closed")
+        return found
+
+    report = await report_of(run, payer(bank, verify=find_payment), pays(), pays())
+
+    [(first, reason), (second, content)] = results(report)
+    assert first is ToolOutcome.UNKNOWN
+    assert reason.endswith("[It could not be looked up: the bank keeps its books closed]")
+    assert second is ToolOutcome.VERIFIED
+    assert "[This call was not made: an earlier one, in step 1, has the same effect." in content
+    assert (len(bank.ledger), bank.attempts) == (1, [1])
+    assert report.unsettled == ()
+
+
+@pytest.mark.accepts("T48")
+async def test_second_call_after_an_unknown_one_is_not_made_without_a_read_back(
+    run: Run, bank: Bank
+) -> None:
+    """If the tool may not be repeated; nothing can tell what became of the first."""
+    bank.loses = 1
+
+    report = await report_of(run, payer(bank), pays(), pays())
+
+    assert len(bank.ledger) == 1
+    assert [outcome for outcome, _ in results(report)] == [ToolOutcome.UNKNOWN, ToolOutcome.NOT_RUN]
+    assert "pay: this call was not made. An earlier one, in step 1, has" in results(report)[1][1]
+    assert [call.step for call in report.unsettled] == [1]
+
+
+@pytest.mark.accepts("T48")
+async def test_second_call_reaches_a_service_that_recognizes_its_key(run: Run, bank: Bank) -> None:
+    """The tool says so with `idempotent=True`. What it returns settles the first call."""
+    bank.loses, bank.is_idempotent = 1, True
+
+    report = await report_of(run, payer(bank, idempotent=True), pays(), pays())
+
+    assert (len(bank.ledger), bank.attempts) == (1, [1, 1])
+    assert [outcome for outcome, _ in results(report)] == [ToolOutcome.UNKNOWN, ToolOutcome.DONE]
+    assert report.unsettled == ()
+
+
+@pytest.mark.accepts("T49")
+async def test_turn_fails_if_its_tool_says_so(run: Run, bank: Bank) -> None:
+    """The error is typed, and its report lists the call."""
+    bank.loses = 1
+
+    with pytest.raises(errors.EffectUnknownError, match="whether it took effect is unknown") as got:
+        await report_of(run, payer(bank, on_unknown="fail"), pays())
+
+    assert got.value.report is not None
+    assert [unsettled.tool for unsettled in got.value.report.unsettled] == ["pay"]
+
+
+@pytest.mark.accepts("T46")
+async def test_failing_effect_function_keeps_the_call_from_running(run: Run, bank: Bank) -> None:
+    """Without a key, nothing would protect the effect."""
+
+    def keyed(paid: Any) -> object:
+        raise KeyError("no customer")
+
+    report = await report_of(run, payer(bank, effect=keyed), pays())
+
+    assert bank.ledger == []
+    assert results(report)[0][0] is ToolOutcome.FAILED
+    assert results(report)[0][1].startswith("pay was not called: its effect= failed: KeyError")
+
+
+@pytest.mark.accepts("T46")
+async def test_call_without_a_fault_has_no_further_event(runtime: Runtime, bank: Bank) -> None:
+    """With a key and a read-back, history has as many events as without."""
+    lengths = []
+    for options in ({"effect": None}, {"verify": reader(bank)}):
+        agent = Agent(name="clerk", model="scripted:x", tools=[payer(bank, **options)])
+        async with runtime(agent, model=ScriptedModel(pays(), says("done"))) as client:
+            turn = await client.start(agent, "pay")
+            await turn.result()
+            lengths.append(len((await client.history(turn)).events))
+
+    assert lengths[0] == lengths[1]

@@ -8,5 +8,5 @@ from perdure.worker import AgentWorker
 
 
 def make() -> AgentWorker:
-    """A worker with an agent for each configuration."""
+    """A worker with the agents of all configurations."""
     return worker_of(CONFIGURATIONS)

@@ -29,7 +29,7 @@ PAUSE = timedelta(seconds=0.4)
 """How long it waits before it repeats, longer than `rate_limit` lasts."""
 FIND = "find_"
 """The prefix of the tool that reads back."""
-_UNKNOWN = "unknown"
+_IS_UNKNOWN, _IS_ABSENT = "is unknown", "has not taken effect"
 _RENAMED = re.compile(r"it is named '(\w+)' now")
 
 
@@ -91,7 +91,8 @@ def _looks(behaviour: Behaviour, last: ToolResult) -> bool:
 
 
 def _claim(last: ToolResult) -> Claim:
-    return Claim.UNKNOWN if _UNKNOWN in last.content else Claim.NOT_DONE
+    is_unknown = _IS_UNKNOWN in last.content and _IS_ABSENT not in last.content
+    return Claim.UNKNOWN if is_unknown else Claim.NOT_DONE
 
 
 def progress(template: Template, results: Sequence[ToolResult]) -> Progress:
@@ -107,9 +108,9 @@ def progress(template: Template, results: Sequence[ToolResult]) -> Progress:
 
 
 def missing(content: str) -> list[Record]:
-    """The records that an answer lists as missing."""
+    """The records that an answer lists as missing, in its first line."""
     with contextlib.suppress(ValueError):
-        answer = json.loads(content)
+        answer = json.loads(content.partition("\n")[0])
         if isinstance(answer, Mapping):
             return list(answer.get("missing", ()))
     return []

@@ -12,7 +12,7 @@ from typing import Any
 from benchmarks.effects.behaviours import Behaviour, replied, task_of
 from benchmarks.effects.grading import Graded, Statement, graded
 from benchmarks.effects.templates import Case, Template
-from benchmarks.effects.tools import SERVICE, Configuration, agent_of
+from benchmarks.effects.tools import SERVICE, Configuration, agents_of
 from perdure import AssistantMessage, ToolCall, ToolMessage
 from perdure.clients import AgentClient, Turn
 from perdure.errors import PerdureError
@@ -24,8 +24,8 @@ AT_ONCE = 32
 
 
 def worker_of(configurations: Iterable[Configuration]) -> AgentWorker:
-    """A worker with an agent for each configuration, and the scripted model."""
-    agents = [agent_of(configuration) for configuration in configurations]
+    """A worker with the agents of some configurations, and the scripted model."""
+    agents = [agent for configuration in configurations for agent in agents_of(configuration)]
     return AgentWorker(agents, providers={"script": FunctionModel(replied)})
 
 
@@ -45,7 +45,7 @@ async def episode(
 ) -> Graded:
     """Run a turn with a service of its own."""
     template = case.template
-    terms = template.terms(honours_keys=configuration.honours_keys)
+    terms = template.terms(honours_keys=configuration.honours_keys, hold_s=configuration.hold_s)
     async with serving(case.fault, terms) as service:
         turn = await begun(client, configuration, behaviour, template, service)
         claim, statements = await ended(turn, template)
@@ -63,7 +63,7 @@ async def begun(
 ) -> Turn:
     """Start the turn of an episode."""
     return await client.start(
-        configuration.agent,
+        configuration.agent(template),
         task_of(template, behaviour),
         labels={SERVICE: service.url, **labels},
     )

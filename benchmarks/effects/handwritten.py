@@ -17,7 +17,7 @@ from benchmarks.effects.templates import Case
 from benchmarks.effects.tools import Configuration, found, meaning, send
 from perdure import ToolCall, ToolResult
 
-AT_ONCE = 32
+AT_ONCE = 100
 
 
 @dataclass
@@ -46,18 +46,13 @@ class Loop:
     async def _act(self, call: ToolCall) -> None:
         template, records = self.case.template, json.loads(call.arguments)["records"]
         call_id = f"call-{len(self.results)}"
-        keys = {"call": call_id, "own": json.dumps(meaning(template, records)), "none": ""}
+        keys = {"call": call_id, "effect": json.dumps(meaning(template, records)), "none": ""}
         try:
             if call.name.startswith(FIND):
                 content = json.dumps(await found(template, self.url, records))
             else:
-                content = await send(
-                    template,
-                    self.url,
-                    records,
-                    keys[self.configuration.key],
-                    self.configuration.client_s,
-                )
+                key = keys[self.configuration.key]
+                content = await send(template, self.url, records, key)
             is_error = False
         except Exception as error:  # noqa: BLE001 - as such loops do
             content = f"{call.name} failed: {type(error).__name__}: {error}"

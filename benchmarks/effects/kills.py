@@ -62,7 +62,7 @@ class Round:
     async def episode(self, behaviour: Behaviour, template: Template) -> Graded:
         """Run a turn with a service of its own."""
         case = Case(template, MOMENTS[self.moment])
-        terms = template.terms(honours_keys=self.configuration.honours_keys)
+        terms = template.terms(honours_keys=self.configuration.honours_keys, hold_s=PATIENCE_S)
         async with serving(case.fault, terms) as service:
             self.services.append((template, service))
             turn = await begun(
@@ -82,7 +82,7 @@ async def run(
     configuration: Configuration, moment: str, behaviours: Sequence[Behaviour], address: str
 ) -> list[Graded]:
     """Run every task with every behaviour, and kill their worker once."""
-    queue = f"effects-{configuration.agent}-{moment}"
+    queue = f"effects-{configuration.name}-{moment}"
     with tempfile.TemporaryDirectory() as folder:
         client = await AgentClient.connect(address, task_queue=queue)
         async with working(queue, address, Path(folder)) as worker:

@@ -1,4 +1,4 @@
-"""How the effects are made: what a service promises, what is sent to it, and how tools are declared.
+"""How the effects are made: what a service promises, what it is sent, and how tools are declared.
 
 A configuration is a set of tool options, so that a new option of tools is a new row of the table.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -17,17 +17,17 @@ from typing import Any, Literal
 import httpx
 
 from benchmarks.effects.behaviours import FIND
-from benchmarks.effects.templates import CLIENT_S, TEMPLATES, Record, Template
+from benchmarks.effects.templates import ANSWER_S, TEMPLATES, WAIT_S, Record, Template
 from perdure import Agent, OutcomeUnknown, Tool, ToolContext
 
 SERVICE, KILL = "service", "kill"
-"""The labels with the URL of a turn's service, and with the moment at which its worker is killed."""
+"""The labels with the URL of a turn's service, and the moment at which its worker is killed."""
 GATE = "EFFECTS_GATE"
 """The variable with the folder in which tools note that they can be killed."""
-_KILLED_S = 600.0
+_NEVER_S = 600.0
 
 Records = list[dict[str, str | int]]
-Key = Literal["none", "call", "own"]
+Key = Literal["none", "call", "effect"]
 Find = Callable[..., Any]
 
 
@@ -38,9 +38,8 @@ class Configuration:
     Attributes:
         name: The name of the row.
         honours_keys: Whether services have each effect once for a key.
-        key: The key that is sent: none, that of the call, or one that the tool makes of the turn
-            and the records.
-        client_s: How long the tool waits for an answer; None for ever.
+        key: The key that is sent: none, that of the call, or that of its effect.
+        hold_s: How long services leave a caller without an answer.
         names_unknown: Whether the tool says of a status of 500 that the outcome is unknown.
         options: The options of the tool, by the function that reads back.
     """
@@ -48,47 +47,76 @@ class Configuration:
     name: str
     honours_keys: bool
     key: Key = "none"
-    client_s: float | None = CLIENT_S
+    hold_s: float = ANSWER_S
     names_unknown: bool = False
     options: Callable[[Template, Find], Mapping[str, Any]] = field(default=lambda *_: {})
 
-    @property
-    def agent(self) -> str:
-        """The name of the agent."""
-        return self.name.replace(" ", "-")
+    def agent(self, template: Template) -> str:
+        """The name of the agent that has a task."""
+        return f"{self.name.replace(' ', '-')}-{template.tool}"
+
+
+def _effect_of(template: Template) -> Callable[[Any], Any]:
+    return lambda call: meaning(template, call.records)
+
+
+def _reading(find: Find) -> dict[str, Any]:
+    return {"verify": find, "settle": timedelta(seconds=WAIT_S)}
 
 
 NO_KEY = Configuration("no key", honours_keys=False)
 CALL_KEY = Configuration(
     "key of the call", honours_keys=True, key="call", options=lambda *_: {"idempotent": True}
 )
-OWN_KEY = Configuration(
-    "key of its own", honours_keys=True, key="own", options=lambda *_: {"idempotent": True}
+EFFECT_KEY = Configuration(
+    "key of the effect",
+    honours_keys=True,
+    key="effect",
+    options=lambda template, _: {"effect": _effect_of(template), "idempotent": True},
+)
+READ_BACK = Configuration(
+    "read back",
+    honours_keys=False,
+    names_unknown=True,
+    options=lambda template, find: {"effect": _effect_of(template), **_reading(find)},
+)
+BOTH = Configuration(
+    "both",
+    honours_keys=True,
+    key="effect",
+    names_unknown=True,
+    options=lambda template, find: {
+        "effect": _effect_of(template),
+        "idempotent": True,
+        **_reading(find),
+    },
 )
 STOPPED = Configuration(
     "stopped",
     honours_keys=False,
-    client_s=None,
-    options=lambda *_: {"timeout": timedelta(seconds=CLIENT_S)},
+    hold_s=_NEVER_S,
+    options=lambda *_: {"timeout": timedelta(seconds=ANSWER_S)},
 )
-CONFIGURATIONS = (NO_KEY, CALL_KEY, OWN_KEY)
+CONFIGURATIONS = (NO_KEY, CALL_KEY, EFFECT_KEY, READ_BACK, BOTH)
 
 
 class ServiceRefused(Exception):  # noqa: N818 - it is what the model reads
     """The service has answered with an error."""
 
 
-async def send(
-    template: Template, url: str, records: Sequence[Record], key: str, client_s: float | None
-) -> str:
+def _client() -> httpx.AsyncClient:
+    """A client that waits until the service gives up, and loads no certificates."""
+    return httpx.AsyncClient(timeout=_NEVER_S, trust_env=False, verify=False)
+
+
+async def send(template: Template, url: str, records: Sequence[Record], key: str) -> str:
     """Ask the service to make the effects, and return its answer.
 
     Raises:
         ServiceRefused: It answered with an error.
-        httpx.ReadTimeout: There was no answer.
+        httpx.TransportError: There was no answer.
     """
-    waits = httpx.Timeout(client_s, connect=None)
-    async with httpx.AsyncClient(timeout=waits, trust_env=False) as client:
+    async with _client() as client:
         answer = await client.post(
             f"{url}/{template.kind}",
             json=records if len(template.records) > 1 else records[0],
@@ -102,7 +130,7 @@ async def send(
 async def found(template: Template, url: str, records: Sequence[Record]) -> dict[str, list[Record]]:
     """Read back which of these records were made, and which are missing."""
     wanted = [template.original(record) for record in records]
-    async with httpx.AsyncClient(trust_env=False) as client:
+    async with _client() as client:
         answer = await client.get(
             f"{url}/{template.kind}", params={template.subject: wanted[0][template.subject]}
         )
@@ -126,8 +154,7 @@ def tools_of(configuration: Configuration, template: Template) -> tuple[Tool, To
                 template,
                 ctx.labels[SERVICE],
                 records,
-                _key(configuration.key, ctx, meaning(template, records)),
-                _KILLED_S if ctx.labels.get(KILL) == "in" else configuration.client_s,
+                _key(configuration.key, ctx),
             )
         except ServiceRefused as error:
             if configuration.names_unknown and str(error).startswith("500"):
@@ -137,9 +164,10 @@ def tools_of(configuration: Configuration, template: Template) -> tuple[Tool, To
         return answer
 
     async def find(ctx: ToolContext[None], records: Records) -> str | None:
-        """What was made of the records; None if nothing was."""
+        """What was made of the records; None if nothing was, or if a key completes the rest."""
         read = await found(template, ctx.labels[SERVICE], records)
-        return json.dumps(read) if read["made"] else None
+        is_absent = read["missing"] if configuration.honours_keys else not read["made"]
+        return None if is_absent else json.dumps(read)
 
     async def look(ctx: ToolContext[None], records: Records) -> str:
         return json.dumps(await found(template, ctx.labels[SERVICE], records))
@@ -156,13 +184,8 @@ def tools_of(configuration: Configuration, template: Template) -> tuple[Tool, To
     return makes, reads
 
 
-def _key(kind: Key, ctx: ToolContext[None], records: Sequence[Record]) -> str:
-    match kind:
-        case "call":
-            return ctx.idempotency_key
-        case "own":
-            return f"{ctx.turn_id} {json.dumps(records)}"
-    return ""
+def _key(kind: Key, ctx: ToolContext[None]) -> str:
+    return {"none": "", "call": ctx.idempotency_key, "effect": ctx.effect_key}[kind]
 
 
 async def killed(ctx: ToolContext[None], moment: str) -> None:
@@ -172,10 +195,15 @@ async def killed(ctx: ToolContext[None], moment: str) -> None:
     note = Path(os.environ[GATE]) / ctx.turn_id
     if not note.exists():
         note.write_text(str(os.getpid()), encoding="utf-8")
-        await asyncio.sleep(_KILLED_S)
+        await asyncio.sleep(_NEVER_S)
 
 
-def agent_of(configuration: Configuration) -> Agent[None]:
-    """The agent that has all tasks."""
-    tools = [tool for template in TEMPLATES for tool in tools_of(configuration, template)]
-    return Agent(name=configuration.agent, model="script:script", tools=tools, on_loop="ignore")
+def agents_of(configuration: Configuration) -> Iterator[Agent[None]]:
+    """Yield an agent for each task."""
+    for template in TEMPLATES:
+        yield Agent(
+            name=configuration.agent(template),
+            model="script:script",
+            tools=tools_of(configuration, template),
+            on_loop="ignore",
+        )

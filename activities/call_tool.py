@@ -26,6 +26,8 @@ from temporalio.exceptions import ApplicationError, CancelledError
 
 from perdure import errors
 from perdure.activities import effect_keys, heartbeats, output_validation, tool_compatibility
+from perdure.activities.effect_keys import Recognized
+from perdure.activities.effects_before_reset import EffectsBeforeReset
 from perdure.activities.error_log import log_raised, logged
 from perdure.activities.mcp.toolboxes import Servers
 from perdure.activities.resolve_agent import Agents
@@ -35,7 +37,8 @@ from perdure.activities.tool_results import fitted, most_bytes, output_of
 from perdure.activities.transcripts import Transcripts
 from perdure.activities.unknown_outcomes import may_have_taken_effect
 from perdure.agents.mcp_servers import BETWEEN, MCPTool
-from perdure.agents.tools import OutcomeUnknown, Tool, ToolContext
+from perdure.agents.tool_context import OutcomeUnknown, ToolContext
+from perdure.agents.tools import Tool
 from perdure.agents.tracebacks import place_of, raised
 from perdure.schemas.tool_arguments import StatedArguments
 from perdure.temporal import failures, secrets
@@ -63,13 +66,17 @@ class _Ready:
     """The model's arguments only, which must fit the schema that the tool was made from."""
     lacks_deps: bool = False
     """Whether the tool takes a context, but the worker has no lifespan to provide deps."""
-    effect_key: str = ""
-    """The key of the effect, if the tool has such keys."""
+    effect: Recognized = Recognized()
+    """The effect of the call, if the tool says what it is."""
 
     @property
     def what(self) -> str:
         """The name of the call in the log."""
         return f"tool {self.tool.name!r}"
+
+    def keyed(self, output: ToolOutput) -> ToolOutput:
+        """Return the result with the key of the effect, if there is one."""
+        return output.model_copy(update=self.effect.fields) if self.effect.key else output
 
 
 class ToolNames:
@@ -116,12 +123,14 @@ class ToolActivities:
         loop: ToolLoop,
         servers: Servers,
         transcripts: Transcripts,
+        before_reset: EffectsBeforeReset,
     ) -> None:
         self._names = names
         self._servers = servers
         self._agents = agents
         self._loop = loop
         self._transcripts = transcripts
+        self._before_reset = before_reset
         self.has_storage = False
 
     def handlers(self) -> list[Handler]:
@@ -165,7 +174,7 @@ class ToolActivities:
             output = self.loop_of(ready.tool).run_blocking(_awaited(ready), ready.what)
         else:
             output = _called(ready)
-        return self._done(run, output.with_key(ready.effect_key), began)
+        return self._done(run, ready.keyed(output), began)
 
     async def _run_async(self, run: ToolRun) -> RawValue:
         began = time.monotonic()
@@ -178,7 +187,7 @@ class ToolActivities:
             output = await self.loop_of(ready.tool).run(_awaited(ready), ready.what)
         else:
             output = await asyncio.to_thread(_called, ready)
-        return self._done(run, output.with_key(ready.effect_key), began)
+        return self._done(run, ready.keyed(output), began)
 
     def loop_of(self, item: Tool) -> ToolLoop:
         """Return the loop on which an async tool runs."""
@@ -193,7 +202,7 @@ class ToolActivities:
     def _prepared(self, run: ToolRun) -> _Ready | ToolOutput:
         """Find the tool and parse the arguments; a result means that the tool does not run."""
         info = activity.info()
-        name = run.tool or info.activity_type
+        name, run_id = run.tool or info.activity_type, info.workflow_run_id or ""
         item = self.deployed(run)
         if item is None:
             return error_result(
@@ -212,17 +221,22 @@ class ToolActivities:
             return held_back
         stated = dict(arguments) if isinstance(item.arguments, StatedArguments) else None
         try:
-            effect_key = effect_keys.key_of(item, run)
+            effect = effect_keys.recognized(item, run, self._before_reset.of(run_id, item.name))
         except Exception as error:  # noqa: BLE001 - it is code of the tool
             log_raised(f"effect= of tool {name!r} raised {raised(error)}", error)
             return error_result(f"{name} was not called: its effect= failed: {described(error)}")
-        known = effect_keys.known_before(item, run, effect_key)
+        known = effect.known_before(item)
         if known is not None:
-            return ToolOutput(content="", is_error=True, effect_key=effect_key, known=known)
+            return ToolOutput(
+                content=self._before_reset.result_of(run_id, effect.same),
+                is_error=known != "done",
+                known=known,
+                **effect.fields,
+            )
         if item.context_parameter:
-            arguments[item.context_parameter] = self.context(run, info, name, effect_key)
+            arguments[item.context_parameter] = self.context(run, info, name, effect.key)
         lacks_deps = bool(item.context_parameter) and not self._loop.has_lifespan
-        return _Ready(item, arguments, run, stated, lacks_deps, effect_key)
+        return _Ready(item, arguments, run, stated, lacks_deps, effect)
 
     def context(
         self, run: ToolRun, info: activity.Info, name: str, effect_key: str

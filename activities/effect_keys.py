@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from perdure import limits
 from perdure.agents import effects
@@ -25,17 +28,55 @@ def key_of(item: Tool, run: ToolRun, arguments: str | None = None) -> str:
     return effects.key_of(item.effect, values, item.name, run.effect_scope)
 
 
-def known_before(item: Tool, run: ToolRun, key: str) -> EffectStatus | None:
-    """Return what is known of the effect of a call that must not be made; None if it may be.
+@dataclass(frozen=True, slots=True)
+class Recognized:
+    """The effect of a call, as a worker recognizes it.
 
-    A call may be made again after a lost one if the service recognizes the key, and the tool has no
-    read-back.
+    Attributes:
+        key: Its key; empty for a tool, or a turn, without such keys.
+        same: What is known of the same effect.
     """
-    same = [known for known in run.known if key and _is_same(item, run, known, key)]
-    if any(known.is_done for known in same):
-        return "done"
-    recognized = item.idempotent and item.verify is None
-    return "unknown" if same and not recognized else None
+
+    key: str = ""
+    same: tuple[KnownEffect, ...] = ()
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The fields of the result of an activity."""
+        return {"effect_key": self.key, "same_as": tuple(known.place for known in self.same)}
+
+    def known_before(self, item: Tool) -> EffectStatus | None:
+        """Return what is known of the effect of a call that must not be made, or None.
+
+        A call may be made again after a lost one if the service recognizes the key, and the tool
+        has no read-back.
+        """
+        if any(known.is_done for known in self.same):
+            return "done"
+        has_service_key = item.idempotent and item.verify is None
+        return "unknown" if self.same and not has_service_key else None
+
+
+def recognized(item: Tool, run: ToolRun, before_reset: Sequence[KnownEffect] = ()) -> Recognized:
+    """Return the effect of a call. Everything that `effect=` of the tool raises is passed on.
+
+    `before_reset` has what is known of effects that the turn does not know any more.
+    """
+    key = key_of(item, run)
+    if not key:
+        return Recognized()
+    own = {known.place for known in run.known}
+    pinned = item.pinned_effect
+    may_recur = pinned is not None and pinned.may_recur
+    forgotten = (
+        known
+        for known in before_reset
+        if known.place not in own and not (known.is_done and may_recur)
+    )
+    known_effects = (*run.known, *forgotten)
+    return Recognized(
+        key, tuple(known for known in known_effects if _is_same(item, run, known, key))
+    )
 
 
 def _is_same(item: Tool, run: ToolRun, known: KnownEffect, key: str) -> bool:

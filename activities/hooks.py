@@ -27,8 +27,9 @@ from perdure.errors import PerdureError
 from perdure.schemas import output_type
 from perdure.schemas.strict_schema import Schema
 from perdure.turn import ending
+from perdure.turn.hook_values import HookCall, ObserverCall
 from perdure.turn.state import TurnState
-from perdure.turn.wire import HookCall, Noted, ObserverCall, TurnRequest
+from perdure.turn.wire import Noted, TurnRequest
 from perdure.values.messages import Media, UserMessage
 from perdure.values.reports import AgentReport, Outcome
 from perdure.values.tasks import Task

@@ -11,7 +11,7 @@ from typing import Any
 
 from perdure import errors, limits
 from perdure.activities.tool_compatibility import error_result
-from perdure.agents.tools import encode
+from perdure.agents.tool_context import encode
 from perdure.text import clean, clip_recorded, described, in_units, one_line, size, words_of
 from perdure.turn.wire import ToolOutput
 from perdure.values.messages import Media, in_brief, is_base64, without_some

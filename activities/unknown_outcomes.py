@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from perdure.agents.tools import OutcomeUnknown, Tool
+from perdure.agents.tool_context import OutcomeUnknown
+from perdure.agents.tools import Tool
 
 _NEVER_SENT = frozenset(
     {

@@ -15,9 +15,11 @@ from temporalio.exceptions import ApplicationError
 
 from perdure.activities import effect_keys
 from perdure.activities.call_tool import ToolActivities
+from perdure.activities.effect_keys import Recognized
 from perdure.activities.error_log import log_raised
 from perdure.activities.tool_results import fitted, output_of
-from perdure.agents.tools import OutcomeUnknown, Tool
+from perdure.agents.tool_context import OutcomeUnknown
+from perdure.agents.tools import Tool
 from perdure.agents.tracebacks import raised
 from perdure.text import clean, clip_recorded, described, words_of
 from perdure.turn.effect_values import Verification
@@ -45,11 +47,11 @@ class Verifications:
             values = item.arguments.values(clean(run.arguments))
         except ValueError as error:
             return _unreadable(f"the deployed tool rejects its arguments: {error}")
-        key = ""
+        effect = Recognized()
         with contextlib.suppress(Exception):  # the call itself has reported it
-            key = effect_keys.key_of(item, run)
-        verification = await self._read(item, item.verify, run, values, key)
-        return verification.model_copy(update={"effect_key": key})
+            effect = effect_keys.recognized(item, run)
+        verification = await self._read(item, item.verify, run, values, effect.key)
+        return verification.model_copy(update=effect.fields)
 
     async def _read(
         self, item: Tool, reader: Tool, run: ToolRun, values: Mapping[str, Any], key: str

@@ -58,14 +58,8 @@ if TYPE_CHECKING:
     from perdure.agents.policy import Allow, Deny, ProposedCall, RequireApproval
     from perdure.agents.registry import Registry
     from perdure.agents.skills import Skill
-    from perdure.agents.tools import (
-        OutcomeUnknown,
-        Tool,
-        Toolbox,
-        ToolContext,
-        ToolResolver,
-        tool,
-    )
+    from perdure.agents.tool_context import OutcomeUnknown, ToolContext
+    from perdure.agents.tools import Tool, Toolbox, ToolResolver, tool
     from perdure.values.budgets import Budget
     from perdure.values.messages import (
         AssistantMessage,
@@ -142,14 +136,8 @@ else:
             ],
             "perdure.agents.skills": ["Skill"],
             "perdure.values.tasks": ["Context", "Task", "TurnInfo"],
-            "perdure.agents.tools": [
-                "OutcomeUnknown",
-                "Tool",
-                "Toolbox",
-                "ToolContext",
-                "ToolResolver",
-                "tool",
-            ],
+            "perdure.agents.tool_context": ["OutcomeUnknown", "ToolContext"],
+            "perdure.agents.tools": ["Tool", "Toolbox", "ToolResolver", "tool"],
         },
     )
 

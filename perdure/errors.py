@@ -166,13 +166,8 @@ class PerdureError(Exception):
     def info(self) -> ErrorInfo:
         """Return the error as a value, including causes that are Perdure errors."""
         cause = self.__cause__.info() if isinstance(self.__cause__, PerdureError) else None
-        return ErrorInfo(
-            code=self.code,
-            severity=self.severity,
-            message=self.message,
-            context=self.context,
-            cause=cause,
-        )
+        about = {"severity": self.severity, "message": self.message, "context": self.context}
+        return ErrorInfo(code=self.code, cause=cause, **about)
 
     def to_dict(self) -> dict[str, JsonValue]:
         """Return code, severity, message, context and cause as JSON values, but no stack trace."""

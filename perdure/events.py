@@ -28,6 +28,7 @@ from perdure.turn.facts import (
     ToolReturned,
     TurnEnded,
     TurnStarted,
+    Verified,
     WaitBegan,
     WaitEnded,
 )
@@ -41,6 +42,7 @@ from perdure.turn.keys import (
     PolicyKey,
     ReadKey,
     ToolKey,
+    VerifyKey,
     parse_key,
 )
 from perdure.values.approvals import Decision, PendingApproval
@@ -80,6 +82,8 @@ __all__ = [
     "ToolReturned",
     "TurnEnded",
     "TurnStarted",
+    "Verified",
+    "VerifyKey",
     "WaitBegan",
     "WaitEnded",
     "parse_key",

@@ -401,7 +401,7 @@ def told_by_fold(state: TurnState) -> dict[str, Any]:
             [child.report for child in state.children], limits.SUMMARY_BYTES // 4
         ),
         "descendants": state.descendants,
-        "effects": within(effects.known(state), limits.SUMMARY_BYTES // 4),
+        "effects": within(effects.gathered(state), limits.SUMMARY_BYTES // 4),
     }
 
 

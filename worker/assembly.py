@@ -17,6 +17,7 @@ from perdure.activities.answer_checks import Answers
 from perdure.activities.call_model import ModelActivities
 from perdure.activities.call_tool import Handler, ToolActivities, ToolNames
 from perdure.activities.carry import Carrier
+from perdure.activities.effects_before_reset import EffectsBeforeReset
 from perdure.activities.error_log import logged
 from perdure.activities.hooks import Hooks
 from perdure.activities.local_runs import LocalRuns
@@ -67,8 +68,9 @@ from perdure.temporal.names import (
 from perdure.temporal.payloads import V, is_foreign, pack, raw_input, undecodable, unpack
 from perdure.turn.approvals import PolicyCall
 from perdure.turn.continuation import CarryCall
+from perdure.turn.hook_values import HookCall, ObserverCall
 from perdure.turn.schedule_account import SettleCall
-from perdure.turn.wire import AgentCall, ChildRun, HookCall, ModelCall, ObserverCall, ToolRun
+from perdure.turn.wire import AgentCall, ChildRun, ModelCall, ToolRun
 from perdure.worker import internals
 from perdure.worker.settings import WorkerSettings
 
@@ -92,6 +94,7 @@ class Activities(Container[str]):
         agents: The agents as activities find them.
         models: The models, with their providers.
         local_runs: The local calls that this process has begun.
+        before_reset: The effects that turns do not know any more, because they were reset.
         loops: The event loops of tools and of MCP servers, in the order in which they open.
     """
 
@@ -104,6 +107,7 @@ class Activities(Container[str]):
     agents: Agents
     models: Models
     local_runs: LocalRuns
+    before_reset: EffectsBeforeReset
     loops: tuple[ToolLoop, ToolLoop]
 
     @property
@@ -132,7 +136,7 @@ class Activities(Container[str]):
         await self.agents.warm(client)
 
     async def prepare(self, client: Client, args: Sequence[RawValue]) -> None:
-        """Make an agent of a factory available before its tool runs. Refuse some local calls."""
+        """Make available what a tool needs before it runs. Refuse some local calls."""
         info = activity.info()
         if info.activity_type in self._without_tools:
             return
@@ -140,6 +144,12 @@ class Activities(Container[str]):
             await self.local_runs.check(client, info)
         if self.registry.has_factories:
             await self.agents.prepare(client, info, unpack(raw_input(args), ToolRun).owner)
+        if _HAS_KEYS in raw_input(args).payload.data:
+            await self.before_reset.learn(client, info)
+
+
+_HAS_KEYS = b'"effect_scope"'
+"""What the input of a call contains whose tool has effect keys. A false hit only costs time."""
 
 
 def build(app: AgentWorker, settings: WorkerSettings) -> Activities:
@@ -168,7 +178,8 @@ def build(app: AgentWorker, settings: WorkerSettings) -> Activities:
     _check_agents(app.registry, models, names)
     loop, transcripts = ToolLoop(app.lifespan), Transcripts()
     model_calls = ModelActivities(models, prices, transcripts, Answers(agents))
-    tool_calls = ToolActivities(names, agents, loop, servers, transcripts)
+    before_reset = EffectsBeforeReset()
+    tool_calls = ToolActivities(names, agents, loop, servers, transcripts, before_reset)
     return Activities(
         call_model=_handler(CALL_MODEL, model_calls.call_model, ModelCall),
         others=(
@@ -183,6 +194,7 @@ def build(app: AgentWorker, settings: WorkerSettings) -> Activities:
         agents=agents,
         models=models,
         local_runs=LocalRuns(transcripts),
+        before_reset=before_reset,
         loops=(loop, servers.loop),
     )
 

@@ -24,7 +24,7 @@ from perdure.activities.mcp.connection import (
 )
 from perdure.activities.tool_compatibility import unknown_result
 from perdure.agents.mcp_servers import ListedTool, MCPServer, name_of
-from perdure.agents.tools import ToolContext
+from perdure.agents.tool_context import ToolContext
 from perdure.text import head
 from perdure.turn.wire import ToolOutput
 

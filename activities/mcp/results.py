@@ -18,7 +18,7 @@ from mcp_types import (
     TextResourceContents,
 )
 
-from perdure.agents.tools import encode
+from perdure.agents.tool_context import encode
 from perdure.text import in_units
 from perdure.turn.wire import ToolOutput
 from perdure.values.messages import Media, in_brief, is_base64

@@ -20,7 +20,8 @@ from perdure import errors
 from perdure.activities.tool_loop import ToolLoop
 from perdure.agents.agent import Agent
 from perdure.agents.mcp_servers import Call, MCPServer, MCPTool, toolbox
-from perdure.agents.tools import Tool, Toolbox, ToolContext
+from perdure.agents.tool_context import ToolContext
+from perdure.agents.tools import Tool, Toolbox
 
 if TYPE_CHECKING:
     from perdure.activities.mcp.pool import Pool

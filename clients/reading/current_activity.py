@@ -12,6 +12,7 @@ from perdure.turn.keys import (
     ModelKey,
     PolicyKey,
     ReadKey,
+    VerifyKey,
 )
 from perdure.turn.state import TurnState
 from perdure.turn.waiting import DELAY, PROVIDER, Waiting
@@ -68,4 +69,6 @@ def _activity(state: TurnState, key: Key) -> str:
             return f"asks {word(model) if model else 'the model'}"
     open_call = state.open_step.find(key.call)
     name = word(open_call.call.name) if open_call else "a tool"
+    if isinstance(key, VerifyKey):
+        return f"looks up whether {name} has taken effect"
     return f"asks the policy about {name}" if isinstance(key, PolicyKey) else f"runs {name}"

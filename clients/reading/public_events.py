@@ -28,10 +28,11 @@ from perdure.turn.facts import (
     ToolReturned,
     TurnEnded,
     TurnStarted,
+    Verified,
     WaitBegan,
     WaitEnded,
 )
-from perdure.turn.keys import HookKey, Key, ModelKey, PolicyKey, ReadKey, ToolKey
+from perdure.turn.keys import HookKey, Key, ModelKey, PolicyKey, ReadKey, ToolKey, VerifyKey
 from perdure.values.approvals import PendingApproval
 from perdure.values.messages import ToolCall
 from perdure.values.tasks import headline
@@ -67,7 +68,7 @@ def _shown(fact: Fact, calls: Sequence[ToolCall], include: frozenset[str]) -> Sh
             yield from _of_updates(fact, include)
         case WaitBegan() | WaitEnded() | ApprovalNeeded() | PolicyAnswered() | CancelRequested():
             yield from _of_waits(fact, include)
-        case ToolReturned() | CallFailed() | ToolLost() | HookEnded() | TurnEnded():
+        case ToolReturned() | CallFailed() | ToolLost() | Verified() | HookEnded() | TurnEnded():
             yield from _of_end(fact, include)
         case _:
             return
@@ -103,6 +104,8 @@ def _of_updates(fact: Decided | BudgetAdded | Said | Resumed, include: frozenset
     match fact:
         case Decided(decision):
             yield "approve", decision.approve
+            if decision.settlement is not None:
+                yield "settlement", decision.settlement
             yield from _asked_for(include, arguments=decision.arguments, errors=decision.reason)
             yield from _author(decision.by, include)
         case BudgetAdded(more, by, iterations):
@@ -149,12 +152,15 @@ def _of_waits(
 
 
 def _of_end(
-    fact: ToolReturned | CallFailed | ToolLost | HookEnded | TurnEnded, include: frozenset[str]
+    fact: ToolReturned | CallFailed | ToolLost | Verified | HookEnded | TurnEnded,
+    include: frozenset[str],
 ) -> Shown:
     match fact:
         case ToolReturned(_, output):
             yield "is_error", output.is_error
             yield "is_unknown", output.is_unknown
+            if output.known is not None:
+                yield "known", output.known
             yield from _asked_for(include, results=output.content)
         case CallFailed(_, error, lost):
             yield "lost", lost
@@ -164,6 +170,9 @@ def _of_end(
             yield from _error(error, include)
             if error is None:
                 yield from _asked_for(include, errors=message)
+        case Verified(_, found):
+            yield "verdict", found.verdict
+            yield from _asked_for(include, results=found.content)
         case HookEnded(_, error):
             yield from _error(error, include)
         case TurnEnded(outcome):
@@ -207,6 +216,8 @@ def _activity(key: Key) -> str:
             return "middleware"
         case PolicyKey():
             return "policy"
+        case VerifyKey():
+            return "verify"
         case ReadKey():
             return "delegate"
         case ModelKey():

@@ -30,7 +30,7 @@ def until(
         )
     turns = number - state.dropped
     end = state.starts[turns] if turns < known else len(state.messages)
-    return SessionSnapshot.of_fork(
+    snapshot = SessionSnapshot.of_fork(
         request,
         state.agent,
         state.named,
@@ -38,3 +38,6 @@ def until(
         state.starts[:turns],
         SessionFork(session_id=session_id, at_turn=number, by=by),
     )
+    # also what the turns after that have done: it is not undone
+    own = {"effects": state.effects, "effect_scope": state.effect_scope or session_id}
+    return snapshot.model_copy(update=own)

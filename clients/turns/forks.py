@@ -28,7 +28,7 @@ from perdure.temporal.histories.origins import points
 from perdure.temporal.histories.runs import describe_last, runs_up_to
 from perdure.temporal.priorities import inherited
 from perdure.temporal.search_marks import Marks
-from perdure.turn import carry, withheld
+from perdure.turn import carry, effects, withheld
 from perdure.turn.carry import Carried, may_be_asked
 from perdure.turn.facts import ApprovalNeeded, ChildScheduled, Recorded, Scheduled
 from perdure.turn.fold import apply
@@ -37,6 +37,7 @@ from perdure.turn.state import TurnState
 from perdure.turn.waiting import PROVIDER
 from perdure.turn.wire import Origin, TurnRequest
 from perdure.values.budgets import Budget
+from perdure.values.effects import EffectRecord
 from perdure.values.messages import UserMessage
 from perdure.values.model_retry import ModelRetryPolicy
 from perdure.values.reports import Outcome
@@ -300,6 +301,7 @@ class Forks:
         )
         turn_request = point.request if changes.get("agent") is None else point.state.request
         assert turn_request is not None
+        turn_request = await self._with_effects(turn_request, point)
         request = start_request.fork_of(turn_request, origin, said=point.unread, **changes)
         starter = Starter(self._client, point.task_queue, self._marks)
         if turn_id is not None:
@@ -313,6 +315,24 @@ class Forks:
                 )
                 return self.turn_of(started)
         raise AssertionError  # there is always a free number
+
+    async def _with_effects(self, request: TurnRequest, point: Point) -> TurnRequest:
+        """Return the input of a turn with what is known of its effects, also after the point.
+
+        A fork does not undo them.
+        """
+        above = request.lineage.ancestors if request.lineage else ()
+        root = above[0].turn_id if above else point.turn_id
+        first = {"turn": request.effect_scopes.turn or root}
+        scopes = request.effect_scopes.model_copy(update=first)
+        agent = point.state.agent
+        # at its beginning, a turn does not know its agent
+        has_effects = agent is None or any(tool.effect for tool in agent.tools)
+        known: tuple[EffectRecord, ...] = request.effects
+        if has_effects:
+            end = await state_of(self._client, point.turn_id, point.run_id)
+            known = effects.passed_on(end, point.turn_id)
+        return request.model_copy(update={"effects": known, "effect_scopes": scopes})
 
     async def effects(self, turn_id: str, run_id: str, step: int | None) -> tuple[Effect, ...]:
         """Return the calls after a step that were run and whose tools are not read-only.

@@ -23,7 +23,7 @@ from perdure.temporal.names import ADD_BUDGET, DECIDE, RESUME, STEER
 from perdure.temporal.payloads import pack, unpack
 from perdure.turn.wire import Resume, Steer
 from perdure.values import keywords
-from perdure.values.approvals import Decision, PendingApproval
+from perdure.values.approvals import Decision, PendingApproval, Settlement
 from perdure.values.budgets import ABudget, BudgetUpdate, Remaining
 from perdure.values.content import Content, MessageContent
 from perdure.values.model_retry import APolicy
@@ -395,6 +395,34 @@ class Turn(ReadableTurn[T]):
         """
         await self._decide(call, token, False, reason, by)
 
+    async def settle(
+        self,
+        call: PendingApproval | str,
+        settlement: Settlement,
+        result: str = "",
+        *,
+        token: str | None = None,
+        by: str | None = None,
+    ) -> None:
+        """Say what became of a call whose outcome is unknown, and for which the turn waits.
+
+        The turn waits if the tool has `on_unknown="pause"`; the call is then among the
+        `pending_approvals`. Needs a worker that runs the turn.
+
+        Args:
+            call: The call, or its id, as for `approve`.
+            settlement: `done` if it has taken effect, `absent` if it has not, or `again` to make
+                it again, although nobody knows.
+            result: What the model reads as the result, such as the number of a payment.
+            token: The call's token, as for `approve`.
+            by: The person or program that says so, as for `approve`.
+
+        Raises:
+            PerdureError: As `approve` does.
+        """
+        approve = settlement == "again"
+        await self._decide(call, token, approve, result, by, settlement=settlement)
+
     @validation.arguments("the answer")
     async def _decide(
         self,
@@ -404,6 +432,7 @@ class Turn(ReadableTurn[T]):
         reason: validation.Text,
         by: validation.By | None,
         arguments: _Arguments | None = None,
+        settlement: Settlement | None = None,
     ) -> None:
         edited = None if arguments is None else _written(arguments)
         if isinstance(call, str):
@@ -422,6 +451,7 @@ class Turn(ReadableTurn[T]):
             reason=reason,
             arguments=edited,
             by=by,
+            settlement=settlement,
         )
         await self._ask(DECIDE, pack(decision))
 

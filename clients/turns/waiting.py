@@ -84,7 +84,9 @@ async def _refuse_ambiguous(
         ApprovalConflictError: One of these calls, which were given without a token, needs it.
         ServerUnreachableError: Temporal does not answer.
     """
-    changed = next((approval for approval in plain if approval.reason), None)
+    changed = next(
+        (approval for approval in plain if approval.reason and not approval.is_unknown), None
+    )
     if changed is not None:
         raise errors.ApprovalConflictError(
             f"the tool of call {changed.call_id!r} of turn {turn.id!r} has changed, so the call"

@@ -21,7 +21,8 @@ from pydantic import JsonValue
 from pydantic_core import to_json
 
 from perdure import errors, limits, validation
-from perdure.agents.tools import NAME, Tool, Toolbox, ToolContext
+from perdure.agents.tool_context import ToolContext
+from perdure.agents.tools import NAME, Tool, Toolbox
 from perdure.schemas import tool_arguments
 from perdure.schemas.strict_schema import check_size
 from perdure.text import stripped, word

@@ -12,8 +12,8 @@ import hashlib
 import inspect
 import re
 import typing
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 from datetime import timedelta
 from types import MethodType
 from typing import (
@@ -23,19 +23,19 @@ from typing import (
     Generic,
     ParamSpec,
     Protocol,
+    TypedDict,
     TypeVar,
     Unpack,
     overload,
 )
 
-from pydantic import JsonValue
 from pydantic_core import to_json
 
 from perdure import errors, limits, validation
 from perdure.agents import effects
 from perdure.agents.effects import EffectOptions, PinnedEffect
+from perdure.agents.tool_context import ToolContext
 from perdure.schemas import tool_arguments
-from perdure.text import size
 from perdure.validation import Converted, Must
 from perdure.values import keywords
 
@@ -48,21 +48,24 @@ if TYPE_CHECKING:  # so that `Tool` alone is a tool of any function
 else:
     P = ParamSpec("P")
     R = TypeVar("R")
-Deps = TypeVar("Deps")
 Result = TypeVar("Result")
 
 NAME = re.compile(rf"[A-Za-z0-9_-]{{1,{limits.NAME_CHARACTERS}}}")
 _CONTEXT_BY_NAME = re.compile(r"(\w+\.)*ToolContext(\[|$)")
 
 
-class ToolOptions(EffectOptions, total=False):
-    """The options of a tool except its name and description; see `tool`."""
+class _CallOptions(TypedDict, total=False):
+    """The options of a tool about its calls."""
 
     timeout: timedelta
     read_only: bool
     idempotent: bool
     requires_approval: bool
     local: bool
+
+
+class ToolOptions(_CallOptions, EffectOptions, total=False):
+    """The options of a tool except its name and description; see `tool`."""
 
 
 _DEFAULTS = ToolOptions(
@@ -81,64 +84,6 @@ _KINDS = {
     **effects.KINDS,
     **dict.fromkeys(("verify", "undo"), _A_TOOL | None),
 }
-
-
-class OutcomeUnknown(Exception):  # noqa: N818 - it says that a call may have succeeded
-    """A tool raises it if its call may have taken effect, although it has no result.
-
-    The model reads the message, and that it must not assume a failure. The outcome of the result is
-    `unknown`. A read timeout or a connection that is lost has the same meaning without it, in a
-    tool that is not read-only.
-    """
-
-
-@dataclass(frozen=True, kw_only=True)
-class ToolContext(Generic[Deps]):
-    """The context of a tool call.
-
-    A parameter annotated with it is filled in and hidden from the model.
-
-    Attributes:
-        deps: The value that the worker's lifespan yielded; None without a lifespan.
-        turn_id: The id of the calling turn.
-        call_id: The id of the call that the model knows.
-        idempotency_key: A key that is the same for every attempt of this call, also after a crash
-            or a reset; 32 hexadecimal digits.
-        effect_key: A key that is the same for every call with the same effect, which `effect=` of
-            the tool says; without it, the `idempotency_key`. 32 hexadecimal digits.
-        attempt: 1, or more when an idempotent tool runs again because its worker was lost.
-        labels: The labels given when the turn was started.
-    """
-
-    deps: Deps = field(repr=False)
-    turn_id: str
-    call_id: str
-    idempotency_key: str
-    effect_key: str
-    attempt: int
-    labels: Mapping[str, str]
-    beat: Callable[..., None] = field(repr=False)
-    read_secret: Callable[[str], str] = field(repr=False)
-
-    def heartbeat(self, *details: JsonValue) -> None:
-        """Report progress. It is not needed to keep the call alive: Perdure does that.
-
-        The last details are shown in the Temporal UI, and `Turn.live` yields them to all watchers.
-
-        Raises:
-            ValueError: The details are not JSON, or larger than 4 KiB.
-        """
-        if size(encode(details)) > limits.HEARTBEAT_BYTES:
-            raise ValueError(f"the details of a heartbeat may have {limits.HEARTBEAT_BYTES} bytes")
-        self.beat(*details)
-
-    def secret(self, name: str) -> str:
-        """Return the environment variable `name` of the worker.
-
-        Raises:
-            ConfigurationError: It is not set, or contains a character that is not valid in headers.
-        """
-        return self.read_secret(name)
 
 
 class Tool(Generic[P, R]):
@@ -471,24 +416,6 @@ def as_tools(items: Iterable[Tool | Callable[..., Any]], who: str = "tools") -> 
         item if isinstance(item, Tool) else tool(item)
         for item in validation.listed(who, "tools", items, _A_TOOL)
     )
-
-
-def encode(value: object) -> str:
-    """Encode a tool's return value for the model: strings unchanged, everything else as JSON.
-
-    Raises:
-        ValueError: The value cannot be encoded.
-    """
-    if isinstance(value, str):
-        return value
-    if isinstance(value, Awaitable):
-        if inspect.iscoroutine(value):
-            value.close()
-        raise ValueError("the function returned something to await; declare it with async def")
-    try:
-        return to_json(value, inf_nan_mode="constants").decode()
-    except Exception as error:
-        raise ValueError(f"{type(value).__name__} cannot be encoded as JSON: {error}") from error
 
 
 def _name_of(function: Callable[..., Any]) -> str:

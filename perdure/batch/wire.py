@@ -17,6 +17,7 @@ from pydantic import Field
 
 from perdure import limits
 from perdure.base import Wire
+from perdure.turn.effect_values import EffectScopes
 from perdure.turn.slot import ScheduledBy, Slot, with_slot
 from perdure.turn.wire import TurnRequest
 from perdure.values.batch_items import BatchItem, OnError
@@ -64,7 +65,11 @@ class PartRequest(Wire):
 
     def request(self, item: BatchItem, budget: Budget | None = None) -> TurnRequest:
         """Return the input of an item's turn; `budget` overrides its own."""
-        changes = {"task": item.task, "labels": {**self.common.labels, **item.labels}}
+        changes = {
+            "task": item.task,
+            "labels": {**self.common.labels, **item.labels},
+            "effect_scopes": EffectScopes(session=f"{self.batch} {item.id}"),
+        }
         if budget is not None:
             changes["budget"] = budget
         return self.common.model_copy(update=changes)

@@ -41,11 +41,13 @@ from perdure.session.wire import (
     TurnEnd,
 )
 from perdure.turn import carry
+from perdure.turn.effect_values import EffectScopes
 from perdure.turn.ledger import Ledger
 from perdure.turn.media import without_oldest
 from perdure.turn.wire import TurnRequest
 from perdure.values.budgets import DIMENSIONS, NOTHING, Budget, Spending
 from perdure.values.content import MEDIA_ELSEWHERE, parts_size
+from perdure.values.effects import EffectRecord, latest, within
 from perdure.values.messages import Message, canonical
 from perdure.values.reports import Outcome
 from perdure.values.tasks import Task
@@ -74,6 +76,8 @@ class SessionState:
         is_interrupted: Whether the running turn was asked to stop.
         goes_on: Whether a turn reads the queue even if the running turn ends as cancelled.
         forked_from: The point in another session from which it goes on; None for other sessions.
+        effects: What is known of the effects of its turns.
+        effect_scope: The scope of these effects, if that is another session's.
         closed: The reason why the session takes no more messages; None while it does.
     """
 
@@ -96,6 +100,8 @@ class SessionState:
     is_interrupted: bool = False
     goes_on: bool = False
     forked_from: SessionFork | None = None
+    effects: tuple[EffectRecord, ...] = ()
+    effect_scope: str = ""
 
     @property
     def is_busy(self) -> bool:
@@ -164,6 +170,8 @@ class SessionState:
             said=tuple(queued.message for queued in following) or None,
             session=session_id,
             origin=carry.after_session(session_id, run_id, self.messages),
+            effects=within(self.effects, limits.SUMMARY_BYTES // 4),
+            effect_scopes=EffectScopes(session=self.effect_scope or session_id),
         )
 
     @property
@@ -210,6 +218,8 @@ class SessionState:
                 "ledger": self.ledger,
                 "answered": answered,
                 "forked_from": self.forked_from,
+                "effects": self.effects,
+                "effect_scope": self.effect_scope,
             }
         )
 
@@ -239,7 +249,7 @@ def apply(state: SessionState, fact: SessionFact) -> SessionState:
         case TurnInterrupted():
             return replace(state, is_interrupted=True, goes_on=False)
         case SessionResumed():
-            return replace(state, is_parked=False, goes_on=True)
+            return replace(state, is_parked=False, goes_on=_goes_on(state, also=True))
         case SessionClosed(reason):
             return replace(state, closed=reason if state.closed is None else state.closed)
 
@@ -258,6 +268,8 @@ def _continued(snapshot: SessionSnapshot) -> SessionState:
         ledger=snapshot.ledger,
         is_parked=snapshot.is_parked,
         forked_from=snapshot.forked_from,
+        effects=snapshot.effects,
+        effect_scope=snapshot.effect_scope,
     )
 
 
@@ -272,7 +284,7 @@ def _of_message(
                 state,
                 queue=(*state.queue, queued),
                 is_parked=False,
-                goes_on=state.goes_on or is_next,
+                goes_on=_goes_on(state, also=is_next),
             )
         case MessageSteered(message_id):
             moved = _with_id(state.queue, message_id)
@@ -290,6 +302,15 @@ def _of_message(
             )
         case MessageUnqueued(message_id):
             return replace(state, queue=_without(state.queue, message_id))
+
+
+def _goes_on(state: SessionState, *, also: bool) -> bool:
+    """Return whether a turn reads the queue even if the running turn ends as cancelled.
+
+    Without a running turn, that is no question: the workflow may know a message before it knows
+    that the turn is recorded, and a reader after that.
+    """
+    return state.running is not None and (state.goes_on or also)
 
 
 def _of_turn(state: SessionState, fact: TurnBegan | TurnOver | TurnRecorded) -> SessionState:
@@ -332,6 +353,7 @@ def _not_begun(state: SessionState) -> SessionState:
         state,
         count=state.count - 1,
         running=None,
+        goes_on=False,
         queue=(*state.given, *state.queue),
         given=(),
         ledger=state.ledger.release(state.running.turn_id),
@@ -370,6 +392,7 @@ def _recorded(state: SessionState, end: TurnEnd) -> SessionState:
         agent=end.agent or state.agent,
         running=None,
         is_over=False,
+        goes_on=False,
         given=(),
         queue=(*unread, *state.queue),
         messages=messages,
@@ -378,6 +401,7 @@ def _recorded(state: SessionState, end: TurnEnd) -> SessionState:
         ledger=state.ledger.settle(running.turn_id, end.spent),
         is_parked=end.outcome is Outcome.CANCELLED and not state.goes_on,
         parts=(),
+        effects=latest((*state.effects, *end.effects)),
     )
 
 

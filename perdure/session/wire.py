@@ -14,6 +14,7 @@ from perdure import limits
 from perdure.base import Wire
 from perdure.turn.ledger import Ledger
 from perdure.values.budgets import Spending
+from perdure.values.effects import EffectRecord
 from perdure.values.messages import Message, UserMessage, UserParts
 from perdure.values.reports import Outcome
 from perdure.values.turn_options import StoredOptions
@@ -156,7 +157,7 @@ class TurnEnd(Wire):
     """The end of a turn, from its history.
 
     `unread` are the ids of messages that it has not answered. `agent` is the agent that had the
-    turn at its end; empty if that is unknown.
+    turn at its end; empty if that is unknown. `effects` has what it has learned of effects.
     """
 
     outcome: Outcome
@@ -164,6 +165,7 @@ class TurnEnd(Wire):
     is_priced: bool = False
     unread: tuple[str, ...] = ()
     agent: str = ""
+    effects: tuple[EffectRecord, ...] = ()
 
 
 class TurnPart(Wire):
@@ -217,6 +219,8 @@ class SessionSnapshot(Wire):
         answered: The last messages, which the server may repeat.
         forked_from: The point in another session from which the session goes on; None for other
             sessions, and for one that an earlier release has forked.
+        effects: What is known of the effects of its turns.
+        effect_scope: The scope of these effects, for a fork: that of the other session.
     """
 
     session: SessionRequest
@@ -232,6 +236,8 @@ class SessionSnapshot(Wire):
     ledger: Ledger = Ledger()
     answered: tuple[Answered, ...] = ()
     forked_from: SessionFork | None = None
+    effects: tuple[EffectRecord, ...] = ()
+    effect_scope: str = ""
 
     @classmethod
     def of_fork(
@@ -258,6 +264,7 @@ class SessionSnapshot(Wire):
     @property
     def is_of_a_fork(self) -> bool:
         """Whether it has only what a fork takes over."""
-        return self == SessionSnapshot.of_fork(
+        only = SessionSnapshot.of_fork(
             self.session, self.agent, self.named, self.messages, self.starts, self.forked_from
         )
+        return self.model_copy(update={"effects": (), "effect_scope": ""}) == only

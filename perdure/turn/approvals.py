@@ -10,7 +10,10 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from operator import not_
 from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
 
 from perdure import errors, validation
 from perdure.agents.policy import Allow, RequireApproval, Verdict, is_wanted, policies_of
@@ -71,7 +74,8 @@ class Gate(Value):
     `status` is `open`, or `policy` or `asked` while the call waits for a policy or for a person.
     `arguments` is set if a person changed them. `approved` is set if a person approved the call.
     If a person is asked because a deploy has changed the tool, `reason` is the reason, and
-    `schema_digest` is the digest of the tool's current schema.
+    `schema_digest` is the digest of the tool's current schema. With `is_unknown`, the call was
+    made, and `reason` says why its outcome is unknown.
     """
 
     status: Literal["open", "policy", "asked"] = "open"
@@ -80,6 +84,7 @@ class Gate(Value):
     approved: bool = False
     reason: str = ""
     schema_digest: str = ""
+    is_unknown: bool = Field(default=False, exclude_if=not_)
 
     def edited(self, call: ToolCall) -> ToolCall:
         """Return the call with the arguments that a person gave it, if any."""
@@ -163,6 +168,7 @@ class Asked:
                 arguments=call.arguments,
                 digest=digest_of(call, gate.reason),
                 reason=gate.reason,
+                is_unknown=gate.is_unknown,
                 expires_at=now + (default if gate.expires is None else gate.expires),
             )
             for call, gate in self.calls
@@ -192,6 +198,15 @@ def check(pending: tuple[PendingApproval, ...], decision: Decision, now: datetim
         raise errors.ApprovalConflictError(
             f"the approval names the arguments {decision.digest!r}, but the call"
             f" {decision.call_id!r} of {known.tool} has {known.digest!r}"
+        )
+    if (decision.approve or decision.settlement) and known.is_unknown != bool(decision.settlement):
+        raise errors.ApprovalConflictError(
+            f"the call {decision.call_id!r} of {known.tool} "
+            + (
+                "was made, and its outcome is unknown: settle it as done, absent or again"
+                if known.is_unknown
+                else "was not made yet: approve or deny it"
+            )
         )
     if now >= known.expires_at:
         raise errors.ApprovalConflictError(

@@ -15,7 +15,6 @@ from perdure.turn import delegation_plan, guards, handoffs, leases, outages, res
 from perdure.turn.approvals import Asked
 from perdure.turn.calls import asks_again, reads_on, ready_for, runs_tools
 from perdure.turn.delegation_plan import Errand
-from perdure.turn.effect_values import Doubt
 from perdure.turn.fallback import Choice, Fallback
 from perdure.turn.keys import HandoffKey, ModelKey, PolicyKey, ToolKey, VerifyKey
 from perdure.turn.ledger import Ledger
@@ -98,13 +97,6 @@ class AwaitApproval:
 
 
 @dataclass(frozen=True, slots=True)
-class AwaitSettlement:
-    """Wait until a person has said what became of these calls, whose outcome is unknown."""
-
-    calls: tuple[tuple[ToolCall, Doubt], ...]
-
-
-@dataclass(frozen=True, slots=True)
 class AwaitResume:
     """Wait until a person resumes the turn: the agent's limit for retrying the model is reached."""
 
@@ -139,7 +131,6 @@ Move = (
     | HandOver
     | Consult
     | AwaitApproval
-    | AwaitSettlement
     | AwaitResume
     | AwaitIterations
     | AwaitBudget
@@ -283,7 +274,7 @@ def _call(situation: Situation) -> Move:
     waiting = state.open_step.unfinished
     if waiting:
         guards.check_allowed(agent, [open_call.call for open_call in state.open_step.calls])
-        return _gate(state) or _hand_over(state) or _act(state, agent)
+        return _gate(state) or _hand_over(state) or _acts(state, agent, waiting[:1])[0]
     if not state.finishing:
         _check_iterations(state, agent)
         guards.check_loop(state, agent)
@@ -337,16 +328,6 @@ def _hand_over(state: TurnState) -> HandOver | None:
     position, call = handoff
     key = HandoffKey(state.step_count + 1, position, _attempt(state, position))
     return HandOver(key, call, handoffs.asked(call)[0], retry_delay(state.attempts.unpardoned))
-
-
-def _act(state: TurnState, agent: AgentDefinition) -> CallMove | AwaitSettlement:
-    """Return the move of the next open call; calls that wait for a person are last."""
-    unfinished = state.open_step.unfinished
-    ready = [item for item in unfinished if item[1].doubt is None or not item[1].doubt.waits]
-    if ready:
-        return _acts(state, agent, ready[:1])[0]
-    doubts = ((open_call.edited, open_call.doubt) for _, open_call in unfinished)
-    return AwaitSettlement(tuple((call, doubt) for call, doubt in doubts if doubt is not None))
 
 
 def _verify(
@@ -403,17 +384,16 @@ def moves_at_once(state: TurnState, agent: AgentDefinition) -> tuple[CallMove, .
 def _apart(
     agent: AgentDefinition, calls: Sequence[tuple[int, OpenCall]]
 ) -> list[tuple[int, OpenCall]]:
-    """Return the calls that may be made at once, without those that wait for a person."""
+    """Return the calls that may be made at once: of those with effect keys, one of each tool."""
     apart: list[tuple[int, OpenCall]] = []
     named: set[str] = set()
     for position, open_call in calls:
         tool = agent.tool(open_call.call.name)
-        has_key = tool is not None and tool.effect is not None and tool.effect.has_key
-        waits = open_call.doubt is not None and open_call.doubt.waits
-        if not waits and not (has_key and open_call.call.name in named):
-            apart.append((position, open_call))
-        if has_key:
-            named.add(open_call.call.name)
+        if tool is not None and tool.effect is not None and tool.effect.has_key:
+            if tool.name in named:
+                continue
+            named.add(tool.name)
+        apart.append((position, open_call))
     return apart
 
 

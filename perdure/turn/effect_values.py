@@ -18,33 +18,33 @@ Verdict = Literal["found", "absent", "unreadable"]
 
 
 class EffectScopes(Wire):
-    """The texts of the scopes of effects, from which their keys are made.
+    """The scopes of effects that reach further than a turn with its delegates.
 
-    `turn` is the first turn of forks and resumed turns, or the root of delegates; empty for the
-    turn itself. `session` is the session, or the task of a batch; empty without either.
+    `turn` is the first turn, for forks and resumed turns. `session` is the session, or the task of
+    a batch. Both are empty without it.
     """
 
     turn: str = Field(default="", exclude_if=not_)
     session: str = Field(default="", exclude_if=not_)
 
-    def text(self, scope: EffectScope, own_turn: str) -> str:
-        """Return the text of a scope. `own_turn` is that of the turn itself."""
+    def text(self, scope: EffectScope, root: str) -> str:
+        """Return the text of a scope, which is a part of keys. `root` is the root of delegates."""
         match scope:
             case "account":
                 return "account"
             case "session" if self.session:
                 return f"session {self.session}"
             case _:
-                return f"turn {self.turn or own_turn}"
-
-    def within(self, own_turn: str) -> EffectScopes:
-        """Return the scopes of a turn that this turn starts, or that goes on after it."""
-        return self.model_copy(update={"turn": self.turn or own_turn})
+                return f"turn {self.turn or root}"
 
 
 class KnownEffect(Wire):
-    """An effect that a worker recognizes by its key, or by the arguments if no key is known."""
+    """An effect that a worker recognizes by its key, or by the arguments if no key is known.
 
+    `place` is that of its record.
+    """
+
+    place: str
     is_done: bool
     key: str = Field(default="", exclude_if=not_)
     arguments: str = Field(default="", exclude_if=not_)
@@ -54,20 +54,23 @@ class KnownEffect(Wire):
         """Return what a worker needs of a record."""
         arguments = "" if record.key else record.arguments
         key = record.key[: limits.KEY_BYTES]
-        return cls(is_done=record.status == "done", key=key, arguments=arguments)
+        is_done = record.status == "done"
+        return cls(place=record.place, is_done=is_done, key=key, arguments=arguments)
 
 
 class Verification(Wire):
     """The result of a read-back.
 
     `content` and `media` are the result of the call, if its effect is there; otherwise `content`
-    says why that is not known. `effect_key` is the key of the effect, if the tool has such keys.
+    says why that is not known. `effect_key` is the key of the effect, if the tool has such keys,
+    and `same_as` has the places of the known records of the same effect.
     """
 
     verdict: Verdict
     content: str = ""
     media: tuple[Media, ...] = Field(default=(), exclude_if=not_)
     effect_key: str = Field(default="", exclude_if=not_)
+    same_as: tuple[str, ...] = Field(default=(), exclude_if=not_)
 
 
 class Doubt(Wire):
@@ -75,9 +78,12 @@ class Doubt(Wire):
 
     `reason` is what the model reads if it remains unknown. `is_earlier` means that the call itself
     was not made: an earlier call may have brought about the same effect. `waits` means that a
-    person has to say what became of it.
+    person has to say what became of it. `effect_key` is the key of the effect, if it is known, and
+    `same_as` has the places of records of the same effect.
     """
 
     reason: str
+    effect_key: str = ""
+    same_as: tuple[str, ...] = ()
     is_earlier: bool = False
     waits: bool = False

@@ -7,20 +7,22 @@ call with the same effect is answered from the record.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from itertools import chain
 
 from perdure import errors, limits
 from perdure.agents.definitions import ToolDefinition
 from perdure.agents.effects import PinnedEffect
 from perdure.base import replace
 from perdure.turn import steps
-from perdure.turn.effect_values import Doubt, KnownEffect
+from perdure.turn.child import Child
+from perdure.turn.effect_values import Doubt, KnownEffect, Verification
 from perdure.turn.facts import CallFailed, Loss, ToolLost, ToolReturned, Verified
 from perdure.turn.keys import ToolKey, VerifyKey
 from perdure.turn.state import TurnState
 from perdure.turn.wire import ToolOutput
-from perdure.values.effects import EffectRecord, EffectStatus, latest
+from perdure.values.approvals import Decision
+from perdure.values.effects import EffectRecord, EffectStatus, latest, within
 from perdure.values.messages import ToolCall, ToolOutcome
 
 FOUND = "\n[The answer of this call was lost. It was looked up, and has taken effect.]"
@@ -35,6 +37,9 @@ AFTER_EARLIER = (
     " does not say that nothing was done.]"
 )
 DONE_BEFORE = "Done before, in {place}, and not again. The result was: {result}"
+BY_PERSON = "A person has looked this call up: it {what}{said}"
+LEFT_OPEN = "\n[A person was asked what became of it, and does not know{said}]"
+NOBODY = "\n[People were asked what became of it, and nobody has answered.]"
 NOT_AGAIN = (
     "{tool}: this call was not made. An earlier one, in {place}, has the same effect, and whether"
     " that took effect is unknown. Do not assume that it failed."
@@ -54,8 +59,42 @@ class _Call:
 def known(state: TurnState) -> tuple[EffectRecord, ...]:
     """Return what the turn knows of effects: before it, in its delegates, and of its own calls."""
     before = state.request.effects if state.request else ()
-    below = (child.known.effects for child in state.children if child.known)
-    return latest(chain(before, *below, state.effects))
+    return latest((*before, *gathered(state)))
+
+
+def gathered(state: TurnState) -> tuple[EffectRecord, ...]:
+    """Return what the turn has learned of effects: in its delegates, and of its own calls."""
+    below = (record for child in state.children for record in _of_child(child))
+    return latest((*below, *state.effects))
+
+
+def gathered_so_far(state: TurnState) -> tuple[EffectRecord, ...]:
+    """Return the same, with the calls that run: they may take effect."""
+    running = (
+        EffectRecord.of(call.call, key.step, status="unknown")
+        for key in state.in_flight
+        if isinstance(key, ToolKey) and steps.is_open(state, key)
+        if (call := _call(state, key)).effect is not None
+    )
+    return latest((*gathered(state), *running))
+
+
+def passed_on(state: TurnState, turn_id: str) -> tuple[EffectRecord, ...]:
+    """Return what the turn gives to a turn that it starts, or that goes on after it."""
+    before = state.request.effects if state.request else ()
+    records = latest((*before, *gathered_so_far(state)))
+    return within([record.in_turn(turn_id) for record in records], limits.SUMMARY_BYTES // 4)
+
+
+def _of_child(child: Child) -> Iterator[EffectRecord]:
+    """Yield what a delegate has learned, with this turn's own records as such."""
+    lineage = child.request.lineage
+    own_id = lineage.ancestors[-1].turn_id if lineage else ""
+    for record in child.known.effects if child.known else ():
+        if record.turn_id == own_id:
+            yield record.model_copy(update={"turn_id": ""})
+        else:
+            yield record.in_turn(child.turn_id)
 
 
 def known_of(state: TurnState, tool: ToolDefinition) -> tuple[KnownEffect, ...]:
@@ -80,14 +119,14 @@ def returned(state: TurnState, fact: ToolReturned) -> TurnState:
     if output.known is not None:
         return _known_before(state, call, output, output.known)
     outcome, content = steps.told(state, fact.key, output)
-    earlier = _find(state, call, output.effect_key)
+    earlier = _first(state, output.same_as)
     if outcome is ToolOutcome.FAILED and earlier and earlier.status == "unknown":
         outcome = ToolOutcome.UNKNOWN  # the service may have refused it because of the earlier one
         content += AFTER_EARLIER.format(place=_place(earlier))
     if outcome is ToolOutcome.UNKNOWN:
-        return _doubted(state, call, content, output.effect_key)
+        return _doubted(state, call, content, output)
     if outcome is ToolOutcome.DONE:
-        state = _noted(state, call, "done", output.effect_key, content)
+        state = _noted(state, call, "done", output, content)
     return steps.give(state, fact.key, content, outcome, output.media)
 
 
@@ -99,7 +138,7 @@ def lost(state: TurnState, fact: ToolLost) -> TurnState:
     if call.effect.verifies or not steps.is_repeated(state, fact.key, fact.loss):
         content = steps.loss_told(state, fact.key, fact.loss, fact.message)
         if fact.loss is Loss.CANCELLED:  # the turn ends, or its time is up
-            state = _noted(state, call, "unknown")
+            state = _noted(state, call, "unknown", Doubt(reason=content))
             return steps.give(state, fact.key, content, ToolOutcome.UNKNOWN)
         return _doubted(state, call, content)
     return steps.lose(state, fact.key, fact.loss, fact.message)
@@ -116,41 +155,78 @@ def verified(before: TurnState, fact: Verified) -> TurnState:
         return state
     match found.verdict:
         case "found":
-            note = _found_note(state, call, doubt, found.effect_key)
-            state = _noted(state, call, "done", found.effect_key, found.content)
+            note = _found_note(state, doubt, found)
+            state = _noted(state, call, "done", found, found.content)
             return steps.give(
                 state, call.key, found.content + note, ToolOutcome.VERIFIED, found.media
             )
         case "absent":
-            return _absent(_noted(state, call, "absent", found.effect_key), call, doubt)
+            return _absent(_noted(state, call, "absent", found), call, doubt)
         case "unreadable":
             reason = doubt.reason + UNREADABLE.format(reason=found.content)
-            return _unknown(_noted(state, call, "unknown", found.effect_key), call, doubt, reason)
+            return _unknown(_noted(state, call, "unknown", found), call, doubt, reason)
 
 
-def _found_note(state: TurnState, call: _Call, doubt: Doubt, effect_key: str) -> str:
+def settled(state: TurnState, key: ToolKey, decision: Decision) -> TurnState:
+    """Fold what a person says of a call whose outcome is unknown."""
+    call, doubt = _call(state, key), state.open_step.at(key.call).doubt
+    assert doubt is not None
+    said = f": {decision.reason}" if decision.reason else "."
+    match decision.settlement:
+        case "done":
+            content = BY_PERSON.format(what="has taken effect", said=said)
+            state = _noted(state, call, "done", doubt, decision.reason or content)
+            return steps.give(state, key, content, ToolOutcome.VERIFIED)
+        case "absent":
+            state = _noted(state, call, "absent", doubt)
+            content = BY_PERSON.format(what="has not taken effect", said=said)
+            return steps.give(state, key, content, ToolOutcome.FAILED)
+        case "again":
+            state = _noted(state, call, "absent", doubt)
+            return _again(state, call, doubt, is_lost=False)
+    return given_up(state, key, LEFT_OPEN.format(said=said))
+
+
+def given_up(state: TurnState, key: ToolKey, note: str) -> TurnState:
+    """Give the result to a call of which nobody says what became of it."""
+    open_call = state.open_step.at(key.call)
+    assert open_call.doubt is not None
+    outcome = ToolOutcome.NOT_RUN if open_call.doubt.is_earlier else ToolOutcome.UNKNOWN
+    return steps.give(state, key, open_call.doubt.reason + note, outcome)
+
+
+def _found_note(state: TurnState, doubt: Doubt, found: Verification) -> str:
     if not doubt.is_earlier:
         return FOUND
-    return FOUND_EARLIER.format(place=_place(_find(state, call, effect_key)))
+    return FOUND_EARLIER.format(place=_place(_first(state, found.same_as)))
 
 
 def _absent(state: TurnState, call: _Call, doubt: Doubt) -> TurnState:
     """Make a call that has not taken effect, if it may be made; otherwise say so."""
     attempts = state.attempts.count(call.key.step, call.key.call)
     if doubt.is_earlier or (call.may_repeat and attempts + 1 < limits.EFFECT_ATTEMPTS):
-        error = errors.PerdureError(doubt.reason).info()
-        key = replace(call.key, attempt=attempts + 1)
-        failure = CallFailed(key, error, lost=not doubt.is_earlier)
-        state = _in_doubt(state, call, None)
-        return replace(state, attempts=state.attempts.plus(failure))
+        return _again(state, call, doubt, is_lost=not doubt.is_earlier)
     return steps.give(state, call.key, doubt.reason + ABSENT, ToolOutcome.FAILED)
 
 
-def _doubted(state: TurnState, call: _Call, reason: str, effect_key: str = "") -> TurnState:
+def _again(state: TurnState, call: _Call, doubt: Doubt, *, is_lost: bool) -> TurnState:
+    """Make a call again, under another key."""
+    attempt = state.attempts.count(call.key.step, call.key.call) + 1
+    error = errors.PerdureError(doubt.reason).info()
+    failure = CallFailed(replace(call.key, attempt=attempt), error, lost=is_lost)
+    state = _in_doubt(state, call, None)
+    return replace(state, attempts=state.attempts.plus(failure))
+
+
+def _doubted(
+    state: TurnState, call: _Call, reason: str, output: ToolOutput | None = None
+) -> TurnState:
     """Begin to find out what became of a call, if its tool can; otherwise it remains unknown."""
     doubt = Doubt(reason=reason)
+    if output is not None:
+        doubt = Doubt(reason=reason, effect_key=output.effect_key, same_as=output.same_as)
     if call.effect is not None:
-        state = _noted(state, call, "unknown", effect_key)
+        state = _noted(state, call, "unknown", doubt)
         if call.effect.verifies:
             return _in_doubt(state, call, doubt)
     return _unknown(state, call, doubt, reason)
@@ -160,15 +236,20 @@ def _known_before(
     state: TurnState, call: _Call, output: ToolOutput, status: EffectStatus
 ) -> TurnState:
     """Answer a call that was not made, because its effect is known, or in doubt."""
-    record = _find(state, call, output.effect_key)
+    record = _first(state, output.same_as)
     place = _place(record)
     if status == "done":
-        content = DONE_BEFORE.format(place=place, result=record.result if record else "")
+        # without a record, the turn was reset, and the worker has read it in the run before
+        result = record.result if record else output.content
+        content = DONE_BEFORE.format(place=place, result=result)
         return steps.give(state, call.key, content, ToolOutcome.DONE)
-    doubt = Doubt(reason=NOT_AGAIN.format(tool=call.call.name, place=place), is_earlier=True)
+    reason = NOT_AGAIN.format(tool=call.call.name, place=place)
+    doubt = Doubt(
+        reason=reason, effect_key=output.effect_key, same_as=output.same_as, is_earlier=True
+    )
     if call.effect is not None and call.effect.verifies:
         return _in_doubt(state, call, doubt)
-    return _unknown(state, call, doubt, doubt.reason)
+    return _unknown(state, call, doubt, reason)
 
 
 def _unknown(state: TurnState, call: _Call, doubt: Doubt, reason: str) -> TurnState:
@@ -201,45 +282,38 @@ def _in_doubt(state: TurnState, call: _Call, doubt: Doubt | None) -> TurnState:
 
 
 def _noted(
-    state: TurnState, call: _Call, status: EffectStatus, effect_key: str = "", result: str = ""
+    state: TurnState,
+    call: _Call,
+    status: EffectStatus,
+    effect: ToolOutput | Verification | Doubt,
+    result: str = "",
 ) -> TurnState:
     """Keep what is known of the effect of a call, if its tool says what its effect is.
 
-    Earlier calls with the same effect, whose outcome was unknown, have the same status then.
+    Earlier calls with the same effect, whose outcome was unknown, have the same status then. A call
+    that was not made, because of an earlier one, has no record of its own.
     """
     if call.effect is None:
         return state
-    own = EffectRecord.of(call.call, call.key.step, status=status, key=effect_key, result=result)
-    same = [] if status == "unknown" else _in_doubt_before(state, call, effect_key)
-    settled = (each.model_copy(update={"status": status, "result": own.result}) for each in same)
-    return replace(state, effects=latest((*state.effects, *settled, own)))
-
-
-def _in_doubt_before(state: TurnState, call: _Call, effect_key: str) -> list[EffectRecord]:
-    """Return the records of earlier calls with the same effect, which is unknown until now."""
-    return [
-        record
-        for record in known(state)
-        if record.status == "unknown"
-        and record.tool == call.call.name
-        and record.key == effect_key != ""
-        and record.call_id != call.call.id
+    doubt = state.open_step.at(call.key.call).doubt
+    key = effect.effect_key
+    own = EffectRecord.of(call.call, call.key.step, status=status, key=key, result=result)
+    changes = {"status": status, "key": key, "result": own.result}
+    known_same = (record for record in known(state) if record.place in effect.same_as)
+    news = [
+        record.model_copy(update=changes) for record in known_same if record.status == "unknown"
     ]
+    if doubt is None or not doubt.is_earlier:
+        news.append(own)
+    return replace(state, effects=latest((*state.effects, *news)))
 
 
-def _find(state: TurnState, call: _Call, effect_key: str) -> EffectRecord | None:
-    """Return the last record of an effect; without a key, the last that is unknown."""
-    same_tool = [
-        record
-        for record in reversed(known(state))
-        if record.tool == call.call.name and record.call_id != call.call.id
-    ]
-    same_key = (record for record in same_tool if effect_key and record.key == effect_key)
-    keyless = (record for record in same_tool if not record.key and record.status == "unknown")
-    return next(same_key, None) or next(keyless, None)
+def _first(state: TurnState, places: Collection[str]) -> EffectRecord | None:
+    """Return the first of the records with these places."""
+    return next((record for record in known(state) if record.place in places), None)
 
 
 def _place(record: EffectRecord | None) -> str:
     if record is None:
-        return "an earlier step"
+        return "a step before the turn was reset"
     return f"step {record.step}" + (f" of turn {record.turn_id}" if record.turn_id else "")

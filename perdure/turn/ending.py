@@ -73,7 +73,7 @@ def summary(
             [child.report for child in state.children], limits.SUMMARY_BYTES // 4
         ),
         descendants=state.descendants,
-        effects=within(effects.known(state), limits.SUMMARY_BYTES // 4),
+        effects=within(effects.gathered(state), limits.SUMMARY_BYTES // 4),
     )
 
 
@@ -136,7 +136,7 @@ def _unsettled(state: TurnState) -> Iterator[UnsettledCall]:
         calls = {call.id: call for call in step.message.calls}
         for result in step.results:
             is_unknown = result.outcome is ToolOutcome.UNKNOWN and result.call_id in calls
-            if is_unknown and ("", step.number, result.call_id) not in settled:
+            if is_unknown and f":{step.number}:{result.call_id}" not in settled:
                 yield _unsettled_call(step.number, calls[result.call_id], result.content)
     number = state.step_count + 1
     for position, open_call in state.open_step.unfinished:

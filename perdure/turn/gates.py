@@ -7,7 +7,7 @@ from perdure.agents.policy import Allow, Deny, RequireApproval
 from perdure.base import replace
 from perdure.errors import PerdureError
 from perdure.text import clip
-from perdure.turn import approvals, steps
+from perdure.turn import approvals, effects, steps
 from perdure.turn.approvals import Gate
 from perdure.turn.facts import ApprovalNeeded, CallFailed
 from perdure.turn.keys import PolicyKey, ToolKey
@@ -49,6 +49,8 @@ def decided(state: TurnState, decision: Decision) -> TurnState:
     state = replace(
         state, open_step=replace(state.open_step, decisions=(*state.open_step.decisions, decision))
     )
+    if state.open_step.at(position).is_settled_by_people:
+        return effects.settled(state, _key(state, position), decision)
     gate = state.open_step.at(position).gate
     if not decision.approve:
         denied = clip(approvals.denied(decision.reason), limits.TOOL_RESULT_BYTES)
@@ -82,7 +84,11 @@ def expired(state: TurnState, ids: tuple[str, ...]) -> TurnState:
     """Return the state after the approvals of these calls expired."""
     for call_id in ids:
         position = _place(state, call_id)
-        if position is not None:
+        if position is None:
+            continue
+        if state.open_step.at(position).is_settled_by_people:
+            state = effects.given_up(state, _key(state, position), effects.NOBODY)
+        else:
             after = state.open_step.at(position).gate.expires or limits.APPROVAL_EXPIRY
             state = steps.give(
                 _unedited(state, position),

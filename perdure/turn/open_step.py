@@ -40,8 +40,21 @@ class OpenCall:
 
     @property
     def is_asked(self) -> bool:
-        """Whether it waits for a person."""
-        return self.result is None and self.gate.status == "asked"
+        """Whether it waits for a person: to allow it, or to say what became of it."""
+        return self.result is None and (self.gate.status == "asked" or self.is_settled_by_people)
+
+    @property
+    def is_settled_by_people(self) -> bool:
+        """Whether a person has to say what became of it."""
+        return self.doubt is not None and self.doubt.waits
+
+    @property
+    def question(self) -> Gate:
+        """Its gate, with the reason why a person is asked, if there is a special one."""
+        if self.doubt is None or not self.doubt.waits:
+            return self.gate
+        changes = {"status": "asked", "reason": self.doubt.reason, "is_unknown": True}
+        return self.gate.model_copy(update=changes)
 
 
 @dataclass(frozen=True)

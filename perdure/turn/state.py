@@ -447,7 +447,7 @@ class TurnState:
         """The open calls that wait for a person, with the arguments that they would run with."""
         return Asked(
             tuple(
-                (open_call.edited, open_call.gate)
+                (open_call.edited, open_call.question)
                 for open_call in self.open_step.calls
                 if open_call.is_asked
             )

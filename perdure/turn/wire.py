@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from operator import not_
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import Field, JsonValue, field_validator
 from pydantic_core import to_json
@@ -303,37 +303,6 @@ class LiveText(Wire):
     text: str = ""
 
 
-class HookCall(Wire):
-    """Input of a middleware's activity.
-
-    `place` is the middleware's index in the agent, from 0, and `moment` is when it runs. After a
-    turn, `outcome` and `risk` have its result. With `messages`, the ids of messages to the running
-    turn, those are checked instead of what the turn began with.
-    """
-
-    agent: str
-    place: int
-    moment: Literal["before", "after"]
-    outcome: Outcome | None = None
-    risk: str | None = None
-    messages: tuple[str, ...] = ()
-
-
-class ObserverCall(Wire):
-    """Input of the observers' activity.
-
-    It covers the steps after `seen` up to `steps`, then a wait or the end, if there is either.
-    """
-
-    agent: str
-    seen: int
-    steps: int
-    waits_for: str = ""
-    reason: str = ""
-    outcome: Outcome | None = None
-    risk: str | None = None
-
-
 class Noted(Wire):
     """The result of an activity that has none."""
 
@@ -393,8 +362,9 @@ class ToolOutput(Wire):
 
     `media` has its images and files; `content` names each in its place. With `asks`, the tool was
     not called, and a person is asked first. With `is_unknown`, it may have taken effect although it
-    failed. `effect_key` is the key of its effect, if the tool has such keys. With `known`, the tool
-    was not called, because an earlier call has brought about the same effect, or may have.
+    failed. `effect_key` is the key of its effect, if the tool has such keys, and `same_as` has the
+    places of the known records of the same effect. With `known`, the tool was not called, because
+    an earlier call has brought about that effect, or may have.
     """
 
     content: str
@@ -404,11 +374,8 @@ class ToolOutput(Wire):
     media: tuple[Media, ...] = Field(default=(), exclude_if=not_)
     is_unknown: bool = Field(default=False, exclude_if=not_)
     effect_key: str = Field(default="", exclude_if=not_)
+    same_as: tuple[str, ...] = Field(default=(), exclude_if=not_)
     known: EffectStatus | None = Field(default=None, exclude_if=not_)
-
-    def with_key(self, effect_key: str) -> ToolOutput:
-        """Return the result with the key of the effect, if there is one."""
-        return self.model_copy(update={"effect_key": effect_key}) if effect_key else self
 
 
 class ChildNews(Wire):

@@ -66,9 +66,9 @@ class EffectRecord(Value):
         return self.status in ("done", "unknown")
 
     @property
-    def place(self) -> tuple[str, int, str]:
-        """The call that the record is about."""
-        return self.turn_id, self.step, self.call_id
+    def place(self) -> str:
+        """The call that the record is about: its turn, if that is another, its step, and its id."""
+        return f"{self.turn_id}:{self.step}:{self.call_id}"
 
 
 def latest(records: Iterable[EffectRecord]) -> tuple[EffectRecord, ...]:

@@ -7,7 +7,8 @@ import time
 import pytest
 
 from perdure.activities.toolboxes.calculator import Result
-from perdure.agents.tools import as_tools, encode
+from perdure.agents.tool_context import encode
+from perdure.agents.tools import as_tools
 from perdure.toolboxes import calculator
 
 

@@ -8,7 +8,8 @@ import pytest
 
 from perdure import errors
 from perdure.activities.toolboxes.clock import Moment
-from perdure.agents.tools import Toolbox, as_tools, encode
+from perdure.agents.tool_context import encode
+from perdure.agents.tools import Toolbox, as_tools
 from perdure.toolboxes import clock
 
 NOON = datetime(2026, 7, 4, 12, 30, 1, 999, tzinfo=UTC)

@@ -27,6 +27,7 @@ CODES = {
     "OutputInvalidError": "OUTPUT_INVALID",
     "GuardrailError": "GUARDRAIL",
     "ToolResolverError": "TOOL_RESOLVER",
+    "EffectUnknownError": "EFFECT_UNKNOWN",
     "DuplicateToolError": "DUPLICATE_TOOL",
     "TooLargeError": "TOO_LARGE",
     "TranscriptMismatchError": "TRANSCRIPT_MISMATCH",

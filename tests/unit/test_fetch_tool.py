@@ -27,7 +27,8 @@ from perdure import errors
 from perdure.activities.toolboxes import pages
 from perdure.activities.toolboxes.addresses import may_connect
 from perdure.activities.toolboxes.fetch import FetchedPage
-from perdure.agents.tools import Toolbox, as_tools, encode
+from perdure.agents.tool_context import encode
+from perdure.agents.tools import Toolbox, as_tools
 from perdure.toolboxes import fetch
 
 from ..support.certificates import certificate

@@ -14,7 +14,8 @@ import pytest
 
 from perdure import errors
 from perdure.activities.toolboxes.files import Written
-from perdure.agents.tools import as_tools, encode
+from perdure.agents.tool_context import encode
+from perdure.agents.tools import as_tools
 from perdure.toolboxes import files
 
 

@@ -14,7 +14,8 @@ from perdure import errors
 from perdure.activities.toolboxes import folder, search
 from perdure.activities.toolboxes.folder import Excerpt, FolderListing, Matches, folder_toolbox
 from perdure.activities.toolboxes.search import Match
-from perdure.agents.tools import as_tools, encode
+from perdure.agents.tool_context import encode
+from perdure.agents.tools import as_tools
 
 REFUNDS = """# Shop
 

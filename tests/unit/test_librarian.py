@@ -14,7 +14,8 @@ from perdure.activities.provider import ModelRequest, Provider
 from perdure.activities.providers.librarian import Librarian
 from perdure.activities.toolboxes.folder import folder_toolbox
 from perdure.agents.definitions import ToolDefinition, define_tool
-from perdure.agents.tools import Tool, as_tools, encode, tool
+from perdure.agents.tool_context import encode
+from perdure.agents.tools import Tool, as_tools, tool
 from perdure.values.answers import ModelAnswer
 from perdure.values.messages import (
     AssistantMessage,

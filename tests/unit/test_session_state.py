@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 import random
 from dataclasses import replace
@@ -158,6 +159,24 @@ def test_readers_have_the_state_of_the_workflow(facts: list[SessionFact]) -> Non
     )
 
     assert read == noted
+
+
+@settings(max_examples=examples(200))
+@pytest.mark.accepts("E51")
+@given(any_session)
+def test_message_may_be_known_before_the_turn_is_recorded(facts: list[SessionFact]) -> None:
+    """The workflow takes in a message, or a resume, before what the same task tells of the turn
+    before; history has it afterwards.
+    """
+    for place, fact in enumerate(facts):
+        records = [*itertools.takewhile(_is_record, facts[place + 1 :])]
+        if records and isinstance(fact, MessageSent | SessionResumed):
+            before = facts[:place]
+            assert fold([*before, *records, fact]) == fold([*before, fact, *records])
+
+
+def _is_record(fact: SessionFact) -> bool:
+    return isinstance(fact, TurnRecorded)
 
 
 @settings(max_examples=examples(200))

@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 from perdure import errors
-from perdure.agents.tools import Toolbox, as_tools, encode
+from perdure.agents.tool_context import encode
+from perdure.agents.tools import Toolbox, as_tools
 from perdure.toolboxes import shell
 
 pytestmark = pytest.mark.timeout(60)

@@ -15,7 +15,7 @@ from perdure import Agent, Skill, errors
 from perdure.activities import skill_folders
 from perdure.agents.definitions import Target, define
 from perdure.agents.skills import among, loader
-from perdure.agents.tools import encode
+from perdure.agents.tool_context import encode
 
 ON_DEMAND = "---\nname: letters\ndescription: How we write letters\n---\n\nBegin with a greeting.\n"
 

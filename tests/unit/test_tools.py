@@ -16,7 +16,7 @@ import pytest
 from pydantic import BaseModel
 
 from perdure import Agent, Tool, Toolbox, ToolContext, errors, limits, tool
-from perdure.agents import tools
+from perdure.agents import tool_context, tools
 from perdure.agents.definitions import Target, define
 
 
@@ -345,7 +345,7 @@ class Point:
 )
 def test_result_is_text_as_it_is_or_json(value: object, text: str) -> None:
     """Values that JSON supports, and those that pydantic can encode."""
-    assert tools.encode(value) == text
+    assert tool_context.encode(value) == text
 
 
 @pytest.mark.accepts("T8")
@@ -355,7 +355,7 @@ def test_generator_is_encoded_as_the_list_that_it_makes() -> None:
     def found() -> Iterator[int]:
         yield from (1, 2)
 
-    assert json.loads(tools.encode(found())) == [1, 2]
+    assert json.loads(tool_context.encode(found())) == [1, 2]
 
 
 def _endless() -> list[object]:
@@ -380,21 +380,21 @@ def _deep() -> list[object]:
 def test_result_that_cannot_be_encoded_says_so(value: object) -> None:
     """A `ValueError` with the type, for any failure of the encoder."""
     with pytest.raises(ValueError, match=f"^{type(value).__name__} cannot be encoded as JSON: "):
-        tools.encode(value)
+        tool_context.encode(value)
 
 
 @pytest.mark.accepts("T8")
 def test_awaitable_result_names_the_mistake() -> None:
     """A sync wrapper around an async function, as in a decorator that forgets to await."""
     with _late() as coroutine, pytest.raises(ValueError, match="declare it with async def"):
-        tools.encode(coroutine)
+        tool_context.encode(coroutine)
 
 
 def test_coroutine_that_is_refused_as_a_result_is_closed() -> None:
     """Otherwise Python would warn that it was never awaited."""
     with _late() as coroutine:
         with pytest.raises(ValueError):
-            tools.encode(coroutine)
+            tool_context.encode(coroutine)
 
         assert inspect.getcoroutinestate(coroutine) == inspect.CORO_CLOSED
 

@@ -251,6 +251,8 @@ HOW: dict[str, Any] = {
     "live": True,
     "delay": "PT1S",
     "deadline": "PT9S",
+    "effects": [{"tool": "pay", "call_id": "c", "step": 1, "arguments": "{}", "key": "k"}],
+    "effect_scopes": {"turn": "t", "session": "s"},
 }
 """A value of each field that is not part of the digest."""
 

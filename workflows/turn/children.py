@@ -239,8 +239,8 @@ class Children:
             allowed_tools=delegate.allowed_tools if delegate else None,
             lineage=lineage,
             deadline=self._board.deadline,
-            effects=effects.known(state),
-            effect_scopes=state.request.effect_scopes.within(own_scope()),
+            effects=effects.passed_on(state, workflow.info().workflow_id),
+            effect_scopes=state.request.effect_scopes,
         )
 
     async def _until_over(
@@ -313,12 +313,6 @@ async def _start(
             request, {trace_ids.MEMO_TRACE: ancestors.span_of_this_turn().traceparent()}
         ),
     )
-
-
-def own_scope() -> str:
-    """Return the text of this turn as a scope of effects; it is the same after a reset."""
-    info = workflow.info()
-    return f"{info.workflow_id} {info.first_execution_run_id[-8:]}"
 
 
 def _given_down(agent: AgentDefinition) -> tuple[InheritedTool, ...]:

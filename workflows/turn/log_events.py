@@ -31,8 +31,9 @@ from perdure.turn.facts import (
     Recorded,
     ToolLost,
     ToolReturned,
+    Verified,
 )
-from perdure.turn.keys import ChildKey, HandoffKey, Key, ModelKey, ReadKey, ToolKey
+from perdure.turn.keys import ChildKey, HandoffKey, Key, ModelKey, ReadKey, ToolKey, VerifyKey
 from perdure.turn.state import TurnState
 from perdure.turn.wire import Summary
 from perdure.values.messages import ToolResult
@@ -89,9 +90,14 @@ def call_ended(before: TurnState, after: TurnState, fact: Recorded, took_ms: int
             outcome = "error" if output.is_error else "ok"
             if output.is_unknown:
                 outcome = "unknown"
+            if output.known is not None:
+                outcome = f"{output.known}_before"
             _tool_ended(before, after, key, output.duration_ms, outcome, message)
         case ToolLost(key, loss):
             _tool_ended(before, after, key, took_ms, loss.value)
+        case Verified(key, found):
+            reason = found.content if found.verdict == "unreadable" else ""
+            _verified(before, key, took_ms, found.verdict, reason)
 
 
 def _model_answered(before: TurnState, after: TurnState, fact: ModelAnswered) -> None:
@@ -150,6 +156,22 @@ def _tool_ended(
         error_text=error_text,
         **_decided_by(before, open_call.call.id),
     )
+
+
+def _verified(
+    before: TurnState, key: VerifyKey, duration_ms: int, verdict: str, error_text: str
+) -> None:
+    open_call = before.open_step.find(key.call)
+    if open_call is not None:
+        _write(
+            before,
+            "verified",
+            key,
+            tool=open_call.call.name,
+            duration_ms=duration_ms,
+            outcome=verdict,
+            error_text=error_text,
+        )
 
 
 def answered_without_a_run(before: TurnState, after: TurnState, *, refused: str = "denied") -> None:

@@ -18,8 +18,8 @@ from perdure.errors import PerdureError
 from perdure.temporal.names import RUN_MIDDLEWARE, TELL_OBSERVERS
 from perdure.turn.decide import Done
 from perdure.turn.facts import HookEnded
+from perdure.turn.hook_values import HookCall, ObserverCall
 from perdure.turn.keys import HookKey
-from perdure.turn.wire import HookCall, ObserverCall
 from perdure.values.reports import Outcome
 from perdure.workflows.turn import log_events
 from perdure.workflows.turn.calls import Calls

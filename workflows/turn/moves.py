@@ -53,7 +53,7 @@ from perdure.turn.waiting import PROVIDER
 from perdure.turn.wire import AgentCall, ModelCall, ToolRun, TurnRequest
 from perdure.workflows.turn import waits
 from perdure.workflows.turn.calls import Calls
-from perdure.workflows.turn.children import Children, own_scope
+from perdure.workflows.turn.children import Children
 from perdure.workflows.turn.local_calls import LocalCalls
 from perdure.workflows.turn.middleware import Pipeline
 from perdure.workflows.turn.turn_context import Board
@@ -276,7 +276,7 @@ class Moves:
         await self._calls.perform(
             move.key,
             VERIFY,
-            run.model_copy(update={"tool": tool.name, "known": ()}),
+            run.model_copy(update={"tool": tool.name}),
             timedelta(seconds=tool.effect.verify_timeout_s),
             f"{_label(move.key)}: has {name} taken effect?",
             within=limits.READ_BACK,
@@ -311,7 +311,9 @@ class Moves:
         request = self._board.state.request
         if tool.effect is None or not tool.effect.has_key or request is None:
             return ""
-        return request.effect_scopes.text(tool.effect.scope, own_scope())
+        above = request.lineage.ancestors if request.lineage else ()
+        root = above[0].turn_id if above else workflow.info().workflow_id
+        return request.effect_scopes.text(tool.effect.scope, root)
 
     def _approver_of(self, move: Act) -> str:
         decision = approvals.decision_about(move.call.id, self._board.state.open_step.decisions)

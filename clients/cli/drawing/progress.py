@@ -45,6 +45,7 @@ from perdure.turn.facts import (
     ToolReturned,
     TurnEnded,
     TurnStarted,
+    Verified,
     WaitBegan,
     WaitEnded,
 )
@@ -209,7 +210,7 @@ def _text(fact: Fact, answered: Callable[[ModelKey, str], Text]) -> Text:
         case CallFailed(key, error, lost):
             why = "its worker was lost; it is tried again" if lost else _all(error.message)
             return Text(f"{key}  {why}", "yellow")
-        case ToolReturned() | ApprovalNeeded() | ToolLost():
+        case ToolReturned() | ApprovalNeeded() | ToolLost() | Verified():
             return _tool(fact)
         case ChildScheduled() | ChildEnded():
             return _child(fact)
@@ -217,14 +218,18 @@ def _text(fact: Fact, answered: Callable[[ModelKey, str], Text]) -> Text:
             return _waits(fact)
 
 
-def _tool(fact: ToolReturned | ApprovalNeeded | ToolLost) -> Text:
-    """Return the line of a tool call that has ended, or that needs an approval."""
+def _tool(fact: ToolReturned | ApprovalNeeded | ToolLost | Verified) -> Text:
+    """Return the line of a tool call that has ended, was looked up, or needs an approval."""
     match fact:
         case ToolReturned(key, output):
             return Text.assemble(
                 f"{key}  ",
                 (f"→ {one_line(output.content, 90)}", "red" if output.is_error else "dim"),
             )
+        case Verified(key, found):
+            colour = {"found": "green", "absent": "yellow", "unreadable": "red"}[found.verdict]
+            told = f": {one_line(found.content, 90)}" if found.content else ""
+            return Text.assemble(f"{key}  ", (f"{found.verdict}{told}", colour))
         case ApprovalNeeded(key, reason):
             return Text(f"{key}  {one_line(reason, 200)}", "yellow")
         case ToolLost(key, loss, _):

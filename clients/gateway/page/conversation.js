@@ -164,9 +164,13 @@ const SHOWN = {
     tool.result = event.result ?? "";
     fill(tool.extra);
     tool.set(
-      event.is_error
-        ? `answered with an error${tool.took(event.at)}`
-        : `done${tool.took(event.at)}`,
+      event.known
+        ? `an earlier call has the same effect: ${event.known}`
+        : event.is_unknown
+          ? `outcome unknown${tool.took(event.at)}`
+          : event.is_error
+            ? `answered with an error${tool.took(event.at)}`
+            : `done${tool.took(event.at)}`,
       event.is_error ? "bad" : "good",
     );
   },
@@ -174,6 +178,15 @@ const SHOWN = {
     const tool = this.tool(event);
     tool.error = event.message ?? event.error;
     tool.set(`lost: ${event.loss}`, "bad");
+  },
+  verified(event) {
+    const tool = this.tool(event);
+    if (event.verdict === "found") {
+      tool.result = event.result ?? "";
+      tool.set(`found to be done${tool.took(event.at)}`, "good");
+    } else {
+      tool.set(event.verdict === "absent" ? "has not taken effect" : "outcome unknown", "bad");
+    }
   },
   call_failed(event) {
     if (event.call_id) {

@@ -45,6 +45,7 @@ export class Timeline {
       model_answered: "model",
       tool_returned: "tool",
       tool_lost: "tool",
+      verified: "verify",
       child_ended: "tool",
       approval_needed: "tool",
       policy_answered: "policy",

@@ -9,7 +9,7 @@ from perdure.session.wire import TurnEnd, TurnPart
 from perdure.temporal.histories.fetching import recorded
 from perdure.temporal.histories.read_turn import read_turn
 from perdure.temporal.histories.runs import describe_last, runs_up_to
-from perdure.turn import carry, reservations, withheld
+from perdure.turn import carry, effects, reservations, withheld
 from perdure.turn.carry import Carried
 from perdure.turn.fold import apply
 from perdure.turn.state import TurnState
@@ -38,6 +38,7 @@ async def parts_of(
         is_priced=summary.is_priced,
         unread=tuple(message.id for message in state.unread if message.id is not None),
         agent=summary.last_agent or summary.agent,
+        effects=tuple(record.in_turn(turn_id) for record in effects.gathered(state)),
     )
     parts = carry.split(Carried(own_messages(state), 0), limits.PART_BYTES // 2)
     return tuple(

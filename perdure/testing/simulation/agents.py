@@ -17,6 +17,7 @@ from perdure.agents.policy import Allow, Deny, ProposedCall, RequireApproval
 from perdure.agents.tools import tool
 from perdure.session.wire import SessionRequest
 from perdure.testing.simulation.choices import Choices
+from perdure.testing.simulation.payments import TOOLS
 from perdure.testing.simulation.world import CANARY, REFUSED_URL, URL
 from perdure.turn.wire import TurnRequest
 from perdure.values.budgets import Budget
@@ -87,7 +88,7 @@ def _agent(choices: Choices, name: str, others: Sequence[str]) -> Agent[Any]:
         model=choices.pick(("model:first", "model:first", two)),
         description=f"the {name} one",
         instructions="Do it.",
-        tools=[write, look, send],
+        tools=[write, look, send, *(TOOLS if choices.below(3, beside=True) == 2 else ())],
         max_iterations=choices.pick((25, 25, 3, 6)),
         budget=some_budget(choices),
         on_exhausted=on_exhausted,

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from perdure.base import replace
 from perdure.session.state import SessionState
 from perdure.temporal.names import ADD_BUDGET, BATCH, SESSION, TURN
-from perdure.testing.simulation import batch_promises, session_promises
+from perdure.testing.simulation import batch_promises, payment_promises, session_promises
 from perdure.testing.simulation.observations import (
     Simulated,
     begins_turn_after_cancel,
@@ -225,6 +225,7 @@ AT_THE_END: tuple[Callable[[Simulated], None], ...] = (
     session_promises.messages_once_in_order,
     refused_text_leaves_by_no_door,
     *batch_promises.AT_THE_END,
+    *payment_promises.AT_THE_END,
     session_promises.limits_of_the_caller_hold,
 )
 """The checks of a whole simulation."""

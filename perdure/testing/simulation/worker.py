@@ -17,7 +17,9 @@ from temporalio.client import Client
 from temporalio.common import RawValue
 from temporalio.testing import ActivityEnvironment
 
+from perdure.activities import effect_keys
 from perdure.activities.call_tool import Handler
+from perdure.activities.effect_keys import Recognized
 from perdure.activities.provider import ModelRequest
 from perdure.activities.webhook_rules import WebhookRules
 from perdure.activities.webhooks import NOT_SENT, Webhooks, not_delivered
@@ -25,7 +27,7 @@ from perdure.agents.agent import Agent
 from perdure.base import replace
 from perdure.delivery.webhook import Delivered, Notification
 from perdure.temporal import failures
-from perdure.temporal.names import CALL_MODEL, NOTIFY
+from perdure.temporal.names import CALL_MODEL, NOTIFY, VERIFY
 from perdure.temporal.payloads import pack, unpack
 from perdure.testing.simulation.client import HistoryClient
 from perdure.testing.simulation.server.loops import QuickLoop
@@ -33,6 +35,7 @@ from perdure.testing.simulation.server.runs import Activity
 from perdure.testing.simulation.server.sdk import CONVERTER, NAMESPACE, TASK_QUEUE
 from perdure.testing.simulation.server.server import SimulatedServer
 from perdure.testing.simulation.world import HOST, PRICE
+from perdure.turn.effect_values import Verification
 from perdure.turn.keys import ToolKey, parse_key
 from perdure.turn.wire import ToolOutput, ToolRun
 from perdure.values.answers import ModelAnswer
@@ -54,11 +57,18 @@ class World(Protocol):
             LLMError: The provider fails.
         """
 
-    def result(self, activity: Activity, run: ToolRun) -> ToolOutput:
-        """Return the result of a tool.
+    def result(self, activity: Activity, run: ToolRun, effect_key: str = "") -> ToolOutput:
+        """Return the result of a tool. `effect_key` is the key of its effect, if there is one.
 
         Raises:
             PerdureError: The activity fails.
+        """
+
+    def look_up(self, effect_key: str) -> Verification:
+        """Return whether the effect with a key is there.
+
+        Raises:
+            ApplicationError: The service is away.
         """
 
     def receive(self, activity: Activity, sent: Notification) -> int:
@@ -77,6 +87,7 @@ class SimulatedWorker:
         self._running: Activity | None = None
         self._client = cast("Client", HistoryClient(server))
         agents = list(agents)
+        self._tools = {name: item for agent in agents for name, item in agent.toolset().items()}
         prefixes = {model.partition(":")[0] for agent in agents for model in agent.models}
         self._app = AgentWorker(
             agents,
@@ -102,7 +113,9 @@ class SimulatedWorker:
             if isinstance(parse_key(activity.key), ToolKey):
                 with failures.typed():
                     run = unpack(RawValue(activity.input), ToolRun)
-                    return pack(self._world.result(activity, run)).payload
+                    return pack(self._result(activity, run)).payload
+            if activity.type == VERIFY:
+                return pack(self._verification(unpack(RawValue(activity.input), ToolRun))).payload
             if activity.type == NOTIFY:
                 with failures.typed(NOT_SENT):
                     return pack(self._delivered(activity)).payload
@@ -111,6 +124,23 @@ class SimulatedWorker:
             failure = Failure()
             CONVERTER.failure_converter.to_failure(error, CONVERTER.payload_converter, failure)
             return failure
+
+    def _result(self, activity: Activity, run: ToolRun) -> ToolOutput:
+        """Return the result of a tool, unless its effect is known."""
+        item = self._tools.get(run.tool or activity.type)
+        effect = Recognized() if item is None else effect_keys.recognized(item, run)
+        if item is None or not effect.key:
+            return self._world.result(activity, run)
+        known = effect.known_before(item)
+        if known is not None:
+            is_error = known != "done"
+            return ToolOutput(content="", is_error=is_error, known=known, **effect.fields)
+        output = self._world.result(activity, run, effect.key)
+        return output.model_copy(update=effect.fields)
+
+    def _verification(self, run: ToolRun) -> Verification:
+        effect = effect_keys.recognized(self._tools[run.tool], run)
+        return self._world.look_up(effect.key).model_copy(update=effect.fields)
 
     def _delivered(self, activity: Activity) -> Delivered:
         """Send a message, as far as the network.

@@ -17,7 +17,9 @@ from perdure.agents.definitions import AgentDefinition
 from perdure.delivery.webhook import Notification, WebhookMessage
 from perdure.errors import PerdureError
 from perdure.testing.simulation.choices import Choices
+from perdure.testing.simulation.payments import Payments
 from perdure.testing.simulation.server.runs import Activity
+from perdure.turn.effect_values import Verification
 from perdure.turn.wire import ToolOutput, ToolRun
 from perdure.values.answers import ModelAnswer
 from perdure.values.messages import AssistantMessage, Text, Thinking, ToolCall
@@ -97,6 +99,7 @@ class SimulatedWorld:
         spent: What the providers have billed, by the first run of the turn at the root, or of the
             session.
         effects: All effects of tools, in order.
+        payments: The service of the tools whose effects have keys.
         received: What receivers of webhooks were sent, in order.
         requests: What models were sent, if the messages are of interest.
         canaries: The first run of the turn whose model has given an answer that is refused, by a
@@ -110,6 +113,7 @@ class SimulatedWorld:
         self.requests: list[SentMessages] = []
         self.canaries: dict[str, str] = {}
         self._notes_messages = notes_messages
+        self.payments = Payments(choices)
         self._choices = choices
 
     def answer(self, activity: Activity, request: ModelRequest) -> ModelAnswer:
@@ -151,18 +155,28 @@ class SimulatedWorld:
             stop=stop,
         )
 
-    def result(self, activity: Activity, run: ToolRun) -> ToolOutput:
-        """Return the result of a tool, after its effect.
+    def result(self, activity: Activity, run: ToolRun, effect_key: str = "") -> ToolOutput:
+        """Return the result of a tool, after its effect, which may have a key.
 
         Raises:
             PerdureError: The activity fails.
         """
         agent = activity.run.read.agent
         tool = agent.tool(run.tool or activity.type) if agent else None
+        if effect_key:
+            return self.payments.make(activity, effect_key)
         self.effects.append(ToolEffect(activity, run.call_id, bool(tool and tool.is_idempotent)))
         if self._choices.happens(20):
             raise PerdureError("the tool failed oddly")
         return ToolOutput(content=f"done: {activity.key}", is_error=self._choices.happens(6))
+
+    def look_up(self, effect_key: str) -> Verification:
+        """Return whether the effect with a key is there.
+
+        Raises:
+            ApplicationError: The service is away.
+        """
+        return self.payments.look_up(effect_key)
 
     def receive(self, activity: Activity, sent: Notification) -> int:
         """Return the status with which a receiver answers a message, and note the message."""
@@ -196,7 +210,7 @@ class SimulatedWorld:
                 return self._in_form(agent, [self._to_others(agent)])
             case _:
                 count = self._choices.pick((1, 1, 2, 3))
-                return self._in_form(agent, [self._call() for _ in range(count)])
+                return self._in_form(agent, [self._call(agent) for _ in range(count)])
 
     def _refused(self, agent: AgentDefinition, first_run: str) -> str:
         """Return a word that the guardrail of an agent refuses; mostly none."""
@@ -206,8 +220,11 @@ class SimulatedWorld:
         self.canaries[canary] = first_run
         return canary
 
-    def _call(self) -> ToolCall:
+    def _call(self, agent: AgentDefinition) -> ToolCall:
         name = self._choices.pick(("look", "look", "write", "write", "send", "gone"))
+        if agent.tool("pay") is not None:
+            names = (name, name, "pay", "pay", "order", "mail")
+            name = names[self._choices.below(len(names), beside=True)]
         call_id = self._choices.pick(("", "", "", "c1", "call_1_1"))
         return ToolCall(id=call_id, name=name, arguments=self._choices.pick(_ARGUMENTS))
 

@@ -2,100 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-import httpx
 import pytest
 
-from perdure import Agent, ToolContext, ToolOutcome, errors, tool
+from perdure import Agent, ToolOutcome, errors
 from perdure.agents.tools import Tool
+from perdure.clients import Turn
 from perdure.testing import ScriptedModel, call, calls, says
+from perdure.turn.facts import WaitBegan
+from perdure.values.approvals import PendingApproval, Settlement
 from perdure.values.reports import AgentReport
 
 from ...conftest import Run, Runtime
-
-LOST = httpx.ReadTimeout("no answer in 5 s")
-
-
-@dataclass
-class Bank:
-    """A service with a ledger. Its next answers can be lost, and it can be away for readers.
-
-    Attributes:
-        ledger: The payments: invoice, amount, and the key that the payer sent.
-        loses: How many answers are lost, after the payment was made.
-        drops: How many requests are lost, before it was made.
-        is_away: How many reads fail.
-        is_idempotent: Whether a second payment with a key is recognized.
-        reads: How many reads there were.
-    """
-
-    ledger: list[tuple[str, int, str]] = field(default_factory=list)
-    loses: int = 0
-    drops: int = 0
-    is_away: int = 0
-    is_idempotent: bool = False
-    reads: int = 0
-    attempts: list[int] = field(default_factory=list)
-
-    def pay(self, invoice: str, amount: int, ctx: ToolContext[Any]) -> str:
-        self.attempts.append(ctx.attempt)
-        if self.drops:
-            self.drops -= 1
-            raise LOST
-        if not (self.is_idempotent and any(key == ctx.effect_key for *_, key in self.ledger)):
-            self.ledger.append((invoice, amount, ctx.effect_key))
-        if self.loses:
-            self.loses -= 1
-            raise LOST
-        return f"paid {invoice}"
-
-    def find(self, invoice: str) -> str | None:
-        self.reads += 1
-        if self.is_away:
-            self.is_away -= 1
-            raise httpx.ConnectError("refused")
-        paid = [each for each in self.ledger if each[0] == invoice]
-        return f"found {paid[0][0]}, {paid[0][1]}" if paid else None
+from ...support.banking import Bank, payer, pays, reader, results
 
 
 @pytest.fixture
-def bank() -> Iterator[Bank]:
+def bank() -> Bank:
     return Bank()
-
-
-def payer(bank: Bank, **options: Any) -> Tool:
-    """The tool that pays at a bank."""
-    options = {"effect": lambda paid: (paid.invoice,), **options}
-
-    @tool(**options)
-    def pay(invoice: str, amount: int, ctx: ToolContext[Any]) -> str:
-        return bank.pay(invoice, amount, ctx)
-
-    return pay
-
-
-def reader(bank: Bank) -> Callable[[str], str | None]:
-    def find_payment(invoice: str) -> str | None:
-        return bank.find(invoice)
-
-    return find_payment
-
-
-def pays(invoice: str = "i-1", amount: int = 30) -> Any:
-    return calls(call("pay", invoice=invoice, amount=amount))
 
 
 async def report_of(run: Run, item: Tool, *answers: Any, **options: Any) -> AgentReport:
     report: AgentReport = await run(ScriptedModel(*answers, says("done")), tools=[item], **options)
     return report
-
-
-def results(report: AgentReport) -> list[tuple[ToolOutcome, str]]:
-    return [(result.outcome, result.content) for step in report.steps for result in step.results]
 
 
 @pytest.mark.accepts("T46")
@@ -304,3 +235,50 @@ async def test_call_without_a_fault_has_no_further_event(runtime: Runtime, bank:
             lengths.append(len((await client.history(turn)).events))
 
     assert lengths[0] == lengths[1]
+
+
+@pytest.mark.accepts("T50")
+@pytest.mark.parametrize("settlement", ["done", "absent", "again", None])
+@pytest.mark.table(4)
+async def test_person_says_what_became_of_a_call(
+    runtime: Runtime, bank: Bank, settlement: Settlement | None
+) -> None:
+    """The turn waits for that. The call is made again only if the person says so."""
+    bank.loses = 1
+    agent = Agent(name="clerk", model="scripted:x", tools=[payer(bank, on_unknown="pause")])
+    async with runtime(agent, model=ScriptedModel(pays(), says("done"))) as client:
+        turn = await client.start(agent, "pay")
+        pending = await pending_of(turn)
+        with pytest.raises(
+            errors.ApprovalConflictError, match="settle it as done, absent or again"
+        ):
+            await turn.approve(pending)
+        if settlement is None:
+            await turn.deny(pending, "ask the bank", by="anna")
+        else:
+            await turn.settle(pending, settlement, "number 7", by="anna")
+        report = await turn.result()
+
+    assert (pending.tool, pending.is_unknown) == ("pay", True)
+    [(outcome, content)] = results(report)
+    assert len(bank.ledger) == (2 if settlement == "again" else 1)
+    expected = {
+        "done": (ToolOutcome.VERIFIED, "A person has looked this call up: it has taken effect: "),
+        "absent": (ToolOutcome.FAILED, "A person has looked this call up: it has not taken effect"),
+        "again": (ToolOutcome.DONE, "paid i-1"),
+        None: (ToolOutcome.UNKNOWN, "pay: ReadTimeout"),
+    }[settlement]
+    assert outcome is expected[0]
+    assert content.startswith(expected[1])
+    [decision] = report.steps[0].decisions
+    assert (decision.settlement, decision.by) == (settlement, "anna")
+    assert bool(report.unsettled) == (settlement is None)
+
+
+async def pending_of(turn: Turn[Any]) -> PendingApproval:
+    """The call that waits for a person."""
+    async for event in turn.events():
+        if isinstance(event.fact, WaitBegan):
+            break
+    [pending] = await turn.pending_approvals()
+    return pending

@@ -29,7 +29,7 @@ IDS = {
     "items": STRING,
     "description": "the messages to the turn that this model call is the first to send",
 }
-ACTIVITIES = ["agent", "model", "tool", "policy", "middleware", "observers", "delegate"]
+ACTIVITIES = ["agent", "model", "tool", "policy", "verify", "middleware", "observers", "delegate"]
 
 
 def or_null(schema: dict[str, Any]) -> dict[str, Any]:
@@ -77,8 +77,14 @@ PUBLIC: dict[str, dict[str, Any]] = {
     },
     "call_failed": {**FAILURE, "lost": FLAG},
     "approval_needed": {"message": STRING},
-    "tool_returned": {"is_error": FLAG, "is_unknown": FLAG, "result": STRING},
+    "tool_returned": {
+        "is_error": FLAG,
+        "is_unknown": FLAG,
+        "known": {**STRING, "description": "an earlier call has the same effect"},
+        "result": STRING,
+    },
     "tool_lost": {**FAILURE, "loss": STRING},
+    "verified": {"verdict": {"enum": ["found", "absent", "unreadable"]}, "result": STRING},
     "policy_answered": {"verdict": STRING},
     "hook_ended": FAILURE,
     "child_scheduled": {
@@ -88,7 +94,13 @@ PUBLIC: dict[str, dict[str, Any]] = {
     "child_ended": {"outcome": or_null(STRING), "result": STRING, "message": STRING},
     "child_read": {},
     "child_told": {"waits_for": or_null(STRING), "message": STRING},
-    "decided": {"approve": FLAG, "arguments": STRING, "message": STRING, "by": STRING},
+    "decided": {
+        "approve": FLAG,
+        "settlement": STRING,
+        "arguments": STRING,
+        "message": STRING,
+        "by": STRING,
+    },
     "budget_added": {"more": or_null({"type": "object"}), "iterations": COUNT, "by": STRING},
     "resumed": {"by": STRING},
     "said": {"message_id": STRING, "now": FLAG, "text": STRING, "by": STRING},

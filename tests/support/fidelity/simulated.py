@@ -24,6 +24,7 @@ from perdure.testing.simulation.server.runs import Activity, RunStage, Simulated
 from perdure.testing.simulation.server.sdk import CONVERTER, BegunRun
 from perdure.testing.simulation.server.server import SimulatedServer
 from perdure.testing.simulation.worker import SimulatedWorker
+from perdure.turn.effect_values import Verification
 from perdure.turn.wire import Steer, ToolOutput, ToolRun
 from perdure.values.answers import ModelAnswer
 from perdure.worker import internals
@@ -56,7 +57,11 @@ class ScriptedWorld:
         assert said.answer is not None
         return said.answer
 
-    def result(self, activity: Activity, run: ToolRun) -> ToolOutput:
+    def result(self, activity: Activity, run: ToolRun, effect_key: str = "") -> ToolOutput:
+        """Return nothing: the functions of the tools are called."""
+        raise AssertionError
+
+    def look_up(self, effect_key: str) -> Verification:
         """Return nothing: the functions of the tools are called."""
         raise AssertionError
 

@@ -1,0 +1,92 @@
+"""What a tool's function is given besides its arguments, and what it may return or raise."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from pydantic import JsonValue
+from pydantic_core import to_json
+
+from perdure import limits
+from perdure.text import size
+
+Deps = TypeVar("Deps")
+
+
+class OutcomeUnknown(Exception):  # noqa: N818 - it says that a call may have succeeded
+    """A tool raises it if its call may have taken effect, although it has no result.
+
+    The model reads the message, and that it must not assume a failure. The outcome of the result is
+    `unknown`. A read timeout or a connection that is lost has the same meaning without it, in a
+    tool that is not read-only.
+    """
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolContext(Generic[Deps]):
+    """The context of a tool call.
+
+    A parameter annotated with it is filled in and hidden from the model.
+
+    Attributes:
+        deps: The value that the worker's lifespan yielded; None without a lifespan.
+        turn_id: The id of the calling turn.
+        call_id: The id of the call that the model knows.
+        idempotency_key: A key that is the same for every attempt of this call, also after a crash
+            or a reset; 32 hexadecimal digits.
+        effect_key: A key that is the same for every call with the same effect, which `effect=` of
+            the tool says; without it, the `idempotency_key`. 32 hexadecimal digits.
+        attempt: 1, or more when an idempotent tool runs again because its worker was lost.
+        labels: The labels given when the turn was started.
+    """
+
+    deps: Deps = field(repr=False)
+    turn_id: str
+    call_id: str
+    idempotency_key: str
+    effect_key: str
+    attempt: int
+    labels: Mapping[str, str]
+    beat: Callable[..., None] = field(repr=False)
+    read_secret: Callable[[str], str] = field(repr=False)
+
+    def heartbeat(self, *details: JsonValue) -> None:
+        """Report progress. It is not needed to keep the call alive: Perdure does that.
+
+        The last details are shown in the Temporal UI, and `Turn.live` yields them to all watchers.
+
+        Raises:
+            ValueError: The details are not JSON, or larger than 4 KiB.
+        """
+        if size(encode(details)) > limits.HEARTBEAT_BYTES:
+            raise ValueError(f"the details of a heartbeat may have {limits.HEARTBEAT_BYTES} bytes")
+        self.beat(*details)
+
+    def secret(self, name: str) -> str:
+        """Return the environment variable `name` of the worker.
+
+        Raises:
+            ConfigurationError: It is not set, or contains a character that is not valid in headers.
+        """
+        return self.read_secret(name)
+
+
+def encode(value: object) -> str:
+    """Encode a tool's return value for the model: strings unchanged, everything else as JSON.
+
+    Raises:
+        ValueError: The value cannot be encoded.
+    """
+    if isinstance(value, str):
+        return value
+    if isinstance(value, Awaitable):
+        if inspect.iscoroutine(value):
+            value.close()
+        raise ValueError("the function returned something to await; declare it with async def")
+    try:
+        return to_json(value, inf_nan_mode="constants").decode()
+    except Exception as error:
+        raise ValueError(f"{type(value).__name__} cannot be encoded as JSON: {error}") from error

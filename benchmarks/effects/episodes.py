@@ -7,6 +7,8 @@ import contextlib
 import json
 import logging
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 from benchmarks.effects.behaviours import Behaviour, replied, task_of
@@ -16,11 +18,14 @@ from benchmarks.effects.tools import SERVICE, Configuration, agents_of
 from perdure import AssistantMessage, ToolCall, ToolMessage
 from perdure.clients import AgentClient, Turn
 from perdure.errors import PerdureError
-from perdure.testing import Fault, FunctionModel, StubService, Terms, local_runtime
+from perdure.testing import Fault, FunctionModel, StubService, Terms
 from perdure.values.messages import Message
 from perdure.worker import AgentWorker
+from perdure.worker.settings import WorkerSettings
 
 AT_ONCE = 32
+_TOLERANCE = timedelta(minutes=2)
+"""No process dies here, so no call of a slow machine has to count as lost."""
 
 
 def worker_of(configurations: Iterable[Configuration]) -> AgentWorker:
@@ -97,7 +102,7 @@ async def run(
     configuration: Configuration,
     behaviours: Sequence[Behaviour],
     cases: Sequence[Case],
-    address: str | None = None,
+    address: str,
 ) -> list[Graded]:
     """Run every case with every behaviour, on a worker in this process.
 
@@ -105,14 +110,28 @@ async def run(
         configuration: How the tools are declared.
         behaviours: Those of the model.
         cases: The tasks and modes.
-        address: The address of a Temporal server; None starts one.
+        address: The address of a Temporal server.
     """
     logging.getLogger("perdure").setLevel(logging.CRITICAL)  # every error of a tool is wanted
+    settings = WorkerSettings(heartbeat_tolerance=_TOLERANCE, grace=timedelta(seconds=1))
+    queue = f"effects-{configuration.name}"
+    client = await AgentClient.connect(address, task_queue=queue)
+    worker = replace(worker_of([configuration]), task_queue=queue)
+    async with worker.running(client.temporal, settings=settings):
+        return await many(client, configuration, behaviours, cases)
+
+
+async def many(
+    client: AgentClient,
+    configuration: Configuration,
+    behaviours: Sequence[Behaviour],
+    cases: Sequence[Case],
+) -> list[Graded]:
+    """Run every case with every behaviour, several at once."""
     places = asyncio.Semaphore(AT_ONCE)
 
     async def one(behaviour: Behaviour, case: Case) -> Graded:
         async with places:
             return await episode(client, configuration, behaviour, case)
 
-    async with local_runtime(worker_of([configuration]), address=address) as client:
-        return await asyncio.gather(*(one(each, case) for case in cases for each in behaviours))
+    return await asyncio.gather(*(one(each, case) for case in cases for each in behaviours))

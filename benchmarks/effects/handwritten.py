@@ -1,21 +1,28 @@
 """The same episodes in a loop of thirty lines without Perdure, as it is often written.
 
-An exception of a tool is an error for the model, whatever it means.
+An exception of a tool is an error for the model, whatever it means. A loop whose process is killed
+begins again in the next one, since nothing is left of it. `python -m benchmarks.effects.handwritten
+FILE` runs the loops of a file, and prints what the model says at the end of each.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
 
 from benchmarks.effects.behaviours import FIND, Behaviour, next_move
 from benchmarks.effects.episodes import serving
 from benchmarks.effects.grading import Graded, Statement, graded
-from benchmarks.effects.templates import Case
-from benchmarks.effects.tools import Configuration, found, meaning, send
+from benchmarks.effects.templates import BY_TOOL, Case
+from benchmarks.effects.tools import CONFIGURATIONS, Configuration, found, killed, meaning, send
 from perdure import ToolCall, ToolResult
+from perdure.testing import Fault
 
 AT_ONCE = 100
 
@@ -28,8 +35,14 @@ class Loop:
     behaviour: Behaviour
     case: Case
     url: str
+    kill: str = ""
     results: list[ToolResult] = field(default_factory=list)
     statements: list[Statement] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        """Its name among the loops of a file."""
+        return f"{self.behaviour}-{self.case.template.tool}"
 
     async def run(self) -> str:
         """Ask, act, repeat; return what the model says at the end."""
@@ -45,14 +58,16 @@ class Loop:
 
     async def _act(self, call: ToolCall) -> None:
         template, records = self.case.template, json.loads(call.arguments)["records"]
-        call_id = f"call-{len(self.results)}"
+        call_id = uuid4().hex
         keys = {"call": call_id, "effect": json.dumps(meaning(template, records)), "none": ""}
         try:
             if call.name.startswith(FIND):
                 content = json.dumps(await found(template, self.url, records))
             else:
                 key = keys[self.configuration.key]
+                await killed(self.kill, "before", self.name)
                 content = await send(template, self.url, records, key)
+                await killed(self.kill, "after", self.name)
             is_error = False
         except Exception as error:  # noqa: BLE001 - as such loops do
             content = f"{call.name} failed: {type(error).__name__}: {error}"
@@ -84,3 +99,24 @@ async def run(
             return await episode(configuration, behaviour, case)
 
     return await asyncio.gather(*(one(each, case) for case in cases for each in behaviours))
+
+
+async def all_of(given: Mapping[str, Any]) -> list[str]:
+    """Run the loops of a file, and return what the model says at the end of each."""
+    configuration = next(one for one in CONFIGURATIONS if one.name == given["configuration"])
+    loops = [
+        Loop(
+            configuration,
+            Behaviour(one["behaviour"]),
+            Case(BY_TOOL[one["tool"]], Fault.NONE),
+            one["url"],
+            given["kill"],
+        )
+        for one in given["loops"]
+    ]
+    return await asyncio.gather(*(loop.run() for loop in loops))
+
+
+if __name__ == "__main__":
+    text = Path(sys.argv[1]).read_text(encoding="utf-8")
+    print(json.dumps(asyncio.run(all_of(json.loads(text)))))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import signal
 import sys
@@ -40,24 +41,15 @@ class Round:
 
     Attributes:
         client: Starts the turns.
-        folder: Where tools note that they wait for their end.
         configuration: How the tools are declared.
         moment: A key of `MOMENTS`.
         services: Those of the turns so far.
     """
 
     client: AgentClient
-    folder: Path
     configuration: Configuration
     moment: str
     services: list[tuple[Template, StubService]] = field(default_factory=list)
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether every turn so far is in its call."""
-        if self.moment == "in":
-            return all(len(one.effects) == len(task.records) for task, one in self.services)
-        return len(list(self.folder.iterdir())) == len(self.services)
 
     async def episode(self, behaviour: Behaviour, template: Template) -> Graded:
         """Run a turn with a service of its own."""
@@ -87,11 +79,13 @@ async def run(
         client = await AgentClient.connect(address, task_queue=queue)
         async with working(queue, address, Path(folder)) as worker:
             notes = Path(folder) / "notes"
-            killing = Round(client, notes, configuration, moment)
+            killing = Round(client, configuration, moment)
             count = len(behaviours) * len(TEMPLATES)
             episodes = [killing.episode(each, task) for task in TEMPLATES for each in behaviours]
             running = asyncio.gather(*episodes)
-            await until(lambda: len(killing.services) == count and killing.is_ready, running)
+            await until(
+                lambda: len(killing.services) == count and is_ready(moment, notes, killing.services)
+            )
             for process in supervised(worker.pid):
                 os.kill(process, signal.SIGKILL)
             return await running
@@ -120,11 +114,61 @@ async def working(
         await kill_all(process)
 
 
-async def until(is_so: Callable[[], bool], running: asyncio.Future[list[Graded]]) -> None:
-    """Wait until something is so; raise what the turns raise before it."""
+async def run_loops(
+    configuration: Configuration, moment: str, behaviours: Sequence[Behaviour]
+) -> list[Graded]:
+    """The same with loops without Perdure, which begin again in another process."""
+    cases = [(each, Case(task, MOMENTS[moment])) for task in TEMPLATES for each in behaviours]
+    async with contextlib.AsyncExitStack() as stack:
+        services = [
+            await stack.enter_async_context(
+                serving(
+                    case.fault,
+                    case.template.terms(honours_keys=configuration.honours_keys, hold_s=PATIENCE_S),
+                )
+            )
+            for _, case in cases
+        ]
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        notes, file = folder / "notes", folder / "loops"
+        notes.mkdir()
+        loops = [
+            {"behaviour": each, "tool": case.template.tool, "url": service.url}
+            for (each, case), service in zip(cases, services, strict=True)
+        ]
+        given = {"configuration": configuration.name, "kill": moment, "loops": loops}
+        file.write_text(json.dumps(given), encoding="utf-8")
+        killed = await looping(file, notes)
+        served = [(case.template, one) for (_, case), one in zip(cases, services, strict=True)]
+        await until(lambda: is_ready(moment, notes, served))
+        killed.kill()
+        await killed.communicate()
+        said, _ = await (await looping(file, notes)).communicate()
+        return [
+            graded(case, each, service.effects, [], claim)
+            for (each, case), service, claim in zip(cases, services, json.loads(said), strict=True)
+        ]
+
+
+async def looping(file: Path, notes: Path) -> asyncio.subprocess.Process:
+    """A process that runs the loops of a file."""
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "benchmarks.effects.handwritten", str(file)),
+        stdout=asyncio.subprocess.PIPE,
+        cwd=ROOT,
+        env={**os.environ, GATE: str(notes)},
+    )
+
+
+def is_ready(moment: str, notes: Path, services: Sequence[tuple[Template, StubService]]) -> bool:
+    """Whether every turn or loop is in its call, at the moment of the kill."""
+    if moment == "in":
+        return all(len(one.effects) == len(task.records) for task, one in services)
+    return len(list(notes.iterdir())) == len(services)
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    """Wait until something is so."""
     async with asyncio.timeout(PATIENCE_S):
-        while not is_so():
-            if running.done():
-                running.result()
-                raise AssertionError("all turns were over before the kill")
+        while not is_so():  # noqa: ASYNC110 - other processes bring it about
             await asyncio.sleep(LOOK_S)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from benchmarks.effects import episodes, handwritten, kills
 from benchmarks.effects.behaviours import Behaviour
@@ -12,7 +12,6 @@ from benchmarks.effects.templates import MODES, cases
 from benchmarks.effects.tools import (
     BOTH,
     CALL_KEY,
-    CONFIGURATIONS,
     EFFECT_KEY,
     NO_KEY,
     READ_BACK,
@@ -27,36 +26,42 @@ ROWS = {
     )
     for configuration in configurations
 }
-KILLED = (NO_KEY, EFFECT_KEY, READ_BACK)
+KILLED = (
+    f"{LOOP}, {NO_KEY.name}",
+    f"{LOOP}, {EFFECT_KEY.name}",
+    f"{PERDURE}, {NO_KEY.name}",
+    f"{PERDURE}, {EFFECT_KEY.name}",
+    f"{PERDURE}, {READ_BACK.name}",
+)
+"""The rows whose processes are killed."""
+KILL_ROWS = [f"{name}, {moment}" for name in KILLED for moment in kills.MOMENTS]
 
 
-def measured(system: str, name: str, behaviours: Sequence[Behaviour], address: str) -> list[Graded]:
+def measured(row: str, address: str) -> list[Graded]:
     """All episodes of a row, in a process of their own."""
-    configuration = next(one for one in CONFIGURATIONS if one.name == name)
+    system, configuration = ROWS[row]
     if system == LOOP:
-        return asyncio.run(handwritten.run(configuration, behaviours, [*cases()]))
-    return asyncio.run(episodes.run(configuration, behaviours, [*cases()], address))
+        return asyncio.run(handwritten.run(configuration, [*Behaviour], [*cases()]))
+    return asyncio.run(episodes.run(configuration, [*Behaviour], [*cases()], address))
 
 
-def killed(name: str, moment: str, behaviours: Sequence[Behaviour], address: str) -> list[Graded]:
-    """All tasks of a configuration, whose worker is killed at a moment."""
-    configuration = next(one for one in CONFIGURATIONS if one.name == name)
-    return asyncio.run(kills.run(configuration, moment, behaviours, address))
+def killed(row: str, moment: str, address: str) -> list[Graded]:
+    """All tasks of a row, whose process is killed at a moment."""
+    system, configuration = ROWS[row]
+    if system == LOOP:
+        return asyncio.run(kills.run_loops(configuration, moment, [*Behaviour]))
+    return asyncio.run(kills.run(configuration, moment, [*Behaviour], address))
 
 
-def by_behaviour(
-    row: Sequence[Graded], behaviours: Sequence[Behaviour]
-) -> Mapping[str, Sequence[int]]:
+def by_behaviour(row: Sequence[Graded]) -> dict[str, list[int]]:
     """Each measure, for each behaviour."""
-    counts = [counted(one for one in row if one.behaviour is each) for each in behaviours]
+    counts = [counted(one for one in row if one.behaviour is each) for each in Behaviour]
     return {measure: [each[measure] for each in counts] for measure in MEASURES}
 
 
-def by_mode(row: Sequence[Graded], behaviours: Sequence[Behaviour]) -> Mapping[str, Sequence[int]]:
+def by_mode(row: Sequence[Graded]) -> dict[str, list[int]]:
     """Exactly-once success in each mode, for each behaviour."""
     return {
-        mode: by_behaviour([one for one in row if one.case.fault is mode], behaviours)[
-            "exactly once"
-        ]
+        mode: by_behaviour([one for one in row if one.case.fault is mode])["exactly once"]
         for mode in MODES
     }

@@ -148,7 +148,8 @@ def tools_of(configuration: Configuration, template: Template) -> tuple[Tool, To
     """The tool that makes the effects of a template, and the one that reads them back."""
 
     async def write(ctx: ToolContext[None], records: Records) -> str:
-        await killed(ctx, "before")
+        kill = ctx.labels.get(KILL, "")
+        await killed(kill, "before", ctx.turn_id)
         try:
             answer = await send(
                 template,
@@ -160,7 +161,7 @@ def tools_of(configuration: Configuration, template: Template) -> tuple[Tool, To
             if configuration.names_unknown and str(error).startswith("500"):
                 raise OutcomeUnknown(str(error)) from error
             raise
-        await killed(ctx, "after")
+        await killed(kill, "after", ctx.turn_id)
         return answer
 
     async def find(ctx: ToolContext[None], records: Records) -> str | None:
@@ -188,11 +189,11 @@ def _key(kind: Key, ctx: ToolContext[None]) -> str:
     return {"none": "", "call": ctx.idempotency_key, "effect": ctx.effect_key}[kind]
 
 
-async def killed(ctx: ToolContext[None], moment: str) -> None:
-    """Wait for the end of the process, once in a turn, if it has to come at this moment."""
-    if ctx.labels.get(KILL) != moment:
+async def killed(kill: str, moment: str, name: str) -> None:
+    """Wait for the end of the process, once for a name, if the kill has to come at this moment."""
+    if kill != moment:
         return
-    note = Path(os.environ[GATE]) / ctx.turn_id
+    note = Path(os.environ[GATE]) / name
     if not note.exists():
         note.write_text(str(os.getpid()), encoding="utf-8")
         await asyncio.sleep(_NEVER_S)

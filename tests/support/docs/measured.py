@@ -42,9 +42,11 @@ _BY_MODE = """
 Exactly-once success by mode:
 
 """
+_AFTER_KILLS = ("exactly once", "success", "duplicates", "overclaims", "unknown named")
 _KILLED = """
-The same tasks with a service that does not fail, and a `kill -9` of the worker process before, in
-or after the call; exactly-once success of 12:
+The 12 tasks with a `kill -9` of the process before, in or after the call. In the call, the service
+has made the effect and not answered. Perdure's supervisor starts another process; a loop begins
+again in it, since nothing is left of it:
 
 """
 _KILLS = """
@@ -111,7 +113,11 @@ def effect_tables(figures: Mapping[str, Any], *, notes: str = "\n") -> Iterator[
     if kills:
         yield _KILLED
         yield from _table(
-            ["", *measures], ([name, *map(_each, of.values())] for name, of in kills.items())
+            ["", *_AFTER_KILLS],
+            (
+                [name, *(_each(of[measure]) for measure in _AFTER_KILLS)]
+                for name, of in kills.items()
+            ),
         )
 
 

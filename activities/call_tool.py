@@ -18,6 +18,7 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from temporalio import activity
@@ -62,6 +63,7 @@ class _Ready:
     tool: Tool
     arguments: Mapping[str, Any]
     run: ToolRun
+    began: datetime
     stated: Mapping[str, Any] | None = None
     """The model's arguments only, which must fit the schema that the tool was made from."""
     lacks_deps: bool = False
@@ -236,7 +238,7 @@ class ToolActivities:
         if item.context_parameter:
             arguments[item.context_parameter] = self.context(run, info, name, effect.key)
         lacks_deps = bool(item.context_parameter) and not self._loop.has_lifespan
-        return _Ready(item, arguments, run, stated, lacks_deps, effect)
+        return _Ready(item, arguments, run, info.started_time, stated, lacks_deps, effect)
 
     def context(
         self, run: ToolRun, info: activity.Info, name: str, effect_key: str
@@ -337,5 +339,8 @@ def _raised(ready: _Ready, error: BaseException) -> ToolOutput:
         log_raised(f"the {ready.what} raised {raised(error)}{hint}", error, level=logging.WARNING)
     if may_have_taken_effect(ready.tool, error):
         reason = words_of(error) if isinstance(error, OutcomeUnknown) else described(error)
-        return unknown_result(f"{ready.tool.name}: {reason}; whether it took effect is unknown")
+        return unknown_result(
+            f"{ready.tool.name}: {reason}, after it was sent at {ready.began:%H:%M:%S} UTC; whether"
+            " it took effect is unknown"
+        )
     return error_result(f"{ready.tool.name} failed: {described(error)}{hint}")

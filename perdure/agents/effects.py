@@ -1,4 +1,4 @@
-"""What a tool says about its effect outside of the turn: its key, its read-back, and its undo.
+"""What a tool says about its effect outside of the turn: its key, and its read-back.
 
 A call whose answer is lost may have taken effect. With a key, a later call with the same meaning is
 recognized as the same effect, also by a service that honours keys. With a read-back, a turn finds
@@ -41,7 +41,6 @@ class EffectOptions(TypedDict, total=False):
     verify: Any
     settle: timedelta | None
     on_unknown: OnUnknown
-    undo: Any
 
 
 DEFAULTS = EffectOptions(
@@ -51,7 +50,6 @@ DEFAULTS = EffectOptions(
     verify=None,
     settle=None,
     on_unknown="tell",
-    undo=None,
 )
 _IS_EFFECT = Must(
     "a function of the arguments, or a list of their names",
@@ -71,8 +69,7 @@ class PinnedEffect(Wire):
 
     `has_key` means that calls have effect keys, in `scope`; `may_recur`, that an effect that is
     known may be brought about again. `verifies` means that a lost call is read back, `settle_s`
-    seconds after its loss; one read takes at most `verify_timeout_s` seconds. `can_undo` means that
-    the tool says what undoes it.
+    seconds after its loss; one read takes at most `verify_timeout_s` seconds.
     """
 
     has_key: bool = False
@@ -82,7 +79,6 @@ class PinnedEffect(Wire):
     settle_s: float = 0
     verify_timeout_s: float = 0
     on_unknown: OnUnknown = "tell"
-    can_undo: bool = False
 
 
 def check(tool: str, options: EffectOptions, *, read_only: bool) -> None:

@@ -82,7 +82,7 @@ _KINDS = {
     "timeout": validation.Time,
     **dict.fromkeys(("read_only", "idempotent", "requires_approval", "local"), bool),
     **effects.KINDS,
-    **dict.fromkeys(("verify", "undo"), _A_TOOL | None),
+    "verify": _A_TOOL | None,
 }
 
 
@@ -121,8 +121,7 @@ class Tool(Generic[P, R]):
         self.timeout = self._options["timeout"]
         effects.check(self.name, self._options, read_only=self.read_only)
         self.effect = self._options["effect"]
-        self.verify = self._beside("verify", read_only=True)
-        self.undo = self._beside("undo")
+        self.verify = self._reader()
         self.is_async = inspect.iscoroutinefunction(function)
         self._given_description = description
         self._stated: tool_arguments.StatedArguments | None = None
@@ -163,7 +162,6 @@ class Tool(Generic[P, R]):
             verify: As for `tool`.
             settle: As for `tool`.
             on_unknown: As for `tool`.
-            undo: As for `tool`.
 
         Raises:
             ConfigurationError: The schema, the name, the timeout or another value is not valid.
@@ -172,28 +170,48 @@ class Tool(Generic[P, R]):
         made._stated = tool_arguments.stated(f"tool {name}", parameters)
         return made
 
-    def _beside(self, option: str, **options: Unpack[ToolOptions]) -> Tool | None:
-        """Return the tool that `verify=` or `undo=` names; None without it.
+    def _reader(self) -> Tool | None:
+        """Return the tool that `verify=` names; None without it.
 
         Raises:
-            ConfigurationError: It cannot be a tool, or a read-back is not read-only.
+            ConfigurationError: It cannot be a tool, or is not read-only.
         """
-        given: Any = self._options.get(option)
-        if given is None or isinstance(given, Tool):
-            made: Tool | None = given
-        else:
-            made = Tool(given, **options)
-        if made is not None and option == "verify" and not made.read_only:
+        given = self._options["verify"]
+        if given is None:
+            return None
+        reader: Tool = given if isinstance(given, Tool) else Tool(given, read_only=True)
+        if not reader.read_only:
             raise errors.ConfigurationError(
-                f"tool {self.name}: verify= is the tool {made.name}, which is not read-only"
+                f"tool {self.name}: verify= is the tool {reader.name}, which is not read-only"
             )
-        return made
+        return reader
+
+    def _check_reader(self, reader: Tool) -> None:
+        """Refuse a read-back that takes arguments that the tool does not have.
+
+        Raises:
+            ConfigurationError: It requires such an argument.
+        """
+        own: Any = self.arguments.schema.get("properties", {})
+        required: Any = reader.arguments.schema.get("required", ())
+        missing = next((name for name in required if name not in own), None)
+        if missing is not None:
+            raise errors.ConfigurationError(
+                f"tool {self.name}: verify= takes {missing!r}, which is no argument of the tool; it"
+                f" has {', '.join(own) or 'none'}"
+            )
 
     @property
     def pinned_effect(self) -> PinnedEffect | None:
-        """What a turn is pinned to of the effect; None for a tool without options about it."""
+        """What a turn is pinned to of the effect; None for a tool without options about it.
+
+        Raises:
+            ConfigurationError: The read-back takes other arguments than the tool.
+        """
         if all(self._options[name] == default for name, default in effects.DEFAULTS.items()):  # type: ignore[literal-required]
             return None
+        if self.verify is not None:
+            self._check_reader(self.verify)
         return PinnedEffect(
             has_key=self.effect is not None,
             scope=self._options["effect_scope"],
@@ -202,7 +220,6 @@ class Tool(Generic[P, R]):
             settle_s=(self._options["settle"] or timedelta()).total_seconds(),
             verify_timeout_s=self.verify.timeout.total_seconds() if self.verify else 0,
             on_unknown=self._options["on_unknown"],
-            can_undo=self.undo is not None,
         )
 
     @functools.cached_property
@@ -332,8 +349,6 @@ def tool(
             before `verify` is asked. The default is no time.
         on_unknown: What happens if the outcome remains unknown: the model is told (`tell`), the
             turn waits until a person says what became of the call (`pause`), or it fails (`fail`).
-        undo: A function or tool that takes back what a call has done. It takes arguments of the
-            call by name, and the result of the call as `result`.
 
     Raises:
         ConfigurationError: The name, the timeout or another value is not valid, or the tool is

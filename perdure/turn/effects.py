@@ -36,6 +36,11 @@ AFTER_EARLIER = (
     "\n[An earlier call, in {place}, has the same effect, and may have taken effect. So this error"
     " does not say that nothing was done.]"
 )
+LOOKED_UP_LATER = "\n[A later call with the same effect is not made before this one was looked up.]"
+SAME_KEY_LATER = (
+    "\n[A later call with the same effect has the same key, by which the service recognizes it.]"
+)
+NOT_MADE_LATER = "\n[A later call with the same effect is not made.]"
 DONE_BEFORE = "Done before, in {place}, and not again. The result was: {result}"
 BY_PERSON = "A person has looked this call up: it {what}{said}"
 LEFT_OPEN = "\n[A person was asked what became of it, and does not know{said}]"
@@ -262,7 +267,17 @@ def _unknown(state: TurnState, call: _Call, doubt: Doubt, reason: str) -> TurnSt
         step = replace(state.open_step, broken=state.open_step.broken or error.info())
         state = replace(state, open_step=step)
     outcome = ToolOutcome.NOT_RUN if doubt.is_earlier else ToolOutcome.UNKNOWN
-    return steps.give(_in_doubt(state, call, None), call.key, reason, outcome)
+    content = reason + _what_settles_it(call)
+    return steps.give(_in_doubt(state, call, None), call.key, content, outcome)
+
+
+def _what_settles_it(call: _Call) -> str:
+    """Return what becomes of a later call with the same effect."""
+    if call.effect is None or not call.effect.has_key:
+        return ""
+    if call.effect.verifies:
+        return LOOKED_UP_LATER
+    return SAME_KEY_LATER if call.may_repeat else NOT_MADE_LATER
 
 
 def _call(state: TurnState, key: ToolKey | VerifyKey) -> _Call:

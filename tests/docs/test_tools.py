@@ -58,8 +58,10 @@ async def test_tools_run_as_the_page_says(tell: Tell) -> None:
         ["Oslo: 12"],
         ["30 euros to Ada, 70 are left"],
         ["R-1"],
-        [f"settle: the bank gave no reference for none; {UNKNOWN}"],
+        [told[-1][0]],
     ]
+    assert told[-1][0].startswith("settle: the bank gave no reference for none, after it was sent")
+    assert told[-1][0].endswith(f" UTC; {UNKNOWN}")
     assert unsettled == [*([] for _ in range(6)), [f'settle {{"invoice": "none"}}: {told[-1][0]}']]
     assert model.requests[-7].system == "Answer in Norwegian."
     assert list(bank.paid.values()) == ["17", "17", "none"]

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 
+from perdure import ToolOutcome
 from perdure.turn.facts import WaitBegan, WaitEnded
 
 from ..support.e2e.killing import SOON_S
@@ -46,6 +47,26 @@ async def test_recorded_tool_and_model_call_are_not_repeated_after_a_kill(tell: 
         "step-1.call-2": 2,
         "step-2": 1,
     }
+
+
+@pytest.mark.accepts("T52")
+async def test_call_of_a_killed_worker_is_looked_up_and_not_made_again(tell: Tell) -> None:
+    """Killed after the service acted; the model's second call has the same effect."""
+    bought = use("buy", "one", first_s=60)
+    story = await tell(asks(bought), asks(use("buy", "one")), says("done"))
+    worker = await story.worker()
+    turn = await story.start()
+    await story.begun("one")
+    await story.replace(worker)
+
+    report = await story.report(turn)
+
+    first, second = report.steps[0].results[0], report.steps[1].results[0]
+    assert first.outcome is ToolOutcome.VERIFIED
+    assert first.content.startswith("bought one\n[The answer of this call was lost.")
+    assert second.content.startswith("Done before, in step 1, and not again.")
+    assert story.ran() == [("one", 1)]
+    assert report.unsettled == ()
 
 
 @pytest.mark.slow

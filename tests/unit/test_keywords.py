@@ -110,7 +110,7 @@ def test_options_are_described_where_they_are_said_to_be() -> None:
             (
                 "a tool has no option 'color'; there are timeout, read_only, idempotent,"
                 " requires_approval, local, effect, effect_scope, may_recur, verify, settle,"
-                " on_unknown, undo"
+                " on_unknown"
             ),
         ),
         (

@@ -4,6 +4,7 @@ import contextlib
 import functools
 import inspect
 import json
+import re
 from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -17,7 +18,7 @@ from pydantic import BaseModel
 
 from perdure import Agent, Tool, Toolbox, ToolContext, errors, limits, tool
 from perdure.agents import tool_context, tools
-from perdure.agents.definitions import Target, define
+from perdure.agents.definitions import Target, define, define_tool
 
 
 @tool(timeout=timedelta(seconds=20), read_only=True)
@@ -441,3 +442,42 @@ def test_context_that_is_printed_shows_no_dependency() -> None:
     )
 
     assert "planted" not in f"{context} {context!r}"
+
+
+def find(invoice: str) -> str | None:
+    """Find a payment."""
+    return invoice
+
+
+@pytest.mark.accepts("T46")
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"effect_scope": "turn"}, "effect_scope= needs effect="),
+        ({"may_recur": True}, "may_recur= needs effect="),
+        ({"settle": timedelta(seconds=1)}, "settle= needs verify="),
+        ({"effect": ["invoice"], "read_only": True}, "read-only, so it has no effect"),
+        ({"effect": "invoice"}, "effect must be a function of the arguments, or a list"),
+        ({"effect": [1]}, "effect must be a function of the arguments, or a list"),
+        ({"effect": ["invoice"], "effect_scope": "all"}, "effect_scope must be"),
+        ({"on_unknown": "ask"}, "on_unknown must be"),
+        ({"verify": "find"}, "verify must be a tool or a function"),
+        ({"verify": tool(find)}, "verify= is the tool find, which is not read-only"),
+    ],
+)
+def test_options_about_an_effect_have_to_fit(options: dict[str, Any], message: str) -> None:
+    """What is declared is enforced, so what makes no sense is refused."""
+    with pytest.raises(errors.ConfigurationError, match=re.escape(message)):
+        tool(**options)(find)
+
+
+@pytest.mark.accepts("T47")
+def test_read_back_takes_arguments_of_the_call() -> None:
+    """A parameter that the tool does not have is refused when the agent is defined."""
+
+    @tool(verify=find)
+    def pay(amount: int) -> str:
+        return "paid"
+
+    with pytest.raises(errors.ConfigurationError, match="verify= takes 'invoice', which is no"):
+        define_tool(pay, "pay")

@@ -54,6 +54,21 @@ async def charge(ctx: ToolContext[None], what: str, takes_s: float = 0) -> str:
     return f"{what} by attempt {ctx.attempt}"
 
 
+def find_in_journal(ctx: ToolContext[None], what: str) -> str | None:
+    """Read the journal, which is all that the service knows."""
+    lines = Path(os.environ["E2E_JOURNAL"]).read_text(encoding="utf-8").splitlines()
+    bought = [json.loads(line) for line in lines]
+    return f"bought {what}" if any(line["what"] == what for line in bought) else None
+
+
+@tool(effect=["what"], verify=find_in_journal)
+async def buy(ctx: ToolContext[None], what: str, first_s: float = 0) -> str:
+    """May not happen twice, and can be looked up. Its answer takes `first_s` seconds."""
+    note(ctx, what)
+    await asyncio.sleep(first_s)
+    return f"{what} by attempt {ctx.attempt}"
+
+
 @tool(idempotent=True)
 async def die(ctx: ToolContext[None], what: str) -> str:
     """Takes its worker along, as a crash in a C library does."""
@@ -75,7 +90,7 @@ def leave(ctx: ToolContext[None], what: str) -> str:
     sys.exit(3)
 
 
-TOOLS: tuple[Tool, ...] = (fetch, charge, die, die_once, leave)
+TOOLS: tuple[Tool, ...] = (fetch, charge, buy, die, die_once, leave)
 
 
 def make(tools: Iterable[Tool] = TOOLS, **fields: Any) -> AgentWorker:

@@ -2,7 +2,7 @@
 
 An exception of a tool is an error for the model, whatever it means. A loop whose process is killed
 begins again in the next one, since nothing is left of it. `python -m benchmarks.effects.handwritten
-FILE` runs the loops of a file, and prints what the model says at the end of each.
+JSON` runs some loops, and prints what the model says at the end of each.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -41,7 +40,7 @@ class Loop:
 
     @property
     def name(self) -> str:
-        """Its name among the loops of a file."""
+        """Its name among the loops of a process."""
         return f"{self.behaviour}-{self.case.template.tool}"
 
     async def run(self) -> str:
@@ -102,7 +101,7 @@ async def run(
 
 
 async def all_of(given: Mapping[str, Any]) -> list[str]:
-    """Run the loops of a file, and return what the model says at the end of each."""
+    """Run some loops, and return what the model says at the end of each."""
     configuration = next(one for one in CONFIGURATIONS if one.name == given["configuration"])
     loops = [
         Loop(
@@ -118,5 +117,4 @@ async def all_of(given: Mapping[str, Any]) -> list[str]:
 
 
 if __name__ == "__main__":
-    text = Path(sys.argv[1]).read_text(encoding="utf-8")
-    print(json.dumps(asyncio.run(all_of(json.loads(text)))))
+    print(json.dumps(asyncio.run(all_of(json.loads(sys.argv[1])))))

@@ -1,8 +1,9 @@
-"""The tasks, with a `kill -9` of the worker process before, in and after the call.
+"""The tasks, with a `kill -9` of the process before, in and after the call.
 
-All turns of a configuration are in their call when the process is killed: `before` its request is
-sent, `in` the call, when the service has made the effect and has not answered, or `after` the
-answer, when the tool has not returned yet. The supervisor starts another process.
+All turns of a row are in their call when the process is killed: `before` its request is sent, `in`
+the call, when the service has made the effect and has not answered, or `after` the answer, when the
+tool has not returned yet. The supervisor of the worker starts another process. Loops without
+Perdure begin again in another process.
 """
 
 from __future__ import annotations
@@ -15,156 +16,148 @@ import signal
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.effects.behaviours import Behaviour
 from benchmarks.effects.episodes import begun, ended, serving
-from benchmarks.effects.grading import Graded, graded
-from benchmarks.effects.templates import TEMPLATES, Case, Template
+from benchmarks.effects.grading import Graded, Statement, graded
+from benchmarks.effects.templates import TEMPLATES, Case
 from benchmarks.effects.tools import GATE, KILL, Configuration
-from perdure.clients import AgentClient
+from perdure.clients import AgentClient, Turn
 from perdure.testing import Fault, StubService
 from tests.support.e2e.stories import kill_all, supervised
 
 MOMENTS = {"before": Fault.NONE, "in": Fault.TIMEOUT_POST, "after": Fault.NONE}
 """The moments of a kill, and how the service answers the call."""
 APP = "benchmarks.effects.app:make"
+LOOPS = "benchmarks.effects.handwritten"
 ROOT = Path(__file__).parents[2]
 PATIENCE_S, LOOK_S = 180.0, 0.1
 _HEARTBEAT = {"PERDURE_HEARTBEAT_S": "1", "PERDURE_HEARTBEAT_TOLERANCE_S": "4"}
 
 
-@dataclass
+@dataclass(frozen=True)
+class Job:
+    """A task for a model with a behaviour, and its service."""
+
+    behaviour: Behaviour
+    case: Case
+    service: StubService
+
+    def graded(self, claim: str, statements: Sequence[Statement] = ()) -> Graded:
+        """What became of it."""
+        self.service.settle()
+        return graded(self.case, self.behaviour, self.service.effects, statements, claim)
+
+
+@dataclass(frozen=True)
 class Round:
-    """Turns that lose their worker at one moment.
+    """Jobs that lose their process at one moment.
 
     Attributes:
-        client: Starts the turns.
         configuration: How the tools are declared.
         moment: A key of `MOMENTS`.
-        services: Those of the turns so far.
+        folder: Where each call notes that it waits for its end.
+        jobs: The jobs.
     """
 
-    client: AgentClient
     configuration: Configuration
     moment: str
-    services: list[tuple[Template, StubService]] = field(default_factory=list)
+    folder: Path
+    jobs: Sequence[Job]
 
-    async def episode(self, behaviour: Behaviour, template: Template) -> Graded:
-        """Run a turn with a service of its own."""
-        case = Case(template, MOMENTS[self.moment])
-        terms = template.terms(honours_keys=self.configuration.honours_keys, hold_s=PATIENCE_S)
-        async with serving(case.fault, terms) as service:
-            self.services.append((template, service))
-            turn = await begun(
-                self.client,
-                self.configuration,
-                behaviour,
-                template,
-                service,
-                **{KILL: self.moment},
+    @property
+    def is_ready(self) -> bool:
+        """Whether every job is in its call, at the moment of the kill."""
+        if self.moment == "in":
+            return all(
+                len(job.service.effects) == len(job.case.template.records) for job in self.jobs
             )
-            claim, statements = await ended(turn, template)
-            service.settle()
-            return graded(case, behaviour, service.effects, statements, claim)
+        return len(list(self.folder.iterdir())) == len(self.jobs)
 
 
-async def run(
-    configuration: Configuration, moment: str, behaviours: Sequence[Behaviour], address: str
-) -> list[Graded]:
-    """Run every task with every behaviour, and kill their worker once."""
+@contextlib.asynccontextmanager
+async def opened(configuration: Configuration, moment: str) -> AsyncIterator[Round]:
+    """Every task with every behaviour, each with a service for the duration of the block."""
+    async with contextlib.AsyncExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        jobs = []
+        for template in TEMPLATES:
+            terms = template.terms(honours_keys=configuration.honours_keys, hold_s=PATIENCE_S)
+            case = Case(template, MOMENTS[moment])
+            for behaviour in Behaviour:
+                service = await stack.enter_async_context(serving(case.fault, terms))
+                jobs.append(Job(behaviour, case, service))
+        yield Round(configuration, moment, folder, jobs)
+
+
+async def run(configuration: Configuration, moment: str, address: str) -> list[Graded]:
+    """Run turns on Perdure, and kill their worker once."""
     queue = f"effects-{configuration.name}-{moment}"
-    with tempfile.TemporaryDirectory() as folder:
-        client = await AgentClient.connect(address, task_queue=queue)
-        async with working(queue, address, Path(folder)) as worker:
-            notes = Path(folder) / "notes"
-            killing = Round(client, configuration, moment)
-            count = len(behaviours) * len(TEMPLATES)
-            episodes = [killing.episode(each, task) for task in TEMPLATES for each in behaviours]
-            running = asyncio.gather(*episodes)
-            await until(
-                lambda: len(killing.services) == count and is_ready(moment, notes, killing.services)
-            )
-            for process in supervised(worker.pid):
-                os.kill(process, signal.SIGKILL)
-            return await running
+    client = await AgentClient.connect(address, task_queue=queue)
+    async with opened(configuration, moment) as jobs, working(queue, address, jobs) as worker:
+        turns = [await _begun(client, jobs, job) for job in jobs.jobs]
+        await until(lambda: jobs.is_ready)
+        for process in supervised(worker.pid):
+            os.kill(process, signal.SIGKILL)
+        return [await _ended(job, turn) for job, turn in zip(jobs.jobs, turns, strict=True)]
+
+
+async def _begun(client: AgentClient, jobs: Round, job: Job) -> Turn:
+    label = {KILL: jobs.moment}
+    return await begun(
+        client, jobs.configuration, job.behaviour, job.case.template, job.service, **label
+    )
+
+
+async def _ended(job: Job, turn: Turn) -> Graded:
+    claim, statements = await ended(turn, job.case.template)
+    return job.graded(claim, statements)
 
 
 @contextlib.asynccontextmanager
 async def working(
-    queue: str, address: str, folder: Path
+    queue: str, address: str, jobs: Round
 ) -> AsyncIterator[asyncio.subprocess.Process]:
     """A worker process with its supervisor for the duration of the block."""
-    notes = folder / "notes"
-    notes.mkdir()
-    ours = {**_HEARTBEAT, GATE: str(notes), "PERDURE_TASK_QUEUE": queue}
-    with (folder / "log").open("wb") as log:
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "perdure", "worker", APP, "--address", address),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=log,
-            stderr=asyncio.subprocess.STDOUT,
-            cwd=ROOT,
-            env={**os.environ, **ours, "PYTHONPATH": str(ROOT)},
-        )
+    command = ("perdure", "worker", APP, "--address", address)
+    worker = await started(jobs, *command, PERDURE_TASK_QUEUE=queue, **_HEARTBEAT)
     try:
-        yield process
+        yield worker
     finally:
-        await kill_all(process)
+        await kill_all(worker)
 
 
-async def run_loops(
-    configuration: Configuration, moment: str, behaviours: Sequence[Behaviour]
-) -> list[Graded]:
-    """The same with loops without Perdure, which begin again in another process."""
-    cases = [(each, Case(task, MOMENTS[moment])) for task in TEMPLATES for each in behaviours]
-    async with contextlib.AsyncExitStack() as stack:
-        services = [
-            await stack.enter_async_context(
-                serving(
-                    case.fault,
-                    case.template.terms(honours_keys=configuration.honours_keys, hold_s=PATIENCE_S),
-                )
-            )
-            for _, case in cases
-        ]
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        notes, file = folder / "notes", folder / "loops"
-        notes.mkdir()
+async def run_loops(configuration: Configuration, moment: str) -> list[Graded]:
+    """Run loops without Perdure, kill their process once, and begin again in another one."""
+    async with opened(configuration, moment) as jobs:
         loops = [
-            {"behaviour": each, "tool": case.template.tool, "url": service.url}
-            for (each, case), service in zip(cases, services, strict=True)
+            {"behaviour": job.behaviour, "tool": job.case.template.tool, "url": job.service.url}
+            for job in jobs.jobs
         ]
-        given = {"configuration": configuration.name, "kill": moment, "loops": loops}
-        file.write_text(json.dumps(given), encoding="utf-8")
-        killed = await looping(file, notes)
-        served = [(case.template, one) for (_, case), one in zip(cases, services, strict=True)]
-        await until(lambda: is_ready(moment, notes, served))
-        killed.kill()
-        await killed.communicate()
-        said, _ = await (await looping(file, notes)).communicate()
-        return [
-            graded(case, each, service.effects, [], claim)
-            for (each, case), service, claim in zip(cases, services, json.loads(said), strict=True)
-        ]
+        given = json.dumps({"configuration": configuration.name, "kill": moment, "loops": loops})
+        first = await started(jobs, LOOPS, given)
+        await until(lambda: jobs.is_ready)
+        first.kill()
+        await first.communicate()
+        second = await started(jobs, LOOPS, given)
+        claims, _ = await second.communicate()
+        return [job.graded(claim) for job, claim in zip(jobs.jobs, json.loads(claims), strict=True)]
 
 
-async def looping(file: Path, notes: Path) -> asyncio.subprocess.Process:
-    """A process that runs the loops of a file."""
+async def started(
+    jobs: Round, module: str, *arguments: str, **environment: str
+) -> asyncio.subprocess.Process:
+    """A process whose calls note that they can be killed."""
     return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "benchmarks.effects.handwritten", str(file)),
+        *(sys.executable, "-m", module, *arguments),
+        stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
         cwd=ROOT,
-        env={**os.environ, GATE: str(notes)},
+        env={**os.environ, **environment, GATE: str(jobs.folder), "PYTHONPATH": str(ROOT)},
     )
-
-
-def is_ready(moment: str, notes: Path, services: Sequence[tuple[Template, StubService]]) -> bool:
-    """Whether every turn or loop is in its call, at the moment of the kill."""
-    if moment == "in":
-        return all(len(one.effects) == len(task.records) for task, one in services)
-    return len(list(notes.iterdir())) == len(services)
 
 
 async def until(is_so: Callable[[], bool]) -> None:

@@ -49,8 +49,8 @@ def killed(row: str, moment: str, address: str) -> list[Graded]:
     """All tasks of a row, whose process is killed at a moment."""
     system, configuration = ROWS[row]
     if system == LOOP:
-        return asyncio.run(kills.run_loops(configuration, moment, [*Behaviour]))
-    return asyncio.run(kills.run(configuration, moment, [*Behaviour], address))
+        return asyncio.run(kills.run_loops(configuration, moment))
+    return asyncio.run(kills.run(configuration, moment, address))
 
 
 def by_behaviour(row: Sequence[Graded]) -> dict[str, list[int]]:

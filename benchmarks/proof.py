@@ -103,7 +103,7 @@ def stages(seeds: int, workers: int, *, is_long: bool) -> Iterator[Stage]:
     )
     yield Stage(
         "a-failing-service",
-        "a payment in each fault mode of a service: what was done, and what is said of it",
+        "twelve tasks in the fault modes of a service: what was done, and what is said of it",
         ("-m", "benchmarks.effects"),
     )
     yield Stage(

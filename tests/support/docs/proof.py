@@ -72,8 +72,8 @@ deterministic server |
 | `make -C benchmarks soak` | trees, batches, sessions and a turn of 5,000 steps, killed for an \
 hour and a half |
 | `make -C benchmarks matrix` | [the kill matrix](#the-kill-matrix) |
-| `make -C benchmarks effects` | [a payment while the service fails](#a-payment-while-the-service-\
-fails), in each mode of LIMBO |
+| `make bench-effects` | [effects while the service fails](#effects-while-the-service-fails): \
+twelve tasks in the modes of LIMBO, and kills of their worker |
 | `make -C benchmarks peers-matrix` | kills of four other systems, with defaults and best \
 settings, judged by the same witness; no run on a quiet machine has been kept yet |
 | `make acceptance` | lists the tests of each statement |

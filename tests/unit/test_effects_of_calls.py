@@ -36,6 +36,8 @@ from perdure.values.messages import AssistantMessage, ToolCall, ToolOutcome, Too
 from perdure.values.reports import Outcome, StopReason
 from perdure.values.tasks import Task
 
+from ..support.carried_states import carried
+
 REPEATABLE = {"is_idempotent": True}
 
 
@@ -295,3 +297,19 @@ def test_worker_recognizes_an_effect_by_its_key_or_its_arguments(
         assert recognized.key == key
     other = KnownEffect(place=":1:c1", is_done=True, arguments='{"invoice": "j", "amount": 1}')
     assert effect_keys.recognized(pay, run, [other]).known_before(pay) is None
+
+
+@pytest.mark.accepts("T51")
+def test_later_run_of_a_turn_looks_up_what_the_run_before_has_lost() -> None:
+    """With the same key, attempt and reason; a call that a person settles waits on."""
+    keyed = {"verifies": True, "on_unknown": "pause"}
+    agent = payer(**REPEATABLE, **keyed)
+    in_doubt = after(agent, lost(), verdict("absent"), lost(attempt=2))
+    waits = fold([verdict("unreadable", 2, effect_key="k")], in_doubt)
+
+    for state in (in_doubt, waits):
+        later = carried(state)
+        assert later.open_step.calls == state.open_step.calls
+        assert later.effects == state.effects
+        assert moves_at_once(later, agent) == moves_at_once(state, agent)
+    assert [call.id for call, _ in carried(waits).asked.calls] == ["c1"]

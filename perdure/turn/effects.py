@@ -69,7 +69,7 @@ def known(state: TurnState) -> tuple[EffectRecord, ...]:
 
 def gathered(state: TurnState) -> tuple[EffectRecord, ...]:
     """Return what the turn has learned of effects: in its delegates, and of its own calls."""
-    below = (record for child in state.children for record in _of_child(child))
+    below = (record for child in state.children for record in of_child(child))
     return latest((*below, *state.effects))
 
 
@@ -91,7 +91,7 @@ def passed_on(state: TurnState, turn_id: str) -> tuple[EffectRecord, ...]:
     return within([record.in_turn(turn_id) for record in records], limits.SUMMARY_BYTES // 4)
 
 
-def _of_child(child: Child) -> Iterator[EffectRecord]:
+def of_child(child: Child) -> Iterator[EffectRecord]:
     """Yield what a delegate has learned, with this turn's own records as such."""
     lineage = child.request.lineage
     own_id = lineage.ancestors[-1].turn_id if lineage else ""

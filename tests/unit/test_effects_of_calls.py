@@ -38,8 +38,6 @@ from perdure.values.tasks import Task
 
 from ..support.carried_states import carried
 
-REPEATABLE = {"is_idempotent": True}
-
 
 def payer(*, is_idempotent: bool = False, parallel: bool = False, **effect: Any) -> AgentDefinition:
     """An agent whose tool says what its effect is."""
@@ -95,7 +93,7 @@ def result_of(state: TurnState) -> ToolResult:
 @pytest.mark.accepts("T47")
 def test_lost_attempt_of_an_idempotent_tool_is_looked_up_before_it_is_repeated() -> None:
     """At most three attempts are made of a call that has not taken effect."""
-    agent = payer(**REPEATABLE, verifies=True, settle_s=7)
+    agent = payer(is_idempotent=True, verifies=True, settle_s=7)
     state = after(agent, lost())
 
     [first] = moves_at_once(state, agent)
@@ -142,7 +140,7 @@ def test_call_that_a_cancel_has_stopped_is_unknown_at_once() -> None:
 @pytest.mark.accepts("T48")
 def test_error_after_an_earlier_call_with_the_same_effect_is_unknown() -> None:
     """The service may refuse the second call because of the first: `409 already paid`."""
-    agent = payer(**REPEATABLE)
+    agent = payer(is_idempotent=True)
     unknown = ToolOutput(content="no answer", is_error=True, is_unknown=True, effect_key="k" * 32)
     refused = ToolOutput(
         content="409 already paid", is_error=True, effect_key="k" * 32, same_as=(":1:c1",)
@@ -302,8 +300,7 @@ def test_worker_recognizes_an_effect_by_its_key_or_its_arguments(
 @pytest.mark.accepts("T51")
 def test_later_run_of_a_turn_looks_up_what_the_run_before_has_lost() -> None:
     """With the same key, attempt and reason; a call that a person settles waits on."""
-    keyed = {"verifies": True, "on_unknown": "pause"}
-    agent = payer(**REPEATABLE, **keyed)
+    agent = payer(is_idempotent=True, verifies=True, on_unknown="pause")
     in_doubt = after(agent, lost(), verdict("absent"), lost(attempt=2))
     waits = fold([verdict("unreadable", 2, effect_key="k")], in_doubt)
 

@@ -7,7 +7,7 @@ WORKERS ?= 4
 
 unexport PYTHONDONTWRITEBYTECODE  # or each process would rewrite the asserts of all tests anew
 
-.PHONY: demo test proof simulate simulate-all check types format dev docs docs-check docs-serve docs-tools test-slow test-local-model local-model-tools deploy-check deploy-tools mcp-servers acceptance bad-input mistakes screenshots lock clean
+.PHONY: demo test proof simulate simulate-all bench-effects check types format dev docs docs-check docs-serve docs-tools test-slow test-local-model local-model-tools deploy-check deploy-tools mcp-servers acceptance bad-input mistakes screenshots lock clean
 
 # Every day
 
@@ -27,6 +27,9 @@ simulate-all: $(READY)  ## every order of a small turn, with kills at any point;
 
 proof: $(READY)       ## the tables of docs/proof.md, made again in half an hour; what each stage printed is kept in proof/. ARGS=--long for a night
 	@$(BIN)/python -m benchmarks.proof --workers $(WORKERS) $(ARGS)
+
+bench-effects: $(READY)  ## twelve tasks with effects while their service fails in thirteen modes, and while their worker is killed: what is done exactly once; ten minutes
+	@$(MAKE) --no-print-directory -C benchmarks effects
 
 PAGES_AND_IMPORTS = -m "" -k "not contract" tests/docs/test_types.py tests/docs/test_proof.py tests/unit/test_imports.py  # lint-imports checks the contracts
 

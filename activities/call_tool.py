@@ -37,6 +37,7 @@ from perdure.activities.tool_loop import ToolLoop
 from perdure.activities.tool_results import fitted, most_bytes, output_of
 from perdure.activities.transcripts import Transcripts
 from perdure.activities.unknown_outcomes import may_have_taken_effect
+from perdure.agents.mcp_effects import MCPReader
 from perdure.agents.mcp_servers import BETWEEN, MCPTool
 from perdure.agents.tool_context import OutcomeUnknown, ToolContext
 from perdure.agents.tools import Tool
@@ -193,7 +194,7 @@ class ToolActivities:
 
     def loop_of(self, item: Tool) -> ToolLoop:
         """Return the loop on which an async tool runs."""
-        return self._servers.loop if isinstance(item, MCPTool) else self._loop
+        return self._servers.loop if isinstance(item, MCPTool | MCPReader) else self._loop
 
     def deployed(self, run: ToolRun) -> Tool | None:
         """Return the deployed tool of a call; None if there is none."""

@@ -18,12 +18,13 @@ from perdure.activities.call_tool import ToolActivities
 from perdure.activities.effect_keys import Recognized
 from perdure.activities.error_log import log_raised
 from perdure.activities.tool_results import fitted, output_of
+from perdure.agents.mcp_effects import MCPReader
 from perdure.agents.tool_context import OutcomeUnknown
 from perdure.agents.tools import Tool
 from perdure.agents.tracebacks import raised
 from perdure.text import clean, clip_recorded, described, words_of
 from perdure.turn.effect_values import Verification
-from perdure.turn.wire import ToolOutput, ToolRun
+from perdure.turn.wire import ToolRun
 
 _REASON_BYTES = 2_000
 
@@ -81,16 +82,12 @@ class Verifications:
             return Verification(verdict="absent")
         has_storage = self._tools.has_storage
         output = fitted(output_of(value), reader.name, run.media_bytes, has_storage=has_storage)
-        if isinstance(value, ToolOutput) and value.is_error:  # of an MCP server
-            raise RuntimeError(output.content)
-        if isinstance(value, ToolOutput) and not output.media and _is_nothing(output.content):
-            return Verification(verdict="absent")
+        if isinstance(reader, MCPReader):
+            if not output.media and reader.says_nothing(output.content):
+                return Verification(verdict="absent")
+            if output.is_error:
+                raise RuntimeError(output.content)
         return Verification(verdict="found", content=output.content, media=output.media)
-
-
-def _is_nothing(content: str) -> bool:
-    """Return whether the text of an MCP server says that there is nothing."""
-    return content.strip() in ("", "null", "[]", "{}")
 
 
 def _unreadable(reason: str) -> Verification:

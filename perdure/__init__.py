@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from perdure.agents.agent import Agent
     from perdure.agents.delegates import Delegate
     from perdure.agents.handoffs import Handoff
+    from perdure.agents.mcp_effects import MCPEffect
     from perdure.agents.mcp_servers import MCPServer
     from perdure.agents.middleware import (
         InputGuardrail,
@@ -97,6 +98,7 @@ else:
             "perdure.values.budgets": ["Budget"],
             "perdure.agents.delegates": ["Delegate"],
             "perdure.agents.handoffs": ["Handoff"],
+            "perdure.agents.mcp_effects": ["MCPEffect"],
             "perdure.agents.mcp_servers": ["MCPServer"],
             "perdure.values.messages": [
                 "AssistantMessage",
@@ -155,6 +157,7 @@ __all__ = [
     "Handoff",
     "InputGuardrail",
     "Logger",
+    "MCPEffect",
     "MCPServer",
     "Media",
     "Message",

@@ -38,7 +38,7 @@ from perdure.temporal.histories.runs import run_after
 from perdure.temporal.histories.turn_history import HistoryReader
 from perdure.testing import ScriptedModel
 from perdure.text import clip
-from perdure.turn import carry, effects
+from perdure.turn import carry, effects, unsettled
 from perdure.turn.facts import TurnContinued
 from perdure.turn.fold import fold
 from perdure.turn.ledger import in_words
@@ -402,6 +402,7 @@ def told_by_fold(state: TurnState) -> dict[str, Any]:
         ),
         "descendants": state.descendants,
         "effects": within(effects.gathered(state), limits.SUMMARY_BYTES // 4),
+        "unsettled": unsettled.count(state),
     }
 
 

@@ -122,7 +122,9 @@ class Activities(Container[str]):
 
     @cached_property
     def _without_tools(self) -> frozenset[str]:
-        return frozenset(map(internals.activity_name, (*self.others, self.call_model)))
+        """The activities that need no tool; a read-back calls one."""
+        names = map(internals.activity_name, (*self.others, self.call_model))
+        return frozenset(names) - {VERIFY}
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and (name in self.names or self.tool_names.is_of_server(name))
@@ -144,12 +146,19 @@ class Activities(Container[str]):
             await self.local_runs.check(client, info)
         if self.registry.has_factories:
             await self.agents.prepare(client, info, unpack(raw_input(args), ToolRun).owner)
-        if _HAS_KEYS in raw_input(args).payload.data:
+        if _has_keys(args):
             await self.before_reset.learn(client, info)
 
 
 _HAS_KEYS = b'"effect_scope"'
 """What the input of a call contains whose tool has effect keys. A false hit only costs time."""
+
+
+def _has_keys(args: Sequence[RawValue]) -> bool:
+    """Return whether this may be the input of a call whose tool has effect keys."""
+    with contextlib.suppress(IndexError):  # an activity of other people, without an input
+        return _HAS_KEYS in raw_input(args).payload.data
+    return False
 
 
 def build(app: AgentWorker, settings: WorkerSettings) -> Activities:

@@ -65,6 +65,7 @@ class Pool:
     ) -> ToolOutput:
         """Call the tool that models know as `name`, if it has not changed since the turn began.
 
+        With an empty digest in `pinned`, it may have changed: no model reads its description.
         Failures are returned as error results.
         """
         tool: ListedTool | None = None
@@ -76,7 +77,7 @@ class Pool:
                     f"{name} was not called: the MCP server {server.name!r} does not offer it any"
                     " more"
                 )
-            if tool.digest != pinned:
+            if pinned and tool.digest != pinned:
                 return _error(
                     f"{name} was not called: its description or its arguments have changed since"
                     " this turn began, and nobody accepted that"

@@ -19,7 +19,8 @@ from pydantic import JsonValue
 from perdure import errors
 from perdure.activities.tool_loop import ToolLoop
 from perdure.agents.agent import Agent
-from perdure.agents.mcp_servers import Call, MCPServer, MCPTool, toolbox
+from perdure.agents.mcp_effects import Call
+from perdure.agents.mcp_servers import MCPServer, MCPTool, reads_of, toolbox
 from perdure.agents.tool_context import ToolContext
 from perdure.agents.tools import Tool, Toolbox
 
@@ -88,7 +89,13 @@ class Servers:
         return (
             None
             if server is None
-            else MCPTool(server, name, self._call(server, name, pinned), pinned)
+            else MCPTool(
+                server,
+                name,
+                self._call(server, name, pinned),
+                pinned,
+                reads=reads_of(server, name, functools.partial(self._call, server)),
+            )
         )
 
     async def _toolboxes(self, servers: Sequence[MCPServer]) -> dict[str, Toolbox]:

@@ -29,7 +29,7 @@ from benchmarks.matrix.matrix import Matrix
 from benchmarks.matrix.site import ROOT, has_small_disks
 from perdure.worker.dev import server_binary
 
-SHORT, LONG = 25, 1
+SHORT, LONG = 40, 1
 """Each nth event in the short form and in the long form."""
 
 

@@ -27,23 +27,27 @@ from perdure import (
 from perdure.activities.providers import OpenAIChat
 from perdure.worker import AgentWorker
 
-MODEL, SERVICE, BUILD, RUN_EVENTS = (
+MODEL, SERVICE, BUILD, RUN_EVENTS, SLOW, WORDS = (
     "MATRIX_MODEL",
     "MATRIX_SERVICE",
     "MATRIX_BUILD",
     "MATRIX_RUN_EVENTS",
+    "MATRIX_SLOW",
+    "MATRIX_WORDS",
 )
-"""The variables with the addresses of the witness, the name of the build, and that number."""
+"""The variables with the addresses of the witness, the name of the build, that number, the name of
+a tool that is slow, and the number of words that a look finds."""
 SCOUT_USD = "0.02"
 """The budget of the delegate, which never stops by itself."""
-PAGE = " words" * 200
-"""What a look finds, so that looking costs money."""
-PAUSE_S = 0.1
+PAGE_WORDS = 200
+"""How much a look finds, so that looking costs money."""
+PAUSE_S, SLOW_S = 0.1, 3.0
 """How long a tool takes before its effect, and after it, so that a fault finds it at work."""
 
 
 async def effect(ctx: ToolContext[None], tool: str, what: str, **arguments: object) -> str:
     """Have an effect, and return its receipt."""
+    pause_s = SLOW_S if tool == os.environ.get(SLOW) else PAUSE_S
     fields: Mapping[str, Any] = {
         "job": ctx.turn_id.partition("/")[0],
         "what": what,
@@ -54,16 +58,17 @@ async def effect(ctx: ToolContext[None], tool: str, what: str, **arguments: obje
     }
     service = os.environ[SERVICE]
     await asyncio.to_thread(witness.post, service, "/notes", {"kind": "begun", **fields})
-    await asyncio.sleep(PAUSE_S)
+    await asyncio.sleep(pause_s)
     answer = await asyncio.to_thread(witness.post, service, "/effects", fields)
-    await asyncio.sleep(PAUSE_S)
+    await asyncio.sleep(pause_s)
+    await asyncio.to_thread(witness.post, service, "/notes", {"kind": "ended", **fields})
     return f"{what}: {answer['receipt']}"
 
 
 @tool(read_only=True)
 async def look(ctx: ToolContext[None], what: str) -> str:
     """Look at something. It may be repeated."""
-    return await effect(ctx, "look", what) + PAGE
+    return await effect(ctx, "look", what) + " words" * int(os.environ.get(WORDS, PAGE_WORDS))
 
 
 @tool(idempotent=True)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from benchmarks.matrix import app
 from benchmarks.matrix.faults import FAULTS, NOTHING, Fault
 from tests.support.planted import PLANTED, Planted, plant
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from benchmarks.matrix.matrix import Matrix
 
 TRIES = 4
-_SOON_S = 60.0
+_SOON_S = 120.0
 
 
 @dataclass(frozen=True)
@@ -52,17 +53,21 @@ class Found:
         control: The build.
         checks: The checks that it breaks, of those that it is to break; none if it stayed green.
         runs: After how many runs.
+        seconds: After how many seconds of these runs, with what else ran at the same time.
     """
 
     control: Control
     checks: tuple[str, ...]
     runs: int
+    seconds: float
 
 
 def _impatient(name: str) -> Fault:
     return replace(FAULTS[name], patience_s=_SOON_S)
 
 
+_UNREAD = replace(NOTHING, variables={app.SLOW: "charge"})
+"""Messages come while a tool is at work, so several of them are unread at once."""
 _REPEATED = "a tool that may not be repeated is, after its worker was lost"
 CONTROLS = (
     Control(
@@ -86,6 +91,13 @@ CONTROLS = (
             "ONCE = RetryPolicy(maximum_attempts=1)",
             "ONCE = RetryPolicy(maximum_attempts=3)",
             ("duplicates",),
+            also=(
+                (
+                    "activities/heartbeats.py",
+                    "if info.attempt > 1 or info.",
+                    "if False and info.",
+                ),
+            ),  # the worker refuses a second attempt, too
         ),
         FAULTS["machine in charge"],
     ),
@@ -107,6 +119,7 @@ CONTROLS = (
             "remaining <= 0:",
             ("over_limit",),
         ),
+        replace(NOTHING, variables={app.WORDS: "2000"}),  # one call costs more than is left
     ),
     Control(
         Planted(
@@ -132,6 +145,13 @@ CONTROLS = (
             "if is_wanted(rule, is_marked=tool.needs_approval, changes=not tool.is_read_only)",
             "if False",
             ("unapproved",),
+            also=(
+                (
+                    "activities/tool_compatibility.py",
+                    'if run.approved == "" and is_wanted(',
+                    "if False and is_wanted(",
+                ),
+            ),  # the worker refuses a call without an approval, too
         ),
     ),
     Control(
@@ -182,10 +202,11 @@ CONTROLS = (
             "unread=(_message(new_message), *self.unread),",
             ("misread",),
         ),
+        _UNREAD,
     ),
     Control(
         Planted(
-            "a message is forgotten once the next model call has begun",
+            "a message that is not read yet is forgotten when another one comes",
             "perdure/turn/inbox.py",
             "        return replace(\n"
             "            self,\n"
@@ -195,6 +216,7 @@ CONTROLS = (
             "            unread=(_message(new_message),),",
             ("misread",),
         ),
+        _UNREAD,
     ),
 )
 
@@ -220,14 +242,23 @@ async def _try(matrix: Matrix, control: Control) -> Found:
     folder = matrix.folder_for("control")
     await asyncio.to_thread(plant, control.planted, folder)
     try:
-        for run in range(1, TRIES + 1):
-            verdict = await _run(matrix, control, folder)
-            seen = tuple(one for one in verdict.broken if one in control.planted.promises)
-            if seen:
-                return Found(control, seen, run)
-        return Found(control, (), TRIES)
+        found = await _found(matrix, control, folder)
+        print(f"{control.planted.name}: {', '.join(found.checks) or 'NOT SEEN'}", flush=True)
+        return found
     finally:
         await asyncio.to_thread(shutil.rmtree, folder)
+
+
+async def _found(matrix: Matrix, control: Control, folder: Path) -> Found:
+    """Run the job of a control with the build in a folder, until it is seen."""
+    seconds = 0.0
+    for run in range(1, TRIES + 1):
+        verdict = await _run(matrix, control, folder)
+        seconds += verdict.seconds
+        seen = tuple(one for one in verdict.broken if one in control.planted.promises)
+        if seen:
+            return Found(control, seen, run, seconds)
+    return Found(control, (), TRIES, seconds)
 
 
 async def _run(matrix: Matrix, control: Control, folder: Path) -> Verdict:
@@ -236,7 +267,7 @@ async def _run(matrix: Matrix, control: Control, folder: Path) -> Verdict:
     return await matrix.run(control.fault, 0, folder)
 
 
-def _cells(found: Sequence[Found]) -> list[tuple[str, str, str, str]]:
+def _cells(found: Sequence[Found]) -> list[tuple[str, ...]]:
     return [
         (
             one.control.planted.name,
@@ -244,12 +275,13 @@ def _cells(found: Sequence[Found]) -> list[tuple[str, str, str, str]]:
             or (f"{one.control.deciders} deciders" if one.control.deciders else "none"),
             ", ".join(one.checks) or "NONE",
             str(one.runs),
+            f"{one.seconds:.0f}",
         )
         for one in found
     ]
 
 
-_HEAD = ("removed", "fault", "seen by", "runs")
+_HEAD = ("removed", "fault", "seen by", "runs", "seconds")
 
 
 def text(found: Sequence[Found]) -> str:

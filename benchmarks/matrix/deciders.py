@@ -17,9 +17,13 @@ from benchmarks.matrix.site import LOOK_S, ROOT, Site, crew, request
 DECIDERS = (2, 4, 8, 16)
 
 
-async def run(name: str, site: Site, count: int, root: Path = ROOT) -> Verdict:
+def fault(count: int) -> Fault:
+    """Return what is done to a job whose call is decided by so many at once."""
+    return Fault(name=f"{count} deciders", strike=nothing, gateways=2)
+
+
+async def run(name: str, site: Site, fault: Fault, count: int, root: Path = ROOT) -> Verdict:
     """Run a job whose call is decided by so many at once: half of them approve, half deny."""
-    fault = Fault(name=f"{count} deciders", strike=nothing, gateways=2)
     workers = await crew(name, site, root, **{app.RUN_EVENTS: str(jobs.RUN_EVENTS)})
     try:
         job = jobs.Job(name, site, workers, fault)

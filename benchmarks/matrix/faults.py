@@ -13,8 +13,8 @@
 - `reset`: the turn is reset to the end of its last workflow task, as an operator does.
 - `carry`: the turn continues as new once it has so many events.
 
-Others are aimed at a moment, instead of an event: a kill before or after an effect, and a decision
-about a call that a reset has replaced by another one.
+Others are aimed at a moment, instead of an event: a kill before or after an effect, while its tool
+is at work, and a decision about a call that a reset has replaced by another one.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import asyncio
 import contextlib
 import os
 import signal
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -175,16 +176,6 @@ async def replace_call(job: Job) -> str:
     return f"run {history.run_id} was reset to event {end} as run {run}"
 
 
-def aimed(kind: str, what: str, strike: Strike) -> Strike:
-    """Return a fault that waits for a line of the witness."""
-
-    async def strike_then(job: Job) -> str:
-        await job.until(kind, what)
-        return await strike(job)
-
-    return strike_then
-
-
 async def carry(job: Job) -> str:
     """The workflow does it by itself."""
     return "the history has the event"
@@ -237,6 +228,21 @@ class Fault:
         return {name: value.format(event=event) for name, value in self.variables.items()}
 
 
+def at_work(name: str, kind: str, what: str, strike: Strike) -> Fault:
+    """Return a fault that waits for a line of the witness about a tool that is slow.
+
+    There is evidence only if that attempt of the tool has not come to its end.
+    """
+
+    async def strike_then(job: Job) -> str:
+        await job.until(kind, what)
+        evidence = await strike(job)
+        counts = Counter(line["kind"] for line in job.lines() if line.get("what") == what)
+        return evidence if counts["begun"] > counts["ended"] else ""
+
+    return Fault(name=name, strike=strike_then, is_aimed=True, variables={app.SLOW: what})
+
+
 NOTHING = Fault(name="", strike=nothing, is_awaited=lambda *_: False)
 FAULTS = {
     fault.name: fault
@@ -258,10 +264,10 @@ FAULTS = {
             variables={app.RUN_EVENTS: "{event}"},
             first=10,
         ),
-        Fault(name="kill before charge", strike=aimed("begun", "charge", kill), is_aimed=True),
-        Fault(name="kill in charge", strike=aimed("effect", "charge", kill), is_aimed=True),
-        Fault(name="kill in book", strike=aimed("effect", "book", kill), is_aimed=True),
-        Fault(name="machine in charge", strike=aimed("effect", "charge", machine), is_aimed=True),
+        at_work("kill before charge", "begun", "charge", kill),
+        at_work("kill in charge", "effect", "charge", kill),
+        at_work("kill in book", "effect", "book", kill),
+        at_work("machine in charge", "effect", "charge", machine),
         Fault(
             name="replaced call",
             strike=replace_call,

@@ -76,6 +76,7 @@ class Verdict:
         usd: The bill.
         repeats: Effects that may be repeated, and were.
         missing: Effects that were not applied.
+        seconds: The time from the first line of the witness about it to the last one.
     """
 
     job: str
@@ -97,6 +98,7 @@ class Verdict:
     repeats: int
     missing: tuple[str, ...]
     broken: tuple[str, ...]
+    seconds: float
 
 
 def judge(lines: Sequence[Line], plan: Plan) -> Verdict:
@@ -141,6 +143,7 @@ def judge(lines: Sequence[Line], plan: Plan) -> Verdict:
         ),
         missing=missing,
         broken=tuple(broken),
+        seconds=lines[-1]["at"] - lines[0]["at"] if lines else 0.0,
         **found,
     )
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
-from collections.abc import Coroutine, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Self
@@ -81,29 +82,44 @@ class Matrix:
     async def run(self, fault: Fault, event: int, root: Path = ROOT) -> Verdict:
         """Run a job with a fault, with the product at `root`."""
         async with self._places, AsyncExitStack() as stack:
-            name = f"{fault.name or 'none'}-{event}-{next(self._numbers)}".replace(" ", "-")
-            site: Site = self._shared
-            if fault.has_own_server:
-                site = await stack.enter_async_context(
-                    opened(
-                        self._record,
-                        self.folder_for(name),
-                        gateways=fault.gateways,
-                        has_small_disk=fault.has_small_disk,
-                        root=root,
-                    )
-                )
+            name = self._name(f"{fault.name or 'none'}-{event}")
+            site = await stack.enter_async_context(self._site(name, fault, root))
             verdict = await jobs.run(name, site, fault, event, root)
             _say(verdict)
             return verdict
 
     async def decided(self, count: int, root: Path = ROOT) -> Verdict:
         """Run a job whose call is decided by so many at once."""
-        async with self._places:
-            name = f"deciders-{count}-{next(self._numbers)}"
-            verdict = await deciders.run(name, self._shared, count, root)
+        fault = deciders.fault(count)
+        async with self._places, AsyncExitStack() as stack:
+            name = self._name(f"deciders-{count}")
+            site = await stack.enter_async_context(self._site(name, fault, root))
+            verdict = await deciders.run(name, site, fault, count, root)
             _say(verdict)
             return verdict
+
+    def _name(self, what: str) -> str:
+        """Return the name of another job."""
+        return f"{what}-{next(self._numbers)}".replace(" ", "-")
+
+    @contextlib.asynccontextmanager
+    async def _site(self, name: str, fault: Fault, root: Path) -> AsyncIterator[Site]:
+        """Yield the site of a job: its own for a fault that needs one, and for another build.
+
+        The histories of another build may be readable by its own gateways alone.
+        """
+        if root == ROOT and not fault.has_own_server:
+            yield self._shared
+            return
+        folder = self.folder_for(name)
+        async with opened(
+            self._record,
+            folder,
+            gateways=fault.gateways,
+            has_small_disk=fault.has_small_disk,
+            root=root,
+        ) as site:
+            yield site
 
 
 def _say(verdict: Verdict) -> None:

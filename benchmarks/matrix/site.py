@@ -30,9 +30,12 @@ BEARER = {"Authorization": f"Bearer {TOKEN}"}
 LOOK_S = 0.05
 READY_S = 90.0
 _SERVES = "Ctrl-C drains it"
-_HEARTBEAT = {"PERDURE_HEARTBEAT_S": "1", "PERDURE_HEARTBEAT_TOLERANCE_S": "2"}
-LOST_S = 3.0
-"""The time without a heartbeat after which an activity of these workers counts as lost."""
+_HEARTBEAT = {"PERDURE_HEARTBEAT_S": "1", "PERDURE_HEARTBEAT_TOLERANCE_S": "6"}
+LOST_S = 7.0
+"""The time without a heartbeat after which an activity of these workers counts as lost.
+
+With less, several jobs at a time on two busy cores lose calls although nothing was done to them.
+"""
 
 
 class Record:

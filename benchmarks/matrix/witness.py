@@ -16,7 +16,8 @@ The first line that it prints is `{"model": "http://…/v1", "service": "http://
 - `effect`, which a tool asks for before it does anything else: `what`, the name of the effect
   within its job; `tool`; `key`, its idempotency key, or empty; `arguments`, an object; `applied`,
   false if the service has had this key.
-- `begun`, of a tool before that, with the same fields; nothing is judged by it.
+- `begun`, of a tool before that, and `ended`, after it, with the same fields. They show whether a
+  fault has hit a tool at work; nothing else is judged by them.
 - `accepted`: `id` of a message, from the program whose message to the job was accepted.
 - `decision`, from a decider before it sends it: `what`, `arguments`, as it has seen them;
   `approves`; `by`.

@@ -14,6 +14,7 @@ GROUPS = {
         "show",
         "list",
         "approvals",
+        "settle",
         "add-budget",
         "steer",
         "fork",

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from perdure.clients.client import AgentClient
     from perdure.clients.turns.entries import TurnEntry
     from perdure.clients.turns.handle import Turn
+    from perdure.values.approvals import Settlement
 
+_SETTLEMENTS = ("done", "absent", "again")
 _STATES = ("running", "waiting", "paused", "ended")
 _ID: options.Decorator[Any] = click.argument("turn", help="The turn's id.")
 
@@ -172,6 +174,36 @@ async def approvals(address: str | None, **values: Any) -> int:
     from perdure.clients.cli.running.approvals import ApprovalOptions, decide
 
     return await decide(await connected(address), ApprovalOptions(address=address, **values))
+
+
+@turns.action(
+    'perdure settle ticket-4711 call_1_1 done --result "payment 4711"',
+    "perdure settle ticket-4711 call_1_1 again --by anna@example.com",
+    json="Print the decision as a line of JSON.",
+)
+@click.argument("call", help="The call's id, or CALL:TOKEN, as `perdure approvals` prints it.")
+@click.argument(
+    "settlement",
+    type=click.Choice(_SETTLEMENTS),
+    help="done if it has taken effect, absent if it has not, again to make it again.",
+)
+@click.option(
+    "--result", default="", metavar="TEXT", help="The result, such as a number; the model reads it."
+)
+@options.BY
+async def settle(
+    turn: Turn[Any], call: str, settlement: Settlement, result: str, by: str | None
+) -> tuple[dict[str, Any], str]:
+    """Say what became of a call whose outcome is unknown.
+
+    The turn waits for that, and `perdure approvals` lists the call with what is known of it.
+    """
+    from perdure.text import word
+
+    author = sender(by)
+    await turn.settle(call, settlement, result, by=author)
+    value = {"call_id": call.partition(":")[0], "settled": settlement, "by": author}
+    return value, f"call {word(call)} of turn {word(turn.id)} is settled: {settlement}"
 
 
 @turns.command(

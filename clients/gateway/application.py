@@ -24,6 +24,7 @@ from perdure.clients.gateway.problems import of_http
 from perdure.clients.gateway.responses import routes as openai
 from perdure.clients.gateway.rest import (
     about,
+    approvals,
     batches,
     schedules,
     session_events,
@@ -34,7 +35,9 @@ from perdure.clients.gateway.rest import (
 from perdure.clients.gateway.static_answers import static_answer
 from perdure.clients.gateway.streams import OpenRequests
 
-OPERATIONS = operations_of(turn_events, turns, session_events, sessions, schedules, batches, about)
+OPERATIONS = operations_of(
+    turn_events, turns, approvals, session_events, sessions, schedules, batches, about
+)
 """Every operation but those of the protocols of others, in the order in which paths are matched."""
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from perdure.text import word
 from perdure.turn.keys import (
     AgentKey,
@@ -12,6 +14,7 @@ from perdure.turn.keys import (
     ModelKey,
     PolicyKey,
     ReadKey,
+    ToolKey,
     VerifyKey,
 )
 from perdure.turn.state import TurnState
@@ -29,8 +32,18 @@ def doing(state: TurnState, gap: str = "  ") -> str:
     calls = [key for key in state.in_flight if not isinstance(key, ChildKey | ReadKey)]
     children = [child for child in state.children if not child.ended]
     parts = [f"{calls[0]}{gap}{', '.join(_activity(state, key) for key in calls)}"] if calls else []
+    parts += [f"{key}{gap}waits before {name} is looked up" for key, name in _in_doubt(state)]
     parts += [f"{len(children)} delegate{'s' * (len(children) > 1)} at work"] if children else []
     return ", ".join(parts) or "waits for a worker"
+
+
+def _in_doubt(state: TurnState) -> Iterator[tuple[ToolKey, str]]:
+    """Yield the calls that are looked up once they have had the time to take effect."""
+    looked_up = {key.call for key in state.in_flight if isinstance(key, VerifyKey)}
+    for position, open_call in state.open_step.unfinished:
+        is_in_doubt = open_call.doubt is not None and not open_call.doubt.waits
+        if is_in_doubt and position not in looked_up:
+            yield ToolKey(state.step_count + 1, position), word(open_call.call.name)
 
 
 def _waits(waiting: Waiting) -> str:

@@ -191,7 +191,10 @@ def _call(call: ToolCall, include: frozenset[str]) -> dict[str, Any]:
 
 def _pending(approval: PendingApproval, include: frozenset[str]) -> dict[str, Any]:
     fields = {"call_id": approval.call_id, "tool": approval.tool, "expires_at": approval.expires_at}
-    return {**fields, **dict(_asked_for(include, arguments=approval.arguments))}
+    unknown = {"is_unknown": True} if approval.is_unknown else {}
+    why = approval.reason if approval.is_unknown else None
+    private = _asked_for(include, arguments=approval.arguments, errors=why)
+    return {**fields, **unknown, **dict(private)}
 
 
 def _error(error: ErrorInfo | None, include: frozenset[str]) -> Shown:

@@ -75,6 +75,8 @@ class TurnEntry(Value):
             this process cannot decode them. None for all other entries.
         last_agent: The name of the agent that had it at the end, another one than `agent` if it was
             handed over; `agent` before the end.
+        unsettled: The number of its calls, and of its delegates' calls, whose outcome is unknown; 0
+            before the end.
     """
 
     id: str
@@ -92,6 +94,7 @@ class TurnEntry(Value):
     ended_at: datetime | None = None
     error: ErrorInfo | None = None
     last_agent: str = ""
+    unsettled: int = 0
 
 
 class _Note(Wire):
@@ -103,6 +106,7 @@ class _Note(Wire):
     outcome: str = ""
     error: str = ""
     steps: int = 0
+    unsettled: int = 0
     cost: Decimal | None = None
     began: datetime | None = None
 
@@ -140,6 +144,7 @@ async def entry_of(
         ended_at=info.close_time.ToDatetime(tzinfo=UTC) if is_over else None,
         error=undecodable or _error(outcome, note.error),
         last_agent=note.last_agent or agent,
+        unsettled=note.unsettled,
     )
 
 

@@ -437,7 +437,9 @@ class Turn(ReadableTurn[T]):
         edited = None if arguments is None else _written(arguments)
         if isinstance(call, str):
             name = call if token is None else f"{call}:{token}"
-            [call] = await waiting.named(self._client, self, [name], to_run=approve)
+            [call] = await waiting.named(
+                self._client, self, [name], to_run=approve or settlement is not None
+            )
         elif token not in (None, call.token):
             raise errors.ApprovalConflictError(
                 f"the token {token!r} is not that of the call {call.call_id!r} that was given with"

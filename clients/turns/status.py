@@ -15,7 +15,7 @@ from perdure.clients.reading.tree import Node
 from perdure.errors import ErrorInfo
 from perdure.temporal import search_attributes
 from perdure.text import clip
-from perdure.turn import ending
+from perdure.turn import ending, unsettled
 from perdure.turn.keys import ChildKey, ReadKey
 from perdure.turn.state import TurnState
 from perdure.values import states
@@ -133,6 +133,8 @@ class TurnStatus(Value):
         deadline: The time at which it ends at the latest; None without one.
         last_agent: The name of the agent that has it: the one that it was last handed over to, or
             else `agent`.
+        unsettled: The number of calls whose outcome is unknown, also of the turns below it; 0
+            before the end.
     """
 
     id: str
@@ -160,6 +162,7 @@ class TurnStatus(Value):
     forked_from: ForkedFrom | None = None
     deadline: datetime | None = None
     last_agent: str = ""
+    unsettled: int = 0
 
 
 def status(
@@ -207,6 +210,7 @@ def status(
         forked_from=state.request.forked_from if state.request else None,
         deadline=root.deadline,
         last_agent=state.last_agent or root.agent,
+        unsettled=unsettled.count(state) if state.ended else 0,
     )
 
 

@@ -54,7 +54,7 @@ async def named(
         client: Temporal's client.
         turn: The turn of the calls.
         calls: Ids of calls, or `CALL:TOKEN`.
-        to_run: Whether they are to be approved. To deny a call, its id is sufficient.
+        to_run: Whether they are to be approved or settled. To deny a call, its id is sufficient.
 
     Raises:
         ApprovalConflictError: A call does not wait, does not match its token, or lacks a token
@@ -96,8 +96,8 @@ async def _refuse_ambiguous(
     if plain and not await is_only_run(client, turn):
         raise errors.ApprovalConflictError(
             f"turn {turn.id!r} was started again or reset, so {plain[0].call_id!r} alone does not"
-            " identify the reviewed call: review the call again and approve it with its token;"
-            " nothing was decided"
+            " identify the reviewed call: review the call again and decide with its token; nothing"
+            " was decided"
         )
 
 

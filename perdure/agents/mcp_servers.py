@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import re
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Annotated, Any, TypedDict, Unpack
@@ -21,12 +21,13 @@ from pydantic import JsonValue
 from pydantic_core import to_json
 
 from perdure import errors, limits, validation
+from perdure.agents.mcp_effects import Call, MCPEffect
 from perdure.agents.tool_context import ToolContext
 from perdure.agents.tools import NAME, Tool, Toolbox
 from perdure.schemas import tool_arguments
 from perdure.schemas.strict_schema import check_size
 from perdure.text import stripped, word
-from perdure.validation import Must
+from perdure.validation import Must, instance
 from perdure.values import keywords
 
 BETWEEN = "__"
@@ -52,9 +53,8 @@ _KINDS = {
     "headers_env": validation.Texts,
     "trusted": bool,
     "digest": validation.Text | None,
+    "effects": Mapping[str, Annotated[object, instance("an MCPEffect", MCPEffect)]],
 }
-
-Call = Callable[[ToolContext[Any], Mapping[str, JsonValue]], Awaitable[object]]
 
 
 class MCPServerOptions(TypedDict, total=False):
@@ -66,6 +66,7 @@ class MCPServerOptions(TypedDict, total=False):
     timeout: timedelta
     start_timeout: timedelta
     digest: str | None
+    effects: Mapping[str, MCPEffect]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,6 +92,7 @@ class MCPServer:
             calls of such a tool are repeated.
         timeout: The time after which a call is stopped; the model gets an error.
         start_timeout: The time the server has to start and to list its tools; at most 45 seconds.
+        effects: What calls of its tools bring about, by the server's own names of the tools.
         digest: The required digest of its tools and their believed hints. If it differs, a turn
             does not begin, and the error contains the digest that was found.
 
@@ -110,6 +112,7 @@ class MCPServer:
     timeout: timedelta = limits.TOOL_CALL
     start_timeout: timedelta = limits.MCP_START
     digest: str | None = None
+    effects: Mapping[str, MCPEffect] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         validation.check("MCP server", vars(self), {"name": validation.Text})
@@ -211,6 +214,13 @@ class MCPServer:
         """A server object of the package `mcp` to connect to instead, for tests; otherwise None."""
         return None
 
+    def effect_of(self, name: str) -> MCPEffect | None:
+        """Return what is declared of the effect of the tool that models know as `name`."""
+        for own, effect in self.effects.items():
+            if name_of(self.name, own) == name:
+                return effect
+        return None
+
     def offers(self, tool: str) -> bool:
         """Whether a tool of this name belongs to the server."""
         return tool.startswith(self.name + BETWEEN)
@@ -247,6 +257,7 @@ class MCPTool(Tool):
     """A tool of a server, which has the schema and checks arguments against it.
 
     Its turn is pinned to `digest`. `function` takes `context` and `arguments`, a JSON object.
+    `reads` calls the tool that looks its calls up.
     """
 
     def __init__(
@@ -256,10 +267,13 @@ class MCPTool(Tool):
         call: Call,
         digest: str,
         listed: ListedTool | None = None,
+        *,
+        reads: Call | None = None,
     ) -> None:
         async def function(context: ToolContext[Any], arguments: Mapping[str, JsonValue]) -> object:
             return await call(context, arguments)
 
+        effect = server.effect_of(name)
         super().__init__(
             function,
             name=name,
@@ -270,6 +284,7 @@ class MCPTool(Tool):
             requires_approval=(
                 _asks(server, name) if listed is None else server.needs_approval(listed.own)
             ),
+            **({} if effect is None or reads is None else effect.options(reads)),
         )
         self._digest = digest
         self._parameters = readable(listed.parameters) if listed else {}
@@ -354,10 +369,23 @@ def toolbox(
     return Toolbox(
         server.name,
         [
-            MCPTool(server, name, call_of(name, item.digest), item.digest, item)
+            MCPTool(
+                server,
+                name,
+                call_of(name, item.digest),
+                item.digest,
+                item,
+                reads=reads_of(server, name, call_of),
+            )
             for name, item in zip(names, allowed, strict=True)
         ],
     )
+
+
+def reads_of(server: MCPServer, name: str, call_of: Callable[[str, str], Call]) -> Call | None:
+    """Return the function of the tool that looks up calls of another one; None without it."""
+    effect = server.effect_of(name)
+    return None if effect is None else call_of(name_of(server.name, effect.verify), "")
 
 
 def _allowed(server: MCPServer, items: Mapping[str, ListedTool]) -> list[ListedTool]:
@@ -366,7 +394,9 @@ def _allowed(server: MCPServer, items: Mapping[str, ListedTool]) -> list[ListedT
     Raises:
         ConfigurationError: The server lacks a tool that the agent names.
     """
-    missing = sorted({*(server.allowed or ()), *_named(server.requires_approval)} - set(items))
+    readers = {effect.verify for effect in server.effects.values() if effect.verify}
+    named = {*(server.allowed or ()), *_named(server.requires_approval), *server.effects, *readers}
+    missing = sorted(named - set(items))
     if missing:
         raise errors.ConfigurationError(
             f"the MCP server {server.name!r} has no tool named {missing[0]!r}; it has"

@@ -56,6 +56,7 @@ class WebhookTurn(Wire):
         duration_ms: The time from its start to its end.
         labels: Its labels.
         schedule: The id of the schedule that started it; null without a schedule.
+        unsettled: The number of calls whose outcome is unknown, delegates included.
     """
 
     id: str
@@ -73,6 +74,7 @@ class WebhookTurn(Wire):
     duration_ms: int
     labels: dict[str, str]
     schedule: str | None
+    unsettled: int = 0
 
 
 class WebhookMessage(Wire):
@@ -136,5 +138,6 @@ def message_about(
         duration_ms=summary.duration_ms,
         labels=request.labels,
         schedule=request.schedule.id if request.schedule else None,
+        unsettled=summary.unsettled,
     )
     return WebhookMessage(type=f"turn.{summary.outcome}", timestamp=ended_at, data=turn)

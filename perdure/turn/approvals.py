@@ -199,19 +199,29 @@ def check(pending: tuple[PendingApproval, ...], decision: Decision, now: datetim
             f"the approval names the arguments {decision.digest!r}, but the call"
             f" {decision.call_id!r} of {known.tool} has {known.digest!r}"
         )
-    if (decision.approve or decision.settlement) and known.is_unknown != bool(decision.settlement):
-        raise errors.ApprovalConflictError(
-            f"the call {decision.call_id!r} of {known.tool} "
-            + (
-                "was made, and its outcome is unknown: settle it as done, absent or again"
-                if known.is_unknown
-                else "was not made yet: approve or deny it"
-            )
-        )
+    if decision.approve or decision.settlement:
+        check_kind(known, is_settled=bool(decision.settlement))
     if now >= known.expires_at:
         raise errors.ApprovalConflictError(
             f"the approval of {decision.call_id!r} expired at"
             f" {known.expires_at:%Y-%m-%d %H:%M:%S} UTC"
+        )
+
+
+def check_kind(pending: PendingApproval, *, is_settled: bool) -> None:
+    """Refuse to approve a call that was made already, and to settle one that was not made yet.
+
+    Raises:
+        ApprovalConflictError: The decision is one of these.
+    """
+    if pending.is_unknown != is_settled:
+        raise errors.ApprovalConflictError(
+            f"the call {pending.call_id!r} of {pending.tool} "
+            + (
+                "was made, and its outcome is unknown: settle it as done, absent or again"
+                if pending.is_unknown
+                else "was not made yet: approve or deny it"
+            )
         )
 
 

@@ -21,7 +21,7 @@ from pydantic_core import to_json
 from perdure import errors, limits
 from perdure.agents.definitions import AgentDefinition
 from perdure.base import replace
-from perdure.turn import guards, handoffs, reservations, steps
+from perdure.turn import guards, handoffs, reservations, steps, unsettled
 from perdure.turn.child import Child
 from perdure.turn.context_window import NO_CUT, kept
 from perdure.turn.effect_values import Doubt, EffectScopes
@@ -50,6 +50,8 @@ from perdure.values.reports import Step
 
 _Item = Message | Child | AgentDefinition | Snapshot
 
+_NOT_IN_DIGEST = {"unsettled"}
+"""What follows from the results of calls, and was not carried over by earlier releases."""
 _NO_MESSAGE = AssistantMessage(parts=())
 _CHILDREN: TypeAdapter[tuple[Child, ...]] = TypeAdapter(tuple[Child, ...])
 
@@ -74,7 +76,7 @@ class Carried:
             digest.encode(),
             _CHILDREN.dump_json(self.children, exclude_defaults=True),
             self.agent.model_dump_json(exclude_defaults=True).encode(),
-            self.snapshot.model_dump_json(exclude_defaults=True).encode(),
+            self.snapshot.model_dump_json(exclude_defaults=True, exclude=_NOT_IN_DIGEST).encode(),
         )
         return hashlib.sha256(b"\n".join(lines)).hexdigest()
 
@@ -170,6 +172,7 @@ def _snapshot(state: TurnState, carried: Carried, handed_at: int) -> Snapshot:
         worked=state.handoffs.worked,
         handed_at=handed_at,
         effects=state.effects,
+        unsettled=unsettled.places(state)[-limits.KNOWN_EFFECTS :],
     )
 
 

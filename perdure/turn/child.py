@@ -78,4 +78,5 @@ class Child:
             cost=self.cost,
             duration=known.duration if known else timedelta(),
             children=known.children if known else (),
+            unsettled=known.unsettled if known else 0,
         )

@@ -52,7 +52,7 @@ NOT_AGAIN = (
 
 
 @dataclass(frozen=True, slots=True)
-class _Call:
+class _EffectCall:
     """An open call that a fact is about, as it ran."""
 
     key: ToolKey
@@ -69,7 +69,7 @@ def known(state: TurnState) -> tuple[EffectRecord, ...]:
 
 def gathered(state: TurnState) -> tuple[EffectRecord, ...]:
     """Return what the turn has learned of effects: in its delegates, and of its own calls."""
-    below = (record for child in state.children for record in _of_child(child))
+    below = (record for child in state.children for record in of_child(child))
     return latest((*below, *state.effects))
 
 
@@ -91,7 +91,7 @@ def passed_on(state: TurnState, turn_id: str) -> tuple[EffectRecord, ...]:
     return within([record.in_turn(turn_id) for record in records], limits.SUMMARY_BYTES // 4)
 
 
-def _of_child(child: Child) -> Iterator[EffectRecord]:
+def of_child(child: Child) -> Iterator[EffectRecord]:
     """Yield what a delegate has learned, with this turn's own records as such."""
     lineage = child.request.lineage
     own_id = lineage.ancestors[-1].turn_id if lineage else ""
@@ -206,7 +206,7 @@ def _found_note(state: TurnState, doubt: Doubt, found: Verification) -> str:
     return FOUND_EARLIER.format(place=_place(_first(state, found.same_as)))
 
 
-def _absent(state: TurnState, call: _Call, doubt: Doubt) -> TurnState:
+def _absent(state: TurnState, call: _EffectCall, doubt: Doubt) -> TurnState:
     """Make a call that has not taken effect, if it may be made; otherwise say so."""
     attempts = state.attempts.count(call.key.step, call.key.call)
     if doubt.is_earlier or (call.may_repeat and attempts + 1 < limits.EFFECT_ATTEMPTS):
@@ -214,7 +214,7 @@ def _absent(state: TurnState, call: _Call, doubt: Doubt) -> TurnState:
     return steps.give(state, call.key, doubt.reason + ABSENT, ToolOutcome.FAILED)
 
 
-def _again(state: TurnState, call: _Call, doubt: Doubt, *, is_lost: bool) -> TurnState:
+def _again(state: TurnState, call: _EffectCall, doubt: Doubt, *, is_lost: bool) -> TurnState:
     """Make a call again, under another key."""
     attempt = state.attempts.count(call.key.step, call.key.call) + 1
     error = errors.PerdureError(doubt.reason).info()
@@ -224,7 +224,7 @@ def _again(state: TurnState, call: _Call, doubt: Doubt, *, is_lost: bool) -> Tur
 
 
 def _doubted(
-    state: TurnState, call: _Call, reason: str, output: ToolOutput | None = None
+    state: TurnState, call: _EffectCall, reason: str, output: ToolOutput | None = None
 ) -> TurnState:
     """Begin to find out what became of a call, if its tool can; otherwise it remains unknown."""
     doubt = Doubt(reason=reason)
@@ -238,7 +238,7 @@ def _doubted(
 
 
 def _known_before(
-    state: TurnState, call: _Call, output: ToolOutput, status: EffectStatus
+    state: TurnState, call: _EffectCall, output: ToolOutput, status: EffectStatus
 ) -> TurnState:
     """Answer a call that was not made, because its effect is known, or in doubt."""
     record = _first(state, output.same_as)
@@ -257,7 +257,7 @@ def _known_before(
     return _unknown(state, call, doubt, reason)
 
 
-def _unknown(state: TurnState, call: _Call, doubt: Doubt, reason: str) -> TurnState:
+def _unknown(state: TurnState, call: _EffectCall, doubt: Doubt, reason: str) -> TurnState:
     """Do what the tool says for an outcome that remains unknown."""
     on_unknown = call.effect.on_unknown if call.effect else "tell"
     if on_unknown == "pause":
@@ -271,7 +271,7 @@ def _unknown(state: TurnState, call: _Call, doubt: Doubt, reason: str) -> TurnSt
     return steps.give(_in_doubt(state, call, None), call.key, content, outcome)
 
 
-def _what_settles_it(call: _Call) -> str:
+def _what_settles_it(call: _EffectCall) -> str:
     """Return what becomes of a later call with the same effect."""
     if call.effect is None or not call.effect.has_key:
         return ""
@@ -280,10 +280,10 @@ def _what_settles_it(call: _Call) -> str:
     return SAME_KEY_LATER if call.may_repeat else NOT_MADE_LATER
 
 
-def _call(state: TurnState, key: ToolKey | VerifyKey) -> _Call:
+def _call(state: TurnState, key: ToolKey | VerifyKey) -> _EffectCall:
     call = state.open_step.at(key.call).edited
     tool = state.agent.tool(call.name) if state.agent else None
-    return _Call(
+    return _EffectCall(
         ToolKey(key.step, key.call, key.attempt),
         call,
         tool.effect if tool else None,
@@ -291,14 +291,14 @@ def _call(state: TurnState, key: ToolKey | VerifyKey) -> _Call:
     )
 
 
-def _in_doubt(state: TurnState, call: _Call, doubt: Doubt | None) -> TurnState:
+def _in_doubt(state: TurnState, call: _EffectCall, doubt: Doubt | None) -> TurnState:
     open_call = replace(state.open_step.at(call.key.call), doubt=doubt)
     return replace(state, open_step=state.open_step.with_call(call.key.call, open_call))
 
 
 def _noted(
     state: TurnState,
-    call: _Call,
+    call: _EffectCall,
     status: EffectStatus,
     effect: ToolOutput | Verification | Doubt,
     result: str = "",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -11,14 +10,13 @@ from perdure.errors import PerdureError
 from perdure.schemas import output_type
 from perdure.schemas.strict_schema import Schema
 from perdure.text import clip
-from perdure.turn import effects, steps, withheld
+from perdure.turn import effects, unsettled, withheld
 from perdure.turn.facts import TurnEnded
 from perdure.turn.state import TurnState
 from perdure.turn.wire import Summary
 from perdure.values import reports
 from perdure.values.effects import within
-from perdure.values.messages import ToolCall, ToolOutcome
-from perdure.values.reports import AgentReport, Outcome, UnsettledCall
+from perdure.values.reports import AgentReport, Outcome
 
 
 def error_of(ended: TurnEnded, cancel_reason: str | None) -> PerdureError | None:
@@ -74,6 +72,7 @@ def summary(
         ),
         descendants=state.descendants,
         effects=within(effects.gathered(state), limits.SUMMARY_BYTES // 4),
+        unsettled=unsettled.count(state),
     )
 
 
@@ -118,35 +117,11 @@ def report(
         "children": tuple(child.report for child in state.children),
         "unread": state.unread,
         "unstopped": tuple(str(key) for key in state.in_flight),
-        "unsettled": tuple(_unsettled(state)),
+        "unsettled": tuple(unsettled.calls(state)),
         "forked_from": state.request.forked_from if state.request else None,
     }
     return report_of(turn_id, summary(state, outcome, duration, risk=risk)).model_copy(
         update=fields
-    )
-
-
-def _unsettled(state: TurnState) -> Iterator[UnsettledCall]:
-    """Yield the calls whose outcome is unknown, then those that still run.
-
-    A call whose effect was found, or found absent, by a later call is settled.
-    """
-    settled = {record.place for record in state.effects if record.status != "unknown"}
-    for step in state.all_steps:
-        calls = {call.id: call for call in step.message.calls}
-        for result in step.results:
-            is_unknown = result.outcome is ToolOutcome.UNKNOWN and result.call_id in calls
-            if is_unknown and f":{step.number}:{result.call_id}" not in settled:
-                yield _unsettled_call(step.number, calls[result.call_id], result.content)
-    number = state.step_count + 1
-    for position, open_call in state.open_step.unfinished:
-        if steps.may_take_effect(state, position):
-            yield _unsettled_call(number, open_call.edited)
-
-
-def _unsettled_call(step: int, call: ToolCall, reason: str = "") -> UnsettledCall:
-    return UnsettledCall(
-        step=step, call_id=call.id, tool=call.name, arguments=call.arguments, reason=reason
     )
 
 

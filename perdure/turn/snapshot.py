@@ -114,6 +114,8 @@ class Snapshot(Wire):
         worked: Whether the current agent has made a step that was more than a handoff.
         handed_at: The place of the first message after the last handoff.
         effects: What is known of the effects of its own calls.
+        unsettled: The places of its own calls whose outcome is unknown, the last
+            `limits.KNOWN_EFFECTS`.
     """
 
     steps: int
@@ -137,6 +139,7 @@ class Snapshot(Wire):
     worked: bool = False
     handed_at: int = 0
     effects: tuple[EffectRecord, ...] = ()
+    unsettled: tuple[str, ...] = ()
 
 
 class CarriedPart(Wire):

@@ -85,6 +85,7 @@ class CarriedOver:
         recorded: The number of closed steps of the earlier runs.
         messages: The number of messages that were taken over from an earlier run of the turn.
         warned_of_loop: Whether the model was warned of a loop in an earlier run.
+        unsettled: The places of calls of the earlier runs whose outcome is unknown.
         past: The earlier runs, for a reader that has read them as well.
     """
 
@@ -98,6 +99,7 @@ class CarriedOver:
     recorded: int = 0
     messages: int = 0
     warned_of_loop: bool = False
+    unsettled: tuple[str, ...] = ()
     past: Past | None = None
 
 

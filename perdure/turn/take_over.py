@@ -148,6 +148,7 @@ def _restore(state: TurnState, carried: Carried) -> TurnState:
             recorded=snapshot.steps,
             messages=len(messages),
             warned_of_loop=snapshot.warned_of_loop,
+            unsettled=snapshot.unsettled,
         ),
         open_step=_open_step(messages, results, snapshot.open),
         attempts=_attempts(snapshot.attempts),

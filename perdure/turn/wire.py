@@ -436,7 +436,8 @@ class Summary(Wire):
 
     It is bounded, so that a parent or a list can hold many. Messages are read from history.
     `last_agent` is empty unless the turn was handed over to another agent. `effects` has what is
-    known of the effects of its calls, and of those of its delegates.
+    known of the effects of its calls, and of those of its delegates; `unsettled` is the number of
+    all these calls whose outcome is unknown.
     """
 
     agent: str
@@ -457,6 +458,7 @@ class Summary(Wire):
     descendants: int = 0
     last_agent: str = ""
     effects: tuple[EffectRecord, ...] = Field(default=(), exclude_if=not_)
+    unsettled: int = Field(default=0, exclude_if=not_)
 
     @property
     def duration(self) -> timedelta:

@@ -6,7 +6,10 @@ from collections.abc import Sequence
 from datetime import timedelta
 from decimal import Decimal
 from enum import StrEnum
+from operator import not_
 from typing import Generic
+
+from pydantic import Field
 
 from perdure.base import T, Value
 from perdure.text import counted, in_units
@@ -125,7 +128,9 @@ class ChildReport(Value):
     included. For a turn without a summary (it was terminated, or still ran when its parent ended),
     it is read from its history, and is at least its lease if it still ran. If the history could not
     be read, it is the lease, and so 0 in a dimension without a limit: the spending there is
-    unknown. `cost` is the money of `spent`, None if that or the price is unknown.
+    unknown. `cost` is the money of `spent`, None if that or the price is unknown. `unsettled` is
+    the number of calls whose outcome is unknown, its own delegates included: the report of its own
+    turn lists them.
     """
 
     turn_id: str
@@ -137,6 +142,7 @@ class ChildReport(Value):
     cost: Decimal | None = None
     duration: timedelta = timedelta()
     children: tuple[ChildReport, ...] = ()
+    unsettled: int = Field(default=0, exclude_if=not_)
 
 
 class UnsettledCall(Value):
@@ -202,7 +208,8 @@ class AgentReport(Value, Generic[T]):
             follows.
         unstopped: The ids of activities that were still running when the turn ended.
         unsettled: The calls whose outcome is unknown, in their order. Somebody has to find out what
-            became of them: the model has only read that nobody knows.
+            became of them: the model has only read that nobody knows. `ChildReport.unsettled` is
+            the number of such calls of a delegate.
         forked_from: The point in another turn from which it went on; None for other turns.
         last_agent: The agent that had the turn at the end: the one that it was last handed over to,
             or else `agent`.

@@ -114,7 +114,12 @@ def test_command_that_fails_says_why_as_json(
     """Every command with the option, with the same fields."""
     absent = {
         name: here(name, new_id, "--json", *more, *at_work)
-        for name, more in {"show": (), "approvals": (), "add-budget": ("--usd", "1")}.items()
+        for name, more in {
+            "show": (),
+            "approvals": (),
+            "settle": ("call_1_1", "done"),
+            "add-budget": ("--usd", "1"),
+        }.items()
     }
     away = here("list", "--json", "--address", closed_port)
 

@@ -18,7 +18,7 @@ from a2a.client.errors import A2AClientError
 from a2a.types import Task
 from temporalio.client import Client
 
-from perdure import Budget, Outcome
+from perdure import Budget, Outcome, ToolOutcome
 from perdure.clients import BatchOf, Schedule, ScheduledTurn
 from perdure.clients.gateway import A2AAgent
 from perdure.clients.schedules.definition import turn_id_of
@@ -112,6 +112,16 @@ async def turn_of_a_factory(stage: Stage) -> None:
         report = await stage.story.report(await stage.story.client.start(HIRED, "go"))
 
     assert results(report) == ["one brought", "two carried"]
+
+
+async def lost_order(stage: Stage) -> None:
+    """It is looked up, and not made again."""
+    async with stage.kills():
+        report = await stage.story.report(await stage.story.client.start(HIRED, "go"))
+
+    [order] = report.steps[0].results
+    assert order.outcome is ToolOutcome.VERIFIED
+    assert stage.story.ran() == [("one", 1)]
 
 
 async def fork(stage: Stage) -> None:
@@ -271,6 +281,7 @@ KINDS: dict[str, Callable[[Stage], Awaitable[None]]] = {
     names.TELL_OBSERVERS: turn_of_a_clerk,
     names.CALL_TOOL: turn_of_a_factory,
     names.CALL_SYNC_TOOL: turn_of_a_factory,
+    names.VERIFY: lost_order,
     names.CARRY: fork,
     names.READ_CHILD: terminated_delegate,
     names.RECORD_TURN: message_to_a_session,
@@ -298,6 +309,8 @@ def replies_for(kind: str) -> Mapping[str, Sequence[StubReply]]:
     """The replies of the models, by their names."""
     if kind == names.READ_CHILD:
         return {"hired": DELEGATES, "clerk": [says("late", delay_s=WITHIN_S)]}
+    if kind == names.VERIFY:
+        return {"hired": (asks(use("order", "one")), says("done"))}
     return {"hired": HIRE, "clerk": (*CLERK, *CLERK)}
 
 

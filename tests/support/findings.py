@@ -80,7 +80,7 @@ FINDINGS = (
     Finding(
         "A stream of updates kept a run from ending, until its history was full",
         "`9be68b5`, Y59",
-        "a run that is about to end takes in updates",
+        reason="people in the simulator send a few messages, and no stream of them",
     ),
     Finding(
         "The second attempt to read a turn for its session was refused, so the session waited for"

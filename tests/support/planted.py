@@ -265,7 +265,7 @@ PLANTED = (
     Planted(
         "a message that comes too late for the running turn is not queued again",
         "workflows/session/agent_session.py",
-        "            self._note(SteeringFailed(message_id))\n            return False",
+        "            self._notes.note_result(SteeringFailed(message_id))\n            return False",
         "            return False",
         (FOLD, MESSAGES),
         seeds=300,
@@ -277,6 +277,42 @@ PLANTED = (
         "workflow.patched(RESULTS_FIRST)",
         "False",
         (FOLD,),
+        seeds=300,
+        kind="session",
+    ),
+    Planted(
+        "a cancel that comes while a session records a turn is lost",
+        "workflows/session/agent_session.py",
+        "if is_cancelled_exception(error) and workflow.patched(_CANCELLED_WHILE_RECORDING):",
+        "if False:",
+        ("nothing is stuck", FOLD, REPLAYS),
+        seeds=300,
+        kind="session",
+    ),
+    Planted(
+        "a message right after a cancelled turn of a session is not read",
+        "perdure/session/state.py",
+        'if_busy == "interrupt" or state.is_interrupted or state.is_over',
+        'if_busy == "interrupt" or state.is_interrupted',
+        (MESSAGES,),
+        seeds=300,
+        kind="session",
+    ),
+    Planted(
+        "an answer before the last one, which nobody has checked, is told once the last has passed",
+        "perdure/turn/withheld.py",
+        "        return [answer for answer in answers if answer != steps[-1].message]",
+        "        return []",
+        ("refused text leaves by no door",),
+        seeds=300,
+        kind="session",
+    ),
+    Planted(
+        "the next turn of a session has the rules of the agent that was handed the turn before",
+        "perdure/session/state.py",
+        "if chosen else (self.named, self.agent)",
+        "if chosen else (self.agent, self.agent)",
+        ("limits of the caller hold",),
         seeds=300,
         kind="session",
     ),
@@ -390,42 +426,6 @@ BATCHES = (
 
 UNDECIDED = (
     Planted(
-        "a cancel that comes while a session records a turn is lost",
-        "workflows/session/agent_session.py",
-        "if is_cancelled_exception(error) and workflow.patched(_CANCELLED_WHILE_RECORDING):",
-        "if False:",
-        ("nothing is stuck", FOLD, REPLAYS),
-        seeds=300,
-        kind="session",
-    ),
-    Planted(
-        "the next turn of a session has the rules of the agent that was handed the turn before",
-        "perdure/session/state.py",
-        "if chosen else (self.named, self.agent)",
-        "if chosen else (self.agent, self.agent)",
-        ("limits of the caller hold",),
-        seeds=300,
-        kind="session",
-    ),
-    Planted(
-        "a message right after a cancelled turn of a session is not read",
-        "perdure/session/state.py",
-        'if_busy == "interrupt" or state.is_interrupted or state.is_over',
-        'if_busy == "interrupt" or state.is_interrupted',
-        (MESSAGES,),
-        seeds=300,
-        kind="session",
-    ),
-    Planted(
-        "an answer before the last one, which nobody has checked, is told once the last has passed",
-        "perdure/turn/withheld.py",
-        "        return [answer for answer in answers if answer != steps[-1].message]",
-        "        return []",
-        ("refused text leaves by no door",),
-        seeds=300,
-        kind="session",
-    ),
-    Planted(
         "what a guarded delegate said last is told to its parent when it fails",
         "perdure/turn/state.py",
         "        if self.agent is None or not self.agent.answer_checks:\n            return True",
@@ -434,17 +434,8 @@ UNDECIDED = (
         seeds=300,
         kind="session",
     ),
-    Planted(
-        "a run that is about to end takes in updates",
-        "workflows/update_answers.py",
-        "        if self._is_ending:",
-        "        if False:",
-        (FOLD, MESSAGES, "updates are answered", "nothing is stuck"),
-        seeds=300,
-        kind="session",
-    ),
 )
-"""Faults of which nobody knows whether they are found: too few seeds were simulated with them."""
+"""Faults of which nobody knows whether they are found: 300 seeds have too few guarded delegates."""
 
 
 def plant(fault: Planted, folder: Path) -> None:

@@ -99,7 +99,7 @@ FEATURES = {
         ),
         names(
             "start_turn list_turns get_turn get_turn_messages get_result watch_turn cancel_turn"
-            " approve_call deny_call list_approvals add_budget steer_turn get_about"
+            " approve_call deny_call settle_call list_approvals add_budget steer_turn get_about"
         ),
     ),
     "delegate": Feature(
@@ -373,7 +373,7 @@ PROMISES = (
             "effects": no("a read-back is no tool call, and in the time of the turn"),
             "supervisor": by("B12 E23"),
         },
-        ("limits of the caller hold",),
+        ("limits of the caller hold", "definition is pinned"),
         SIMULATED - {"batch"},
     ),
     Promise(

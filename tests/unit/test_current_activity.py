@@ -15,8 +15,9 @@ from perdure.clients.reading.current_activity import doing, is_stopped
 from perdure.clients.reading.events import Event
 from perdure.clients.reading.tree import Node
 from perdure.turn.child import Child
+from perdure.turn.effect_values import Doubt
 from perdure.turn.facts import CancelRequested, Fact, TurnEnded, TurnStarted, WaitBegan, WaitEnded
-from perdure.turn.keys import AgentKey, ChildKey, HookKey, ModelKey, PolicyKey, ToolKey
+from perdure.turn.keys import AgentKey, ChildKey, HookKey, ModelKey, PolicyKey, ToolKey, VerifyKey
 from perdure.turn.ledger import Ledger
 from perdure.turn.open_step import OpenCall, OpenStep
 from perdure.turn.state import Accounts, TurnState
@@ -34,6 +35,7 @@ ASKED = ModelAnswer(
     )
 )
 TWO_CALLS = OpenStep(answer=ASKED, calls=tuple(map(OpenCall, ASKED.message.calls)))
+IN_DOUBT = TWO_CALLS.with_call(2, OpenCall(ASKED.message.calls[1], doubt=Doubt(reason="lost")))
 CHILD = Child(
     ChildKey(1, 1, 1),
     "page/writer-1",
@@ -70,6 +72,11 @@ CHILD = Child(
             "1 delegate at work",
         ),
         (TurnState(children=(CHILD, CHILD, replace(CHILD, ended=True))), "2 delegates at work"),
+        (TurnState(open_step=IN_DOUBT), "step-1.call-2  waits before fetch is looked up"),
+        (
+            TurnState(in_flight=dict.fromkeys([VerifyKey(1, 2)], ""), open_step=IN_DOUBT),
+            "step-1.call-2.verify  looks up whether fetch has taken effect",
+        ),
         (TurnState(waiting=Waiting("retry", "slow down")), "asks again in a moment"),
         (TurnState(waiting=Waiting("approval", "somebody has to")), "waits for approval"),
     ],

@@ -63,7 +63,7 @@ PUBLIC = {
             "Deny",
             "ForkedFrom",
         ],
-        *["Handoff", "InputGuardrail", "Logger", "MCPServer", "Media"],
+        *["Handoff", "InputGuardrail", "Logger", "MCPEffect", "MCPServer", "Media"],
         *[
             "Message",
             "MessagesTypeAdapter",
@@ -204,6 +204,8 @@ PUBLIC = {
         "ToolReturned",
         "TurnEnded",
         "TurnStarted",
+        "Verified",
+        "VerifyKey",
         "WaitBegan",
         "WaitEnded",
         "parse_key",

@@ -256,7 +256,7 @@ def test_everything_happens_in_some_turn() -> None:
 
 
 @pytest.mark.accepts("Y135")
-def test_a_third_of_the_turns_delegates_and_a_quarter_hands_over(
+def test_a_quarter_of_the_turns_delegates_and_a_tenth_hands_over(
     simulated: list[Simulation],
 ) -> None:
     """With delegates of delegates, several at once, and some with a budget of their own."""
@@ -266,7 +266,7 @@ def test_a_third_of_the_turns_delegates_and_a_quarter_hands_over(
     keys = {child.key for runs in trees for run in runs for child in run.read.children}
 
     assert len(delegates) >= len(trees) // 4
-    assert len(handed) >= len(trees) // 5
+    assert len(handed) >= len(trees) // 10
     assert max(depth(run) for runs in trees for run in runs) >= 2
     assert max(key.child for key in keys) == 2
 
@@ -304,15 +304,17 @@ def test_turns_are_forked_and_resumed(simulated: list[Simulation]) -> None:
 def test_other_agents_are_deployed_while_turns_run(simulated: list[Simulation]) -> None:
     """A turn that begins then has the new definition, others keep theirs."""
     deployed = [made for made in simulated if made.counts["deploys"]]
-    instructions = {
-        run.read.agent.instructions
+    definitions = [
+        {
+            (agent.name, agent.instructions, str(agent.middleware), str(agent.delegates))
+            for run in made.server.runs
+            if (agent := run.read.agent)
+        }
         for made in deployed
-        for run in made.server.runs
-        if run.read.agent
-    }
+    ]
 
     assert len(deployed) >= len(simulated) // 5
-    assert len(instructions) == 2
+    assert any(len(some) > len({name for name, *_ in some}) for some in definitions)
 
 
 @pytest.mark.accepts("Y139")

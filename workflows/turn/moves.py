@@ -269,7 +269,8 @@ class Moves:
         assert tool.effect is not None
         name = move.call.name
         if move.settle:
-            self._board.show(f"{_label(move.key)}: waits before {name} is looked up")
+            wait = f"waits {move.settle.total_seconds():g} s before {name} is looked up"
+            self._board.show(f"{_label(move.key)}: {wait}")
             if not await self._sleep(move.settle, f"{name} may still take effect"):
                 return
         run = self._tool_run(move, agent, tool, media_bytes)

@@ -5,7 +5,7 @@ They are Markdown, available while a worker has the turn.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
 
@@ -69,6 +69,7 @@ def card(
         lines += ["", f"Time is up at {_moment(time_up)} (limit {_short(state.time_limit)})"]
     if deadline is not None:
         lines += ["", f"Ends at {_moment(deadline)} at the latest"]
+    lines += _doubts(state)
     if state.waiting is not None and state.waiting.is_told:
         lines += ["", *_wait(state, state.waiting, at)]
     for decision in state.open_step.decisions[-_MOST_CALLS:]:
@@ -115,6 +116,16 @@ def _children(state: TurnState) -> list[str]:
     return rows
 
 
+def _doubts(state: TurnState) -> list[str]:
+    """Return the calls that were made, and whose outcome is looked up."""
+    lines: list[str] = []
+    for _, open_call in state.open_step.unfinished:
+        if open_call.doubt is not None and not open_call.doubt.waits:
+            name = markdown(word(open_call.call.name))
+            lines += ["", f"**Outcome unknown:** {name}: {_plain(open_call.doubt.reason, 300)}"]
+    return lines
+
+
 def _wait(state: TurnState, waiting: Waiting, at: datetime) -> list[str]:
     """Return the reason for a wait; for approvals, each call that can still be decided."""
     if waiting.kind == PROVIDER and waiting.since is not None and waiting.until is not None:
@@ -133,14 +144,24 @@ def _wait(state: TurnState, waiting: Waiting, at: datetime) -> list[str]:
 def _approvals(state: TurnState, pending: Sequence[PendingApproval], at: datetime) -> list[str]:
     """Return a row for each call that can still be decided; nothing without any."""
     calls = {call.id: call.arguments for call, _ in state.asked.calls}
-    rows = [
-        _asked(approval, calls[approval.call_id])
-        for approval in pending
-        if approval.call_id in calls and at < approval.expires_at
+    open_ = [
+        approval for approval in pending if approval.call_id in calls and at < approval.expires_at
     ]
+    return [
+        *_rows("Waits for approval of:", [one for one in open_ if not one.is_unknown], calls),
+        *_rows(
+            "Outcome unknown; `perdure settle` says what became of:",
+            [one for one in open_ if one.is_unknown],
+            calls,
+        ),
+    ]
+
+
+def _rows(title: str, pending: Sequence[PendingApproval], calls: Mapping[str, str]) -> list[str]:
+    rows = [_asked(approval, calls[approval.call_id]) for approval in pending]
     if not rows:
         return []
-    shown = ["**Waits for approval of:**", "", *rows[:_MOST_CALLS]]
+    shown = [f"**{title}**", "", *rows[:_MOST_CALLS]]
     if len(rows) > _MOST_CALLS:
         shown.append(f"- and {len(rows) - _MOST_CALLS} more")
     if len(rows) > _MOST_CALLS or any(CUT in row for row in rows):
@@ -154,9 +175,10 @@ def _asked(pending: PendingApproval, arguments: str) -> str:
     Fields are unambiguous, and omissions are noted.
     """
     tool, call = markdown(word(pending.tool)), markdown(word(pending.call_id))
+    why = f": {_plain(pending.reason, 300)}" if pending.is_unknown else ""
     return (
         f"- **{tool}** ({call}) {markdown_of_arguments(arguments_in_brief(arguments))}, until"
-        f" {_moment(pending.expires_at)}"
+        f" {_moment(pending.expires_at)}{why}"
     )
 
 

@@ -109,6 +109,7 @@ def end(state: TurnState, summary: Summary, reason: str = "") -> None:
         "tokens": summary.usage.input_tokens + summary.usage.output_tokens,
         "cost": f"${summary.spent.usd:f}" if summary.is_priced else "",
         "digest": summary.digest,
+        "unsettled": summary.unsettled,
         "began": workflow.memo_value(MEMO, {}).get("began", ""),
         **start_request.forked_from(state.request),
     }

@@ -7,7 +7,7 @@ provider's limit do not count towards its time.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -21,6 +21,7 @@ from perdure.turn.facts import WaitBegan, WaitEnded
 from perdure.turn.fallback import Choice
 from perdure.turn.keys import ModelKey
 from perdure.turn.waiting import DELAY, PROVIDER
+from perdure.values.approvals import PendingApproval
 from perdure.workflows import ancestors
 from perdure.workflows.turn import log_events, visibility
 from perdure.workflows.turn.turn_context import Board
@@ -132,7 +133,6 @@ async def for_approval(board: Board, calls: Asked) -> None:
     pending = calls.pending(workflow.now(), limits.APPROVAL_EXPIRY)
     if board.clock.is_taken_over and board.state.waiting is not None:
         pending = board.state.waiting.pending  # of the run before: the time continues
-    names = ", ".join(f"{approval.tool} ({approval.call_id})" for approval in pending)
     late: set[str] = set()
     expired: list[str] = []
 
@@ -147,7 +147,7 @@ async def for_approval(board: Board, calls: Asked) -> None:
     )
     async with _waiting(
         board,
-        WaitBegan("approval", f"somebody has to approve or deny {names}{why}", pending),
+        WaitBegan("approval", f"somebody has to {_wanted(pending)}{why}", pending),
         expired,
     ):
         for approval in sorted(pending, key=lambda each: each.expires_at):
@@ -162,6 +162,19 @@ async def for_approval(board: Board, calls: Asked) -> None:
             except TimeoutError:
                 late.add(approval.call_id)
         expired += [call.id for call, _ in board.state.asked.calls]
+
+
+def _wanted(pending: Sequence[PendingApproval]) -> str:
+    """Return what people have to do about these calls."""
+    parts: list[str] = []
+    for is_unknown, verb in ((False, "approve or deny"), (True, "say what became of")):
+        names = ", ".join(
+            f"{approval.tool} ({approval.call_id})"
+            for approval in pending
+            if approval.is_unknown == is_unknown
+        )
+        parts += [f"{verb} {names}"] if names else []
+    return ", and to ".join(parts)
 
 
 async def end_taken_over(board: Board) -> None:

@@ -221,6 +221,9 @@ def _text(fact: Fact, answered: Callable[[ModelKey, str], Text]) -> Text:
 def _tool(fact: ToolReturned | ApprovalNeeded | ToolLost | Verified) -> Text:
     """Return the line of a tool call that has ended, was looked up, or needs an approval."""
     match fact:
+        case ToolReturned(key, output) if output.known is not None:
+            told = "done before" if output.known == "done" else "may have been done before"
+            return Text.assemble(f"{key}  ", (f"→ {told}", "dim"))
         case ToolReturned(key, output):
             return Text.assemble(
                 f"{key}  ",

@@ -53,12 +53,18 @@ def row(entry: TurnEntry, now: datetime) -> Mapping[str, Text]:
     return {
         "ID": Text(word(entry.id)),
         "AGENT": Text(agents(entry.agent, entry.last_agent) or "–"),
-        "STATE": Text((entry.outcome or entry.state).value, _style(entry)),
+        "STATE": _state(entry),
         "STEPS": Text("–" if entry.steps is None else str(entry.steps)),
         "SPENT": Text("–" if entry.spent is None else money(entry.spent)),
         "STARTED": Text(ago(now - entry.started_at)),
         "TASK": Text(harmless(text), no_wrap=True, overflow="ellipsis"),
     }
+
+
+def _state(entry: TurnEntry) -> Text:
+    state = Text((entry.outcome or entry.state).value, _style(entry))
+    unknown = (f", {entry.unsettled} unknown", "yellow") if entry.unsettled else ""
+    return Text.assemble(state, unknown)
 
 
 def _style(entry: TurnEntry) -> str:

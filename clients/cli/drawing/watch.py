@@ -24,7 +24,7 @@ from perdure.clients.reading.tool_progress import ToolProgress
 from perdure.clients.reading.tree import Node
 from perdure.clients.turns.handle import Turn
 from perdure.clients.turns.live_turn import Aloud
-from perdure.text import one_line, word
+from perdure.text import counted, one_line, word
 from perdure.values.reports import AgentReport
 
 
@@ -92,6 +92,10 @@ class TerminalFollower:
         for call in report.unsettled:
             told = one_line(f"{call.tool} {call.arguments}", 150)
             note(Text(f"outcome unknown: {told} (step {call.step})", "yellow"))
+        for child in report.children:
+            if child.unsettled:
+                told = counted(child.unsettled, "call")
+                note(Text(f"outcome unknown: {told} of turn {word(child.turn_id)}", "yellow"))
         command = self._commands.to_resume(report.turn_id, self._progress.state)
         if command and self._may_resume:
             note(Text(f"to go on: {command}", "dim"))

@@ -8,9 +8,10 @@ length; with the turn's id they are shown in full.
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -152,7 +153,7 @@ def _cells(
     if isinstance(call, PayloadDecodeError):
         call_id, tool, expires, arguments = "–", "–", "–", harmless(call.message)
     else:
-        call_id, tool = word(call.call_id), word(call.tool)
+        call_id, tool = word(call.call_id), word(call.tool) + _kind(call)
         arguments = arguments_in_brief(call.arguments)
         expires = until_expiry(call.expires_at - now).removeprefix("expires ")
     return {
@@ -182,13 +183,19 @@ def _tell(calls: Iterable[tuple[str, PendingApproval | PayloadDecodeError]]) -> 
 
 
 def _show(call: PendingApproval, name: str) -> None:
-    """Print a call that waits, with the reason and all of its arguments."""
+    """Print a call that waits, with what is known of it and all of its arguments."""
     left = until_expiry(call.expires_at - datetime.now(UTC))
-    put(Text.assemble((word(name), "bold"), f"  {word(call.tool)}  ", (left, "dim")))
+    tool = f"  {word(call.tool)}{_kind(call)}  "
+    put(Text.assemble((word(name), "bold"), tool, (left, "dim")))
     if call.reason:
         reason = Text(f"    {harmless(' '.join(call.reason.split()))}", "yellow")
         put(wrapped(reason, sys.stdout, _INDENT))
     put(textwrap.indent(arguments_indented(call.arguments), "    "))
+
+
+def _kind(call: PendingApproval) -> str:
+    """Return what follows the name of a call's tool, if the call was made already."""
+    return ", outcome unknown" if call.is_unknown else ""
 
 
 def _look(
@@ -198,18 +205,36 @@ def _look(
     if options.as_json:
         return _tell([(turn_id, call) for call in pending])
     names = {
-        call: call.call_id if is_plain and not call.reason else waiting.full(call)
+        call: call.call_id
+        if is_plain and (call.is_unknown or not call.reason)
+        else waiting.full(call)
         for call in pending
     }
     for call in pending:
         _show(call, names[call])
     if pending:
-        hints, name = CommandHints(options.address), names[pending[0]]
-        put(f"\n{hints.of('approvals', turn_id, approve=name)}", sys.stderr)
-        put(f"{hints.of('approvals', turn_id, deny=name)} --reason …", sys.stderr)
+        put("", sys.stderr)
+        for line in _commands(CommandHints(options.address), turn_id, names):
+            put(line, sys.stderr)
     else:
         put(f"nothing of turn {word(turn_id)} waits for approval", sys.stderr)
     return 0
+
+
+def _commands(
+    hints: CommandHints, turn_id: str, names: Mapping[PendingApproval, str]
+) -> Iterator[str]:
+    """Yield the commands that decide about the first call, and about the first that was made."""
+    asked = next((name for call, name in names.items() if not call.is_unknown), None)
+    if asked is not None:
+        yield hints.of("approvals", turn_id, approve=asked)
+        yield f"{hints.of('approvals', turn_id, deny=asked)} --reason …"
+    unknown = next((name for call, name in names.items() if call.is_unknown), None)
+    if unknown is not None:
+        name = shlex.quote(unknown)
+        yield hints.of("settle", turn_id, name, "done", "--result …")
+        yield hints.of("settle", turn_id, name, "absent")
+        yield hints.of("settle", turn_id, name, "again")
 
 
 def _row(call: PendingApproval, edited: str | None = None) -> str:

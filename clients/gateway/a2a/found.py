@@ -22,6 +22,7 @@ from a2a.utils.errors import TaskNotFoundError
 from perdure import errors
 from perdure.clients.client import AgentClient
 from perdure.clients.gateway.a2a import tasks
+from perdure.clients.gateway.a2a.messages import Answer
 from perdure.clients.gateway.a2a.tasks import TaskIds
 from perdure.clients.gateway.auth import Caller
 from perdure.clients.gateway.past_events import past_events
@@ -137,12 +138,14 @@ class FoundTask:
         facts = [event.fact async for event in past_events(await self.begun())]
         return any(isinstance(fact, Said) and fact.id == message_id for fact in facts)
 
-    async def was_decided(self, call_id: str, *, approve: bool, by: str) -> bool:
+    async def was_decided(self, answer: Answer, by: str) -> bool:
         """Whether this person has decided so about a call."""
         facts = [event.fact async for event in past_events(await self.begun())]
         decisions = [fact.decision for fact in facts if isinstance(fact, Decided)]
+        wanted = answer.settlement or bool(answer.approve)
         return any(
-            (decision.call_id, decision.approve, decision.by) == (call_id, approve, by)
+            (decision.call_id, decision.settlement or decision.approve, decision.by)
+            == (answer.call_id, wanted, by)
             for decision in decisions
         )
 

@@ -342,7 +342,7 @@ async def _settled(found_task: FoundTask) -> FoundTask:
 
 
 async def _decide(call: Call, found_task: FoundTask, turn: Turn[Any], answer: Answer) -> None:
-    """Approve or deny the call that was reviewed.
+    """Approve, deny or settle the call that was reviewed.
 
     Raises:
         InvalidParamsError: It does not wait, unless this caller has decided so before.
@@ -352,10 +352,14 @@ async def _decide(call: Call, found_task: FoundTask, turn: Turn[Any], answer: An
     waiting = {(wait.call.call_id, wait.call.token): wait.turn_id for wait in waits if wait.call}
     turn_id = waiting.get((answer.call_id, answer.token))
     if turn_id is None:
-        if await found_task.was_decided(answer.call_id, approve=answer.approve, by=by):
+        if await found_task.was_decided(answer, by):
             return
         raise InvalidParamsError("no call with this id and token waits for approval")
-    if answer.approve:
+    if answer.settlement is not None:
+        await call.client.turn(turn_id).settle(
+            answer.call_id, answer.settlement, answer.result, token=answer.token, by=by
+        )
+    elif answer.approve:
         await call.client.turn(turn_id).approve(
             answer.call_id,
             token=answer.token,

@@ -7,33 +7,46 @@ from collections.abc import Iterator
 from a2a.types import Message, Part
 from a2a.utils.errors import ContentTypeNotSupportedError, InvalidParamsError
 from google.protobuf.json_format import MessageToDict
-from pydantic import Field, JsonValue, ValidationError
+from pydantic import Field, JsonValue, ValidationError, model_validator
 from pydantic_core import to_json
 
 from perdure.clients.gateway.inputs import Body
 from perdure.temporal.payloads import explain
+from perdure.values.approvals import Settlement
 
 _APPROVE = "approve"
+_SETTLE = frozenset({"settlement", "callId"})
+"""A data part with both fields settles a call."""
 _LARGEST = 2**53
 """Up to this number, floating points have all whole numbers."""
 
 
 class Answer(Body):
-    """The data part that decides about a call that waits for approval.
+    """The data part that decides about a call that waits, with `approve` or `settlement`.
 
     Attributes:
         approve: Whether the call may run.
+        settlement: What became of a call whose outcome is unknown.
         call_id: The call's id, from the task's status.
         token: The call's token, from there: the decision holds only for the call that was reviewed.
         reason: The reason for the decision; the model sees that of a denial.
         arguments: Arguments that replace those of an approved call.
+        result: What the model reads as the result of a settled call.
     """
 
-    approve: bool
+    approve: bool | None = None
+    settlement: Settlement | None = None
     call_id: str = Field(alias="callId")
     token: str
     reason: str = ""
     arguments: dict[str, JsonValue] | None = None
+    result: str = ""
+
+    @model_validator(mode="after")
+    def _check_kind(self) -> Answer:
+        if (self.approve is None) == (self.settlement is None):
+            raise ValueError("it has either approve or settlement")
+        return self
 
 
 def text_of(message: Message) -> str:
@@ -98,4 +111,4 @@ def _whole(value: object) -> object:
 
 
 def _is_decision(data: object) -> bool:
-    return isinstance(data, dict) and _APPROVE in data
+    return isinstance(data, dict) and (_APPROVE in data or data.keys() >= _SETTLE)

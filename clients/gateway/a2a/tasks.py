@@ -31,6 +31,19 @@ OVER = frozenset(
     }
 )
 """The states of a task that is over."""
+_APPROVE = (
+    "The call {tool} waits for approval. To decide, send a message to this task whose only part is"
+    ' data: {{"approve": true, "callId": …, "token": …}}, with the values of the data part that'
+    " follows. It may have a reason, and an approval other arguments. Text is not taken as a"
+    " decision."
+)
+_SETTLE = (
+    "The call {tool} was made, and its outcome is unknown. To say what became of it, send a message"
+    ' to this task whose only part is data: {{"settlement": "done", "callId": …, "token": …}}, with'
+    " the values of the data part that follows: done if it has taken effect, absent if it has not,"
+    " or again to make it again. It may have a result, which the model reads. Text is not taken as"
+    " a decision."
+)
 _OUTPUT = "output"
 _NUMBER_DIGITS = 9
 
@@ -150,12 +163,8 @@ def _waiting(wait: Wait) -> Iterator[Part]:
             " operator has to."
         )
         return
-    yield Part(
-        text=f"The call {quoted(wait.call.tool)} waits for approval. To decide, send a message to"
-        ' this task whose only part is data: {"approve": true, "callId": …, "token": …}, with the'
-        " values of the data part that follows. It may have a reason, and an approval other"
-        " arguments. Text is not taken as a decision."
-    )
+    is_unknown, tool = wait.call.is_unknown, quoted(wait.call.tool)
+    yield Part(text=(_SETTLE if is_unknown else _APPROVE).format(tool=tool))
     yield data_part(_described(wait.call))
 
 
@@ -165,7 +174,7 @@ def _described(call: PendingApproval) -> dict[str, object]:
     except ValueError:
         arguments = call.arguments
     return {
-        "type": "approval",
+        "type": "settlement" if call.is_unknown else "approval",
         "callId": call.call_id,
         "token": call.token,
         "tool": call.tool,

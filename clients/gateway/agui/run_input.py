@@ -16,6 +16,7 @@ from perdure.clients.gateway.inputs import Body
 from perdure.clients.gateway.problems import Invalid, RefusedError
 from perdure.temporal.payloads import explain
 from perdure.text import one_line
+from perdure.values.approvals import Settlement
 
 _SCHEMA = "https://ag-ui.com/spec/1.0/schema.json"
 _REFUSED = {
@@ -57,11 +58,16 @@ class RunInput(RunAgentInput):
 
 
 class _Payload(Body):
-    """The answer to an interrupt. `editedArgs` replaces the arguments of the call."""
+    """The answer to an interrupt, either `approved` or `settlement`.
 
-    approved: bool
+    `editedArgs` replaces the arguments of the call, and `result` is that of a settled call.
+    """
+
+    approved: bool | None = None
     edited_args: dict[str, JsonValue] | None = Field(default=None, alias="editedArgs")
     reason: str = ""
+    settlement: Settlement | None = None
+    result: str = ""
 
 
 RESPONSE: dict[str, Any] = {
@@ -78,6 +84,22 @@ RESPONSE: dict[str, Any] = {
     "additionalProperties": False,
 }
 """The JSON schema of the answer to an interrupt."""
+
+SETTLEMENT: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "settlement": {
+            "enum": ["done", "absent", "again"],
+            "description": (
+                "done if the call has taken effect, absent if it has not, again to make it again."
+            ),
+        },
+        "result": {"type": "string", "description": "What the model reads as the result."},
+    },
+    "required": ["settlement"],
+    "additionalProperties": False,
+}
+"""The same for a call that was made, and whose outcome is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,12 +122,16 @@ class CallName:
 
 @dataclass(frozen=True, slots=True)
 class CallDecision:
-    """A decision about a call. `arguments` replaces its own."""
+    """A decision about a call. `arguments` replaces its own.
+
+    `settlement` is set for a call whose outcome is unknown; `reason` is then its result.
+    """
 
     call: CallName
     approve: bool
     reason: str = ""
     arguments: dict[str, JsonValue] | None = None
+    settlement: Settlement | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,8 +203,14 @@ def _answers(entries: list[ResumeEntry] | tuple[()], ignored: list[str]) -> Iter
         elif entry.status == "cancelled":
             yield CallDecision(call, approve=False, reason=_ABANDONED)
         else:
-            payload = _payload(index, entry.payload)
-            yield CallDecision(call, payload.approved, payload.reason, payload.edited_args)
+            yield _decision(call, _payload(index, entry.payload))
+
+
+def _decision(call: CallName, payload: _Payload) -> CallDecision:
+    if payload.settlement is not None:
+        is_again = payload.settlement == "again"
+        return CallDecision(call, is_again, payload.result, settlement=payload.settlement)
+    return CallDecision(call, bool(payload.approved), payload.reason, payload.edited_args)
 
 
 def _payload(index: int, value: object) -> _Payload:
@@ -187,6 +219,8 @@ def _payload(index: int, value: object) -> _Payload:
         payload = _Payload.model_validate(value)
     except ValidationError as error:
         raise _invalid(where, explain(error)) from None
+    if (payload.approved is None) == (payload.settlement is None):
+        raise _invalid(where, "it has either approved or, for an unknown outcome, settlement")
     if payload.edited_args is not None and not payload.approved:
         raise _invalid(f"{where}/editedArgs", "arguments are for a call that is approved")
     return payload

@@ -153,7 +153,11 @@ async def decide(
 
 async def _decide(client: AgentClient, answer: CallDecision, by: str) -> None:
     call = answer.call
-    if answer.approve:
+    if answer.settlement is not None:
+        await client.turn(call.turn_id).settle(
+            call.call_id, answer.settlement, answer.reason, token=call.token, by=by
+        )
+    elif answer.approve:
         await client.turn(call.turn_id).approve(
             call.call_id,
             token=call.token,
@@ -173,5 +177,5 @@ async def _was_decided(client: AgentClient, answer: CallDecision) -> bool:
 
 def _is_same(decision: Decision, answer: CallDecision) -> bool:
     arguments = None if decision.arguments is None else from_json(decision.arguments)
-    decided = decision.call_id, decision.approve, arguments
-    return decided == (answer.call.call_id, answer.approve, answer.arguments)
+    decided = decision.call_id, decision.approve, arguments, decision.settlement
+    return decided == (answer.call.call_id, answer.approve, answer.arguments, answer.settlement)

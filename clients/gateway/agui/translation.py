@@ -52,6 +52,7 @@ from perdure.turn.child import Child
 from perdure.turn.facts import ChildEnded, Fact, ModelAnswered, Said, Scheduled, TurnEnded
 from perdure.turn.keys import ChildKey, Key, ModelKey
 from perdure.turn.state import TurnState
+from perdure.values.approvals import PendingApproval
 from perdure.values.messages import OPEN_CALL, AssistantMessage
 from perdure.values.reports import Usage
 
@@ -300,9 +301,9 @@ class Translation:
         return Interrupt(
             id=str(run_input.CallName(wait.turn_id, call.call_id, call.token)),
             reason="tool_call" if is_own else "confirmation",
-            message=call.reason or f"The call of {call.tool} needs approval.",
+            message=_question(call),
             tool_call_id=call.call_id if is_own else None,
-            response_schema=run_input.RESPONSE,
+            response_schema=run_input.SETTLEMENT if call.is_unknown else run_input.RESPONSE,
             expires_at=call.expires_at.isoformat(),
             subagent_run_id=child,
             metadata={
@@ -361,6 +362,12 @@ class Translation:
 
 def _name(step: int) -> str:
     return f"step {step}"
+
+
+def _question(call: PendingApproval) -> str:
+    if call.is_unknown:
+        return f"The call of {call.tool} was made, and its outcome is unknown: {call.reason}"
+    return call.reason or f"The call of {call.tool} needs approval."
 
 
 def _ended(child: Child) -> SubagentFinishedEvent | SubagentErrorEvent:

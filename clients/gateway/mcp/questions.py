@@ -22,13 +22,19 @@ from pydantic import BaseModel, ConfigDict, Field
 from perdure import errors, limits, validation
 from perdure.clients.gateway.mcp.served import Permission, Served
 from perdure.text import arguments_exactly, arguments_in_brief, money, one_line, quoted, word
-from perdure.values.approvals import PendingApproval
+from perdure.turn.approvals import check_kind
+from perdure.values.approvals import PendingApproval, Settlement
 from perdure.values.budgets import Budget
 
 Ctx = Context[Served, Any]
 
 _SHOWN_CHARACTERS = 4_000
 _MCP = " (MCP)"
+_SETTLED: dict[Settlement, str] = {
+    "done": "Record that it has taken effect",
+    "absent": "Record that it has not taken effect",
+    "again": "Make it again",
+}
 _LONGEST_MINUTES = validation.LONGEST / timedelta(minutes=1)
 
 
@@ -97,17 +103,34 @@ async def ask_to_run(turn: str, call_id: str, digest: str, ctx: Ctx) -> Consent 
     """Ask the user whether a call may run."""
     with serving(ctx, "decide") as served:
         pending = await served.waiting(turn, call_id, digest)
+        check_kind(pending, is_settled=False)
     return _ask(ctx, question_of(served.own(turn), pending))
 
 
+async def ask_to_settle(
+    turn: str, call_id: str, digest: str, settlement: Settlement, result: str, ctx: Ctx
+) -> Consent | Elicit[Consent]:
+    """Ask the user whether this is what became of a call whose outcome is unknown."""
+    with serving(ctx, "decide") as served:
+        pending = await served.waiting(turn, call_id, digest)
+        check_kind(pending, is_settled=True)
+    said = f", with the result {quoted(result)}" if result else ""
+    return _ask(ctx, f"{question_of(served.own(turn), pending)} {_SETTLED[settlement]}{said}?")
+
+
 def question_of(turn: str, pending: PendingApproval) -> str:
-    """Return the question whether a call of a turn may run."""
+    """Return the question whether a call of a turn may run, or what became of it."""
     arguments = arguments_exactly(pending.arguments)
     more = ""
     if len(arguments) > _SHOWN_CHARACTERS:
         arguments = arguments_in_brief(pending.arguments)
         more = " (cut; `perdure approvals` with the turn's id shows all)"
     why = f" {quoted(pending.reason)}." if pending.reason else ""
+    if pending.is_unknown:
+        return (
+            f"Turn {quoted(turn)} has called {word(pending.tool)} with {arguments}{more}, and the"
+            f" outcome is unknown.{why} What became of it?"
+        )
     return (
         f"Turn {quoted(turn)} wants to call {word(pending.tool)} with {arguments}{more}.{why} Let"
         " it run?"
@@ -135,6 +158,7 @@ async def ask_to_resume(turn: str, ctx: Ctx) -> Consent | Elicit[Consent]:
 
 LetsResume = Annotated[ElicitationResult[Consent], Resolve(ask_to_resume)]
 LetsRun = Annotated[ElicitationResult[Consent], Resolve(ask_to_run)]
+LetsSettle = Annotated[ElicitationResult[Consent], Resolve(ask_to_settle)]
 LetsSpend = Annotated[ElicitationResult[Consent], Resolve(ask_to_add)]
 
 

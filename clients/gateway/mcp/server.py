@@ -28,6 +28,7 @@ from perdure.clients.gateway.mcp.questions import (
     Ctx,
     LetsResume,
     LetsRun,
+    LetsSettle,
     LetsSpend,
     More,
     require,
@@ -40,6 +41,7 @@ from perdure.clients.gateway.mcp.turn_tools import TurnTools
 from perdure.clients.gateway.mcp.turn_view import TurnView
 from perdure.clients.turns.entries import TurnEntry
 from perdure.values import keywords, states
+from perdure.values.approvals import Settlement
 
 DEFAULT_WAIT_S = 45
 """Clients commonly abandon a call after a minute."""
@@ -81,8 +83,8 @@ def serve(
     Args:
         client: The client that starts and finds the turns.
         agents: The names of the agents to serve; all of them by default.
-        approvals: Whether it offers actions that need a person's consent: approve and deny calls,
-            add to budgets, and resume turns.
+        approvals: Whether it offers actions that need a person's consent: approve, deny and
+            settle calls, add to budgets, and resume turns.
     """
     served = Served(client, frozenset(agents))
     return define(lambda: served, agents, approvals=approvals)
@@ -134,6 +136,7 @@ def define(
         server.tool(annotations=_DECIDES)(resume_turn)
         server.tool(annotations=_DECIDES)(approve_call)
         server.tool(annotations=_DECIDES)(deny_call)
+        server.tool(annotations=_DECIDES)(settle_call)
     return server
 
 
@@ -163,7 +166,8 @@ def _instructions(agents: Sequence[str], approvals: bool) -> str:
     )
     to_decide = (
         " A turn that is waiting has waiting_calls that a person decides about: show the user the"
-        " tool and its arguments first."
+        " tool and its arguments first. One with is_unknown was made, and nobody knows whether it"
+        " took effect: the user says so, for settle_call."
     )
     return introduction + to_decide if approvals else introduction
 
@@ -338,4 +342,35 @@ async def deny_call(
         await handle.deny(
             await served.waiting(turn, call_id, digest), reason, by=who(served, ctx.session)
         )
+        return await served.look(handle)
+
+
+async def settle_call(
+    turn: TurnId,
+    call_id: CallId,
+    digest: Digest,
+    settlement: Annotated[
+        Settlement,
+        Field(
+            description=(
+                "done: it has taken effect; absent: it has not; again: make it again, although"
+                " nobody knows."
+            )
+        ),
+    ],
+    consent: LetsSettle,
+    ctx: Ctx,
+    result: Annotated[
+        str, Field(description="What the agent reads as the result, such as a number.")
+    ] = "",
+) -> TurnView:
+    """Say what became of a waiting call with is_unknown, which was made without an answer.
+
+    Only after the user has found that out and has said so.
+    """
+    with serving(ctx, "decide") as served:
+        require(consent, "the user did not confirm it; the call waits on")
+        handle, _ = await served.turn(turn)
+        pending = await served.waiting(turn, call_id, digest)
+        await handle.settle(pending, settlement, result, by=who(served, ctx.session))
         return await served.look(handle)

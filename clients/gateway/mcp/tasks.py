@@ -42,7 +42,7 @@ from perdure.clients.gateway.mcp.served import Served
 from perdure.clients.gateway.mcp.turn_view import view
 from perdure.clients.turns.status import TurnStatus
 from perdure.temporal.payloads import explain
-from perdure.values.approvals import PendingApproval
+from perdure.values.approvals import PendingApproval, Settlement
 from perdure.values.reports import Outcome
 
 TASKS = "io.modelcontextprotocol/tasks"
@@ -80,6 +80,19 @@ class Verdict(BaseModel):
     reason: str = Field("", description="Why; the agent is told if the call is denied.")
 
 
+class Account(BaseModel):
+    """What the user says of a call whose outcome is unknown."""
+
+    model_config = ConfigDict(strict=True)
+
+    settlement: Settlement = Field(
+        title="What became of it",
+        description="done: it took effect; absent: it did not; again: make it again.",
+    )
+    result: str = Field("", description="The result, such as a number; the agent reads it.")
+
+
+_ACCOUNT = render_elicitation_schema(Account)
 _VERDICT = render_elicitation_schema(Verdict)
 
 
@@ -136,7 +149,7 @@ class Tasks(Extension):
             served.require("decide")
             questions = self._asked(ctx, await _status(ctx, params.task_id))
             answers = [
-                (wait, _answer(key, params.input_responses[key]))
+                (wait, _answer(key, wait[1], params.input_responses[key]))
                 for key, wait in questions.items()
                 if key in params.input_responses
             ]
@@ -288,13 +301,13 @@ def _question(turn_id: str, call: PendingApproval) -> Json:
         "params": {
             "mode": "form",
             "message": question_of(turn_id, call),
-            "requestedSchema": _VERDICT,
+            "requestedSchema": _ACCOUNT if call.is_unknown else _VERDICT,
         },
     }
 
 
-def _answer(key: str, response: JsonValue) -> Verdict | None:
-    """Return the user's decision; None if the question was dismissed.
+def _answer(key: str, call: PendingApproval, response: JsonValue) -> Verdict | Account | None:
+    """Return the user's decision about a call; None if the question was dismissed.
 
     Raises:
         MCPError: It is not a response to the question.
@@ -302,6 +315,8 @@ def _answer(key: str, response: JsonValue) -> Verdict | None:
     try:
         answer = ElicitResult.model_validate(response)
         match answer.action:
+            case "accept" if call.is_unknown:
+                return Account.model_validate(answer.content or {})
             case "accept":
                 return Verdict.model_validate(answer.content or {})
             case "decline":
@@ -313,7 +328,9 @@ def _answer(key: str, response: JsonValue) -> Verdict | None:
         raise MCPError(INVALID_PARAMS, f"the response to {key} is not valid: {reason}") from None
 
 
-async def _decide(ctx: Ctx, wait: tuple[str, PendingApproval], answer: Verdict | None) -> None:
+async def _decide(
+    ctx: Ctx, wait: tuple[str, PendingApproval], answer: Verdict | Account | None
+) -> None:
     """Record a decision. One that comes too late is ignored, as the extension asks for."""
     if answer is None:
         return
@@ -321,7 +338,9 @@ async def _decide(ctx: Ctx, wait: tuple[str, PendingApproval], answer: Verdict |
     served = ctx.lifespan_context
     turn, by = served.client.turn(turn_id), who(served, ctx.session)
     with contextlib.suppress(errors.ApprovalConflictError, errors.TurnOverError):
-        if answer.approve:
+        if isinstance(answer, Account):
+            await turn.settle(call, answer.settlement, answer.result, by=by)
+        elif answer.approve:
             await turn.approve(call, reason=answer.reason, by=by)
         else:
             await turn.deny(call, answer.reason, by=by)

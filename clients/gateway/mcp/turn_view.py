@@ -18,7 +18,8 @@ class PendingCall(Value):
     An approval is bound to `digest`, which names the run, the call and its arguments. `call` is
     `call_id`, by its earlier name. `arguments` is JSON text, whole. `reason` is set where a person
     is asked because a deploy has changed the tool since the call was let run, and says what
-    changed.
+    changed. With `is_unknown`, the call was made, and a person has to say what became of it;
+    `reason` tells what is known.
     """
 
     call_id: str
@@ -28,6 +29,7 @@ class PendingCall(Value):
     digest: str
     expires_at: datetime
     reason: str = ""
+    is_unknown: bool = False
 
 
 class TurnView(Value):
@@ -89,6 +91,7 @@ def view(status: TurnStatus) -> TurnView:
                 digest=wait.token,
                 expires_at=wait.expires_at,
                 reason=wait.reason,
+                is_unknown=wait.is_unknown,
             )
             for wait in calls
         ),

@@ -4,6 +4,19 @@ import { h, fill, seen, words } from "./dom.js";
 import { clock, count, duration, money } from "./format.js";
 import { badge, folded, json, turnLink } from "./parts.js";
 
+const SETTLED = {
+  done: "settled: it took effect",
+  absent: "settled: it did not take effect",
+  again: "settled: it is made again",
+};
+
+/** What a person decided, in words. */
+function verdictOf(event) {
+  if (event.settlement) return SETTLED[event.settlement];
+  if (!event.approve) return "denied";
+  return event.arguments ? "approved with other arguments" : "approved";
+}
+
 /** Adds events to an element, in the order in which they come. */
 export class Conversation {
   /** `asked` is what the task is called. */
@@ -218,13 +231,10 @@ const SHOWN = {
     tool.set(`${state}${tool.took(event.at)}`, event.outcome === "completed" ? "good" : "bad");
   },
   decided(event) {
-    const verdict = event.approve
-      ? event.arguments
-        ? "approved with other arguments"
-        : "approved"
-      : "denied";
+    const verdict = verdictOf(event);
     if (event.call_id && event.arguments) this.tool(event).given = event.arguments;
-    if (event.call_id) this.tool(event).set(verdict, event.approve ? "good" : "bad");
+    const isGood = event.settlement === "done" || event.approve;
+    if (event.call_id) this.tool(event).set(verdict, isGood ? "good" : "bad");
     this.note(
       event,
       event.tool ? h("code", null, event.tool) : "The call",
@@ -260,7 +270,8 @@ const SHOWN = {
     );
   },
   wait_began(event) {
-    for (const one of event.pending ?? []) this.tool(one).set("waits for approval", "wait");
+    for (const one of event.pending ?? [])
+      this.tool(one).set(one.is_unknown ? "outcome unknown" : "waits for approval", "wait");
     this.note(event, `Waits for ${event.waits_for}`, event.message ? `: ${event.message}` : "");
   },
   wait_ended(event) {

@@ -1,4 +1,4 @@
-// A call that waits for a person: its arguments, and the decision.
+// A call that waits for a person: its arguments, and the decision, or what became of it.
 
 import { path, post } from "./api.js";
 import { may } from "./caller.js";
@@ -14,8 +14,8 @@ export function decision({ turnId, call, since, about = null, onDone = () => {} 
   const reason = h("input", {
     type: "text",
     autocomplete: "off",
-    "aria-label": `Reason about ${call.tool}`,
-    placeholder: "Reason, if any",
+    "aria-label": call.is_unknown ? `Result of ${call.tool}` : `Reason about ${call.tool}`,
+    placeholder: call.is_unknown ? "Result, such as a number" : "Reason, if any",
   });
   const card = h(
     "article.card.decision",
@@ -23,7 +23,12 @@ export function decision({ turnId, call, since, about = null, onDone = () => {} 
     h(
       "div.line",
       null,
-      h("h3", null, h("code", null, call.tool), " waits for approval"),
+      h(
+        "h3",
+        null,
+        h("code", null, call.tool),
+        call.is_unknown ? " was made, and its outcome is unknown" : " waits for approval",
+      ),
       h(
         "span.small.muted",
         null,
@@ -47,7 +52,17 @@ export function decision({ turnId, call, since, about = null, onDone = () => {} 
     );
   };
   const refusal = () => h("p.small.muted", null, "You may look, but not decide.");
-  const buttons = () =>
+  const settle = (name, settlement, kind = "button") =>
+    h(kind, { type: "button", onclick: () => send("settle", settlement) }, name);
+  const outcomes = () =>
+    h(
+      "div.buttons",
+      null,
+      settle("Make it again", "again", "button.danger"),
+      settle("It did not", "absent"),
+      settle("It took effect", "done", "button.primary"),
+    );
+  const choices = () =>
     h(
       "div.buttons",
       null,
@@ -59,6 +74,7 @@ export function decision({ turnId, call, since, about = null, onDone = () => {} 
         edited ? "Approve these" : "Approve",
       ),
     );
+  const buttons = () => (call.is_unknown ? outcomes() : choices());
   const edit = () => {
     edited = h("textarea.code", {
       rows: 8,
@@ -70,7 +86,7 @@ export function decision({ turnId, call, since, about = null, onDone = () => {} 
     fill(body, edited, h("p.small", null, back), h("div.field", null, reason), buttons());
     edited.focus();
   };
-  const send = async (what) => {
+  const send = async (what, settlement) => {
     fill(trouble);
     if (what === "approve" && edited && !isObject(edited.value)) {
       fill(
@@ -85,10 +101,11 @@ export function decision({ turnId, call, since, about = null, onDone = () => {} 
     try {
       await post(
         path("turns", turnId, what),
-        bodyOf(what, call, reason.value.trim(), edited?.value),
+        bodyOf(call, reason.value.trim(), { edited: edited?.value, settlement, what }),
       );
-      announce(`${call.tool}: ${what === "approve" ? "approved" : "denied"}`);
-      fill(body, h("p", null, what === "approve" ? "✓ Approved" : "⊘ Denied"));
+      const [mark, word] = SAID[settlement ?? what];
+      announce(`${call.tool}: ${word}`);
+      fill(body, h("p", null, `${mark} ${word[0].toUpperCase()}${word.slice(1)}`));
       onDone();
     } catch (error) {
       fill(trouble, problem(error));
@@ -99,9 +116,19 @@ export function decision({ turnId, call, since, about = null, onDone = () => {} 
   return card;
 }
 
+const SAID = {
+  approve: ["✓", "approved"],
+  deny: ["⊘", "denied"],
+  done: ["✓", "it took effect"],
+  absent: ["⊘", "it did not take effect"],
+  again: ["↻", "it is made again"],
+};
+
 /** The body of a decision. Edited arguments are sent as written, so no number is rounded. */
-function bodyOf(what, call, reason, edited) {
-  const plain = JSON.stringify({ call_id: call.call_id, token: call.token, reason });
+function bodyOf(call, text, { edited, settlement, what }) {
+  const named = { call_id: call.call_id, token: call.token };
+  if (settlement) return JSON.stringify({ ...named, settlement, result: text });
+  const plain = JSON.stringify({ ...named, reason: text });
   return what === "approve" && edited ? `${plain.slice(0, -1)},"arguments":${edited}}` : plain;
 }
 

@@ -290,6 +290,7 @@ function facts(status) {
   const rows = [
     ["Started", status.started_at ? ago(status.started_at) : null],
     ["Ended", status.ended_at ? ago(status.ended_at) : null],
+    ["Outcome unknown", status.unsettled ? plural(status.unsettled, "call") : null],
     ["Deadline", status.deadline ? clock(status.deadline) : null],
     ["Goes on from", from ? [turnLink(from.turn_id), `, step ${from.step}`] : null],
     [

@@ -184,6 +184,7 @@ function row(entry) {
         steps === null || steps === undefined ? "" : ` · ${plural(steps, "step")}`,
         took,
         entry.waits_for ? ` · waits for ${entry.waits_for}` : "",
+        entry.unsettled ? ` · ${plural(entry.unsettled, "call")} of unknown outcome` : "",
         entry.parent ? " · delegate" : "",
         Object.entries(entry.labels).map(([name, value]) => [
           " ",

@@ -209,7 +209,13 @@ class Composer:
             self._asked.add(request_id)
             if approval.call_id in self._open:
                 self._change(approval.call_id, approval_request_id=request_id)
-            item = ApprovalRequest(id=request_id, name=approval.tool, arguments=approval.arguments)
+            item = ApprovalRequest(
+                id=request_id,
+                name=approval.tool,
+                arguments=approval.arguments,
+                is_unknown=approval.is_unknown,
+                reason=approval.reason if approval.is_unknown else "",
+            )
             index = len(self._items)
             yield self._added(item)
             yield self._done(index, item)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from operator import not_
 from typing import Literal
 
-from pydantic import JsonValue
+from pydantic import Field, JsonValue
 
 from perdure.base import Value
 
@@ -58,13 +59,19 @@ class ToolCallItem(Value):
 
 
 class ApprovalRequest(Value):
-    """A call that waits for a person."""
+    """A call that waits for a person.
+
+    With `is_unknown`, a field that the API does not have, it was made, and its outcome is unknown:
+    it is not approved, and a denial leaves it unknown. `reason` tells what is known.
+    """
 
     type: Literal["mcp_approval_request"] = "mcp_approval_request"
     id: str
     server_label: str = SERVER
     name: str
     arguments: str
+    is_unknown: bool = Field(default=False, exclude_if=not_)
+    reason: str = Field(default="", exclude_if=not_)
 
 
 Item = OutputMessage | ToolCallItem | ApprovalRequest

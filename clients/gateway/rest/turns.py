@@ -18,7 +18,6 @@ from perdure.clients.gateway.operations import Accepted, Call, operation
 from perdure.clients.gateway.options import (
     Cancelled,
     CommonOptions,
-    Labelled,
     LabelledPages,
     ModelRetry,
     Reason,
@@ -36,11 +35,10 @@ from perdure.clients.turns.status import TurnStatus
 from perdure.errors import ErrorInfo
 from perdure.temporal import access
 from perdure.values import states
-from perdure.values.approvals import PendingApproval
 from perdure.values.budgets import Budget, Iterations, Remaining
 from perdure.values.messages import Message, UserParts
 from perdure.values.moments import AMoment
-from perdure.values.reports import AgentReport, ForkedFrom, Outcome, Usage
+from perdure.values.reports import AgentReport, ForkedFrom, Outcome, UnsettledCall, Usage
 from perdure.values.tasks import Task
 from perdure.values.webhooks import WebhookUrl
 
@@ -125,6 +123,7 @@ class TurnResult(Value):
         cost: The cost in US dollars; null if a price is unknown.
         duration: The time from its start to its end.
         unread: The texts of messages that no answer of the model follows.
+        unsettled: Its own calls whose outcome is unknown.
         forked_from: The point in another turn from which it went on.
     """
 
@@ -141,35 +140,8 @@ class TurnResult(Value):
     cost: Decimal | None = None
     duration: timedelta
     unread: tuple[str, ...] = ()
+    unsettled: tuple[UnsettledCall, ...] = ()
     forked_from: ForkedFrom | None = None
-
-
-class ApproveCall(Body):
-    """A call to approve.
-
-    Attributes:
-        call_id: The call's id, from the `waits` of the status.
-        token: The call's token, from there: the call runs only if it is still the one that was
-            reviewed.
-        reason: The reason for the decision.
-        arguments: Arguments that replace the call's own.
-    """
-
-    call_id: str
-    token: str
-    reason: str = ""
-    arguments: dict[str, JsonValue] | None = None
-
-
-class DenyCall(Body):
-    """A call to deny; the model sees the reason.
-
-    The call is denied only if its token is still that of the call that was reviewed.
-    """
-
-    call_id: str
-    token: str
-    reason: str = ""
 
 
 class MoreBudget(Body):
@@ -235,19 +207,6 @@ class ResumeTurn(Body):
     model_retry: ModelRetry | None = None
 
 
-class WaitingCall(Value):
-    """A call that waits for a person, and its turn."""
-
-    turn: TurnEntry
-    call: PendingApproval
-
-
-class WaitingCalls(Value):
-    """The calls that wait for a person."""
-
-    approvals: tuple[WaitingCall, ...]
-
-
 @operation("POST", "/v1/turns", may="start", takes_key=True)
 async def start_turn(call: Call, body: StartTurn) -> Accepted[TurnReference]:
     """Start a turn.
@@ -293,19 +252,6 @@ async def list_turns(call: Call, query: ListTurns) -> TurnList:
     return TurnList(turns=page.entries, next=page.next)
 
 
-@operation("GET", "/v1/approvals", may="read")
-async def list_approvals(call: Call, query: Labelled) -> WaitingCalls:
-    """List the calls that wait for a person."""
-    waiting: list[WaitingCall] = []
-    async for turn, approval in call.client.pending_approvals(
-        query.agent, labels=query.labels, id_prefix=call.caller.prefix or None
-    ):
-        waiting.append(WaitingCall(turn=turn, call=approval))
-        if len(waiting) == query.limit:
-            break
-    return WaitingCalls(approvals=tuple(waiting))
-
-
 @operation("GET", "/v1/turns/{id:path}/result", may="read")
 async def get_result(call: Call, query: WaitFor) -> TurnResult | Accepted[TurnStatus]:
     """Return the result of a turn, or wait for it.
@@ -348,26 +294,6 @@ async def cancel_turn(call: Call, body: Reason) -> Accepted[Cancelled]:
     turn = call.client.turn(call.id)
     cancelled = await turn.cancel(body.reason, by=call.caller.subject)
     return Cancelled(cancelled=cancelled)
-
-
-@operation("POST", "/v1/turns/{id:path}/approve", may="decide")
-async def approve_call(call: Call, body: ApproveCall) -> None:
-    """Approve a call that waits, with its own arguments or with others."""
-    await call.client.turn(call.id).approve(
-        body.call_id,
-        token=body.token,
-        reason=body.reason,
-        arguments=body.arguments,
-        by=call.caller.subject,
-    )
-
-
-@operation("POST", "/v1/turns/{id:path}/deny", may="decide")
-async def deny_call(call: Call, body: DenyCall) -> None:
-    """Deny a call that waits."""
-    await call.client.turn(call.id).deny(
-        body.call_id, body.reason, token=body.token, by=call.caller.subject
-    )
 
 
 @operation("POST", "/v1/turns/{id:path}/add-budget", may="budget")
@@ -493,5 +419,6 @@ def _result(report: AgentReport[Any], error: ErrorInfo | None) -> TurnResult:
         cost=report.cost,
         duration=report.duration,
         unread=tuple(message.brief for message in report.unread),
+        unsettled=report.unsettled,
         forked_from=report.forked_from,
     )

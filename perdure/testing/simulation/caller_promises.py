@@ -29,8 +29,8 @@ def limits_of_the_caller_hold(simulated: Simulated) -> None:
     No tool has an effect that the caller has not allowed, also after a handoff; delegates have
     their own tools. If the task requires approval, no tool changes anything that nobody approved,
     also for delegates. A fork has the rules of the agent that its caller has named, and keeps each
-    limit of the budget that it was not given anew. A turn of a session begins with the rules of an
-    agent that its users have named, also after a handoff.
+    limit of the budget that it was not given anew. A turn of a session begins with the rules of the
+    agent that its users have named last, also after a handoff.
     """
     request = simulated.request
     if isinstance(request, TurnRequest | SessionRequest):
@@ -82,21 +82,20 @@ def _check_budgets(simulated: Simulated, request: TurnRequest) -> None:
 
 
 def _check_named(simulated: Simulated) -> None:
-    """Check that the turns of a session begin with the rules of agents that users have named.
+    """Check that the turns of a session begin with the rules of the agents that users have named.
 
     A turn before may have been handed over to another agent, which then has the next one, too. But
     the guardrails and limits are those of the agent that the session, or a message, was meant for.
     """
-    named = {
-        agent
-        for runs in sessions(simulated.server).values()
-        for run in runs
-        for agent in agents_named(run)
-    }
+    named: dict[str, str] = {}
+    for runs in sessions(simulated.server).values():
+        named |= agents_named(runs)
     for run in simulated.server.runs:
         request = run.read.request
-        if request is not None and request.session is not None and request.agent not in named:
-            message = f"it begins with the rules of {request.agent}, and named are {sorted(named)}"
+        if request is None or request.session is None or run.id not in named:
+            continue
+        if request.agent != named[run.id]:
+            message = f"it begins with the rules of {request.agent}, and named is {named[run.id]}"
             raise BrokenError(PROMISE, message, run)
 
 

@@ -14,7 +14,9 @@ from perdure.session.facts import (
     MessageSent,
     MessageUnqueued,
     SessionClosed,
+    SessionContinued,
     SessionFact,
+    TurnBegan,
     TurnInterrupted,
     TurnRecorded,
 )
@@ -138,13 +140,26 @@ def messages_of_session(runs: Sequence[SimulatedRun]) -> tuple[list[str], dict[s
     return accepted, wishes
 
 
-def agents_named(run: SimulatedRun) -> Iterator[str]:
-    """Yield the agents that a session is of, and that its messages were sent to."""
-    if run.session.request is not None:
-        yield run.session.request.agent
-    for fact in run.session_facts:
-        if isinstance(fact, MessageSent) and fact.agent is not None:
-            yield fact.agent
+def agents_named(runs: Sequence[SimulatedRun]) -> dict[str, str]:
+    """Return the agent that users have named for each turn of a session, by the turn's id.
+
+    It is the one that the last message was meant for that named any, or that of the session.
+    """
+    found: dict[str, str] = {}
+    meant: dict[str, str | None] = {}
+    state, named = SessionState(), ""  # in a fork, those of the session that it was made of
+    for fact in (fact for run in runs for fact in run.session_facts):
+        match fact:
+            case SessionContinued(snapshot) if not named:
+                named = snapshot.named
+            case MessageSent():
+                meant[fact.id] = fact.agent
+            case TurnBegan(turn_id=turn_id):
+                agents = [meant.get(one.id) for one in state.queue]
+                named = next((agent for agent in reversed(agents) if agent), named)
+                found[turn_id] = named or (state.request.agent if state.request else "")
+        state = apply(state, fact)
+    return found
 
 
 def answers_to_close(runs: Sequence[SimulatedRun]) -> Iterator[list[str]]:

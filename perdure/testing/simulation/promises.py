@@ -150,10 +150,11 @@ def refused_text_leaves_by_no_door(simulated: Simulated) -> None:
     """A refused text leaves by no door: no other turn's model reads it, no record or event has it.
 
     Guarded agents answer with a text that their guardrail refuses. Only the models of the same turn
-    may see it again.
+    may see it again. Nor does another turn's model read what a guarded delegate says beside its
+    calls, which no guardrail has seen.
     """
     world = simulated.world
-    for canary, owner in world.canaries.items():
+    for canary, owner in (*world.canaries.items(), *world.asides.items()):
         for request in world.requests:
             if request.turn != owner and canary in request.text:
                 message = f"{canary} of {owner} is sent to the model of {request.turn}"

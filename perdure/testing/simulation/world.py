@@ -43,6 +43,9 @@ _WITH_OTHERS = ("ends", *("calls",) * 7, "others", "others", "odd")
 _IN_TEAM = ("ends", *("calls",) * 2, *("others",) * 9, "odd")
 """What a model does, with the weights of a pick."""
 
+ASIDE = "aside"
+"""The beginning of the words that guarded delegates say beside their calls."""
+
 _ARGUMENTS = ("{}", '{"a": 1}', '{"a": 2}', '{"a": 3}', '{"a": 4}', "[", "null")
 _STATUSES = (200, 204, 200, 500, 429, 500, 503, 404, 410, 302)
 """The statuses with which receivers of webhooks answer."""
@@ -113,6 +116,8 @@ class SimulatedWorld:
             of the turn's definition; empty if there is none.
         canaries: The first run of the turn whose model has given an answer that is refused, by a
             word in that answer.
+        asides: The first run of the guarded delegate whose model has said a word beside its calls,
+            by that word. Its guardrail has not seen it.
     """
 
     def __init__(self, choices: Choices, *, notes_messages: bool = False) -> None:
@@ -122,6 +127,7 @@ class SimulatedWorld:
         self.requests: list[SentMessages] = []
         self.canaries: dict[str, str] = {}
         self.unpinned = ""
+        self.asides: dict[str, str] = {}
         self._notes_messages = notes_messages
         self.payments = Payments(choices)
         self._choices = choices
@@ -157,6 +163,8 @@ class SimulatedWorld:
             raise failure
         parts = self._said(agent, request, first_run)
         asks = any(isinstance(part, ToolCall) for part in parts)
+        if asks and agent.answer_checks and activity.run.is_delegate:
+            parts = (*self._aside(first_run), *parts)
         stop = StopReason.TOOL_CALLS if asks else StopReason.END
         if choices.happens(30):
             stop = choices.pick(list(StopReason))
@@ -235,6 +243,14 @@ class SimulatedWorld:
         canary = f"{CANARY}{len(self.canaries)}x"
         self.canaries[canary] = first_run
         return canary
+
+    def _aside(self, first_run: str) -> tuple[Text, ...]:
+        """Return words that a guarded delegate says beside its calls; half of them none."""
+        if self._choices.below(2, beside=True) == 0:
+            return ()
+        aside = f"{ASIDE}{len(self.asides)}x"
+        self.asides[aside] = first_run
+        return (Text(text=aside),)
 
     def _call(self, agent: AgentDefinition) -> ToolCall:
         name = self._choices.pick(("look", "look", "write", "write", "send", "gone"))

@@ -162,6 +162,38 @@ async def test_turn_is_followed_and_approved_by_clicks(runtime: Runtime, chromiu
 
 
 @pytest.mark.slow
+@pytest.mark.accepts("T55")
+async def test_call_of_unknown_outcome_is_settled_by_a_click(
+    runtime: Runtime, chromium: Browser
+) -> None:
+    """The card says that the call was made, and why its outcome is unknown."""
+
+    @tool(on_unknown="pause")
+    def pay(invoice: str) -> str:
+        """Pay an invoice."""
+        raise httpx.ReadTimeout("no answer in 5 s")
+
+    clerk = Agent(name="clerk", model="main", tools=[pay])
+    model = ScriptedModel(calls(call("pay", invoice="i-1")), says("Done."))
+    async with page_of(runtime, chromium, model, clerk) as (client, _, watched):
+        page = watched.page
+        turn = await client.start("clerk", "pay", id="page-settle")
+        await show(page, "turns", turn.id)
+        await page.locator(CARD).get_by_text("was made, and its outcome is unknown").wait_for()
+        card = await page.locator(CARD).inner_text()
+        await page.get_by_label("Result of pay").fill("payment 7")
+        await press(page, "It took effect")
+        await has(page, "settled: it took effect")
+        report = await turn.result()
+
+    assert "no answer in 5 s" in card
+    assert "Approve" not in card
+    [result] = report.steps[0].results
+    assert "it has taken effect: payment 7" in result.content
+    assert watched.said == []
+
+
+@pytest.mark.slow
 @pytest.mark.accepts("H61")
 async def test_turn_is_steered_topped_up_cancelled_forked_and_resumed_by_clicks(
     runtime: Runtime, chromium: Browser

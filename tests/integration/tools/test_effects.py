@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 from typing import Any
 
@@ -11,12 +12,12 @@ from perdure import Agent, ToolOutcome, errors
 from perdure.agents.tools import Tool
 from perdure.clients import Turn
 from perdure.testing import ScriptedModel, call, calls, says
-from perdure.turn.facts import WaitBegan
 from perdure.values.approvals import PendingApproval, Settlement
 from perdure.values.reports import AgentReport
 
 from ...conftest import Run, Runtime
 from ...support.banking import Bank, payer, pays, reader, results
+from ...support.spending import SOON_S
 
 
 @pytest.fixture
@@ -69,6 +70,25 @@ async def test_effect_that_may_recur_runs_again_with_the_same_key(run: Run, bank
 
     [first, second] = bank.ledger
     assert first == second
+
+
+@pytest.mark.accepts("T46")
+async def test_effect_is_that_of_the_arguments_that_a_person_has_given(
+    runtime: Runtime, bank: Bank
+) -> None:
+    """Not of those that the model wrote: a call with the changed ones is the second."""
+    item = payer(bank, requires_approval=True)
+    agent = Agent(name="clerk", model="scripted:x", tools=[item])
+    model = ScriptedModel(pays("i-1"), pays("i-2"), pays("i-1"), says("done"))
+    async with runtime(agent, model=model) as client:
+        turn = await client.start(agent, "pay")
+        changes: Any = ({"invoice": "i-2", "amount": 5}, None, None)
+        for arguments in changes:
+            await turn.approve(await pending_of(turn), arguments=arguments)
+        report = await turn.result()
+
+    assert [invoice for invoice, *_ in bank.ledger] == ["i-2", "i-1"]
+    assert results(report)[1][1].startswith("Done before, in step 1")
 
 
 @pytest.mark.accepts("T47")
@@ -163,7 +183,7 @@ async def test_second_call_after_an_unknown_one_is_looked_up_first(run: Run, ban
 
     [(first, reason), (second, content)] = results(report)
     assert first is ToolOutcome.UNKNOWN
-    assert reason.endswith("[It could not be looked up: the bank keeps its books closed]")
+    assert "\n[It could not be looked up: the bank keeps its books closed]\n[A later" in reason
     assert second is ToolOutcome.VERIFIED
     assert "[This call was not made: an earlier one, in step 1, has the same effect." in content
     assert (len(bank.ledger), bank.attempts) == (1, [1])
@@ -277,8 +297,7 @@ async def test_person_says_what_became_of_a_call(
 
 async def pending_of(turn: Turn[Any]) -> PendingApproval:
     """The call that waits for a person."""
-    async for event in turn.events():
-        if isinstance(event.fact, WaitBegan):
-            break
-    [pending] = await turn.pending_approvals()
-    return pending
+    async with asyncio.timeout(SOON_S):
+        while not (pending := await turn.pending_approvals()):  # noqa: ASYNC110 - it is read
+            await asyncio.sleep(0.05)
+    return pending[0]

@@ -58,7 +58,15 @@ FAILURE: dict[str, Any] = {
     "message": STRING,
 }
 # a nested dict with values of two types
-PENDING = {**CALL, "properties": {**CALL["properties"], "expires_at": TIME}}  # type: ignore[dict-item]
+PENDING = {
+    **CALL,
+    "properties": {
+        **CALL["properties"],  # type: ignore[dict-item]
+        "expires_at": TIME,
+        "is_unknown": {**FLAG, "description": "the call was made, and its outcome is unknown"},
+        "message": STRING,
+    },
+}
 PUBLIC: dict[str, dict[str, Any]] = {
     "turn_started": {
         "task": STRING,

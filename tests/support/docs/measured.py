@@ -7,28 +7,47 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..faulty_payments import COUNTS, counted
-
 FOLDER = Path(__file__).parents[1] / "measured"
-PAYMENTS, KILLS = FOLDER / "payments.json", FOLDER / "kills.json"
+EFFECTS, KILLS = FOLDER / "effects.json", FOLDER / "kills.json"
 
-_PAYMENTS = """
-## A payment while the service fails
+_EFFECTS = """
+## Effects while the service fails
 
-`make -C benchmarks effects`: a model pays through Perdure in each of the SIXTEEN modes of [a
-service that fails](testing.md#a-service-that-fails): those of LIMBO ([arXiv
-2609.29095](https://arxiv.org/abs/2609.29095)), no fault, and cut connections. It tells what it was
-told, pays again until that succeeds (blind), or reads back and pays again if there is nothing
-(verify). The ledger of the service is the judge. It is the baseline for what is missing: a key for
-the effect instead of the call, and a read-back that waits.
+`make bench-effects`: a model has one of TEMPLATES tasks, such as a payment, a booking or an order
+with lines, and the service fails in one of the modes of [a service that
+fails](testing.md#a-service-that-fails). The EPISODES tasks and modes that fit together, the modes
+and the measures are those of LIMBO ([arXiv 2609.29095](https://arxiv.org/abs/2609.29095)); the
+tasks are our own. The ledger of the service is the judge. After an error the model calls again at
+once (blind), says what it was told (tell), reads back and calls again for what is missing
+(careful), or does so after a while (patient). Each cell has a number for each: BEHAVIOURS.
 
 """
 _NOTES = """
-*Overclaims*: the turn says that it was paid, and it was not, or twice. *Denied, but done*: it says
-that nothing was paid, and something was. `stopped`: the tool would wait for ever, and Perdure stops
-it. `call key`: the tool sends `ctx.idempotency_key`, which is another one for each call. `own key`:
-the tool makes a key of the turn and the invoice. `409`: the service refuses a second payment.
-`lag`: it lists a payment two minutes later.
+*Overclaims*: the model says that all was done, and it was not, or twice. *By the outcome*: episodes
+in which a result says `done` or `verified`, and the ledger has nothing. *Denied, but done*:
+episodes in which a result says that a call failed, and it took effect. *Repeated*: effects beyond
+the calls of the model.
+
+`no key`: services ignore keys. `key of the call`: services honour keys, and the tool sends
+`ctx.idempotency_key`. `key of the effect`: the tool has `effect=`, and sends `ctx.effect_key`; the
+loop makes such a key by hand. `read back`: services ignore keys, and the tool has `effect=`,
+`verify=` and `settle=`. `both`: the last two.
+
+Nothing reaches all EPISODES: in `outage` (12) the service never does anything, and without keys
+nobody can prevent that a request which is delivered twice takes effect twice (7). So the ceiling
+is 131 with keys, and 124 without. A request that takes effect after the time to settle is not found
+(`timeout_late_tail`).
+"""
+_BY_MODE = """
+Exactly-once success by mode:
+
+"""
+_AFTER_KILLS = ("exactly once", "success", "duplicates", "overclaims", "unknown named")
+_KILLED = """
+The 12 tasks with a `kill -9` of the process before, in or after the call. In the call, the service
+has made the effect and not answered. Perdure's supervisor starts another process; a loop begins
+again in it, since nothing is left of it:
+
 """
 _KILLS = """
 ## The same kills for other systems
@@ -52,7 +71,7 @@ everybody.
 
 def sections() -> Iterator[str]:
     """Yield the lines of all sections."""
-    yield from _payments(_read(PAYMENTS))
+    yield from _effects(_read(EFFECTS))
     if KILLS.exists():  # a run of `peers-matrix` with --keep has written it
         yield from _kills(_read(KILLS))
 
@@ -62,16 +81,55 @@ def _read(file: Path) -> dict[str, Any]:
     return figures
 
 
-def _payments(figures: Mapping[str, Any]) -> Iterator[str]:
-    cases: dict[str, dict[str, list[str]]] = figures["cells"]
-    modes = len(next(iter(cases.values())))
-    yield _PAYMENTS.replace("SIXTEEN", str(modes))
-    counts = {case: counted((did, says) for did, says in by.values()) for case, by in cases.items()}
-    yield from _table(
-        ["", *cases], ([name, *(by[name] for by in counts.values())] for name in COUNTS)
-    )
-    yield _NOTES
+def _effects(figures: Mapping[str, Any]) -> Iterator[str]:
+    texts = {
+        "TEMPLATES": figures["templates"],
+        "EPISODES": figures["episodes"],
+        "BEHAVIOURS": " / ".join(figures["behaviours"]),
+    }
+    yield _filled(_EFFECTS, texts)
+    yield from effect_tables(figures, notes=_filled(_NOTES, texts))
     yield f"\nMeasured on {figures['date']} with {_versions(figures)}.\n"
+
+
+def effect_tables(figures: Mapping[str, Any], *, notes: str = "\n") -> Iterator[str]:
+    """Yield the lines of the tables about effects, with `notes` below the first one."""
+    rows: dict[str, dict[str, list[int]]] = figures["rows"]
+    measures = [*next(iter(rows.values()))]
+    yield from _table(
+        ["", *measures], ([name, *map(_each, of.values())] for name, of in rows.items())
+    )
+    yield notes
+    modes: dict[str, dict[str, list[int]]] = figures["modes"]
+    yield _BY_MODE
+    yield from _table(
+        ["", *modes],
+        (
+            [mode, *(_each(of[mode]) for of in modes.values())]
+            for mode in next(iter(modes.values()))
+        ),
+    )
+    kills: dict[str, dict[str, list[int]]] = figures["kills"]
+    if kills:
+        yield _KILLED
+        yield from _table(
+            ["", *_AFTER_KILLS],
+            (
+                [name, *(_each(of[measure]) for measure in _AFTER_KILLS)]
+                for name, of in kills.items()
+            ),
+        )
+
+
+def _filled(text: str, values: Mapping[str, object]) -> str:
+    for name, value in values.items():
+        text = text.replace(name, str(value))
+    return text
+
+
+def _each(numbers: Sequence[int]) -> str:
+    """The numbers of all behaviours; one if they are equal."""
+    return str(numbers[0]) if len({*numbers}) == 1 else " / ".join(map(str, numbers))
 
 
 def _kills(figures: Mapping[str, Any]) -> Iterator[str]:

@@ -21,7 +21,7 @@ from ..proof import (
     Taint,
     is_simulated,
 )
-from . import kill_matrix, measured
+from . import kill_matrix, measured, simulated_seeds
 
 PAGE = Path(__file__).parents[3] / "docs/proof.md"
 
@@ -72,8 +72,8 @@ deterministic server |
 | `make -C benchmarks soak` | trees, batches, sessions and a turn of 5,000 steps, killed for an \
 hour and a half |
 | `make -C benchmarks matrix` | [the kill matrix](#the-kill-matrix) |
-| `make -C benchmarks effects` | [a payment while the service fails](#a-payment-while-the-service-\
-fails), in each mode of LIMBO |
+| `make bench-effects` | [effects while the service fails](#effects-while-the-service-fails): \
+twelve tasks in the modes of LIMBO, and kills of their worker |
 | `make -C benchmarks peers-matrix` | kills of four other systems, with defaults and best \
 settings, judged by the same witness; no run on a quiet machine has been kept yet |
 | `make acceptance` | lists the tests of each statement |
@@ -131,6 +131,7 @@ def page() -> str:
             *_reasons(TAINTS, SURFACES),
             "\n## Gaps\n\n",
             *(list(_gaps()) or ["None: each crossing has a test or a reason.\n"]),
+            simulated_seeds.section(),
             kill_matrix.SECTION,
             *measured.sections(),
             HISTORY,
@@ -190,7 +191,7 @@ def _gaps() -> Iterator[str]:
 def _finding(finding: Finding) -> str:
     """Return the row of a finding of a review."""
     if finding.planted in {fault.name for fault in UNDECIDED}:
-        state = "undecided: too few sessions were simulated with it"
+        state = "undecided: too few guarded delegates are simulated"
         return f"| {finding.fault} | {finding.mended} | {state} | |\n"
     if not finding.planted:
         return f"| {finding.fault} | {finding.mended} | not found: {finding.reason} | |\n"

@@ -6,12 +6,22 @@ import os
 import sys
 from pathlib import Path
 
-from perdure import Agent, Allow, InputGuardrail, MCPServer, Registry, ToolContext, TurnInfo, tool
+from perdure import (
+    Agent,
+    Allow,
+    InputGuardrail,
+    MCPServer,
+    OutcomeUnknown,
+    Registry,
+    ToolContext,
+    TurnInfo,
+    tool,
+)
 from perdure.activities.providers import OpenAIChat
 from perdure.agents.observers import Observer
 from perdure.worker import AgentWorker
 
-from .app import AGENT, fetch, note
+from .app import AGENT, fetch, find_in_journal, note
 from .gate import CONVERTER
 
 HIRED = "hired"
@@ -33,13 +43,20 @@ def carry(ctx: ToolContext[None], what: str) -> str:
     return f"{what} carried"
 
 
+@tool(effect=["what"], verify=find_in_journal)
+async def order(ctx: ToolContext[None], what: str) -> str:
+    """A tool whose answer is always lost."""
+    note(ctx, what)
+    raise OutcomeUnknown("no answer")
+
+
 def hired(info: TurnInfo) -> Agent:
     """An agent that is made for each turn."""
     return Agent(
         name=HIRED,
         model="stub:hired",
         instructions=INSTRUCTIONS,
-        tools=[bring, carry],
+        tools=[bring, carry, order],
         delegates=[AGENT],
     )
 

@@ -108,6 +108,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "start_turn": {"agent": "desk", "task": "one"},
     "approve_call": {"call_id": "call_1_1", "token": "000000000000"},
     "deny_call": {"call_id": "call_1_1", "token": "000000000000"},
+    "settle_call": {"call_id": "call_1_1", "token": "000000000000", "settlement": "done"},
     "add_budget": {"iterations": 1},
     "steer_turn": {"text": "Hello."},
     "fork_turn": {"at_step": 0},

@@ -14,6 +14,7 @@ from perdure.session.state import SessionState
 from perdure.temporal.histories.part_history import PartReader
 from perdure.temporal.histories.session_history import SessionReader
 from perdure.temporal.histories.turn_history import HistoryReader
+from perdure.temporal.names import TURN
 from perdure.testing.simulation.server.batch_reading import BatchRead, PartRead
 from perdure.testing.simulation.server.commands import WrittenEvent
 from perdure.testing.simulation.server.core import Core
@@ -178,6 +179,11 @@ class SimulatedRun:
     def account(self) -> str:
         """Where the bills of a turn and its delegates are noted; a reset opens another account."""
         return self.root.begun.account or self.root.begun.first_run_id
+
+    @property
+    def is_delegate(self) -> bool:
+        """Whether it is a turn that another turn has started."""
+        return self.parent is not None and self.parent[0].begun.type == TURN
 
     @property
     def unanswered(self) -> list[Update]:

@@ -1,0 +1,111 @@
+"""Calls that wait for a person, over HTTP: list them, and decide about them."""
+
+from __future__ import annotations
+
+from pydantic import JsonValue
+
+from perdure.base import Value
+from perdure.clients.gateway.inputs import Body
+from perdure.clients.gateway.operations import Call, operation
+from perdure.clients.gateway.options import Labelled
+from perdure.clients.turns.entries import TurnEntry
+from perdure.values.approvals import PendingApproval, Settlement
+
+
+class ApproveCall(Body):
+    """A call to approve.
+
+    Attributes:
+        call_id: The call's id, from the `waits` of the status.
+        token: The call's token, from there: the call runs only if it is still the one that was
+            reviewed.
+        reason: The reason for the decision.
+        arguments: Arguments that replace the call's own.
+    """
+
+    call_id: str
+    token: str
+    reason: str = ""
+    arguments: dict[str, JsonValue] | None = None
+
+
+class DenyCall(Body):
+    """A call to deny; the model sees the reason.
+
+    The call is denied only if its token is still that of the call that was reviewed.
+    """
+
+    call_id: str
+    token: str
+    reason: str = ""
+
+
+class SettleCall(Body):
+    """What became of a call that was made, and whose outcome is unknown.
+
+    Attributes:
+        call_id: The call's id; in the `waits` of the status, `is_unknown` of the call is true.
+        token: The call's token, from there.
+        settlement: `done` if it has taken effect, `absent` if it has not, or `again` to make it
+            again, although nobody knows.
+        result: What the model reads as the result, such as the number of a payment.
+    """
+
+    call_id: str
+    token: str
+    settlement: Settlement
+    result: str = ""
+
+
+class WaitingCall(Value):
+    """A call that waits for a person, and its turn."""
+
+    turn: TurnEntry
+    call: PendingApproval
+
+
+class WaitingCalls(Value):
+    """The calls that wait for a person."""
+
+    approvals: tuple[WaitingCall, ...]
+
+
+@operation("GET", "/v1/approvals", may="read")
+async def list_approvals(call: Call, query: Labelled) -> WaitingCalls:
+    """List the calls that wait for a person."""
+    waiting: list[WaitingCall] = []
+    async for turn, approval in call.client.pending_approvals(
+        query.agent, labels=query.labels, id_prefix=call.caller.prefix or None
+    ):
+        waiting.append(WaitingCall(turn=turn, call=approval))
+        if len(waiting) == query.limit:
+            break
+    return WaitingCalls(approvals=tuple(waiting))
+
+
+@operation("POST", "/v1/turns/{id:path}/approve", may="decide")
+async def approve_call(call: Call, body: ApproveCall) -> None:
+    """Approve a call that waits, with its own arguments or with others."""
+    await call.client.turn(call.id).approve(
+        body.call_id,
+        token=body.token,
+        reason=body.reason,
+        arguments=body.arguments,
+        by=call.caller.subject,
+    )
+
+
+@operation("POST", "/v1/turns/{id:path}/deny", may="decide")
+async def deny_call(call: Call, body: DenyCall) -> None:
+    """Deny a call that waits."""
+    await call.client.turn(call.id).deny(
+        body.call_id, body.reason, token=body.token, by=call.caller.subject
+    )
+
+
+@operation("POST", "/v1/turns/{id:path}/settle", may="decide")
+async def settle_call(call: Call, body: SettleCall) -> None:
+    """Say what became of a call that waits because its outcome is unknown."""
+    await call.client.turn(call.id).settle(
+        body.call_id, body.settlement, body.result, token=body.token, by=call.caller.subject
+    )

@@ -1,0 +1,74 @@
+"""The calls of a turn, and of the turns below it, whose outcome is unknown. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from perdure.turn import effects, steps
+from perdure.turn.state import TurnState
+from perdure.values.messages import ToolCall, ToolOutcome
+from perdure.values.reports import UnsettledCall
+
+
+def calls(state: TurnState) -> Iterator[UnsettledCall]:
+    """Yield the turn's own calls whose outcome is unknown, then those that still run.
+
+    A call whose effect was found, or found absent, by a later call is settled.
+    """
+    settled = _settled(state)
+    every = (*_with_result(state), *_running(state))
+    return (call for call in every if _place(call) not in settled)
+
+
+def places(state: TurnState) -> tuple[str, ...]:
+    """Return the places of those that have a result, as of effects, also in earlier runs."""
+    settled = _settled(state)
+    own = dict.fromkeys((*state.carried.unsettled, *map(_place, _with_result(state))))
+    return tuple(place for place in own if place not in settled)
+
+
+def count(state: TurnState) -> int:
+    """Return the number of calls whose outcome is unknown, in the turn and those below it."""
+    below = [child.known for child in state.children if child.known is not None]
+    unknown = {
+        record.place
+        for child in state.children
+        for record in effects.of_child(child)
+        if record.status == "unknown" and f"{record.turn_id}/".startswith(f"{child.turn_id}/")
+    }
+    settled_since = len(unknown & _settled(state))
+    own = len(places(state)) + len(tuple(_running(state)))
+    return own + max(sum(known.unsettled for known in below) - settled_since, 0)
+
+
+def _settled(state: TurnState) -> frozenset[str]:
+    known = effects.gathered(state)
+    return frozenset(record.place for record in known if record.status != "unknown")
+
+
+def _with_result(state: TurnState) -> Iterator[UnsettledCall]:
+    for step in state.all_steps:
+        asked = {call.id: call for call in step.message.calls}
+        for result in step.results:
+            if result.outcome is ToolOutcome.UNKNOWN and result.call_id in asked:
+                yield _unsettled(step.number, asked[result.call_id], result.content)
+    for open_call in state.open_step.calls:
+        known = open_call.result
+        if known is not None and known.outcome is ToolOutcome.UNKNOWN:
+            yield _unsettled(state.step_count + 1, open_call.edited, known.content)
+
+
+def _running(state: TurnState) -> Iterator[UnsettledCall]:
+    for position, open_call in state.open_step.unfinished:
+        if steps.may_take_effect(state, position):
+            yield _unsettled(state.step_count + 1, open_call.edited)
+
+
+def _unsettled(step: int, call: ToolCall, reason: str = "") -> UnsettledCall:
+    return UnsettledCall(
+        step=step, call_id=call.id, tool=call.name, arguments=call.arguments, reason=reason
+    )
+
+
+def _place(call: UnsettledCall) -> str:
+    return f":{call.step}:{call.call_id}"

@@ -1,0 +1,178 @@
+"""The parts of the effects benchmark: which episodes there are, the grader, and the model."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from benchmarks.effects.behaviours import FIND, Behaviour, Claim, next_move
+from benchmarks.effects.grading import MEASURES, Statement, counted, graded
+from benchmarks.effects.templates import BY_TOOL, MODES, TEMPLATES, Case, Record, cases
+from perdure import ToolCall, ToolResult
+from perdure.testing import Fault, MadeEffect, Reply
+
+PAY, ORDER, REFUND = BY_TOOL["pay"], BY_TOOL["order"], BY_TOOL["refund"]
+PAYMENT = PAY.records[0]
+LOST = "the answer was lost; whether it took effect is unknown"
+
+
+def made(record: Record = PAYMENT, kind: str = "payments", source: str = "request") -> MadeEffect:
+    return MadeEffect("x-1", kind, record, "", source, 0.0)
+
+
+def said(outcome: str, record: Record = PAYMENT) -> Statement:
+    return Statement(outcome, [record])
+
+
+def counts(effects: list[MadeEffect], statements: list[Statement], claim: str) -> dict[str, int]:
+    """What is counted of one payment, without what is zero."""
+    case = Case(PAY, Fault.TIMEOUT_POST)
+    episode = graded(case, Behaviour.BLIND, effects, statements, claim)
+    return {name: count for name, count in counted([episode]).items() if count}
+
+
+def test_there_are_as_many_episodes_as_in_the_paper() -> None:
+    """Twelve tasks in thirteen modes, of which 143 fit together."""
+    assert (len(TEMPLATES), len(MODES), len([*cases()])) == (12, 13, 143)
+    assert Case(REFUND, Fault.DUPLICATE_DELIVERY) not in [*cases()]
+    assert Case(PAY, Fault.PARTIAL_TIMEOUT) not in [*cases()]
+
+
+def test_a_payment_that_is_made_once_counts_as_nothing_else() -> None:
+    """It is the only good end."""
+    assert counts([made()], [said("done")], Claim.DONE) == {"exactly once": 1, "success": 1}
+    assert counts([made()], [said("verified")], Claim.DONE) == {"exactly once": 1, "success": 1}
+
+
+@pytest.mark.parametrize(
+    ("effects", "statements", "claim", "expected"),
+    [
+        pytest.param(
+            [made(), made()],
+            [said("done"), said("done")],
+            Claim.DONE,
+            {"success": 1, "duplicates": 1, "overclaims": 1},
+            id="the model pays twice",
+        ),
+        pytest.param(
+            [made(), made()],
+            [said("done")],
+            Claim.DONE,
+            {"success": 1, "duplicates": 1, "overclaims": 1, "repeated": 1, "denied, but done": 1},
+            id="one call pays twice",
+        ),
+        pytest.param(
+            [made(), made(source="redelivery")],
+            [said("done")],
+            Claim.DONE,
+            {"success": 1, "duplicates": 1, "overclaims": 1},
+            id="a request is delivered twice",
+        ),
+        pytest.param(
+            [],
+            [said("verified")],
+            Claim.DONE,
+            {"overclaims": 1, "by the outcome": 1},
+            id="a result claims too much",
+        ),
+        pytest.param(
+            [], [said("failed")], Claim.DONE, {"overclaims": 1}, id="the model claims too much"
+        ),
+        pytest.param(
+            [made()],
+            [said("failed")],
+            Claim.NOT_DONE,
+            {"exactly once": 1, "success": 1, "denied, but done": 1},
+            id="a result denies what was done",
+        ),
+        pytest.param(
+            [made()],
+            [said("unknown")],
+            Claim.UNKNOWN,
+            {"exactly once": 1, "success": 1, "unknown named": 1},
+            id="the unknown is named",
+        ),
+    ],
+)
+def test_grader_sees_what_is_planted(
+    effects: list[MadeEffect], statements: list[Statement], claim: str, expected: dict[str, int]
+) -> None:
+    """Each measure is one that a fault can change."""
+    assert counts(effects, statements, claim) == expected
+    assert set(expected) <= set(MEASURES)
+
+
+def test_what_a_result_lists_as_missing_is_not_claimed() -> None:
+    """A batch that broke off was read back."""
+    first, *others = ORDER.records
+    content = json.dumps({"made": [first], "missing": others}) + "\n[It was looked up.]"
+
+    statement = Statement.of(ORDER, "verified", ORDER.records, content)
+
+    assert statement.records == [first]
+
+
+def result(content: str, *, name: str = "pay", is_error: bool = True) -> ToolResult:
+    return ToolResult(call_id="c", name=name, content=content, is_error=is_error)
+
+
+def found(made: list[Record], missing: list[Record]) -> ToolResult:
+    content = json.dumps({"made": made, "missing": missing})
+    return result(content, name=FIND + "pay", is_error=False)
+
+
+def move(behaviour: Behaviour, *results: ToolResult) -> tuple[str, Any]:
+    """The tool that is called next and its records, or what is said."""
+    return _shown(next_move(PAY, behaviour, results))
+
+
+def _shown(reply: Reply) -> tuple[str, Any]:
+    assert reply.answer is not None
+    parts = reply.answer.message.parts
+    asked = [part for part in parts if isinstance(part, ToolCall)]
+    if not asked:
+        return "says", reply.answer.message.text
+    return asked[0].name, json.loads(asked[0].arguments)["records"]
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "expected"),
+    [
+        (Behaviour.BLIND, ("pay", [PAYMENT])),
+        (Behaviour.TELL, ("says", Claim.UNKNOWN)),
+        (Behaviour.CAREFUL, (FIND + "pay", [PAYMENT])),
+        (Behaviour.PATIENT, (FIND + "pay", [PAYMENT])),
+    ],
+)
+def test_behaviours_differ_after_an_error(behaviour: Behaviour, expected: tuple[str, Any]) -> None:
+    """They begin alike."""
+    assert move(behaviour) == ("pay", [PAYMENT])
+    assert move(behaviour, result(LOST)) == expected
+
+
+def test_blind_stops_after_four_calls_and_says_what_the_last_one_said() -> None:
+    """What was said before does not count."""
+    assert move(Behaviour.BLIND, *[result(LOST)] * 3)[0] == "pay"
+    assert move(Behaviour.BLIND, *[result(LOST)] * 4) == ("says", Claim.UNKNOWN)
+    assert move(Behaviour.BLIND, *[result(LOST)] * 3, result("503")) == ("says", Claim.NOT_DONE)
+
+
+def test_careful_calls_again_for_what_is_missing_only() -> None:
+    """What is there is left alone."""
+    nothing, there = found([], [PAYMENT]), found([PAYMENT], [])
+
+    assert move(Behaviour.CAREFUL, result(LOST), nothing) == ("pay", [PAYMENT])
+    assert move(Behaviour.CAREFUL, result(LOST), there) == ("says", Claim.DONE)
+
+
+def test_a_field_with_a_new_name_has_it_in_the_next_call() -> None:
+    """The meaning of the call is the same."""
+    refused = result("400 unknown field 'invoice': it is named 'invoice_id' now")
+
+    name, [record] = move(Behaviour.CAREFUL, refused)
+
+    assert name == "pay"
+    assert record == PAY.drifted(PAYMENT, to="invoice_id")
+    assert PAY.original(record) == PAYMENT

@@ -1,0 +1,312 @@
+"""The fold of effects: what becomes of a lost call, by what its tool says of its effect."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from perdure import tool
+from perdure.activities import effect_keys
+from perdure.agents.definitions import AgentDefinition, ToolDefinition
+from perdure.agents.delegates import Ancestor, Lineage
+from perdure.agents.effects import PinnedEffect
+from perdure.base import replace
+from perdure.turn import effects, steps
+from perdure.turn.child import Child
+from perdure.turn.decide import Act, Verify, moves_at_once
+from perdure.turn.effect_values import KnownEffect, Verification
+from perdure.turn.facts import (
+    AgentResolved,
+    Fact,
+    Loss,
+    ModelAnswered,
+    ToolLost,
+    ToolReturned,
+    TurnStarted,
+    Verified,
+)
+from perdure.turn.fold import fold
+from perdure.turn.keys import AgentKey, ChildKey, ModelKey, ToolKey, VerifyKey
+from perdure.turn.state import TurnState
+from perdure.turn.wire import Summary, ToolOutput, ToolRun, TurnRequest
+from perdure.values.answers import ModelAnswer
+from perdure.values.budgets import NOTHING
+from perdure.values.messages import AssistantMessage, ToolCall, ToolOutcome, ToolResult
+from perdure.values.reports import Outcome, StopReason
+from perdure.values.tasks import Task
+
+from ..support.carried_states import carried
+
+
+def payer(*, is_idempotent: bool = False, parallel: bool = False, **effect: Any) -> AgentDefinition:
+    """An agent whose tool says what its effect is."""
+    tool = ToolDefinition(
+        name="pay",
+        description="",
+        parameters={},
+        activity="pay",
+        is_idempotent=is_idempotent,
+        timeout_s=60,
+        schema_digest="",
+        effect=PinnedEffect(**{"has_key": True, **effect}),
+    )
+    return AgentDefinition(
+        name="any",
+        instructions="",
+        model="any:model",
+        tools=(tool,),
+        parallel_tools=parallel,
+        rules=5,
+    )
+
+
+def asks(step: int, *ids: str) -> ModelAnswered:
+    """An answer with these calls."""
+    parts = tuple(ToolCall(id=one, name="pay") for one in ids)
+    answer = ModelAnswer(
+        message=AssistantMessage(parts=parts), stop=StopReason.TOOL_CALLS, model="any"
+    )
+    return ModelAnswered(ModelKey(step), answer)
+
+
+def after(agent: AgentDefinition, *facts: Fact) -> TurnState:
+    """The state of a turn that has made a call, after these facts."""
+    request = TurnRequest(agent="any", task=Task(content="go"))
+    begun = (TurnStarted(request), AgentResolved(AgentKey(), agent), asks(1, "c1"))
+    return fold([*begun, *facts])
+
+
+def lost(loss: Loss = Loss.WORKER_LOST, attempt: int = 1) -> ToolLost:
+    return ToolLost(ToolKey(1, 1, attempt), loss)
+
+
+def verdict(verdict: Any, attempt: int = 1, **fields: Any) -> Verified:
+    return Verified(VerifyKey(1, 1, attempt), Verification(verdict=verdict, **fields))
+
+
+def result_of(state: TurnState) -> ToolResult:
+    [result] = state.steps[-1].results
+    return result
+
+
+@pytest.mark.accepts("T47")
+def test_lost_attempt_of_an_idempotent_tool_is_looked_up_before_it_is_repeated() -> None:
+    """At most three attempts are made of a call that has not taken effect."""
+    agent = payer(is_idempotent=True, verifies=True, settle_s=7)
+    state = after(agent, lost())
+
+    [first] = moves_at_once(state, agent)
+    state = fold([verdict("absent")], state)
+    [second] = moves_at_once(state, agent)
+    state = fold([lost(attempt=2), verdict("absent", 2), lost(attempt=3)], state)
+    [third] = moves_at_once(state, agent)
+    state = fold([verdict("absent", 3)], state)
+
+    assert isinstance(first, Verify)
+    assert (first.key, first.settle.total_seconds()) == (VerifyKey(1, 1), 7)
+    assert isinstance(second, Act)
+    assert second.key == ToolKey(1, 1, 2)
+    assert third.key == VerifyKey(1, 1, 3)
+    assert result_of(state).outcome is ToolOutcome.FAILED
+    assert result_of(state).content.endswith(effects.ABSENT)
+
+
+@pytest.mark.accepts("T47")
+@pytest.mark.parametrize("loss", [Loss.TIMED_OUT, Loss.BY_OPERATOR, Loss.WORKER_LOST])
+def test_every_loss_is_looked_up(loss: Loss) -> None:
+    """Also of a tool that may not be repeated."""
+    agent = payer(verifies=True)
+
+    [move] = moves_at_once(after(agent, lost(loss)), agent)
+
+    assert isinstance(move, Verify)
+
+
+@pytest.mark.accepts("T47")
+def test_call_that_a_cancel_has_stopped_is_unknown_at_once() -> None:
+    """The turn is about to end; a call that could not be run has failed."""
+    agent = payer(verifies=True)
+
+    cancelled = after(agent, lost(Loss.CANCELLED))
+    not_run = after(agent, lost(Loss.FAILED))
+
+    assert result_of(cancelled).outcome is ToolOutcome.UNKNOWN
+    assert [record.status for record in effects.known(cancelled)] == ["unknown"]
+    assert result_of(not_run).outcome is ToolOutcome.FAILED
+    assert effects.known(not_run) == ()
+
+
+@pytest.mark.accepts("T48")
+def test_error_after_an_earlier_call_with_the_same_effect_is_unknown() -> None:
+    """The service may refuse the second call because of the first: `409 already paid`."""
+    agent = payer(is_idempotent=True)
+    unknown = ToolOutput(content="no answer", is_error=True, is_unknown=True, effect_key="k" * 32)
+    refused = ToolOutput(
+        content="409 already paid", is_error=True, effect_key="k" * 32, same_as=(":1:c1",)
+    )
+    state = after(agent, ToolReturned(ToolKey(1, 1), unknown), asks(2, "c2"))
+
+    state = fold([ToolReturned(ToolKey(2, 1), refused)], state)
+
+    assert result_of(state).outcome is ToolOutcome.UNKNOWN
+    assert "An earlier call, in step 1, has the same effect" in result_of(state).content
+
+
+@pytest.mark.accepts("T46")
+def test_calls_with_keys_are_made_one_after_the_other() -> None:
+    """The second may have the effect of the first. Calls without keys are made at once."""
+    keyed, plain = payer(parallel=True), payer(parallel=True, has_key=False, verifies=True)
+    request = TurnRequest(agent="any", task=Task(content="go"))
+    counts = []
+    for agent in (keyed, plain):
+        begun = (TurnStarted(request), AgentResolved(AgentKey(), agent), asks(1, "c1", "c2"))
+        counts.append(len(moves_at_once(fold(begun), agent)))
+
+    assert counts == [1, 2]
+
+
+@pytest.mark.accepts("T48")
+@pytest.mark.parametrize(("may_recur", "known"), [(False, 1), (True, 0)])
+def test_effect_that_may_recur_is_known_only_while_it_is_unknown(
+    may_recur: bool, known: int
+) -> None:
+    """So that a second coffee is served."""
+    agent = payer(may_recur=may_recur)
+    done = ToolOutput(content="paid", effect_key="k" * 32)
+    state = after(agent, ToolReturned(ToolKey(1, 1), done))
+    open_ = after(agent, lost())
+
+    assert len(effects.known_of(state, agent.tools[0])) == known
+    assert len(effects.known_of(open_, agent.tools[0])) == 1
+
+
+@pytest.mark.accepts("T48")
+def test_call_that_was_not_made_has_no_record_of_its_own() -> None:
+    """The effect that is found is that of the earlier call, which is settled by it."""
+    agent = payer(verifies=True)
+    key = "k" * 32
+    known = ToolOutput(
+        content="", is_error=True, known="unknown", effect_key=key, same_as=(":1:c1",)
+    )
+    state = after(agent, lost(), verdict("unreadable", effect_key=key), asks(2, "c2"))
+
+    state = fold([ToolReturned(ToolKey(2, 1), known)], state)
+    found = Verification(verdict="found", content="paid", effect_key=key, same_as=(":1:c1",))
+    state = fold([Verified(VerifyKey(2, 1), found)], state)
+
+    assert [(record.place, record.status) for record in effects.known(state)] == [(":1:c1", "done")]
+    assert result_of(state).outcome is ToolOutcome.VERIFIED
+
+
+@pytest.mark.accepts("T48")
+def test_call_is_made_if_the_earlier_one_has_not_taken_effect() -> None:
+    """As a first attempt: nothing of this call was lost."""
+    agent = payer(verifies=True)
+    key = "k" * 32
+    known = ToolOutput(content="", is_error=True, known="unknown", effect_key=key)
+    state = after(agent, ToolReturned(ToolKey(1, 1), known), verdict("absent", effect_key=key))
+
+    [move] = moves_at_once(state, agent)
+
+    assert isinstance(move, Act)
+    assert move.key == ToolKey(1, 1, 2)
+    assert not state.attempts.has_lost(move.key)
+
+
+@pytest.mark.accepts("T45")
+def test_call_that_is_looked_up_may_have_taken_effect() -> None:
+    """So a report lists it, if the turn ends meanwhile. A call that was not made is not listed."""
+    agent = payer(verifies=True)
+    known = ToolOutput(content="", is_error=True, known="unknown", effect_key="k")
+
+    assert steps.may_take_effect(after(agent, lost()), 1)
+    assert not steps.may_take_effect(after(agent, ToolReturned(ToolKey(1, 1), known)), 1)
+
+
+@pytest.mark.accepts("T51")
+def test_delegate_settles_what_its_parent_does_not_know() -> None:
+    """The record that it was given has the id of its parent, whose own record it is."""
+    agent = payer()
+    state = after(agent, lost())
+    [unknown] = effects.passed_on(state, "parent")
+    found = unknown.model_copy(update={"status": "done", "result": "paid"})
+    own = unknown.model_copy(update={"turn_id": "", "call_id": "c9", "status": "done"})
+    lineage = Lineage(ancestors=(Ancestor(turn_id="parent", key="step-2.call-1.child-1"),))
+    summary = Summary(agent="any", outcome=Outcome.COMPLETED, effects=(found, own))
+    child = Child(
+        ChildKey(2, 1, 1),
+        "parent/any-1",
+        TurnRequest(agent="any", task=Task(content="go"), lineage=lineage),
+        NOTHING,
+        ended=True,
+        summary=summary,
+    )
+
+    known = effects.known(replace(state, effects=(), children=(child,)))
+
+    assert [(record.place, record.status) for record in known] == [
+        (":1:c1", "done"),
+        ("parent/any-1:1:c9", "done"),
+    ]
+
+
+def find(invoice: str) -> str | None:
+    """Find a payment."""
+    return None
+
+
+@pytest.mark.accepts("T48", "T51")
+@pytest.mark.parametrize(
+    ("options", "is_done", "status"),
+    [
+        ({}, True, "done"),
+        ({"may_recur": True}, True, None),
+        ({"may_recur": True}, False, "unknown"),
+        ({}, False, "unknown"),
+        ({"idempotent": True}, False, None),
+        ({"idempotent": True, "verify": find}, False, "unknown"),
+    ],
+)
+def test_worker_recognizes_an_effect_by_its_key_or_its_arguments(
+    options: Any, is_done: bool, status: str | None
+) -> None:
+    """Also one that the turn does not know any more, because it was reset."""
+
+    @tool(effect=["invoice"], **options)
+    def pay(invoice: str, amount: int) -> str:
+        return "paid"
+
+    run = ToolRun(
+        owner="a",
+        call_id="c",
+        schema_digest="",
+        effect_scope="turn t",
+        arguments='{"invoice": "i", "amount": 1}',
+    )
+    key = effect_keys.key_of(pay, run)
+    by_arguments = '{"amount": 2, "invoice": "i"}'
+    for known in (
+        KnownEffect(place=":1:c1", is_done=is_done, key=key[:12]),
+        KnownEffect(place=":1:c1", is_done=is_done, arguments=by_arguments),
+    ):
+        recognized = effect_keys.recognized(pay, run, [known])
+        assert recognized.known_before(pay) == status
+        assert recognized.key == key
+    other = KnownEffect(place=":1:c1", is_done=True, arguments='{"invoice": "j", "amount": 1}')
+    assert effect_keys.recognized(pay, run, [other]).known_before(pay) is None
+
+
+@pytest.mark.accepts("T51")
+def test_later_run_of_a_turn_looks_up_what_the_run_before_has_lost() -> None:
+    """With the same key, attempt and reason; a call that a person settles waits on."""
+    agent = payer(is_idempotent=True, verifies=True, on_unknown="pause")
+    in_doubt = after(agent, lost(), verdict("absent"), lost(attempt=2))
+    waits = fold([verdict("unreadable", 2, effect_key="k")], in_doubt)
+
+    for state in (in_doubt, waits):
+        later = carried(state)
+        assert later.open_step.calls == state.open_step.calls
+        assert later.effects == state.effects
+        assert moves_at_once(later, agent) == moves_at_once(state, agent)
+    assert [call.id for call, _ in carried(waits).asked.calls] == ["c1"]

@@ -122,7 +122,7 @@ PLANTED = (
         "        return (TaskBegan(), *facts) if facts and self._tasks.begins() else facts",
         "        return facts",
         (FOLD,),
-        seeds=120,
+        seeds=350,
     ),
     Planted(
         "an update that waits for the run before is not answered at the end",

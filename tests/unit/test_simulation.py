@@ -38,7 +38,6 @@ CHUNKS = [
     for first in range(0, SEEDS, CHUNK)
 ]
 FOUND = {
-    116: "budget is added to a delegate that ends in the same workflow task",
     317: "resume arrives in the workflow task of a failed call",
     347: "resume arrives in the workflow task that takes over the run before",
 }

@@ -17,9 +17,9 @@ _EFFECTS = """
 with lines, and the service fails in one of the modes of [a service that
 fails](testing.md#a-service-that-fails). The modes and the measures are those of LIMBO ([arXiv
 2609.29095](https://arxiv.org/abs/2609.29095)), and EPISODES tasks and modes fit together, as many
-as there; the tasks are our own. The ledger of the service is the judge. After an error the model calls again at
-once (blind), says what it was told (tell), reads back and calls again for what is missing
-(careful), or does so after a while (patient). Each cell has a number for each: BEHAVIOURS.
+as there; the tasks are our own. The ledger of the service is the judge. After an error the model
+calls again at once (blind), says what it was told (tell), reads back and calls again for what is
+missing (careful), or does so after a while (patient). Each cell has a number for each: BEHAVIOURS.
 
 """
 _NOTES = """

@@ -80,6 +80,33 @@ async def test_fork_of_a_fork_has_the_keys_of_the_first_turn(runtime: Runtime, b
 
 
 @pytest.mark.accepts("T51")
+async def test_fork_of_a_running_turn_looks_up_the_call_that_runs(
+    runtime: Runtime, bank: Bank
+) -> None:
+    """It may have taken effect; the fork does not pay before it knows."""
+    began, ends = asyncio.Event(), asyncio.Event()
+
+    @tool(effect=["invoice"], verify=reader(bank))
+    async def pay(invoice: str, amount: int, ctx: ToolContext[Any]) -> str:
+        paid = bank.pay(invoice, amount, ctx)
+        began.set()
+        await ends.wait()
+        return paid
+
+    agent = Agent(name="clerk", model="scripted:clerk", tools=[pay])
+    async with runtime(agent, model=ScriptedModel(pays(), pays(), says("a"), says("b"))) as client:
+        turn = await client.start("clerk", "pay")
+        await began.wait()
+        fork = await (await turn.fork(0)).result()
+        ends.set()
+        first = await turn.result()
+
+    assert len(bank.ledger) == 1
+    assert results(first) == [(ToolOutcome.DONE, "paid i-1")]
+    assert results(fork)[0][0] is ToolOutcome.VERIFIED
+
+
+@pytest.mark.accepts("T51")
 async def test_resumed_turn_looks_up_what_a_cancel_has_cut_off(
     runtime: Runtime, bank: Bank
 ) -> None:

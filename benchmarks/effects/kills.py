@@ -33,7 +33,7 @@ MOMENTS = {"before": Fault.NONE, "in": Fault.TIMEOUT_POST, "after": Fault.NONE}
 APP = "benchmarks.effects.app:make"
 LOOPS = "benchmarks.effects.handwritten"
 ROOT = Path(__file__).parents[2]
-PATIENCE_S, LOOK_S = 180.0, 0.1
+PATIENCE_S, LOOK_S = 600.0, 0.1
 _HEARTBEAT = {"PERDURE_HEARTBEAT_S": "1", "PERDURE_HEARTBEAT_TOLERANCE_S": "4"}
 
 

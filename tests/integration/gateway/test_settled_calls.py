@@ -21,6 +21,7 @@ from perdure.clients import AgentClient, Turn
 from perdure.clients.gateway import A2AAgent
 from perdure.events import Decided
 from perdure.testing import ScriptedModel, call, calls, says
+from perdure.values.approvals import Settlement
 from perdure.values.states import State
 
 from ...conftest import Runtime
@@ -61,7 +62,9 @@ async def desk(
         yield client, http
 
 
-async def end_of(turn: Turn[Any]) -> tuple[ToolOutcome, str, list[tuple[str | None, str | None]]]:
+async def end_of(
+    turn: Turn[Any],
+) -> tuple[ToolOutcome, str, list[tuple[Settlement | None, str | None]]]:
     """The result of the only call, and what was decided about it, and by whom."""
     report = await turn.result()
     [result] = report.steps[0].results

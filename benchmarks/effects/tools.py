@@ -193,7 +193,7 @@ async def killed(kill: str, moment: str, name: str) -> None:
     """Wait for the end of the process, once for a name, if the kill has to come at this moment."""
     if kill != moment:
         return
-    note = Path(os.environ[GATE]) / name
+    note = Path(os.environ[GATE]) / name.replace("/", "-")
     if not note.exists():
         note.write_text(str(os.getpid()), encoding="utf-8")
         await asyncio.sleep(_NEVER_S)

@@ -166,7 +166,11 @@ class PerdureError(Exception):
     def info(self) -> ErrorInfo:
         """Return the error as a value, including causes that are Perdure errors."""
         cause = self.__cause__.info() if isinstance(self.__cause__, PerdureError) else None
-        about = {"severity": self.severity, "message": self.message, "context": self.context}
+        about: dict[str, Any] = {
+            "severity": self.severity,
+            "message": self.message,
+            "context": self.context,
+        }
         return ErrorInfo(code=self.code, cause=cause, **about)
 
     def to_dict(self) -> dict[str, JsonValue]:

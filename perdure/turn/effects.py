@@ -30,7 +30,7 @@ FOUND_EARLIER = (
     "\n[This call was not made: an earlier one, in {place}, has the same effect. Its answer was"
     " lost; it was looked up, and has taken effect.]"
 )
-ABSENT = "\n[It was looked up afterwards, and has not taken effect.]"
+ABSENT = "\n[It was looked up afterwards, and its effect was not there.]"
 UNREADABLE = "\n[It could not be looked up: {reason}]"
 AFTER_EARLIER = (
     "\n[An earlier call, in {place}, has the same effect, and may have taken effect. So this error"

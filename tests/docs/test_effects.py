@@ -2,68 +2,18 @@
 
 import contextlib
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
 from datetime import timedelta
-from types import SimpleNamespace
 from typing import Any
 
-from perdure import Agent, OutcomeUnknown, Registry, ToolOutcome, errors, tool
+from perdure import Agent, Registry, ToolOutcome, errors, tool
 from perdure.agents.effects import PinnedEffect
 from perdure.testing import ScriptedModel, call, calls, says
 from perdure.turn.facts import WaitBegan
 from perdure.worker import AgentWorker
 
+from ..support.docs import given
 from ..support.spending import until
 from .conftest import Tell
-
-
-@dataclass
-class Services:
-    """A bank, a mail server and a hotel, whose answers can be lost."""
-
-    done: list[tuple[str, ...]] = field(default_factory=list)
-    loses: int = 0
-
-    def _answer(self, *what: str) -> Any:
-        self.done.append(what)
-        if self.loses:
-            self.loses -= 1
-            raise OutcomeUnknown("no answer")
-        return SimpleNamespace(reference="4711", number="12")
-
-    async def pay(self, customer: str, invoice: str, cents: int, key: str) -> Any:
-        return self._answer("paid", customer, invoice)
-
-    async def find(self, customer: str, invoice: str) -> Any:
-        there = ("paid", customer, invoice) in self.done
-        return SimpleNamespace(reference="4711") if there else None
-
-    async def send(self, to: str, subject: str, text: str) -> None:
-        self._answer("sent", to)
-
-    async def book(self, room: str, day: str, guests: int, key: str) -> Any:
-        if ("booked", key) in self.done:
-            return SimpleNamespace(number="12")
-        return self._answer("booked", key)
-
-
-@dataclass
-class Deps:
-    """What the lifespan of the page's worker yields."""
-
-    services: Services
-
-    @property
-    def bank(self) -> Services:
-        return self.services
-
-    @property
-    def mail(self) -> Services:
-        return self.services
-
-    @property
-    def hotel(self) -> Services:
-        return self.services
 
 
 def pays() -> Any:
@@ -72,14 +22,14 @@ def pays() -> Any:
 
 async def test_effects_are_as_the_page_says(tell: Tell) -> None:
     """A payment that is looked up, a mail that a person settles, and a booking with a key."""
-    services = Services()
+    services = given.Service()
 
     @contextlib.asynccontextmanager
-    async def lifespan() -> AsyncIterator[Deps]:
-        yield Deps(services)
+    async def lifespan() -> AsyncIterator[given.Services]:
+        yield given.Services(services)
 
     async with tell("effects") as story:
-        story.given(Deps=Deps)
+        story.given(Services=given.Services)
         pay = await story.defining("pay")
         send_mail = await story.defining("send_mail")
         settle_all = await story.defining("settle_all")

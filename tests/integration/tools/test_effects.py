@@ -131,7 +131,7 @@ async def test_call_that_may_not_be_repeated_is_said_to_be_without_effect(
 
     [(first, content), second] = results(report)
     assert (first, second) == (ToolOutcome.FAILED, (ToolOutcome.DONE, "paid i-1"))
-    assert content.endswith("[It was looked up afterwards, and has not taken effect.]")
+    assert content.endswith("[It was looked up afterwards, and its effect was not there.]")
     assert (len(bank.ledger), bank.attempts) == (1, [1, 1])
     assert report.unsettled == ()
 

@@ -68,7 +68,7 @@ async def test_answer_of_a_server_may_say_that_there_is_nothing(run: Run, tmp_pa
 
     [(outcome, content)] = results(report)
     assert outcome is ToolOutcome.FAILED
-    assert content.endswith("[It was looked up afterwards, and has not taken effect.]")
+    assert content.endswith("[It was looked up afterwards, and its effect was not there.]")
 
 
 @pytest.mark.accepts("T53")

@@ -165,13 +165,13 @@ class PerdureError(Exception):
 
     def info(self) -> ErrorInfo:
         """Return the error as a value, including causes that are Perdure errors."""
-        cause = self.__cause__.info() if isinstance(self.__cause__, PerdureError) else None
-        about: dict[str, Any] = {
-            "severity": self.severity,
-            "message": self.message,
-            "context": self.context,
-        }
-        return ErrorInfo(code=self.code, cause=cause, **about)
+        return ErrorInfo(
+            code=self.code,
+            severity=self.severity,
+            message=self.message,
+            context=self.context,
+            cause=self.__cause__.info() if isinstance(self.__cause__, PerdureError) else None,
+        )
 
     def to_dict(self) -> dict[str, JsonValue]:
         """Return code, severity, message, context and cause as JSON values, but no stack trace."""
@@ -496,6 +496,5 @@ def from_info(info: ErrorInfo) -> PerdureError:
     """
     cls = next((c for c in tree() if c.code == info.code), PerdureError)
     error = cls(info.message, severity=info.severity, context=info.context)
-    if info.cause is not None:
-        error.__cause__ = from_info(info.cause)
+    error.__cause__ = from_info(info.cause) if info.cause is not None else None
     return error

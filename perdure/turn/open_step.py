@@ -17,7 +17,7 @@ from perdure.values.approvals import Decision
 from perdure.values.messages import ToolCall, ToolResult
 from perdure.values.reports import Tried
 
-_RESULT = attrgetter("result")
+_RESULT, _DOUBT = attrgetter("result"), attrgetter("doubt")
 
 
 @dataclass(frozen=True)
@@ -113,6 +113,11 @@ class OpenStep:
     def is_finished(self) -> bool:
         """Whether every call has a result."""
         return all(map(_RESULT, self.calls))  # `map` runs no bytecode per call
+
+    @property
+    def has_doubts(self) -> bool:
+        """Whether the outcome of a call is unknown, and is being found out."""
+        return any(map(_DOUBT, self.calls))
 
     @property
     def results(self) -> tuple[ToolResult, ...]:

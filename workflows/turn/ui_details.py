@@ -119,7 +119,7 @@ def _children(state: TurnState) -> list[str]:
 def _doubts(state: TurnState) -> list[str]:
     """Return the calls that were made, and whose outcome is looked up."""
     lines: list[str] = []
-    for _, open_call in state.open_step.unfinished:
+    for _, open_call in state.open_step.unfinished if state.open_step.has_doubts else ():
         if open_call.doubt is not None and not open_call.doubt.waits:
             name = markdown(word(open_call.call.name))
             lines += ["", f"**Outcome unknown:** {name}: {_plain(open_call.doubt.reason, 300)}"]

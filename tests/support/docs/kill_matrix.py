@@ -18,11 +18,38 @@ CONTROLS = """\
 | the last message is read first | nothing | messages | 2 | 104 |
 | a message that is not read yet is forgotten when another one comes | nothing | messages | 1 | 33 |
 """
+FAULTS = """\
+| fault | runs | not landed | task success | exactly once | unknown, named | bill <= limit | \
+messages | goes on, s | p95 | red |
+|---|---|---|---|---|---|---|---|---|---|---|
+| none | 3 | 0 | 3/3 | 3/3 | 0 | 3/3 | 3/3 |  |  | 0 |
+| kill | 3 | 0 | 3/3 | 3/3 | 0 | 3/3 | 3/3 | 4.3 | 8.7 | 0 |
+| stop | 3 | 0 | 3/3 | 3/3 | 0 | 3/3 | 3/3 | 9.6 | 9.6 | 0 |
+| drain | 3 | 0 | 3/3 | 3/3 | 0 | 3/3 | 3/3 | 0.1 | 0.1 | 0 |
+| machine | 3 | 0 | 3/3 | 3/3 | 0 | 3/3 | 3/3 | 8.8 | 20.5 | 0 |
+| server | 3 | 0 | 3/3 | 3/3 | 0 | 3/3 | 3/3 | 2.7 | 3.3 | 0 |
+| gateway | 3 | 0 | 3/3 | 3/3 | 0 | 3/3 | 3/3 | 0.4 | 0.9 | 0 |
+| cut | 3 | 0 | 3/3 | 3/3 | 1 | 3/3 | 3/3 | 20.4 | 20.4 | 0 |
+| disk | 3 | 0 | 3/3 | 3/3 | 1 | 3/3 | 3/3 | 0.2 | 20.1 | 0 |
+| deploy | 3 | 0 | 3/3 | 3/3 | 0 | 3/3 | 3/3 | 0.2 | 3.0 | 0 |
+| reset | 3 | 0 | 3/3 | 3/3 | 1 | 3/3 | 3/3 | 0.1 | 0.7 | 0 |
+| carry | 2 | 1 | 2/2 | 2/2 | 0 | 2/2 | 2/2 | 0.6 | 0.7 | 0 |
+| kill before charge | 1 | 0 | 0/1 | 0/1 | 1 | 1/1 | 1/1 | 20.8 | 20.8 | 0 |
+| kill in charge | 1 | 0 | 1/1 | 1/1 | 1 | 1/1 | 1/1 | 5.9 | 5.9 | 0 |
+| kill in book | 1 | 0 | 1/1 | 1/1 | 0 | 1/1 | 1/1 | 8.7 | 8.7 | 0 |
+| machine in charge | 1 | 0 | 1/1 | 1/1 | 1 | 1/1 | 1/1 | 8.5 | 8.5 | 0 |
+| replaced call | 1 | 0 | 1/1 | 1/1 | 0 | 1/1 | 1/1 | 0.2 | 0.2 | 0 |
+| 2 deciders | 1 | 0 | 1/1 | 1/1 | 0 | 1/1 | 1/1 | 1.0 | 1.0 | 0 |
+| 4 deciders | 1 | 0 | 1/1 | 1/1 | 0 | 1/1 | 1/1 | 0.9 | 0.9 | 0 |
+| 8 deciders | 1 | 0 | 1/1 | 1/1 | 0 | 1/1 | 1/1 | 0.8 | 0.8 | 0 |
+| 16 deciders | 1 | 0 | 1/1 | 1/1 | 0 | 1/1 | 1/1 | 1.3 | 1.3 | 0 |
+"""
 NOTE = """
 Seen in three runs on 2026-11-26, on commits `f5dea97` and `884891c`, with seed 29 and six jobs at a
 time on two cores that were shared with other work.
 """
-SECTION = """
+SECTION = (
+    """
 ## The kill matrix
 
 `make -C benchmarks matrix` runs a job as users run theirs: on a Temporal server with a file, with
@@ -73,6 +100,16 @@ decisions were used |
 A reset may do again what came after its point, and spend the rest of the budget again, as
 [documented](operating.md#reset-a-turn); so after one reset, two are allowed.
 
+### What it has shown
+
+FAULTS
+
+No effect was made twice, claimed and not made, or made without its approval; no call was decided
+twice, and no turn was stuck. The job with `kill before charge` ends honestly without its payment:
+its worker was killed before the payment was made, the tool may not be repeated, and the answer
+names it as unknown. Measured on 2026-11-27 on commit `3a71ebb0`, with seed 29: the short form, at
+events 36, 76 and 116 of 124, six jobs at a time on two quiet cores, in 3.4 minutes.
+
 ### Builds without a safeguard
 
 These are copies of the product from which a safeguard is removed, in all of its layers. Their jobs,
@@ -83,4 +120,7 @@ seconds.
 |---|---|---|---|---|
 CONTROLS
 NOTE
-""".replace("CONTROLS\n", CONTROLS).replace("NOTE\n", NOTE)
+""".replace("FAULTS\n", FAULTS)
+    .replace("CONTROLS\n", CONTROLS)
+    .replace("NOTE\n", NOTE)
+)

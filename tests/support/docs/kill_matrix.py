@@ -4,19 +4,19 @@ from __future__ import annotations
 
 CONTROLS = """\
 | a tool that may not be repeated is, after its worker was lost | kill in charge | duplicates | \
-3 | 95 |
-| tools are retried by Temporal | machine in charge | duplicates | 1 | 75 |
-| each attempt of a tool has another idempotency key | kill in book | duplicates | 1 | 25 |
-| nothing is reserved before a call | nothing | bill | 1 | 40 |
-| an approval is bound neither to arguments nor to a run | replaced call | unapproved | 1 | 14 |
-| calls that need an approval do not wait for it | nothing | unapproved | 1 | 55 |
-| every decision that arrives in one workflow task is accepted | 16 deciders | decided twice | \
-1 | 29 |
-| heartbeats are not missed for an hour | machine in charge | stuck | 2 | 93 |
-| a worker process that died is not started again | kill in charge | stuck | 1 | 62 |
-| a tool whose worker was lost is reported as done | kill before charge | overclaims | 1 | 52 |
-| the last message is read first | nothing | messages | 2 | 104 |
-| a message that is not read yet is forgotten when another one comes | nothing | messages | 1 | 33 |
+1 | 22 |
+| tools are retried by Temporal | machine in charge | duplicates | 1 | 27 |
+| each attempt of a tool has another idempotency key | kill in book | duplicates | 1 | 20 |
+| nothing is reserved before a call | nothing | bill | 1 | 7 |
+| an approval is bound neither to arguments nor to a run | replaced call | unapproved | 1 | 15 |
+| calls that need an approval do not wait for it | nothing | unapproved | 1 | 8 |
+| every decision that arrives in one workflow task is accepted | 16 deciders | *not in this run* | \
+4 | 22 |
+| heartbeats are not missed for an hour | machine in charge | *not in this run* | 4 | 256 |
+| a worker process that died is not started again | kill in charge | stuck | 1 | 120 |
+| a tool whose worker was lost is reported as done | kill before charge | overclaims | 1 | 25 |
+| the last message is read first | nothing | messages | 1 | 15 |
+| a message that is not read yet is forgotten when another one comes | nothing | messages | 1 | 14 |
 """
 FAULTS = """\
 | fault | runs | not landed | task success | exactly once | unknown, named | bill <= limit | \
@@ -45,8 +45,11 @@ messages | goes on, s | p95 | red |
 | 16 deciders | 1 | 0 | 1/1 | 1/1 | 0 | 1/1 | 1/1 | 1.3 | 1.3 | 0 |
 """
 NOTE = """
-Seen in three runs on 2026-11-26, on commits `f5dea97` and `884891c`, with seed 29 and six jobs at a
-time on two cores that were shared with other work.
+Run at once on 2026-11-27 on commit `3a71ebb0`, with seed 29, six jobs at a time on two quiet cores,
+in 5.6 minutes: 10 of 12 were seen. The other two were seen on commit `f5dea97`, while other work
+shared the cores: the decisions by *decided twice*, after one job and 29 s, and the heartbeats by
+*stuck*, after two jobs and 93 s. On a quiet machine, 16 decisions seldom arrive in one workflow
+task; why the second one was not seen there is not known yet.
 """
 SECTION = (
     """

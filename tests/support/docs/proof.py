@@ -107,7 +107,8 @@ FINDINGS_HEAD = """
 
 These are the faults of workflows that reviews have found. They were mended before there was a
 simulator, so they are planted into the code of today. The table says which check finds each, or
-why none does.
+why none does. A limit of 300 is how far is searched: the rows of sessions were found within it on
+2026-11-26, before the simulator had forks and resets; those of turns have not been searched since.
 
 | fault | mended | found by | within |
 |---|---|---|---|

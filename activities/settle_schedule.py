@@ -27,7 +27,7 @@ from perdure.temporal import schedule_updates
 from perdure.temporal.histories.runs import describe_last
 from perdure.temporal.names import BATCHES
 from perdure.temporal.payloads import pack
-from perdure.turn.schedule_account import ScheduleAccount, SettleCall
+from perdure.turn.schedule_account import ScheduleAccount, SettleScheduleCall
 from perdure.turn.wire import ChildRun, Noted, TurnRequest
 from perdure.values.budgets import Spending
 
@@ -43,7 +43,7 @@ _LEFT_NO_WORD = (
 _FORBIDDEN = (RPCStatusCode.PERMISSION_DENIED, RPCStatusCode.UNAUTHENTICATED)
 
 
-async def settle_schedule(call: SettleCall) -> Noted:
+async def settle_schedule(call: SettleScheduleCall) -> Noted:
     """Count a turn or a batch once, however often this is called.
 
     Raises:
@@ -70,7 +70,7 @@ async def settle_schedule(call: SettleCall) -> Noted:
     raise ApplicationError("the schedule is changed all the time", type="UNAVAILABLE")
 
 
-async def _settle(client: Client, call: SettleCall) -> bool:
+async def _settle(client: Client, call: SettleScheduleCall) -> bool:
     """Count a turn. Returns False if the schedule was changed meanwhile."""
     schedule = await client.get_schedule_handle(call.schedule_id).describe()
     request = await schedule_updates.input_of(client, schedule.raw_description)

@@ -5,8 +5,8 @@ It only reads, so Temporal repeats it while the service does not answer. It runs
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,6 +18,7 @@ from perdure.activities.call_tool import ToolActivities
 from perdure.activities.effect_keys import Recognized
 from perdure.activities.error_log import log_raised
 from perdure.activities.tool_results import fitted, output_of
+from perdure.activities.user_code import called
 from perdure.agents.mcp_effects import MCPReader
 from perdure.agents.tool_context import OutcomeUnknown
 from perdure.agents.tools import Tool
@@ -71,10 +72,8 @@ class Verifications:
             raise ApplicationError(reason, type=type(error).__name__) from error
 
     async def _called(self, reader: Tool, arguments: Mapping[str, Any]) -> object:
-        if reader.is_async:
-            loop = self._tools.loop_of(reader)
-            return await loop.run(reader.function(**arguments), f"tool {reader.name!r}")
-        return await asyncio.to_thread(reader.function, **arguments)
+        calling = called(functools.partial(reader.function, **arguments), limit=reader.timeout)
+        return await self._tools.loop_of(reader).run(calling, f"tool {reader.name!r}")
 
     def _found(self, reader: Tool, run: ToolRun, value: object) -> Verification:
         """Return the verdict for what the function returned: None is nothing."""

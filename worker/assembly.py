@@ -69,7 +69,7 @@ from perdure.temporal.payloads import V, is_foreign, pack, raw_input, undecodabl
 from perdure.turn.approvals import PolicyCall
 from perdure.turn.continuation import CarryCall
 from perdure.turn.hook_values import HookCall, ObserverCall
-from perdure.turn.schedule_account import SettleCall
+from perdure.turn.schedule_account import SettleScheduleCall
 from perdure.turn.wire import AgentCall, ChildRun, ModelCall, ToolRun
 from perdure.worker import internals
 from perdure.worker.settings import WorkerSettings
@@ -222,7 +222,7 @@ def _others(agents: Agents, hooks: Hooks) -> tuple[Handler, ...]:
         _handler(RECORD_TURN, record_turn, RecordCall, may_be_stored=True, final=unreadable),
         _handler(SEND_MESSAGE, send_message, MessageCall, final=REFUSED),
         _handler(STORE_BATCH, store_batch, StoreCall, final=NOT_STORED),
-        _handler(SETTLE_SCHEDULE, settle_schedule, SettleCall, final=NOT_KEPT),
+        _handler(SETTLE_SCHEDULE, settle_schedule, SettleScheduleCall, final=NOT_KEPT),
     )
 
 

@@ -14,7 +14,7 @@ from temporalio.exceptions import ActivityError
 from perdure import errors, limits
 from perdure.temporal.names import SETTLE_SCHEDULE
 from perdure.temporal.payloads import pack
-from perdure.turn.schedule_account import SettleCall
+from perdure.turn.schedule_account import SettleScheduleCall
 from perdure.turn.slot import ScheduledBy
 from perdure.turn.state import TurnState
 from perdure.turn.wire import TurnRequest
@@ -57,7 +57,7 @@ async def count(
     if schedule is None or schedule.account is None:
         return
     account = schedule.account
-    call = SettleCall(
+    call = SettleScheduleCall(
         schedule_id=schedule.id,
         run_id=workflow.info().first_execution_run_id,
         spent=spent,
@@ -69,7 +69,7 @@ async def count(
         workflow.logger.warning("the total budget of schedule %r is not kept", call.schedule_id)
 
 
-async def _counted(call: SettleCall) -> RawValue:
+async def _counted(call: SettleScheduleCall) -> RawValue:
     result: RawValue = await workflow.execute_activity(
         SETTLE_SCHEDULE,
         pack(call),

@@ -69,7 +69,7 @@ SEND_MESSAGE = "perdure.send_message"
 """`MessageCall -> MessageDelivery`: send a message of a schedule to a session."""
 
 SETTLE_SCHEDULE = "perdure.settle_schedule"
-"""`SettleCall -> Noted`: count a turn in the budget of its schedule."""
+"""`SettleScheduleCall -> Noted`: count a turn in the budget of its schedule."""
 
 WEBHOOK = "AgentWebhook"
 """The workflow type that delivers the webhook of a turn."""

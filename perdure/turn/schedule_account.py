@@ -66,7 +66,7 @@ class ScheduleAccount(Wire):
         return self.model_copy(update={"spent": self.spent + spent, "settled": settled})
 
 
-class SettleCall(Wire):
+class SettleScheduleCall(Wire):
     """Input of the activity that counts a turn in the budget of its schedule.
 
     `run_id` is the turn's first run. `is_limited` is set if it ended because nothing more was left

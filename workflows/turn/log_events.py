@@ -97,7 +97,7 @@ def call_ended(before: TurnState, after: TurnState, fact: Recorded, took_ms: int
             _tool_ended(before, after, key, took_ms, loss.value)
         case Verified(key, found):
             reason = found.content if found.verdict == "unreadable" else ""
-            _verified(before, key, took_ms, found.verdict, reason)
+            _tool_ended(before, after, key, took_ms, found.verdict, reason, event="verified")
 
 
 def _model_answered(before: TurnState, after: TurnState, fact: ModelAnswered) -> None:
@@ -138,17 +138,19 @@ def _model_failed(before: TurnState, after: TurnState, key: ModelKey, error: Err
 def _tool_ended(
     before: TurnState,
     after: TurnState,
-    key: ToolKey,
+    key: ToolKey | VerifyKey,
     duration_ms: int,
     outcome: str,
     error_text: str = "",
+    *,
+    event: str = "tool_call",
 ) -> None:
     open_call = before.open_step.find(key.call)
     if open_call is None:
         return
     _write(
         after,
-        "tool_call",
+        event,
         key,
         tool=open_call.call.name,
         duration_ms=duration_ms,
@@ -156,22 +158,6 @@ def _tool_ended(
         error_text=error_text,
         **_decided_by(before, open_call.call.id),
     )
-
-
-def _verified(
-    before: TurnState, key: VerifyKey, duration_ms: int, verdict: str, error_text: str
-) -> None:
-    open_call = before.open_step.find(key.call)
-    if open_call is not None:
-        _write(
-            before,
-            "verified",
-            key,
-            tool=open_call.call.name,
-            duration_ms=duration_ms,
-            outcome=verdict,
-            error_text=error_text,
-        )
 
 
 def answered_without_a_run(before: TurnState, after: TurnState, *, refused: str = "denied") -> None:

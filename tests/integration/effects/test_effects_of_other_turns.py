@@ -20,7 +20,7 @@ from perdure.worker import AgentWorker
 from ...conftest import Runtime
 from ...support.banking import Bank, payer, pays, reader, results
 from ...support.delegating import FREE
-from ...support.long_turns import begin, filling, runs_of
+from ...support.long_turns import begin, delete, filling, runs_of
 from ...support.resets import reset, task_ends
 from ...support.spending import look
 
@@ -226,6 +226,36 @@ async def test_later_run_of_a_turn_knows_what_an_earlier_run_has_done(
     assert len(runs) > 1
     assert len(bank.ledger) == 1
     assert results(report)[-1][1].startswith("Done before, in step 1, and not again.")
+
+
+@pytest.mark.accepts("T51")
+async def test_run_whose_earlier_runs_are_gone_pays(runtime: Runtime, bank: Bank) -> None:
+    """Their retention is over; nobody can say what they did before a reset, if there was one."""
+    began, ends = asyncio.Event(), asyncio.Event()
+
+    @tool(read_only=True)
+    async def hold() -> str:
+        began.set()
+        await ends.wait()
+        return "held"
+
+    agent = Agent(
+        name="reader",
+        model="scripted:reader",
+        tools=[look, hold, payer(bank)],
+        max_iterations="unlimited",
+        parallel_tools=True,
+    )
+    model = ScriptedModel(*filling(3), calls(call("hold")), pays(), says("paid"))
+    async with runtime(agent, model=model) as client:
+        turn = await begin(client)
+        await began.wait()
+        first, *_ = await runs_of(client, turn)
+        await delete(client, turn.id, first)
+        ends.set()
+        report = await turn.result()
+
+    assert results(report)[-1] == (ToolOutcome.DONE, "paid i-1")
 
 
 @pytest.mark.accepts("T51")

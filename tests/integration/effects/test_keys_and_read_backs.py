@@ -301,3 +301,33 @@ async def pending_of(turn: Turn[Any]) -> PendingApproval:
         while not (pending := await turn.pending_approvals()):  # noqa: ASYNC110 - it is read
             await asyncio.sleep(0.05)
     return pending[0]
+
+
+@pytest.mark.accepts("T46", "T47")
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_code_about_an_effect_cannot_end_the_worker(
+    run: Run, bank: Bank, is_async: bool
+) -> None:
+    """A read-back that exits is tried again; `effect=` that exits keeps the call from running."""
+    exits = [SystemExit(3)]
+
+    def find_payment(invoice: str) -> str | None:
+        if exits:
+            raise exits.pop()
+        return bank.find(invoice)
+
+    async def find_later(invoice: str) -> str | None:
+        return find_payment(invoice)
+
+    def leave(paid: Any) -> object:
+        raise SystemExit(3)
+
+    bank.loses = 1
+    found = await report_of(
+        run, payer(bank, verify=find_later if is_async else find_payment), pays()
+    )
+    refused = await report_of(run, payer(bank, effect=leave), pays("i-2"))
+
+    assert results(found)[0][0] is ToolOutcome.VERIFIED
+    assert results(refused)[0][0] is ToolOutcome.FAILED
+    assert [invoice for invoice, *_ in bank.ledger] == ["i-1"]

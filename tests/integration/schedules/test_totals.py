@@ -14,7 +14,7 @@ from perdure import Agent, Budget, Outcome, errors
 from perdure.activities.settle_schedule import settle_schedule
 from perdure.testing import Runtime as PlainRuntime
 from perdure.testing import ScriptedModel, fails, says
-from perdure.turn.schedule_account import SettleCall
+from perdure.turn.schedule_account import SettleScheduleCall
 from perdure.values.budgets import Spending
 
 from ...conftest import Runtime, eventually
@@ -148,7 +148,9 @@ async def test_turn_counts_once_beside_any_other_change(runtime: Runtime) -> Non
         )
         env = ActivityEnvironment(client=client.temporal)
         calls = [
-            SettleCall(schedule_id=daily.id, run_id=f"run-{number}", spent=Spending(tokens=number))
+            SettleScheduleCall(
+                schedule_id=daily.id, run_id=f"run-{number}", spent=Spending(tokens=number)
+            )
             for number in (100, 200)
         ]
         done = [env.run(settle_schedule, call) for call in (*calls, *calls)]

@@ -110,15 +110,9 @@ def key_of(
     """Return the key of an effect: 32 hexadecimal digits.
 
     `scope` is the text of the scope. Everything that `effect` raises is passed on.
-
-    Raises:
-        PerdureError: It tried to end the process.
     """
     if callable(effect):
-        try:
-            values = effect(SimpleNamespace(**arguments))
-        except (SystemExit, KeyboardInterrupt) as error:
-            raise errors.PerdureError(f"it raised {type(error).__name__}") from error
+        values = effect(SimpleNamespace(**arguments))
     else:
         values = [arguments.get(name) for name in effect]
     text = "\n".join((scope, tool, to_json(values, inf_nan_mode="constants").decode()))

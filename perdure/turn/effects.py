@@ -14,6 +14,7 @@ from perdure import errors, limits
 from perdure.agents.definitions import ToolDefinition
 from perdure.agents.effects import PinnedEffect
 from perdure.base import replace
+from perdure.text import clip
 from perdure.turn import steps
 from perdure.turn.child import Child
 from perdure.turn.effect_values import Doubt, KnownEffect, Verification
@@ -176,7 +177,8 @@ def settled(state: TurnState, key: ToolKey, decision: Decision) -> TurnState:
     """Fold what a person says of a call whose outcome is unknown."""
     call, doubt = _call(state, key), state.open_step.at(key.call).doubt
     assert doubt is not None
-    said = f": {decision.reason}" if decision.reason else "."
+    reason = clip(decision.reason, limits.TOOL_RESULT_BYTES // 2)
+    said = f": {reason}" if reason else "."
     match decision.settlement:
         case "done":
             content = BY_PERSON.format(what="has taken effect", said=said)

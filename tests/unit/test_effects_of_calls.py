@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from perdure import tool
+from perdure import limits, tool
 from perdure.activities import effect_keys
 from perdure.agents.definitions import AgentDefinition, ToolDefinition
 from perdure.agents.delegates import Ancestor, Lineage
@@ -18,6 +18,7 @@ from perdure.turn.decide import Act, Verify, moves_at_once
 from perdure.turn.effect_values import KnownEffect, Verification
 from perdure.turn.facts import (
     AgentResolved,
+    Decided,
     Fact,
     Loss,
     ModelAnswered,
@@ -31,6 +32,7 @@ from perdure.turn.keys import AgentKey, ChildKey, ModelKey, ToolKey, VerifyKey
 from perdure.turn.state import TurnState
 from perdure.turn.wire import Summary, ToolOutput, ToolRun, TurnRequest
 from perdure.values.answers import ModelAnswer
+from perdure.values.approvals import Decision
 from perdure.values.budgets import NOTHING
 from perdure.values.messages import AssistantMessage, ToolCall, ToolOutcome, ToolResult
 from perdure.values.reports import Outcome, StopReason
@@ -310,3 +312,17 @@ def test_later_run_of_a_turn_looks_up_what_the_run_before_has_lost() -> None:
         assert later.effects == state.effects
         assert moves_at_once(later, agent) == moves_at_once(state, agent)
     assert [call.id for call, _ in carried(waits).asked.calls] == ["c1"]
+
+
+@pytest.mark.accepts("T50")
+@pytest.mark.parametrize("settlement", ["done", "absent", None])
+def test_what_a_person_says_of_a_call_is_bounded(settlement: Any) -> None:
+    """As every result of a tool."""
+    agent = payer(on_unknown="pause")
+    decision = Decision(
+        call_id="c1", digest="", approve=False, reason="x" * 200_000, settlement=settlement
+    )
+
+    state = fold([Decided(decision)], after(agent, lost()))
+
+    assert len(result_of(state).content) <= limits.TOOL_RESULT_BYTES

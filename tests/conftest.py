@@ -29,6 +29,7 @@ import hypothesis
 import pytest
 from temporalio.api.enums.v1 import WorkflowTaskFailedCause
 from temporalio.client import Client, WorkflowHistory
+from temporalio.worker._workflow import _InterruptDeadlockError
 
 from perdure import Agent, AgentReport, ModelRetryPolicy, Outcome, Registry, limits
 from perdure.clients import AgentClient, Turn
@@ -97,6 +98,19 @@ def pytest_configure(config: pytest.Config) -> None:
     if not {HISTORIES, _SHARE} & os.environ.keys():
         config.stash[_scratch] = tempfile.TemporaryDirectory(prefix="perdure-histories-")
         os.environ[_SHARE] = config.stash[_scratch].name
+
+
+def pytest_sessionstart() -> None:
+    """Keep the interrupt of a workflow thread out of what fails a test: on a busy machine it may
+    fall into a callback of a weak reference, which cannot raise it (`_BUSY`).
+    """
+    report = sys.unraisablehook
+
+    def hook(unraisable: "sys.UnraisableHookArgs", /) -> None:
+        if unraisable.exc_type is not _InterruptDeadlockError:
+            report(unraisable)
+
+    sys.unraisablehook = hook
 
 
 @pytest.hookimpl(optionalhook=True)

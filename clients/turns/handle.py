@@ -14,7 +14,7 @@ from temporalio.common import RawValue
 from perdure import errors, validation
 from perdure.agents.agent import Agent
 from perdure.base import T
-from perdure.clients.turns import cancelling, updates, waiting
+from perdure.clients.turns import cancelling, undoing, updates, waiting
 from perdure.clients.turns.forks import UNCHANGED, ForkOptions
 from perdure.clients.turns.readable import ReadableTurn
 from perdure.temporal import access, start_request
@@ -422,6 +422,35 @@ class Turn(ReadableTurn[T]):
         """
         approve = settlement == "again"
         await self._decide(call, token, approve, result, by, settlement=settlement)
+
+    @validation.arguments("the undo")
+    async def undo(self, call_id: validation.Text, *, by: validation.By | None = None) -> Turn[str]:
+        """Take back the effect of a call, by a turn that calls what its tool has in `undo=`.
+
+        This turn, and the turn that it is a delegate of, must be over. A call is taken back once:
+        if that was asked before, this returns the same turn, unless it failed.
+
+        Args:
+            call_id: The id of the call, from `effects` or `report.undoable`; also that of a
+                delegate's call.
+            by: The person or program that asks for it, such as an e-mail address: one line, at most
+                200 characters. It is recorded, not checked.
+
+        Returns: The turn, which may wait for approval. It completes when the effect was taken back,
+            and otherwise fails with `EffectNotUndoneError`.
+
+        Raises:
+            InvalidRequestError: The turn runs, it has no such call, nothing takes its effect back,
+                or `by` is not valid.
+            TurnNotFoundError: Temporal does not have the turn.
+            PayloadDecodeError: This process lacks the codec or the key of the turn.
+            ServerUnreachableError: Temporal does not answer.
+        """
+        run_id = await self._last_known()
+        started = await undoing.start(
+            self._client, self._forks.starter, self.id, run_id, call_id, by
+        )
+        return self._forks.turn_of(started)
 
     @validation.arguments("the answer")
     async def _decide(

@@ -27,7 +27,7 @@ class EffectScopes(Wire):
     turn: str = Field(default="", exclude_if=not_)
     session: str = Field(default="", exclude_if=not_)
 
-    def text(self, scope: EffectScope, root: str) -> str:
+    def text(self, scope: EffectScope | Literal["call"], root: str) -> str:
         """Return the text of a scope, which is a part of keys. `root` is the root of delegates."""
         match scope:
             case "account":
@@ -41,13 +41,14 @@ class EffectScopes(Wire):
 class KnownEffect(Wire):
     """An effect that a worker recognizes by its key, or by the arguments if no key is known.
 
-    `place` is that of its record.
+    `place` is that of its record. `can_undo` means that it may have been taken back since.
     """
 
     place: str
     is_done: bool
     key: str = Field(default="", exclude_if=not_)
     arguments: str = Field(default="", exclude_if=not_)
+    can_undo: bool = Field(default=False, exclude_if=not_)
 
     @classmethod
     def of(cls, record: EffectRecord) -> KnownEffect:
@@ -55,7 +56,25 @@ class KnownEffect(Wire):
         arguments = "" if record.key else record.arguments
         key = record.key[: limits.KEY_BYTES]
         is_done = record.status == "done"
-        return cls(place=record.place, is_done=is_done, key=key, arguments=arguments)
+        return cls(
+            place=record.place,
+            is_done=is_done,
+            key=key,
+            arguments=arguments,
+            can_undo=bool(record.undo),
+        )
+
+
+class Undo(Wire):
+    """What a turn is for that takes back the effect of a call of another turn.
+
+    `record` is about that call, and has its turn. The effects in `then` are taken back afterwards,
+    each by a turn of its own. `by` is who asked for it; None for an agent with `on_failure="undo"`.
+    """
+
+    record: EffectRecord
+    then: tuple[EffectRecord, ...] = Field(default=(), exclude_if=not_)
+    by: str | None = None
 
 
 class Verification(Wire):

@@ -14,7 +14,7 @@ from temporalio.common import RawValue
 from perdure import errors, validation
 from perdure.agents.agent import Agent
 from perdure.base import T
-from perdure.clients.turns import cancelling, updates, waiting
+from perdure.clients.turns import cancelling, settling, updates, waiting
 from perdure.clients.turns.forks import UNCHANGED, ForkOptions
 from perdure.clients.turns.readable import ReadableTurn
 from perdure.temporal import access, start_request
@@ -27,12 +27,16 @@ from perdure.values.approvals import Decision, PendingApproval, Settlement
 from perdure.values.budgets import ABudget, BudgetUpdate, Remaining
 from perdure.values.content import Content, MessageContent
 from perdure.values.model_retry import APolicy
-from perdure.values.reports import AgentReport
+from perdure.values.reports import AgentReport, UnsettledCall
 from perdure.values.webhooks import WebhookUrl
 
 _Call = Annotated[
     PendingApproval | str,
     validation.instance("what pending_approvals gives, or its id", PendingApproval, str),
+]
+_Unsettled = Annotated[
+    UnsettledCall | str,
+    validation.instance("a call of report.unsettled, or its id", UnsettledCall, str),
 ]
 _Arguments = Annotated[
     Mapping[str, JsonValue], validation.instance("a mapping, such as a dict", Mapping)
@@ -397,31 +401,58 @@ class Turn(ReadableTurn[T]):
 
     async def settle(
         self,
-        call: PendingApproval | str,
+        call: PendingApproval | UnsettledCall | str,
         settlement: Settlement,
         result: str = "",
         *,
         token: str | None = None,
         by: str | None = None,
     ) -> None:
-        """Say what became of a call whose outcome is unknown, and for which the turn waits.
+        """Say what became of a call whose outcome is unknown.
 
-        The turn waits if the tool has `on_unknown="pause"`; the call is then among the
-        `pending_approvals`. Needs a worker that runs the turn.
+        If the turn waits for that, the call is among the `pending_approvals`, and this needs a
+        worker that runs the turn. If it has gone on or is over, the call is in `report.unsettled`;
+        this needs no worker, and is not in the events of the turn. Later calls with the same effect
+        follow it, also those of the turns that [know the call](effects.md#where-is-it-one-effect).
 
         Args:
-            call: The call, or its id, as for `approve`.
-            settlement: `done` if it has taken effect, `absent` if it has not, or `again` to make
-                it again, although nobody knows.
+            call: The call, from `pending_approvals` or `report.unsettled`, or its id. A call of a
+                delegate is settled at the delegate's turn.
+            settlement: `done` if it has taken effect, `absent` if it has not, or, for a turn that
+                waits, `again` to make it again, although nobody knows.
             result: What the model reads as the result, such as the number of a payment.
-            token: The call's token, as for `approve`.
+            token: The token of a call that waits, as for `approve`.
             by: The person or program that says so, as for `approve`.
 
         Raises:
+            ApprovalConflictError: There is no such call of unknown outcome, or somebody has settled
+                it already.
+            InvalidRequestError: The turn does not wait, and the call shall be made again.
             PerdureError: As `approve` does.
         """
-        approve = settlement == "again"
-        await self._decide(call, token, approve, result, by, settlement=settlement)
+        if isinstance(call, PendingApproval) or (token is not None and isinstance(call, str)):
+            approve = settlement == "again"
+            await self._decide(call, token, approve, result, by, settlement=settlement)
+            return
+        await self._settle(call, settlement, result, by)
+
+    @validation.arguments("the answer")
+    async def _settle(
+        self,
+        call: _Unsettled,
+        settlement: Settlement,
+        result: validation.Text,
+        by: validation.By | None,
+    ) -> None:
+        if isinstance(call, str):
+            pending = await self.pending_approvals()
+            if any(call in (approval.call_id, waiting.full(approval)) for approval in pending):
+                is_again = settlement == "again"
+                await self._decide(call, None, is_again, result, by, settlement=settlement)
+                return
+        made = await settling.find(self, call)
+        said = settling.decision(made, settlement, result, by)
+        await settling.record(self._client, self.id, await self._last_known(), made, said)
 
     @validation.arguments("the answer")
     async def _decide(

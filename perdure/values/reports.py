@@ -208,8 +208,9 @@ class AgentReport(Value, Generic[T]):
             follows.
         unstopped: The ids of activities that were still running when the turn ended.
         unsettled: The calls whose outcome is unknown, in their order. Somebody has to find out what
-            became of them: the model has only read that nobody knows. `ChildReport.unsettled` is
-            the number of such calls of a delegate.
+            became of them: the model has only read that nobody knows. Calls that a person has
+            settled since are left out. `ChildReport.unsettled` is the number of such calls of a
+            delegate, when it ended.
         forked_from: The point in another turn from which it went on; None for other turns.
         last_agent: The agent that had the turn at the end: the one that it was last handed over to,
             or else `agent`.

@@ -33,6 +33,7 @@ async def test_effects_are_as_the_page_says(tell: Tell) -> None:
         pay = await story.defining("pay")
         send_mail = await story.defining("send_mail")
         settle_all = await story.defining("settle_all")
+        settle_later = await story.defining("settle_later")
         book = await story.defining("book")
         assert pay.pinned_effect == PinnedEffect(
             has_key=True, verifies=True, settle_s=120, verify_timeout_s=60
@@ -50,10 +51,16 @@ async def test_effects_are_as_the_page_says(tell: Tell) -> None:
         mails = calls(call("send_mail", to="ada", subject="hello", text="…"))
         books = calls(call("book", room="1", day="2026-12-01"))
         registry = Registry()
-        for name, item in (("payer", soon), ("writer", asking), ("host", book)):
+        for name, item in (
+            ("payer", soon),
+            ("writer", asking),
+            ("sender", send_mail),
+            ("host", book),
+        ):
             registry.add(Agent(name=name, model="main", tools=[item]))
         model = ScriptedModel(
-            *(pays(), pays(), says("paid"), mails, says("sent"), books, books, says("booked"))
+            *(pays(), pays(), says("paid"), mails, says("sent"), mails, says("perhaps")),
+            *(mails, says("sent"), books, books, says("booked")),
         )
         client = await story.works(AgentWorker(registry, lifespan=lifespan), model)
         services.loses = 1
@@ -64,6 +71,10 @@ async def test_effects_are_as_the_page_says(tell: Tell) -> None:
         await settle_all(turn)
         wrote = await turn.result()
         services.loses = 1
+        sent = await client.start("sender", "Write.")
+        await settle_later(sent, await sent.result())
+        again = await (await sent.fork(0)).result()
+        services.loses = 1
         booked = await client.run("host", "Book.")
 
     first, second = (step.results[0] for step in paid.steps[:2])
@@ -71,9 +82,10 @@ async def test_effects_are_as_the_page_says(tell: Tell) -> None:
     assert first.content.startswith("paid, reference 4711\n")
     assert second.content.startswith("Done before, in step 1, and not again. The result was: paid")
     assert "sent, says the log of the mail server" in wrote.steps[0].results[0].content
+    assert again.steps[0].results[0].content.endswith("sent, says the log of the mail server")
     assert [step.results[0].outcome for step in booked.steps[:2]] == [
         ToolOutcome.UNKNOWN,
         ToolOutcome.DONE,
     ]
-    assert [what for what, *_ in services.done] == ["paid", "sent", "booked"]
+    assert [what for what, *_ in services.done] == ["paid", "sent", "sent", "booked"]
     assert errors.EffectUnknownError.code == "EFFECT_UNKNOWN"

@@ -185,7 +185,8 @@ async def approvals(address: str | None, **values: Any) -> int:
 @click.argument(
     "settlement",
     type=click.Choice(_SETTLEMENTS),
-    help="done if it has taken effect, absent if it has not, again to make it again.",
+    help="done if it has taken effect, absent if it has not, again to let a turn that waits make"
+    " it again.",
 )
 @click.option(
     "--result", default="", metavar="TEXT", help="The result, such as a number; the model reads it."
@@ -196,7 +197,8 @@ async def settle(
 ) -> tuple[dict[str, Any], str]:
     """Say what became of a call whose outcome is unknown.
 
-    The turn waits for that, and `perdure approvals` lists the call with what is known of it.
+    If the turn waits for that, `perdure approvals` lists the call with what is known of it. If it
+    is over, `perdure show` lists the call; later calls with the same effect follow what you say.
     """
     from perdure.text import word
 

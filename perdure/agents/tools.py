@@ -211,6 +211,11 @@ class Tool(Generic[P, R]):
             )
 
     @property
+    def may_recur(self) -> bool:
+        """Whether an effect that is there may be brought about again."""
+        return self._options["may_recur"]
+
+    @property
     def pinned_effect(self) -> PinnedEffect | None:
         """What a turn is pinned to of the effect; None for a tool without options about it.
 

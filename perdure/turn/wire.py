@@ -370,7 +370,8 @@ class ToolOutput(Wire):
     not called, and a person is asked first. With `is_unknown`, it may have taken effect although it
     failed. `effect_key` is the key of its effect, if the tool has such keys, and `same_as` has the
     places of the known records of the same effect. With `known`, the tool was not called, because
-    an earlier call has brought about that effect, or may have.
+    an earlier call has brought about that effect, or may have. With `is_settled`, a person has said
+    so since the record was made, and `content` is the result of the earlier call.
     """
 
     content: str
@@ -382,6 +383,7 @@ class ToolOutput(Wire):
     effect_key: str = Field(default="", exclude_if=not_)
     same_as: tuple[str, ...] = Field(default=(), exclude_if=not_)
     known: EffectStatus | None = Field(default=None, exclude_if=not_)
+    is_settled: bool = Field(default=False, exclude_if=not_)
 
 
 class ChildNews(Wire):

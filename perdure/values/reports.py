@@ -209,8 +209,9 @@ class AgentReport(Value, Generic[T]):
             follows.
         unstopped: The ids of activities that were still running when the turn ended.
         unsettled: The calls whose outcome is unknown, in their order. Somebody has to find out what
-            became of them: the model has only read that nobody knows. `ChildReport.unsettled` is
-            the number of such calls of a delegate.
+            became of them: the model has only read that nobody knows. Calls that a person has
+            settled since are left out. `ChildReport.unsettled` is the number of such calls of a
+            delegate, when it ended.
         undoable: The effects of its calls and its delegates' calls that `Turn.undo` can take back,
             the last first. What was taken back since the end is still here: see `Turn.effects`.
         forked_from: The point in another turn from which it went on; None for other turns.

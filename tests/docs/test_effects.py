@@ -37,6 +37,7 @@ async def test_effects_are_as_the_page_says(tell: Tell) -> None:
         pay = await story.defining("pay")
         send_mail = await story.defining("send_mail")
         settle_all = await story.defining("settle_all")
+        settle_later = await story.defining("settle_later")
         book = await story.defining("book")
         cashier = await story.defining("cashier")
         undo_all = await story.defining("undo_all")
@@ -56,12 +57,18 @@ async def test_effects_are_as_the_page_says(tell: Tell) -> None:
         mails = calls(call("send_mail", to="ada", subject="hello", text="…"))
         books = calls(call("book", room="1", day="2026-12-01"))
         registry = Registry()
-        for name, item in (("payer", soon), ("writer", asking), ("host", book)):
+        for name, item in (
+            ("payer", soon),
+            ("writer", asking),
+            ("sender", send_mail),
+            ("host", book),
+        ):
             registry.add(Agent(name=name, model="main", tools=[item]))
         registry.add(replace(cashier, model="main"))
         charges = calls(call("charge", customer="c", invoice="i"))
         model = ScriptedModel(
-            *(pays(), pays(), says("paid"), mails, says("sent"), books, books, says("booked")),
+            *(pays(), pays(), says("paid"), mails, says("sent"), mails, says("perhaps")),
+            *(mails, says("sent"), books, books, says("booked")),
             *(charges, says("charged")),
         )
         client = await story.works(AgentWorker(registry, lifespan=lifespan), model)
@@ -72,6 +79,10 @@ async def test_effects_are_as_the_page_says(tell: Tell) -> None:
         await until(turn, WaitBegan)
         await settle_all(turn)
         wrote = await turn.result()
+        services.loses = 1
+        sent = await client.start("sender", "Write.")
+        await settle_later(sent, await sent.result())
+        again = await (await sent.fork(0)).result()
         services.loses = 1
         booked = await client.run("host", "Book.")
         turn = await client.start("cashier", "Charge.")
@@ -87,11 +98,12 @@ async def test_effects_are_as_the_page_says(tell: Tell) -> None:
     assert first.content.startswith("paid, reference 4711\n")
     assert second.content.startswith("Done before, in step 1, and not again. The result was: paid")
     assert "sent, says the log of the mail server" in wrote.steps[0].results[0].content
+    assert again.steps[0].results[0].content.endswith("sent, says the log of the mail server")
     assert [step.results[0].outcome for step in booked.steps[:2]] == [
         ToolOutcome.UNKNOWN,
         ToolOutcome.DONE,
     ]
     done = [what for what, *_ in services.done]
-    assert done == ["paid", "sent", "booked", "charged", "refunded"]
+    assert done == ["paid", "sent", "sent", "booked", "charged", "refunded"]
     assert charged.status == "undone"
     assert errors.EffectUnknownError.code == "EFFECT_UNKNOWN"

@@ -164,6 +164,7 @@ PUBLIC = {
         "AgentScheduledBatch",
         "AgentScheduledMessage",
         "AgentSession",
+        "AgentSettlement",
         "AgentTurn",
         "AgentWebhook",
         "run_turn",

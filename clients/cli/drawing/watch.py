@@ -92,6 +92,7 @@ class TerminalFollower:
         for call in report.unsettled:
             told = one_line(f"{call.tool} {call.arguments}", 150)
             note(Text(f"outcome unknown: {told} (step {call.step})", "yellow"))
+            note(Text(f"to settle it: {self._commands.to_settle(report.turn_id, call)}", "dim"))
         for child in report.children:
             if child.unsettled:
                 told = counted(child.unsettled, "call")

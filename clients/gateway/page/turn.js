@@ -27,6 +27,7 @@ class View {
     this.id = id;
     this.signal = signal;
     this.status = null;
+    this.unsettled = [];
     this.timer = null;
     this.took = 0;
     this.asked = null;
@@ -116,14 +117,27 @@ class View {
     this.asked = began;
     try {
       const status = await get(path("turns", this.id), {}, this.signal);
+      const unsettled = await this.unsettledCalls(status);
       if (this.asked !== began) return; // a later question has a later answer
       this.status = status;
+      this.unsettled = unsettled;
       this.took = performance.now() - began;
       this.show();
     } catch (error) {
       if (!this.signal.aborted && !(error.status === 0 && this.status))
         this.fail(error, this.parts.trouble);
     }
+  }
+
+  /** The turn's own calls of unknown outcome, once it has ended, as waits for a person. */
+  async unsettledCalls({ id, outcome, unsettled }) {
+    if (!outcome || !unsettled) return [];
+    const result = await get(path("turns", id, "result"), {}, this.signal);
+    return result.unsettled.map((call) => ({
+      kind: "settlement",
+      turn_id: id,
+      call: { ...call, is_unknown: true },
+    }));
   }
 
   /** Make the content of an element again only when what it shows has changed. */
@@ -150,8 +164,8 @@ class View {
     this.once(parts.head, headOf(status), () => heading(status, () => this.status, onDone));
     reconcile(
       parts.waits,
-      status.waits,
-      (one) => one.call?.token ?? `${one.turn_id} ${one.kind}`,
+      [...status.waits, ...this.unsettled],
+      (one) => one.call?.token ?? `${one.turn_id} ${one.kind} ${one.call?.call_id}`,
       (one) => waitOf(one, () => this.status, onDone),
     );
     fill(parts.money, h("h2", null, "Spending"), bars(status));

@@ -194,6 +194,39 @@ async def test_call_of_unknown_outcome_is_settled_by_a_click(
 
 
 @pytest.mark.slow
+@pytest.mark.accepts("T57")
+async def test_call_of_a_turn_that_is_over_is_settled_by_a_click(
+    runtime: Runtime, chromium: Browser
+) -> None:
+    """The card has two answers, and is gone then."""
+
+    @tool
+    def pay(invoice: str) -> str:
+        """Pay an invoice."""
+        raise httpx.ReadTimeout("no answer in 5 s")
+
+    clerk = Agent(name="clerk", model="main", tools=[pay])
+    model = ScriptedModel(calls(call("pay", invoice="i-1")), says("Perhaps."))
+    async with page_of(runtime, chromium, model, clerk) as (client, _, watched):
+        page = watched.page
+        turn = await client.start("clerk", "pay", id="page-over")
+        await turn.result()
+        await show(page, "turns", turn.id)
+        await page.locator(CARD).get_by_text("was made, and its outcome is unknown").wait_for()
+        card = await page.locator(CARD).inner_text()
+        await page.get_by_label("Result of pay").fill("payment 7")
+        await press(page, "It took effect")
+        await page.locator(CARD).wait_for(state="detached")
+        report = await turn.result()
+
+    assert "no answer in 5 s" in card
+    assert "the turn has ended" in card
+    assert "Make it again" not in card
+    assert report.unsettled == ()
+    assert watched.said == []
+
+
+@pytest.mark.slow
 @pytest.mark.accepts("H61")
 async def test_turn_is_steered_topped_up_cancelled_forked_and_resumed_by_clicks(
     runtime: Runtime, chromium: Browser

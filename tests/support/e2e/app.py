@@ -82,6 +82,14 @@ async def buy(ctx: ToolContext[None], what: str, first_s: float = 0) -> str:
     return f"{what} by attempt {ctx.attempt}"
 
 
+@tool(effect=["what"])
+async def post(ctx: ToolContext[None], what: str, first_s: float = 0) -> str:
+    """May not happen twice, and nobody can look it up. Its answer takes `first_s` seconds."""
+    note(ctx, what)
+    await asyncio.sleep(first_s)
+    return f"{what} by attempt {ctx.attempt}"
+
+
 @tool(idempotent=True)
 async def die(ctx: ToolContext[None], what: str) -> str:
     """Takes its worker along, as a crash in a C library does."""
@@ -103,7 +111,7 @@ def leave(ctx: ToolContext[None], what: str) -> str:
     sys.exit(3)
 
 
-TOOLS: tuple[Tool, ...] = (fetch, charge, buy, die, die_once, leave)
+TOOLS: tuple[Tool, ...] = (fetch, charge, buy, post, die, die_once, leave)
 
 
 def make(tools: Iterable[Tool] = TOOLS, **fields: Any) -> AgentWorker:

@@ -296,6 +296,13 @@ class Forks:
             InvalidRequestError: No model could be asked, or an argument is not valid.
             PerdureError: As `AgentClient.start` raises it.
         """
+        request = point.state.request
+        if request is not None and request.undo is not None:
+            raise errors.InvalidRequestError(
+                f"turn {point.turn_id!r} takes an effect back and asks no model, so nothing goes on"
+                " from it; undo the call again instead",
+                context={"turn_id": point.turn_id},
+            )
         carried = point.carried
         if not say and not may_be_asked(carried):
             raise errors.InvalidRequestError(

@@ -150,7 +150,10 @@ FEATURES = {
     "release": Feature("later release"),
     "reset": Feature("reset"),
     "effects": Feature(
-        "effects with keys", facts=names("verified"), operations=names("list_effects")
+        "effects with keys",
+        names("AgentSettlement"),
+        facts=names("verified"),
+        operations=names("list_effects"),
     ),
     "undo": Feature("undo", operations=names("undo_call")),
     "supervisor": Feature("supervisor"),

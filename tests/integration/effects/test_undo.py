@@ -52,6 +52,8 @@ async def test_person_takes_a_payment_back(runtime: Runtime, bank: Bank) -> None
         undo = await turn.undo(record.call_id, by="anna")
         undone = await undo.result()
         again = await turn.undo(record.call_id, by="bob")
+        with pytest.raises(errors.InvalidRequestError, match="undo the call again instead"):
+            await undo.fork(0)
         [known] = await turn.effects()
         status = await undo.status()
 
@@ -60,6 +62,8 @@ async def test_person_takes_a_payment_back(runtime: Runtime, bank: Bank) -> None
     assert undo.id == f"{turn.id}/undo-1-{record.call_id}" == again.id
     assert "was taken back. The result was: refunded i-1" in undone.output
     assert undone.usage == Usage()
+    assert (undone.spent.tokens, undone.spent.model_calls) == (0, 0)
+    assert not undone.cost
     assert known.status == "undone"
     assert status.labels == {"customer": "north"}
     assert "asked by anna" in status.task
